@@ -1,0 +1,472 @@
+/*
+ * seqpar.h - collectives for sequence parallelism.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Conventions that hold for every function below unless its comment says otherwise:
+ *
+ *  - It returns a seqparResult_t and never throws, exits or prints (except through SEQPAR_DEBUG). On anything but
+ *    seqparSuccess, seqparGetLastError() has a sentence that names the call, the argument, its value and what was
+ * expected.
+ *  - Arguments are checked before anything is sent: a call that returns seqparInvalidArgument or seqparInvalidUsage for
+ * its own arguments has had no effect on any rank. It may be repeated, corrected.
+ *  - "Collective" means: every rank of the communicator calls it, in the same order relative to its other collective
+ * calls, with arguments that agree as its comment says.
+ *  - A communicator may be used by one thread at a time; different communicators may be used by different threads at
+ * the same time. seqparCommAbort() and seqparCommGetAsyncError() may be called at any time from any thread.
+ *  - Pointers are to host memory on a host communicator (seqparCommDevice() gives SEQPAR_HOST_DEVICE).
+ */
+#ifndef SEQPAR_SEQPAR_H_
+#define SEQPAR_SEQPAR_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Version. The build system reads these macros: they are the only place where the version stands.
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+#define SEQPAR_VERSION_MAJOR 0
+#define SEQPAR_VERSION_MINOR 1
+#define SEQPAR_VERSION_PATCH 0
+/** One number that orders versions: major * 10000 + minor * 100 + patch. */
+#define SEQPAR_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+#define SEQPAR_VERSION_CODE SEQPAR_VERSION(SEQPAR_VERSION_MAJOR, SEQPAR_VERSION_MINOR, SEQPAR_VERSION_PATCH)
+
+#if defined(__GNUC__)
+#define SEQPAR_API __attribute__((visibility("default")))
+#else
+#define SEQPAR_API
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Results
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/** What a call came to. The numbers are part of the ABI and agree with NCCL's. */
+typedef enum {
+  seqparSuccess = 0,            /**< done, or enqueued on the stream that was given */
+  seqparUnhandledCudaError = 1, /**< a CUDA call failed */
+  seqparSystemError = 2,     /**< the operating system or a network library refused something: memory, sockets, files */
+  seqparInternalError = 3,   /**< a defect of the library; please report it */
+  seqparInvalidArgument = 4, /**< an argument is wrong by itself */
+  seqparInvalidUsage = 5,    /**< the arguments are valid, but not here or not now */
+  seqparRemoteError = 6,     /**< another rank failed, left, or did not answer in time; the communicator is lost */
+  seqparInProgress = 7       /**< not finished yet */
+} seqparResult_t;
+
+/** A constant English phrase for `result`; "unknown result" for a number that is none. Never NULL. */
+SEQPAR_API const char* seqparGetErrorString(seqparResult_t result);
+
+typedef struct seqparComm* seqparComm_t;     /**< a communicator: one rank's membership in a group of ranks */
+typedef struct seqparStream* seqparStream_t; /**< a host stream: an in-order queue of work with a thread of its own */
+typedef struct seqparEvent* seqparEvent_t;   /**< a point in a host stream */
+
+/**
+ * The text of the latest error: of `comm`, including errors of work that ran on a stream, or, with NULL, of the latest
+ * failed call of the calling thread. An empty string if there was none. The text lives until the next call on the same
+ * communicator (with NULL: of the same thread). Never NULL.
+ */
+SEQPAR_API const char* seqparGetLastError(seqparComm_t comm);
+
+/** Stores SEQPAR_VERSION_CODE of the library that is loaded. Errors: seqparInvalidArgument for NULL. */
+SEQPAR_API seqparResult_t seqparGetVersion(int* version);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Communicators
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/** The `device` of a communicator whose buffers are in host memory. */
+#define SEQPAR_HOST_DEVICE (-1)
+/** An integer field of a configuration that is left to its default. */
+#define SEQPAR_CONFIG_UNDEF_INT (-2147483647 - 1)
+/** First field but one of every structure that crosses this interface; set by its INITIALIZER. */
+#define SEQPAR_STRUCT_MAGIC 0x53514152u
+
+/** How ranks reach each other. */
+typedef enum {
+  seqparTransportAuto = 0,   /**< load/store between ranks of one host where possible, messages otherwise */
+  seqparTransportShared = 1, /**< only load/store through shared memory; ranks that cannot are an error at init */
+  seqparTransportNetwork = 2 /**< only messages, also inside a host: for tests and for comparison */
+} seqparTransport_t;
+
+/**
+ * Configuration of a communicator. Start from SEQPAR_CONFIG_INITIALIZER and change what is needed. The environment
+ * variable named beside a field, where set, overrides the field. All ranks must give the same timeoutMs, transport and
+ * checkArguments; `hostId` and `interfaceName` are each rank's own.
+ */
+typedef struct {
+  size_t size;      /**< sizeof(seqparConfig_t) of the caller's header */
+  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version; /**< SEQPAR_VERSION_CODE of the caller's header */
+  /** Milliseconds after which a rank that does not answer is an error on every other rank; 0: never. Default 300000.
+      SEQPAR_TIMEOUT (in seconds, fractions allowed). */
+  int timeoutMs;
+  /** A seqparTransport_t. SEQPAR_TRANSPORT=auto|shared|network. */
+  int transport;
+  /** SEQPAR_HOST_DEVICE (default), or the number of a CUDA device. */
+  int device;
+  /** 1: every collective first compares its arguments between the ranks and names the ranks that differ (slow); 0: not.
+      SEQPAR_CHECK=0|1. */
+  int checkArguments;
+  /** Ranks that give the same text are on one node. NULL: the host's name. At most 255 bytes. SEQPAR_HOSTID. */
+  const char* hostId;
+  /** The network interface for the control connections, e.g. "eth0". NULL: the one that routes to the peer.
+      SEQPAR_SOCKET_IFNAME. */
+  const char* interfaceName;
+} seqparConfig_t;
+
+#define SEQPAR_CONFIG_INITIALIZER                                                                                 \
+  {                                                                                                               \
+    sizeof(seqparConfig_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, SEQPAR_CONFIG_UNDEF_INT,                    \
+        SEQPAR_CONFIG_UNDEF_INT, SEQPAR_CONFIG_UNDEF_INT, SEQPAR_CONFIG_UNDEF_INT, (const char*)0, (const char*)0 \
+  }
+
+#define SEQPAR_UNIQUE_ID_BYTES 128
+/** Names a communicator that is being made: an address and a secret. Pass it to the ranks by any means, as plain bytes.
+ */
+typedef struct {
+  char internal[SEQPAR_UNIQUE_ID_BYTES];
+} seqparUniqueId;
+
+/**
+ * Makes a new id and starts, in this process, the small server at which the ranks of the communicator meet. The process
+ * must live until its communicator is made. An id serves for one communicator. The interface is SEQPAR_SOCKET_IFNAME's.
+ * The server speaks plain TCP and accepts only connections that present the id's random 128-bit token: use it on
+ * networks you trust. Errors: InvalidArgument (NULL), SystemError (no usable interface or no free port).
+ */
+SEQPAR_API seqparResult_t seqparGetUniqueId(seqparUniqueId* id);
+
+/**
+ * Collective over `nranks` callers with the same `id`: makes one communicator, this caller being `rank` of 0..nranks-1.
+ * Connections are made and the link is measured here, so that no later call pays for them. Returns when all ranks have
+ * arrived. Errors: InvalidArgument (NULL, rank or nranks out of range, an id that is none, a bad configuration),
+ * SystemError, RemoteError (a rank did not arrive in time, or another version of the library answered).
+ */
+SEQPAR_API seqparResult_t seqparCommInitRank(seqparComm_t* comm, int nranks, seqparUniqueId id, int rank);
+
+/** seqparCommInitRank() with a configuration; NULL means all defaults. */
+SEQPAR_API seqparResult_t seqparCommInitRankConfig(seqparComm_t* comm, int nranks, seqparUniqueId id, int rank,
+                                                   const seqparConfig_t* config);
+
+/**
+ * seqparCommInitRankConfig() with rank, size and meeting place from the environment that torchrun and others set: RANK,
+ * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 listens at MASTER_PORT, or, where torchrun itself listens there
+ * (TORCHELASTIC_USE_AGENT_STORE=True), at MASTER_PORT + 1; SEQPAR_BOOTSTRAP_PORT overrides either. The token is derived
+ * from SEQPAR_BOOTSTRAP_TOKEN, or else from the address and TORCHELASTIC_RUN_ID, which is no secret. One communicator
+ * at a time can be made this way; split it for more. Errors: as seqparCommInitRank; InvalidUsage (a variable is missing
+ * or no number).
+ */
+SEQPAR_API seqparResult_t seqparCommInitEnv(seqparComm_t* comm, const seqparConfig_t* config);
+
+/**
+ * Makes a communicator of `nranks` ranks that are all in this process, for one thread a rank: comms[r] is rank r's.
+ * `devices` names each rank's device; NULL: host memory. Blocking calls must be made by different threads.
+ * Errors: as seqparCommInitRank.
+ */
+SEQPAR_API seqparResult_t seqparCommInitAll(seqparComm_t* comms, int nranks, const int* devices);
+
+/**
+ * An allgather that the caller brings, so that anything (MPI, a key-value store, sockets) can bootstrap a communicator.
+ * Used during init only.
+ */
+typedef struct {
+  size_t size;      /**< sizeof(seqparOob_t) */
+  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version; /**< SEQPAR_VERSION_CODE */
+  int rank;         /**< this caller, 0..nranks-1 */
+  int nranks;       /**< number of ranks */
+  /** Gathers `bytes` bytes of every rank, in rank order, into `all` (nranks * bytes) on every rank, and returns 0; any
+     other number is an error. Called by every rank in the same order with the same `bytes`. */
+  int (*allgather)(const void* mine, void* all, size_t bytes, void* context);
+  void* context; /**< passed to allgather */
+} seqparOob_t;
+
+#define SEQPAR_OOB_INITIALIZER \
+  { sizeof(seqparOob_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 1, 0, (void*)0 }
+
+/** Collective over the ranks of `oob`: makes a communicator. Errors: as seqparCommInitRank; RemoteError if oob fails.
+ */
+SEQPAR_API seqparResult_t seqparCommInitOob(seqparComm_t* comm, const seqparOob_t* oob, const seqparConfig_t* config);
+
+/** The `color` of a rank that wants no part in any of the new communicators. */
+#define SEQPAR_SPLIT_NOCOLOR (-1)
+
+/**
+ * Collective over `comm`: ranks with the same `color` >= 0 become one new communicator, ordered by `key` and then by
+ * rank. *newcomm is NULL for SEQPAR_SPLIT_NOCOLOR. `config` NULL: the parent's. The parent stays usable and may be
+ * destroyed first. Errors: InvalidArgument (color < -1, NULL), SystemError, RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t comm, int color, int key, seqparComm_t* newcomm,
+                                          const seqparConfig_t* config);
+
+/**
+ * Collective over `comm`: waits until all ranks have called it and all enqueued work is done. Afterwards only
+ * seqparCommDestroy() and the query functions may be called. Errors: RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparCommFinalize(seqparComm_t comm);
+
+/**
+ * Frees `comm`: waits for its enqueued work, then for the other ranks to call it too (calls seqparCommFinalize() if
+ * that was not done). On a communicator that has failed it waits for nobody. NULL is allowed and does nothing. The
+ * handle is invalid afterwards whatever is returned. Errors: RemoteError (the wait for the others failed).
+ */
+SEQPAR_API seqparResult_t seqparCommDestroy(seqparComm_t comm);
+
+/**
+ * Ends `comm` at once and frees it: work under way on this rank returns seqparRemoteError, and so do all other ranks,
+ * which learn of it. May be called from any thread, also while another thread is inside a call on `comm`; returns when
+ * that thread has left the call. The handle is invalid afterwards. NULL is allowed.
+ */
+SEQPAR_API seqparResult_t seqparCommAbort(seqparComm_t comm);
+
+/**
+ * Stores the state of `comm`: seqparSuccess while it works; seqparRemoteError (or another error) once it is lost. An
+ * error stays. Returns without waiting.
+ */
+SEQPAR_API seqparResult_t seqparCommGetAsyncError(seqparComm_t comm, seqparResult_t* asyncError);
+
+SEQPAR_API seqparResult_t seqparCommCount(seqparComm_t comm, int* count);   /**< number of ranks */
+SEQPAR_API seqparResult_t seqparCommUserRank(seqparComm_t comm, int* rank); /**< this rank, from 0 */
+SEQPAR_API seqparResult_t seqparCommDevice(seqparComm_t comm, int* device); /**< SEQPAR_HOST_DEVICE or a CUDA device */
+
+/** What seqparCommQuery() tells. Start from SEQPAR_COMM_INFO_INITIALIZER. */
+typedef struct {
+  size_t size;         /**< sizeof(seqparCommInfo_t) */
+  unsigned magic;      /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;    /**< SEQPAR_VERSION_CODE */
+  int rank;            /**< this rank */
+  int nranks;          /**< number of ranks */
+  int device;          /**< SEQPAR_HOST_DEVICE or a CUDA device */
+  int nodes;           /**< number of different host ids */
+  int node;            /**< the number of this rank's node, in order of first rank */
+  int directPeers;     /**< peers reached by load and store */
+  int networkPeers;    /**< peers reached by messages */
+  double alphaUs;      /**< measured: one-way latency of an empty message, us (0 with one rank) */
+  double bandwidth;    /**< measured: bytes a second of a pipelined hop between two ranks */
+  double overheadUs;   /**< measured: cost of one more block in a pipeline, us */
+  double contention;   /**< ranks of the fullest node for each of its processors, at least 1 */
+  char transport[128]; /**< in words: what carries the data */
+  char reason[512];    /**< in words: why not something faster; empty if there is nothing faster */
+} seqparCommInfo_t;
+
+#define SEQPAR_COMM_INFO_INITIALIZER \
+  { sizeof(seqparCommInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0., 0., 0., 0., "", "" }
+
+/** Fills `info`. Not collective. Errors: InvalidArgument (NULL, wrong magic). */
+SEQPAR_API seqparResult_t seqparCommQuery(seqparComm_t comm, seqparCommInfo_t* info);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Memory
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/**
+ * Allocates `bytes` of memory of the kind that `comm` works on, aligned to 4096 and not initialised. Any memory may be
+ * given to the collectives; this one is placed on large pages where the system allows it. bytes = 0 gives NULL. Errors:
+ * InvalidArgument (NULL), SystemError (no memory).
+ */
+SEQPAR_API seqparResult_t seqparMemAlloc(void** pointer, size_t bytes, seqparComm_t comm);
+
+/** Frees memory of seqparMemAlloc(); NULL is allowed. Errors: InvalidArgument (not from seqparMemAlloc). */
+SEQPAR_API seqparResult_t seqparMemFree(void* pointer);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Host streams and events
+ *
+ * Work enqueued on one stream runs in order on the stream's own thread, beside the caller. Every collective takes a
+ * stream as its last argument: on a host communicator a seqparStream_t, or NULL to run to completion in the call.
+ * Collectives of one communicator run in the order in which they were called, also when given different streams.
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream);
+/** Waits for the stream's work, then frees it. NULL is allowed. */
+SEQPAR_API seqparResult_t seqparStreamDestroy(seqparStream_t stream);
+/** Waits for all work enqueued so far. Returns the first error of work since the last call, and forgets it. */
+SEQPAR_API seqparResult_t seqparStreamSynchronize(seqparStream_t stream);
+/** seqparSuccess if the stream is idle, seqparInProgress if not. */
+SEQPAR_API seqparResult_t seqparStreamQuery(seqparStream_t stream);
+/** Enqueues a call of function(argument). It must not call into this library on the same stream, and must not throw. */
+SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*function)(void*), void* argument);
+
+SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event);
+/** Frees an event; work that waits for it is not affected. NULL is allowed. */
+SEQPAR_API seqparResult_t seqparEventDestroy(seqparEvent_t event);
+/** Marks the point that `stream` has reached with all its work so far. A later record replaces it. */
+SEQPAR_API seqparResult_t seqparEventRecord(seqparEvent_t event, seqparStream_t stream);
+/** Later work of `stream` waits for the event's latest record (for nothing, if there was none). */
+SEQPAR_API seqparResult_t seqparStreamWaitEvent(seqparStream_t stream, seqparEvent_t event);
+/** Waits in the caller for the event's latest record. */
+SEQPAR_API seqparResult_t seqparEventSynchronize(seqparEvent_t event);
+/** seqparSuccess if the event's latest record has passed (or there was none), else seqparInProgress. */
+SEQPAR_API seqparResult_t seqparEventQuery(seqparEvent_t event);
+/** Milliseconds between two passed records. Errors: InvalidUsage (not recorded), InProgress (not passed). */
+SEQPAR_API seqparResult_t seqparEventElapsedTime(float* milliseconds, seqparEvent_t start, seqparEvent_t end);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Data types
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum {
+  seqparFloat32 = 0, /**< IEEE binary32 */
+  seqparFloat16 = 1, /**< IEEE binary16 */
+  seqparBfloat16 = 2 /**< upper half of binary32; conversions round to nearest even */
+} seqparDataType_t;
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Send and receive
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/** In place of a peer: nothing is sent, or nothing is received. */
+#define SEQPAR_NO_PEER (-1)
+
+/**
+ * Sends sendBytes bytes to rank `sendPeer` while receiving receiveBytes bytes from rank `receivePeer`; either may be
+ * SEQPAR_NO_PEER. Both directions progress together, so rings and exchanges cannot deadlock. Every send is met by the
+ * peer's receive in the order of the calls, with the same number of bytes. Sending to oneself is allowed if both peers
+ * are oneself. The buffers must not overlap. Errors: InvalidArgument (NULL with bytes > 0, a peer out of range,
+ * overlap), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparSendRecv(const void* sendBuffer, size_t sendBytes, int sendPeer, void* receiveBuffer,
+                                         size_t receiveBytes, int receivePeer, seqparComm_t comm, void* stream);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * All-Scan
+ *
+ * Position p of a scan is rank p in the forward direction and rank nranks-1-p in the reverse direction. Position p has
+ * a state S_p and a transition A_p. With x_0 = initial (or 0):
+ *
+ *     prefix_p = x_p                       the state before position p   (exclusive scan)
+ *     total_p  = x_(p+1) = A_p x_p + S_p   the state after position p    (inclusive scan)
+ *
+ * Source: ZeCO, "Zero Communication Overhead Sequence Parallelism for Linear Attention" (arXiv 2507.01004), All-Scan,
+ * which is the DIAG operator with the CHAIN algorithm here; LASP-1 (arXiv 2404.02882) and LASP-2 (arXiv 2502.07563) as
+ * baselines.
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/** What A_p is. The shape is that of the `transition` argument, fp32, row-major. */
+typedef enum {
+  seqparScanSum = 0,    /**< A = 1; `transition` is NULL. Plain linear attention */
+  seqparScanScalar = 1, /**< one number a head: [heads]. RetNet, Lightning Attention, Mamba-2 */
+  seqparScanDiag = 2,   /**< one number for each row of the state: [heads][dk]. GLA */
+  seqparScanMatrix = 3  /**< a matrix a head: [heads][dk][dk], x -> A x; in reverse x -> A^T x. DeltaNet, KDA, RWKV-7 */
+} seqparScanOp_t;
+
+typedef enum {
+  seqparForward = 0, /**< from rank 0 to the last rank */
+  seqparReverse = 1  /**< from the last rank to rank 0; gradients of states */
+} seqparDirection_t;
+
+/** How the numbers of a SCALAR or DIAG transition are given. Logarithms are exponentiated once, in fp32. */
+typedef enum {
+  seqparDecayLinear = 0, /**< the factor itself */
+  seqparDecayLog = 1,    /**< its natural logarithm; -inf is factor 0 */
+  seqparDecayLog2 = 2    /**< its logarithm to base 2; -inf is factor 0 */
+} seqparDecayForm_t;
+
+/** How the scan is done. */
+typedef enum {
+  seqparScanAuto = 0,    /**< the fastest by the measured cost model; the same on all ranks. SEQPAR_ALGO overrides it */
+  seqparScanChain = 1,   /**< ZeCO: a pipeline through the ranks in K blocks; each block takes one hop a rank */
+  seqparScanOneshot = 2, /**< every rank reads the states of all positions before its own and combines them */
+  seqparScanTransposed = 3, /**< all-to-all, each rank scans its shard of all positions, all-to-all back: 2 hops */
+  seqparScanDoubling =
+      4, /**< recursive doubling, exclusive: ceil(log2(P-1) + log2(4/3)) rounds (Traeff, arXiv 2507.04785) */
+  seqparScanHier = 5,  /**< TRANSPOSED inside a node, a chain of shards between the nodes, and back */
+  seqparScanLasp1 = 6, /**< baseline: a blocking, unpipelined chain */
+  seqparScanLasp2 = 7  /**< baseline: all-gather of all states, then a local combine */
+} seqparScanAlgorithm_t;
+
+/** Flags of one packed sequence on this rank, in scan order (in reverse: swap "first" and "last", "begins" and "ends").
+ */
+#define SEQPAR_SCAN_RESET_IN 1u /**< a sequence begins at my first token: prefix = 0 and total = S */
+#define SEQPAR_SCAN_CUT 2u      /**< a sequence begins at a later token of mine: total = S */
+
+/**
+ * Parameters of an All-Scan. Start from SEQPAR_ALL_SCAN_PARAMS_INITIALIZER. All ranks give the same values, except for
+ * `flags`, which are each rank's own.
+ */
+typedef struct {
+  size_t size;      /**< sizeof(seqparAllScanParams_t) */
+  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version; /**< SEQPAR_VERSION_CODE */
+  int op;           /**< a seqparScanOp_t */
+  int direction;    /**< a seqparDirection_t */
+  int64_t heads;    /**< heads, with the batch folded in; 0: nothing to do */
+  int64_t dk;       /**< rows of a head's state */
+  int64_t dv;       /**< columns of a head's state */
+  int stateType;    /**< a seqparDataType_t: of state, initial, prefix and total */
+  int wireType;     /**< a seqparDataType_t: states are rounded to it when sent. Arithmetic is always fp32 */
+  int decayForm;    /**< a seqparDecayForm_t; linear for SUM and MATRIX */
+  int64_t
+      sequences; /**< packed sequences that `flags` speaks of; divides heads; head h belongs to h / (heads/sequences) */
+  const uint8_t* flags; /**< [sequences] of SEQPAR_SCAN_* bits, read during the call; NULL: none set */
+  int algorithm;        /**< a seqparScanAlgorithm_t */
+  int blocks;           /**< the number of blocks K to aim at; 0: chosen by the cost model */
+} seqparAllScanParams_t;
+
+#define SEQPAR_ALL_SCAN_PARAMS_INITIALIZER                                                                           \
+  {                                                                                                                  \
+    sizeof(seqparAllScanParams_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparScanDiag, seqparForward, 0, 0, 0, \
+        seqparFloat32, seqparFloat32, seqparDecayLinear, 1, (const uint8_t*)0, seqparScanAuto, 0                     \
+  }
+
+/**
+ * All-Scan, collective over `comm`.
+ *
+ *   state       [heads][dk][dv] of stateType, row-major: S of this rank
+ *   transition  A of this rank, fp32, shaped as seqparScanOp_t says; NULL for SUM only. A factor of exactly 0 forgets
+ * the incoming state whatever it holds, NaN and infinity included initial     [heads][dk][dv] of stateType: x_0. Read
+ * at position 0 only; NULL: zeros prefix      [heads][dk][dv] of stateType, out: x_p. NULL: not wanted. Position 0 gets
+ * initial, or zeros total       [heads][dk][dv] of stateType, out: x_(p+1). NULL: not wanted. On the last position it
+ * is the final state
+ *
+ * Which outputs are wanted may differ between ranks; at least one must be. prefix or total may be the same pointer as
+ * state (in place); any other overlap between the buffers is an error. Inputs must stay unchanged, and outputs unread,
+ * until the work is done on `stream`. Results do not depend on timing. Algorithms agree bit for bit where the
+ * arithmetic is exact.
+ *
+ * Errors: InvalidArgument (NULL, a wrong magic, negative or overflowing shapes, unknown enumerators, overlap, a device
+ * pointer on a host communicator, flags outside the known bits), InvalidUsage (HIER where the ranks of a node are not
+ * neighbours, an algorithm that cannot do this shape: CHAIN and LASP1 can do all), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transition, const void* initial, void* prefix,
+                                        void* total, const seqparAllScanParams_t* params, seqparComm_t comm,
+                                        void* stream);
+
+/** What the cost model says of one algorithm for one shape. */
+typedef struct {
+  int algorithm;  /**< a seqparScanAlgorithm_t, not Auto */
+  int blocks;     /**< K */
+  double modelUs; /**< predicted time, us; infinity where the algorithm cannot do this shape */
+} seqparScanEstimate_t;
+
+#define SEQPAR_SCAN_ALGORITHMS 7 /**< number of algorithms beside Auto */
+
+/**
+ * Stores the choice for `params` in estimates[0] and all algorithms, fastest first, in
+ * estimates[1..SEQPAR_SCAN_ALGORITHMS]. If params names an algorithm, or SEQPAR_ALGO does, the choice is that one.
+ * `estimates` has SEQPAR_SCAN_ALGORITHMS + 1 entries. Not collective, and the same on all ranks. Errors: as
+ * seqparAllScan for params.
+ */
+SEQPAR_API seqparResult_t seqparAllScanPlan(const seqparAllScanParams_t* params, seqparComm_t comm,
+                                            seqparScanEstimate_t* estimates);
+
+/** The name of an algorithm as SEQPAR_ALGO and the perf binaries spell it ("chain"); NULL for a number that is none. */
+SEQPAR_API const char* seqparScanAlgorithmName(int algorithm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SEQPAR_SEQPAR_H_ */

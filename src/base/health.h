@@ -1,0 +1,46 @@
+// Whether a communicator still works. One object a communicator, shared by every part that waits or that finds out.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+
+namespace seqpar {
+
+/// Set once, by whoever notices first; read by every wait. After it is set nothing further may be published to peers.
+class Health {
+ public:
+  /// True while the communicator works.
+  bool ok() const noexcept { return result_.load(std::memory_order_acquire) == seqparSuccess; }
+
+  /// The first failure's result, or Success.
+  seqparResult_t result() const noexcept { return result_.load(std::memory_order_acquire); }
+
+  /// The first failure's text, or "".
+  std::string text() const;
+
+  /// Throws the failure, if there is one.
+  void check() const {
+    if (!ok()) raise();
+  }
+
+  /// Records a failure; later ones are ignored. Returns true if this one was the first. Runs the hook then.
+  bool fail(seqparResult_t result, const std::string& text) noexcept;
+
+  /// Called once, in the thread that reports the first failure, to wake sleepers and tell the other ranks. Set before
+  /// use.
+  void onFailure(std::function<void(seqparResult_t, const std::string&)> hook);
+
+ private:
+  [[noreturn]] void raise() const;
+
+  std::atomic<seqparResult_t> result_{seqparSuccess};
+  mutable std::mutex mutex_;
+  std::string text_;
+  std::function<void(seqparResult_t, const std::string&)> hook_;
+};
+
+}  // namespace seqpar

@@ -1,0 +1,32 @@
+// The one operation with which a communicator is bootstrapped.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace seqpar {
+
+/// Gathers equal-sized pieces of all ranks, in rank order. Implemented over TCP, over memory, and over the caller's
+/// vtable.
+class Allgather {
+ public:
+  Allgather() = default;
+  Allgather(const Allgather&) = delete;
+  Allgather& operator=(const Allgather&) = delete;
+  virtual ~Allgather() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Collective. all.size() == size() * mine.size(). Throws Error (RemoteError if a rank failed or did not come in
+  /// time).
+  virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  /// gather() of one trivially copyable value a rank.
+  template <typename Value>
+  void gatherValues(const Value& mine, std::span<Value> all) {
+    gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
+  }
+};
+
+}  // namespace seqpar

@@ -1,0 +1,39 @@
+// The control plane of a communicator: a star of TCP connections with rank 0 in the middle that stays up as long as the
+// communicator. It gathers small values, carries heartbeats, and spreads the news of a failure.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/health.h"
+#include "bootstrap/allgather.h"
+
+namespace seqpar {
+
+struct ControlOptions {
+  std::chrono::milliseconds timeout{300000};  ///< silence of a rank for this long is its failure; 0: never
+  std::string interfaceName;                  ///< empty: the interface that routes to the peer
+};
+
+/// Collective calls are made by one thread at a time; a thread of its own serves heartbeats.
+///
+/// Failure detection: a connection that closes without a farewell (a dead process) fails every rank at once, whatever
+/// the timeout; a rank whose heartbeat is silent for `timeout` (stopped, unreachable) fails every rank. Both go to
+/// Health::fail(RemoteError, "rank R ..."), which names the rank.
+class Control : public Allgather {
+ public:
+  /// Collective over `oob`: rank 0 listens, its address and a fresh random token travel over `oob`, the others connect.
+  /// `health` must outlive the object.
+  static std::unique_ptr<Control> connect(Allgather& oob, const ControlOptions& options, Health& health);
+
+  /// Tells all ranks, as far as they can be reached, that this one has failed and why; their Health fails. Does not
+  /// wait. Called from Health's hook, in any thread.
+  virtual void announce(const std::string& why) noexcept = 0;
+
+  /// Says farewell and waits, within the timeout, for the other ranks' farewells, so that nobody's leaving looks like a
+  /// death. After a failure it waits for nobody. Called once, before destruction.
+  virtual void leave() = 0;
+};
+
+}  // namespace seqpar

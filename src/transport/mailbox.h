@@ -1,0 +1,83 @@
+// Messages between the ranks of a communicator: the one interface that collectives see of a transport.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/health.h"
+#include "bootstrap/allgather.h"
+
+namespace seqpar {
+
+/// A one-way, in-order, reliable lane leads from every rank to every other. A sender writes a message in place - into
+/// memory that receivers of the same host read directly, so the arithmetic of a collective is fused into the store -
+/// and a receiver reads it in place. Messages of a lane are received in the order in which they were committed.
+///
+/// Deadlock freedom: acquire() waits for receivers only while more than window() bytes of this rank's messages (each
+/// counted in full, rounded up to 64) are unread. A collective in which all ranks take the same steps in the same
+/// order, and in each step first publish at most window() / 2 bytes and then receive, cannot deadlock.
+///
+/// Waits throw Error(RemoteError) once Health has failed or the timeout of the operation has passed; the latter also
+/// fails Health. Nothing is published after that.
+class Mailbox {
+ public:
+  Mailbox() = default;
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+  virtual ~Mailbox() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// The largest message, in bytes.
+  virtual size_t maxMessage() const = 0;
+  /// See above; at least 4 * maxMessage().
+  virtual size_t window() const = 0;
+  /// True if `peer` is reached by load and store.
+  virtual bool direct(int peer) const = 0;
+
+  /// Begins an operation: names it for error texts and starts its timeout.
+  virtual void begin(const std::string& operation) = 0;
+  /// Ends an operation: messages that are still on their way keep moving without further calls.
+  virtual void end() = 0;
+
+  /// Memory for one message of `bytes` (0..maxMessage()) to the ranks `to` (others than this one, each once), aligned
+  /// to 64. One message is under construction at a time.
+  virtual std::byte* acquire(std::span<const int> to, size_t bytes) = 0;
+  /// Publishes the message under construction.
+  virtual void commit() = 0;
+
+  /// Waits for the next message of the lane from `from` and gives it in place, aligned to 64, readable until
+  /// release(from). Its size must be `bytes`; another size is InternalError naming both (the ranks disagree about the
+  /// operation). Messages of different lanes may be held at the same time.
+  virtual const std::byte* receive(int from, size_t bytes) = 0;
+  /// Hands the message that receive(from) gave back to its sender.
+  virtual void release(int from) = 0;
+
+  /// True if receive(from) would not wait.
+  virtual bool ready(int from) = 0;
+
+  std::byte* acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
+};
+
+struct MailboxOptions {
+  std::chrono::milliseconds timeout{300000};  ///< 0: none
+  int transport = seqparTransportAuto;        ///< a seqparTransport_t
+  std::vector<std::string> hostIds;           ///< one a rank; ranks with different ids never share memory
+};
+
+/// What was set up, in words, for seqparCommQuery().
+struct MailboxDescription {
+  std::string transport;  ///< e.g. "shared memory (UCX posix), 3 peers; UCX tcp, 4 peers"
+  std::string reason;     ///< why not something faster, or ""
+};
+
+/// Collective over `control`: makes the lanes, all connections included.
+std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& options, Health& health,
+                                     MailboxDescription& description);
+
+}  // namespace seqpar
