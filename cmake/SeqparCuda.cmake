@@ -1,0 +1,14 @@
+# CUDA: the runtime is linked statically and hidden, so that a build with CUDA loads where there is no driver and no
+# toolkit; NCCL is used by its header alone and opened at run time.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90)
+endif()
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+find_package(CUDAToolkit REQUIRED)
+
+if(SEQPAR_NCCL)
+  find_path(SEQPAR_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED
+            DOC "Folder of nccl.h; SEQPAR_NCCL=OFF builds without it")
+endif()
