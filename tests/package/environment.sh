@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# environment.sh SOURCE_DIR
+# Every SEQPAR_* variable that the sources read stands in the README's table, and the reverse.
+set -euo pipefail
+cd "$1"
+read_by_code=$(grep -rhoE "[\"']SEQPAR_[A-Z_]+[\"']" src python/seqpar --include='*.cpp' --include='*.h' --include='*.py' | tr -d "\"'" | sort -u)
+documented=$(grep -oE '^\| `SEQPAR_[A-Z_]+`' README.md | grep -oE 'SEQPAR_[A-Z_]+' | sort -u)
+[ -n "$read_by_code" ] && [ -n "$documented" ] || { echo "found no variables in src/, or none in README.md"; exit 1; }
+bad=0
+for name in $(comm -23 <(echo "$read_by_code") <(echo "$documented")); do
+  echo "$name is read, but not in README.md's table: $(grep -rlE "[\"']$name[\"']" src python/seqpar | tr '\n' ' ')"
+  bad=1
+done
+for name in $(comm -13 <(echo "$read_by_code") <(echo "$documented")); do
+  echo "$name is in README.md's table, but nothing reads it"
+  bad=1
+done
+exit $bad

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# needed.sh LIBRARY SONAME
+# Fails if the library has another soname, or needs at load time what a machine without GPU or MPI does not have.
+set -euo pipefail
+dynamic=$(readelf -d "$1")
+bad=0
+if ! grep -qF "Library soname: [$2]" <<< "$dynamic"; then
+  echo "$1: expected the soname $2, found: $(grep SONAME <<< "$dynamic" || echo none)"
+  bad=1
+fi
+if grep NEEDED <<< "$dynamic" | grep -E 'libcuda|libcudart|libnccl|libnv|libmpi|libopen-'; then
+  echo "$1: must not need the libraries above"
+  bad=1
+fi
+exit $bad
