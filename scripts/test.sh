@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Sets up the machine, builds every preset that can be built here and runs all tests. Ends with one line,
+# "N passed, N failed, N skipped", and with a non-zero exit status if anything failed.
+# Arguments: the phases to run (default: all), of: format host asan tsan fuzz cuda.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh || exit 1
+
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+declare -a problems=()
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+problem() {
+  failed=$((failed + 1))
+  problems+=("$1")
+}
+
+# Adds the counts of a ctest run, read from its JUnit file. A run that failed counts as at least one failure.
+count() { # PHASE STATUS
+  local suite tests failures disabled skips
+  suite=$(grep -oE '(tests|failures|disabled|skipped)="[0-9]+"' "$work/$1.xml" 2> /dev/null | head -4)
+  value() { sed -n "s/^$1=\"\([0-9]*\)\"$/\1/p" <<< "$suite"; }
+  tests=$(value tests) failures=$(value failures) disabled=$(value disabled) skips=$(value skipped)
+  if [ -z "$tests" ] || [ "$tests" = 0 ]; then
+    problem "$1: ctest ran no test"
+    return
+  fi
+  if [ "$2" != 0 ] && [ "$failures" = 0 ]; then
+    failures=1 skips=$((skips > 0 ? skips - 1 : 0))
+  fi
+  passed=$((passed + tests - failures - disabled - skips))
+  failed=$((failed + failures))
+  skipped=$((skipped + skips + disabled))
+  [ "$failures" = 0 ] || problems+=("$1: $failures tests failed")
+}
+
+build_and_test() { # PRESET [CTEST_ARGUMENT...]
+  local preset=$1 status=0
+  shift
+  if ! cmake --preset "$preset" > "$work/configure.log" 2>&1; then
+    cat "$work/configure.log"
+    problem "$preset: could not be configured"
+    return
+  fi
+  if ! cmake --build --preset "$preset" > "$work/build.log" 2>&1; then
+    grep -vE '^\[[0-9]+/[0-9]+\]' "$work/build.log" | tail -60
+    problem "$preset: could not be built"
+    return
+  fi
+  echo "built after $((SECONDS - started)) s"
+  ctest --preset "$preset" --parallel "$jobs" --output-junit "$work/$preset.xml" "$@" || status=$?
+  count "$preset" "$status"
+}
+
+phase() { # NAME
+  case $1 in
+    format)
+      if scripts/format.sh --check; then passed=$((passed + 1)); else problem "format: run scripts/format.sh"; fi
+      ;;
+    host | asan | tsan | fuzz) build_and_test "$1" ;;
+    cuda)
+      if ! command -v nvcc > /dev/null; then
+        echo "skipped: there is no nvcc"
+        skipped=$((skipped + 1))
+        return
+      fi
+      build_and_test cuda
+      ;;
+    *) problem "unknown phase '$1', expected: format host asan tsan fuzz cuda" ;;
+  esac
+}
+
+[ $# -gt 0 ] || set -- format host asan tsan fuzz cuda
+for name in "$@"; do
+  started=$SECONDS
+  echo
+  echo "==== $name"
+  phase "$name"
+  echo "==== $name: $((SECONDS - started)) s"
+done
+
+echo
+for text in "${problems[@]}"; do
+  echo "failed: $text"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs clang-tidy over src/ with the compile commands of a configured build (default: build/host). Arguments after the
+# build folder are files; none: all that the build compiles.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build/host}
+shift $(($# > 0 ? 1 : 0))
+tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || { echo "tidy: there is no clang-tidy" >&2; exit 1; }
+[ -f "$build/compile_commands.json" ] || { echo "tidy: $build is not configured: cmake --preset host" >&2; exit 1; }
+if [ $# = 0 ]; then
+  mapfile -t files < <(grep -oE '"file": "[^"]*/src/[^"]*\.cpp"' "$build/compile_commands.json" | cut -d'"' -f4 | sort -u)
+else
+  files=("$@")
+fi
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" --quiet -p "$build"
