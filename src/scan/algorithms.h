@@ -1,5 +1,5 @@
 // The algorithms of All-Scan, one a file. Each is collective over the mailbox's ranks and leaves prefix and total
-// written.
+// written. The caller begins and ends the mailbox's operation around it.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,12 @@ struct ScanOrder {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
+/// True if the algorithm can cut the problem so that its messages fit a mailbox with these limits; where not, it fails
+/// with InvalidUsage. Looks at shape, operator and wire type only.
+bool scanFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int positions, size_t maxMessage,
+              size_t window);
+
+/// `blocks` is the number of blocks to aim at; it is raised where messages would not fit the mailbox.
 void scanChain(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
 void scanOneshot(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
 void scanTransposed(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);

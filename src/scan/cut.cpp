@@ -1,0 +1,140 @@
+#include "scan/cut.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "scan/message.h"
+
+namespace seqpar {
+
+namespace {
+
+/// What an algorithm needs of the mailbox for one block, on the rank that needs most.
+struct Load {
+  size_t message = 0;    ///< the largest message
+  size_t published = 0;  ///< all messages of one rank together
+};
+
+struct Cutter {
+  seqparScanAlgorithm_t algorithm;
+  const Affine& affine;
+  const ScanProblem& problem;
+  size_t positions;
+  size_t owners;  ///< positions among which a block is cut into shards
+  size_t maxMessage;
+  size_t window;
+
+  size_t mapBytes(Block block) const { return MapLayout(affine, problem, block).bytes(); }
+
+  /// Every position sends the map of each shard to the shard's owner, who sends a state to each other position and, in
+  /// HIER, to the next node.
+  Load shardLoad(Block block) const {
+    Load load;
+    size_t largestState = 0;
+    for (const Block shard : affine.split(block, owners)) {
+      load.message = std::max(load.message, mapBytes(shard));
+      load.published += inWindow(mapBytes(shard));
+      largestState = std::max(largestState, stateBytes(affine, problem, shard));
+    }
+    load.published += positions * inWindow(largestState);
+    return load;
+  }
+
+  Load load(Block block) const {
+    if (algorithm == seqparScanTransposed || algorithm == seqparScanHier) return shardLoad(block);
+    const size_t bytes = algorithm == seqparScanChain ? stateBytes(affine, problem, block) : mapBytes(block);
+    return {bytes, inWindow(bytes)};
+  }
+
+  /// The space that a message takes in the window.
+  static size_t inWindow(size_t bytes) {
+    return (bytes + MessageBuffer::kAlignment - 1) / MessageBuffer::kAlignment * MessageBuffer::kAlignment;
+  }
+
+  /// How far the worst of `blocks` is beyond the limits: they fit if it is at most 1.
+  double excess(const std::vector<Block>& blocks) const {
+    double worst = 0;
+    for (const Block block : blocks) {
+      const Load need = load(block);
+      worst = std::max(worst, static_cast<double>(need.message) / static_cast<double>(maxMessage));
+      worst = std::max(worst, static_cast<double>(need.published) / (static_cast<double>(window) / 2));
+    }
+    return worst;
+  }
+
+  /// The coarsest blocks found that fit, at least `pieces` of them where the state allows; none if even the finest do
+  /// not fit.
+  std::vector<Block> cut(size_t pieces) const {
+    std::vector<Block> blocks = affine.split(pieces);
+    for (double beyond = excess(blocks); beyond > 1; beyond = excess(blocks)) {
+      if (pieces >= problem.elements()) return {};
+      // Cutting n times finer shrinks a block by n at most, so this jump misses nothing coarser by much.
+      pieces = std::max(static_cast<size_t>(std::ceil(static_cast<double>(pieces) * beyond)), pieces + pieces / 8 + 1);
+      pieces = std::min(pieces, problem.elements());
+      blocks = affine.split(pieces);
+    }
+    return blocks;
+  }
+};
+
+const char* name(seqparScanAlgorithm_t algorithm) {
+  switch (algorithm) {
+    case seqparScanChain:
+      return "CHAIN";
+    case seqparScanOneshot:
+      return "ONESHOT";
+    case seqparScanTransposed:
+      return "TRANSPOSED";
+    case seqparScanDoubling:
+      return "DOUBLING";
+    case seqparScanHier:
+      return "HIER";
+    default:
+      return "LASP2";
+  }
+}
+
+}  // namespace
+
+int hierRails(const ScanOrder& order) {
+  std::set<int> seen;
+  int rails = order.size();
+  for (int first = 0, end = 0; first < order.size(); first = end) {
+    while (end < order.size() && order.nodes[end] == order.nodes[first]) ++end;
+    if (!seen.insert(order.nodes[first]).second) {
+      fail(seqparInvalidUsage, "All-Scan with HIER: node ", order.nodes[first], " has ranks at positions that are not ",
+           "neighbours (position ", first, " follows another node's); expected each node's ranks side by side");
+    }
+    rails = std::min(rails, end - first);
+  }
+  return rails;
+}
+
+std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine, const ScanProblem& problem,
+                           const ScanOrder& order, const Mailbox& mail, size_t blocks) {
+  const int owners = algorithm == seqparScanHier ? hierRails(order) : order.size();
+  if (problem.elements() == 0) return {};
+  const Cutter cutter{
+      algorithm,         affine,       problem, static_cast<size_t>(order.size()), static_cast<size_t>(owners),
+      mail.maxMessage(), mail.window()};
+  const std::vector<Block> cut = cutter.cut(std::max<size_t>(blocks, 1));
+  if (cut.empty()) {
+    fail(seqparInvalidUsage, "All-Scan with ", name(algorithm), ": dk = ", problem.dk,
+         " is too large, even cut as finely as possible, for messages of at most ", mail.maxMessage(),
+         " bytes and a window of ", mail.window(), " bytes; CHAIN and LASP1 send less");
+  }
+  return cut;
+}
+
+bool scanFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int positions, size_t maxMessage,
+              size_t window) {
+  if (problem.elements() == 0 || algorithm == seqparScanLasp1) return true;
+  const std::unique_ptr<Affine> affine = makeAffine(problem);
+  // The finest blocks cannot be cut into shards, so the number of owners does not matter.
+  const Cutter cutter{algorithm, *affine, problem, static_cast<size_t>(positions), 1, maxMessage, window};
+  return !cutter.cut(1).empty();
+}
+
+}  // namespace seqpar

@@ -1,0 +1,60 @@
+// LASP2, a baseline: all maps are gathered on every rank, and only then combined there. Source: LASP-2,
+// arXiv 2502.07563.
+#include <cstring>
+#include <vector>
+
+#include "scan/algorithms.h"
+#include "scan/cut.h"
+#include "scan/fold.h"
+
+namespace seqpar {
+
+namespace {
+
+struct GatheredBlock {
+  Block block;
+  MapLayout layout;
+  std::vector<MessageBuffer> maps;  ///< one a position
+};
+
+/// All maps of `block`, those of positions that this one does not need included: the baseline is an all-gather.
+GatheredBlock gather(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, Block block) {
+  GatheredBlock gathered{block, MapLayout(affine, problem, block), {}};
+  const MapLayout& layout = gathered.layout;
+  for (int p = 0; p < order.size(); ++p) gathered.maps.emplace_back(layout.bytes());
+
+  MessageBuffer& own = gathered.maps[order.position];
+  layout.pack(affine, block, own.data());
+  std::vector<int> others(order.ranks.begin(), order.ranks.end());
+  others.erase(others.begin() + order.position);
+  if (others.empty()) return gathered;
+  std::memcpy(mail.acquire(others, layout.bytes()), own.data(), layout.bytes());
+  mail.commit();
+  for (int p = 0; p < order.size(); ++p) {
+    if (p == order.position) continue;
+    std::memcpy(gathered.maps[p].data(), mail.receive(order.ranks[p], layout.bytes()), layout.bytes());
+    mail.release(order.ranks[p]);
+  }
+  return gathered;
+}
+
+}  // namespace
+
+void scanLasp2(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+  std::vector<GatheredBlock> all;
+  for (const Block block : cutScan(seqparScanLasp2, affine, problem, order, mail, blocks)) {
+    all.push_back(gather(affine, problem, order, mail, block));
+  }
+  for (const GatheredBlock& gathered : all) {
+    if (order.position == 0) {
+      affine.hop(gathered.block, {}, nullptr);
+      continue;
+    }
+    Fold fold(affine, gathered.block);
+    fold.start(nullptr, gathered.layout.state(gathered.maps[0].data()));
+    for (int p = 1; p < order.position; ++p) fold.then(gathered.layout, gathered.maps[p].data());
+    affine.hop(gathered.block, fold.state(), nullptr);
+  }
+}
+
+}  // namespace seqpar

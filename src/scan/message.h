@@ -1,0 +1,70 @@
+// What the algorithms send: the state of a block, or its whole map with the coefficients in front of the state.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+
+#include "scan/affine.h"
+
+namespace seqpar {
+
+/// Memory that is aligned like a message and not initialised.
+class MessageBuffer {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  explicit MessageBuffer(size_t bytes)
+      : data_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(kAlignment)))) {}
+
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { ::operator delete(data, std::align_val_t(kAlignment)); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+/// Whether a map needs coefficients to be combined with what comes before it. A map that begins at position 0 does
+/// not: it is absolute, a state.
+enum class MapKind { Relative, Absolute };
+
+/// The layout of one block's map in a message: coefficients in fp32 | pad to 64 | state in the wire type. An absolute
+/// map is the state alone.
+class MapLayout {
+ public:
+  MapLayout(const Affine& affine, const ScanProblem& problem, Block block, MapKind kind = MapKind::Relative);
+
+  /// Size of the message.
+  size_t bytes() const { return stateOffset_ + stateBytes_; }
+  seqparDataType_t wireType() const { return wireType_; }
+  /// Size of the state alone.
+  size_t stateBytes() const { return stateBytes_; }
+
+  void* state(std::byte* message) const { return message + stateOffset_; }
+  Values state(const std::byte* message) const { return {message + stateOffset_, wireType_}; }
+
+  /// nullptr for an absolute map.
+  float* coefficients(std::byte* message) const { return absolute_ ? nullptr : reinterpret_cast<float*>(message); }
+  const float* coefficients(const std::byte* message) const {
+    return absolute_ ? nullptr : reinterpret_cast<const float*>(message);
+  }
+
+  /// Writes this rank's own map of `block` to `message`.
+  void pack(Affine& affine, Block block, std::byte* message) const;
+
+ private:
+  seqparDataType_t wireType_;
+  bool absolute_;
+  size_t stateBytes_;
+  size_t stateOffset_;
+};
+
+/// Size of a block's state in the wire type.
+inline size_t stateBytes(const Affine& affine, const ScanProblem& problem, Block block) {
+  return MapLayout(affine, problem, block, MapKind::Absolute).bytes();
+}
+
+}  // namespace seqpar
