@@ -53,7 +53,7 @@ class Affine {
   /// Cuts the state into at most `pieces` (>= 1) blocks of nearly equal size, fewer if it cannot be cut so finely. All
   /// ranks get the same blocks.
   virtual std::vector<Block> split(size_t pieces) const = 0;
-  /// Cuts one block further.
+  /// Cuts one block further. The parts' dense memory, one after the other, is not always the block's (MATRIX).
   virtual std::vector<Block> split(Block block, size_t pieces) const = 0;
 
   virtual size_t stateElements(Block block) const = 0;
@@ -66,7 +66,7 @@ class Affine {
   virtual void packCoefficients(Block block, float* coefficients) = 0;
 
   /// The hop: takes x of the block (dense; nullptr at position 0, where x_0 is used), writes the caller's prefix and
-  /// total where wanted, and A x + S to `wire` unless it is null. One pass over the data.
+  /// total where wanted, and A x + S to `wire` unless it is null. x and wire do not overlap. One pass over the data.
   virtual void hop(Block block, Values x, void* wire) = 0;
 
   /// (earlierA, earlierS) <- (laterA, laterS) o (earlierA, earlierS): earlierS = laterA earlierS + laterS, and, unless

@@ -1,0 +1,88 @@
+// Four lanes of fp32 in the compiler's vector extension: for any processor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace seqpar {
+
+/// What every Lanes type has: V, kLanes, zero, set, load, store, stream, fence and multiplyAdd.
+struct LanesPortable {
+  typedef float V __attribute__((vector_size(16)));
+  typedef std::uint32_t U32 __attribute__((vector_size(16)));
+  typedef std::uint16_t U16 __attribute__((vector_size(8)));
+
+  static constexpr std::size_t kLanes = 4;
+
+  static V zero() { return V{}; }
+  static V set(float value) { return V{} + value; }
+
+  static V load(const float* from) {
+    V v;
+    __builtin_memcpy(&v, from, sizeof v);
+    return v;
+  }
+  static V load(const Bfloat16* from) { return floats(loadBits(from) << 16); }
+  static V load(const Half* from) {
+    const U32 half = loadBits(from);
+    const U32 shifted = (half & 0x7fffu) << 13;
+    const U32 exponent = shifted & 0x0f800000u;
+    const U32 normal = shifted + 0x38000000u;
+    const U32 special = (shifted + 0x70000000u) | ((U32)(shifted > 0x0f800000u) & 0x00400000u);
+    // A subnormal's digits, given the exponent of the least normal number, are too large by exactly that number.
+    const U32 subnormal = bits(floats(shifted + 0x38800000u) - floats(U32{} + 0x38800000u));
+    const U32 magnitude = select(exponent == 0x0f800000u, special, select(exponent == 0u, subnormal, normal));
+    return floats(magnitude | ((half & 0x8000u) << 16));
+  }
+
+  static void store(float* to, V v) { __builtin_memcpy(to, &v, sizeof v); }
+  static void store(Bfloat16* to, V v) {
+    const U32 b = bits(v);
+    const U32 rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+    storeBits(to, select((b & 0x7fffffffu) > 0x7f800000u, (b >> 16) | 0x40u, rounded));
+  }
+  static void store(Half* to, V v) {
+    const U32 b = bits(v);
+    const U32 magnitude = b & 0x7fffffffu;
+    const U32 normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+    // Adding 0.5, whose last digit is worth half's least subnormal, makes the addition round.
+    const U32 subnormal = bits(floats(magnitude) + 0.5f) - 0x3f000000u;
+    const U32 nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
+    U32 half = select(magnitude < 0x38800000u, subnormal, normal);
+    half = select(magnitude >= 0x47800000u, U32{} + 0x7c00u, half);
+    half = select(magnitude > 0x7f800000u, nan, half);
+    storeBits(to, half | ((b >> 16) & 0x8000u));
+  }
+  template <class T>
+  static void stream(T* to, V v) {
+    store(to, v);
+  }
+  static void fence() {}
+
+  /// c * x + s, rounded once or twice as the processor likes but always alike; s itself where c is 0.
+  static V multiplyAdd(V c, V x, V s) { return floats(select((U32)(c == zero()), bits(s), bits(c * x + s))); }
+
+ private:
+  static V floats(U32 u) { return (V)u; }
+  static U32 bits(V v) { return (U32)v; }
+  template <class Mask>
+  static U32 select(Mask mask, U32 yes, U32 no) {
+    const U32 m = (U32)mask;
+    return (m & yes) | (~m & no);
+  }
+  template <class T>
+  static U32 loadBits(const T* from) {
+    U16 u;
+    __builtin_memcpy(&u, from, sizeof u);
+    return __builtin_convertvector(u, U32);
+  }
+  template <class T>
+  static void storeBits(T* to, U32 value) {
+    const U16 u = __builtin_convertvector(value, U16);
+    __builtin_memcpy(to, &u, sizeof u);
+  }
+};
+
+}  // namespace seqpar
