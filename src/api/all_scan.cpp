@@ -1,0 +1,222 @@
+// seqparAllScan and its plan: checks and the way down.
+#include "scan/all_scan.h"
+
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "api/boundary.h"
+#include "api/buffers.h"
+#include "base/convert.h"
+#include "base/env.h"
+#include "base/versioned.h"
+#include "comm/agreement.h"
+#include "scan/cost.h"
+
+using namespace seqpar;
+
+namespace {
+
+constexpr std::array<Choice, SEQPAR_SCAN_ALGORITHMS + 1> kAlgorithms{{{"auto", seqparScanAuto},
+                                                                      {"chain", seqparScanChain},
+                                                                      {"oneshot", seqparScanOneshot},
+                                                                      {"transposed", seqparScanTransposed},
+                                                                      {"doubling", seqparScanDoubling},
+                                                                      {"hier", seqparScanHier},
+                                                                      {"lasp1", seqparScanLasp1},
+                                                                      {"lasp2", seqparScanLasp2}}};
+
+constexpr unsigned kKnownFlags = SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT;
+constexpr int kMostBlocks = 1 << 20;
+
+void requireRange(const char* call, const char* field, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) {
+    fail(seqparInvalidArgument, call, ": params->", field, " is ", value, ", expected ", least, " to ", most);
+  }
+}
+
+/// dk * dv * heads and dk * dk * heads numbers of 4 bytes must be countable.
+void requireCountable(const char* call, const seqparAllScanParams_t& params) {
+  const int64_t most = std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(float));
+  int64_t state = 0;
+  int64_t transition = 0;
+  if (__builtin_mul_overflow(params.dk, params.dv, &state) || __builtin_mul_overflow(state, params.heads, &state) ||
+      __builtin_mul_overflow(params.dk, params.dk, &transition) ||
+      __builtin_mul_overflow(transition, params.heads, &transition) || state > most || transition > most) {
+    fail(seqparInvalidArgument, call, ": heads ", params.heads, " x dk ", params.dk, " x dv ", params.dv,
+         " overflows; expected fewer than 2^61 elements");
+  }
+}
+
+/// The shape and flags of a problem; buffers are not looked at.
+ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
+  const int64_t mostExtent = std::numeric_limits<int64_t>::max();
+  requireRange(call, "op", params.op, seqparScanSum, seqparScanMatrix);
+  requireRange(call, "direction", params.direction, seqparForward, seqparReverse);
+  requireRange(call, "heads", params.heads, 0, mostExtent);
+  requireRange(call, "dk", params.dk, params.heads > 0 ? 1 : 0, mostExtent);
+  requireRange(call, "dv", params.dv, params.heads > 0 ? 1 : 0, mostExtent);
+  requireRange(call, "stateType", params.stateType, seqparFloat32, seqparBfloat16);
+  requireRange(call, "wireType", params.wireType, seqparFloat32, seqparBfloat16);
+  requireRange(call, "decayForm", params.decayForm, seqparDecayLinear, seqparDecayLog2);
+  requireRange(call, "algorithm", params.algorithm, seqparScanAuto, seqparScanLasp2);
+  requireRange(call, "blocks", params.blocks, 0, kMostBlocks);
+  requireRange(call, "sequences", params.sequences, 1, mostExtent);
+  requireCountable(call, params);
+  const bool hasDecay = params.op == seqparScanScalar || params.op == seqparScanDiag;
+  if (!hasDecay && params.decayForm != seqparDecayLinear) {
+    fail(seqparInvalidArgument, call, ": params->decayForm is ", params.decayForm,
+         ", expected seqparDecayLinear, since SUM and MATRIX have no decay that could be a logarithm");
+  }
+  if (params.heads % params.sequences != 0) {
+    fail(seqparInvalidArgument, call, ": params->sequences is ", params.sequences,
+         ", expected a divisor of heads = ", params.heads);
+  }
+
+  ScanProblem problem;
+  problem.op = static_cast<seqparScanOp_t>(params.op);
+  problem.direction = static_cast<seqparDirection_t>(params.direction);
+  problem.heads = static_cast<size_t>(params.heads);
+  problem.dk = static_cast<size_t>(params.dk);
+  problem.dv = static_cast<size_t>(params.dv);
+  problem.stateType = static_cast<seqparDataType_t>(params.stateType);
+  problem.wireType = static_cast<seqparDataType_t>(params.wireType);
+  problem.decayForm = static_cast<seqparDecayForm_t>(params.decayForm);
+  problem.headFlags.resize(problem.heads, 0);
+  if (params.flags != nullptr) {
+    const size_t headsOfSequence = problem.heads / static_cast<size_t>(params.sequences);
+    for (int64_t sequence = 0; sequence < params.sequences && headsOfSequence > 0; ++sequence) {
+      const unsigned flags = params.flags[sequence];
+      if ((flags & ~kKnownFlags) != 0) {
+        fail(seqparInvalidArgument, call, ": params->flags[", sequence, "] is ", flags, ", expected bits of ",
+             kKnownFlags);
+      }
+      std::memset(problem.headFlags.data() + static_cast<size_t>(sequence) * headsOfSequence, static_cast<int>(flags),
+                  headsOfSequence);
+    }
+  }
+  return problem;
+}
+
+size_t transitionElements(const ScanProblem& problem) {
+  switch (problem.op) {
+    case seqparScanSum:
+      return 0;
+    case seqparScanScalar:
+      return problem.heads;
+    case seqparScanDiag:
+      return problem.heads * problem.dk;
+    default:
+      return problem.heads * problem.dk * problem.dk;
+  }
+}
+
+void checkBuffers(const char* call, const ScanProblem& problem) {
+  const size_t bytes = problem.elements() * sizeOf(problem.stateType);
+  const Buffer state{"state", problem.state, bytes};
+  const Buffer transition{"transition", problem.transition, transitionElements(problem) * sizeof(float)};
+  const Buffer initial{"initial", problem.initial, bytes};
+  const Buffer prefix{"prefix", problem.prefix, bytes};
+  const Buffer total{"total", problem.total, bytes};
+  requirePointer(call, state.name, state.data);
+  if (problem.op == seqparScanSum && transition.data != nullptr) {
+    fail(seqparInvalidArgument, call, ": transition is ", transition.data, ", expected NULL for SUM");
+  }
+  if (problem.op != seqparScanSum) requirePointer(call, transition.name, transition.data);
+  if (prefix.data == nullptr && total.data == nullptr) {
+    fail(seqparInvalidArgument, call, ": prefix and total are both NULL, expected at least one output");
+  }
+  for (const auto& buffer : {state, transition, initial, prefix, total}) requireHostMemory(call, buffer);
+  requireApart(call, prefix, total, false);
+  for (const auto& output : {prefix, total}) {
+    requireApart(call, state, output, true);
+    requireApart(call, transition, output, false);
+    requireApart(call, initial, output, false);
+  }
+}
+
+/// The same on all ranks: the call, the shape, the types, the algorithm; flags and pointers are each rank's own.
+void compareRanks(const char* call, const seqparAllScanParams_t& params, Communicator& comm) {
+  const std::array<NamedValue, 12> values{
+      {{"op", params.op},
+       {"direction", params.direction},
+       {"heads", params.heads},
+       {"dk", params.dk},
+       {"dv", params.dv},
+       {"stateType", params.stateType},
+       {"wireType", params.wireType},
+       {"decayForm", params.decayForm},
+       {"sequences", params.sequences},
+       {"algorithm", params.algorithm},
+       {"blocks", params.blocks},
+       {"SEQPAR_ALGO", envChoice("SEQPAR_ALGO", kAlgorithms).value_or(seqparScanAuto)}}};
+  checkAgreement(comm.control(), call, values);
+}
+
+/// What the parameters name, or else the environment, or else Auto.
+int namedAlgorithm(const seqparAllScanParams_t& params) {
+  const auto fromEnvironment = envChoice("SEQPAR_ALGO", kAlgorithms);
+  return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment.value_or(seqparScanAuto);
+}
+
+seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEntry& entry,
+                            const seqparAllScanParams_t& params) {
+  const auto choice = entry.scans.choose(problem, namedAlgorithm(params), params.blocks);
+  if (choice.modelUs == std::numeric_limits<double>::infinity()) {
+    fail(seqparInvalidUsage, call, ": the algorithm ", seqparScanAlgorithmName(choice.algorithm), " cannot do heads ",
+         problem.heads, " x dk ", problem.dk, " x dv ", problem.dv, " on this communicator (",
+         choice.algorithm == seqparScanHier ? "the ranks of a node must be neighbours, and " : "",
+         "a head's transition must fit a message of ", comm.mailbox().maxMessage(),
+         " bytes); expected chain, lasp1 or auto");
+  }
+  return choice;
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transition, const void* initial, void* prefix,
+                                        void* total, const seqparAllScanParams_t* params, seqparComm_t handle,
+                                        void* stream) {
+  const char* call = "seqparAllScan";
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    Communicator& comm = *entry.comm;
+    const auto given = readVersioned(call, "params", params, seqparAllScanParams_t SEQPAR_ALL_SCAN_PARAMS_INITIALIZER);
+    auto problem = std::make_shared<ScanProblem>(checkParams(call, given));
+    const int position = problem->direction == seqparReverse ? comm.size() - 1 - comm.rank() : comm.rank();
+    problem->first = position == 0;
+    problem->state = state;
+    problem->transition = transition;
+    problem->initial = problem->first ? initial : nullptr;
+    problem->prefix = prefix;
+    problem->total = total;
+    const bool empty = problem->elements() == 0;
+    if (!empty) checkBuffers(call, *problem);
+    const auto hostStream = findStream(call, stream);
+    const auto choice = choose(call, *problem, entry, given);
+    if (comm.config().checkArguments) compareRanks(call, given, comm);
+    if (!empty) runScan(comm, std::move(problem), choice, hostStream.get());
+  });
+}
+
+SEQPAR_API seqparResult_t seqparAllScanPlan(const seqparAllScanParams_t* params, seqparComm_t handle,
+                                            seqparScanEstimate_t* estimates) {
+  const char* call = "seqparAllScanPlan";
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    const auto given = readVersioned(call, "params", params, seqparAllScanParams_t SEQPAR_ALL_SCAN_PARAMS_INITIALIZER);
+    requirePointer(call, "estimates", estimates);
+    const auto all = entry.scans.estimates(checkParams(call, given), given.blocks);
+    estimates[0] = chooseScan(all, namedAlgorithm(given));
+    std::copy(all.begin(), all.end(), estimates + 1);
+  });
+}
+
+SEQPAR_API const char* seqparScanAlgorithmName(int algorithm) {
+  for (const auto& [name, value] : kAlgorithms) {
+    if (value == algorithm) return name;
+  }
+  return nullptr;
+}
+
+}  // extern "C"

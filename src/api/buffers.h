@@ -1,0 +1,22 @@
+// Checks of the buffers that a collective was given.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace seqpar {
+
+struct Buffer {
+  const char* name;
+  const void* data;
+  size_t bytes;
+};
+
+/// Refuses device memory: InvalidArgument.
+void requireHostMemory(const char* call, const Buffer& buffer);
+
+/// Refuses any overlap of `a` and `b`: InvalidArgument. With `sameIsFine`, the same address is allowed. Null and empty
+/// buffers overlap nothing.
+void requireApart(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine);
+
+}  // namespace seqpar

@@ -1,0 +1,128 @@
+// Using, asking and ending communicators.
+#include <algorithm>
+#include <cstring>
+
+#include "api/boundary.h"
+#include "base/versioned.h"
+#include "comm/split.h"
+#include "device/device.h"
+
+using namespace seqpar;
+
+namespace {
+
+template <size_t Size>
+void copyText(const std::string& text, char (&into)[Size]) {
+  const size_t length = std::min(text.size(), Size - 1);
+  std::memcpy(into, text.data(), length);
+  into[length] = '\0';
+}
+
+seqparCommInfo_t describe(Communicator& comm) {
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
+  info.rank = comm.rank();
+  info.nranks = comm.size();
+  info.device = comm.config().device;
+  info.nodes = comm.topology().nodeCount;
+  info.node = comm.topology().nodes[static_cast<size_t>(comm.rank())];
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    if (peer == comm.rank()) continue;
+    ++(comm.mailbox().direct(peer) ? info.directPeers : info.networkPeers);
+  }
+  // The slowest class of links is the one that decides.
+  const auto& link = comm.links().network;
+  info.alphaUs = link.alpha * 1e6;
+  info.bandwidth = link.secondsPerByte > 0 ? 1 / link.secondsPerByte : 0;
+  info.overheadUs = link.overhead * 1e6;
+  info.contention = comm.links().contention;
+  copyText(comm.transport().transport, info.transport);
+  copyText(concat(comm.transport().reason, comm.transport().reason.empty() ? "" : "; ", deviceReport()), info.reason);
+  return info;
+}
+
+template <typename Read>
+seqparResult_t readInt(const char* call, const char* argument, seqparComm_t handle, int* out, Read read) {
+  return onComm(call, handle, [&](Communicator& comm) {
+    requirePointer(call, argument, out);
+    *out = read(comm);
+  });
+}
+
+/// Waits until no thread is inside a call on the communicator; new calls do not find it any more.
+void waitForCallers(CommEntry& entry) {
+  for (int callers = entry.callers.load(); callers != 0; callers = entry.callers.load()) entry.callers.wait(callers);
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t handle, int color, int key, seqparComm_t* newcomm,
+                                          const seqparConfig_t* config) {
+  const char* call = "seqparCommSplit";
+  return onComm(call, handle, [&](Communicator& comm) {
+    requirePointer(call, "newcomm", newcomm);
+    *newcomm = nullptr;
+    if (color < SEQPAR_SPLIT_NOCOLOR) {
+      fail(seqparInvalidArgument, call, ": color is ", color, ", expected 0 or more, or SEQPAR_SPLIT_NOCOLOR");
+    }
+    auto made = splitCommunicator(comm, color, key, resolveConfig(call, config, comm.config()));
+    if (made) *newcomm = comms().add(std::make_shared<CommEntry>(std::move(made)));
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommFinalize(seqparComm_t handle) {
+  return onComm("seqparCommFinalize", handle, [](Communicator& comm) { comm.finalize(); });
+}
+
+SEQPAR_API seqparResult_t seqparCommDestroy(seqparComm_t handle) {
+  const char* call = "seqparCommDestroy";
+  return atBoundary(call, [&] {
+    if (handle == nullptr) return;
+    require(comms(), handle, call, "comm", "communicator");
+    const auto entry = comms().remove(handle);
+    if (!entry) return;  // another thread was faster
+    waitForCallers(*entry);
+    entry->comm->close();
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommAbort(seqparComm_t handle) {
+  const char* call = "seqparCommAbort";
+  return atBoundary(call, [&] {
+    if (handle == nullptr) return;
+    require(comms(), handle, call, "comm", "communicator");
+    const auto entry = comms().remove(handle);
+    if (!entry) return;  // another thread was faster
+    entry->comm->abort();
+    waitForCallers(*entry);
+    entry->comm->close();
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommGetAsyncError(seqparComm_t handle, seqparResult_t* asyncError) {
+  const char* call = "seqparCommGetAsyncError";
+  return onComm(call, handle, [&](Communicator& comm) {
+    requirePointer(call, "asyncError", asyncError);
+    *asyncError = comm.health().result();
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommCount(seqparComm_t handle, int* count) {
+  return readInt("seqparCommCount", "count", handle, count, [](Communicator& comm) { return comm.size(); });
+}
+
+SEQPAR_API seqparResult_t seqparCommUserRank(seqparComm_t handle, int* rank) {
+  return readInt("seqparCommUserRank", "rank", handle, rank, [](Communicator& comm) { return comm.rank(); });
+}
+
+SEQPAR_API seqparResult_t seqparCommDevice(seqparComm_t handle, int* device) {
+  return readInt("seqparCommDevice", "device", handle, device, [](Communicator& comm) { return comm.config().device; });
+}
+
+SEQPAR_API seqparResult_t seqparCommQuery(seqparComm_t handle, seqparCommInfo_t* info) {
+  const char* call = "seqparCommQuery";
+  return onComm(call, handle, [&](Communicator& comm) { writeVersioned(call, "info", info, describe(comm)); });
+}
+
+}  // extern "C"

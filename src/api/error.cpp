@@ -1,0 +1,48 @@
+// Versions and error texts.
+#include "api/boundary.h"
+
+using namespace seqpar;
+
+extern "C" {
+
+SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
+  switch (result) {
+    case seqparSuccess:
+      return "success";
+    case seqparUnhandledCudaError:
+      return "a CUDA call failed";
+    case seqparSystemError:
+      return "the operating system or a network library refused something";
+    case seqparInternalError:
+      return "internal error: a defect of the library";
+    case seqparInvalidArgument:
+      return "an argument is invalid";
+    case seqparInvalidUsage:
+      return "the call is not valid here or now";
+    case seqparRemoteError:
+      return "another rank failed, left, or did not answer in time";
+    case seqparInProgress:
+      return "in progress";
+  }
+  return "unknown result";
+}
+
+SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
+  if (comm == nullptr) return threadError().c_str();
+  const auto entry = comms().find(comm);
+  if (!entry) return "seqparGetLastError: comm is no communicator that was made and not freed";
+  const std::lock_guard lock(entry->mutex);
+  // What ended the communicator explains more than the calls that it refused since.
+  const auto& health = entry->comm->health();
+  entry->returned = health.ok() ? entry->lastError : health.text();
+  return entry->returned.c_str();
+}
+
+SEQPAR_API seqparResult_t seqparGetVersion(int* version) {
+  return atBoundary("seqparGetVersion", [&] {
+    requirePointer("seqparGetVersion", "version", version);
+    *version = SEQPAR_VERSION_CODE;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,121 @@
+// Making communicators.
+#include <thread>
+#include <vector>
+
+#include "api/boundary.h"
+#include "base/versioned.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/config.h"
+
+using namespace seqpar;
+
+namespace {
+
+ControlOptions controlOptions(const CommConfig& config) {
+  return {config.timeout, config.interfaceName};
+}
+
+seqparComm_t publish(std::shared_ptr<Communicator> made) {
+  return comms().add(std::make_shared<CommEntry>(std::move(made)));
+}
+
+void requireRank(const char* call, int nranks, int rank) {
+  if (nranks < 1) fail(seqparInvalidArgument, call, ": nranks is ", nranks, ", expected at least 1");
+  if (rank < 0 || rank >= nranks) {
+    fail(seqparInvalidArgument, call, ": rank is ", rank, ", expected 0 to nranks - 1 = ", nranks - 1);
+  }
+}
+
+void initRank(const char* call, seqparComm_t* comm, int nranks, const seqparUniqueId& id, int rank,
+              const seqparConfig_t* config) {
+  requirePointer(call, "comm", comm);
+  *comm = nullptr;
+  requireRank(call, nranks, rank);
+  const auto resolved = resolveConfig(call, config);
+  const auto oob = joinRendezvous(id, rank, nranks, controlOptions(resolved));
+  *comm = publish(std::make_shared<Communicator>(*oob, resolved));
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparGetUniqueId(seqparUniqueId* id) {
+  const char* call = "seqparGetUniqueId";
+  return atBoundary(call, [&] {
+    requirePointer(call, "id", id);
+    *id = makeUniqueId(resolveConfig(call, nullptr).interfaceName);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommInitRank(seqparComm_t* comm, int nranks, seqparUniqueId id, int rank) {
+  const char* call = "seqparCommInitRank";
+  return atBoundary(call, [&] { initRank(call, comm, nranks, id, rank, nullptr); });
+}
+
+SEQPAR_API seqparResult_t seqparCommInitRankConfig(seqparComm_t* comm, int nranks, seqparUniqueId id, int rank,
+                                                   const seqparConfig_t* config) {
+  const char* call = "seqparCommInitRankConfig";
+  return atBoundary(call, [&] { initRank(call, comm, nranks, id, rank, config); });
+}
+
+SEQPAR_API seqparResult_t seqparCommInitEnv(seqparComm_t* comm, const seqparConfig_t* config) {
+  const char* call = "seqparCommInitEnv";
+  return atBoundary(call, [&] {
+    requirePointer(call, "comm", comm);
+    *comm = nullptr;
+    const auto resolved = resolveConfig(call, config);
+    const auto joined = joinFromEnvironment(controlOptions(resolved));
+    *comm = publish(std::make_shared<Communicator>(*joined.allgather, resolved));
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommInitOob(seqparComm_t* comm, const seqparOob_t* oob, const seqparConfig_t* config) {
+  const char* call = "seqparCommInitOob";
+  return atBoundary(call, [&] {
+    requirePointer(call, "comm", comm);
+    *comm = nullptr;
+    const auto given = readVersioned(call, "oob", oob, seqparOob_t SEQPAR_OOB_INITIALIZER);
+    requireRank(call, given.nranks, given.rank);
+    if (given.allgather == nullptr) fail(seqparInvalidArgument, call, ": oob->allgather is NULL");
+    const auto resolved = resolveConfig(call, config);
+    *comm = publish(std::make_shared<Communicator>(*wrapOob(given), resolved));
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommInitAll(seqparComm_t* comms, int nranks, const int* devices) {
+  const char* call = "seqparCommInitAll";
+  return atBoundary(call, [&] {
+    requirePointer(call, "comms", comms);
+    requireRank(call, nranks, 0);
+    const auto count = static_cast<size_t>(nranks);
+    std::fill_n(comms, count, nullptr);
+    std::vector<CommConfig> configs;
+    for (size_t rank = 0; rank < count; ++rank) {
+      seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+      if (devices != nullptr) config.device = devices[rank];
+      configs.push_back(resolveConfig(call, &config));
+    }
+    const auto group = makeLocalGroup(nranks, configs.front().timeout);
+
+    std::vector<std::shared_ptr<Communicator>> made(count);
+    std::vector<std::exception_ptr> errors(count);
+    std::vector<std::jthread> makers;
+    for (size_t rank = 0; rank < count; ++rank) {
+      makers.emplace_back([&, rank] {
+        try {
+          made[rank] = std::make_shared<Communicator>(*group[rank], configs[rank]);
+        } catch (...) {
+          errors[rank] = std::current_exception();
+        }
+      });
+    }
+    makers.clear();
+    for (const auto& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+    for (size_t rank = 0; rank < count; ++rank) comms[rank] = publish(std::move(made[rank]));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,72 @@
+// Memory for buffers.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <unordered_set>
+
+#include "api/boundary.h"
+
+using namespace seqpar;
+
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kLargePage = size_t{2} << 20;
+
+/// What seqparMemAlloc() gave out, so that seqparMemFree() can refuse anything else.
+class Allocations {
+ public:
+  void* make(size_t bytes) {
+    const size_t alignment = bytes >= kLargePage ? kLargePage : kPage;
+    if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
+    void* pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (pointer == nullptr) throw std::bad_alloc();
+    if (alignment == kLargePage) madvise(pointer, bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
+    const std::lock_guard lock(mutex_);
+    pointers_.insert(pointer);
+    return pointer;
+  }
+
+  bool release(void* pointer) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (pointers_.erase(pointer) == 0) return false;
+    }
+    std::free(pointer);  // NOLINT: the C interface hands out ownership
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<void*> pointers_;
+};
+
+Allocations& allocations() {
+  static auto* const table = std::make_unique<Allocations>().release();
+  return *table;
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparMemAlloc(void** pointer, size_t bytes, seqparComm_t comm) {
+  const char* call = "seqparMemAlloc";
+  return onComm(call, comm, [&](Communicator&) {
+    requirePointer(call, "pointer", pointer);
+    *pointer = nullptr;
+    if (bytes > 0) *pointer = allocations().make(bytes);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparMemFree(void* pointer) {
+  const char* call = "seqparMemFree";
+  return atBoundary(call, [&] {
+    if (pointer != nullptr && !allocations().release(pointer)) {
+      fail(seqparInvalidArgument, call, ": pointer is ", pointer,
+           ", expected what seqparMemAlloc gave and was not freed yet");
+    }
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,105 @@
+// Host streams and events.
+#include "api/boundary.h"
+
+using namespace seqpar;
+
+namespace {
+
+template <typename Body>
+seqparResult_t onStream(const char* call, seqparStream_t handle, Body&& body) {
+  return atBoundary(call, [&] { body(*require(streams(), handle, call, "stream", "host stream")); });
+}
+
+template <typename Body>
+seqparResult_t onEvent(const char* call, seqparEvent_t handle, Body&& body) {
+  return atBoundary(call, [&] { body(*require(events(), handle, call, "event", "host event")); });
+}
+
+template <typename Object, typename Handle>
+seqparResult_t create(const char* call, const char* argument, HandleTable<Object, Handle>& table, Handle* out) {
+  return atBoundary(call, [&] {
+    requirePointer(call, argument, out);
+    *out = nullptr;
+    *out = table.add(std::make_shared<Object>());
+  });
+}
+
+template <typename Object, typename Handle>
+seqparResult_t destroy(const char* call, const char* argument, const char* kind, HandleTable<Object, Handle>& table,
+                       Handle handle) {
+  return atBoundary(call, [&] {
+    if (handle == nullptr) return;
+    require(table, handle, call, argument, kind);
+    table.remove(handle);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream) {
+  return create("seqparStreamCreate", "stream", streams(), stream);
+}
+
+SEQPAR_API seqparResult_t seqparStreamDestroy(seqparStream_t stream) {
+  return destroy("seqparStreamDestroy", "stream", "host stream", streams(), stream);
+}
+
+SEQPAR_API seqparResult_t seqparStreamSynchronize(seqparStream_t stream) {
+  return onStream("seqparStreamSynchronize", stream, [](HostStream& found) { found.synchronize(); });
+}
+
+SEQPAR_API seqparResult_t seqparStreamQuery(seqparStream_t stream) {
+  return onStream("seqparStreamQuery", stream, [](HostStream& found) {
+    if (!found.idle()) fail(seqparInProgress, "");
+  });
+}
+
+SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*function)(void*), void* argument) {
+  const char* call = "seqparStreamLaunch";
+  return onStream(call, stream, [&](HostStream& found) {
+    if (function == nullptr) fail(seqparInvalidArgument, call, ": function is NULL");
+    found.enqueue([function, argument] { function(argument); });
+  });
+}
+
+SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event) {
+  return create("seqparEventCreate", "event", events(), event);
+}
+
+SEQPAR_API seqparResult_t seqparEventDestroy(seqparEvent_t event) {
+  return destroy("seqparEventDestroy", "event", "host event", events(), event);
+}
+
+SEQPAR_API seqparResult_t seqparEventRecord(seqparEvent_t event, seqparStream_t stream) {
+  const char* call = "seqparEventRecord";
+  return onEvent(call, event,
+                 [&](HostEvent& found) { found.record(*require(streams(), stream, call, "stream", "host stream")); });
+}
+
+SEQPAR_API seqparResult_t seqparStreamWaitEvent(seqparStream_t stream, seqparEvent_t event) {
+  const char* call = "seqparStreamWaitEvent";
+  return onStream(call, stream,
+                  [&](HostStream& found) { require(events(), event, call, "event", "host event")->makeWait(found); });
+}
+
+SEQPAR_API seqparResult_t seqparEventSynchronize(seqparEvent_t event) {
+  return onEvent("seqparEventSynchronize", event, [](HostEvent& found) { found.synchronize(); });
+}
+
+SEQPAR_API seqparResult_t seqparEventQuery(seqparEvent_t event) {
+  return onEvent("seqparEventQuery", event, [](HostEvent& found) {
+    if (!found.passed()) fail(seqparInProgress, "");
+  });
+}
+
+SEQPAR_API seqparResult_t seqparEventElapsedTime(float* milliseconds, seqparEvent_t start, seqparEvent_t end) {
+  const char* call = "seqparEventElapsedTime";
+  return onEvent(call, start, [&](HostEvent& from) {
+    requirePointer(call, "milliseconds", milliseconds);
+    *milliseconds = static_cast<float>(from.millisecondsTo(*require(events(), end, call, "end", "host event")));
+  });
+}
+
+}  // extern "C"

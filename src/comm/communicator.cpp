@@ -1,0 +1,137 @@
+#include "comm/communicator.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+
+namespace seqpar {
+namespace {
+
+/// The settings that must agree, since the ranks would wait for each other in different ways.
+struct SharedSettings {
+  int version = SEQPAR_VERSION_CODE;
+  int timeoutMs = 0;
+  int transport = 0;
+  int checkArguments = 0;
+};
+
+void checkSettings(Allgather& control, const CommConfig& config) {
+  SharedSettings mine;
+  mine.timeoutMs = static_cast<int>(config.timeout.count());
+  mine.transport = config.transport;
+  mine.checkArguments = config.checkArguments ? 1 : 0;
+  std::vector<SharedSettings> all(static_cast<size_t>(control.size()));
+  control.gatherValues(mine, std::span(all));
+  const auto compare = [&](const char* what, int SharedSettings::*member) {
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      if (all[rank].*member != all[0].*member) {
+        fail(seqparInvalidUsage, "the ranks disagree about ", what, ": rank 0 has ", all[0].*member, ", rank ", rank,
+             " has ", all[rank].*member);
+      }
+    }
+  };
+  compare("the version of seqpar", &SharedSettings::version);
+  compare("timeoutMs (SEQPAR_TIMEOUT)", &SharedSettings::timeoutMs);
+  compare("transport (SEQPAR_TRANSPORT)", &SharedSettings::transport);
+  compare("checkArguments (SEQPAR_CHECK)", &SharedSettings::checkArguments);
+}
+
+}  // namespace
+
+Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::move(config)) {
+  control_ = Control::connect(oob, ControlOptions{config_.timeout, config_.interfaceName}, health_);
+  health_.onFailure([this](seqparResult_t, const std::string& text) { control_->announce(text); });
+  try {
+    checkSettings(*control_, config_);
+    topology_ = discoverTopology(*control_, config_.hostId);
+    mailbox_ = makeMailbox(*control_, MailboxOptions{config_.timeout, config_.transport, topology_.hostIds}, health_,
+                           transport_);
+    links_ = measureLinks(*mailbox_, *control_, topology_);
+  } catch (const std::exception& error) {
+    health_.fail(seqparRemoteError, concat("rank ", rank(), " failed while the communicator was made: ", error.what()));
+    health_.onFailure(nullptr);
+    throw;
+  }
+  log(LogLevel::Info, "rank ", rank(), " of ", size(), " on ", topology_.nodeCount, " node(s): ", transport_.transport,
+      "; alpha ", links_.node.alpha * 1e6, " us, ",
+      links_.node.secondsPerByte > 0 ? 1e-9 / links_.node.secondsPerByte : 0, " GB/s, overhead ",
+      links_.node.overhead * 1e6, " us");
+}
+
+Communicator::~Communicator() {
+  health_.onFailure(nullptr);  // nothing below may call into what is already gone
+}
+
+void Communicator::run(const std::string& name, HostStream* stream, std::function<void(Mailbox&)> work) {
+  health_.check();
+  uint64_t ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (finalized_) fail(seqparInvalidUsage, name, ": comm was finalized; expected a communicator in use");
+    ticket = issuedTickets_++;
+  }
+  if (stream == nullptr) {
+    execute(ticket, name, work);
+  } else {
+    stream->enqueue([this, ticket, name, work = std::move(work)] { execute(ticket, name, work); });
+  }
+}
+
+void Communicator::execute(uint64_t ticket, const std::string& name, const std::function<void(Mailbox&)>& work) {
+  {
+    std::unique_lock lock(mutex_);
+    served_.wait(lock, [&] { return servedTickets_ == ticket; });
+  }
+  const auto finish = [this] {
+    const std::lock_guard lock(mutex_);
+    ++servedTickets_;
+    served_.notify_all();
+  };
+  try {
+    health_.check();
+    mailbox_->begin(concat(name, " #", ticket));
+    work(*mailbox_);
+    mailbox_->end();
+  } catch (const Error& error) {
+    health_.fail(error.result(), error.what());
+    finish();
+    throw;
+  } catch (const std::exception& error) {
+    health_.fail(seqparInternalError, concat(name, ": ", error.what()));
+    finish();
+    throw;
+  }
+  finish();
+}
+
+void Communicator::drain() {
+  std::unique_lock lock(mutex_);
+  served_.wait(lock, [&] { return servedTickets_ == issuedTickets_; });
+}
+
+void Communicator::finalize() {
+  drain();
+  {
+    const std::lock_guard lock(mutex_);
+    if (finalized_) return;
+  }
+  health_.check();
+  std::vector<int> ranks(static_cast<size_t>(size()));
+  control_->gatherValues(rank(), std::span(ranks));
+  const std::lock_guard lock(mutex_);
+  finalized_ = true;
+}
+
+void Communicator::close() {
+  drain();
+  if (!health_.ok()) return;
+  finalize();
+  control_->leave();
+}
+
+void Communicator::abort() {
+  health_.fail(seqparRemoteError, concat("seqparCommAbort was called on rank ", rank()));
+}
+
+}  // namespace seqpar

@@ -1,0 +1,68 @@
+// One rank's membership in a group: control plane, mailbox, measured links, and the order of its operations.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/health.h"
+#include "bootstrap/control.h"
+#include "comm/config.h"
+#include "comm/stream.h"
+#include "plan/link.h"
+#include "plan/topology.h"
+#include "transport/mailbox.h"
+
+namespace seqpar {
+
+class Communicator {
+ public:
+  /// Collective over `oob`.
+  Communicator(Allgather& oob, CommConfig config);
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  int rank() const { return control_->rank(); }
+  int size() const { return control_->size(); }
+  const CommConfig& config() const { return config_; }
+  const Topology& topology() const { return topology_; }
+  const LinkModel& links() const { return links_; }
+  const Mailbox& mailbox() const { return *mailbox_; }
+  const MailboxDescription& transport() const { return transport_; }
+  Control& control() { return *control_; }
+  const Health& health() const { return health_; }
+
+  /// Runs `work` after all earlier operations of this communicator: in the call without a stream, on the stream with
+  /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator.
+  void run(const std::string& name, HostStream* stream, std::function<void(Mailbox&)> work);
+
+  /// Collective: waits for this rank's operations, then for the other ranks to come here too.
+  void finalize();
+  /// finalize() if that was not done, then takes leave of the other ranks. After a failure: waits for this rank's operations to
+  /// give up, and for nobody else.
+  void close();
+  /// Fails this rank and all others at once. May be called from any thread.
+  void abort();
+
+ private:
+  void execute(uint64_t ticket, const std::string& name, const std::function<void(Mailbox&)>& work);
+  void drain();
+
+  Health health_;
+  CommConfig config_;
+  std::unique_ptr<Control> control_;
+  Topology topology_;
+  MailboxDescription transport_;
+  std::unique_ptr<Mailbox> mailbox_;
+  LinkModel links_;
+
+  std::mutex mutex_;
+  std::condition_variable served_;
+  uint64_t issuedTickets_ = 0, servedTickets_ = 0;
+  bool finalized_ = false;
+};
+
+}  // namespace seqpar

@@ -1,0 +1,141 @@
+#include "plan/link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+namespace seqpar {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kBlock = size_t{64} << 10;
+constexpr int kLaps = 8;
+constexpr int kEmptyBlocks = 64;
+constexpr int kFullBlocks = 16;
+constexpr int kRepetitions = 3;
+
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Ranks in a row, and this one's place in it.
+struct Row {
+  std::vector<int> ranks;
+  size_t place = 0;
+  bool first() const { return place == 0; }
+  bool last() const { return place + 1 == ranks.size(); }
+  int previous() const { return ranks[first() ? ranks.size() - 1 : place - 1]; }
+  int next() const { return ranks[last() ? 0 : place + 1]; }
+};
+
+void sendEmpty(Mailbox& mail, int to) {
+  mail.acquire(to, 0);
+  mail.commit();
+}
+
+void receiveEmpty(Mailbox& mail, int from) {
+  mail.receive(from, 0);
+  mail.release(from);
+}
+
+/// Seconds from rank to rank of a token that goes round.
+double ring(Mailbox& mail, const Row& row) {
+  const auto start = Clock::now();
+  for (int lap = 0; lap < kLaps; ++lap) {
+    if (!row.first()) receiveEmpty(mail, row.previous());
+    sendEmpty(mail, row.next());
+    if (row.first()) receiveEmpty(mail, row.previous());
+  }
+  return secondsSince(start) / (kLaps * static_cast<double>(row.ranks.size()));
+}
+
+/// Seconds for `blocks` blocks of `bytes` to go down the row, each rank copying them out and on, and for the last one's
+/// receipt to come back.
+double stream(Mailbox& mail, const Row& row, int blocks, size_t bytes, std::span<std::byte> buffer) {
+  const auto start = Clock::now();
+  for (int block = 0; block < blocks; ++block) {
+    const std::byte* in = row.first() ? buffer.data() : mail.receive(row.previous(), bytes);
+    std::byte* mine = buffer.data() + (static_cast<size_t>(block + 1) * bytes) % (buffer.size() - bytes + 1);
+    if (!row.first() && bytes > 0) std::memcpy(mine, in, bytes);
+    if (!row.last()) {
+      auto* out = mail.acquire(row.next(), bytes);
+      if (bytes > 0) std::memcpy(out, mine, bytes);
+      mail.commit();
+    }
+    if (!row.first()) mail.release(row.previous());
+  }
+  if (row.last()) sendEmpty(mail, row.ranks.front());
+  if (row.first()) receiveEmpty(mail, row.ranks.back());
+  return secondsSince(start);
+}
+
+Link measureRow(Mailbox& mail, const Row& row) {
+  std::vector<std::byte> buffer(2 * kBlock);
+  Link link{1, 1, 1};
+  ring(mail, row);  // the first lap touches memory and wakes sleepers
+  const double hops = static_cast<double>(row.ranks.size());
+  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+    link.alpha = std::min(link.alpha, ring(mail, row));
+    const double fill = hops * link.alpha;
+    const double empty = stream(mail, row, kEmptyBlocks, 0, buffer);
+    link.overhead = std::min(link.overhead, std::max(0.0, empty - fill) / kEmptyBlocks);
+    const double full = stream(mail, row, kFullBlocks, kBlock, buffer);
+    // Each block is kFullBlocks-th of the stream, and the pipeline fills over hops - 1 of them.
+    const double rounds = kFullBlocks + hops - 2;
+    const double perBlock = std::max(0.0, full - fill) / rounds - link.overhead;
+    link.secondsPerByte = std::min(link.secondsPerByte, std::max(perBlock, 1e-9) / static_cast<double>(kBlock));
+  }
+  return link;
+}
+
+/// The fullest node's ranks, or the first rank of every node.
+std::vector<int> fullestNode(const Topology& topology) {
+  std::vector<std::vector<int>> members(static_cast<size_t>(topology.nodeCount));
+  for (size_t rank = 0; rank < topology.nodes.size(); ++rank) {
+    members[static_cast<size_t>(topology.nodes[rank])].push_back(static_cast<int>(rank));
+  }
+  return *std::max_element(members.begin(), members.end(),
+                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
+}
+
+std::vector<int> nodeLeaders(const Topology& topology) {
+  std::vector<int> leaders;
+  for (size_t rank = 0; rank < topology.nodes.size(); ++rank) {
+    if (topology.nodes[rank] == static_cast<int>(leaders.size())) leaders.push_back(static_cast<int>(rank));
+  }
+  return leaders;
+}
+
+/// Collective over all ranks: the row measures, the others wait; the first of the row has the figures.
+Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
+  Link link;
+  const auto me = std::find(ranks.begin(), ranks.end(), mail.rank());
+  const auto first = static_cast<size_t>(ranks.front());
+  if (ranks.size() > 1 && me != ranks.end()) {
+    const auto place = static_cast<size_t>(me - ranks.begin());
+    link = measureRow(mail, Row{std::move(ranks), place});
+  }
+  std::vector<Link> links(static_cast<size_t>(control.size()));
+  control.gatherValues(link, std::span(links));
+  return links[first];
+}
+
+}  // namespace
+
+LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology) {
+  LinkModel model;
+  model.contention = topology.contention;
+  model.processors = topology.processors;
+  if (mail.size() == 1) return model;
+  mail.begin("link measurement");
+  const auto node = fullestNode(topology);
+  model.node = measureAmong(mail, control, node);
+  model.network = topology.nodeCount > 1 ? measureAmong(mail, control, nodeLeaders(topology)) : model.node;
+  if (node.size() == 1) model.node = model.network;
+  mail.end();
+  return model;
+}
+
+}  // namespace seqpar

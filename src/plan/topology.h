@@ -1,0 +1,22 @@
+// Which ranks share a node, and how many of them share a processor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bootstrap/allgather.h"
+
+namespace seqpar {
+
+struct Topology {
+  std::vector<std::string> hostIds;  ///< one a rank
+  std::vector<int> nodes;            ///< node of each rank, numbered in order of the first rank
+  int nodeCount = 1;
+  double contention = 1;  ///< ranks for each processor of the fullest node, at least 1
+  double processors = 1;  ///< processors of that node
+};
+
+/// Collective.
+Topology discoverTopology(Allgather& control, const std::string& hostId);
+
+}  // namespace seqpar

@@ -1,0 +1,34 @@
+// The choice of algorithm for a communicator's scans, remembered by shape: models are cheap, but not as cheap as small
+// scans.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "scan/affine.h"
+
+namespace seqpar {
+
+class ScanPlanner {
+ public:
+  /// `comm` must outlive the planner.
+  explicit ScanPlanner(const Communicator& comm) : comm_(comm) {}
+
+  /// Predicted times of all algorithms, fastest first. `blocks` 0: the best for each.
+  std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const;
+
+  /// The estimate for `algorithm`; the best one for Auto.
+  seqparScanEstimate_t choose(const ScanProblem& problem, int algorithm, int blocks);
+
+ private:
+  using Key = std::tuple<int, int, size_t, size_t, size_t, int, int, int>;
+
+  const Communicator& comm_;
+  std::mutex mutex_;
+  std::map<Key, seqparScanEstimate_t> chosen_;
+};
+
+}  // namespace seqpar
