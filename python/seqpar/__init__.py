@@ -1,0 +1,17 @@
+"""Collectives for sequence parallelism, on numpy arrays: Python access to the C library libseqpar.
+
+    import numpy as np, seqpar
+    with seqpar.Communicator.from_env() as comm:          # RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+        state = np.ones((4, 16, 32), np.float32)          # [heads][dk][dv]
+        decay = np.full((4, 16), 0.5, np.float32)         # [heads][dk]
+        prefix, total = comm.all_scan(state, decay, op="diag")
+
+The library is found beside the package, or by the system's loader; SEQPAR_LIBRARY names another file. Calls block and
+release Python's lock, so ranks may be threads. Errors are seqpar.Error with the library's text.
+"""
+
+from ._abi import Error, version
+from .communicator import Communicator, unique_id
+
+__all__ = ["Communicator", "Error", "unique_id", "version"]
+__version__ = version()

@@ -1,0 +1,198 @@
+"""Tests of the Python package against the built library (SEQPAR_LIBRARY) and the header (SEQPAR_HEADER)."""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: this Python has no numpy:", sys.executable)
+    sys.exit(77)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import seqpar
+from seqpar import _abi
+
+TIMEOUT = 60
+
+
+def run_ranks(comms, work):
+    """Runs work(comm, rank) for every communicator in a thread of its own; raises what one of them raised."""
+    errors = []
+
+    def run(comm, rank):
+        try:
+            with comm:
+                work(comm, rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(comm, rank), daemon=True) for rank, comm in enumerate(comms)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+        if thread.is_alive():
+            raise TimeoutError(f"a rank did not end within {TIMEOUT} s")
+    if errors:
+        raise errors[0]
+
+
+def reference(states, transitions, op, initial):
+    """prefix and total of every position, in float64."""
+    x, result = initial.astype(np.float64), []
+    for state, transition in zip(states, transitions):
+        if op == "matrix":
+            moved = transition.astype(np.float64) @ x
+        else:
+            shape = {"sum": (), "scalar": (-1, 1, 1), "diag": transition.shape + (1,) if op == "diag" else ()}[op]
+            moved = x if op == "sum" else x * transition.astype(np.float64).reshape(shape)
+        result.append((x, moved + state))
+        x = moved + state
+    return result
+
+
+class Header(unittest.TestCase):
+    def test_numbers_agree_with_the_header(self):
+        text = pathlib.Path(os.environ["SEQPAR_HEADER"]).read_text()
+
+        def number(name):
+            match = re.search(rf"\bseqpar{name}\s*=\s*(\d+)", text)
+            self.assertIsNotNone(match, f"seqpar{name} is not in the header")
+            return int(match.group(1))
+
+        for name, value in _abi.RESULTS.items():
+            self.assertEqual(number(name), value, name)
+        for prefix, choices in (("Transport", _abi.TRANSPORTS), ("", _abi.TYPES), ("Scan", _abi.OPS),
+                                ("Decay", _abi.DECAYS), ("Scan", _abi.ALGORITHMS)):
+            for name, value in choices.items():
+                self.assertEqual(number(prefix + name.capitalize()), value, prefix + name)
+
+    def test_versions_agree(self):
+        text = pathlib.Path(os.environ["SEQPAR_HEADER"]).read_text()
+        header = ".".join(re.search(rf"SEQPAR_VERSION_{part} (\d+)", text).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
+        project = (pathlib.Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
+        self.assertEqual(seqpar.version(), header)
+        self.assertIn(f'version = "{header}"', project)
+
+
+class Collectives(unittest.TestCase):
+    def test_all_scan_agrees_with_a_loop(self):
+        seed = int.from_bytes(os.urandom(4), "little")
+        random = np.random.default_rng(seed)
+        heads, dk, dv = 3, 4, 5
+        shapes = {"sum": None, "scalar": (heads,), "diag": (heads, dk), "matrix": (heads, dk, dk)}
+        for nranks in (1, 3):
+            for op, shape in shapes.items():
+                for reverse in (False, True) if op != "matrix" else (False,):
+                    states = random.integers(-4, 5, (nranks, heads, dk, dv)).astype(np.float32)
+                    factors = [None] * nranks if shape is None else random.integers(0, 3, (nranks, *shape)).astype(np.float32)
+                    initial = random.integers(-4, 5, (heads, dk, dv)).astype(np.float32)
+                    order = range(nranks)[::-1] if reverse else range(nranks)
+                    expected = reference([states[r] for r in order],
+                                         [np.ones(()) if shape is None else factors[r] for r in order], op, initial)
+
+                    def work(comm, rank):
+                        prefix, total = comm.all_scan(states[rank], factors[rank], op=op, initial=initial, reverse=reverse)
+                        position = list(order).index(rank)
+                        np.testing.assert_array_equal(prefix, expected[position][0])
+                        np.testing.assert_array_equal(total, expected[position][1])
+
+                    with self.subTest(op=op, nranks=nranks, reverse=reverse, seed=seed):
+                        run_ranks(seqpar.Communicator.init_all(nranks), work)
+
+    def test_bfloat16_travels_as_uint16(self):
+        one = np.array([1.0], np.float32).view(np.uint32) >> 16
+
+        def work(comm, rank):
+            state = np.full((1, 2, 2), one, np.uint16)
+            _, total = comm.all_scan(state, op="sum", prefix=False)
+            np.testing.assert_array_equal((total.astype(np.uint32) << 16).view(np.float32), rank + 1.0)
+
+        run_ranks(seqpar.Communicator.init_all(2), work)
+
+    def test_send_recv_around_a_ring(self):
+        def work(comm, rank):
+            got = np.zeros(7, np.int64)
+            comm.send_recv(np.full(7, rank), (rank + 1) % comm.size, got, (rank - 1) % comm.size)
+            np.testing.assert_array_equal(got, (rank - 1) % 3)
+
+        run_ranks(seqpar.Communicator.init_all(3), work)
+
+    def test_unique_id_query_and_split(self):
+        token = seqpar.unique_id()
+
+        def work(rank):
+            with seqpar.Communicator(2, token, rank, timeout=TIMEOUT) as comm:
+                info = comm.query()
+                self.assertEqual((info["rank"], info["nranks"], comm.rank, comm.size), (rank, 2, rank, 2))
+                self.assertTrue(info["transport"])
+                part = comm.split(0 if rank == 0 else None)
+                if rank == 0:
+                    with part:
+                        self.assertEqual(part.size, 1)
+                else:
+                    self.assertIsNone(part)
+
+        class Late:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *ignored):
+                return None
+
+        run_ranks([Late(), Late()], lambda comm, rank: work(rank))
+
+    def test_from_env_as_two_processes(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        program = ("import numpy as np, seqpar\n"
+                   "with seqpar.Communicator.from_env(timeout=60) as comm:\n"
+                   "    _, total = comm.all_scan(np.ones((1, 2, 2), np.float32), op='sum')\n"
+                   "    assert (total == comm.rank + 1).all(), total\n")
+        common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                  "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[1])}
+        ranks = [subprocess.Popen([sys.executable, "-c", program], env={**common, "RANK": str(rank)},
+                                  stderr=subprocess.PIPE, text=True) for rank in range(2)]
+        try:
+            for rank in ranks:
+                _, errors = rank.communicate(timeout=2 * TIMEOUT)
+                self.assertEqual(rank.returncode, 0, errors)
+        finally:
+            for rank in ranks:
+                rank.kill()
+
+
+class Errors(unittest.TestCase):
+    def test_the_library_text_arrives(self):
+        with self.assertRaises(seqpar.Error) as caught:
+            seqpar.Communicator.init_all(0)
+        self.assertEqual(caught.exception.result, "InvalidArgument")
+        self.assertIn("nranks", str(caught.exception))
+
+    def test_wrong_arrays_are_refused(self):
+        state = np.ones((2, 3, 4), np.float32)
+        with seqpar.Communicator.init_all(1)[0] as comm:
+            for error, arguments in (
+                    (TypeError, dict(state=state.astype(np.float64), op="sum")),
+                    (TypeError, dict(state=state.tolist(), op="sum")),
+                    (ValueError, dict(state=state[:, ::2], op="sum")),
+                    (ValueError, dict(state=state, op="mean")),
+                    (ValueError, dict(state=state)),
+                    (ValueError, dict(state=state, transition=np.ones((2, 4), np.float32))),
+                    (TypeError, dict(state=state, transition=np.ones((2, 3)))),
+                    (seqpar.Error, dict(state=state, op="sum", blocks=-1)),
+                    (seqpar.Error, dict(state=state, op="sum", prefix=False, total=False))):
+                with self.subTest(**arguments), self.assertRaises(error):
+                    comm.all_scan(**arguments)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
