@@ -1,0 +1,34 @@
+#include "attn/boundary.h"
+
+#include "seqpar/attn.h"
+
+namespace seqpar::attn {
+namespace {
+
+std::string& lastError() {
+  thread_local std::string text;
+  return text;
+}
+
+}  // namespace
+
+void setLastError(const std::string& text) noexcept {
+  try {
+    lastError() = text;
+  } catch (const std::bad_alloc&) {
+    lastError().clear();
+  }
+}
+
+void require(seqparResult_t result, const char* call, seqparComm_t comm) {
+  if (result == seqparSuccess) return;
+  std::string text = seqparGetLastError(comm);
+  if (text.empty()) text = seqparGetErrorString(result);
+  fail(result, call, ": ", text);
+}
+
+}  // namespace seqpar::attn
+
+const char* seqparAttnGetLastError(void) {
+  return seqpar::attn::lastError().c_str();
+}

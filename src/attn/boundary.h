@@ -1,0 +1,36 @@
+// The C boundary of this library: exceptions become results, and their text seqparAttnGetLastError()'s.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+
+namespace seqpar::attn {
+
+/// Keeps `text` as the calling thread's latest error.
+void setLastError(const std::string& text) noexcept;
+
+/// Runs body(), which throws Error to fail, as the C function `call`.
+template <typename Body>
+seqparResult_t guard(const char* call, Body&& body) noexcept {
+  try {
+    body();
+    return seqparSuccess;
+  } catch (const Error& error) {
+    setLastError(error.what());
+    return error.result();
+  } catch (const std::bad_alloc&) {
+    setLastError(std::string(call) + ": no memory");
+    return seqparSystemError;
+  } catch (const std::exception& error) {
+    setLastError(std::string(call) + ": unexpected: " + error.what());
+    return seqparInternalError;
+  }
+}
+
+/// Throws an Error for a failed call of libseqpar, with the text that `comm` (may be null) has for it.
+void require(seqparResult_t result, const char* call, seqparComm_t comm);
+
+}  // namespace seqpar::attn

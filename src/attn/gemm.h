@@ -1,0 +1,19 @@
+// Small matrix products in fp32, row-major, on the calling thread only.
+#pragma once
+
+#include <cstddef>
+
+namespace seqpar::attn {
+
+/// A matrix in memory: element (row, column) is data[row * stride + column].
+struct Matrix {
+  const float* data;
+  size_t stride;
+  bool transposed = false;  ///< use its transpose
+};
+
+/// c = a b, or c += a b: a (after its transposition) is m x k and b is k x n. Throws Error if the product cannot be
+/// made.
+void multiply(size_t m, size_t n, size_t k, Matrix a, Matrix b, bool accumulate, float* c, size_t strideC);
+
+}  // namespace seqpar::attn
