@@ -1,0 +1,77 @@
+#include "bootstrap/control.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "base/error.h"
+#include "bootstrap/meeting.h"
+
+namespace seqpar {
+namespace {
+
+class SoloControl final : public Control {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { solo_->gather(mine, all); }
+  void announce(const std::string&) noexcept override {}
+  void leave() override {}
+
+ private:
+  std::unique_ptr<Allgather> solo_ = makeSolo();
+};
+
+/// What rank 0 tells the others: the meeting, or zeros if there is none.
+using Invitation = seqparUniqueId;
+
+std::unique_ptr<HubServer> openHub(const ControlOptions& options, Invitation& invitation) {
+  Listener listener = listenOn(chosenInterface(options.interfaceName), 0);
+  const wire::Meeting meeting{listener.addresses, listener.port, randomToken()};
+  const auto name = concat("rank 0 (", localHostName(), ", pid ", getpid(), ")");
+  auto server = std::make_unique<HubServer>(std::move(listener), HubOptions{meeting.token, name}, true);
+  invitation = wire::encode(meeting);
+  return server;
+}
+
+}  // namespace
+
+std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& options, Health& health) {
+  if (oob.size() == 1) return std::make_unique<SoloControl>();
+  std::unique_ptr<HubServer> server;
+  Invitation invitation{};
+  std::string refused;
+  if (oob.rank() == 0) {
+    try {
+      server = openHub(options, invitation);
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+  }
+  std::vector<Invitation> all(static_cast<size_t>(oob.size()));
+  oob.gatherValues(invitation, std::span(all));
+  if (!refused.empty()) throw Error(seqparSystemError, refused);
+  const auto& chars = all.front().internal;
+  if (std::all_of(std::begin(chars), std::end(chars), [](char one) { return one == 0; })) {
+    fail(seqparRemoteError, "rank 0 could not listen for control connections; its own error says why");
+  }
+  const wire::Meeting meeting = wire::decodeMeeting(all.front());
+  const JoinRequest request{meeting.token, oob.rank(), oob.size(), options.timeout};
+  Descriptor socket;
+  if (server) {
+    socket = server->takeLocal();
+  } else {
+    const ConnectTarget target{meeting.addresses, meeting.port, chosenInterface(options.interfaceName), false};
+    socket = connectTo(target, Deadline(options.timeout), health);
+  }
+  auto joined = joinHub(std::move(socket), request, health);
+  if (!joined) {
+    fail(seqparRemoteError, "rank 0 closed its control connection at ",
+         addressText(meeting.addresses.front(), meeting.port), " before all ranks had arrived: the process is gone");
+  }
+  return std::make_unique<Member>(std::move(*joined), request, health, std::move(server));
+}
+
+}  // namespace seqpar

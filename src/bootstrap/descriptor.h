@@ -1,0 +1,62 @@
+// Ownership of file descriptors and threads that stays sound when the process forks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <thread>
+#include <utility>
+
+namespace seqpar {
+
+/// Owns a file descriptor. A forked child loses access to what it refers to (it finds /dev/null there), so that a child
+/// that lives on does not keep a dead parent's connections open.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number);
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+  void close() noexcept;
+
+ private:
+  int number_ = -1;
+};
+
+/// Wakes a thread that sleeps in poll().
+class Wake {
+ public:
+  Wake();
+  int get() const { return event_.get(); }
+  void signal() noexcept;
+  void clear() noexcept;
+
+ private:
+  Descriptor event_;
+};
+
+/// A thread that takes no signals and is joined at destruction; in a forked child, where it does not exist, it is let
+/// go.
+class Worker {
+ public:
+  explicit Worker(std::function<void()> body);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();
+
+  /// False in a forked child.
+  bool exists() const;
+
+ private:
+  pid_t process_;
+  std::thread thread_;
+};
+
+}  // namespace seqpar

@@ -1,0 +1,300 @@
+#include "bootstrap/hub.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace seqpar {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHelloLimit{3000};    // for a connection to present the token
+constexpr milliseconds kRefusalLimit{2000};  // for a refused one to read why
+constexpr milliseconds kLingerLimit{60000};  // for late ranks to be told why there is nothing to join
+constexpr milliseconds kGoodbyeLimit{5000};  // for ranks to close after all have left
+constexpr milliseconds kHeartbeatMost{250}, kHeartbeatLeast{5};
+constexpr size_t kListed = 8;
+
+/// "rank 3" or "ranks 1, 2 and 5 more".
+template <typename Chosen>
+std::string listRanks(size_t count, Chosen chosen) {
+  std::string text;
+  size_t found = 0;
+  for (size_t rank = 0; rank < count; ++rank) {
+    if (!chosen(rank)) continue;
+    if (++found <= kListed) text += concat(found == 1 ? "" : ", ", rank);
+  }
+  if (found > kListed) text += concat(" and ", found - kListed, " more");
+  return concat(found == 1 ? "rank " : "ranks ", text);
+}
+
+}  // namespace
+
+milliseconds heartbeatInterval(milliseconds timeout) {
+  return timeout.count() == 0 ? kHeartbeatMost : std::clamp(timeout / 4, kHeartbeatLeast, kHeartbeatMost);
+}
+
+Hub::Id Hub::open(Time now) {
+  const Id id = nextId_++;
+  Connection& connection = connections_[id];
+  connection.until = now + kHelloLimit;
+  connection.heard = connection.sent = now;
+  return id;
+}
+
+void Hub::receive(Id id, std::span<const std::byte> bytes, Time now) {
+  Connection& connection = connections_.at(id);
+  connection.heard = now;
+  if (connection.finished) return;
+  if (!connection.rank) {
+    const size_t wanted = std::min(bytes.size(), wire::kHelloBytes - connection.hello.size());
+    connection.hello.insert(connection.hello.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(wanted));
+    if (connection.hello.size() < wire::kHelloBytes) return;
+    greet(connection, id, now);
+    bytes = bytes.subspan(wanted);
+    if (!connection.rank) return;
+  }
+  const std::string name = seats_[*connection.rank].name;
+  try {
+    connection.frames.append(bytes);
+    while (!connection.finished) {
+      auto frame = connection.frames.next();
+      if (!frame) break;
+      handle(connection, std::move(*frame), now);
+    }
+  } catch (const Error& error) {
+    failAll(concat(name, " sent to ", options_.name, ": ", error.what()), now);
+    connection.finished = true;
+    connection.until = now + kRefusalLimit;
+  }
+}
+
+void Hub::greet(Connection& connection, Id id, Time now) {
+  const auto hello = wire::decodeHello(std::span<const std::byte, wire::kHelloBytes>(connection.hello));
+  if (!hello || !equalTokens(hello->token, options_.token)) {
+    connection.finished = true;
+    return;
+  }
+  if (state_ == State::Failed) return refuse(connection, failure_, now);
+  if (state_ != State::Joining) {
+    return refuse(connection,
+                  concat("rank ", hello->rank, " comes late: all ranks have already joined ", options_.name), now);
+  }
+  std::string wrong;
+  if (hello->wireVersion != wire::kVersion || hello->libraryVersion != SEQPAR_VERSION_CODE) {
+    wrong = concat("rank ", hello->rank, " has seqpar ", wire::versionText(hello->libraryVersion), " (wire version ",
+                   hello->wireVersion, "), ", options_.name, " has ", wire::versionText(SEQPAR_VERSION_CODE),
+                   " (wire version ", wire::kVersion, ")");
+  } else if (hello->nranks == 0) {
+    wrong = concat("rank ", hello->rank, " gave nranks 0, expected at least 1");
+  } else if (!seats_.empty() && hello->nranks != seats_.size()) {
+    const auto first = std::find_if(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.joined; });
+    wrong = concat("rank ", hello->rank, " (", hello->host, ", pid ", hello->pid, ") gave nranks ", hello->nranks, ", ",
+                   first->name, " gave ", seats_.size());
+  } else if (hello->rank >= hello->nranks) {
+    wrong = concat("rank ", hello->rank, " (", hello->host, ", pid ", hello->pid, ") is out of range, expected 0..",
+                   hello->nranks - 1);
+  } else if (!seats_.empty() && seats_[hello->rank].joined) {
+    wrong = concat("rank ", hello->rank, " is taken twice: by (", hello->host, ", pid ", hello->pid, ") and by ",
+                   seats_[hello->rank].name);
+  }
+  if (wrong.empty()) return join(connection, id, *hello, now);
+  failAll(wrong, now);
+  refuse(connection, wrong, now);
+}
+
+void Hub::join(Connection& connection, Id id, const wire::Hello& hello, Time now) {
+  if (!firstJoin_) {
+    firstJoin_ = now;
+    timeout_ = milliseconds(hello.timeoutMs);
+    seats_.resize(hello.nranks);
+  }
+  Seat& seat = seats_[hello.rank];
+  seat.connection = id;
+  seat.joined = true;
+  seat.name = concat("rank ", hello.rank, " (", hello.host, ", pid ", hello.pid, ")");
+  connection.rank = hello.rank;
+  connection.until = Time::max();
+  if (!std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.joined; })) return;
+  state_ = State::Running;
+  ran_ = true;
+  wire::Answer answer;
+  answer.joined = true;
+  answer.text = options_.name;
+  for (auto& [other, member] : connections_) {
+    if (!member.rank) {
+      member.finished = true;
+      continue;
+    }
+    member.output = wire::encode(answer);
+    member.heard = member.sent = now;
+  }
+}
+
+void Hub::refuse(Connection& connection, const std::string& why, Time now) {
+  wire::Answer answer;
+  answer.text = why;
+  connection.output = wire::encode(answer);
+  connection.finished = true;
+  connection.until = now + kRefusalLimit;
+}
+
+void Hub::handle(Connection& connection, wire::Frame frame, Time now) {
+  Seat& seat = seats_[*connection.rank];
+  if (state_ != State::Running) {
+    if (state_ == State::Joining) fail(seqparRemoteError, "a message before all ranks had joined");
+    return;
+  }
+  if (seat.left && frame.kind != wire::Kind::Heartbeat && frame.kind != wire::Kind::News) {
+    fail(seqparRemoteError, "a message after its farewell");
+  }
+  switch (frame.kind) {
+    case wire::Kind::Heartbeat:
+      return;
+    case wire::Kind::Gather:
+      return gather(seat, std::move(frame), now);
+    case wire::Kind::News:
+      return failAll(concat(seat.name, " failed: ", wire::readable(frame.body)), now);
+    case wire::Kind::Farewell:
+      if (firstPiece_) return failAll(concat(seat.name, " left while others gather"), now);
+      seat.left = true;
+      if (!firstFarewell_) firstFarewell_ = now;
+      return finishIfAllLeft(now);
+    default:
+      fail(seqparRemoteError, "a message that only the hub sends");
+  }
+}
+
+void Hub::gather(Seat& seat, wire::Frame frame, Time now) {
+  if (frame.sequence != sequence_ || seat.piece) {
+    fail(seqparRemoteError, "gather ", frame.sequence, ", expected ", sequence_);
+  }
+  if (frame.body.size() > wire::kMaxResult / seats_.size()) {
+    fail(seqparRemoteError, "gather of ", frame.body.size(), " bytes a rank, expected at most ",
+         wire::kMaxResult / seats_.size());
+  }
+  if (firstFarewell_) {
+    const auto left = std::find_if(seats_.begin(), seats_.end(), [](const Seat& one) { return one.left; });
+    return failAll(concat(left->name, " left, and ", seat.name, " gathers"), now);
+  }
+  seat.piece = std::move(frame.body);
+  if (!firstPiece_) firstPiece_ = now;
+  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.piece.has_value(); })) {
+    finishGather();
+  }
+}
+
+void Hub::finishGather() {
+  const size_t size = seats_[0].piece->size();
+  const auto differs = [&](size_t rank) { return seats_[rank].piece->size() != size; };
+  wire::Bytes message;
+  size_t odd = 0;
+  while (odd < seats_.size() && !differs(odd)) ++odd;
+  if (odd < seats_.size()) {
+    wire::appendText(message, wire::Kind::Mismatch, sequence_,
+                     concat("gather: ", listRanks(seats_.size(), differs), " gave another size than rank 0: rank ", odd,
+                            " gave ", seats_[odd].piece->size(), " bytes, rank 0 gave ", size));
+  } else {
+    wire::Bytes all;
+    all.reserve(size * seats_.size());
+    for (const Seat& seat : seats_) all.insert(all.end(), seat.piece->begin(), seat.piece->end());
+    wire::append(message, wire::Kind::Gathered, sequence_, all);
+  }
+  for (Seat& seat : seats_) {
+    seat.piece.reset();
+    if (!seat.connection) continue;
+    auto& out = connections_.at(*seat.connection).output;
+    out.insert(out.end(), message.begin(), message.end());
+  }
+  ++sequence_;
+  firstPiece_.reset();
+}
+
+void Hub::finishIfAllLeft(Time now) {
+  if (!std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.left; })) return;
+  for (auto& [id, connection] : connections_) {
+    if (connection.rank) wire::append(connection.output, wire::Kind::AllLeft);
+  }
+  state_ = State::Finished;
+  lingerUntil_ = now + kGoodbyeLimit;
+}
+
+void Hub::close(Id id, const std::string& how, Time now) {
+  const auto node = connections_.extract(id);
+  if (node.empty() || !node.mapped().rank) return;
+  Seat& seat = seats_[*node.mapped().rank];
+  seat.connection.reset();
+  if (seat.left || state_ == State::Failed || state_ == State::Finished) return;
+  failAll(concat(seat.name, " ", how, state_ == State::Joining ? " (not all ranks had joined yet)" : ""), now);
+}
+
+void Hub::failAll(const std::string& why, Time now) {
+  if (state_ == State::Failed || state_ == State::Finished) return;
+  const bool joining = state_ == State::Joining;
+  state_ = State::Failed;
+  failure_ = why;
+  lingerUntil_ = now + (timeout_.count() == 0 ? kLingerLimit : std::min(timeout_, kLingerLimit));
+  for (auto& [id, connection] : connections_) {
+    if (!connection.rank) continue;
+    if (joining) {
+      refuse(connection, why, now);
+    } else {
+      wire::appendText(connection.output, wire::Kind::News, 0, why);
+    }
+  }
+}
+
+void Hub::tick(Time now) {
+  // Time in which this process was not running (stopped, suspended) is held against nobody.
+  if (lastTick_ && now - *lastTick_ > 2 * interval() + kHeartbeatMost) {
+    for (auto& [id, connection] : connections_) connection.heard += now - *lastTick_;
+  }
+  lastTick_ = now;
+  for (auto& [id, connection] : connections_) {
+    if (now >= connection.until) {
+      connection.finished = true;
+      connection.output.clear();
+    }
+    // What was not sent yet is as good a sign of life.
+    if (connection.rank && ran_ && connection.output.empty() && now - connection.sent >= interval()) {
+      wire::append(connection.output, wire::Kind::Heartbeat);
+      connection.sent = now;
+    }
+  }
+  if (timeout_.count() > 0) watch(now);
+}
+
+void Hub::watch(Time now) {
+  if (state_ == State::Joining && firstJoin_ && now - *firstJoin_ >= timeout_) {
+    return failAll(concat(listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].joined; }),
+                          " did not arrive at ", options_.name, " within ", timeout_.count(), " ms"),
+                   now);
+  }
+  if (state_ != State::Running) return;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.rank && !seats_[*connection.rank].left && now - connection.heard >= timeout_) {
+      return failAll(concat(seats_[*connection.rank].name, " has been silent for ", timeout_.count(),
+                            " ms: it is stopped or cannot be reached"),
+                     now);
+    }
+  }
+  if (firstPiece_ && now - *firstPiece_ >= timeout_) {
+    return failAll(concat("gather: ", listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].piece; }),
+                          " did not take part within ", timeout_.count(), " ms"),
+                   now);
+  }
+  if (firstFarewell_ && now - *firstFarewell_ >= timeout_) {
+    failAll(concat(listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].left; }), " did not leave within ",
+                   timeout_.count(), " ms of the first rank that did"),
+            now);
+  }
+}
+
+bool Hub::over(Time now) const {
+  if (state_ == State::Joining || state_ == State::Running) return false;
+  return now >= lingerUntil_ || (ran_ && connections_.empty());
+}
+
+}  // namespace seqpar

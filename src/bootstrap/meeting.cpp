@@ -1,0 +1,78 @@
+#include "bootstrap/meeting.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace seqpar {
+namespace {
+
+class MeetingMember final : public Allgather {
+ public:
+  MeetingMember(const JoinRequest& request, const std::function<HubConnection(const Health&)>& join)
+      : member_(join(health_), request, health_, nullptr) {}
+  ~MeetingMember() override { member_.part(); }
+
+  int rank() const override { return member_.rank(); }
+  int size() const override { return member_.size(); }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { member_.gather(mine, all); }
+
+ private:
+  Health health_;
+  Member member_;
+};
+
+class Solo final : public Allgather {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (mine.size() != all.size()) fail(seqparInternalError, "gather: ", mine.size(), " bytes into ", all.size());
+    if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
+  }
+};
+
+}  // namespace
+
+void checkRank(int rank, int nranks) {
+  if (nranks < 1 || nranks > static_cast<int>(wire::kMaxRanks)) {
+    fail(seqparInvalidArgument, "nranks is ", nranks, ", expected 1..", wire::kMaxRanks);
+  }
+  if (rank < 0 || rank >= nranks) fail(seqparInvalidArgument, "rank is ", rank, ", expected 0..", nranks - 1);
+}
+
+std::unique_ptr<Allgather> makeMeetingMember(const JoinRequest& request,
+                                             const std::function<HubConnection(const Health&)>& join) {
+  return std::make_unique<MeetingMember>(request, join);
+}
+
+std::unique_ptr<Allgather> makeSolo() {
+  return std::make_unique<Solo>();
+}
+
+MeetingServers& MeetingServers::instance() {
+  static MeetingServers servers;
+  return servers;
+}
+
+Descriptor MeetingServers::start(Listener listener, HubOptions options, bool local) {
+  auto server = std::make_unique<HubServer>(std::move(listener), std::move(options), local);
+  Descriptor connection = server->takeLocal();
+  const std::lock_guard lock(mutex_);
+  std::erase_if(servers_, [](const auto& one) { return one->over(); });
+  servers_.push_back(std::move(server));
+  return connection;
+}
+
+void MeetingServers::end(const Token& token) {
+  std::unique_ptr<HubServer> ended;
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(servers_.begin(), servers_.end(),
+                                  [&](const auto& server) { return equalTokens(server->token(), token); });
+  if (found == servers_.end()) return;
+  ended = std::move(*found);
+  servers_.erase(found);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,216 @@
+#include "bootstrap/member.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace seqpar {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSlice{10};        // how late a failure that others found may be noticed in a wait
+constexpr milliseconds kFlushLimit{500};  // for the last words
+constexpr size_t kReadBytes = 65536;
+
+}  // namespace
+
+Member::Member(HubConnection connection, const JoinRequest& request, Health& health, std::unique_ptr<HubServer> server)
+    : request_(request),
+      hubName_(std::move(connection.hub)),
+      health_(health),
+      server_(std::move(server)),
+      socket_(std::move(connection.socket)) {
+  heard_ = sent_ = lastRound_ = Deadline::Clock::now();
+  worker_.emplace([this] { run(); });
+}
+
+Member::~Member() {
+  if (!worker_->exists()) return;
+  if (!parting_) {
+    const auto gaveUp = [&] { return concat("it gave up the communicator without a farewell"); };
+    announce(health_.ok() ? gaveUp() : health_.text());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.signal();
+  worker_.reset();
+  socket_.close();
+}
+
+void Member::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const auto nranks = static_cast<size_t>(size());
+  if (mine.size() > wire::kMaxPiece || mine.size() > wire::kMaxResult / nranks || all.size() != nranks * mine.size()) {
+    fail(seqparInternalError, "gather: ", mine.size(), " bytes into ", all.size(), ", expected at most ",
+         std::min(wire::kMaxPiece, wire::kMaxResult / nranks), " into ", nranks, " times that");
+  }
+  health_.check();
+  std::unique_lock lock(mutex_);
+  if (parting_) fail(seqparInvalidUsage, "gather: rank ", rank(), " has left");
+  ++sequence_;
+  result_.reset();
+  wire::append(output_, wire::Kind::Gather, sequence_, mine);
+  wake_.signal();
+  await(lock, [&] { return result_.has_value(); });
+  if (result_->kind == wire::Kind::Mismatch) fail(seqparInvalidUsage, wire::readable(result_->body));
+  if (result_->body.size() != all.size()) {
+    fail(seqparInternalError, "gather: ", hubName_, " sent ", result_->body.size(), " bytes, expected ", all.size());
+  }
+  if (!all.empty()) std::memcpy(all.data(), result_->body.data(), all.size());
+  result_.reset();
+}
+
+template <typename Done>
+void Member::await(std::unique_lock<std::mutex>& lock, Done done) {
+  while (!done()) {
+    health_.check();
+    changed_.wait_for(lock, kSlice);
+  }
+}
+
+void Member::announce(const std::string& why) noexcept {
+  if (told_.exchange(true)) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    wire::appendText(output_, wire::Kind::News, 0, why);
+  } catch (const std::exception&) {
+    return;  // the connection's end will tell as much
+  }
+  wake_.signal();
+}
+
+void Member::part() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (parting_ || !health_.ok()) return;
+    parting_ = true;
+    wire::append(output_, wire::Kind::Farewell);
+  } catch (const std::exception&) {
+    return;  // the connection's end will tell as much
+  }
+  wake_.signal();
+}
+
+void Member::leave() {
+  if (!health_.ok()) return;
+  part();
+  std::unique_lock lock(mutex_);
+  await(lock, [&] { return allLeft_; });
+}
+
+void Member::run() noexcept {
+  try {
+    serve();
+  } catch (const std::exception& error) {
+    health_.fail(seqparInternalError, concat("the control thread of rank ", rank(), " ended: ", error.what()));
+  }
+}
+
+void Member::serve() {
+  std::optional<Deadline> flushBy;
+  while (true) {
+    bool writes = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_ && !flushBy) flushBy.emplace(kFlushLimit);
+      writes = !output_.empty();
+    }
+    if (flushBy && (!connected_ || !writes || flushBy->passed())) return;
+    std::array<pollfd, 2> polled{
+        {{wake_.get(), POLLIN, 0},
+         {connected_ ? socket_.get() : -1, static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0}}};
+    poll(polled.data(), polled.size(), static_cast<int>(heartbeatInterval(request_.timeout).count()));
+    wake_.clear();
+    if (!connected_) continue;
+    if ((polled[1].revents & ~POLLOUT) != 0) readAll();
+    const auto now = Deadline::Clock::now();
+    watch(now);
+    writeAll(now);
+  }
+}
+
+void Member::readAll() {
+  std::array<std::byte, kReadBytes> bytes;
+  const Transfer got = readSome(socket_, bytes);
+  if (got.bytes == 0) {
+    if (!got.closed && got.error == 0) return;
+    const bool lost = got.error != 0 && got.error != ECONNRESET && got.error != EPIPE;
+    connected_ = false;
+    return lose(lost ? concat("cannot be reached: ", std::generic_category().message(got.error))
+                     : "closed its connection: the process is gone");
+  }
+  heard_ = Deadline::Clock::now();
+  try {
+    frames_.append(std::span(bytes).first(got.bytes));
+    while (auto frame = frames_.next()) handle(std::move(*frame));
+  } catch (const Error& error) {
+    connected_ = false;
+    lose(concat("sent a ", error.what()));
+  }
+}
+
+void Member::handle(wire::Frame frame) {
+  switch (frame.kind) {
+    case wire::Kind::Heartbeat:
+      return;
+    case wire::Kind::Gathered:
+    case wire::Kind::Mismatch: {
+      const std::lock_guard lock(mutex_);
+      if (frame.sequence == sequence_) result_ = std::move(frame);
+      break;
+    }
+    case wire::Kind::News:
+      told_ = true;
+      health_.fail(seqparRemoteError, wire::readable(frame.body));
+      break;
+    case wire::Kind::AllLeft: {
+      const std::lock_guard lock(mutex_);
+      allLeft_ = true;
+      break;
+    }
+    default:
+      fail(seqparRemoteError, "malformed message: only ranks send kind ", static_cast<int>(frame.kind));
+  }
+  changed_.notify_all();
+}
+
+void Member::writeAll(Time now) {
+  const std::lock_guard lock(mutex_);
+  // What was not sent yet is as good a sign of life.
+  if (output_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
+    wire::append(output_, wire::Kind::Heartbeat);
+    sent_ = now;
+  }
+  while (connected_ && !output_.empty()) {
+    const Transfer put = writeSome(socket_, output_);
+    // A lost connection says so when it is read, after what it still brings.
+    if (put.error != 0) output_.clear();
+    if (put.error != 0 || put.bytes == 0) return;
+    output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(put.bytes));
+  }
+}
+
+void Member::watch(Time now) {
+  // Time in which this process was not running (stopped, suspended) is held against nobody.
+  const auto round = now - lastRound_;
+  lastRound_ = now;
+  if (round > 3 * heartbeatInterval(milliseconds(0))) heard_ += round;
+  if (request_.timeout.count() == 0 || now - heard_ < request_.timeout) return;
+  lose(concat("has been silent for ", request_.timeout.count(), " ms: it is stopped or cannot be reached"));
+}
+
+void Member::lose(const std::string& how) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (allLeft_) return;
+  }
+  health_.fail(seqparRemoteError, concat(hubName_, " ", how));
+  changed_.notify_all();
+}
+
+}  // namespace seqpar

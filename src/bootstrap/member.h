@@ -1,0 +1,85 @@
+// A rank's end of the star.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "bootstrap/control.h"
+#include "bootstrap/server.h"
+#include "bootstrap/socket.h"
+
+namespace seqpar {
+
+/// What a rank says of itself when it joins a hub.
+struct JoinRequest {
+  Token token{};
+  int rank = 0;
+  int nranks = 1;
+  std::chrono::milliseconds timeout{0};
+};
+
+/// A connection to a hub at which all ranks have arrived.
+struct HubConnection {
+  Descriptor socket;
+  std::string hub;  ///< who serves, in words
+};
+
+/// Presents `request` and waits until all ranks have arrived. RemoteError with the hub's reason if it refuses; nothing
+/// if it closes without one, as it does for a wrong token and when its process ends.
+std::optional<HubConnection> joinHub(Descriptor socket, const JoinRequest& request, const Health& health);
+
+/// Serves one rank's connection to the hub with a thread of its own.
+class Member final : public Control {
+ public:
+  /// `server` is the hub itself, on the rank that runs it for itself.
+  Member(HubConnection connection, const JoinRequest& request, Health& health, std::unique_ptr<HubServer> server);
+  ~Member() override;
+
+  int rank() const override { return request_.rank; }
+  int size() const override { return request_.nranks; }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  void announce(const std::string& why) noexcept override;
+  void leave() override;
+
+  /// Says farewell and does not wait for the others, who may still gather nothing more.
+  void part() noexcept;
+
+ private:
+  using Time = Deadline::Clock::time_point;
+
+  void run() noexcept;
+  void serve();
+  void readAll();
+  void handle(wire::Frame frame);
+  void writeAll(Time now);
+  void watch(Time now);
+  void lose(const std::string& how);
+  template <typename Done>
+  void await(std::unique_lock<std::mutex>& lock, Done done);
+
+  const JoinRequest request_;
+  const std::string hubName_;
+  Health& health_;
+  std::unique_ptr<HubServer> server_;  // ends after this rank's connection
+  Descriptor socket_;
+  Wake wake_;
+
+  // The thread's own.
+  wire::FrameReader frames_{wire::kMaxResult};
+  bool connected_ = true;
+  Time heard_, sent_, lastRound_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  wire::Bytes output_;
+  uint32_t sequence_ = 0;
+  std::optional<wire::Frame> result_;
+  bool parting_ = false, allLeft_ = false, stopping_ = false;
+  std::atomic<bool> told_{false};  // the failure is known to the hub
+
+  std::optional<Worker> worker_;
+};
+
+}  // namespace seqpar
