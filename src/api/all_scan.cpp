@@ -166,7 +166,7 @@ seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEn
     fail(seqparInvalidUsage, call, ": the algorithm ", seqparScanAlgorithmName(choice.algorithm), " cannot do heads ",
          problem.heads, " x dk ", problem.dk, " x dv ", problem.dv, " on this communicator (",
          choice.algorithm == seqparScanHier ? "the ranks of a node must be neighbours, and " : "",
-         "a head's transition must fit a message of ", comm.mailbox().maxMessage(),
+         "a head's transition must fit a message of ", entry.comm->mailbox().maxMessage(),
          " bytes); expected chain, lasp1 or auto");
   }
   return choice;

@@ -1,0 +1,130 @@
+// Ends that are not orderly: abort from another thread, a rank that never comes, work left on streams.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/ranks.h"
+
+using namespace seqpar::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+seqparResult_t receiveFrom(int peer, seqparComm_t comm, void* stream) {
+  static thread_local char byte;
+  return seqparSendRecv(nullptr, 0, SEQPAR_NO_PEER, &byte, 1, peer, comm, stream);
+}
+
+/// Two ranks as threads with a timeout of their own, each running `body`.
+std::string onPair(int timeoutMs, int transport, const std::function<void(seqparComm_t, int)>& body) {
+  seqparUniqueId id;
+  if (seqparGetUniqueId(&id) != seqparSuccess) return seqparGetLastError(nullptr);
+  return onThreads(2, [&](int rank) {
+    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+    config.timeoutMs = timeoutMs;
+    config.transport = transport;
+    seqparComm_t comm = nullptr;
+    expectSuccess(seqparCommInitRankConfig(&comm, 2, id, rank, &config), "seqparCommInitRankConfig");
+    body(comm, rank);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("abort unblocks the thread that waits and the other rank, and both are told why") {
+  const int transport = GENERATE(int{seqparTransportShared}, int{seqparTransportNetwork});
+  CAPTURE(transport);
+  const auto errors = onPair(60000, transport, [](seqparComm_t comm, int rank) {
+    const auto start = Clock::now();
+    std::jthread aborter;
+    if (rank == 0) {
+      aborter = std::jthread([comm] {
+        std::this_thread::sleep_for(100ms);
+        expectSuccess(seqparCommAbort(comm), "seqparCommAbort");
+      });
+    }
+    const auto result = receiveFrom(1 - rank, comm, nullptr);  // neither sends
+    const std::string text = seqparGetLastError(nullptr);
+    expect(result == seqparRemoteError, "result ", result, ": ", text);
+    expect(text.find("seqparCommAbort was called on rank 0") != std::string::npos, text);
+    expect(Clock::now() - start < 10s, "took too long");
+    if (rank == 1) {
+      seqparResult_t state = seqparSuccess;
+      expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError");
+      expect(state == seqparRemoteError, "state ", state);
+      expect(receiveFrom(0, comm, nullptr) == seqparRemoteError, "a lost communicator took work");
+      expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+    }
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("abort takes work on a stream along") {
+  const auto errors = onPair(60000, seqparTransportAuto, [](seqparComm_t comm, int rank) {
+    seqparStream_t stream = nullptr;
+    expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+    for (int i = 0; i < 3; ++i) expectSuccess(receiveFrom(1 - rank, comm, stream), "seqparSendRecv", comm);
+    std::this_thread::sleep_for(50ms);
+    expectSuccess(seqparCommAbort(comm), "seqparCommAbort");
+    const auto result = seqparStreamSynchronize(stream);
+    expect(result == seqparRemoteError, "result ", result);
+    expectSuccess(seqparStreamSynchronize(stream), "the error is told once");
+    expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("a peer that never comes is a RemoteError after the timeout, on every rank") {
+  const int transport = GENERATE(int{seqparTransportShared}, int{seqparTransportNetwork});
+  CAPTURE(transport);
+  const auto errors = onPair(1000, transport, [](seqparComm_t comm, int rank) {
+    const auto start = Clock::now();
+    if (rank == 0) {
+      const auto result = receiveFrom(1, comm, nullptr);
+      const auto took = Clock::now() - start;
+      const std::string text = seqparGetLastError(comm);
+      expect(result == seqparRemoteError, "result ", result);
+      expect(text.find("seqparSendRecv") != std::string::npos && text.find("rank 1") != std::string::npos, text);
+      expect(took > 900ms && took < 3000ms, "took ", std::chrono::duration<double>(took).count(), " s");
+    } else {
+      seqparResult_t state = seqparSuccess;
+      while (state == seqparSuccess && Clock::now() - start < 10s) {
+        std::this_thread::sleep_for(10ms);
+        expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError");
+      }
+      expect(state == seqparRemoteError, "rank 1 was not told: ", state);
+    }
+    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("calls, aborts and queries race without harm") {
+  const auto seed = std::chrono::steady_clock::now().time_since_epoch().count() % 1000;
+  CAPTURE(seed);
+  for (int round = 0; round < 5; ++round) {
+    const auto errors = onPair(60000, seqparTransportAuto, [&](seqparComm_t comm, int rank) {
+      std::jthread aborter([&, comm] {
+        std::this_thread::sleep_for(std::chrono::microseconds((seed * 37 + round * 1009 + rank * 499) % 5000));
+        seqparCommAbort(comm);
+      });
+      int mine = rank, other = -1;
+      while (true) {
+        const auto result = seqparSendRecv(&mine, sizeof(int), 1 - rank, &other, sizeof(int), 1 - rank, comm, nullptr);
+        if (result != seqparSuccess) {
+          // Once the abort is through, the handle is gone and says so.
+          expect(result == seqparRemoteError || result == seqparInvalidArgument, "result ", result);
+          break;
+        }
+        expect(other == 1 - rank, "received ", other);
+        seqparResult_t state = seqparSuccess;
+        seqparCommGetAsyncError(comm, &state);
+      }
+    });
+    CHECK(errors == "");
+  }
+}

@@ -1,0 +1,145 @@
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "common/ranks.h"
+
+using namespace seqpar::test;
+
+namespace {
+
+struct Stream {
+  Stream() { REQUIRE(seqparStreamCreate(&handle) == seqparSuccess); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { seqparStreamDestroy(handle); }
+  seqparStream_t handle = nullptr;
+};
+
+struct Event {
+  Event() { REQUIRE(seqparEventCreate(&handle) == seqparSuccess); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { seqparEventDestroy(handle); }
+  seqparEvent_t handle = nullptr;
+};
+
+void waitFor(void* flag) {
+  static_cast<std::atomic<bool>*>(flag)->wait(false);
+}
+
+void open(std::atomic<bool>& gate) {
+  gate = true;
+  gate.notify_all();
+}
+
+}  // namespace
+
+TEST_CASE("work of a stream runs in order, beside the caller") {
+  const Stream stream;
+  std::atomic<bool> gate{false};
+  struct Step {
+    std::vector<int>* order;
+    int number;
+  };
+  std::vector<int> order;
+  std::vector<Step> steps;
+  for (int i = 0; i < 100; ++i) steps.push_back({&order, i});
+  REQUIRE(seqparStreamLaunch(stream.handle, waitFor, &gate) == seqparSuccess);
+  for (auto& step : steps) {
+    const auto append = [](void* argument) {
+      auto* s = static_cast<Step*>(argument);
+      s->order->push_back(s->number);
+    };
+    REQUIRE(seqparStreamLaunch(stream.handle, append, &step) == seqparSuccess);
+  }
+  CHECK(seqparStreamQuery(stream.handle) ==
+        seqparInProgress);  // nothing ran: the caller came here while the gate is shut
+  open(gate);
+  CHECK(seqparStreamSynchronize(stream.handle) == seqparSuccess);
+  CHECK(seqparStreamQuery(stream.handle) == seqparSuccess);
+  REQUIRE(order.size() == 100);
+  CHECK(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_CASE("an event orders two streams and measures time") {
+  const Stream first, second;
+  const Event begin, end;
+  std::atomic<bool> gate{false};
+  int value = 0;
+  CHECK(seqparEventQuery(begin.handle) == seqparSuccess);  // never recorded: nothing to wait for
+  CHECK(seqparEventSynchronize(begin.handle) == seqparSuccess);
+  float ms = 0;
+  CHECK(seqparEventElapsedTime(&ms, begin.handle, end.handle) == seqparInvalidUsage);
+
+  REQUIRE(seqparEventRecord(begin.handle, first.handle) == seqparSuccess);
+  REQUIRE(seqparStreamLaunch(first.handle, waitFor, &gate) == seqparSuccess);
+  REQUIRE(seqparStreamLaunch(
+              first.handle, [](void* v) { *static_cast<int*>(v) = 1; }, &value) == seqparSuccess);
+  REQUIRE(seqparEventRecord(end.handle, first.handle) == seqparSuccess);
+  REQUIRE(seqparStreamWaitEvent(second.handle, end.handle) == seqparSuccess);
+  REQUIRE(seqparStreamLaunch(
+              second.handle, [](void* v) { *static_cast<int*>(v) += 10; }, &value) == seqparSuccess);
+  CHECK(seqparEventQuery(end.handle) == seqparInProgress);
+  CHECK(seqparEventSynchronize(begin.handle) == seqparSuccess);
+  CHECK(seqparEventElapsedTime(&ms, begin.handle, end.handle) == seqparInProgress);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  open(gate);
+  CHECK(seqparStreamSynchronize(second.handle) == seqparSuccess);
+  CHECK(value == 11);
+  CHECK(seqparEventElapsedTime(&ms, begin.handle, end.handle) == seqparSuccess);
+  CHECK(ms >= 5);
+}
+
+TEST_CASE("a destroyed stream has done its work, and a destroyed event still orders what waits for it") {
+  std::atomic<bool> gate{false};
+  int value = 0;
+  seqparStream_t stream = nullptr;
+  const Stream other;
+  seqparEvent_t event = nullptr;
+  REQUIRE(seqparStreamCreate(&stream) == seqparSuccess);
+  REQUIRE(seqparEventCreate(&event) == seqparSuccess);
+  REQUIRE(seqparStreamLaunch(stream, waitFor, &gate) == seqparSuccess);
+  REQUIRE(seqparEventRecord(event, stream) == seqparSuccess);
+  REQUIRE(seqparStreamWaitEvent(other.handle, event) == seqparSuccess);
+  REQUIRE(seqparStreamLaunch(
+              other.handle, [](void* v) { *static_cast<int*>(v) = 3; }, &value) == seqparSuccess);
+  REQUIRE(seqparEventDestroy(event) == seqparSuccess);
+  CHECK(seqparStreamQuery(other.handle) == seqparInProgress);
+  open(gate);
+  CHECK(seqparStreamDestroy(stream) == seqparSuccess);
+  CHECK(seqparStreamSynchronize(other.handle) == seqparSuccess);
+  CHECK(value == 3);
+}
+
+TEST_CASE("collectives on streams run in the order of the calls, also on two streams, beside the caller") {
+  const auto errors = onCommunicator(3, [](seqparComm_t comm, int rank) {
+    seqparStream_t streams[2];
+    for (auto& stream : streams) expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+    constexpr int kCalls = 50;
+    const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
+    std::vector<int> sent(kCalls), received(kCalls, -1);
+    for (int i = 0; i < kCalls; ++i) {
+      sent[i] = rank * 1000 + i;
+      // The second stream is chosen by rank-dependent luck: order is the communicator's, not the streams'.
+      expectSuccess(seqparSendRecv(&sent[i], sizeof(int), next, &received[i], sizeof(int), previous, comm,
+                                   streams[(i * (rank + 1)) % 2]),
+                    "seqparSendRecv", comm);
+    }
+    for (auto* stream : streams) expectSuccess(seqparStreamSynchronize(stream), "seqparStreamSynchronize");
+    for (int i = 0; i < kCalls; ++i) expect(received[i] == previous * 1000 + i, "call ", i, " received ", received[i]);
+    for (auto* stream : streams) expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("bad streams and functions are refused") {
+  const Stream stream;
+  CHECK(seqparStreamLaunch(stream.handle, nullptr, nullptr) == seqparInvalidArgument);
+  CHECK(seqparStreamCreate(nullptr) == seqparInvalidArgument);
+  CHECK(seqparEventCreate(nullptr) == seqparInvalidArgument);
+  CHECK(seqparStreamWaitEvent(stream.handle, nullptr) == seqparInvalidArgument);
+  CHECK(seqparEventRecord(nullptr, stream.handle) == seqparInvalidArgument);
+}

@@ -1,0 +1,48 @@
+#include "base/health.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.h"
+
+using namespace seqpar;
+
+TEST_CASE("the first failure stays and is thrown by every check") {
+  Health health;
+  CHECK(health.ok());
+  CHECK_NOTHROW(health.check());
+  CHECK(health.fail(seqparRemoteError, "first"));
+  CHECK_FALSE(health.fail(seqparSystemError, "second"));
+  CHECK(health.result() == seqparRemoteError);
+  CHECK_THROWS_WITH(health.check(), "first");
+}
+
+TEST_CASE("of many threads that report a failure exactly one is the first, and the hook runs once") {
+  Health health;
+  std::atomic<int> hooks{0};
+  std::atomic<int> firsts{0};
+  health.onFailure([&](seqparResult_t, const std::string&) {
+    ++hooks;
+    health.fail(seqparInternalError, "from the hook");  // must neither lock nor run the hook again
+  });
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&, i] { firsts += health.fail(seqparRemoteError, std::to_string(i)) ? 1 : 0; });
+    }
+  }
+  CHECK(hooks == 1);
+  CHECK(firsts == 1);
+}
+
+TEST_CASE("a deadline of zero never passes, others do") {
+  CHECK_FALSE(Deadline().passed());
+  CHECK_FALSE(Deadline(std::chrono::milliseconds(0)).passed());
+  CHECK_FALSE(Deadline(std::chrono::hours(1)).passed());
+  CHECK(Deadline(std::chrono::milliseconds(0)).left(std::chrono::milliseconds(7)).count() == 7);
+  const Deadline soon(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(soon.passed());
+  CHECK(soon.left(std::chrono::milliseconds(7)).count() == 0);
+}
