@@ -1,0 +1,212 @@
+// all_scan_perf: All-Scan in nccl-tests' form, algorithm beside algorithm, with MPI's ways as peers.
+#include <cmath>
+#include <memory>
+
+#include "common/session.h"
+#include "common/values.h"
+#include "problem.h"
+
+namespace seqpar::perf {
+namespace {
+
+constexpr int kPipeBlocks = 16;  ///< of the pipelined peer, where neither -K nor the model says
+
+const Names kOps{
+    {"sum", seqparScanSum}, {"scalar", seqparScanScalar}, {"diag", seqparScanDiag}, {"matrix", seqparScanMatrix}};
+const Names kDirections{{"forward", seqparForward}, {"reverse", seqparReverse}};
+const Names kOutputs{{"prefix", static_cast<int>(Outputs::Prefix)},
+                     {"total", static_cast<int>(Outputs::Total)},
+                     {"both", static_cast<int>(Outputs::Both)}};
+
+Names algorithmNames() {
+  Names names;
+  for (int algorithm = seqparScanAuto; algorithm <= SEQPAR_SCAN_ALGORITHMS; ++algorithm) {
+    names.emplace_back(seqparScanAlgorithmName(algorithm), algorithm);
+  }
+  return names;
+}
+
+struct ScanSettings {
+  std::vector<int> types{seqparFloat32};
+  std::vector<int> ops{seqparScanDiag};
+  std::vector<int> directions{seqparForward};
+  std::vector<int> algorithms{seqparScanAuto};
+  Outputs outputs = Outputs::Prefix;
+  int wire = -1;  ///< -1: as the state
+  int blocks = 0;
+  ShapeWish shape;
+
+  void addTo(OptionParser& parser);
+  void check(const Settings& settings) const;
+};
+
+void ScanSettings::addTo(OptionParser& parser) {
+  const auto length = [](size_t& field) {
+    return [&field](const std::string& text) { field = static_cast<size_t>(parseInteger(text, 1, 1L << 31)); };
+  };
+  parser.add('d', "datatype", "TYPES", "float, half, bfloat16 or all (float)",
+             [this](const std::string& text) { types = parseNames(text, typeNames()); });
+  parser.add('o', "op", "OPS", "sum, scalar, diag, matrix or all (diag)",
+             [this](const std::string& text) { ops = parseNames(text, kOps); });
+  parser.add('A', "algo", "NAMES", "algorithms, a row for each: auto, chain, ... or all (auto)",
+             [this](const std::string& text) { algorithms = parseNames(text, algorithmNames()); });
+  parser.add('D', "direction", "NAMES", "forward, reverse or all (forward)",
+             [this](const std::string& text) { directions = parseNames(text, kDirections); });
+  parser.add('K', "blocks", "N", "blocks to cut the state into; 0: the model's choice (0)",
+             [this](const std::string& text) { blocks = static_cast<int>(parseInteger(text, 0, 1 << 20)); });
+  parser.add(0, "heads", "N", "heads (as many as fit the size); with it, dv is what fits", length(shape.heads));
+  parser.add(0, "dk", "N", "rows of a head's state (128, fewer below one head)", length(shape.dk));
+  parser.add(0, "dv", "N", "columns of a head's state (128, fewer below one row)", length(shape.dv));
+  parser.add(0, "wire", "TYPE", "type in which states travel: same, float, half, bfloat16 (same)",
+             [this](const std::string& text) { wire = text == "same" ? -1 : parseName(text, typeNames()); });
+  parser.add(0, "outputs", "NAME", "prefix, total or both (prefix)",
+             [this](const std::string& text) { outputs = static_cast<Outputs>(parseName(text, kOutputs)); });
+}
+
+void ScanSettings::check(const Settings& settings) const {
+  for (const int type : types) static_cast<void>(shapeFor(settings.minBytes / bytesOf(type), shape));
+}
+
+Layout layout() {
+  return {{{"type", "", 8}, {"op", "", 6}, {"dir", "", 7}, {"algo", "", 10}, {"K", "", 4}, {"shape", "", 14}},
+          true,
+          {{"model", "(us)", 9}, {"eff", "(%)", 7}, {"/auto", "(x)", 7}}};
+}
+
+/// Frees a stream at the end of a scope; holds none for blocking calls.
+class StreamOwner {
+ public:
+  explicit StreamOwner(bool wanted) {
+    if (wanted) require(seqparStreamCreate(&stream_), "seqparStreamCreate");
+  }
+  ~StreamOwner() { seqparStreamDestroy(stream_); }
+  StreamOwner(const StreamOwner&) = delete;
+  StreamOwner& operator=(const StreamOwner&) = delete;
+  seqparStream_t get() const { return stream_; }
+
+ private:
+  seqparStream_t stream_ = nullptr;
+};
+
+/// The rows of one problem, and the model's times beside them.
+class Comparison {
+ public:
+  Comparison(Session& session, std::shared_ptr<Problem> problem) : session_(session), problem_(std::move(problem)) {}
+
+  void addAlgorithm(int algorithm, int blocks, seqparStream_t stream);
+  void addPeers(int blocks);
+  /// Measures and prints.
+  void run();
+
+ private:
+  Row rowFor(const std::string& algorithm, int blocks) const;
+
+  Session& session_;
+  std::shared_ptr<Problem> problem_;
+  std::vector<Case> cases_;
+  std::vector<double> modelUs_;
+  size_t autoRow_ = static_cast<size_t>(-1);
+  int chainBlocks_ = 0;
+};
+
+Row Comparison::rowFor(const std::string& algorithm, int blocks) const {
+  const seqparAllScanParams_t& params = problem_->params();
+  Row row;
+  row.bytes = problem_->bytes();
+  row.count = problem_->count();
+  const auto text = [](int64_t number) { return std::to_string(number); };
+  row.labels = {
+      nameOf(params.stateType, typeNames()), nameOf(params.op, kOps),
+      nameOf(params.direction, kDirections), algorithm,
+      blocks > 0 ? text(blocks) : "-",       text(params.heads) + "x" + text(params.dk) + "x" + text(params.dv)};
+  return row;
+}
+
+void Comparison::addAlgorithm(int algorithm, int blocks, seqparStream_t stream) {
+  seqparAllScanParams_t params = problem_->params();
+  params.algorithm = algorithm;
+  params.blocks = blocks;
+  seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
+  require(seqparAllScanPlan(&params, problem_->comm(), estimates), "seqparAllScanPlan", problem_->comm());
+  for (const seqparScanEstimate_t& estimate : estimates) {
+    if (estimate.algorithm == seqparScanChain) chainBlocks_ = estimate.blocks;
+  }
+  const std::string name = seqparScanAlgorithmName(algorithm);
+  const std::string chosen = seqparScanAlgorithmName(estimates[0].algorithm);
+  if (!std::isfinite(estimates[0].modelUs)) {
+    session_.report.note(name + " cannot do " + rowFor(name, 0).labels.back() + " here: no row");
+    return;
+  }
+  if (algorithm == seqparScanAuto) autoRow_ = cases_.size();
+  cases_.push_back({rowFor(algorithm == seqparScanAuto ? "a:" + chosen : name, estimates[0].blocks),
+                    libraryWork(problem_, algorithm, blocks, false, stream),
+                    libraryWork(problem_, algorithm, blocks, true, stream)});
+  modelUs_.push_back(estimates[0].modelUs);
+}
+
+void Comparison::addPeers([[maybe_unused]] int blocks) {
+#ifdef SEQPAR_PERF_MPI
+  if (problem_->params().stateType != seqparFloat32) {
+    session_.report.note("the MPI peers know float only: no rows of theirs");
+    return;
+  }
+  const int pipeBlocks = blocks > 0 ? blocks : chainBlocks_ > 1 ? chainBlocks_ : kPipeBlocks;
+  for (Peer& peer : makePeers(problem_, pipeBlocks)) {
+    cases_.push_back({rowFor(peer.name, peer.blocks), std::move(peer.outOfPlace), std::move(peer.inPlace)});
+    modelUs_.push_back(Timing::kNone);
+  }
+#endif
+}
+
+void Comparison::run() {
+  std::vector<Row> rows = session_.measure(cases_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double us = rows[i].outOfPlace.us;
+    const double relative = autoRow_ < rows.size() ? us / rows[autoRow_].outOfPlace.us : Timing::kNone;
+    rows[i].extras = {modelUs_[i], 100 * modelUs_[i] / us, relative};
+    session_.report.row(rows[i]);
+  }
+}
+
+void runAll(Session& session, const ScanSettings& scan) {
+  const StreamOwner stream(!session.settings.blocking);
+  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+  for (const int type : scan.types) {
+    for (const int op : scan.ops) {
+      for (const int direction : scan.directions) {
+        for (const size_t size : session.settings.sizes()) {
+          const Shape shape = shapeFor(size / bytesOf(type), scan.shape);
+          params.op = op;
+          params.direction = direction;
+          params.heads = static_cast<int64_t>(shape.heads);
+          params.dk = static_cast<int64_t>(shape.dk);
+          params.dv = static_cast<int64_t>(shape.dv);
+          params.stateType = type;
+          params.wireType = scan.wire < 0 ? type : scan.wire;
+          Comparison comparison(session, std::make_shared<Problem>(params, scan.outputs, session.group));
+          for (const int algorithm : scan.algorithms) comparison.addAlgorithm(algorithm, scan.blocks, stream.get());
+          if (session.settings.peers) comparison.addPeers(scan.blocks);
+          comparison.run();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace seqpar::perf
+
+int main(int argc, char** argv) {
+  using namespace seqpar::perf;
+  ScanSettings scan;
+  Program program;
+  program.name = "all_scan_perf";
+  program.summary =
+      "All-Scan: bandwidth and latency. Sizes are bytes of one rank's state. algbw = busbw = size / time, because\n"
+      "every link carries the state once. The model's time is that of one scan alone: compare it with -B.";
+  program.addOptions = [&](OptionParser& parser) { scan.addTo(parser); };
+  program.checkOptions = [&](Settings& settings) { scan.check(settings); };
+  program.layout = layout;
+  program.body = [&](Session& session) { runAll(session, scan); };
+  return runProgram(program, argc, argv);
+}

@@ -1,0 +1,69 @@
+// All-Scan as an MPI user would write it: the peers of the library's algorithms. fp32 only.
+#pragma once
+
+#include <mpi.h>
+
+#include <vector>
+
+#include "affine_map.h"
+#include "common/buffer.h"
+
+namespace seqpar::perf {
+
+/// The ranks in scan order, as an MPI communicator.
+class MpiOrder {
+ public:
+  explicit MpiOrder(seqparDirection_t direction);
+  ~MpiOrder() { MPI_Comm_free(&comm_); }
+  MpiOrder(const MpiOrder&) = delete;
+  MpiOrder& operator=(const MpiOrder&) = delete;
+  MPI_Comm comm() const { return comm_; }
+  int position() const;
+  int size() const;
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// MPI_Exscan (or MPI_Scan, where only the total is wanted) with a user operation. An element is one contiguous piece
+/// of memory that begins with the map's shape, followed by A and S, so nothing needs packing.
+class MpiExscan {
+ public:
+  MpiExscan(const AffineMap& map, seqparDirection_t direction, seqparComm_t comm);
+  ~MpiExscan();
+  MpiExscan(const MpiExscan&) = delete;
+  MpiExscan& operator=(const MpiExscan&) = delete;
+
+  /// Where the caller puts A and S, and finds the prefix. In place the prefix is where S was.
+  float* transition();
+  float* state();
+  /// Without wantPrefix it is the total that is there.
+  float* result(bool inPlace);
+  /// One scan. `total` gets the inclusive result where both are wanted, else it is null.
+  void run(bool inPlace, bool wantPrefix, float* total);
+
+ private:
+  AffineMap map_;
+  MpiOrder order_;
+  Buffer send_, receive_;
+  MPI_Datatype element_ = MPI_DATATYPE_NULL;
+  MPI_Op compose_ = MPI_OP_NULL;
+};
+
+/// A chain of messages: all receives are posted at first, and each block is sent on as soon as it is combined. With one
+/// block that is receive, combine, send.
+class MpiChain {
+ public:
+  MpiChain(const AffineMap& map, seqparDirection_t direction, seqparComm_t comm);
+
+  /// One scan in `blocks` blocks. `prefix` may be `state`; `total` may be null, or `state` if `prefix` is null.
+  void run(const float* a, const float* state, float* prefix, float* total, size_t blocks);
+
+ private:
+  AffineMap map_;
+  MpiOrder order_;
+  Buffer incoming_, outgoing_;
+  std::vector<MPI_Request> receives_, sends_;
+};
+
+}  // namespace seqpar::perf

@@ -1,0 +1,64 @@
+// One All-Scan of all_scan_perf: its data on this rank, and the works that the table's rows measure.
+#pragma once
+
+#include <memory>
+
+#include "common/buffer.h"
+#include "common/timing.h"
+#include "scan_data.h"
+
+namespace seqpar::perf {
+
+enum class Outputs { Prefix, Total, Both };
+
+class Problem {
+ public:
+  /// `params` without algorithm and blocks.
+  Problem(const seqparAllScanParams_t& params, Outputs outputs, Group& group);
+
+  const seqparAllScanParams_t& params() const { return params_; }
+  seqparDirection_t direction() const { return static_cast<seqparDirection_t>(params_.direction); }
+  seqparComm_t comm() const { return comm_; }
+  size_t bytes() const { return state_.bytes(); }
+  size_t count() const;
+  bool wantsPrefix() const { return outputs_ != Outputs::Total; }
+  bool wantsTotal() const { return outputs_ != Outputs::Prefix; }
+
+  void* state() { return state_.data(); }
+  /// Null for SUM.
+  const float* transition() const { return data_.transition().empty() ? nullptr : data_.transition().data(); }
+  /// Where the outputs go; null where not wanted. In place the first one wanted is where the state is.
+  void* prefix(bool inPlace);
+  void* total(bool inPlace);
+
+  /// Inputs as at first and outputs spoilt.
+  void reset();
+  /// The number of wrong elements of the outputs.
+  size_t wrong(bool inPlace);
+  /// The number of wrong elements of an output that lies elsewhere.
+  size_t wrongPrefix(const void* got) const;
+  size_t wrongTotal(const void* got) const;
+
+ private:
+  seqparAllScanParams_t params_;
+  Outputs outputs_;
+  seqparComm_t comm_;
+  ScanData data_;
+  Buffer state_, prefix_, total_;
+  std::vector<std::byte> typedState_, typedPrefix_, typedTotal_;
+};
+
+/// The library's All-Scan on `problem`; with a stream, enqueued there.
+Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bool inPlace, seqparStream_t stream);
+
+/// A rival of the library on the same data.
+struct Peer {
+  const char* name;
+  int blocks;  ///< 0: does not apply
+  Work outOfPlace, inPlace;
+};
+
+/// MPI_Exscan, the plain chain and the chain in `blocks` blocks. fp32 only.
+std::vector<Peer> makePeers(std::shared_ptr<Problem> problem, int blocks);
+
+}  // namespace seqpar::perf

@@ -1,0 +1,84 @@
+#include "session.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+namespace seqpar::perf {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+void complain(const std::string& program, const char* text) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), text);
+}
+
+std::string describe(const Row& row) {
+  std::string text = std::to_string(row.bytes) + " bytes";
+  for (const std::string& label : row.labels) text += " " + label;
+  return text;
+}
+
+}  // namespace
+
+std::vector<Row> Session::measure(std::vector<Case>& cases) {
+  std::vector<Work> works;
+  std::vector<const Row*> rows;
+  for (Case& entry : cases) {
+    works.push_back(entry.outOfPlace);
+    rows.push_back(&entry.row);
+    if (!entry.inPlace) continue;
+    works.push_back(*entry.inPlace);
+    rows.push_back(&entry.row);
+  }
+  size_t done = 0;
+  const std::vector<Timing> timings =
+      perf::measure(works, group, settings, [&] { report.progress(describe(*rows[done++ % rows.size()])); });
+  std::vector<Row> measured;
+  size_t next = 0;
+  for (const Case& entry : cases) {
+    measured.push_back(entry.row);
+    measured.back().outOfPlace = timings[next++];
+    if (entry.inPlace) measured.back().inPlace = timings[next++];
+  }
+  return measured;
+}
+
+int runProgram(const Program& program, int argc, char** argv) {
+  Settings settings;
+  try {
+    OptionParser parser(program.name, program.summary);
+    settings.addTo(parser);
+    program.addOptions(parser);
+    if (!parser.parse(std::span(argv, static_cast<size_t>(argc)).subspan(1))) {
+      if (speaks()) std::fputs(parser.help().c_str(), stdout);
+      return EXIT_SUCCESS;
+    }
+    settings.finish();
+    if (settings.peers && launchMode(settings.threads) != LaunchMode::Mpi) {
+      throw UsageError("option --peers: MPI is not there; start with mpirun a build that has MPI, without -t");
+    }
+    program.checkOptions(settings);
+  } catch (const UsageError& error) {
+    if (speaks()) complain(program.name, error.what());
+    return kExitUsage;
+  }
+  std::atomic<bool> wrong = false;
+  try {
+    launch(settings.threads, settings.timeoutMs, [&](Group& group) {
+      Report report(program.name, std::vector<std::string>(argv + 1, argv + argc), settings, program.layout(),
+                    group.rank() != 0);
+      report.header(group);
+      Session session{group, settings, report};
+      program.body(session);
+      report.footer();
+      if (report.wrong() > 0) wrong = true;
+    });
+  } catch (const std::exception& error) {
+    complain(program.name, error.what());
+    return EXIT_FAILURE;
+  }
+  return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+}  // namespace seqpar::perf

@@ -1,0 +1,41 @@
+// The main function of every perf binary: options, launch, header, rows, footer, exit status.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "report.h"
+
+namespace seqpar::perf {
+
+/// One row to be measured.
+struct Case {
+  Row row;                      ///< without its times and extras
+  Work outOfPlace;              ///<
+  std::optional<Work> inPlace;  ///< present if the layout has an in-place half
+};
+
+/// What the body of a perf binary works with, on each rank.
+struct Session {
+  Group& group;
+  const Settings& settings;
+  Report& report;
+
+  /// Collective: measures rows that are to be compared, prints nothing.
+  std::vector<Row> measure(std::vector<Case>& cases);
+};
+
+/// A perf binary.
+struct Program {
+  std::string name, summary;
+  std::function<void(OptionParser&)> addOptions;
+  std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError
+  std::function<Layout()> layout;
+  std::function<void(Session&)> body;  ///< on each rank; in the threads mode by several threads at once
+};
+
+/// Exit status: 0; 1 for wrong results or a failed run; 2 for arguments that cannot be understood.
+int runProgram(const Program& program, int argc, char** argv);
+
+}  // namespace seqpar::perf

@@ -1,0 +1,26 @@
+// Numbers of the library's data types, and exact comparison of buffers of them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "options.h"
+#include "seqpar/seqpar.h"
+
+namespace seqpar::perf {
+
+/// The data types as nccl-tests spells them.
+const Names& typeNames();
+
+size_t bytesOf(int type);
+
+/// Writes `values`, which the type must be able to hold exactly, as `type`.
+void encode(std::span<const float> values, int type, void* out);
+
+/// Element `index` of a buffer of `type`.
+float decode(const void* data, size_t index, int type);
+
+/// How many of `count` elements differ in value; -0 equals 0, and NaN equals nothing.
+size_t countWrong(const void* got, const void* want, size_t count, int type);
+
+}  // namespace seqpar::perf
