@@ -3,7 +3,7 @@
 # "N passed, N failed, N skipped", and with a non-zero exit status if anything failed.
 # Arguments: the phases to run (default: all), of: format host asan tsan fuzz cuda.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 scripts/setup.sh || exit 1
 

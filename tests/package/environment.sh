@@ -8,7 +8,7 @@ documented=$(grep -oE '^\| `SEQPAR_[A-Z_]+`' README.md | grep -oE 'SEQPAR_[A-Z_]
 [ -n "$read_by_code" ] && [ -n "$documented" ] || { echo "found no variables in src/, or none in README.md"; exit 1; }
 bad=0
 for name in $(comm -23 <(echo "$read_by_code") <(echo "$documented")); do
-  echo "$name is read, but not in README.md's table: $(grep -rlE "[\"']$name[\"']" src python/seqpar | tr '\n' ' ')"
+  echo "$name is read, but not in README.md's table: $(grep -rlE "[\"']${name}[\"']" src python/seqpar | tr '\n' ' ')"
   bad=1
 done
 for name in $(comm -13 <(echo "$read_by_code") <(echo "$documented")); do
