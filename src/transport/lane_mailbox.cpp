@@ -1,0 +1,146 @@
+#include "transport/lane_mailbox.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace seqpar {
+
+LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Options& options)
+    : rank_(options.rank),
+      health_(health),
+      parts_(std::move(parts)),
+      peers_(parts_.segments.size()),
+      ownRing_(nullptr, std::free),
+      waiter_(health,
+              parts_.segments[static_cast<size_t>(rank_)] ? parts_.segments[static_cast<size_t>(rank_)]->header().bell
+                                                          : ownBell_,
+              parts_.network.get(), options) {
+  const auto self = static_cast<size_t>(rank_);
+  const std::optional<Segment>& mine = parts_.segments[self];
+  if (mine) {
+    ring_ = mine->ring();
+  } else if (parts_.network != nullptr) {
+    ownRing_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, kRingBytes)));
+    if (ownRing_ == nullptr) fail(seqparSystemError, "no memory for messages (", kRingBytes, " bytes)");
+    ring_ = ownRing_.get();
+  }
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const std::optional<Segment>& theirs = parts_.segments[rank];
+    if (rank == self || !theirs) continue;
+    const size_t there = parts_.places[rank];
+    const size_t here = parts_.places[self];
+    peers_[rank].send.emplace(mine->descriptors(there), mine->ack(there));
+    peers_[rank].receive.emplace(theirs->descriptors(here), theirs->ack(here), theirs->ring());
+    peers_[rank].bell = &theirs->header().bell;
+  }
+}
+
+void LaneMailbox::begin(const std::string& operation) {
+  waiter_.begin(operation);
+  if (parts_.network != nullptr) parts_.network->resume();
+}
+
+void LaneMailbox::end() {
+  draft_.open = false;
+  if (parts_.network != nullptr) parts_.network->rest();
+}
+
+std::byte* LaneMailbox::acquire(std::span<const int> to, size_t bytes) {
+  if (draft_.open) fail(seqparInternalError, "acquire: another message is under construction");
+  if (bytes > kMaxMessage) {
+    fail(seqparInternalError, "acquire: ", bytes, " bytes; a message has at most ", kMaxMessage);
+  }
+  bool allDirect = true;
+  for (const int rank : to) {
+    allDirect = allDirect && direct(rank);
+    if (direct(rank)) awaitDescriptor(rank);
+  }
+  draft_.to.assign(to.begin(), to.end());
+  draft_.bytes = bytes;
+  draft_.offset.reset();
+  if (!allDirect || bytes > kInlineBytes) draft_.offset = awaitPlace(bytes);
+  draft_.open = true;
+  return draft_.offset ? ring_ + *draft_.offset : line_.bytes;
+}
+
+void LaneMailbox::commit() {
+  if (!draft_.open) fail(seqparInternalError, "commit: no message is under construction");
+  draft_.open = false;
+  health_.check();
+  const std::byte* data = draft_.offset ? ring_ + *draft_.offset : line_.bytes;
+  for (const int rank : draft_.to) {
+    Peer& reader = peer(rank);
+    if (!reader.send) {
+      outbox_.keep(*draft_.offset, draft_.bytes, rank, parts_.network->send(rank, data, draft_.bytes));
+    } else if (draft_.bytes <= kInlineBytes) {
+      reader.send->publishInline(data, draft_.bytes);
+      ring(*reader.bell);
+    } else {
+      outbox_.keep(*draft_.offset, draft_.bytes, rank, reader.send->publishAt(*draft_.offset, draft_.bytes));
+      ring(*reader.bell);
+    }
+  }
+}
+
+const std::byte* LaneMailbox::receive(int from, size_t bytes) {
+  Peer& sender = peer(from);
+  waiter_.wait(
+      sender.receive ? Waiter::By::Store : Waiter::By::Network, [&] { return arrived(from); },
+      [&] { return concat("for a message from rank ", from); });
+  const size_t size = sender.receive ? sender.receive->bytes() : parts_.network->bytes(from);
+  if (size != bytes) {
+    fail(seqparInternalError, "rank ", rank_, " expected a message of ", bytes, " bytes from rank ", from,
+         ", which sent one of ", size, ": the ranks disagree about the operation");
+  }
+  return sender.receive ? sender.receive->data() : parts_.network->data(from);
+}
+
+void LaneMailbox::release(int from) {
+  Peer& sender = peer(from);
+  if (!sender.receive) {
+    parts_.network->release(from);
+    return;
+  }
+  sender.receive->release();
+  ring(*sender.bell);
+}
+
+bool LaneMailbox::ready(int from) {
+  if (arrived(from)) return true;
+  if (peer(from).receive) return false;
+  parts_.network->progress();
+  return arrived(from);
+}
+
+void LaneMailbox::awaitDescriptor(int to) {
+  SendLane& lane = *peer(to).send;
+  waiter_.wait(
+      Waiter::By::Store, [&] { return !lane.full(); },
+      [&] { return concat("for rank ", to, " to read its messages"); });
+}
+
+size_t LaneMailbox::awaitPlace(size_t bytes) {
+  std::optional<size_t> offset = outbox_.place(bytes);
+  while (!offset) {
+    const Outbox::Reader oldest = *outbox_.oldest();
+    waiter_.wait(
+        direct(oldest.rank) ? Waiter::By::Store : Waiter::By::Network,
+        [&] { return consumed(oldest.rank) >= oldest.sequence; },
+        [&] { return concat("for rank ", oldest.rank, " to read its messages"); });
+    outbox_.reclaim([this](int rank) { return consumed(rank); });
+    offset = outbox_.place(bytes);
+  }
+  return *offset;
+}
+
+bool LaneMailbox::arrived(int from) {
+  Peer& sender = peer(from);
+  return sender.receive ? sender.receive->arrived() : parts_.network->arrived(from);
+}
+
+uint64_t LaneMailbox::consumed(int by) {
+  Peer& reader = peer(by);
+  return reader.send ? reader.send->consumed() : parts_.network->completed(by);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,80 @@
+// The mailbox over shared-memory lanes and the network.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "transport/mailbox.h"
+#include "transport/network.h"
+#include "transport/outbox.h"
+#include "transport/segment.h"
+#include "transport/shared_lane.h"
+#include "transport/shared_memory.h"
+#include "transport/waiter.h"
+
+namespace seqpar {
+
+/// What the mailbox of one rank is made of. Ranks without a segment are reached by the network.
+struct MailboxParts {
+  std::unique_ptr<SharedMemory> memory;          ///< null if no rank has a segment that is used
+  std::unique_ptr<Network> network;              ///< null if all ranks are reached by load and store
+  std::vector<std::optional<Segment>> segments;  ///< by rank, this one's included
+  std::vector<size_t> places;                    ///< by rank: its number as a reader in the segments of its host
+};
+
+class LaneMailbox final : public Mailbox {
+ public:
+  LaneMailbox(MailboxParts parts, Health& health, const Waiter::Options& options);
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(peers_.size()); }
+  size_t maxMessage() const override { return kMaxMessage; }
+  size_t window() const override { return kWindow; }
+  bool direct(int peer) const override { return peers_[static_cast<size_t>(peer)].send.has_value(); }
+
+  void begin(const std::string& operation) override;
+  void end() override;
+  std::byte* acquire(std::span<const int> to, size_t bytes) override;
+  void commit() override;
+  const std::byte* receive(int from, size_t bytes) override;
+  void release(int from) override;
+  bool ready(int from) override;
+
+ private:
+  struct Peer {
+    std::optional<SendLane> send;
+    std::optional<ReceiveLane> receive;
+    Bell* bell = nullptr;
+  };
+  /// The message under construction.
+  struct Draft {
+    std::vector<int> to;
+    size_t bytes = 0;
+    std::optional<size_t> offset;  ///< in the ring; nothing if it is in line_
+    bool open = false;
+  };
+  struct alignas(kLine) Line {
+    std::byte bytes[kLine];
+  };
+
+  Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  void awaitDescriptor(int to);
+  size_t awaitPlace(size_t bytes);
+  bool arrived(int from);
+  uint64_t consumed(int by);
+
+  const int rank_;
+  Health& health_;
+  MailboxParts parts_;
+  Bell ownBell_{};  ///< for a rank without a segment
+  std::vector<Peer> peers_;
+  std::unique_ptr<std::byte, void (*)(void*)> ownRing_;  ///< for a rank without a segment
+  std::byte* ring_ = nullptr;
+  Outbox outbox_{kRingBytes};
+  Draft draft_;
+  Line line_{};
+  Waiter waiter_;
+};
+
+}  // namespace seqpar

@@ -1,0 +1,239 @@
+// Connecting, moving and parting; see network_messages.cpp for the messages themselves.
+#include "transport/network.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <random>
+#include <span>
+
+#include "base/log.h"
+#include "transport/agree.h"
+
+namespace seqpar {
+namespace {
+
+constexpr std::chrono::milliseconds kFarewellTime{2000};
+// The thread's sleep has an end only so that a lost event cannot stop it for ever.
+constexpr int kThreadNapMs = 1000;
+
+bool waitReadable(int descriptor, int milliseconds) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return ::poll(&entry, 1, milliseconds) > 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<bool>& peers, Health& health,
+                                          std::chrono::milliseconds timeout) {
+  std::unique_ptr<Network> network;
+  std::vector<std::byte> address;
+  together(control, [&] {
+    if (std::find(peers.begin(), peers.end(), true) == peers.end()) return;
+    network.reset(new Network(control.rank(), health));
+    network->open(peers);
+    address = ucxAddress(network->worker_.get());
+  });
+  const auto addresses = gatherPieces(control, address);
+  std::vector<uint64_t> ids(static_cast<size_t>(control.size()));
+  control.gatherValues(uint64_t{std::random_device{}()}, std::span(ids));
+  together(control, [&] {
+    if (network == nullptr) return;
+    network->id_ = ids[0];
+    for (const auto& lane : network->lanes_) {
+      if (lane != nullptr) network->connectTo(*lane, addresses[static_cast<size_t>(lane->rank)]);
+    }
+    network->thread_ = std::thread([raw = network.get()] { raw->serve(); });
+    network->greet(timeout);
+  });
+  return network;
+}
+
+Network::Network(int rank, Health& health) : rank_(rank), health_(health) {}
+
+void Network::open(const std::vector<bool>& peers) {
+  // Keepalive by the kernel, not by UCX: UCX's probes are data, which turns the kernel's keepalive off. Transports
+  // through memory are dropped in silence when they are not told to handle errors.
+  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"},
+                                                                   {"MM_ERROR_HANDLING", "y"},
+                                                                   {"KEEPIDLE", "1s"},
+                                                                   {"KEEPINTVL", "1s"},
+                                                                   {"KEEPCNT", "3"}});
+  worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
+  checkUcx(ucp_worker_get_efd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
+  lanes_.resize(peers.size());
+  for (size_t rank = 0; rank < peers.size(); ++rank) {
+    if (!peers[rank]) continue;
+    lanes_[rank] = std::make_unique<Lane>();
+    lanes_[rank]->network = this;
+    lanes_[rank]->rank = static_cast<int>(rank);
+  }
+}
+
+void Network::connectTo(Lane& lane, const std::vector<std::byte>& address) {
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &Network::onError;
+  params.err_handler.arg = &lane;
+  checkUcx(ucp_ep_create(worker_.get(), &params, &lane.endpoint), concat("ucp_ep_create(to rank ", lane.rank, ")"));
+}
+
+void Network::greet(std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& lane : lanes_) {
+      if (lane == nullptr) continue;
+      for (const auto& [receive, kind] : {std::pair{&lane->hello, Kind::Hello}, {&lane->farewell, Kind::Farewell}}) {
+        post(*lane, *receive, 0, tag(kind, lane->rank, 0));
+      }
+      startSend(*lane, nullptr, 0, tag(Kind::Hello, rank_, 0));
+    }
+  }
+  const Deadline deadline(timeout);
+  for (const auto& lane : lanes_) {
+    if (lane == nullptr) continue;
+    while (!lane->hello.arrived || lane->completed < lane->sent) {
+      health_.check();
+      if (deadline.passed()) {
+        fail(seqparRemoteError, "no answer from rank ", lane->rank, " through ", transport(), " in ", timeout.count(),
+             " ms");
+      }
+      if (!progress()) doze(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+Network::~Network() {
+  if (worker_ == nullptr) return;
+  resume();
+  if (thread_.joinable() && health_.ok()) farewell();
+  stop();
+  const std::lock_guard lock(mutex_);
+  closing_ = true;
+  for (const auto& lane : lanes_) {
+    if (lane == nullptr) continue;
+    for (Receive* receive : {&lane->hello, &lane->farewell}) {
+      if (receive->request != nullptr) ucp_request_cancel(worker_.get(), receive->request);
+    }
+    for (Receive& receive : lane->receives) {
+      if (receive.request != nullptr) ucp_request_cancel(worker_.get(), receive.request);
+    }
+  }
+  drain();
+  for (const auto& lane : lanes_) {
+    if (lane == nullptr || lane->endpoint == nullptr) continue;
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const ucs_status_ptr_t closing = ucp_ep_close_nbx(lane->endpoint, &params);
+    if (!UCS_PTR_IS_PTR(closing)) continue;
+    const Deadline deadline(kFarewellTime);
+    while (ucp_request_check_status(closing) == UCS_INPROGRESS && !deadline.passed()) {
+      ucp_worker_progress(worker_.get());
+    }
+    ucp_request_free(closing);
+  }
+  drain();
+}
+
+void Network::farewell() {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& lane : lanes_) {
+        if (lane != nullptr) startSend(*lane, nullptr, 0, tag(Kind::Farewell, rank_, 0));
+      }
+    }
+    const Deadline deadline(kFarewellTime);
+    for (const auto& lane : lanes_) {
+      while (lane != nullptr && lane->completed < lane->sent && health_.ok() && !deadline.passed()) {
+        if (!progress()) doze(std::chrono::milliseconds(1));
+      }
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::Info, "no farewell: ", error.what());
+  }
+}
+
+void Network::stop() noexcept {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  {
+    const std::lock_guard lock(restMutex_);
+    restChanged_.notify_all();
+  }
+  ucp_worker_signal(worker_.get());
+  thread_.join();
+}
+
+void Network::rest() {
+  resting_ = true;
+  if (!parked_) return;
+  const std::lock_guard lock(restMutex_);
+  restChanged_.notify_all();
+}
+
+void Network::serve() {
+  while (true) {
+    {
+      std::unique_lock lock(restMutex_);
+      parked_ = true;
+      restChanged_.wait(lock, [this] { return resting_ || stopping_; });
+      parked_ = false;
+    }
+    if (stopping_) return;
+    bool armed = false;
+    {
+      const std::lock_guard lock(mutex_);
+      drain();
+      armed = arm();
+    }
+    reportFailure();
+    if (armed && !stopping_) waitReadable(descriptor_, kThreadNapMs);
+  }
+}
+
+bool Network::progress() {
+  bool moved = false;
+  {
+    const std::lock_guard lock(mutex_);
+    moved = ucp_worker_progress(worker_.get()) != 0;
+  }
+  reportFailure();
+  return moved;
+}
+
+void Network::doze(std::chrono::milliseconds most) {
+  bool armed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    armed = ucp_worker_progress(worker_.get()) == 0 && arm();
+  }
+  reportFailure();
+  if (armed) waitReadable(descriptor_, static_cast<int>(most.count()));
+}
+
+void Network::drain() {
+  while (ucp_worker_progress(worker_.get()) != 0) {
+  }
+}
+
+bool Network::arm() {
+  return ucp_worker_arm(worker_.get()) == UCS_OK;
+}
+
+std::string Network::transport() const {
+  const std::lock_guard lock(mutex_);
+  std::string names;
+  for (const auto& lane : lanes_) {
+    if (lane == nullptr) continue;
+    const std::string name = transportsOf(lane->endpoint);
+    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+  }
+  return concat("UCX ", ucxVersion(), names.empty() ? "" : " ", names);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,39 @@
+#include "transport/outbox.h"
+
+#include <algorithm>
+
+#include "transport/segment.h"
+
+namespace seqpar {
+namespace {
+
+size_t wholeLines(size_t bytes) {
+  return std::max<size_t>((bytes + kLine - 1) / kLine, 1) * kLine;
+}
+
+}  // namespace
+
+std::optional<size_t> Outbox::place(size_t bytes) const {
+  const size_t need = wholeLines(bytes);
+  if (readers_.empty()) return need <= capacity_ ? std::optional<size_t>(0) : std::nullopt;
+  // A message never ends at the tail from below: head == tail would look like an empty ring.
+  if (head_ < tail_) return head_ + need < tail_ ? std::optional<size_t>(head_) : std::nullopt;
+  if (head_ + need <= capacity_) return head_;
+  return need < tail_ ? std::optional<size_t>(0) : std::nullopt;
+}
+
+void Outbox::keep(size_t offset, size_t bytes, int rank, uint64_t sequence) {
+  const size_t end = offset + wholeLines(bytes);
+  if (readers_.empty()) tail_ = offset;
+  // Only the message's last reader frees it: those before move the tail no further than its beginning.
+  if (!readers_.empty() && head_ == end && readers_.back().tail == end) readers_.back().tail = offset;
+  readers_.push_back({rank, sequence, end});
+  head_ = end;
+}
+
+void Outbox::dropOldest() {
+  tail_ = readers_.front().tail;
+  readers_.pop_front();
+}
+
+}  // namespace seqpar

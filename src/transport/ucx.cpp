@@ -1,0 +1,84 @@
+#include "transport/ucx.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+namespace seqpar {
+
+void checkUcx(ucs_status_t status, const std::string& call) {
+  if (status != UCS_OK) fail(seqparSystemError, call, ": ", ucs_status_string(status));
+}
+
+std::string ucxVersion() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return concat(major, '.', minor, '.', release);
+}
+
+UcxContext makeUcxContext(uint64_t features, UcxSettings settings) {
+  ucp_config_t* raw = nullptr;
+  checkUcx(ucp_config_read(nullptr, nullptr, &raw), "ucp_config_read");
+  const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> config(raw, ucp_config_release);
+  for (const auto& [name, value] : settings) {
+    checkUcx(ucp_config_modify(raw, name, value), concat("ucp_config_modify(", name, "=", value, ")"));
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = features;
+  ucp_context_h context = nullptr;
+  checkUcx(ucp_init(&params, raw, &context), "ucp_init");
+  return UcxContext(context);
+}
+
+UcxWorker makeUcxWorker(ucp_context_h context, ucs_thread_mode_t mode) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = mode;
+  ucp_worker_h worker = nullptr;
+  checkUcx(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
+  return UcxWorker(worker);
+}
+
+std::vector<std::byte> ucxAddress(ucp_worker_h worker) {
+  ucp_address_t* address = nullptr;
+  size_t length = 0;
+  checkUcx(ucp_worker_get_address(worker, &address, &length), "ucp_worker_get_address");
+  const auto* bytes = reinterpret_cast<const std::byte*>(address);
+  std::vector<std::byte> copy(bytes, bytes + length);
+  ucp_worker_release_address(worker, address);
+  return copy;
+}
+
+bool knowsCuda(ucp_context_h context) {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  checkUcx(ucp_context_query(context, &attributes), "ucp_context_query");
+  return (attributes.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+std::string transportsOf(ucp_ep_h endpoint) {
+  // This release of the interface tells them in print only: "lane[0]:  2:tcp/eth0.0 md[1] ...".
+  char* text = nullptr;
+  size_t length = 0;
+  std::FILE* stream = open_memstream(&text, &length);
+  if (stream == nullptr) return {};
+  ucp_ep_print_info(endpoint, stream);
+  if (std::fclose(stream) != 0) return {};
+  const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
+  std::istringstream words(std::string(text, length));
+  std::string names;
+  for (std::string word; words >> word;) {
+    const size_t colon = word.find(':');
+    const size_t slash = word.find('/');
+    if (colon == std::string::npos || slash == std::string::npos || colon == 0 || slash < colon) continue;
+    if (word.find_first_not_of("0123456789") != colon) continue;
+    const std::string name = word.substr(colon + 1, slash - colon - 1);
+    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : "+") + name;
+  }
+  return names;
+}
+
+}  // namespace seqpar

@@ -1,0 +1,56 @@
+// UCX handles that free themselves, and its statuses as errors.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace seqpar {
+
+/// Throws a SystemError that names `call` and what UCX says, unless `status` is UCS_OK.
+void checkUcx(ucs_status_t status, const std::string& call);
+
+/// "1.13.1"
+std::string ucxVersion();
+
+struct UcxContextDeleter {
+  void operator()(ucp_context_h context) const noexcept { ucp_cleanup(context); }
+};
+struct UcxWorkerDeleter {
+  void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
+};
+struct UcxKeyDeleter {
+  void operator()(ucp_rkey_h key) const noexcept { ucp_rkey_destroy(key); }
+};
+struct UcxMemoryDeleter {
+  ucp_context_h context = nullptr;
+  void operator()(ucp_mem_h memory) const noexcept { ucp_mem_unmap(context, memory); }
+};
+using UcxContext = std::unique_ptr<ucp_context, UcxContextDeleter>;
+using UcxWorker = std::unique_ptr<ucp_worker, UcxWorkerDeleter>;
+using UcxMemory = std::unique_ptr<ucp_mem, UcxMemoryDeleter>;
+using UcxKey = std::unique_ptr<ucp_rkey, UcxKeyDeleter>;
+
+using UcxSettings = std::initializer_list<std::pair<const char*, const char*>>;
+
+/// A context with UCX's configuration (its environment included), changed by `settings`.
+UcxContext makeUcxContext(uint64_t features, UcxSettings settings);
+UcxWorker makeUcxWorker(ucp_context_h context, ucs_thread_mode_t mode);
+
+/// The address of `worker`, as bytes.
+std::vector<std::byte> ucxAddress(ucp_worker_h worker);
+
+/// True if `context` knows the memory of CUDA devices.
+bool knowsCuda(ucp_context_h context);
+
+/// The names of the transports that `endpoint` uses, e.g. "tcp"; empty if UCX does not tell.
+std::string transportsOf(ucp_ep_h endpoint);
+
+}  // namespace seqpar

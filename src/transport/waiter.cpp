@@ -1,0 +1,95 @@
+#include "transport/waiter.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "transport/network.h"
+
+namespace seqpar {
+namespace {
+
+// Some 20 ns each; a peer with its own processor answers within a few microseconds or is computing.
+constexpr unsigned kSpins = 2000;
+// With others waiting for the processor each yield lets them run, so a few suffice.
+constexpr unsigned kYields = 100;
+// Progress of the network costs a system call, so it is not made in every turn of a spin on memory.
+constexpr unsigned kSpinsBetweenProgress = 64;
+// A failure is noticed after at most this long.
+constexpr std::chrono::milliseconds kNap{5};
+
+void pauseProcessor() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+  return concat(static_cast<double>(time.count()) / 1000, " s");
+}
+
+}  // namespace
+
+void ring(Bell& bell) {
+  if (bell.asleep.load(std::memory_order_seq_cst) == 0) return;
+  if (bell.asleep.exchange(0, std::memory_order_seq_cst) != 0) futex(bell.asleep, FUTEX_WAKE, 1, nullptr);
+}
+
+void Waiter::begin(const std::string& operation) {
+  operation_ = operation;
+  deadline_ = Deadline(options_.timeout);
+}
+
+bool Waiter::relax(By by, unsigned round) {
+  const unsigned spins = options_.spins ? kSpins : 0;
+  if (round >= spins + kYields) return false;
+  if (network_ != nullptr && (by == By::Network || round >= spins || round % kSpinsBetweenProgress == 0)) {
+    if (network_->progress()) return true;
+  }
+  if (round < spins)
+    pauseProcessor();
+  else
+    sched_yield();
+  return true;
+}
+
+void Waiter::fallAsleep(By by) {
+  if (by == By::Network) return;
+  // Messages for and from other hosts must move while this thread sleeps on memory.
+  if (network_ != nullptr) network_->rest();
+  bell_.asleep.store(1, std::memory_order_seq_cst);
+}
+
+void Waiter::sleep(By by) {
+  if (by == By::Network) {
+    network_->doze(kNap);
+    return;
+  }
+  const timespec nap{0, std::chrono::nanoseconds(kNap).count()};
+  futex(bell_.asleep, FUTEX_WAIT, 1, &nap);
+}
+
+void Waiter::wakeUp(By by) {
+  if (by == By::Network) return;
+  bell_.asleep.store(0, std::memory_order_seq_cst);
+  if (network_ != nullptr) network_->resume();
+}
+
+void Waiter::giveUp(const std::string& wanted) {
+  health_.check();
+  health_.fail(seqparRemoteError,
+               concat(operation_, ": rank ", options_.rank, " waited ", seconds(options_.timeout), " ", wanted));
+  health_.check();
+  fail(seqparInternalError, "a failed communicator reports success");
+}
+
+}  // namespace seqpar

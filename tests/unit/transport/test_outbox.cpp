@@ -1,0 +1,175 @@
+// Outbox and the lanes on plain memory, without UCX.
+#include <catch2/catch.hpp>
+#include <deque>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "transport/outbox.h"
+#include "transport/segment.h"
+#include "transport/shared_lane.h"
+#include "transport/waiter.h"
+
+using namespace seqpar;
+
+namespace {
+
+struct Live {
+  size_t begin, end;
+  int rank;
+  uint64_t sequence;
+};
+
+std::unique_ptr<std::byte, void (*)(void*)> clearedSegment(size_t readers) {
+  const size_t bytes = Segment::bytes(readers);
+  std::unique_ptr<std::byte, void (*)(void*)> memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)),
+                                                     std::free);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+}  // namespace
+
+TEST_CASE("outbox never hands out memory that is unread, over many laps") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const size_t capacity = 64 * 1024;
+  Outbox outbox(capacity);
+  std::deque<Live> live;
+  std::vector<uint64_t> sent(3), consumed(3);
+  size_t placed = 0;
+  for (int step = 0; step < 100000; ++step) {
+    const size_t bytes = random() % (capacity / 8 + 1);
+    const auto offset = outbox.place(bytes);
+    if (offset) {
+      ++placed;
+      REQUIRE(*offset % kLine == 0);
+      REQUIRE(*offset + bytes <= capacity);
+      for (const Live& other : live) REQUIRE((*offset + bytes <= other.begin || other.end <= *offset));
+      const int readers = 1 + static_cast<int>(random() % 3);
+      for (int rank = 0; rank < readers; ++rank) {
+        const auto r = static_cast<size_t>(rank);
+        outbox.keep(*offset, bytes, rank, ++sent[r]);
+        live.push_back({*offset, *offset + bytes, rank, sent[r]});
+      }
+    } else {
+      REQUIRE_FALSE(live.empty());
+    }
+    if (!offset || random() % 2 == 0) {
+      const size_t r = random() % 3;
+      consumed[r] = std::min(sent[r], consumed[r] + random() % 5);
+      outbox.reclaim([&](int rank) { return consumed[static_cast<size_t>(rank)]; });
+      const auto gone = [&](const Live& one) { return one.sequence <= consumed[static_cast<size_t>(one.rank)]; };
+      // Only the oldest ones are given up; a consumed one behind an unread one may still be kept.
+      while (!live.empty() && gone(live.front())) live.pop_front();
+    }
+  }
+  REQUIRE(placed > 10000);
+}
+
+TEST_CASE("outbox starts at the front when nothing is unread") {
+  Outbox outbox(1024);
+  REQUIRE(outbox.place(100) == 0U);
+  outbox.keep(0, 100, 1, 1);
+  REQUIRE(outbox.place(100) == 128U);
+  REQUIRE(outbox.oldest() != nullptr);
+  outbox.reclaim([](int) { return uint64_t{1}; });
+  REQUIRE(outbox.oldest() == nullptr);
+  REQUIRE(outbox.place(1024) == 0U);
+  REQUIRE_FALSE(outbox.place(1025));
+}
+
+TEST_CASE("outbox has room for any message while at most a window is unread") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  Outbox outbox(kRingBytes);
+  std::deque<size_t> unread;
+  size_t total = 0;
+  uint64_t sent = 0, consumed = 0;
+  for (int step = 0; step < 20000; ++step) {
+    while (total > kWindow) {
+      total -= unread.front();
+      unread.pop_front();
+      ++consumed;
+    }
+    outbox.reclaim([&](int) { return consumed; });
+    const size_t bytes = random() % 3 == 0 ? kMaxMessage : random() % kMaxMessage;
+    const auto offset = outbox.place(bytes);
+    REQUIRE(offset);
+    outbox.keep(*offset, bytes, 1, ++sent);
+    unread.push_back((bytes + kLine - 1) / kLine * kLine);
+    total += unread.back();
+  }
+}
+
+TEST_CASE("a lane delivers in order between two threads, over many laps of its descriptors") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  const auto memory = clearedSegment(1);
+  const Segment segment(memory.get(), 1);
+  Bell readerBell{}, writerBell{};
+  Health health;
+  const Waiter::Options options{0, std::chrono::seconds(60), false};
+  const uint64_t messages = 20 * kDescriptors;
+  std::atomic<uint64_t> wrong{0};
+
+  std::thread reader([&] {
+    std::mt19937 random(seed);
+    Waiter waiter(health, readerBell, nullptr, options);
+    waiter.begin("reader");
+    ReceiveLane lane(segment.descriptors(0), segment.ack(0), segment.ring());
+    try {
+      for (uint64_t i = 0; i < messages; ++i) {
+        const size_t bytes = random() % 200;
+        waiter.wait(
+            Waiter::By::Store, [&] { return lane.arrived(); }, [] { return "for the writer"; });
+        if (lane.bytes() != bytes) ++wrong;
+        for (size_t at = 0; at < bytes; ++at) {
+          if (lane.data()[at] != static_cast<std::byte>(i + at)) ++wrong;
+        }
+        lane.release();
+        ring(writerBell);
+      }
+    } catch (const Error&) {
+      ++wrong;
+    }
+  });
+  std::mt19937 random(seed);
+  Waiter waiter(health, writerBell, nullptr, options);
+  waiter.begin("writer");
+  SendLane lane(segment.descriptors(0), segment.ack(0));
+  Outbox outbox(64 * 1024);
+  try {
+    for (uint64_t i = 0; i < messages; ++i) {
+      const size_t bytes = random() % 200;
+      waiter.wait(
+          Waiter::By::Store, [&] { return !lane.full(); }, [] { return "for the reader"; });
+      std::byte small[kInlineBytes];
+      std::optional<size_t> offset;
+      if (bytes > kInlineBytes) {
+        waiter.wait(
+            Waiter::By::Store,
+            [&] {
+              outbox.reclaim([&](int) { return lane.consumed(); });
+              return (offset = outbox.place(bytes)).has_value();
+            },
+            [] { return "for the reader"; });
+      }
+      std::byte* data = offset ? segment.ring() + *offset : small;
+      for (size_t at = 0; at < bytes; ++at) data[at] = static_cast<std::byte>(i + at);
+      if (offset)
+        outbox.keep(*offset, bytes, 1, lane.publishAt(*offset, bytes));
+      else
+        lane.publishInline(small, bytes);
+      ring(readerBell);
+    }
+  } catch (const Error& error) {
+    health.fail(seqparRemoteError, error.what());
+  }
+  reader.join();
+  REQUIRE(health.text().empty());
+  REQUIRE(wrong == 0);
+}
