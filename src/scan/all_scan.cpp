@@ -52,12 +52,12 @@ void runScan(Communicator& comm, std::shared_ptr<const ScanProblem> problem, con
              HostStream* stream) {
   log(LogLevel::Trace, "seqparAllScan: rank ", comm.rank(), ": ", seqparScanAlgorithmName(choice.algorithm), ", ",
       choice.blocks, " blocks, model ", choice.modelUs, " us");
-  comm.run("seqparAllScan", stream,
-           [problem = std::move(problem), choice, nodes = scanNodes(comm, problem->direction)](Mailbox& mail) {
-             const auto ranks = scanRanks(mail.size(), problem->direction);
-             const int position = problem->direction == seqparReverse ? mail.size() - 1 - mail.rank() : mail.rank();
-             scan(*problem, ScanOrder{ranks, position, nodes}, choice, mail);
-           });
+  auto nodes = scanNodes(comm, problem->direction);
+  comm.run("seqparAllScan", stream, [problem = std::move(problem), choice, nodes = std::move(nodes)](Mailbox& mail) {
+    const auto ranks = scanRanks(mail.size(), problem->direction);
+    const int position = problem->direction == seqparReverse ? mail.size() - 1 - mail.rank() : mail.rank();
+    scan(*problem, ScanOrder{ranks, position, nodes}, choice, mail);
+  });
 }
 
 }  // namespace seqpar
