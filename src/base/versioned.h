@@ -32,7 +32,7 @@ template <typename Struct>
 Struct readVersioned(const char* call, const char* argument, const Struct* given, const Struct& defaults) {
   const auto head = checkVersioned(call, argument, given);
   Struct out = defaults;
-  std::memcpy(&out, given, std::min(head.size, sizeof(Struct)));
+  std::memcpy(static_cast<void*>(&out), given, std::min(head.size, sizeof(Struct)));
   return out;
 }
 
@@ -40,8 +40,8 @@ Struct readVersioned(const char* call, const char* argument, const Struct* given
 template <typename Struct>
 void writeVersioned(const char* call, const char* argument, Struct* out, const Struct& value) {
   const auto head = checkVersioned(call, argument, out);
-  std::memcpy(out, &value, std::min(head.size, sizeof(Struct)));
-  std::memcpy(out, &head, sizeof(head));
+  std::memcpy(static_cast<void*>(out), &value, std::min(head.size, sizeof(Struct)));
+  std::memcpy(static_cast<void*>(out), &head, sizeof(head));
 }
 
 }  // namespace seqpar
