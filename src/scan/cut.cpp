@@ -131,9 +131,14 @@ std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine
 bool scanFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int positions, size_t maxMessage,
               size_t window) {
   if (problem.elements() == 0 || algorithm == seqparScanLasp1) return true;
-  const std::unique_ptr<Affine> affine = makeAffine(problem);
+  // The problem may have no buffers yet; elementwise operators look at their factors when they are made.
+  ScanProblem shape = problem;
+  shape.headFlags.assign(shape.heads, 0);
+  const std::vector<float> factors(shape.op == seqparScanMatrix ? 0 : shape.heads * shape.dk);
+  shape.transition = factors.data();
+  const std::unique_ptr<Affine> affine = makeAffine(shape);
   // The finest blocks cannot be cut into shards, so the number of owners does not matter.
-  const Cutter cutter{algorithm, *affine, problem, static_cast<size_t>(positions), 1, maxMessage, window};
+  const Cutter cutter{algorithm, *affine, shape, static_cast<size_t>(positions), 1, maxMessage, window};
   return !cutter.cut(1).empty();
 }
 

@@ -1,0 +1,223 @@
+#include "memory_mailbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include "base/error.h"
+
+namespace seqpar::test {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t roundUp(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct FreeAligned {
+  void operator()(std::byte* data) const { ::operator delete(data, std::align_val_t(kAlignment)); }
+};
+
+}  // namespace
+
+/// Freed as soon as the last receiver has released it, so that a sanitizer sees later reads.
+struct MemoryLanes::Message {
+  explicit Message(size_t size)
+      : data(static_cast<std::byte*>(::operator new(size, std::align_val_t(kAlignment)))), bytes(size) {
+    // All ones are NaN in every type: what nobody writes does not pass for a number.
+    std::memset(data.get(), 0xff, size);
+  }
+  std::unique_ptr<std::byte, FreeAligned> data;
+  size_t bytes;
+  int readers = 0;
+};
+
+struct MemoryLanes::Lane {
+  std::deque<std::shared_ptr<Message>> waiting;
+  std::shared_ptr<Message> held;
+  size_t published = 0;
+};
+
+class MemoryLanes::Box final : public Mailbox {
+ public:
+  Box(MemoryLanes& lanes, int rank) : lanes_(lanes), rank_(rank) {}
+  using Mailbox::acquire;
+
+  int rank() const override { return rank_; }
+  int size() const override { return lanes_.size_; }
+  size_t maxMessage() const override { return lanes_.options_.maxMessage; }
+  size_t window() const override { return lanes_.options_.window; }
+  bool direct(int) const override { return true; }
+
+  void begin(const std::string& operation) override {
+    require(operation_.empty(), "begin() inside an operation");
+    operation_ = operation;
+  }
+
+  void end() override {
+    require(!operation_.empty(), "end() without begin()");
+    require(!building_, "end() with a message under construction");
+    for (int from = 0; from < size(); ++from) require(!lanes_.lane(from, rank_).held, "end() with a message held");
+    operation_.clear();
+  }
+
+  std::byte* acquire(std::span<const int> to, size_t bytes) override {
+    require(!operation_.empty(), "acquire() outside an operation");
+    require(!building_, "acquire() with a message under construction");
+    require(bytes <= maxMessage(), concat("acquire() of ", bytes, " bytes, maxMessage() is ", maxMessage()));
+    require(!to.empty(), "acquire() for nobody");
+    for (size_t i = 0; i < to.size(); ++i) {
+      require(to[i] >= 0 && to[i] < size() && to[i] != rank_, concat("acquire() for rank ", to[i]));
+      require(std::count(to.begin(), to.end(), to[i]) == 1, concat("acquire() for rank ", to[i], " more than once"));
+    }
+    std::unique_lock lock(lanes_.mutex_);
+    lanes_.waitFor(lock, concat("rank ", rank_, " acquiring ", bytes, " bytes"), [&] {
+      reclaim();
+      return !lanes_.options_.strict || inWindow_ + roundUp(bytes) <= window();
+    });
+    building_ = std::make_shared<Message>(bytes);
+    building_->readers = static_cast<int>(to.size());
+    to_.assign(to.begin(), to.end());
+    return building_->data.get();
+  }
+
+  void commit() override {
+    require(building_ != nullptr, "commit() without acquire()");
+    const std::lock_guard lock(lanes_.mutex_);
+    for (const int to : to_) {
+      lanes_.lane(rank_, to).waiting.push_back(building_);
+      ++lanes_.lane(rank_, to).published;
+    }
+    inWindow_ += roundUp(building_->bytes);
+    unread_.push_back(std::move(building_));
+    ++published_;
+    lanes_.changed_.notify_all();
+  }
+
+  const std::byte* receive(int from, size_t bytes) override {
+    require(from >= 0 && from < size() && from != rank_, concat("receive() from rank ", from));
+    require(!operation_.empty(), "receive() outside an operation");
+    require(!building_, "receive() with a message under construction");
+    std::unique_lock lock(lanes_.mutex_);
+    Lane& lane = lanes_.lane(from, rank_);
+    require(!lane.held, concat("receive() from rank ", from, ", whose message is still held"));
+    lanes_.waitFor(lock, concat("rank ", rank_, " receiving from rank ", from), [&] { return !lane.waiting.empty(); });
+    lane.held = std::move(lane.waiting.front());
+    lane.waiting.pop_front();
+    if (lane.held->bytes != bytes) {
+      fail(seqparInternalError, "rank ", rank_, " expects ", bytes, " bytes from rank ", from, ", which sent ",
+           lane.held->bytes);
+    }
+    return lane.held->data.get();
+  }
+
+  void release(int from) override {
+    const std::lock_guard lock(lanes_.mutex_);
+    Lane& lane = lanes_.lane(from, rank_);
+    require(lane.held != nullptr, concat("release() of rank ", from, " without receive()"));
+    if (--lane.held->readers == 0) lane.held->data.reset();
+    lane.held.reset();
+    lanes_.changed_.notify_all();
+  }
+
+  bool ready(int from) override {
+    const std::lock_guard lock(lanes_.mutex_);
+    return !lanes_.lane(from, rank_).waiting.empty();
+  }
+
+  size_t published() const { return published_; }
+
+ private:
+  void require(bool condition, const std::string& what) const {
+    if (!condition) throw std::logic_error(concat("rank ", rank_, ": ", what));
+  }
+
+  /// Space comes back in the order in which it was taken, as in a ring of memory.
+  void reclaim() {
+    while (!unread_.empty() && unread_.front()->readers == 0) {
+      inWindow_ -= roundUp(unread_.front()->bytes);
+      unread_.pop_front();
+    }
+  }
+
+  MemoryLanes& lanes_;
+  int rank_;
+  std::string operation_;
+  std::shared_ptr<Message> building_;
+  std::vector<int> to_;
+  std::deque<std::shared_ptr<Message>> unread_;
+  size_t inWindow_ = 0;
+  size_t published_ = 0;
+};
+
+MemoryLanes::MemoryLanes(int size, const MemoryMailboxOptions& options)
+    : size_(size), options_(options), lanes_(static_cast<size_t>(size) * size) {
+  for (int rank = 0; rank < size; ++rank) boxes_.push_back(std::make_unique<Box>(*this, rank));
+}
+
+MemoryLanes::~MemoryLanes() = default;
+
+MemoryLanes::Lane& MemoryLanes::lane(int from, int to) {
+  return lanes_[static_cast<size_t>(from) * size_ + to];
+}
+
+const MemoryLanes::Lane& MemoryLanes::lane(int from, int to) const {
+  return lanes_[static_cast<size_t>(from) * size_ + to];
+}
+
+void MemoryLanes::stop(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_.empty()) stopped_ = why;
+  changed_.notify_all();
+}
+
+void MemoryLanes::waitFor(std::unique_lock<std::mutex>& lock, const std::string& what,
+                          const std::function<bool()>& done) {
+  const bool inTime = changed_.wait_for(lock, options_.timeout, [&] { return !stopped_.empty() || done(); });
+  if (!stopped_.empty()) fail(seqparRemoteError, what, ": ", stopped_);
+  if (inTime) return;
+  stopped_ = concat(what, " waited for more than ", options_.timeout.count(), " s");
+  changed_.notify_all();
+  fail(seqparRemoteError, stopped_);
+}
+
+void MemoryLanes::run(const std::function<void(Mailbox&)>& body) {
+  std::exception_ptr first;
+  std::mutex firstMutex;
+  std::vector<std::jthread> threads;
+  for (const auto& box : boxes_) {
+    threads.emplace_back([&, this] {
+      try {
+        box->begin("test");
+        body(*box);
+        box->end();
+      } catch (const std::exception& error) {
+        {
+          const std::lock_guard lock(firstMutex);
+          if (!first) first = std::current_exception();
+        }
+        stop(concat("rank ", box->rank(), " failed: ", error.what()));
+      }
+    });
+  }
+  threads.clear();
+  if (first) std::rethrow_exception(first);
+  for (const Lane& each : lanes_) {
+    if (!each.waiting.empty()) throw std::logic_error("messages were sent and never received");
+  }
+}
+
+size_t MemoryLanes::messagesFrom(int rank) const {
+  return boxes_[rank]->published();
+}
+
+size_t MemoryLanes::messagesOn(int from, int to) const {
+  return lane(from, to).published;
+}
+
+}  // namespace seqpar::test

@@ -1,0 +1,33 @@
+// Running an All-Scan algorithm on threads.
+#pragma once
+
+#include <array>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory_mailbox.h"
+#include "scan/algorithms.h"
+#include "scan_case.h"
+
+namespace seqpar::test {
+
+inline constexpr std::array kAlgorithms = {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanDoubling,
+                                           seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
+
+void callAlgorithm(seqparScanAlgorithm_t algorithm, Affine& affine, const ScanProblem& problem, const ScanOrder& order,
+                   Mailbox& mail, size_t blocks);
+
+/// Nodes of random sizes from 1 to `largest`, each a run of neighbours, with numbers that are in no order.
+std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest);
+
+/// Runs `scanCase` on all ranks of `lanes`, with outputs[rank], and gives every rank's buffers.
+std::vector<ScanBuffers> runScan(const ScanCase& scanCase, seqparScanAlgorithm_t algorithm, size_t blocks,
+                                 std::span<const Outputs> outputs, std::span<const int> nodes, MemoryLanes& lanes);
+
+/// The first element where `got` is not bit for bit the fp32 number `expected` (any NaN equals any other), in words; ""
+/// if there is none.
+std::string differenceFrom(const std::vector<double>& expected, const std::vector<float>& got);
+
+}  // namespace seqpar::test
