@@ -1,6 +1,7 @@
 // Asks a CUDA driver that the process has already loaded, through its C interface, which is stable across CUDA
 // versions.
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <cstdint>
@@ -18,13 +19,31 @@ constexpr int kAttributeIsManaged = 8;
 constexpr unsigned kMemoryTypeDevice = 2;
 constexpr unsigned kMemoryTypeArray = 3;
 
-// The driver may be loaded after the first question, so only a found driver is remembered.
+/// How many objects the process has loaded so far; a few hundred nanoseconds.
+std::uint64_t loadedObjects() noexcept {
+  std::uint64_t count = 0;
+  const auto read = [](dl_phdr_info* info, std::size_t, void* into) {
+    *static_cast<std::uint64_t*>(into) = info->dlpi_adds;
+    return 1;
+  };
+  dl_iterate_phdr(read, &count);
+  return count;
+}
+
+// The driver may be loaded after the first question, so one that is missing is looked for again, but, as that search
+// goes through the file system, only after something was loaded.
 PointerGetAttribute loadedDriver() noexcept {
   static std::atomic<PointerGetAttribute> known{nullptr};
+  static std::atomic<std::uint64_t> searchedAt{0};
   PointerGetAttribute function = known.load(std::memory_order_acquire);
   if (function != nullptr) return function;
+  const std::uint64_t objects = loadedObjects();
+  if (searchedAt.load(std::memory_order_acquire) == objects) return nullptr;
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (driver == nullptr) return nullptr;
+  if (driver == nullptr) {
+    searchedAt.store(objects, std::memory_order_release);
+    return nullptr;
+  }
   function = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
   // The handle is kept: the function stays valid even if its user unloads the driver.
   known.store(function, std::memory_order_release);
