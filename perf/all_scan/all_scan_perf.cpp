@@ -42,7 +42,7 @@ struct ScanSettings {
 
 void ScanSettings::addTo(OptionParser& parser) {
   const auto length = [](size_t& field) {
-    return [&field](const std::string& text) { field = static_cast<size_t>(parseInteger(text, 1, 1L << 31)); };
+    return [&field](const std::string& text) { field = static_cast<size_t>(parseInteger(text, 1, 1 << 20)); };
   };
   parser.add('d', "datatype", "TYPES", "float, half, bfloat16 or all (float)",
              [this](const std::string& text) { types = parseNames(text, typeNames()); });
