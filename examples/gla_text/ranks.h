@@ -1,0 +1,66 @@
+// Small help around a communicator: failing calls throw, and a few steps that all ranks do together.
+#pragma once
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "seqpar/seqpar.h"
+
+inline void require(seqparResult_t result, const std::string& text) {
+  if (result != seqparSuccess) throw std::runtime_error(std::string(seqparGetErrorString(result)) + ": " + text);
+}
+
+class Ranks {
+ public:
+  explicit Ranks(seqparComm_t comm) : comm_(comm) {
+    require(seqparCommUserRank(comm, &rank_), seqparGetLastError(comm));
+    require(seqparCommCount(comm, &count_), seqparGetLastError(comm));
+  }
+
+  seqparComm_t comm() const { return comm_; }
+  size_t rank() const { return static_cast<size_t>(rank_); }
+  size_t count() const { return static_cast<size_t>(count_); }
+
+  /// Rank 0's bytes, on every rank.
+  template <typename T>
+  void broadcast(std::span<T> values) const {
+    for (int peer = 1; peer < count_; ++peer) {
+      if (rank_ == 0) sendRecv(values.data(), values.size_bytes(), peer, nullptr, 0, SEQPAR_NO_PEER);
+      if (rank_ == peer) sendRecv(nullptr, 0, SEQPAR_NO_PEER, values.data(), values.size_bytes(), 0);
+    }
+  }
+
+  /// The values of all ranks, in rank order, on rank 0; nothing elsewhere.
+  template <typename T>
+  std::vector<T> gather(const std::vector<T>& mine) const {
+    const size_t bytes = mine.size() * sizeof(T);
+    if (rank_ != 0) {
+      sendRecv(mine.data(), bytes, 0, nullptr, 0, SEQPAR_NO_PEER);
+      return {};
+    }
+    std::vector<T> all = mine;
+    all.resize(mine.size() * count());
+    for (int peer = 1; peer < count_; ++peer) {
+      sendRecv(nullptr, 0, SEQPAR_NO_PEER, all.data() + mine.size() * static_cast<size_t>(peer), bytes, peer);
+    }
+    return all;
+  }
+
+  /// Returns when all ranks have called it.
+  void meet() const {
+    char token = 0;
+    gather(std::vector<char>{token});
+    broadcast(std::span(&token, 1));
+  }
+
+ private:
+  void sendRecv(const void* send, size_t sendBytes, int to, void* receive, size_t receiveBytes, int from) const {
+    require(seqparSendRecv(send, sendBytes, to, receive, receiveBytes, from, comm_, nullptr),
+            seqparGetLastError(comm_));
+  }
+
+  seqparComm_t comm_;
+  int rank_ = 0, count_ = 0;
+};
