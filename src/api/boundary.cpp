@@ -7,6 +7,10 @@ std::string& threadError() {
   return text;
 }
 
+std::string named(const char* call, const std::string& text) {
+  return text.rfind(call, 0) == 0 ? text : concat(call, ": ", text);
+}
+
 void requirePointer(const char* call, const char* argument, const void* pointer) {
   if (pointer == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
 }

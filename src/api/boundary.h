@@ -13,6 +13,9 @@ namespace seqpar {
 /// The calling thread's latest error text.
 std::string& threadError();
 
+/// `text` with the call in front, unless it begins with it.
+std::string named(const char* call, const std::string& text);
+
 /// Runs `body`; its exceptions become results.
 template <typename Body>
 seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
@@ -21,7 +24,7 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
     return seqparSuccess;
   } catch (const Error& error) {
     // InProgress is an answer, not a failure.
-    if (error.result() != seqparInProgress) threadError() = error.what();
+    if (error.result() != seqparInProgress) threadError() = named(call, error.what());
     return error.result();
   } catch (const std::bad_alloc&) {
     threadError() = concat(call, ": out of memory");

@@ -115,7 +115,10 @@ Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
   const auto first = static_cast<size_t>(ranks.front());
   if (ranks.size() > 1 && me != ranks.end()) {
     const auto place = static_cast<size_t>(me - ranks.begin());
+    // Ended before the gather below: between operations what is still on its way moves without this thread.
+    mail.begin("link measurement");
     link = measureRow(mail, Row{std::move(ranks), place});
+    mail.end();
   }
   std::vector<Link> links(static_cast<size_t>(control.size()));
   control.gatherValues(link, std::span(links));
@@ -129,12 +132,10 @@ LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topolo
   model.contention = topology.contention;
   model.processors = topology.processors;
   if (mail.size() == 1) return model;
-  mail.begin("link measurement");
   const auto node = fullestNode(topology);
   model.node = measureAmong(mail, control, node);
   model.network = topology.nodeCount > 1 ? measureAmong(mail, control, nodeLeaders(topology)) : model.node;
   if (node.size() == 1) model.node = model.network;
-  mail.end();
   return model;
 }
 
