@@ -1,5 +1,7 @@
 #include "launch.h"
 
+#include <sched.h>
+
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
@@ -65,16 +67,28 @@ class EnvironmentGroup : public Group {
 };
 
 #ifdef SEQPAR_PERF_MPI
+/// Waits without keeping the processor from ranks that are still to come.
+void finish(MPI_Request request) {
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) sched_yield();
+}
+
 class MpiGroup : public Group {
  public:
   MpiGroup(int rank, int size, seqparComm_t comm) : Group(rank, size) { comm_ = comm; }
 
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     const int bytes = static_cast<int>(mine.size());
-    MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, MPI_COMM_WORLD);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
+    finish(request);
   }
 
-  void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
+  void barrier() override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    finish(request);
+  }
 };
 #endif
 

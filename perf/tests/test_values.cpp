@@ -52,7 +52,7 @@ TEST_CASE("Each spoilt element of a result is counted, in every type") {
   }
 }
 
-TEST_CASE("Times of ranks are combined as asked; ranks that watch do not count") {
+TEST_CASE("Times of ranks are combined as asked, and ranks that watch do not count") {
   const std::vector<double> ranks{3, 1, Timing::kNone, 5};
   CHECK(combine(ranks, Average::Rank0) == 3);
   CHECK(combine(ranks, Average::Mean) == 3);
