@@ -24,19 +24,19 @@ extern const ConvertKernels kConvertAvx512;
 /// The kernels for `isa`; portable ones where this build has none for it.
 const ConvertKernels& convertKernels(Isa isa);
 
-/// Loads `count` < kLanes elements; the other lanes are 0.
+/// fetch() of `count` < kLanes elements; the other lanes are 0.
 template <class Lanes, class T>
-typename Lanes::V loadPart(const T* from, std::size_t count) {
+auto fetchPart(const T* from, std::size_t count) {
   T part[Lanes::kLanes] = {};
   for (std::size_t i = 0; i < count; ++i) part[i] = from[i];
-  return Lanes::load(part);
+  return Lanes::fetch(static_cast<const T*>(part));
 }
 
-/// Stores the first `count` < kLanes lanes.
-template <class Lanes, class T>
-void storePart(T* to, typename Lanes::V v, std::size_t count) {
+/// store() of the first `count` < kLanes lanes.
+template <class Lanes, class T, class Raw>
+void storePart(T* to, Raw raw, std::size_t count) {
   T part[Lanes::kLanes];
-  Lanes::store(part, v);
+  Lanes::store(part, raw);
   for (std::size_t i = 0; i < count; ++i) to[i] = part[i];
 }
 
@@ -45,8 +45,11 @@ void convertKernel(const void* from, void* to, std::size_t count) {
   const From* f = static_cast<const From*>(from);
   To* t = static_cast<To*>(to);
   std::size_t i = 0;
-  for (; i + Lanes::kLanes <= count; i += Lanes::kLanes) Lanes::store(t + i, Lanes::load(f + i));
-  if (i < count) storePart<Lanes>(t + i, loadPart<Lanes>(f + i, count - i), count - i);
+  for (; i + Lanes::kLanes <= count; i += Lanes::kLanes) {
+    Lanes::store(t + i, Lanes::narrow(t, Lanes::widen(f, Lanes::fetch(f + i))));
+  }
+  if (i == count) return;
+  storePart<Lanes>(t + i, Lanes::narrow(t, Lanes::widen(f, fetchPart<Lanes>(f + i, count - i))), count - i);
 }
 
 template <class Lanes>

@@ -20,11 +20,27 @@ struct LanesAvx2 {
   static V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static V set(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 
-  static V load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
-  static V load(const Bfloat16* from) { return {widen(from), widen(from + 8)}; }
-  static V load(const Half* from) {
-    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))),
-            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 8)))};
+  static V fetch(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+  template <class T>
+  static __m256i fetch(const T* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+
+  static V widen(const float*, V v) { return v; }
+  static V widen(const Bfloat16*, __m256i raw) {
+    return {toUpper(_mm256_castsi256_si128(raw)), toUpper(_mm256_extracti128_si256(raw, 1))};
+  }
+  static V widen(const Half*, __m256i raw) {
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(raw)), _mm256_cvtph_ps(_mm256_extracti128_si256(raw, 1))};
+  }
+
+  static V narrow(const float*, V v) { return v; }
+  static __m256i narrow(const Half*, V v) {
+    const __m128i low = _mm256_cvtps_ph(v.low, _MM_FROUND_TO_NEAREST_INT);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm256_cvtps_ph(v.high, _MM_FROUND_TO_NEAREST_INT), 1);
+  }
+  static __m256i narrow(const Bfloat16*, V v) {
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(roundToUpper(v.low), roundToUpper(v.high)), 0xd8);
   }
 
   static void store(float* to, V v) {
@@ -32,16 +48,16 @@ struct LanesAvx2 {
     _mm256_storeu_ps(to + 8, v.high);
   }
   template <class T>
-  static void store(T* to, V v) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow(to, v));
+  static void store(T* to, __m256i raw) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), raw);
   }
   static void stream(float* to, V v) {
     _mm256_stream_ps(to, v.low);
     _mm256_stream_ps(to + 8, v.high);
   }
   template <class T>
-  static void stream(T* to, V v) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), narrow(to, v));
+  static void stream(T* to, __m256i raw) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), raw);
   }
   static void fence() { _mm_sfence(); }
 
@@ -54,18 +70,7 @@ struct LanesAvx2 {
     const __m256 forgets = _mm256_cmp_ps(c, _mm256_setzero_ps(), _CMP_EQ_OQ);
     return _mm256_blendv_ps(_mm256_fmadd_ps(c, x, s), s, forgets);
   }
-  static __m256 widen(const Bfloat16* from) {
-    const __m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
-  }
-  // The tag names the type to round to.
-  static __m256i narrow(const Half*, V v) {
-    const __m128i low = _mm256_cvtps_ph(v.low, _MM_FROUND_TO_NEAREST_INT);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm256_cvtps_ph(v.high, _MM_FROUND_TO_NEAREST_INT), 1);
-  }
-  static __m256i narrow(const Bfloat16*, V v) {
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(roundToUpper(v.low), roundToUpper(v.high)), 0xd8);
-  }
+  static __m256 toUpper(__m128i raw) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16)); }
   static __m256i roundToUpper(__m256 v) {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i upper = _mm256_srli_epi32(bits, 16);

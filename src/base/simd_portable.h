@@ -8,7 +8,9 @@
 
 namespace seqpar {
 
-/// What every Lanes type has: V, kLanes, zero, set, load, store, stream, fence and multiplyAdd.
+/// What every Lanes type has. V is kLanes numbers in fp32. fetch() reads kLanes elements as they are, widen() makes
+/// them fp32, narrow() rounds to the element type that its pointer names, store() and stream() write what it gives;
+/// stream() goes past the caches, needs aligned memory and a fence() at the end.
 struct LanesPortable {
   typedef float V __attribute__((vector_size(16)));
   typedef std::uint32_t U32 __attribute__((vector_size(16)));
@@ -19,14 +21,22 @@ struct LanesPortable {
   static V zero() { return V{}; }
   static V set(float value) { return V{} + value; }
 
-  static V load(const float* from) {
+  static V fetch(const float* from) {
     V v;
     __builtin_memcpy(&v, from, sizeof v);
     return v;
   }
-  static V load(const Bfloat16* from) { return floats(loadBits(from) << 16); }
-  static V load(const Half* from) {
-    const U32 half = loadBits(from);
+  template <class T>
+  static U16 fetch(const T* from) {
+    U16 u;
+    __builtin_memcpy(&u, from, sizeof u);
+    return u;
+  }
+
+  static V widen(const float*, V v) { return v; }
+  static V widen(const Bfloat16*, U16 u) { return floats(__builtin_convertvector(u, U32) << 16); }
+  static V widen(const Half*, U16 u) {
+    const U32 half = __builtin_convertvector(u, U32);
     const U32 shifted = (half & 0x7fffu) << 13;
     const U32 exponent = shifted & 0x0f800000u;
     const U32 normal = shifted + 0x38000000u;
@@ -37,13 +47,13 @@ struct LanesPortable {
     return floats(magnitude | ((half & 0x8000u) << 16));
   }
 
-  static void store(float* to, V v) { __builtin_memcpy(to, &v, sizeof v); }
-  static void store(Bfloat16* to, V v) {
+  static V narrow(const float*, V v) { return v; }
+  static U16 narrow(const Bfloat16*, V v) {
     const U32 b = bits(v);
     const U32 rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-    storeBits(to, select((b & 0x7fffffffu) > 0x7f800000u, (b >> 16) | 0x40u, rounded));
+    return __builtin_convertvector(select((b & 0x7fffffffu) > 0x7f800000u, (b >> 16) | 0x40u, rounded), U16);
   }
-  static void store(Half* to, V v) {
+  static U16 narrow(const Half*, V v) {
     const U32 b = bits(v);
     const U32 magnitude = b & 0x7fffffffu;
     const U32 normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -53,15 +63,20 @@ struct LanesPortable {
     U32 half = select(magnitude < 0x38800000u, subnormal, normal);
     half = select(magnitude >= 0x47800000u, U32{} + 0x7c00u, half);
     half = select(magnitude > 0x7f800000u, nan, half);
-    storeBits(to, half | ((b >> 16) & 0x8000u));
+    return __builtin_convertvector(half | ((b >> 16) & 0x8000u), U16);
   }
-  template <class T>
-  static void stream(T* to, V v) {
-    store(to, v);
+
+  template <class T, class Raw>
+  static void store(T* to, Raw raw) {
+    __builtin_memcpy(to, &raw, sizeof raw);
+  }
+  template <class T, class Raw>
+  static void stream(T* to, Raw raw) {
+    store(to, raw);
   }
   static void fence() {}
 
-  /// c * x + s, rounded once or twice as the processor likes but always alike; s itself where c is 0.
+  /// c * x + s, always rounded alike; s itself where c is 0.
   static V multiplyAdd(V c, V x, V s) { return floats(select((U32)(c == zero()), bits(s), bits(c * x + s))); }
 
  private:
@@ -71,17 +86,6 @@ struct LanesPortable {
   static U32 select(Mask mask, U32 yes, U32 no) {
     const U32 m = (U32)mask;
     return (m & yes) | (~m & no);
-  }
-  template <class T>
-  static U32 loadBits(const T* from) {
-    U16 u;
-    __builtin_memcpy(&u, from, sizeof u);
-    return __builtin_convertvector(u, U32);
-  }
-  template <class T>
-  static void storeBits(T* to, U32 value) {
-    const U16 u = __builtin_convertvector(value, U16);
-    __builtin_memcpy(to, &u, sizeof u);
   }
 };
 

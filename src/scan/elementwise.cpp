@@ -148,6 +148,7 @@ void Elementwise::hop(Block block, Values x, void* wire) {
   operands.total = at(problem_.total, problem_.stateType, block.begin);
   operands.wire = wire;
   operands.wireType = problem_.wireType;
+  if (operands.total == nullptr && wire == nullptr) operands.s.data = nullptr;
   runOwn(block, operands);
 }
 

@@ -45,10 +45,44 @@ extern const HopKernels kHopAvx512;
 /// The kernels for `isa`; portable ones where this build has none for it.
 const HopKernels& hopKernels(Isa isa);
 
+// How a loop touches memory: kLanes elements, or the fewer that are left at the end.
+template <class Lanes>
+struct WholeAccess {
+  template <class T>
+  auto fetch(const T* from) const {
+    return Lanes::fetch(from);
+  }
+  template <class T, class Raw>
+  void store(T* to, Raw raw, bool stream) const {
+    if (stream) {
+      Lanes::stream(to, raw);
+    } else {
+      Lanes::store(to, raw);
+    }
+  }
+};
+
+template <class Lanes>
+struct PartAccess {
+  size_t count;
+  template <class T>
+  auto fetch(const T* from) const {
+    return fetchPart<Lanes>(from, count);
+  }
+  template <class T, class Raw>
+  void store(T* to, Raw raw, bool) const {
+    storePart<Lanes>(to, raw, count);
+  }
+};
+
+template <class A, class B>
+inline constexpr bool kSameType = false;
+template <class A>
+inline constexpr bool kSameType<A, A> = true;
+
 template <class Lanes, class X, class S, class W>
 struct HopLoop {
   using V = typename Lanes::V;
-  static constexpr size_t kLanes = Lanes::kLanes;
 
   explicit HopLoop(const HopRun& run)
       : x(static_cast<const X*>(run.x)),
@@ -59,30 +93,33 @@ struct HopLoop {
         streamPrefix(run.streamPrefix),
         streamTotal(run.streamTotal) {}
 
-  // Both inputs are loaded before anything is stored: outputs may be the inputs' memory.
-  void whole(size_t i, V c) const {
-    const V before = x != nullptr ? Lanes::load(x + i) : Lanes::zero();
-    const V own = s != nullptr ? Lanes::load(s + i) : Lanes::zero();
-    const V after = Lanes::multiplyAdd(c, before, own);
-    if (prefix != nullptr) put(prefix + i, before, streamPrefix);
-    if (total != nullptr) put(total + i, after, streamTotal);
-    if (wire != nullptr) Lanes::store(wire + i, after);
-  }
-
-  void part(size_t i, size_t count, V c) const {
-    const V before = x != nullptr ? loadPart<Lanes>(x + i, count) : Lanes::zero();
-    const V own = s != nullptr ? loadPart<Lanes>(s + i, count) : Lanes::zero();
-    const V after = Lanes::multiplyAdd(c, before, own);
-    if (prefix != nullptr) storePart<Lanes>(prefix + i, before, count);
-    if (total != nullptr) storePart<Lanes>(total + i, after, count);
-    if (wire != nullptr) storePart<Lanes>(wire + i, after, count);
-  }
-
-  static void put(S* to, V v, bool stream) {
-    if (stream) {
-      Lanes::stream(to, v);
+  // Both inputs are read before anything is written: outputs may be the inputs' memory. A number that is wanted in one
+  // type twice is rounded once, and one that keeps its type not at all.
+  template <class Access>
+  void step(size_t i, V c, const Access& access) const {
+    const V own = s != nullptr ? Lanes::widen(s, access.fetch(s + i)) : Lanes::zero();
+    V after = own;
+    if (x != nullptr) {
+      const auto raw = access.fetch(x + i);
+      const V before = Lanes::widen(x, raw);
+      after = Lanes::multiplyAdd(c, before, own);
+      if (prefix != nullptr) {
+        if constexpr (kSameType<X, S>) {
+          access.store(prefix + i, raw, streamPrefix);
+        } else {
+          access.store(prefix + i, Lanes::narrow(prefix, before), streamPrefix);
+        }
+      }
+    } else if (prefix != nullptr) {
+      access.store(prefix + i, Lanes::narrow(prefix, Lanes::zero()), streamPrefix);
+    }
+    if constexpr (kSameType<S, W>) {
+      const auto rounded = Lanes::narrow(wire, after);
+      if (total != nullptr) access.store(total + i, rounded, streamTotal);
+      if (wire != nullptr) access.store(wire + i, rounded, false);
     } else {
-      Lanes::store(to, v);
+      if (total != nullptr) access.store(total + i, Lanes::narrow(total, after), streamTotal);
+      if (wire != nullptr) access.store(wire + i, Lanes::narrow(wire, after), false);
     }
   }
 
@@ -97,21 +134,24 @@ struct HopLoop {
 
 template <class Lanes, class X, class S, class W>
 void hopKernel(const HopRun& run) {
+  constexpr size_t kLanes = Lanes::kLanes;
   const HopLoop<Lanes, X, S, W> loop(run);
+  const WholeAccess<Lanes> whole;
   const float* c = run.coefficients;
   size_t i = 0;
   if (run.span == 1) {
-    for (; i + Lanes::kLanes <= run.count; i += Lanes::kLanes) {
-      loop.whole(i, run.x != nullptr ? Lanes::load(c + i) : Lanes::zero());
+    for (; i + kLanes <= run.count; i += kLanes) loop.step(i, Lanes::fetch(c + i), whole);
+    if (i < run.count) {
+      const size_t rest = run.count - i;
+      loop.step(i, fetchPart<Lanes>(c + i, rest), PartAccess<Lanes>{rest});
     }
-    if (i < run.count) loop.part(i, run.count - i, loadPart<Lanes>(c + i, run.count - i));
   } else {
     size_t spanEnd = run.span - run.skip;
     while (i < run.count) {
-      const typename Lanes::V value = Lanes::set(run.x != nullptr ? *c : 0.0F);
+      const typename Lanes::V value = Lanes::set(*c);
       const size_t end = spanEnd < run.count ? spanEnd : run.count;
-      for (; i + Lanes::kLanes <= end; i += Lanes::kLanes) loop.whole(i, value);
-      if (i < end) loop.part(i, end - i, value);
+      for (; i + kLanes <= end; i += kLanes) loop.step(i, value, whole);
+      if (i < end) loop.step(i, value, PartAccess<Lanes>{end - i});
       i = end;
       spanEnd += run.span;
       ++c;

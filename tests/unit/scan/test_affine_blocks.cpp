@@ -1,0 +1,214 @@
+// How states are cut, and how maps are put together.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include "affine_case.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+/// A map as it travels: coefficients and state of one block, fp32.
+struct Packed {
+  std::vector<float> a, s;
+
+  Packed(const Case& c, Block block) {
+    const auto map = c.affine();
+    a.resize(map->coefficientElements(block));
+    s.resize(map->stateElements(block));
+    map->packCoefficients(block, a.data());
+    map->packState(block, s.data());
+  }
+};
+
+Packed compose(const Case& shape, Block block, const Packed& later, Packed earlier) {
+  shape.affine()->compose(block, later.a.data(), {later.s.data(), seqparFloat32}, earlier.a.data(), earlier.s.data());
+  return earlier;
+}
+
+}  // namespace
+
+TEST_CASE("blocks cover the state in order, are no more than asked for, and nearly equal") {
+  for (const seqparScanOp_t op : kOps) {
+    for (const size_t heads : {1, 2, 5}) {
+      for (const size_t dv : {1, 3, 16, 17, 100, 128}) {
+        std::mt19937 random(1);
+        Case c(op, heads, 9, dv, seqparFloat32, seqparFloat32, small(random), powers(random));
+        const auto map = c.affine();
+        const Block whole = map->split(1).front();
+        REQUIRE(map->stateElements(whole) == c.problem.elements());
+        for (const size_t pieces : {1, 2, 3, 4, 7, 10, 31, 1000}) {
+          for (const bool again : {false, true}) {
+            // A second cut of the last block of a first.
+            const Block parent = again ? map->split(3).back() : whole;
+            const std::vector<Block> blocks = again ? map->split(parent, pieces) : map->split(pieces);
+            CAPTURE(op, heads, dv, pieces, again);
+            REQUIRE(!blocks.empty());
+            REQUIRE(blocks.size() <= pieces);
+            REQUIRE(blocks.front().begin == parent.begin);
+            REQUIRE(blocks.back().end == parent.end);
+            size_t sum = 0, least = SIZE_MAX, most = 0;
+            for (size_t i = 0; i < blocks.size(); ++i) {
+              if (i > 0) REQUIRE(blocks[i].begin == blocks[i - 1].end);
+              const size_t elements = map->stateElements(blocks[i]);
+              REQUIRE(elements > 0);
+              sum += elements;
+              least = std::min(least, elements);
+              most = std::max(most, elements);
+              if (op != seqparScanMatrix && i > 0) REQUIRE(blocks[i].begin % 16 == 0);
+              if (op == seqparScanMatrix && pieces <= heads && !again) REQUIRE(elements % (9 * dv) == 0);
+            }
+            REQUIRE(sum == map->stateElements(parent));
+            const size_t grain = op != seqparScanMatrix ? 16 : pieces / heads > 1 ? 9 * 16 : 9 * dv;
+            if (op == seqparScanMatrix && dv % 16 != 0) continue;  // the last panel of each head is narrower
+            if (!again) REQUIRE(most - least < 2 * grain);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("nothing has no blocks") {
+  for (const seqparScanOp_t op : kOps) {
+    std::mt19937 random(1);
+    Case c(op, 0, 4, 4, seqparFloat32, seqparFloat32, small(random), powers(random));
+    CHECK(c.affine()->split(4).empty());
+  }
+}
+
+TEST_CASE("composition is associative, and is two hops: exactly, with small numbers") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  for (const seqparScanOp_t op : kOps) {
+    for (const seqparDirection_t direction : kDirections) {
+      for (const size_t dv : {3, 16, 70}) {
+        const auto make = [&] {
+          // Matrices are kept small in number, so that three of them in a row stay exact.
+          auto c = std::make_unique<Case>(op, 3, 7, dv, seqparFloat32, seqparFloat32, small(random), powers(random));
+          c->problem.direction = direction;
+          c->problem.headFlags[random() % 3] = static_cast<unsigned char>(random() % 4);
+          return c;
+        };
+        const auto first = make(), second = make(), third = make();
+        const Tensor x(generate(first->problem.elements(), small(random)), seqparFloat32);
+        const size_t pieces = 1 + random() % 12;
+        CAPTURE(op, direction, dv, pieces);
+        for (const Block block : first->affine()->split(pieces)) {
+          const Packed p1(*first, block), p2(*second, block), p3(*third, block);
+          const Packed left = compose(*first, block, compose(*first, block, p3, p2), p1);
+          const Packed right = compose(*first, block, p3, compose(*first, block, p2, p1));
+          REQUIRE(left.a == right.a);
+          REQUIRE(left.s == right.s);
+
+          // Hops through the three.
+          std::vector<std::byte> state = first->pack(block, x, seqparFloat32);
+          for (const Case* c : {first.get(), second.get(), third.get()}) {
+            std::vector<std::byte> next(state.size());
+            c->affine()->hop(block, {state.data(), seqparFloat32}, next.data());
+            state = next;
+          }
+          // And the composed map, applied as if x were an earlier map's state.
+          Packed applied = p1;
+          const std::vector<std::byte> dense = first->pack(block, x, seqparFloat32);
+          std::memcpy(applied.s.data(), dense.data(), dense.size());
+          applied = compose(*first, block, left, applied);
+          std::vector<float> hopped(state.size() / sizeof(float));
+          std::memcpy(hopped.data(), state.data(), state.size());
+          REQUIRE(applied.s == hopped);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("composition reads later states of any type, and none as zeros") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  for (const seqparScanOp_t op : kOps) {
+    for (const seqparDataType_t type : kTypes) {
+      Case earlier(op, 2, 6, 20, seqparFloat32, seqparFloat32, small(random), powers(random));
+      Case later(op, 2, 6, 20, seqparFloat32, type, small(random), powers(random));
+      const auto map = later.affine();
+      for (const Block block : map->split(3)) {
+        std::vector<float> a(map->coefficientElements(block));
+        std::vector<std::byte> s(map->stateElements(block) * sizeOf(type));
+        map->packCoefficients(block, a.data());
+        map->packState(block, s.data());
+        Packed got(earlier, block);
+        const Packed original = got;
+        map->compose(block, a.data(), {s.data(), type}, nullptr, got.s.data());
+        std::vector<float> hopped(got.s.size());
+        later.problem.wireType = seqparFloat32;
+        later.affine()->hop(block, {original.s.data(), seqparFloat32}, hopped.data());
+        later.problem.wireType = type;
+        REQUIRE(got.s == hopped);
+        REQUIRE(got.a == original.a);
+
+        std::vector<float> without = original.s;
+        map->compose(block, a.data(), {nullptr, type}, nullptr, without.data());
+        std::vector<float> wide(got.s.size());
+        toFloat(s.data(), type, wide.data(), wide.size());
+        for (size_t i = 0; i < wide.size(); ++i) REQUIRE(without[i] + wide[i] == got.s[i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("a composition forgets what either part forgets") {
+  for (const seqparScanOp_t op : kOps) {
+    for (const bool laterForgets : {true, false}) {
+      std::mt19937 random(1);
+      Case forgetful(op, 1, 4, 8, seqparFloat32, seqparFloat32, small(random), [] { return 1.0F; });
+      forgetful.problem.headFlags[0] = SEQPAR_SCAN_CUT;
+      Case poisoned(
+          op, 1, 4, 8, seqparFloat32, seqparFloat32, [] { return NAN; }, [] { return NAN; });
+      const Block block = forgetful.affine()->split(1).front();
+      const Packed cut(forgetful, block), poison(poisoned, block);
+      const Packed both =
+          laterForgets ? compose(forgetful, block, cut, poison) : compose(forgetful, block, poison, cut);
+      CAPTURE(op, laterForgets);
+      CHECK(both.a == std::vector<float>(both.a.size(), 0.0F));
+      if (laterForgets) CHECK(both.s == cut.s);
+    }
+  }
+}
+
+TEST_CASE("convert copies a block between types") {
+  std::mt19937 random(1);
+  for (const seqparScanOp_t op : kOps) {
+    Case c(op, 2, 6, 20, seqparFloat32, seqparFloat32, small(random), powers(random));
+    const auto map = c.affine();
+    for (const Block block : map->split(5)) {
+      const std::vector<float> values = generate(map->stateElements(block), small(random));
+      for (const seqparDataType_t from : kTypes) {
+        for (const seqparDataType_t to : kTypes) {
+          const Tensor source(values, from);
+          Tensor target(values.size(), to);
+          map->convert(block, source.values(), target.data(), to);
+          REQUIRE(target.floats() == values);
+          map->convert(block, {nullptr, from}, target.data(), to);
+          REQUIRE(target.floats() == std::vector<float>(values.size(), 0.0F));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("matrix products stay in the calling thread") {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  std::mt19937 random(1);
+  Case c(seqparScanMatrix, 2, 256, 256, seqparFloat32, seqparFloat32, small(random), powers(random));
+  const Tensor x(generate(c.problem.elements(), small(random)), seqparFloat32);
+  const auto before = threads();
+  c.hop(x, seqparFloat32, 1);
+  CHECK(threads() == before);
+}
