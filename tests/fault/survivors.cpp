@@ -1,0 +1,157 @@
+#include "survivors.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace seqpar::test {
+namespace {
+
+/// Reads `bytes` bytes within `seconds`; false if they do not come.
+bool readWithin(int file, void* into, size_t bytes, double seconds) {
+  const double end = now() + seconds;
+  size_t got = 0;
+  while (got < bytes) {
+    pollfd ready{file, POLLIN, 0};
+    const double left = end - now();
+    if (left <= 0 || poll(&ready, 1, static_cast<int>(left * 1000) + 1) < 0) return false;
+    if (ready.revents == 0) continue;
+    const auto count = read(file, static_cast<char*>(into) + got, bytes - got);
+    if (count <= 0) return false;
+    got += static_cast<size_t>(count);
+  }
+  return true;
+}
+
+void note(Report& report, seqparResult_t result, seqparComm_t comm) {
+  report.result = result;
+  report.failedAt = now();
+  std::snprintf(report.text, sizeof(report.text), "%s", seqparGetLastError(comm));
+}
+
+}  // namespace
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report) {
+  int ranks = 0;
+  seqparCommCount(comm, &ranks);
+  static std::vector<float> state, prefix, total;
+  state.assign(elements, 1.f);
+  prefix.assign(elements, -1.f);
+  total.assign(elements, -1.f);
+  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+  params.op = seqparScanSum;
+  params.heads = 1;
+  params.dk = 1;
+  params.dv = static_cast<int64_t>(elements);
+  params.algorithm = algorithm;
+  const auto result =
+      seqparAllScan(state.data(), nullptr, nullptr, prefix.data(), total.data(), &params, comm, nullptr);
+  if (result != seqparSuccess) {
+    note(report, result, comm);
+    return false;
+  }
+  ++report.scans;
+  for (size_t i = 0; i < elements; ++i) {
+    if (prefix[i] != static_cast<float>(report.rank) || total[i] != static_cast<float>(report.rank + 1)) {
+      ++report.wrong;
+      break;
+    }
+  }
+  return true;
+}
+
+void scanUntilFailure(seqparComm_t comm, double seconds, Report& report) {
+  const size_t lengths[] = {1, 1000, 100000, 700000};
+  const double end = now() + seconds;
+  for (size_t round = 0; now() < end; ++round) {
+    const int algorithm = static_cast<int>(round % (SEQPAR_SCAN_ALGORITHMS + 1));
+    if (!scanOnce(comm, algorithm, lengths[round % 4], report)) return;
+  }
+}
+
+Job::Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body) {
+  // Handed from rank 0 to the others: the parent must stay free of the library's threads, which would not survive the
+  // forks.
+  int ids[2];
+  if (pipe2(ids, O_CLOEXEC) != 0) std::abort();
+  for (int rank = 0; rank < ranks; ++rank) {
+    int started[2], report[2];
+    if (pipe2(started, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0) std::abort();
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      seqparUniqueId id;
+      Report mine;
+      mine.rank = rank;
+      mine.result = seqparSuccess;
+      seqparComm_t comm = nullptr;
+      bool made = true;
+      if (rank == 0) {
+        made = seqparGetUniqueId(&id) == seqparSuccess;
+        for (int other = 1; other < ranks; ++other) made = made && write(ids[1], &id, sizeof(id)) == sizeof(id);
+      } else {
+        made = readWithin(ids[0], &id, sizeof(id), 20);
+      }
+      seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+      config.timeoutMs = timeoutMs;
+      const auto result = made ? seqparCommInitRankConfig(&comm, ranks, id, rank, &config) : seqparSystemError;
+      if (result != seqparSuccess) {
+        note(mine, result, nullptr);
+      } else if (scanOnce(comm, seqparScanAuto, 1000, mine)) {
+        if (write(started[1], "", 1) == 1) body(comm, mine);
+      }
+      [[maybe_unused]] const auto sent = write(report[1], &mine, sizeof(mine));
+      _exit(0);
+    }
+    close(started[1]);
+    close(report[1]);
+    processes_.push_back({pid, started[0], report[0]});
+  }
+  close(ids[0]);
+  close(ids[1]);
+}
+
+Job::~Job() {
+  for (const auto& process : processes_) {
+    kill(process.pid, SIGKILL);
+    waitpid(process.pid, nullptr, 0);
+    close(process.started);
+    close(process.report);
+  }
+}
+
+bool Job::running() {
+  for (const auto& process : processes_) {
+    char byte = 0;
+    if (!readWithin(process.started, &byte, 1, 30)) return false;
+  }
+  return true;
+}
+
+void Job::signal(int rank, int number) const {
+  kill(processes_[static_cast<size_t>(rank)].pid, number);
+}
+
+std::vector<Report> Job::reports(const std::vector<int>& ranks, double seconds) {
+  const double end = now() + seconds;
+  std::vector<Report> out;
+  for (const int rank : ranks) {
+    Report report;
+    if (readWithin(processes_[static_cast<size_t>(rank)].report, &report, sizeof(report), end - now()))
+      out.push_back(report);
+  }
+  return out;
+}
+
+}  // namespace seqpar::test

@@ -1,0 +1,60 @@
+// Ranks as forked processes that scan until something goes wrong, and report how it went.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "seqpar/seqpar.h"
+
+namespace seqpar::test {
+
+/// What a rank says when it is done. Plain data: it goes through a pipe.
+struct Report {
+  int rank = -1;
+  int result = -1;      ///< of the first call that failed; Success if none did
+  int wrong = 0;        ///< results that came as success and were not right
+  long scans = 0;       ///< that succeeded
+  double failedAt = 0;  ///< seconds on the machine's monotonic clock
+  char text[400] = {};  ///< seqparGetLastError
+};
+
+/// Seconds on the clock that Report::failedAt is read from.
+double now();
+
+/// The ranks of one job.
+class Job {
+ public:
+  /// Forks `ranks` processes, each of which makes a communicator and runs `body`.
+  Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  /// Kills what is left.
+  ~Job();
+
+  /// Waits until every rank has its communicator and has scanned with it. False if that takes too long.
+  bool running();
+  void signal(int rank, int number) const;
+  /// The reports of `ranks` within `seconds`; missing ones are left out.
+  std::vector<Report> reports(const std::vector<int>& ranks, double seconds);
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    int started = -1;  ///< reading end: one byte when the rank is at work
+    int report = -1;   ///< reading end
+  };
+  std::vector<Process> processes_;
+};
+
+/// One All-Scan (SUM of ones) whose right result is known, of the given algorithm and length; counts it in `report` and
+/// notes the first failure. False once a call has failed.
+bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report);
+
+/// scanOnce() over all algorithms and some lengths until a call fails or `seconds` have passed.
+void scanUntilFailure(seqparComm_t comm, double seconds, Report& report);
+
+}  // namespace seqpar::test
