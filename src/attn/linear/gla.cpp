@@ -141,27 +141,25 @@ float* GlaPasses::chunkLogDecay(size_t h, size_t chunk) const {
 
 void GlaPasses::states() {
   Chunk chunk(problem_);
-  std::vector<double> logDecay(problem_.dk);
-  for (size_t h = 0; h < problem_.allHeads(); ++h) {
-    std::fill(logDecay.begin(), logDecay.end(), 0.0);
-    const float* state = nullptr;
-    for (size_t n = 0; n < problem_.chunks(); ++n) {
-      const bool last = n + 1 == problem_.chunks();
-      if (n > 0) std::copy(logDecay.begin(), logDecay.end(), chunkLogDecay(h, n));
+  const size_t heads = problem_.allHeads(), dk = problem_.dk, size = problem_.stateSize(), chunks = problem_.chunks();
+  std::vector<double> logDecays(heads * dk);
+  for (size_t n = 0; n < chunks; ++n) {
+    for (size_t h = 0; h < heads; ++h) {
+      double* const logDecay = logDecays.data() + h * dk;
+      if (n > 0) std::copy_n(logDecay, dk, chunkLogDecay(h, n));
       chunk.place(h, n);
       chunk.loadKeys();
       chunk.loadValues();
       chunk.loadLogDecays();
-      addLogDecays(chunk.decay.get(), chunk.rows, problem_.dk, logDecay.data());
+      addLogDecays(chunk.decay.get(), chunk.rows, dk, logDecay);
       chunk.exponentiateDecays();
-      decayKeysToEnd(chunk.decay.get(), chunk.rows, problem_.dk, chunk.k.get(), chunk.product.get());
-      float* const next = last ? rankState_.get() + h * problem_.stateSize() : chunkState(h, n + 1);
-      chunk.updateState(state, next);
-      state = next;
+      decayKeysToEnd(chunk.decay.get(), chunk.rows, dk, chunk.k.get(), chunk.product.get());
+      chunk.updateState(n > 0 ? chunkState(h, n) : nullptr,
+                        n + 1 < chunks ? chunkState(h, n + 1) : rankState_.get() + h * size);
     }
-    if (state == nullptr) std::fill_n(rankState_.get() + h * problem_.stateSize(), problem_.stateSize(), 0.0f);
-    std::copy(logDecay.begin(), logDecay.end(), rankLogDecay_.get() + h * problem_.dk);
   }
+  if (chunks == 0) std::fill_n(rankState_.get(), heads * size, 0.0f);
+  std::copy(logDecays.begin(), logDecays.end(), rankLogDecay_.get());
 }
 
 void GlaPasses::spoilRankState() {
@@ -170,8 +168,8 @@ void GlaPasses::spoilRankState() {
 
 void GlaPasses::withinChunks() {
   Chunk chunk(problem_);
-  for (size_t h = 0; h < problem_.allHeads(); ++h) {
-    for (size_t n = 0; n < problem_.chunks(); ++n) {
+  for (size_t n = 0; n < problem_.chunks(); ++n) {
+    for (size_t h = 0; h < problem_.allHeads(); ++h) {
       chunk.place(h, n);
       chunk.loadQueries();
       chunk.loadKeys();
@@ -186,9 +184,9 @@ void GlaPasses::withinChunks() {
 void GlaPasses::acrossChunks(const float* incoming) {
   Chunk chunk(problem_);
   const auto factor = makeNumbers(problem_.dk);
-  for (size_t h = 0; h < problem_.allHeads(); ++h) {
-    const float* const before = incoming + h * problem_.stateSize();
-    for (size_t n = 0; n < problem_.chunks(); ++n) {
+  for (size_t n = 0; n < problem_.chunks(); ++n) {
+    for (size_t h = 0; h < problem_.allHeads(); ++h) {
+      const float* const before = incoming + h * problem_.stateSize();
       const float* state = before;
       if (n > 0) {
         exponentiate(chunkLogDecay(h, n), problem_.dk, factor.get());
