@@ -1,7 +1,6 @@
 #include "bootstrap/descriptor.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -70,25 +70,21 @@ void Wake::clear() noexcept {
   [[maybe_unused]] const auto got = read(event_.get(), &count, sizeof(count));
 }
 
-Worker::Worker(std::function<void()> body) : process_(getpid()) {
+Worker::Worker(std::function<void()> body) : process_(getpid()), body_(std::move(body)) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread(std::move(body));
-  } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    fail(seqparSystemError, "cannot start a thread: ", error.what());
-  }
+  const auto run = [](void* self) -> void* {
+    static_cast<const Worker*>(self)->body_();
+    return nullptr;
+  };
+  const int code = pthread_create(&thread_, nullptr, run, this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (code != 0) fail(seqparSystemError, "cannot start a thread: ", std::generic_category().message(code));
 }
 
 Worker::~Worker() {
-  if (exists()) {
-    thread_.join();
-  } else {
-    thread_.detach();
-  }
+  if (exists()) pthread_join(thread_, nullptr);
 }
 
 bool Worker::exists() const {

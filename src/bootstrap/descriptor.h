@@ -1,10 +1,10 @@
 // Ownership of file descriptors and threads that stays sound when the process forks.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <functional>
-#include <thread>
 #include <utility>
 
 namespace seqpar {
@@ -42,10 +42,10 @@ class Wake {
   Descriptor event_;
 };
 
-/// A thread that takes no signals and is joined at destruction; in a forked child, where it does not exist, it is let
-/// go.
+/// A thread that takes no signals and is joined at destruction; not in a forked child, where it does not exist.
 class Worker {
  public:
+  /// `body` must not throw.
   explicit Worker(std::function<void()> body);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -55,8 +55,9 @@ class Worker {
   bool exists() const;
 
  private:
-  pid_t process_;
-  std::thread thread_;
+  const pid_t process_;
+  const std::function<void()> body_;
+  pthread_t thread_{};  // std::thread cannot be let go of in a forked child
 };
 
 }  // namespace seqpar

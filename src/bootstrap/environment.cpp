@@ -14,6 +14,8 @@ namespace seqpar {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryPause{100};
+// A connection of somebody else may have the port for a moment.
+constexpr std::chrono::milliseconds kPortPatience{5000};
 
 [[noreturn]] void failMissing(const char* name) {
   fail(seqparInvalidUsage, "environment variable ", name,
@@ -54,8 +56,8 @@ HubConnection host(const JoinRequest& request, const std::string& interfaceName,
   // The meeting before this one may have failed and still be telling so.
   MeetingServers::instance().end(request.token);
   const auto name = concat("rank 0 (", localHostName(), ", pid ", getpid(), ")");
-  auto connection =
-      MeetingServers::instance().start(listenOn(interfaceName, port), HubOptions{request.token, name}, true);
+  auto connection = MeetingServers::instance().start(listenOn(interfaceName, port, kPortPatience),
+                                                     HubOptions{request.token, name}, true);
   auto joined = joinHub(std::move(connection), request, health);
   if (!joined) fail(seqparInternalError, "the bootstrap's server ended early");
   return std::move(*joined);

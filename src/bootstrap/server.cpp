@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <system_error>
 #include <vector>
@@ -75,7 +76,7 @@ void HubServer::serve() {
     // Closed before anyone learns that all are there: the port may then be used for the next meeting.
     if (!hub_.accepting()) listener_.socket.close();
     tuneMembers();
-    writeAndClose(now);
+    writeAll(now);
 
     if (stopping_ && !drainBy) drainBy.emplace(kDrainLimit);
     if (hub_.over(now) || (drainBy && (drained() || drainBy->passed()))) return;
@@ -113,24 +114,25 @@ void HubServer::tuneMembers() {
   }
 }
 
-void HubServer::writeAndClose(Hub::Time now) {
-  for (auto entry = sockets_.begin(); entry != sockets_.end();) {
-    const auto& [id, socket] = *entry;
-    auto& output = hub_.output(id);
-    while (!output.empty()) {
-      const Transfer put = writeSome(socket, output);
-      // A lost connection says so when it is read, after what it still brings.
-      if (put.error != 0) output.clear();
-      if (put.error != 0 || put.bytes == 0) break;
-      output.erase(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(put.bytes));
-    }
-    if (hub_.finished(id) && output.empty()) {
-      hub_.close(id, "was cut off", now);
-      entry = sockets_.erase(entry);
-    } else {
-      ++entry;
-    }
+void HubServer::writeAll(Hub::Time now) {
+  std::vector<Hub::Id> ids;
+  for (const auto& [id, socket] : sockets_) ids.push_back(id);
+  // The local rank last: what it learns is on its way to the others, and this process may then end.
+  std::for_each(ids.rbegin(), ids.rend(), [&](Hub::Id id) { writeTo(id, now); });
+}
+
+void HubServer::writeTo(Hub::Id id, Hub::Time now) {
+  auto& output = hub_.output(id);
+  while (!output.empty()) {
+    const Transfer put = writeSome(sockets_.at(id), output);
+    // A lost connection says so when it is read, after what it still brings.
+    if (put.error != 0) output.clear();
+    if (put.error != 0 || put.bytes == 0) break;
+    output.erase(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(put.bytes));
   }
+  if (!output.empty() || !hub_.finished(id)) return;
+  hub_.close(id, "was cut off", now);
+  sockets_.erase(id);
 }
 
 bool HubServer::drained() const {

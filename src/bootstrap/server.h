@@ -32,7 +32,8 @@ class HubServer {
   void acceptAll(Hub::Time now);
   void readFrom(Hub::Id id, Hub::Time now);
   void tuneMembers();
-  void writeAndClose(Hub::Time now);
+  void writeAll(Hub::Time now);
+  void writeTo(Hub::Id id, Hub::Time now);
   bool drained() const;
 
   Token token_;

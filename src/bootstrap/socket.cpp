@@ -50,6 +50,15 @@ std::optional<Listener> tryListen(const IpAddress& address, uint16_t port) {
   return listener;
 }
 
+std::optional<Listener> tryListenAnywhere(uint16_t port) {
+  IpAddress any;
+  any.version = 6;
+  auto listener = tryListen(any, port);
+  any.version = 4;
+  if (!listener && errno != EADDRINUSE) listener = tryListen(any, port);
+  return listener;
+}
+
 /// With nobody listening at a port that is also given to clients, a connection can meet itself.
 bool metItself(const Descriptor& socket) {
   sockaddr_storage own{}, peer{};
@@ -65,6 +74,8 @@ std::pair<Descriptor, int> tryConnect(const IpAddress& address, const ConnectTar
                                       const Health& health) {
   Descriptor socket = tcpSocket(address.version);
   if (!socket) return {Descriptor(), errno};
+  // What the system picks here must not keep a listener from this port later.
+  setOption(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   if (!target.interfaceName.empty()) {
     const auto sources = localAddresses(target.interfaceName);
     const auto source = std::find_if(sources.begin(), sources.end(),
@@ -86,30 +97,31 @@ std::pair<Descriptor, int> tryConnect(const IpAddress& address, const ConnectTar
   int error = 0;
   socklen_t errorLength = sizeof(error);
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &errorLength);
-  if (error == 0 && metItself(socket)) error = ECONNREFUSED;
+  if (error == 0 && metItself(socket)) {
+    const linger reset{1, 0};
+    setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    error = ECONNREFUSED;
+  }
   if (error != 0) return {Descriptor(), error};
   return {std::move(socket), 0};
 }
 
 }  // namespace
 
-Listener listenOn(const std::string& interfaceName, uint16_t port) {
+Listener listenOn(const std::string& interfaceName, uint16_t port, milliseconds patience) {
+  const auto until = Deadline::Clock::now() + patience;
   auto addresses = localAddresses(interfaceName);
   std::optional<Listener> listener;
-  if (interfaceName.empty()) {
-    IpAddress any;
-    any.version = 6;
-    listener = tryListen(any, port);
-    any.version = 4;
-    if (!listener && errno != EADDRINUSE) listener = tryListen(any, port);
-  } else {
-    addresses.resize(1);
-    listener = tryListen(addresses.front(), port);
+  while (true) {
+    listener = interfaceName.empty() ? tryListenAnywhere(port) : tryListen(addresses.front(), port);
+    if (listener || errno != EADDRINUSE || Deadline::Clock::now() >= until) break;
+    std::this_thread::sleep_for(kRetryMost);
   }
   if (!listener) {
     const std::string where = interfaceName.empty() ? "any interface" : interfaceName;
     failErrno(port == 0 ? concat("listening on ", where) : concat("listening on ", where, ", port ", port));
   }
+  if (!interfaceName.empty()) addresses.resize(1);
   listener->addresses = std::move(addresses);
   return std::move(*listener);
 }

@@ -23,8 +23,9 @@ struct Listener {
   uint16_t port = 0;
 };
 
-/// Listens on the interface, or on all without a name. Port 0: any free one. SystemError if that cannot be.
-Listener listenOn(const std::string& interfaceName, uint16_t port);
+/// Listens on the interface, or on all without a name. Port 0: any free one. A port that is taken is awaited for
+/// `patience`. SystemError if that cannot be.
+Listener listenOn(const std::string& interfaceName, uint16_t port, std::chrono::milliseconds patience = {});
 
 /// The next connection that waits, if there is one. `full` is set if the system is out of descriptors or memory.
 std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full);

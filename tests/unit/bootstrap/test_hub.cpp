@@ -1,0 +1,352 @@
+// The hub without sockets and with a clock of its own.
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "bootstrap/hub.h"
+
+using namespace seqpar;
+using Catch::Contains;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// A hub and its connections as a test sees them.
+struct Star {
+  Token token = randomToken();
+  Hub hub{HubOptions{token, "the hub"}};
+  Hub::Time now{};
+  std::map<Hub::Id, wire::Bytes> seen;
+
+  void receive(Hub::Id id, const wire::Bytes& bytes) { hub.receive(id, bytes, now); }
+
+  Hub::Id connect(const wire::Hello& hello) {
+    const auto id = hub.open(now);
+    receive(id, wire::encode(hello));
+    return id;
+  }
+
+  wire::Hello hello(uint32_t rank, uint32_t nranks, uint32_t timeoutMs = 10000) const {
+    wire::Hello hello;
+    hello.token = token;
+    hello.rank = rank;
+    hello.nranks = nranks;
+    hello.timeoutMs = timeoutMs;
+    hello.pid = 100 + rank;
+    hello.host = "h";
+    return hello;
+  }
+
+  std::vector<Hub::Id> connectAll(uint32_t nranks, uint32_t timeoutMs = 10000) {
+    std::vector<Hub::Id> ids;
+    for (uint32_t rank = 0; rank < nranks; ++rank) ids.push_back(connect(hello(rank, nranks, timeoutMs)));
+    for (const auto id : ids) CHECK(answer(id).joined);
+    return ids;
+  }
+
+  /// The answer that the connection got; the test fails if there is none.
+  wire::Answer answer(Hub::Id id) {
+    auto& out = hub.output(id);
+    REQUIRE(out.size() >= wire::kAnswerHeadBytes);
+    const auto head = wire::decodeAnswerHead(std::span<const std::byte>(out).first<wire::kAnswerHeadBytes>());
+    REQUIRE(head);
+    REQUIRE(out.size() >= wire::kAnswerHeadBytes + head->textBytes);
+    auto answer = head->answer;
+    answer.text = wire::readable(std::span(out).subspan(wire::kAnswerHeadBytes, head->textBytes));
+    out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(wire::kAnswerHeadBytes + head->textBytes));
+    return answer;
+  }
+
+  /// The frames that the connection got, heartbeats left out.
+  std::vector<wire::Frame> frames(Hub::Id id) {
+    wire::FrameReader reader(wire::kMaxResult);
+    reader.append(std::exchange(hub.output(id), {}));
+    std::vector<wire::Frame> all;
+    while (auto frame = reader.next()) {
+      if (frame->kind != wire::Kind::Heartbeat) all.push_back(std::move(*frame));
+    }
+    return all;
+  }
+
+  std::string news(Hub::Id id) {
+    const auto all = frames(id);
+    if (all.size() != 1 || all[0].kind != wire::Kind::News) return "no news";
+    return wire::readable(all[0].body);
+  }
+
+  void pass(milliseconds time) {
+    const auto until = now + time;
+    while (now < until) {
+      now += hub.interval();
+      hub.tick(now);
+    }
+  }
+
+  void beat(Hub::Id id) {
+    wire::Bytes bytes;
+    wire::append(bytes, wire::Kind::Heartbeat);
+    receive(id, bytes);
+  }
+
+  void gather(Hub::Id id, size_t size, uint32_t sequence = 1) {
+    wire::Bytes bytes;
+    wire::append(bytes, wire::Kind::Gather, sequence, wire::Bytes(size, static_cast<std::byte>(id)));
+    receive(id, bytes);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("hub: bytes one by one make a rank") {
+  Star star;
+  const auto first = star.hub.open(star.now);
+  for (const std::byte byte : wire::encode(star.hello(1, 2))) star.receive(first, {byte});
+  CHECK(star.hub.output(first).empty());
+  const auto second = star.connect(star.hello(0, 2));
+  CHECK(star.answer(first).joined);
+  CHECK(star.answer(second).joined);
+}
+
+TEST_CASE("hub: strangers are closed without an answer and change nothing") {
+  Star star;
+  const auto member = star.connect(star.hello(0, 2));
+  auto wrong = star.hello(1, 2);
+  wrong.token[7] ^= std::byte{1};
+  const auto wrongToken = star.connect(wrong);
+  const auto garbage = star.hub.open(star.now);
+  star.receive(garbage, wire::Bytes(1000, std::byte{'G'}));
+  const auto silent = star.hub.open(star.now);
+  const auto slow = star.hub.open(star.now);
+  star.pass(milliseconds(2500));
+  star.receive(slow, wire::Bytes(3));
+  CHECK_FALSE(star.hub.finished(silent));
+  star.pass(milliseconds(1000));
+  for (const auto id : {wrongToken, garbage, silent, slow}) {
+    CAPTURE(id);
+    CHECK(star.hub.finished(id));
+    CHECK(star.hub.output(id).empty());
+    star.hub.close(id, "was cut off", star.now);
+  }
+  CHECK(star.hub.output(member).empty());
+  const auto last = star.connect(star.hello(1, 2));
+  CHECK(star.answer(last).joined);
+  CHECK(star.answer(member).joined);
+}
+
+TEST_CASE("hub: ranks that do not fit are refused by name, on all ranks") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  const auto second = star.connect(star.hello(1, 3));
+  auto hello = star.hello(2, 3);
+  std::string text;
+  SECTION("another version of the library") {
+    hello.libraryVersion = 200;
+    text = "rank 2 has seqpar 0.2.0 (wire version 1), the hub has " + wire::versionText(SEQPAR_VERSION_CODE);
+  }
+  SECTION("another version of the wire") {
+    hello.wireVersion = 7;
+    text = "(wire version 7), the hub has";
+  }
+  SECTION("a rank twice") {
+    hello.rank = 1;
+    text = "rank 1 is taken twice: by (h, pid 102) and by rank 1 (h, pid 101)";
+  }
+  SECTION("a rank out of range") {
+    hello.rank = 3;
+    text = "rank 3 (h, pid 102) is out of range, expected 0..2";
+  }
+  SECTION("another number of ranks") {
+    hello.nranks = 4;
+    text = "rank 2 (h, pid 102) gave nranks 4, rank 0 (h, pid 100) gave 3";
+  }
+  const auto odd = star.connect(hello);
+  for (const auto id : {first, second, odd}) {
+    const auto answer = star.answer(id);
+    CHECK_FALSE(answer.joined);
+    CHECK_THAT(answer.text, Contains(text));
+    CHECK(star.hub.finished(id));
+  }
+  const auto late = star.connect(star.hello(2, 3));
+  CHECK_THAT(star.answer(late).text, Contains(text));
+}
+
+TEST_CASE("hub: who does not arrive is named") {
+  Star star;
+  const auto first = star.connect(star.hello(1, 12));
+  star.pass(milliseconds(9500));
+  CHECK(star.hub.output(first).empty());
+  star.pass(milliseconds(1000));
+  CHECK(star.answer(first).text == "ranks 0, 2, 3, 4, 5, 6, 7, 8 and 3 more did not arrive at the hub within 10000 ms");
+}
+
+TEST_CASE("hub: with timeout 0 it waits") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 2, 0));
+  star.pass(std::chrono::hours(1));
+  CHECK(star.hub.output(first).empty());
+  star.connect(star.hello(1, 2, 0));
+  CHECK(star.answer(first).joined);
+  star.pass(std::chrono::hours(1));
+  CHECK(star.frames(first).empty());
+}
+
+TEST_CASE("hub: a silent rank fails all, one that beats does not") {
+  Star star;
+  const auto ids = star.connectAll(3, 1000);
+  for (int i = 0; i < 100; ++i) {
+    for (const auto id : ids) star.beat(id);
+    star.pass(milliseconds(100));
+  }
+  CHECK(star.frames(ids[0]).empty());
+  for (int i = 0; i < 11; ++i) {
+    star.beat(ids[0]);
+    star.beat(ids[2]);
+    star.pass(milliseconds(100));
+  }
+  for (const auto id : ids) CHECK_THAT(star.news(id), Contains("rank 1 (h, pid 101) has been silent for 1000 ms"));
+}
+
+TEST_CASE("hub: time in which it did not run is held against nobody") {
+  Star star;
+  const auto ids = star.connectAll(2, 1000);
+  star.pass(milliseconds(500));
+  star.now += std::chrono::hours(1);
+  star.hub.tick(star.now);
+  CHECK(star.frames(ids[0]).empty());
+  star.pass(milliseconds(1200));
+  CHECK_THAT(star.news(ids[0]), Contains("silent"));
+}
+
+TEST_CASE("hub: gathers in rank order, again and again") {
+  Star star;
+  const auto ids = star.connectAll(3);
+  for (uint32_t sequence = 1; sequence <= 3; ++sequence) {
+    for (const int rank : {2, 0, 1}) star.gather(ids[static_cast<size_t>(rank)], 2, sequence);
+    for (const auto id : ids) {
+      const auto frames = star.frames(id);
+      REQUIRE(frames.size() == 1);
+      CHECK(frames[0].kind == wire::Kind::Gathered);
+      CHECK(frames[0].sequence == sequence);
+      wire::Bytes expected;
+      for (const auto one : ids) expected.insert(expected.end(), 2, static_cast<std::byte>(one));
+      CHECK(frames[0].body == expected);
+    }
+  }
+}
+
+TEST_CASE("hub: gathers of different sizes name the ranks, and the next one works") {
+  Star star;
+  const auto ids = star.connectAll(3);
+  star.gather(ids[0], 8);
+  star.gather(ids[1], 8);
+  star.gather(ids[2], 9);
+  for (const auto id : ids) {
+    const auto frames = star.frames(id);
+    REQUIRE(frames.size() == 1);
+    CHECK(frames[0].kind == wire::Kind::Mismatch);
+    CHECK_THAT(wire::readable(frames[0].body), Contains("rank 2 gave 9 bytes, rank 0 gave 8"));
+  }
+  for (const auto id : ids) star.gather(id, 0, 2);
+  for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::Gathered);
+}
+
+TEST_CASE("hub: who does not take part is named") {
+  Star star;
+  const auto ids = star.connectAll(3, 1000);
+  star.gather(ids[1], 8);
+  for (int i = 0; i < 11; ++i) {
+    for (const auto id : ids) star.beat(id);
+    star.pass(milliseconds(100));
+  }
+  for (const auto id : ids) CHECK(star.news(id) == "gather: ranks 0, 2 did not take part within 1000 ms");
+}
+
+TEST_CASE("hub: a rank out of step or out of order fails all") {
+  Star star;
+  const auto ids = star.connectAll(2);
+  wire::Bytes bytes;
+  SECTION("another gather") {
+    wire::append(bytes, wire::Kind::Gather, 2);
+  }
+  SECTION("a second piece") {
+    wire::append(bytes, wire::Kind::Gather, 1);
+    wire::append(bytes, wire::Kind::Gather, 1);
+  }
+  SECTION("what only the hub sends") {
+    wire::append(bytes, wire::Kind::AllLeft);
+  }
+  SECTION("garbage") {
+    bytes.assign(100, std::byte{'x'});
+  }
+  SECTION("a message after its farewell") {
+    wire::append(bytes, wire::Kind::Farewell);
+    wire::append(bytes, wire::Kind::Gather, 1);
+  }
+  star.receive(ids[1], bytes);
+  CHECK_THAT(star.news(ids[0]), Contains("rank 1 (h, pid 101)"));
+  CHECK(star.hub.finished(ids[1]));
+  CHECK_FALSE(star.hub.finished(ids[0]));
+}
+
+TEST_CASE("hub: a message before all have joined fails all") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  const auto second = star.connect(star.hello(1, 3));
+  star.gather(second, 1);
+  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) sent to the hub: a message before all ranks"));
+}
+
+TEST_CASE("hub: a connection that ends is told to all, with and without a farewell") {
+  Star star;
+  const auto ids = star.connectAll(3);
+  wire::Bytes bytes;
+  wire::append(bytes, wire::Kind::Farewell);
+  star.receive(ids[2], bytes);
+  star.hub.close(ids[2], "closed", star.now);
+  CHECK(star.frames(ids[0]).empty());
+  star.hub.close(ids[1], "closed", star.now);
+  CHECK(star.news(ids[0]) == "rank 1 (h, pid 101) closed");
+}
+
+TEST_CASE("hub: the end of a rank that waits for the others is told to them") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  star.hub.close(star.connect(star.hello(1, 3)), "closed", star.now);
+  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) closed (not all ranks had joined yet)"));
+}
+
+TEST_CASE("hub: news go to all, once") {
+  Star star;
+  const auto ids = star.connectAll(3);
+  wire::Bytes bytes;
+  wire::appendText(bytes, wire::Kind::News, 0, "out of\npaper");
+  star.receive(ids[1], bytes);
+  star.receive(ids[2], bytes);
+  for (const auto id : ids) CHECK(star.news(id) == "rank 1 (h, pid 101) failed: out of?paper");
+}
+
+TEST_CASE("hub: when all have left, all are told, and it is over") {
+  Star star;
+  const auto ids = star.connectAll(2, 1000);
+  wire::Bytes bytes;
+  wire::append(bytes, wire::Kind::Farewell);
+  star.receive(ids[0], bytes);
+  CHECK(star.frames(ids[0]).empty());
+  SECTION("all") {
+    star.receive(ids[1], bytes);
+    for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::AllLeft);
+    CHECK_FALSE(star.hub.over(star.now));
+    for (const auto id : ids) star.hub.close(id, "closed", star.now);
+    CHECK(star.hub.over(star.now));
+  }
+  SECTION("not all in time") {
+    for (int i = 0; i < 11; ++i) {
+      star.beat(ids[1]);
+      star.pass(milliseconds(100));
+    }
+    CHECK_THAT(star.news(ids[0]), Contains("rank 1 did not leave within 1000 ms"));
+  }
+  SECTION("one gathers instead") {
+    star.gather(ids[1], 4);
+    CHECK_THAT(star.news(ids[0]), Contains("rank 0 (h, pid 100) left, and rank 1 (h, pid 101) gathers"));
+  }
+}
