@@ -1,0 +1,185 @@
+// Arbitrary bytes against everything that takes bytes from a connection: the decoders, and the hub with several
+// connections, of which some have the token.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "bootstrap/hub.h"
+#include "wire_script.h"
+
+using namespace seqpar;
+
+namespace {
+
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+/// Takes an input apart; zeros after its end.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  uint8_t byte() {
+    const auto got = take(1);
+    return got.empty() ? uint8_t{0} : std::to_integer<uint8_t>(got[0]);
+  }
+  std::span<const std::byte> take(size_t most) {
+    const auto got = bytes_.first(std::min(most, bytes_.size()));
+    bytes_ = bytes_.subspan(got.size());
+    return got;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+void parse(std::span<const std::byte> bytes) {
+  if (bytes.size() >= wire::kHelloBytes) {
+    const auto hello = wire::decodeHello(bytes.first<wire::kHelloBytes>());
+    if (hello && hello->wireVersion == wire::kVersion) {
+      require(hello->nranks <= wire::kMaxRanks && hello->host.size() <= wire::kMaxHost, "a hello's bounds");
+      const auto again = wire::encode(*hello);
+      const auto back = wire::decodeHello(std::span<const std::byte, wire::kHelloBytes>(again));
+      require(back && back->rank == hello->rank && back->host == hello->host, "a hello's way back");
+    }
+  }
+  if (bytes.size() >= wire::kAnswerHeadBytes) {
+    const auto head = wire::decodeAnswerHead(bytes.first<wire::kAnswerHeadBytes>());
+    require(!head || head->textBytes <= wire::kMaxText, "an answer's bounds");
+  }
+  if (bytes.size() >= SEQPAR_UNIQUE_ID_BYTES) {
+    seqparUniqueId id;
+    std::memcpy(id.internal, bytes.data(), sizeof(id.internal));
+    try {
+      const auto meeting = wire::decodeMeeting(id);
+      require(!meeting.addresses.empty() && meeting.addresses.size() <= wire::kMaxAddresses, "an id's bounds");
+      const auto again = wire::encode(meeting);
+      require(wire::decodeMeeting(again).addresses == meeting.addresses, "an id's way back");
+    } catch (const Error& error) {
+      require(error.result() == seqparInvalidArgument, "an id's refusal");
+    }
+  }
+  constexpr size_t kMost = 512;
+  wire::FrameReader frames(kMost);
+  Reader reader(bytes);
+  size_t bodies = 0;
+  try {
+    while (!reader.empty()) {
+      frames.append(reader.take(reader.byte()));
+      while (const auto frame = frames.next()) bodies += frame->body.size();
+    }
+  } catch (const Error& error) {
+    require(error.result() == seqparRemoteError, "a frame's refusal");
+  }
+  require(bodies <= bytes.size(), "bodies out of nothing");
+}
+
+/// A hub, its connections and its clock.
+class Session {
+ public:
+  void step(uint8_t code, Reader& reader) {
+    slot_ = code / fuzz::kSteps % fuzz::kConnections;
+    now_ += std::chrono::milliseconds(1);
+    const auto what = static_cast<fuzz::Step>(code % fuzz::kSteps);
+    auto& id = ids_[slot_];
+    if (what == fuzz::Step::Pass) return pass(reader.byte());
+    if (what == fuzz::Step::Drain) return drain();
+    if (what == fuzz::Step::Open && !id) id = hub_.open(now_);
+    if (!id) return;
+    switch (what) {
+      case fuzz::Step::Hello:
+        return hello(reader, false);
+      case fuzz::Step::Foreign:
+        return hello(reader, true);
+      case fuzz::Step::Raw:
+        return hub_.receive(*id, reader.take(reader.byte()), now_);
+      case fuzz::Step::Frame: {
+        const auto kind = static_cast<wire::Kind>(reader.byte());
+        const uint32_t sequence = reader.byte();
+        wire::Bytes bytes;
+        wire::append(bytes, kind, sequence, reader.take(reader.byte()));
+        return hub_.receive(*id, bytes, now_);
+      }
+      case fuzz::Step::Close:
+        hub_.close(*std::exchange(id, std::nullopt), "closed", now_);
+        return;
+      default:
+        return;
+    }
+  }
+
+  /// What must hold after any step.
+  void check() {
+    size_t pending = 0;
+    for (const auto& id : ids_) {
+      if (id) pending += hub_.output(*id).size();
+    }
+    require(pending < (size_t{64} << 20), "more output than input accounts for");
+    require(!hub_.running() || greeted_ > 0, "ranks without a token");
+    require(hub_.interval().count() > 0, "the interval");
+  }
+
+ private:
+  void hello(Reader& reader, bool foreign) {
+    wire::Hello hello;
+    hello.token = token_;
+    hello.rank = reader.byte();
+    if (foreign) {
+      hello.wireVersion = reader.byte();
+      hello.libraryVersion = reader.byte();
+      hello.nranks = 2;
+    } else {
+      hello.nranks = reader.byte();
+      hello.timeoutMs = 10u * reader.byte();
+    }
+    hello.host = "host";
+    ++greeted_;
+    hub_.receive(*ids_[slot_], wire::encode(hello), now_);
+  }
+
+  void pass(uint8_t units) {
+    now_ += std::chrono::milliseconds(10 * units);
+    hub_.tick(now_);
+    (void)hub_.over(now_);
+  }
+
+  void drain() {
+    for (auto& id : ids_) {
+      if (!id) continue;
+      hub_.output(*id).clear();
+      if (!hub_.finished(*id)) continue;
+      hub_.close(*std::exchange(id, std::nullopt), "was cut off", now_);
+    }
+  }
+
+  Token token_ = deriveToken("fuzz");
+  Hub hub_{HubOptions{token_, "the hub"}};
+  Hub::Time now_{};
+  std::array<std::optional<Hub::Id>, fuzz::kConnections> ids_{};
+  size_t slot_ = 0;
+  int greeted_ = 0;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Reader reader(std::as_bytes(std::span(data, size)));
+  const auto input = static_cast<fuzz::Input>(reader.byte() % fuzz::kInputs);
+  if (input == fuzz::Input::Parsers) {
+    parse(reader.take(size));
+    return 0;
+  }
+  Session session;
+  while (!reader.empty()) {
+    session.step(reader.byte(), reader);
+    session.check();
+  }
+  return 0;
+}

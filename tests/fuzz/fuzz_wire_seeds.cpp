@@ -1,0 +1,111 @@
+// Writes the first inputs of fuzz_wire: what well-behaved and nearly well-behaved ranks send.
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "bootstrap/wire.h"
+#include "wire_script.h"
+
+using namespace seqpar;
+
+namespace {
+
+class Seed {
+ public:
+  explicit Seed(fuzz::Input input) { byte(static_cast<uint8_t>(input)); }
+
+  Seed& byte(uint8_t value) {
+    bytes_.push_back(static_cast<char>(value));
+    return *this;
+  }
+  Seed& bytes(std::span<const std::byte> some) {
+    for (const std::byte one : some) byte(std::to_integer<uint8_t>(one));
+    return *this;
+  }
+  Seed& step(fuzz::Step what, uint8_t connection, std::initializer_list<uint8_t> arguments = {}) {
+    byte(static_cast<uint8_t>(connection * fuzz::kSteps + static_cast<uint8_t>(what)));
+    for (const uint8_t argument : arguments) byte(argument);
+    return *this;
+  }
+  /// Ranks 0..nranks-1 on connections of the same number.
+  Seed& join(uint8_t nranks) {
+    for (uint8_t rank = 0; rank < nranks; ++rank) {
+      step(fuzz::Step::Open, rank).step(fuzz::Step::Hello, rank, {rank, nranks, 100});
+    }
+    return *this;
+  }
+  Seed& frame(uint8_t connection, wire::Kind kind, uint8_t sequence, uint8_t length) {
+    step(fuzz::Step::Frame, connection, {static_cast<uint8_t>(kind), sequence, length});
+    for (uint8_t i = 0; i < length; ++i) byte('x');
+    return *this;
+  }
+
+  bool write(const std::filesystem::path& path) const {
+    std::ofstream out(path, std::ios::binary);
+    out.write(bytes_.data(), static_cast<std::streamsize>(bytes_.size()));
+    return out.good();
+  }
+
+ private:
+  std::vector<char> bytes_;
+};
+
+std::vector<Seed> makeSeeds() {
+  std::vector<Seed> seeds;
+  wire::Hello hello;
+  hello.nranks = 3;
+  hello.host = "host";
+  seeds.push_back(Seed(fuzz::Input::Parsers).bytes(wire::encode(hello)));
+  wire::Answer answer;
+  answer.text = "no";
+  seeds.push_back(Seed(fuzz::Input::Parsers).bytes(wire::encode(answer)));
+  wire::Meeting meeting;
+  meeting.port = 1;
+  meeting.addresses.resize(2);
+  const auto id = wire::encode(meeting);
+  seeds.push_back(Seed(fuzz::Input::Parsers).bytes(std::as_bytes(std::span(id.internal))));
+  for (int kind = 1; kind <= 7; ++kind) {
+    wire::Bytes frame;
+    wire::append(frame, static_cast<wire::Kind>(kind), 1);
+    seeds.push_back(Seed(fuzz::Input::Parsers).byte(static_cast<uint8_t>(frame.size())).bytes(frame));
+  }
+
+  Seed life = Seed(fuzz::Input::Script).join(3).step(fuzz::Step::Drain, 0);
+  for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Gather, 1, 4);
+  for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Farewell, 0, 0);
+  seeds.push_back(life.step(fuzz::Step::Drain, 0));
+  seeds.push_back(Seed(fuzz::Input::Script)
+                      .join(2)
+                      .frame(0, wire::Kind::Gather, 1, 4)
+                      .frame(1, wire::Kind::Gather, 1, 5)
+                      .frame(0, wire::Kind::News, 0, 6));
+  seeds.push_back(Seed(fuzz::Input::Script).join(2).step(fuzz::Step::Close, 1).step(fuzz::Step::Pass, 0, {200}));
+  seeds.push_back(Seed(fuzz::Input::Script)
+                      .step(fuzz::Step::Open, 0)
+                      .step(fuzz::Step::Hello, 0, {0, 2, 10})
+                      .step(fuzz::Step::Pass, 0, {11})
+                      .step(fuzz::Step::Open, 1)
+                      .step(fuzz::Step::Foreign, 1, {1, 2, 3}));
+  seeds.push_back(Seed(fuzz::Input::Script).step(fuzz::Step::Open, 2).step(fuzz::Step::Raw, 2, {3, 'G', 'E', 'T'}));
+  return seeds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  std::filesystem::create_directories(folder);
+  int number = 0;
+  for (const Seed& seed : makeSeeds()) {
+    const auto path = folder / ("seed" + std::to_string(number++));
+    if (seed.write(path)) continue;
+    std::fprintf(stderr, "cannot write %s\n", path.c_str());
+    return 1;
+  }
+  return 0;
+}
