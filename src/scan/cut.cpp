@@ -79,23 +79,6 @@ struct Cutter {
   }
 };
 
-const char* name(seqparScanAlgorithm_t algorithm) {
-  switch (algorithm) {
-    case seqparScanChain:
-      return "CHAIN";
-    case seqparScanOneshot:
-      return "ONESHOT";
-    case seqparScanTransposed:
-      return "TRANSPOSED";
-    case seqparScanDoubling:
-      return "DOUBLING";
-    case seqparScanHier:
-      return "HIER";
-    default:
-      return "LASP2";
-  }
-}
-
 }  // namespace
 
 int hierRails(const ScanOrder& order) {
@@ -104,8 +87,9 @@ int hierRails(const ScanOrder& order) {
   for (int first = 0, end = 0; first < order.size(); first = end) {
     while (end < order.size() && order.nodes[end] == order.nodes[first]) ++end;
     if (!seen.insert(order.nodes[first]).second) {
-      fail(seqparInvalidUsage, "All-Scan with HIER: node ", order.nodes[first], " has ranks at positions that are not ",
-           "neighbours (position ", first, " follows another node's); expected each node's ranks side by side");
+      fail(seqparInvalidUsage, "All-Scan with the algorithm hier: node ", order.nodes[first],
+           " has ranks at positions that are not ", "neighbours (position ", first,
+           " follows another node's); expected each node's ranks side by side");
     }
     rails = std::min(rails, end - first);
   }
@@ -121,9 +105,9 @@ std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine
       mail.maxMessage(), mail.window()};
   const std::vector<Block> cut = cutter.cut(std::max<size_t>(blocks, 1));
   if (cut.empty()) {
-    fail(seqparInvalidUsage, "All-Scan with ", name(algorithm), ": dk = ", problem.dk,
+    fail(seqparInvalidUsage, "All-Scan with the algorithm ", seqparScanAlgorithmName(algorithm), ": dk = ", problem.dk,
          " is too large, even cut as finely as possible, for messages of at most ", mail.maxMessage(),
-         " bytes and a window of ", mail.window(), " bytes; CHAIN and LASP1 send less");
+         " bytes and a window of ", mail.window(), " bytes; chain and lasp1 send less");
   }
   return cut;
 }
