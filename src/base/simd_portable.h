@@ -9,8 +9,7 @@
 namespace seqpar {
 
 /// What every Lanes type has. V is kLanes numbers in fp32. fetch() reads kLanes elements as they are, widen() makes
-/// them fp32, narrow() rounds to the element type that its pointer names, store() and stream() write what it gives;
-/// stream() goes past the caches, needs aligned memory and a fence() at the end.
+/// them fp32, narrow() rounds to the element type that its pointer names, store() writes what it gives.
 struct LanesPortable {
   typedef float V __attribute__((vector_size(16)));
   typedef std::uint32_t U32 __attribute__((vector_size(16)));
@@ -70,11 +69,6 @@ struct LanesPortable {
   static void store(T* to, Raw raw) {
     __builtin_memcpy(to, &raw, sizeof raw);
   }
-  template <class T, class Raw>
-  static void stream(T* to, Raw raw) {
-    store(to, raw);
-  }
-  static void fence() {}
 
   /// c * x + s, always rounded alike; s itself where c is 0.
   static V multiplyAdd(V c, V x, V s) { return floats(select((U32)(c == zero()), bits(s), bits(c * x + s))); }

@@ -1,10 +1,7 @@
 #include "scan/elementwise.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 
 #include "base/convert.h"
 #include "base/error.h"
@@ -49,12 +46,6 @@ std::vector<float> makeCoefficients(const ScanProblem& problem) {
   return all;
 }
 
-// Outputs that do not fit into the caches are better not fetched into them only to be overwritten.
-bool exceedsCaches(size_t bytes) {
-  static const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return cache > 0 && bytes > static_cast<size_t>(cache);
-}
-
 const void* at(Values values, size_t element) {
   if (values.data == nullptr) return nullptr;
   return static_cast<const std::byte*>(values.data) + element * sizeOf(values.type);
@@ -62,10 +53,6 @@ const void* at(Values values, size_t element) {
 
 void* at(void* data, seqparDataType_t type, size_t element) {
   return data == nullptr ? nullptr : static_cast<std::byte*>(data) + element * sizeOf(type);
-}
-
-bool canStream(const void* to, const void* s) {
-  return to != nullptr && to != s && reinterpret_cast<std::uintptr_t>(to) % kStreamAlign == 0;
 }
 
 }  // namespace
@@ -83,8 +70,7 @@ Elementwise::Elementwise(const ScanProblem& problem)
     : problem_(problem),
       kernels_(hopKernels(bestIsa())),
       span_(spanOf(problem)),
-      coefficients_(makeCoefficients(problem)),
-      stream_(exceedsCaches(problem.elements() * sizeOf(problem.stateType))) {
+      coefficients_(makeCoefficients(problem)) {
   if (span_ % kUnit != 0) spread_.resize(std::min(kTile, problem.elements()));
   for (size_t head = 0; head < problem.heads; ++head) anyResets_ = anyResets_ || resets(head);
 }
@@ -203,8 +189,6 @@ void Elementwise::run(Block block, const float* coefficients, const Operands& op
   run.total = operands.total;
   run.wire = operands.wire;
   run.count = block.end - block.begin;
-  run.streamPrefix = stream_ && canStream(run.prefix, run.s);
-  run.streamTotal = stream_ && canStream(run.total, run.s);
   if (spread_.empty()) {
     run.coefficients = coefficients;
     run.span = span_;

@@ -45,7 +45,6 @@ class Elementwise final : public Affine {
   std::vector<float> coefficients_;  // of the whole state
   std::vector<float> spread_;        // one an element of a tile, where spans do not fit the kernels
   bool anyResets_ = false;
-  bool stream_;
 };
 
 }  // namespace seqpar

@@ -19,11 +19,9 @@ struct HopRun {
   void* wire = nullptr;     ///< gets c x + s; nullptr: not wanted
   /// From the first element's on: one for every element if span is 1, else one for every `span` elements.
   const float* coefficients = nullptr;
-  size_t span = 1;            ///< 1 or a multiple of 16
-  size_t skip = 0;            ///< elements of the first span that lie before the first element; a multiple of 16
-  size_t count = 0;           ///< elements
-  bool streamPrefix = false;  ///< store past the caches; prefix is aligned to kStreamAlign
-  bool streamTotal = false;   ///< the same for total
+  size_t span = 1;   ///< 1 or a multiple of 16
+  size_t skip = 0;   ///< elements of the first span that lie before the first element; a multiple of 16
+  size_t count = 0;  ///< elements
 };
 
 using HopKernel = void (*)(const HopRun& run);
@@ -32,9 +30,6 @@ using HopKernel = void (*)(const HopRun& run);
 struct HopKernels {
   HopKernel kernel[3][3][3];
 };
-
-/// Enough for every Isa's streaming stores.
-inline constexpr size_t kStreamAlign = 64;
 
 extern const HopKernels kHopPortable;
 #if defined(__x86_64__)
@@ -53,12 +48,8 @@ struct WholeAccess {
     return Lanes::fetch(from);
   }
   template <class T, class Raw>
-  void store(T* to, Raw raw, bool stream) const {
-    if (stream) {
-      Lanes::stream(to, raw);
-    } else {
-      Lanes::store(to, raw);
-    }
+  void store(T* to, Raw raw) const {
+    Lanes::store(to, raw);
   }
 };
 
@@ -70,7 +61,7 @@ struct PartAccess {
     return fetchPart<Lanes>(from, count);
   }
   template <class T, class Raw>
-  void store(T* to, Raw raw, bool) const {
+  void store(T* to, Raw raw) const {
     storePart<Lanes>(to, raw, count);
   }
 };
@@ -89,9 +80,7 @@ struct HopLoop {
         s(static_cast<const S*>(run.s)),
         prefix(static_cast<S*>(run.prefix)),
         total(static_cast<S*>(run.total)),
-        wire(static_cast<W*>(run.wire)),
-        streamPrefix(run.streamPrefix),
-        streamTotal(run.streamTotal) {}
+        wire(static_cast<W*>(run.wire)) {}
 
   // Both inputs are read before anything is written: outputs may be the inputs' memory. A number that is wanted in one
   // type twice is rounded once, and one that keeps its type not at all.
@@ -105,21 +94,21 @@ struct HopLoop {
       after = Lanes::multiplyAdd(c, before, own);
       if (prefix != nullptr) {
         if constexpr (kSameType<X, S>) {
-          access.store(prefix + i, raw, streamPrefix);
+          access.store(prefix + i, raw);
         } else {
-          access.store(prefix + i, Lanes::narrow(prefix, before), streamPrefix);
+          access.store(prefix + i, Lanes::narrow(prefix, before));
         }
       }
     } else if (prefix != nullptr) {
-      access.store(prefix + i, Lanes::narrow(prefix, Lanes::zero()), streamPrefix);
+      access.store(prefix + i, Lanes::narrow(prefix, Lanes::zero()));
     }
     if constexpr (kSameType<S, W>) {
       const auto rounded = Lanes::narrow(wire, after);
-      if (total != nullptr) access.store(total + i, rounded, streamTotal);
-      if (wire != nullptr) access.store(wire + i, rounded, false);
+      if (total != nullptr) access.store(total + i, rounded);
+      if (wire != nullptr) access.store(wire + i, rounded);
     } else {
-      if (total != nullptr) access.store(total + i, Lanes::narrow(total, after), streamTotal);
-      if (wire != nullptr) access.store(wire + i, Lanes::narrow(wire, after), false);
+      if (total != nullptr) access.store(total + i, Lanes::narrow(total, after));
+      if (wire != nullptr) access.store(wire + i, Lanes::narrow(wire, after));
     }
   }
 
@@ -128,8 +117,6 @@ struct HopLoop {
   S* prefix;
   S* total;
   W* wire;
-  bool streamPrefix;
-  bool streamTotal;
 };
 
 template <class Lanes, class X, class S, class W>
@@ -157,7 +144,6 @@ void hopKernel(const HopRun& run) {
       ++c;
     }
   }
-  if (run.streamPrefix || run.streamTotal) Lanes::fence();
 }
 
 template <class Lanes, class X, class S>

@@ -231,9 +231,4 @@ inline double worstError(const std::vector<float>& got, const std::vector<double
   return worst;
 }
 
-/// What exact results look like in memory of `type`.
-inline std::vector<std::byte> exactBits(const std::vector<double>& values, seqparDataType_t type) {
-  return Tensor(std::vector<float>(values.begin(), values.end()), type).bits();
-}
-
 }  // namespace seqpar::test

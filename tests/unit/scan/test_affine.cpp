@@ -297,27 +297,6 @@ TEST_CASE("a factor of exactly 0, of either sign or from a logarithm, forgets Na
   }
 }
 
-TEST_CASE("a state larger than the caches is the same, stored past them or not") {
-  const size_t heads = 150;  // 39 MB: more than the last-level cache of most machines
-  std::mt19937 random(3);
-  Case aligned(seqparScanDiag, heads, 256, 256, seqparFloat32, seqparFloat32, small(random), powers(random));
-  random.seed(3);
-  Case skewed(seqparScanDiag, heads, 256, 256, seqparFloat32, seqparFloat32, small(random), powers(random), true);
-  const Tensor x(generate(aligned.problem.elements(), small(random)), seqparFloat32);
-  for (Case* c : {&aligned, &skewed}) {
-    const auto map = c->affine();
-    for (const Block block : map->split(8)) {
-      const Values part = {static_cast<const float*>(x.data()) + block.begin, seqparFloat32};
-      map->hop(block, part, nullptr);
-    }
-  }
-  const Reference expected(aligned, x.floats());
-  CHECK((aligned.total.bits() == exactBits(expected.total, seqparFloat32)));
-  CHECK((skewed.total.bits() == aligned.total.bits()));
-  CHECK((aligned.prefix.bits() == x.bits()));
-  CHECK((skewed.prefix.bits() == x.bits()));
-}
-
 TEST_CASE("every processor's kernels give the same exact results, and write nothing else") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
@@ -344,7 +323,6 @@ TEST_CASE("every processor's kernels give the same exact results, and write noth
             run.span = span;
             run.skip = span == 48 ? 16 : 0;
             run.count = count;
-            run.streamPrefix = run.streamTotal = random() % 2 == 0;
             hopKernels(isa).kernel[xType][sType][wType](run);
             std::vector<std::byte> all = prefix.bits();
             for (const Tensor* more : {&total, &wire}) {
