@@ -18,7 +18,11 @@ static void* runRank(void* argument) {
   float state[kElements], prefix[kElements], total[kElements];
   float mine = (float)rank, other = -1.f;
   int i, fine = 1;
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+  fine &= check(rank, "seqparCommQuery", seqparCommQuery(comms[rank], &info) == seqparSuccess);
+  fine &= check(rank, "the communicator is another", info.rank == rank && info.nranks == kRanks);
+  if (rank == 0) printf("transport: %s; %s\n", info.transport, info.reason);
   params.op = seqparScanSum;
   params.heads = kHeads;
   params.dk = kRows;
