@@ -53,12 +53,9 @@ Network::Network(int rank, Health& health) : rank_(rank), health_(health) {}
 
 void Network::open(const std::vector<bool>& peers) {
   // Keepalive by the kernel, not by UCX: UCX's probes are data, which turns the kernel's keepalive off. Transports
-  // through memory are dropped in silence when they are not told to handle errors.
-  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"},
-                                                                   {"MM_ERROR_HANDLING", "y"},
-                                                                   {"KEEPIDLE", "1s"},
-                                                                   {"KEEPINTVL", "1s"},
-                                                                   {"KEEPCNT", "3"}});
+  // through memory stay out (as they do unless told to handle errors): without UCX's probes they notice no death.
+  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+                            {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "1s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}});
   worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
   checkUcx(ucp_worker_get_efd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
   lanes_.resize(peers.size());
@@ -113,16 +110,20 @@ Network::~Network() {
   stop();
   const std::lock_guard lock(mutex_);
   closing_ = true;
+  closeEndpoints();
+  drain();
   for (const auto& lane : lanes_) {
     if (lane == nullptr) continue;
-    for (Receive* receive : {&lane->hello, &lane->farewell}) {
-      if (receive->request != nullptr) ucp_request_cancel(worker_.get(), receive->request);
-    }
-    for (Receive& receive : lane->receives) {
-      if (receive.request != nullptr) ucp_request_cancel(worker_.get(), receive.request);
-    }
+    cancel(lane->hello);
+    cancel(lane->farewell);
+    for (Receive& receive : lane->receives) cancel(receive);
   }
-  drain();
+  discardUnread();
+  // Here, because UCX still calls back about what it gives up.
+  worker_.reset();
+}
+
+void Network::closeEndpoints() {
   for (const auto& lane : lanes_) {
     if (lane == nullptr || lane->endpoint == nullptr) continue;
     ucp_request_param_t params{};
@@ -136,7 +137,6 @@ Network::~Network() {
     }
     ucp_request_free(closing);
   }
-  drain();
 }
 
 void Network::farewell() {
@@ -149,7 +149,9 @@ void Network::farewell() {
     }
     const Deadline deadline(kFarewellTime);
     for (const auto& lane : lanes_) {
-      while (lane != nullptr && lane->completed < lane->sent && health_.ok() && !deadline.passed()) {
+      // The farewell itself need not have been acknowledged by a peer that has said its own: it may be gone.
+      while (lane != nullptr && lane->completed + (lane->farewell.arrived ? 1 : 0) < lane->sent && health_.ok() &&
+             !deadline.passed()) {
         if (!progress()) doze(std::chrono::milliseconds(1));
       }
     }

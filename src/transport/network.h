@@ -64,10 +64,13 @@ class Network {
     Lane* lane;
     bool done;
   };
+  struct FreeRequest {
+    void operator()(void* request) const noexcept { ucp_request_free(request); }
+  };
   struct Receive {
     std::byte* memory = nullptr;
     size_t bytes = 0;
-    void* request = nullptr;
+    std::unique_ptr<void, FreeRequest> request;
     std::atomic<bool> arrived{false};
   };
   struct Free {
@@ -96,11 +99,14 @@ class Network {
   void farewell();
   void serve();
   void stop() noexcept;
+  void closeEndpoints();
 
   Lane& lane(int rank) const { return *lanes_[static_cast<size_t>(rank)]; }
   Receive& next(int from) const;
   uint64_t tag(Kind kind, int source, uint64_t sequence) const;
   void post(Lane& lane, Receive& receive, size_t capacity, uint64_t tag);
+  void cancel(Receive& receive);
+  void discardUnread();
   void startSend(Lane& lane, const std::byte* data, size_t bytes, uint64_t tag);
   void drain();
   bool arm();

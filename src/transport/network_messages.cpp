@@ -85,37 +85,47 @@ void Network::release(int from) {
   Receive& receive = next(from);
   ++lane.received;
   receive.arrived = false;
+  receive.request.reset();
   post(lane, receive, kMaxMessage, tag(Kind::Data, from, lane.received + kPosted));
 }
 
 void Network::post(Lane& lane, Receive& receive, size_t capacity, uint64_t tag) {
-  ucp_tag_recv_info_t info{};
   ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+  // Always with a callback: UCX does not tell the size of a message that is received at once in another way.
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.cb.recv = &Network::onReceived;
   params.user_data = &receive;
-  params.recv_info.tag_info = &info;
   const ucs_status_ptr_t request =
       ucp_tag_recv_nbx(worker_.get(), receive.memory, capacity, tag, ~uint64_t{0}, &params);
   if (UCS_PTR_IS_ERR(request)) {
     noteFailure(lane, UCS_PTR_STATUS(request));
-  } else if (request != nullptr) {
-    receive.request = request;
   } else {
-    receive.bytes = info.length;
-    receive.arrived = true;
+    receive.request.reset(request);
   }
 }
 
-void Network::onReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
-  auto& receive = *static_cast<Receive*>(user);
-  receive.request = nullptr;
+void Network::onReceived(void*, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
   // A receive that failed stays without its message: the endpoint's error handler tells why.
-  if (status == UCS_OK) {
-    receive.bytes = info->length;
-    receive.arrived = true;
+  if (status != UCS_OK) return;
+  auto& receive = *static_cast<Receive*>(user);
+  receive.bytes = info->length;
+  receive.arrived = true;
+}
+
+void Network::cancel(Receive& receive) {
+  if (receive.request == nullptr) return;
+  ucp_request_cancel(worker_.get(), receive.request.get());
+  receive.request.reset();
+}
+
+void Network::discardUnread() {
+  // UCX warns of messages that nobody took, which is no news after a failure.
+  ucp_tag_recv_info_t info{};
+  while (const ucp_tag_message_h message = ucp_tag_probe_nb(worker_.get(), 0, 0, 1, &info)) {
+    const ucp_request_param_t params{};
+    const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(worker_.get(), nullptr, 0, message, &params);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
   }
-  ucp_request_free(request);
 }
 
 void Network::onError(void* user, ucp_ep_h, ucs_status_t status) {

@@ -109,6 +109,7 @@ struct Member {
   const MailboxDescription& description;
   int rank;
   int size;
+  bool waitsForOthers = true;  ///< before its mailbox goes down
 };
 
 inline MailboxOptions optionsFor(int ranks) {
@@ -118,7 +119,7 @@ inline MailboxOptions optionsFor(int ranks) {
   return options;
 }
 
-/// Makes this rank's mailbox, runs `body`, waits for the others unless the communicator failed, and takes it down.
+/// Makes this rank's mailbox, runs `body`, waits for the others, and takes it down.
 inline void runMember(Meeting& meeting, int rank, const MailboxOptions& options,
                       const std::function<void(Member&)>& body) {
   MeetingAllgather control(meeting, rank);
@@ -127,7 +128,7 @@ inline void runMember(Meeting& meeting, int rank, const MailboxOptions& options,
   const auto mail = makeMailbox(control, options, health, description);
   Member member{control, health, *mail, description, rank, meeting.ranks()};
   body(member);
-  if (health.ok()) control.barrier();
+  if (member.waitsForOthers) control.barrier();
 }
 
 /// Runs `body` on one thread a rank. Returns what each threw, "" for nothing.

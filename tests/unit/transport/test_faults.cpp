@@ -1,0 +1,196 @@
+// What the mailbox does when a rank is late, the communicator fails, or a process dies.
+#include <csignal>
+
+#include <catch2/catch.hpp>
+
+#include "group.h"
+
+using namespace seqpar;
+using namespace seqpar::testing;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+/// Rank 0 fills its ring until it has to wait.
+void sendForEver(Member& member) {
+  while (true) {
+    member.mail.acquire(1, member.mail.maxMessage());
+    member.mail.commit();
+  }
+}
+
+void receiveForEver(Member& member) {
+  while (true) {
+    member.mail.receive(1, 8);
+    member.mail.release(1);
+  }
+}
+
+/// "" or what was thrown.
+template <typename Body>
+Error thrownBy(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {seqparSuccess, ""};
+}
+
+}  // namespace
+
+TEST_CASE("a wait that takes too long is a RemoteError that names operation, ranks and time") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const bool sends = GENERATE(false, true);
+  const bool alone = GENERATE(false, true);
+  if (alone) options.hostIds[1] = "elsewhere";
+  CAPTURE(options.transport, sends, alone);
+  options.timeout = 300ms;
+  Error error(seqparSuccess, "");
+  bool failed = false;
+  const auto errors = runThreads(options, [&](Member& member) {
+    if (member.rank == 0) {
+      member.mail.begin("seqparAllScan #17");
+      error = thrownBy([&] { sends ? sendForEver(member) : receiveForEver(member); });
+      failed = !member.health.ok();
+      // Nothing is published afterwards.
+      const Error later = thrownBy([&] {
+        member.mail.acquire(1, 8);
+        member.mail.commit();
+      });
+      if (later.result() != seqparRemoteError) fail(seqparInternalError, "published after a failure");
+    }
+  });
+  CAPTURE(errors);
+  CAPTURE(std::string(error.what()));
+  REQUIRE(error.result() == seqparRemoteError);
+  REQUIRE(failed);
+  const std::string expected = sends ? "seqparAllScan #17: rank 0 waited 0.3 s for rank 1 to read its messages"
+                                     : "seqparAllScan #17: rank 0 waited 0.3 s for a message from rank 1";
+  REQUIRE(error.what() == expected);
+}
+
+TEST_CASE("a failure that another thread reports ends every kind of wait at once") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const bool sends = GENERATE(false, true);
+  const bool timed = GENERATE(false, true);
+  if (!timed) options.timeout = 0ms;
+  CAPTURE(options.transport, sends, timed);
+  Error error(seqparSuccess, "");
+  std::chrono::duration<double> late{};
+  const auto errors = runThreads(options, [&](Member& member) {
+    if (member.rank == 0) {
+      Clock::time_point failedAt;
+      std::thread reporter([&] {
+        std::this_thread::sleep_for(100ms);
+        failedAt = Clock::now();
+        member.health.fail(seqparSystemError, "the test says so");
+      });
+      member.mail.begin("waiting");
+      error = thrownBy([&] { sends ? sendForEver(member) : receiveForEver(member); });
+      const auto now = Clock::now();
+      reporter.join();
+      late = now - failedAt;
+    }
+  });
+  CAPTURE(errors);
+  REQUIRE(error.result() == seqparSystemError);
+  REQUIRE(std::string(error.what()) == "the test says so");
+  REQUIRE(late < 2s);
+}
+
+TEST_CASE("a killed process is noticed by its network peers, idle or waiting") {
+  const bool waits = GENERATE(false, true);
+  CAPTURE(waits);
+  MailboxOptions options = optionsFor(3);
+  options.transport = seqparTransportNetwork;
+  Meeting meeting(3);
+  const auto processes = startProcesses(meeting, options, [&](Member& member) {
+    member.waitsForOthers = false;
+    member.control.barrier();
+    if (member.rank == 2) {
+      std::this_thread::sleep_for(50ms);
+      kill(getpid(), SIGKILL);
+    }
+    if (waits) {
+      member.mail.begin("waiting");
+      const Error error = thrownBy([&] {
+        member.mail.receive(2, 8);
+        member.mail.release(2);
+      });
+      if (error.result() != seqparRemoteError) return false;
+    }
+    const auto end = Clock::now() + 20s;
+    while (member.health.ok() && Clock::now() < end) std::this_thread::sleep_for(1ms);
+    return member.health.result() == seqparRemoteError && member.health.text().find("to rank 2") != std::string::npos;
+  });
+  CHECK(join(processes[0]) == 0);
+  CHECK(join(processes[1]) == 0);
+  CHECK(join(processes[2]) == -1);
+}
+
+TEST_CASE("ranks that leave in order are no failure for those that stay longer") {
+  MailboxOptions options = optionsFor(3);
+  options.transport = seqparTransportNetwork;
+  Meeting meeting(3);
+  std::vector<std::string> texts(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      MeetingAllgather control(meeting, rank);
+      Health health;
+      MailboxDescription description;
+      auto mail = makeMailbox(control, options, health, description);
+      control.barrier();
+      std::this_thread::sleep_for(rank * 100ms);
+      mail.reset();
+      texts[static_cast<size_t>(rank)] = health.text();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(texts == std::vector<std::string>(3));
+}
+
+TEST_CASE("a mailbox with messages on their way goes down without waiting for ever, failed or not") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const bool broken = GENERATE(false, true);
+  const auto start = Clock::now();
+  const auto errors = runThreads(options, [&](Member& member) {
+    member.mail.begin("leaving");
+    for (int i = 0; i < 3; ++i) {
+      member.mail.acquire(1 - member.rank, 100000);
+      member.mail.commit();
+    }
+    if (member.mail.ready(1 - member.rank)) member.mail.receive(1 - member.rank, 100000);
+    if (broken) member.health.fail(seqparRemoteError, "the test says so");
+  });
+  REQUIRE(errors == std::vector<std::string>(2));
+  REQUIRE(Clock::now() - start < 30s);
+}
+
+TEST_CASE("processes that share two processors exchange messages") {
+  for (const int transport : {seqparTransportAuto, seqparTransportNetwork}) {
+    MailboxOptions options = optionsFor(8);
+    options.transport = transport;
+    Meeting meeting(8);
+    const auto processes = startProcesses(meeting, options, [&](Member& member) {
+      pinTo(member.rank % 2);
+      const int right = (member.rank + 1) % 8, left = (member.rank + 7) % 8;
+      for (int step = 0; step < 200; ++step) {
+        member.mail.begin("ring");
+        std::memset(member.mail.acquire(right, 3000), step & 127, 3000);
+        member.mail.commit();
+        const std::byte* data = member.mail.receive(left, 3000);
+        if (data[0] != std::byte(step & 127) || data[2999] != std::byte(step & 127)) return false;
+        member.mail.release(left);
+        member.mail.end();
+      }
+      return true;
+    });
+    for (const pid_t process : processes) CHECK(join(process) == 0);
+  }
+}

@@ -1,0 +1,261 @@
+// The mailbox between ranks that are threads: every mix of shared memory and network, and its contracts.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "group.h"
+
+using namespace seqpar;
+using namespace seqpar::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<std::string> none(const std::vector<std::string>& errors) {
+  return std::vector<std::string>(errors.size());
+}
+
+std::byte byteOf(unsigned seed, int from, uint64_t message, size_t at) {
+  return static_cast<std::byte>(seed + static_cast<unsigned>(from) * 131 + message * 31 + at * 7 + (at >> 8));
+}
+
+void fill(std::byte* data, size_t bytes, unsigned seed, int from, uint64_t message) {
+  for (size_t at = 0; at < bytes; ++at) data[at] = byteOf(seed, from, message, at);
+}
+
+size_t mistakes(const std::byte* data, size_t bytes, unsigned seed, int from, uint64_t message) {
+  size_t wrong = 0;
+  for (size_t at = 0; at < bytes; ++at) wrong += data[at] != byteOf(seed, from, message, at);
+  return wrong;
+}
+
+/// Sizes 0 to the largest, small ones more often; the same on every rank for the same generator.
+size_t someSize(std::mt19937& random) {
+  switch (random() % 4) {
+    case 0:
+      return random() % 50;
+    case 1:
+      return random() % 5000;
+    case 2:
+      return random() % (64 << 10);
+    default:
+      return random() % 20 == 0 ? size_t{512} << 10 : random() % (256 << 10);
+  }
+}
+
+/// Each step every rank sends one message to every other, to all at once or one by one, at most half a window in all,
+/// and then reads what the others sent, in random order.
+void exchange(Member& member, unsigned seed, int steps) {
+  std::mt19937 shared(seed);
+  std::mt19937 own(seed + 1 + static_cast<unsigned>(member.rank));
+  std::vector<int> others;
+  for (int rank = 0; rank < member.size; ++rank) {
+    if (rank != member.rank) others.push_back(rank);
+  }
+  size_t wrong = 0;
+  for (int step = 0; step < steps; ++step) {
+    if (step % 10 == 0) member.mail.begin("exchange");
+    const bool together = shared() % 2 == 0;
+    const size_t most = member.mail.window() / 2 / (together ? 1 : static_cast<size_t>(member.size));
+    std::vector<size_t> sizes(static_cast<size_t>(member.size));
+    for (size_t& size : sizes) size = std::min({someSize(shared), most, member.mail.maxMessage()});
+    const size_t mine = sizes[static_cast<size_t>(member.rank)];
+    const auto message = static_cast<uint64_t>(step);
+    if (together) {
+      if (!others.empty()) {
+        std::byte* data = member.mail.acquire(others, mine);
+        if (reinterpret_cast<uintptr_t>(data) % 64 != 0) ++wrong;
+        fill(data, mine, seed, member.rank, message);
+        member.mail.commit();
+      }
+    } else {
+      for (const int to : others) {
+        fill(member.mail.acquire(to, mine), mine, seed, member.rank, message);
+        member.mail.commit();
+      }
+    }
+    std::shuffle(others.begin(), others.end(), own);
+    for (const int from : others) {
+      const size_t bytes = sizes[static_cast<size_t>(from)];
+      const std::byte* data = member.mail.receive(from, bytes);
+      if (reinterpret_cast<uintptr_t>(data) % 64 != 0) ++wrong;
+      wrong += mistakes(data, bytes, seed, from, message);
+      member.mail.release(from);
+    }
+    if (step % 10 == 9 || step == steps - 1) member.mail.end();
+  }
+  if (wrong != 0) fail(seqparInternalError, wrong, " wrong bytes");
+}
+
+}  // namespace
+
+TEST_CASE("messages of all sizes arrive whole, in order, by every transport") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  const int ranks = GENERATE(1, 2, 3, 5, 8);
+  CAPTURE(ranks);
+  MailboxOptions options = optionsFor(ranks);
+  SECTION("shared memory") {}
+  SECTION("network") {
+    options.transport = seqparTransportNetwork;
+  }
+  SECTION("two hosts") {
+    for (size_t rank = 0; rank < options.hostIds.size(); rank += 2) options.hostIds[rank] = "there";
+  }
+  const auto errors = runThreads(options, [&](Member& member) { exchange(member, seed, 120); });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("half a window goes out while nobody reads") {
+  const int ranks = 3;
+  MailboxOptions options = optionsFor(ranks);
+  options.timeout = 20s;
+  SECTION("shared memory") {}
+  SECTION("network") {
+    options.transport = seqparTransportNetwork;
+  }
+  const size_t bytes = GENERATE(size_t{1024}, size_t{100000}, size_t{512} << 10);
+  const auto errors = runThreads(options, [&](Member& member) {
+    const std::vector<int> others = {(member.rank + 1) % ranks, (member.rank + 2) % ranks};
+    const size_t messages = member.mail.window() / 2 / bytes;
+    for (int lap = 0; lap < 5; ++lap) {
+      member.mail.begin("flood");
+      for (size_t i = 0; i < messages; ++i) {
+        fill(member.mail.acquire(others, bytes), bytes, 0, member.rank, i);
+        member.mail.commit();
+      }
+      member.mail.end();
+      member.control.barrier();
+      member.mail.begin("read");
+      for (const int from : others) {
+        for (size_t i = 0; i < messages; ++i) {
+          if (mistakes(member.mail.receive(from, bytes), bytes, 0, from, i) != 0) fail(seqparInternalError, "wrong");
+          member.mail.release(from);
+        }
+      }
+      member.mail.end();
+    }
+  });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("a sender that has ended its operation and idles is still heard") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const auto errors = runThreads(options, [&](Member& member) {
+    const size_t bytes = member.mail.maxMessage();
+    if (member.rank == 0) {
+      member.mail.begin("send");
+      for (uint64_t i = 0; i < 4; ++i) {
+        fill(member.mail.acquire(1, bytes), bytes, 7, 0, i);
+        member.mail.commit();
+      }
+      member.mail.end();
+    } else {
+      std::this_thread::sleep_for(100ms);
+      member.mail.begin("receive");
+      for (uint64_t i = 0; i < 4; ++i) {
+        if (mistakes(member.mail.receive(0, bytes), bytes, 7, 0, i) != 0) fail(seqparInternalError, "wrong");
+        member.mail.release(0);
+      }
+      member.mail.end();
+    }
+  });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("direct() tells load and store from messages, and the description says why") {
+  MailboxOptions options = optionsFor(4);
+  options.hostIds = {"a", "a", "b", "a"};
+  std::vector<MailboxDescription> descriptions(4);
+  const auto errors = runThreads(options, [&](Member& member) {
+    for (int peer = 0; peer < 4; ++peer) {
+      const bool same = options.hostIds[static_cast<size_t>(peer)] == options.hostIds[static_cast<size_t>(member.rank)];
+      if (peer != member.rank && member.mail.direct(peer) != same) fail(seqparInternalError, "direct(", peer, ")");
+    }
+    descriptions[static_cast<size_t>(member.rank)] = member.description;
+  });
+  REQUIRE(errors == none(errors));
+  CAPTURE(descriptions[0].transport, descriptions[0].reason);
+  REQUIRE(descriptions[0].transport.find("shared memory") == 0);
+  REQUIRE(descriptions[0].transport.find("1 peer") != std::string::npos);
+  REQUIRE(descriptions[0].reason.find("another host id") != std::string::npos);
+  REQUIRE(descriptions[0].reason.find("CUDA") != std::string::npos);
+  REQUIRE(descriptions[2].transport.find("shared memory") == std::string::npos);
+}
+
+TEST_CASE("ready() tells whether receive() would wait") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const auto errors = runThreads(options, [&](Member& member) {
+    member.mail.begin("ready");
+    if (member.rank == 0) {
+      member.control.barrier();
+      *member.mail.acquire(1, 1) = std::byte{42};
+      member.mail.commit();
+    } else {
+      if (member.mail.ready(0)) fail(seqparInternalError, "ready before anything was sent");
+      member.control.barrier();
+      const auto end = std::chrono::steady_clock::now() + 30s;
+      while (!member.mail.ready(0)) {
+        if (std::chrono::steady_clock::now() > end) fail(seqparInternalError, "never ready");
+        std::this_thread::yield();
+      }
+      if (*member.mail.receive(0, 1) != std::byte{42}) fail(seqparInternalError, "wrong");
+      member.mail.release(0);
+      if (member.mail.ready(0)) fail(seqparInternalError, "ready after the only message");
+    }
+    member.mail.end();
+  });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("a message of another size is an internal error that names both sizes") {
+  MailboxOptions options = optionsFor(2);
+  options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
+  const auto errors = runThreads(options, [&](Member& member) {
+    member.mail.begin("mismatch");
+    if (member.rank == 0) {
+      member.mail.acquire(1, 1000);
+      member.mail.commit();
+    } else {
+      try {
+        member.mail.receive(0, 1004);
+        fail(seqparRemoteError, "accepted");
+      } catch (const Error& error) {
+        if (error.result() != seqparInternalError) throw;
+        const std::string text = error.what();
+        if (text.find("1000") == std::string::npos || text.find("1004") == std::string::npos) throw;
+      }
+    }
+    member.mail.end();
+  });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("too large a message and misuse are internal errors") {
+  const auto errors = runThreads(optionsFor(2), [&](Member& member) {
+    member.mail.begin("misuse");
+    REQUIRE_THROWS_WITH(member.mail.acquire(1 - member.rank, member.mail.maxMessage() + 1), Catch::Contains("at most"));
+    REQUIRE_THROWS_WITH(member.mail.commit(), Catch::Contains("no message"));
+  });
+  REQUIRE(errors == none(errors));
+}
+
+TEST_CASE("transport=shared refuses ranks that cannot share, on every rank, by name") {
+  MailboxOptions options = optionsFor(3);
+  options.hostIds = {"a", "a", "b"};
+  options.transport = seqparTransportShared;
+  const auto errors = runThreads(options, [](Member&) {});
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    REQUIRE(error.find("SEQPAR_TRANSPORT=shared") != std::string::npos);
+    REQUIRE(error.find("another host id") != std::string::npos);
+  }
+}
+
+TEST_CASE("transport=shared serves ranks of one host") {
+  MailboxOptions options = optionsFor(3);
+  options.transport = seqparTransportShared;
+  const auto errors = runThreads(options, [](Member& member) { exchange(member, 1, 10); });
+  REQUIRE(errors == none(errors));
+}
