@@ -64,6 +64,9 @@ int main() {
   }
   std::printf("%s\n", seqpar::deviceReport().c_str());
   check(seqpar::deviceReport().find("GPU") != std::string::npos, "the report counts the GPUs");
+#ifdef SEQPAR_NCCL
+  check(seqpar::deviceReport().find("built without NCCL") == std::string::npos, "the report looks for NCCL");
+#endif
 
   void *device = nullptr, *pinned = nullptr, *managed = nullptr, *symbol = nullptr;
   if (cudaMalloc(&device, 1 << 12) != cudaSuccess || cudaMallocHost(&pinned, 1 << 12) != cudaSuccess ||
