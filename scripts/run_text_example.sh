@@ -51,6 +51,6 @@ fi
 # A rank is a process under mpirun only if the program was built with MPI.
 if [ $threads = 0 ] && command -v mpirun > /dev/null && grep -q '^SEQPAR_MPI:BOOL=ON' "$build/CMakeCache.txt"; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  exec mpirun --oversubscribe --bind-to none -n "$ranks" "$program" "${arguments[@]}"
+  exec mpirun --quiet --oversubscribe --bind-to none -n "$ranks" "$program" "${arguments[@]}"
 fi
 exec "$program" --ranks "$ranks" "${arguments[@]}"

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -71,6 +73,10 @@ Options parse(int count, char** words) {
 
 /// The bytes of a file; nothing, after a word on why, if there are none.
 std::optional<Text> readFile(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    std::cerr << "gla_text: " << path << " is a directory, expected a file\n";
+    return {};
+  }
   std::ifstream file(path, std::ios::binary);
   Text text;
   if (file) text.assign(std::istreambuf_iterator<char>(file), {});
@@ -106,14 +112,28 @@ seqparGlaParams_t makeParams(const Shape& shape, size_t tokens) {
   return params;
 }
 
-/// Runs the operator on `inputs` and returns the milliseconds that it took.
-double timedForward(const Inputs& inputs, std::vector<float>& out, const Shape& shape, seqparComm_t comm) {
+/// What a run took: on the clock, and of a processor. They differ where ranks wait for each other or share processors.
+struct Time {
+  double wall = 0, processor = 0;  // ms
+};
+
+Time now() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  const auto wall = std::chrono::steady_clock::now().time_since_epoch();
+  return {std::chrono::duration<double, std::milli>(wall).count(),
+          static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) * 1e-6};
+}
+
+/// Runs the operator on `inputs`.
+Time timedForward(const Inputs& inputs, std::vector<float>& out, const Shape& shape, seqparComm_t comm) {
   const auto params = makeParams(shape, out.size() / (shape.heads * shape.dv));
-  const auto start = std::chrono::steady_clock::now();
-  require(seqparGlaForward(inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.logDecay.data(), nullptr,
-                           out.data(), nullptr, nullptr, &params, comm, nullptr),
-          seqparAttnGetLastError());
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const Time start = now();
+  const auto result = seqparGlaForward(inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.logDecay.data(),
+                                       nullptr, out.data(), nullptr, nullptr, &params, comm, nullptr);
+  const Time end = now();
+  if (result != seqparSuccess) throw std::runtime_error(seqparAttnGetLastError());
+  return {end.wall - start.wall, end.processor - start.processor};
 }
 
 /// What the scan of these states is expected to take.
@@ -124,7 +144,7 @@ seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
   params.dv = static_cast<int64_t>(shape.dv);
   params.decayForm = seqparDecayLog;
   std::vector<seqparScanEstimate_t> estimates(SEQPAR_SCAN_ALGORITHMS + 1);
-  require(seqparAllScanPlan(&params, comm, estimates.data()), seqparGetLastError(comm));
+  require(seqparAllScanPlan(&params, comm, estimates.data()), comm);
   return estimates[0];
 }
 
@@ -135,10 +155,10 @@ struct Line {
 };
 
 /// The run whose slowest rank was the fastest.
-size_t bestRun(const std::vector<double>& times, size_t repeat) {
+size_t bestRun(const std::vector<Time>& times, size_t repeat) {
   const auto slowest = [&](size_t run) {
     double most = 0;
-    for (size_t i = run; i < times.size(); i += repeat) most = std::max(most, times[i]);
+    for (size_t i = run; i < times.size(); i += repeat) most = std::max(most, times[i].wall);
     return most;
   };
   size_t best = 0;
@@ -148,14 +168,14 @@ size_t bestRun(const std::vector<double>& times, size_t repeat) {
   return best;
 }
 
-void printLine(const char* name, const Line& line, double milliseconds) {
-  std::printf("  %-6s %10zu %10zu %11.3f %13.3e %13.3e %12.4f\n", name, line.first, line.tokens, milliseconds,
-              line.deviation.absolute, line.deviation.relative, line.deviation.ofBound);
+void printLine(const char* name, const Line& line, Time time) {
+  std::printf("  %-6s %10zu %10zu %11.3f %11.3f %13.3e %13.3e %12.4f\n", name, line.first, line.tokens, time.wall,
+              time.processor, line.deviation.absolute, line.deviation.relative, line.deviation.ofBound);
 }
 
 /// Prints the table; true if all outputs are within the bound.
-bool report(const Options& options, const Shape& shape, const std::vector<Line>& lines,
-            const std::vector<double>& times, const Line& single, double singleTime, const seqparScanEstimate_t& plan) {
+bool report(const Options& options, const Shape& shape, const std::vector<Line>& lines, const std::vector<Time>& times,
+            const Line& single, Time singleTime, const seqparScanEstimate_t& plan) {
   std::printf("file            %s\n", options.file.c_str());
   std::printf("tokens          %zu (one a byte), %zu heads, dk %zu, dv %zu, fp32\n", single.tokens, shape.heads,
               shape.dk, shape.dv);
@@ -165,14 +185,14 @@ bool report(const Options& options, const Shape& shape, const std::vector<Line>&
                 seqparScanAlgorithmName(plan.algorithm), plan.blocks, plan.modelUs,
                 static_cast<double>(shape.heads * shape.dk * shape.dv * sizeof(float)) / 1024);
   }
-  std::printf("\n  %-6s %10s %10s %11s %13s %13s %12s\n", "rank", "first", "tokens", "time ms", "max abs err",
-              "max rel err", "err / bound");
+  std::printf("\n  %-6s %10s %10s %11s %11s %13s %13s %12s\n", "rank", "first", "tokens", "time ms", "CPU ms",
+              "max abs err", "max rel err", "err / bound");
   const size_t run = bestRun(times, options.repeat);
-  double slowest = 0;
+  Time slowest;
   Line all{0, 0, {}};
   for (size_t rank = 0; rank < lines.size(); ++rank) {
-    const double time = times[rank * options.repeat + run];
-    slowest = std::max(slowest, time);
+    const Time time = times[rank * options.repeat + run];
+    slowest = {std::max(slowest.wall, time.wall), std::max(slowest.processor, time.processor)};
     all.tokens += lines[rank].tokens;
     all.deviation.add(lines[rank].deviation);
     printLine(std::to_string(rank).c_str(), lines[rank], time);
@@ -180,8 +200,8 @@ bool report(const Options& options, const Shape& shape, const std::vector<Line>&
   printLine("all", all, slowest);
   printLine("single", single, singleTime);
   const bool good = all.deviation.ofBound <= 1 && single.deviation.ofBound <= 1 && all.tokens == single.tokens;
-  std::printf("\nspeed-up        %.2f (one rank %.3f ms / slowest of %zu ranks %.3f ms)\n", singleTime / slowest,
-              singleTime, lines.size(), slowest);
+  std::printf("\nspeed-up        %.2f (one rank %.3f ms / slowest of %zu ranks %.3f ms)\n",
+              singleTime.wall / slowest.wall, singleTime.wall, lines.size(), slowest.wall);
   std::printf("compared        every output with the recurrence in fp64; largest |output| %.3e\n",
               all.deviation.largest);
   std::printf(
@@ -205,7 +225,7 @@ int runRank(const Options& options, seqparComm_t comm) {
   line.tokens = boundary(ranks.rank() + 1) - line.first;
   const auto mine = embed(std::span(*text).subspan(line.first, line.tokens));
   std::vector<float> out(line.tokens * width);
-  std::vector<double> times;
+  std::vector<Time> times;
   for (size_t i = 0; i < options.repeat; ++i) {
     ranks.meet();
     times.push_back(timedForward(mine, out, shape, comm));
@@ -214,13 +234,13 @@ int runRank(const Options& options, seqparComm_t comm) {
   // One rank alone with the whole text, while the others wait.
   const auto whole = embed(*text);
   Line single{0, text->size(), {}};
-  double singleTime = 0;
+  Time singleTime;
   std::vector<float> singleOut;
   if (ranks.rank() == 0) {
     singleOut.resize(text->size() * width);
     for (size_t i = 0; i < options.repeat; ++i) {
-      const double time = timedForward(whole, singleOut, shape, nullptr);
-      singleTime = i == 0 ? time : std::min(time, singleTime);
+      const Time time = timedForward(whole, singleOut, shape, nullptr);
+      if (i == 0 || time.wall < singleTime.wall) singleTime = time;
     }
   }
   ranks.meet();

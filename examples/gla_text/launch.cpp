@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ranks.h"
@@ -31,7 +32,7 @@ Launcher launcher() {
 int runRank(seqparComm_t comm, const RankMain& rankMain) {
   try {
     const int status = rankMain(comm);
-    require(seqparCommDestroy(comm), "seqparCommDestroy");
+    require(seqparCommDestroy(std::exchange(comm, nullptr)));
     return status;
   } catch (const std::exception& error) {
     std::cerr << "gla_text: " << error.what() << '\n';
@@ -60,18 +61,18 @@ int launch(int threads, const RankMain& rankMain) {
   if (launcher() == Launcher::Mpi) {
     int level = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level);
-    require(seqparCommInitMPI(&comm, MPI_COMM_WORLD, nullptr), seqparGetLastError(nullptr));
+    require(seqparCommInitMPI(&comm, MPI_COMM_WORLD, nullptr));
     const int status = runRank(comm, rankMain);
     MPI_Finalize();
     return status;
   }
 #endif
   if (launcher() == Launcher::Environment) {
-    require(seqparCommInitEnv(&comm, nullptr), seqparGetLastError(nullptr));
+    require(seqparCommInitEnv(&comm, nullptr));
     return runRank(comm, rankMain);
   }
   std::vector<seqparComm_t> comms(static_cast<size_t>(threads));
-  require(seqparCommInitAll(comms.data(), threads, nullptr), seqparGetLastError(nullptr));
+  require(seqparCommInitAll(comms.data(), threads, nullptr));
   std::vector<int> statuses(comms.size());
   std::vector<std::thread> running;
   for (size_t rank = 0; rank < comms.size(); ++rank) {

@@ -8,15 +8,17 @@
 
 #include "seqpar/seqpar.h"
 
-inline void require(seqparResult_t result, const std::string& text) {
-  if (result != seqparSuccess) throw std::runtime_error(std::string(seqparGetErrorString(result)) + ": " + text);
+/// Throws the text that `comm` (may be null) has for a failed call.
+inline void require(seqparResult_t result, seqparComm_t comm = nullptr) {
+  if (result == seqparSuccess) return;
+  throw std::runtime_error(std::string(seqparGetErrorString(result)) + ": " + seqparGetLastError(comm));
 }
 
 class Ranks {
  public:
   explicit Ranks(seqparComm_t comm) : comm_(comm) {
-    require(seqparCommUserRank(comm, &rank_), seqparGetLastError(comm));
-    require(seqparCommCount(comm, &count_), seqparGetLastError(comm));
+    require(seqparCommUserRank(comm, &rank_), comm);
+    require(seqparCommCount(comm, &count_), comm);
   }
 
   seqparComm_t comm() const { return comm_; }
@@ -57,8 +59,7 @@ class Ranks {
 
  private:
   void sendRecv(const void* send, size_t sendBytes, int to, void* receive, size_t receiveBytes, int from) const {
-    require(seqparSendRecv(send, sendBytes, to, receive, receiveBytes, from, comm_, nullptr),
-            seqparGetLastError(comm_));
+    require(seqparSendRecv(send, sendBytes, to, receive, receiveBytes, from, comm_, nullptr), comm_);
   }
 
   seqparComm_t comm_;
