@@ -6,8 +6,8 @@
 
 // Declared here because not every compiler brings omp.h.
 extern "C" {
-int omp_get_max_threads(void);
-void omp_set_num_threads(int count);
+int omp_get_max_threads(void);        // NOLINT(readability-identifier-naming)
+void omp_set_num_threads(int count);  // NOLINT(readability-identifier-naming)
 }
 
 namespace seqpar {
