@@ -6,8 +6,13 @@
 
 #include "attn/gemm.h"
 
-// The loops below are compiled for several instruction sets; the loader takes the best that the processor has.
+// The loops below are compiled for several instruction sets; the loader takes the best that the processor has. Not with
+// sanitizers: the loader would run their code before they have started.
+#if defined(__x86_64__) && !defined(SEQPAR_SANITIZED)
 #define SEQPAR_VECTOR_CLONES __attribute__((target_clones("avx512f", "fma", "default")))
+#else
+#define SEQPAR_VECTOR_CLONES
+#endif
 
 namespace seqpar::attn {
 namespace {
