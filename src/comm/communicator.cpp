@@ -63,34 +63,23 @@ Communicator::~Communicator() {
   health_.onFailure(nullptr);  // nothing below may call into what is already gone
 }
 
-void Communicator::run(const std::string& name, HostStream* stream, std::function<void(Mailbox&)> work) {
+uint64_t Communicator::issue(const char* name) {
   health_.check();
-  uint64_t ticket = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (finalized_) fail(seqparInvalidUsage, name, ": comm was finalized; expected a communicator in use");
-    ticket = issuedTickets_++;
-  }
-  if (stream == nullptr) {
-    execute(ticket, name, work);
-  } else {
-    stream->enqueue([this, ticket, name, work = std::move(work)] { execute(ticket, name, work); });
-  }
+  if (finalized_.load()) fail(seqparInvalidUsage, name, ": comm was finalized; expected a communicator in use");
+  return issuedTickets_.fetch_add(1);
 }
 
-void Communicator::execute(uint64_t ticket, const std::string& name, const std::function<void(Mailbox&)>& work) {
-  {
-    std::unique_lock lock(mutex_);
-    served_.wait(lock, [&] { return servedTickets_ == ticket; });
+void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work) {
+  for (auto served = servedTickets_.load(); served != ticket; served = servedTickets_.load()) {
+    servedTickets_.wait(served);
   }
-  const auto finish = [this] {
-    const std::lock_guard lock(mutex_);
-    ++servedTickets_;
-    served_.notify_all();
+  const auto finish = [&] {
+    servedTickets_.store(ticket + 1);
+    servedTickets_.notify_all();
   };
   try {
     health_.check();
-    mailbox_->begin(concat(name, " #", ticket));
+    mailbox_->begin(name, ticket);
     work(*mailbox_);
     mailbox_->end();
   } catch (const Error& error) {
@@ -106,21 +95,19 @@ void Communicator::execute(uint64_t ticket, const std::string& name, const std::
 }
 
 void Communicator::drain() {
-  std::unique_lock lock(mutex_);
-  served_.wait(lock, [&] { return servedTickets_ == issuedTickets_; });
+  const auto issued = issuedTickets_.load();
+  for (auto served = servedTickets_.load(); served < issued; served = servedTickets_.load()) {
+    servedTickets_.wait(served);
+  }
 }
 
 void Communicator::finalize() {
   drain();
-  {
-    const std::lock_guard lock(mutex_);
-    if (finalized_) return;
-  }
+  if (finalized_.load()) return;
   health_.check();
   std::vector<int> ranks(static_cast<size_t>(size()));
   control_->gatherValues(rank(), std::span(ranks));
-  const std::lock_guard lock(mutex_);
-  finalized_ = true;
+  finalized_.store(true);
 }
 
 void Communicator::close() {

@@ -1,11 +1,11 @@
 // One rank's membership in a group: control plane, mailbox, measured links, and the order of its operations.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <string>
+#include <utility>
 
 #include "base/health.h"
 #include "bootstrap/control.h"
@@ -36,19 +36,28 @@ class Communicator {
   const Health& health() const { return health_; }
 
   /// Runs `work` after all earlier operations of this communicator: in the call without a stream, on the stream with
-  /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator.
-  void run(const std::string& name, HostStream* stream, std::function<void(Mailbox&)> work);
+  /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator. `name` is a literal.
+  template <typename Work>
+  void run(const char* name, HostStream* stream, Work work) {
+    const uint64_t ticket = issue(name);
+    if (stream == nullptr) {
+      execute(ticket, name, std::cref(work));
+    } else {
+      stream->enqueue([this, ticket, name, work = std::move(work)] { execute(ticket, name, std::cref(work)); });
+    }
+  }
 
   /// Collective: waits for this rank's operations, then for the other ranks to come here too.
   void finalize();
-  /// finalize() if that was not done, then takes leave of the other ranks. After a failure: waits for this rank's operations to
-  /// give up, and for nobody else.
+  /// finalize() if that was not done, then takes leave of the other ranks. After a failure: waits for this rank's
+  /// operations to give up, and for nobody else.
   void close();
   /// Fails this rank and all others at once. May be called from any thread.
   void abort();
 
  private:
-  void execute(uint64_t ticket, const std::string& name, const std::function<void(Mailbox&)>& work);
+  uint64_t issue(const char* name);
+  void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work);
   void drain();
 
   Health health_;
@@ -59,10 +68,8 @@ class Communicator {
   std::unique_ptr<Mailbox> mailbox_;
   LinkModel links_;
 
-  std::mutex mutex_;
-  std::condition_variable served_;
-  uint64_t issuedTickets_ = 0, servedTickets_ = 0;
-  bool finalized_ = false;
+  std::atomic<uint64_t> issuedTickets_{0}, servedTickets_{0};
+  std::atomic<bool> finalized_{false};
 };
 
 }  // namespace seqpar

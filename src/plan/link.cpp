@@ -116,7 +116,7 @@ Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
   if (ranks.size() > 1 && me != ranks.end()) {
     const auto place = static_cast<size_t>(me - ranks.begin());
     // Ended before the gather below: between operations what is still on its way moves without this thread.
-    mail.begin("link measurement");
+    mail.begin("link measurement", 0);
     link = measureRow(mail, Row{std::move(ranks), place});
     mail.end();
   }

@@ -8,9 +8,9 @@ namespace seqpar {
 LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Options& options)
     : rank_(options.rank),
       health_(health),
+      ownRing_(nullptr, std::free),
       parts_(std::move(parts)),
       peers_(parts_.segments.size()),
-      ownRing_(nullptr, std::free),
       waiter_(health,
               parts_.segments[static_cast<size_t>(rank_)] ? parts_.segments[static_cast<size_t>(rank_)]->header().bell
                                                           : ownBell_,
@@ -35,8 +35,8 @@ LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Optio
   }
 }
 
-void LaneMailbox::begin(const std::string& operation) {
-  waiter_.begin(operation);
+void LaneMailbox::begin(const char* operation, uint64_t number) {
+  waiter_.begin(operation, number);
   if (parts_.network != nullptr) parts_.network->resume();
 }
 

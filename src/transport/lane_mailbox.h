@@ -33,7 +33,7 @@ class LaneMailbox final : public Mailbox {
   size_t window() const override { return kWindow; }
   bool direct(int peer) const override { return peers_[static_cast<size_t>(peer)].send.has_value(); }
 
-  void begin(const std::string& operation) override;
+  void begin(const char* operation, uint64_t number) override;
   void end() override;
   std::byte* acquire(std::span<const int> to, size_t bytes) override;
   void commit() override;
@@ -66,10 +66,10 @@ class LaneMailbox final : public Mailbox {
 
   const int rank_;
   Health& health_;
+  std::unique_ptr<std::byte, void (*)(void*)> ownRing_;  ///< for a rank without a segment; the network sends from it
   MailboxParts parts_;
   Bell ownBell_{};  ///< for a rank without a segment
   std::vector<Peer> peers_;
-  std::unique_ptr<std::byte, void (*)(void*)> ownRing_;  ///< for a rank without a segment
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes};
   Draft draft_;

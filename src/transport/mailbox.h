@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@ namespace seqpar {
 /// counted in full, rounded up to 64) are unread. A collective in which all ranks take the same steps in the same
 /// order, and in each step first publish at most window() / 2 bytes and then receive, cannot deadlock.
 ///
-/// Waits throw Error(RemoteError) once Health has failed or the timeout of the operation has passed; the latter also
+/// Waits throw Error(RemoteError) once Health has failed or one of them has lasted for the timeout; the latter also
 /// fails Health. Nothing is published after that.
 class Mailbox {
  public:
@@ -40,8 +41,8 @@ class Mailbox {
   /// True if `peer` is reached by load and store.
   virtual bool direct(int peer) const = 0;
 
-  /// Begins an operation: names it for error texts and starts its timeout.
-  virtual void begin(const std::string& operation) = 0;
+  /// Begins an operation, which error texts name "operation #number". `operation` must live until end().
+  virtual void begin(const char* operation, uint64_t number) = 0;
   /// Ends an operation: messages that are still on their way keep moving without further calls.
   virtual void end() = 0;
 

@@ -44,11 +44,6 @@ void ring(Bell& bell) {
   if (bell.asleep.exchange(0, std::memory_order_seq_cst) != 0) futex(bell.asleep, FUTEX_WAKE, 1, nullptr);
 }
 
-void Waiter::begin(const std::string& operation) {
-  operation_ = operation;
-  deadline_ = Deadline(options_.timeout);
-}
-
 bool Waiter::relax(By by, unsigned round) {
   const unsigned spins = options_.spins ? kSpins : 0;
   if (round >= spins + kYields) return false;
@@ -87,7 +82,7 @@ void Waiter::wakeUp(By by) {
 void Waiter::giveUp(const std::string& wanted) {
   health_.check();
   health_.fail(seqparRemoteError,
-               concat(operation_, ": rank ", options_.rank, " waited ", seconds(options_.timeout), " ", wanted));
+               concat(operation_, " #", number_, ": rank ", options_.rank, " waited ", seconds(options_.timeout), " ", wanted));
   health_.check();
   fail(seqparInternalError, "a failed communicator reports success");
 }

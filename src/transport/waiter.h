@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "base/deadline.h"
@@ -32,20 +33,25 @@ class Waiter {
   Waiter(Health& health, Bell& bell, Network* network, const Options& options)
       : health_(health), bell_(bell), network_(network), options_(options) {}
 
-  /// Names what is waited for from now on and starts its timeout.
-  void begin(const std::string& operation);
+  /// Names what is waited for from now on; `operation` must stay.
+  void begin(const char* operation, uint64_t number) {
+    operation_ = operation;
+    number_ = number;
+  }
 
   /// Waits until ready(), which must read what it looks at sequentially consistent. `wanted()` ends the sentence
   /// "rank 3 waited 30 s ...".
   template <typename Ready, typename Wanted>
   void wait(By by, Ready&& ready, Wanted&& wanted) {
+    if (ready()) return;
+    const Deadline deadline(options_.timeout);
     for (unsigned round = 0; !ready(); ++round) {
-      if (!health_.ok() || (round % kRoundsBetweenClocks == 0 && deadline_.passed())) giveUp(wanted());
+      if (!health_.ok() || (round % kRoundsBetweenClocks == 0 && deadline.passed())) giveUp(wanted());
       if (!relax(by, round)) {
         fallAsleep(by);
         if (!ready()) sleep(by);
         wakeUp(by);
-        if (deadline_.passed() && !ready()) giveUp(wanted());
+        if (deadline.passed() && !ready()) giveUp(wanted());
       }
     }
   }
@@ -64,8 +70,8 @@ class Waiter {
   Bell& bell_;
   Network* network_;
   Options options_;
-  std::string operation_ = "no operation";
-  Deadline deadline_;
+  const char* operation_ = "no operation";
+  uint64_t number_ = 0;
 };
 
 }  // namespace seqpar

@@ -54,7 +54,7 @@ class MemoryLanes::Box final : public Mailbox {
   size_t window() const override { return lanes_.options_.window; }
   bool direct(int) const override { return true; }
 
-  void begin(const std::string& operation) override {
+  void begin(const char* operation, uint64_t) override {
     require(operation_.empty(), "begin() inside an operation");
     operation_ = operation;
   }
@@ -193,7 +193,7 @@ void MemoryLanes::run(const std::function<void(Mailbox&)>& body) {
   for (const auto& box : boxes_) {
     threads.emplace_back([&, this] {
       try {
-        box->begin("test");
+        box->begin("test", 0);
         body(*box);
         box->end();
       } catch (const std::exception& error) {

@@ -22,7 +22,7 @@ double secondsSince(Clock::time_point start) {
 }
 
 double halfRoundTrip(Member& member, int peer, bool first, int laps) {
-  member.mail.begin("ping-pong");
+  member.mail.begin("ping-pong", 0);
   const auto start = Clock::now();
   for (int lap = 0; lap < laps; ++lap) {
     if (first || lap != 0) {
@@ -47,7 +47,7 @@ double halfRoundTrip(Member& member, int peer, bool first, int laps) {
 }
 
 double stream(Member& member, int peer, bool sends, std::vector<std::byte>& user, size_t block) {
-  member.mail.begin("stream");
+  member.mail.begin("stream", 0);
   const auto start = Clock::now();
   for (size_t done = 0; done < user.size(); done += block) {
     const size_t part = std::min(block, user.size() - done);

@@ -52,7 +52,7 @@ TEST_CASE("a wait that takes too long is a RemoteError that names operation, ran
   bool failed = false;
   const auto errors = runThreads(options, [&](Member& member) {
     if (member.rank == 0) {
-      member.mail.begin("seqparAllScan #17");
+      member.mail.begin("seqparAllScan", 17);
       error = thrownBy([&] { sends ? sendForEver(member) : receiveForEver(member); });
       failed = !member.health.ok();
       // Nothing is published afterwards.
@@ -89,7 +89,7 @@ TEST_CASE("a failure that another thread reports ends every kind of wait at once
         failedAt = Clock::now();
         member.health.fail(seqparSystemError, "the test says so");
       });
-      member.mail.begin("waiting");
+      member.mail.begin("waiting", 0);
       error = thrownBy([&] { sends ? sendForEver(member) : receiveForEver(member); });
       const auto now = Clock::now();
       reporter.join();
@@ -116,7 +116,7 @@ TEST_CASE("a killed process is noticed by its network peers, idle or waiting") {
       kill(getpid(), SIGKILL);
     }
     if (waits) {
-      member.mail.begin("waiting");
+      member.mail.begin("waiting", 0);
       const Error error = thrownBy([&] {
         member.mail.receive(2, 8);
         member.mail.release(2);
@@ -160,7 +160,7 @@ TEST_CASE("a mailbox with messages on their way goes down without waiting for ev
   const bool broken = GENERATE(false, true);
   const auto start = Clock::now();
   const auto errors = runThreads(options, [&](Member& member) {
-    member.mail.begin("leaving");
+    member.mail.begin("leaving", 0);
     for (int i = 0; i < 3; ++i) {
       member.mail.acquire(1 - member.rank, 100000);
       member.mail.commit();
@@ -181,7 +181,7 @@ TEST_CASE("processes that share two processors exchange messages") {
       pinTo(member.rank % 2);
       const int right = (member.rank + 1) % 8, left = (member.rank + 7) % 8;
       for (int step = 0; step < 200; ++step) {
-        member.mail.begin("ring");
+        member.mail.begin("ring", 0);
         std::memset(member.mail.acquire(right, 3000), step & 127, 3000);
         member.mail.commit();
         const std::byte* data = member.mail.receive(left, 3000);

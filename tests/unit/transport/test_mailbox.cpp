@@ -53,7 +53,7 @@ void exchange(Member& member, unsigned seed, int steps) {
   }
   size_t wrong = 0;
   for (int step = 0; step < steps; ++step) {
-    if (step % 10 == 0) member.mail.begin("exchange");
+    if (step % 10 == 0) member.mail.begin("exchange", 0);
     const bool together = shared() % 2 == 0;
     const size_t most = member.mail.window() / 2 / (together ? 1 : static_cast<size_t>(member.size));
     std::vector<size_t> sizes(static_cast<size_t>(member.size));
@@ -118,14 +118,14 @@ TEST_CASE("half a window goes out while nobody reads") {
     const std::vector<int> others = {(member.rank + 1) % ranks, (member.rank + 2) % ranks};
     const size_t messages = member.mail.window() / 2 / bytes;
     for (int lap = 0; lap < 5; ++lap) {
-      member.mail.begin("flood");
+      member.mail.begin("flood", 0);
       for (size_t i = 0; i < messages; ++i) {
         fill(member.mail.acquire(others, bytes), bytes, 0, member.rank, i);
         member.mail.commit();
       }
       member.mail.end();
       member.control.barrier();
-      member.mail.begin("read");
+      member.mail.begin("read", 0);
       for (const int from : others) {
         for (size_t i = 0; i < messages; ++i) {
           if (mistakes(member.mail.receive(from, bytes), bytes, 0, from, i) != 0) fail(seqparInternalError, "wrong");
@@ -144,7 +144,7 @@ TEST_CASE("a sender that has ended its operation and idles is still heard") {
   const auto errors = runThreads(options, [&](Member& member) {
     const size_t bytes = member.mail.maxMessage();
     if (member.rank == 0) {
-      member.mail.begin("send");
+      member.mail.begin("send", 0);
       for (uint64_t i = 0; i < 4; ++i) {
         fill(member.mail.acquire(1, bytes), bytes, 7, 0, i);
         member.mail.commit();
@@ -152,7 +152,7 @@ TEST_CASE("a sender that has ended its operation and idles is still heard") {
       member.mail.end();
     } else {
       std::this_thread::sleep_for(100ms);
-      member.mail.begin("receive");
+      member.mail.begin("receive", 0);
       for (uint64_t i = 0; i < 4; ++i) {
         if (mistakes(member.mail.receive(0, bytes), bytes, 7, 0, i) != 0) fail(seqparInternalError, "wrong");
         member.mail.release(0);
@@ -187,7 +187,7 @@ TEST_CASE("ready() tells whether receive() would wait") {
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const auto errors = runThreads(options, [&](Member& member) {
-    member.mail.begin("ready");
+    member.mail.begin("ready", 0);
     if (member.rank == 0) {
       member.control.barrier();
       *member.mail.acquire(1, 1) = std::byte{42};
@@ -213,7 +213,7 @@ TEST_CASE("a message of another size is an internal error that names both sizes"
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const auto errors = runThreads(options, [&](Member& member) {
-    member.mail.begin("mismatch");
+    member.mail.begin("mismatch", 0);
     if (member.rank == 0) {
       member.mail.acquire(1, 1000);
       member.mail.commit();
@@ -234,7 +234,7 @@ TEST_CASE("a message of another size is an internal error that names both sizes"
 
 TEST_CASE("too large a message and misuse are internal errors") {
   const auto errors = runThreads(optionsFor(2), [&](Member& member) {
-    member.mail.begin("misuse");
+    member.mail.begin("misuse", 0);
     REQUIRE_THROWS_WITH(member.mail.acquire(1 - member.rank, member.mail.maxMessage() + 1), Catch::Contains("at most"));
     REQUIRE_THROWS_WITH(member.mail.commit(), Catch::Contains("no message"));
   });

@@ -119,7 +119,7 @@ TEST_CASE("a lane delivers in order between two threads, over many laps of its d
   std::thread reader([&] {
     std::mt19937 random(seed);
     Waiter waiter(health, readerBell, nullptr, options);
-    waiter.begin("reader");
+    waiter.begin("reader", 0);
     ReceiveLane lane(segment.descriptors(0), segment.ack(0), segment.ring());
     try {
       for (uint64_t i = 0; i < messages; ++i) {
@@ -139,7 +139,7 @@ TEST_CASE("a lane delivers in order between two threads, over many laps of its d
   });
   std::mt19937 random(seed);
   Waiter waiter(health, writerBell, nullptr, options);
-  waiter.begin("writer");
+  waiter.begin("writer", 0);
   SendLane lane(segment.descriptors(0), segment.ack(0));
   Outbox outbox(64 * 1024);
   try {
