@@ -11,6 +11,19 @@ using namespace seqpar::test;
 using Catch::Contains;
 using std::chrono::milliseconds;
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SEQPAR_TEST_THREAD_SANITIZER
+#endif
+#endif
+
+#ifdef SEQPAR_TEST_THREAD_SANITIZER
+// By default the sanitizer ends every child of a process with threads that starts one of its own.
+extern "C" const char* __tsan_default_options() {
+  return "die_after_fork=0:report_thread_leaks=0";
+}
+#endif
+
 TEST_CASE("a child that lives on does not hide its parent's death") {
   Processes processes(2, [](int number, Page& page) {
     auto meeting = joinRendezvous(page.id, number, 2, withTimeout(30000));

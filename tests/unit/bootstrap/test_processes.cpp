@@ -25,7 +25,7 @@ void checkAllFine(Processes& processes, int nranks) {
 /// A port that is free now, and not one that the system gives to clients.
 uint16_t freePort() {
   std::random_device random;
-  while (true) {
+  for (int tries = 0; tries < 100; ++tries) {
     const auto port = static_cast<uint16_t>(20000 + random() % 10000);
     try {
       return listenOn("", port).port;
@@ -33,6 +33,7 @@ uint16_t freePort() {
       continue;
     }
   }
+  throw std::runtime_error("no free port found");
 }
 
 void setEnvironment(int rank, int nranks, uint16_t port) {
