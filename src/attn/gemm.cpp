@@ -6,8 +6,8 @@
 
 // Of the OpenMP runtime that oneDNN runs on; declared here because not every compiler at hand brings its header.
 extern "C" {
-void omp_set_num_threads(int threads);
-int omp_get_max_threads(void);
+void omp_set_num_threads(int threads);  // NOLINT(readability-identifier-naming)
+int omp_get_max_threads(void);          // NOLINT(readability-identifier-naming)
 }
 
 namespace seqpar::attn {

@@ -7,8 +7,8 @@ namespace seqpar::attn {
 
 /// A matrix in memory: element (row, column) is data[row * stride + column].
 struct Matrix {
-  const float* data;
-  size_t stride;
+  const float* data = nullptr;
+  size_t stride = 0;
   bool transposed = false;  ///< use its transpose
 };
 
