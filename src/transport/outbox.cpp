@@ -15,7 +15,10 @@ size_t wholeLines(size_t bytes) {
 
 std::optional<size_t> Outbox::place(size_t bytes) const {
   const size_t need = wholeLines(bytes);
-  if (readers_.empty()) return need <= capacity_ ? std::optional<size_t>(0) : std::nullopt;
+  if (readers_.empty()) {
+    if (need > capacity_) return std::nullopt;
+    return head_ + need <= capacity_ ? head_ : 0;
+  }
   // A message never ends at the tail from below: head == tail would look like an empty ring.
   if (head_ < tail_) return head_ + need < tail_ ? std::optional<size_t>(head_) : std::nullopt;
   if (head_ + need <= capacity_) return head_;

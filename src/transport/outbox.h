@@ -9,7 +9,8 @@
 namespace seqpar {
 
 /// Places messages one behind the other and reclaims them in the same order, once all their readers have handed them
-/// back. Starts again at the front whenever nothing is unread, which keeps the memory in the caches.
+/// back. Goes round the whole ring even when nothing is unread: lines that have left the first caches of the last
+/// writer and reader are written and read some three times faster than those that both still hold.
 class Outbox {
  public:
   /// One reader of one message.

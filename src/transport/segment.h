@@ -17,10 +17,11 @@ inline constexpr size_t kApart = 128;
 inline constexpr size_t kInlineBytes = 48;
 /// Messages that a lane holds unread.
 inline constexpr size_t kDescriptors = 2048;
-inline constexpr size_t kMaxMessage = size_t{512} << 10;
-inline constexpr size_t kWindow = size_t{2} << 20;
-/// With kWindow bytes unread and up to kMaxMessage lost at the wrap, one contiguous kMaxMessage is still free.
-inline constexpr size_t kRingBytes = size_t{4} << 20;
+inline constexpr size_t kMaxMessage = size_t{256} << 10;
+inline constexpr size_t kWindow = size_t{1} << 20;
+/// With kWindow bytes unread and up to kMaxMessage lost at the wrap, one contiguous kMaxMessage is still free. More
+/// than the caches of one processor, see Outbox; little enough that the rings of eight ranks stay in a shared cache.
+inline constexpr size_t kRingBytes = size_t{2} << 20;
 
 struct alignas(kLine) Descriptor {
   std::byte payload[kInlineBytes];

@@ -98,9 +98,9 @@ int main(int argc, char** argv) {
         const double time = halfRoundTrip(member, peer, sends, 20000);
         if (rank == 0) std::printf("8 B half round trip %.3f us\n", time * 1e6);
       }
-      for (const size_t total : {64, 256, 1024, 8192, 65536}) {
+      for (const size_t total : {4, 16, 64, 256, 1024, 8192, 65536}) {
         std::vector<std::byte> user(total << 10, std::byte{1});
-        for (const size_t block : {16, 32, 64, 128, 256, 512}) {
+        for (const size_t block : {4, 8, 16, 32, 64, 128, 256}) {
           if (block > total) continue;
           double best = 1e9;
           std::vector<double> times;

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "group.h"
+#include "transport/segment.h"
 
 using namespace seqpar;
 using namespace seqpar::testing;
@@ -38,7 +39,7 @@ size_t someSize(std::mt19937& random) {
     case 2:
       return random() % (64 << 10);
     default:
-      return random() % 20 == 0 ? size_t{512} << 10 : random() % (256 << 10);
+      return random() % 20 == 0 ? kMaxMessage : random() % kMaxMessage;
   }
 }
 
@@ -113,7 +114,7 @@ TEST_CASE("half a window goes out while nobody reads") {
   SECTION("network") {
     options.transport = seqparTransportNetwork;
   }
-  const size_t bytes = GENERATE(size_t{1024}, size_t{100000}, size_t{512} << 10);
+  const size_t bytes = GENERATE(size_t{1024}, size_t{100000}, kMaxMessage);
   const auto errors = runThreads(options, [&](Member& member) {
     const std::vector<int> others = {(member.rank + 1) % ranks, (member.rank + 2) % ranks};
     const size_t messages = member.mail.window() / 2 / bytes;
