@@ -18,9 +18,10 @@ namespace seqpar {
 /// memory that receivers of the same host read directly, so the arithmetic of a collective is fused into the store -
 /// and a receiver reads it in place. Messages of a lane are received in the order in which they were committed.
 ///
-/// Deadlock freedom: acquire() waits for receivers only while more than window() bytes of this rank's messages (each
-/// counted in full, rounded up to 64) are unread. A collective in which all ranks take the same steps in the same
-/// order, and in each step first publish at most window() / 2 bytes and then receive, cannot deadlock.
+/// Deadlock freedom: acquire() waits for receivers only while more than window() bytes of this rank's messages are
+/// unread, counted from the oldest unread one on, each in full, rounded up to 64 and at least 512. A collective in
+/// which all ranks take the same steps in the same order, and in each step first publish at most window() / 2 bytes and
+/// then receive, cannot deadlock.
 ///
 /// Waits throw Error(RemoteError) once Health has failed or one of them has lasted for the timeout; the latter also
 /// fails Health. Nothing is published after that.
