@@ -1,0 +1,247 @@
+#!/usr/bin/env bash
+# net.sh SCENARIO RANK_PROGRAM RELAY_PROGRAM
+# Five ranks on two hosts. Exit status 77 where the system does not permit what the scenario needs.
+set -euo pipefail
+source "$(dirname "$0")/hosts.sh"
+[ -n "${NET_FOLDER:-}" ] || isolate "$0" "$@"
+
+readonly scenario=$1 rankProgram=$2 relayProgram=$3
+readonly kMost=60      # seconds for a rank
+readonly kLongTimeout=60  # a timeout that must play no part
+
+# ---- ranks ----------------------------------------------------------------------------------------------------------
+
+ranks=5
+placement=(left left right right right)  # of each rank
+meeting=environment
+extra=()  # environment of all ranks
+declare -A processes
+
+# launch RANK ARGUMENT...: one rank in the background; its output goes to a file.
+launch() {
+  local rank=$1
+  shift
+  onHost "${placement[$rank]}" env RANK="$rank" WORLD_SIZE=$ranks MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 "${extra[@]}" \
+    timeout -s KILL $kMost "$rankProgram" "$meeting" "$@" >"$NET_FOLDER/output.$rank" 2>&1 &
+  processes[$rank]=$!
+}
+
+# launchAll ARGUMENT...
+launchAll() {
+  local rank
+  rm -f "$NET_FOLDER"/started.*
+  for ((rank = 0; rank < ranks; rank++)); do launch $rank "$@"; done
+}
+
+# finish RANK: waits for it, shows what it said, and sets `status`.
+finish() {
+  status=0
+  wait "${processes[$1]}" || status=$?
+  sed "s/^/[$1] /" "$NET_FOLDER/output.$1"
+}
+
+# finishAll: all ranks end with status 0.
+finishAll() {
+  local rank failed=
+  for ((rank = 0; rank < ranks; rank++)); do
+    finish $rank
+    [ $status -eq 0 ] || failed+=" $rank (status $status)"
+  done
+  [ -z "$failed" ] || die "ranks$failed"
+}
+
+allStarted() { [ "$(cat "$NET_FOLDER"/started.* | wc -l)" -eq $ranks ]; }
+
+clock() { "$rankProgram" clock; }
+
+# inTime RANK SINCE SECONDS: what it reported as failure came within SECONDS after SINCE.
+inTime() {
+  awk -v since="$2" -v most="$3" '/^failed at / { took = $3 - since; found = 1 }
+    END { printf "    after %.3f s, expected within %s\n", took, most; exit !(found && took <= most) }' \
+    "$NET_FOLDER/output.$1" || die "rank $1 was late, or reported no failure"
+}
+
+# survivors SINCE SECONDS RANK...: they end with status 0, and failed in time.
+survivors() {
+  local since=$1 within=$2 rank failed=
+  shift 2
+  for rank; do
+    finish "$rank"
+    [ $status -eq 0 ] || failed+=" $rank (status $status)"
+    inTime "$rank" "$since" "$within"
+  done
+  [ -z "$failed" ] || die "ranks$failed"
+}
+
+# refused PATTERN RANK...: they end with status 1, and said PATTERN.
+refused() {
+  local pattern=$1 rank
+  shift
+  for rank; do
+    finish "$rank"
+    [ $status -eq 1 ] || die "rank $rank: status $status, expected 1"
+    grep -q "$pattern" "$NET_FOLDER/output.$rank" || die "rank $rank did not say: $pattern"
+  done
+}
+
+# suite CASES NODES HIER: the suite on all ranks, each of which must see the nodes and peers of the placement.
+suite() {
+  local rank seed other near node
+  seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+  echo "seed $seed"
+  for ((rank = 0; rank < ranks; rank++)); do
+    near=-1
+    for other in "${placement[@]}"; do [ "$other" != "${placement[$rank]}" ] || near=$((near + 1)); done
+    node=0
+    [ "$2" -eq 1 ] || [ "${placement[$rank]}" = left ] || node=1
+    launch $rank suite "$seed" "$1" "$2" $node $near $((ranks - 1 - near)) "$3"
+  done
+  finishAll
+}
+
+# ---- scenarios ------------------------------------------------------------------------------------------------------
+
+environment() {
+  makeHosts
+  joinByVeth cable 10.77.0
+  suite 100 2 hier
+}
+
+id-file() {
+  makeHosts
+  joinByVeth cable 10.77.0
+  meeting=$NET_FOLDER/id
+  placement=(left right left right right)
+  suite 100 2 no-hier
+}
+
+# Equal host names promise shared memory that is not there.
+same-name() {
+  makeHosts left-host
+  joinByVeth cable 10.77.0
+  suite 40 1 hier
+}
+
+slow-cable() {
+  makeHosts
+  joinByRelay "$relayProgram" cable 10.77.0 2000 10
+  suite 24 2 hier
+}
+
+cut() {
+  makeHosts
+  joinByRelay "$relayProgram" cable 10.77.0 200 0
+  extra=(SEQPAR_TIMEOUT=3)
+  launchAll until-failure "$NET_FOLDER"
+  await $kPatience "all ranks" allStarted
+  local since
+  since=$(clock)
+  relay cut
+  survivors "$since" 5 0 1 2 3 4
+}
+
+# healed TIMEOUT CUT: a cut of so many seconds is survived.
+healed() {
+  makeHosts
+  joinByRelay "$relayProgram" cable 10.77.0 200 0
+  extra=(SEQPAR_TIMEOUT="$1")
+  # A scan that was about to end at the cut makes the pause no shorter than this.
+  launchAll until-told "$NET_FOLDER" "$(awk "BEGIN { print $2 * 0.8 }")"
+  await $kPatience "all ranks" allStarted
+  relay cut
+  sleep "$2"
+  relay heal
+  sleep 1
+  touch "$NET_FOLDER/stop"
+  finishAll
+}
+
+heal() { healed 10 1; }
+
+# Longer than any detection of dead peers but the timeout may take.
+heal-late() { healed 30 6; }
+
+# The cable is cut before the ranks meet.
+unreachable() {
+  makeHosts
+  joinByRelay "$relayProgram" cable 10.77.0 200 0
+  relay cut
+  extra=(SEQPAR_TIMEOUT=3)
+  local since
+  since=$(clock)
+  launchAll until-failure "$NET_FOLDER"
+  refused 'seqparCommInitEnv: another rank failed' 0 1 2 3 4
+  local rank
+  for rank in 0 1 2 3 4; do inTime $rank "$since" 5; done
+}
+
+kill() {
+  makeHosts
+  joinByVeth cable 10.77.0
+  extra=(SEQPAR_TIMEOUT=$kLongTimeout)
+  launchAll until-failure "$NET_FOLDER"
+  await $kPatience "all ranks" allStarted
+  sleep 0.2
+  local since
+  since=$(clock)
+  onHost right bash -c 'kill -KILL "$1"' - "$(cat "$NET_FOLDER/started.3")"
+  survivors "$since" 2 0 1 2 4
+}
+
+# connections HOST ADDRESS: from HOST to ADDRESS.
+connections() { onHost "$1" ss -Htn state established dst "$2" | wc -l; }
+
+interface() {
+  makeHosts
+  joinByVeth cable 10.77.0
+  joinByVeth control 10.78.0
+  local name used
+  # Data goes by the cable, so that what is seen on the other interface are control connections.
+  for name in cable control; do
+    extra=(SEQPAR_SOCKET_IFNAME=$name UCX_NET_DEVICES=cable)
+    meeting=$NET_FOLDER/id.$name
+    rm -f "$NET_FOLDER/stop"
+    launchAll until-told "$NET_FOLDER" 0
+    await $kPatience "all ranks" allStarted
+    used="$(connections left 10.78.0.2) $(connections right 10.78.0.1)"
+    touch "$NET_FOLDER/stop"
+    finishAll
+    echo "SEQPAR_SOCKET_IFNAME=$name: connections by the interface control: $used"
+    case $name in
+      cable) [ "$used" = "0 0" ] || die "the interface that was not chosen is used" ;;
+      # Rank 0 is on the left, and three ranks are on the right.
+      control) [ "$used" = "3 3" ] || die "expected 3 on each host" ;;
+    esac
+  done
+
+  extra=(SEQPAR_SOCKET_IFNAME=nosuch0 SEQPAR_TIMEOUT=$kLongTimeout)
+  meeting=environment
+  local since rank
+  since=$(clock)
+  launchAll until-failure "$NET_FOLDER"
+  refused 'nosuch0: no usable address; interfaces with one: .*cable' 0 1 2 3 4
+  for rank in 0 1 2 3 4; do inTime $rank "$since" 5; done
+
+  extra=(SEQPAR_SOCKET_IFNAME=lo SEQPAR_TIMEOUT=3)
+  meeting=$NET_FOLDER/id.lo
+  since=$(clock)
+  launchAll until-failure "$NET_FOLDER"
+  refused 'seqparCommInitRank: another rank failed' 0 1
+  refused 'cannot connect to 127.0.0.1' 2 3 4
+  for rank in 0 1 2 3 4; do inTime $rank "$since" 5; done
+
+  # Inside one host it serves.
+  ranks=2
+  meeting=$NET_FOLDER/id.one
+  rm -f "$NET_FOLDER/stop"
+  launchAll until-told "$NET_FOLDER" 0
+  await $kPatience "both ranks" allStarted
+  touch "$NET_FOLDER/stop"
+  finishAll
+}
+
+case $scenario in
+  environment | id-file | same-name | slow-cable | cut | heal | heal-late | unreachable | kill | interface) $scenario ;;
+  *) die "unknown scenario $scenario" ;;
+esac
+echo "all right"
