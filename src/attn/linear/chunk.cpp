@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "attn/gemm.h"
+#include "base/sgemm.h"
 
 // The loops below are compiled for several instruction sets; the loader takes the best that the processor has. Not with
 // sanitizers: the loader would run their code before they have started.

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "attn/gemm.h"
 #include "attn/linear/chunk.h"
+#include "base/sgemm.h"
 
 namespace seqpar::attn {
 namespace {

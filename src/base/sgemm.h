@@ -1,9 +1,9 @@
-// Small matrix products in fp32, row-major, on the calling thread only.
+// Matrix products in fp32, row-major, by a library, on the calling thread only.
 #pragma once
 
 #include <cstddef>
 
-namespace seqpar::attn {
+namespace seqpar {
 
 /// A matrix in memory: element (row, column) is data[row * stride + column].
 struct Matrix {
@@ -16,4 +16,4 @@ struct Matrix {
 /// made.
 void multiply(size_t m, size_t n, size_t k, Matrix a, Matrix b, bool accumulate, float* c, size_t strideC);
 
-}  // namespace seqpar::attn
+}  // namespace seqpar

@@ -1,4 +1,4 @@
-#include "attn/gemm.h"
+#include "base/sgemm.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -10,10 +10,10 @@ void omp_set_num_threads(int threads);  // NOLINT(readability-identifier-naming)
 int omp_get_max_threads(void);          // NOLINT(readability-identifier-naming)
 }
 
-namespace seqpar::attn {
+namespace seqpar {
 namespace {
 
-/// Keeps oneDNN on the calling thread: the ranks share the machine, and a matrix of a chunk is too small to share out.
+/// Keeps oneDNN on the calling thread: a rank's other processors belong to its caller and to other ranks.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) {
@@ -43,4 +43,4 @@ void multiply(size_t m, size_t n, size_t k, Matrix a, Matrix b, bool accumulate,
   }
 }
 
-}  // namespace seqpar::attn
+}  // namespace seqpar
