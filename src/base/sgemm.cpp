@@ -31,7 +31,7 @@ class OneThread {
 
 }  // namespace
 
-void multiply(size_t m, size_t n, size_t k, Matrix a, Matrix b, bool accumulate, float* c, size_t strideC) {
+void multiply(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC) {
   const OneThread oneThread;
   const auto size = [](size_t value) { return static_cast<dnnl_dim_t>(value); };
   const auto status =

@@ -5,8 +5,8 @@
 
 namespace seqpar {
 
-/// A matrix in memory: element (row, column) is data[row * stride + column].
-struct Matrix {
+/// A factor of a product, in memory: element (row, column) is data[row * stride + column].
+struct Factor {
   const float* data = nullptr;
   size_t stride = 0;
   bool transposed = false;  ///< use its transpose
@@ -14,6 +14,6 @@ struct Matrix {
 
 /// c = a b, or c += a b: a (after its transposition) is m x k and b is k x n. Throws Error if the product cannot be
 /// made.
-void multiply(size_t m, size_t n, size_t k, Matrix a, Matrix b, bool accumulate, float* c, size_t strideC);
+void multiply(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC);
 
 }  // namespace seqpar
