@@ -1,6 +1,7 @@
-# Two hosts, "left" and "right", on one machine: sourced by net.sh. A host is a set of namespaces (network, host name, IPC,
-# processes, mounts) that a sleeping process keeps. Everything lives in namespaces of the test's own, so that nothing is
-# seen outside, names cannot clash, and the end of the test's first process ends all others.
+# shellcheck shell=bash
+# Two hosts, "left" and "right", on one machine: sourced by net.sh. A host is a set of namespaces (network, host name,
+# IPC, processes, mounts) that a sleeping process keeps. Everything lives in namespaces of the test's own, so that
+# nothing is seen outside, names cannot clash, and the end of the test's first process ends all others.
 
 readonly kPatience=30  # seconds for anything that should take a moment
 readonly kSkipped=77
@@ -15,19 +16,22 @@ die() {
   exit 1
 }
 
-# isolate SCRIPT ARGUMENT...: runs SCRIPT in new namespaces, in which $NET_FOLDER is a folder of its own; exits as it does.
+# isolate SCRIPT ARGUMENT...: runs SCRIPT in new namespaces, with a folder of its own, $NET_FOLDER; exits as it does.
 isolate() {
-  local user=() inner=0
+  local tool user=() inner=0
+  for tool in ip ss unshare nsenter setpriv; do
+    command -v $tool >/dev/null || skip "the program $tool is not installed"
+  done
   [ "$(id -u)" -eq 0 ] || user=(--user --map-root-user)
-  local own=(unshare "${user[@]}" --net --mount --pid --fork --kill-child --mount-proc)
+  local enter=(unshare "${user[@]}" --net --mount --pid --fork --kill-child --mount-proc)
   local why
-  why=$("${own[@]}" true 2>&1) || skip "namespaces are not permitted: $why"
+  why=$("${enter[@]}" true 2>&1) || skip "namespaces are not permitted: $why"
   NET_FOLDER=$(mktemp -d --tmpdir seqpar-net.XXXXXXXX)
   export NET_FOLDER
   # However this shell ends, the kernel ends the rest: --pdeathsig and --kill-child do not need the shell's help.
-  setpriv --pdeathsig KILL "${own[@]}" "$@" &
+  setpriv --pdeathsig KILL "${enter[@]}" "$@" &
   local first=$!
-  trap 'kill -KILL $first 2>/dev/null; rm -rf "$NET_FOLDER"' EXIT
+  trap 'kill -KILL $first 2>/dev/null && wait $first || true; rm -rf "$NET_FOLDER"' EXIT
   trap 'exit 1' HUP INT TERM
   wait $first || inner=$?
   exit $inner
@@ -48,12 +52,13 @@ declare -A keeper  # of each host: the process that entered its namespaces
 # makeHost HOST NAME
 makeHost() {
   # UCX finds network interfaces in /sys, which shows those of the namespace that has mounted it.
+  # shellcheck disable=SC2016
   unshare --net --uts --ipc --pid --mount --fork --kill-child --mount-proc bash -c '
     hostname "$1" && mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && ip link set lo up && touch "$2" &&
       exec sleep infinity' \
     - "$2" "$NET_FOLDER/host.$1" &
   keeper[$1]=$!
-  await $kPatience "host $1" test -e "$NET_FOLDER/host.$1"
+  await "$kPatience" "host $1" test -e "$NET_FOLDER/host.$1"
 }
 
 # makeHosts [NAME_OF_RIGHT]
@@ -64,9 +69,9 @@ makeHosts() {
 
 # onHost HOST COMMAND...
 onHost() {
-  local space=/proc/${keeper[$1]}/ns
+  local own=/proc/${keeper[$1]}/ns
   shift
-  nsenter --net=$space/net --uts=$space/uts --ipc=$space/ipc --mount=$space/mnt --pid=$space/pid_for_children "$@"
+  nsenter --net="$own/net" --uts="$own/uts" --ipc="$own/ipc" --mount="$own/mnt" --pid="$own/pid_for_children" "$@"
 }
 
 # address DEVICE PREFIX: PREFIX.1 on the left, PREFIX.2 on the right.
@@ -78,7 +83,7 @@ address() {
     onHost $host ip link set "$1" up
   done
   # A moment passes before the system calls a new device running, and UCX takes no other.
-  for host in left right; do await $kPatience "$1 on $host" running "$host" "$1"; done
+  for host in left right; do await "$kPatience" "$1 on $host" running "$host" "$1"; done
 }
 
 running() { onHost "$1" ip -o link show dev "$2" | grep -Eq 'LOWER_UP.* state (UP|UNKNOWN)'; }
@@ -102,7 +107,7 @@ joinByRelay() {
 
 relayAnswer() {
   answer=
-  read -r -t $kPatience answer <&"${relayProcess[0]}" || die "no answer from the relay"
+  read -r -t "$kPatience" answer <&"${relayProcess[0]}" || die "no answer from the relay"
 }
 
 # relay cut|heal

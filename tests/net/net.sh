@@ -2,11 +2,12 @@
 # net.sh SCENARIO RANK_PROGRAM RELAY_PROGRAM
 # Five ranks on two hosts. Exit status 77 where the system does not permit what the scenario needs.
 set -euo pipefail
+# shellcheck source=hosts.sh
 source "$(dirname "$0")/hosts.sh"
 [ -n "${NET_FOLDER:-}" ] || isolate "$0" "$@"
 
 readonly scenario=$1 rankProgram=$2 relayProgram=$3
-readonly kMost=60      # seconds for a rank
+readonly kMost=60         # seconds for a rank
 readonly kLongTimeout=60  # a timeout that must play no part
 
 # ---- ranks ----------------------------------------------------------------------------------------------------------
@@ -21,8 +22,8 @@ declare -A processes
 launch() {
   local rank=$1
   shift
-  onHost "${placement[$rank]}" env RANK="$rank" WORLD_SIZE=$ranks MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 "${extra[@]}" \
-    timeout -s KILL $kMost "$rankProgram" "$meeting" "$@" >"$NET_FOLDER/output.$rank" 2>&1 &
+  onHost "${placement[$rank]}" env RANK="$rank" WORLD_SIZE=$ranks MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 \
+    "${extra[@]}" timeout -s KILL $kMost "$rankProgram" "$meeting" "$@" >"$NET_FOLDER/output.$rank" 2>&1 &
   processes[$rank]=$!
 }
 
@@ -101,13 +102,13 @@ suite() {
 
 # ---- scenarios ------------------------------------------------------------------------------------------------------
 
-environment() {
+scenario-environment() {
   makeHosts
   joinByVeth cable 10.77.0
   suite 100 2 hier
 }
 
-id-file() {
+scenario-id-file() {
   makeHosts
   joinByVeth cable 10.77.0
   meeting=$NET_FOLDER/id
@@ -116,24 +117,24 @@ id-file() {
 }
 
 # Equal host names promise shared memory that is not there.
-same-name() {
+scenario-same-name() {
   makeHosts left-host
   joinByVeth cable 10.77.0
   suite 40 1 hier
 }
 
-slow-cable() {
+scenario-slow-cable() {
   makeHosts
   joinByRelay "$relayProgram" cable 10.77.0 2000 10
   suite 24 2 hier
 }
 
-cut() {
+scenario-cut() {
   makeHosts
   joinByRelay "$relayProgram" cable 10.77.0 200 0
   extra=(SEQPAR_TIMEOUT=3)
   launchAll until-failure "$NET_FOLDER"
-  await $kPatience "all ranks" allStarted
+  await "$kPatience" "all ranks" allStarted
   local since
   since=$(clock)
   relay cut
@@ -147,7 +148,7 @@ healed() {
   extra=(SEQPAR_TIMEOUT="$1")
   # A scan that was about to end at the cut makes the pause no shorter than this.
   launchAll until-told "$NET_FOLDER" "$(awk "BEGIN { print $2 * 0.8 }")"
-  await $kPatience "all ranks" allStarted
+  await "$kPatience" "all ranks" allStarted
   relay cut
   sleep "$2"
   relay heal
@@ -156,13 +157,13 @@ healed() {
   finishAll
 }
 
-heal() { healed 10 1; }
+scenario-heal() { healed 10 1; }
 
 # Longer than any detection of dead peers but the timeout may take.
-heal-late() { healed 30 6; }
+scenario-heal-late() { healed 30 6; }
 
 # The cable is cut before the ranks meet.
-unreachable() {
+scenario-unreachable() {
   makeHosts
   joinByRelay "$relayProgram" cable 10.77.0 200 0
   relay cut
@@ -175,15 +176,16 @@ unreachable() {
   for rank in 0 1 2 3 4; do inTime $rank "$since" 5; done
 }
 
-kill() {
+scenario-kill() {
   makeHosts
   joinByVeth cable 10.77.0
-  extra=(SEQPAR_TIMEOUT=$kLongTimeout)
+  extra=(SEQPAR_TIMEOUT="$kLongTimeout")
   launchAll until-failure "$NET_FOLDER"
-  await $kPatience "all ranks" allStarted
+  await "$kPatience" "all ranks" allStarted
   sleep 0.2
   local since
   since=$(clock)
+  # shellcheck disable=SC2016
   onHost right bash -c 'kill -KILL "$1"' - "$(cat "$NET_FOLDER/started.3")"
   survivors "$since" 2 0 1 2 4
 }
@@ -191,18 +193,18 @@ kill() {
 # connections HOST ADDRESS: from HOST to ADDRESS.
 connections() { onHost "$1" ss -Htn state established dst "$2" | wc -l; }
 
-interface() {
+scenario-interface() {
   makeHosts
   joinByVeth cable 10.77.0
   joinByVeth control 10.78.0
   local name used
   # Data goes by the cable, so that what is seen on the other interface are control connections.
   for name in cable control; do
-    extra=(SEQPAR_SOCKET_IFNAME=$name UCX_NET_DEVICES=cable)
+    extra=(SEQPAR_SOCKET_IFNAME="$name" UCX_NET_DEVICES=cable)
     meeting=$NET_FOLDER/id.$name
     rm -f "$NET_FOLDER/stop"
     launchAll until-told "$NET_FOLDER" 0
-    await $kPatience "all ranks" allStarted
+    await "$kPatience" "all ranks" allStarted
     used="$(connections left 10.78.0.2) $(connections right 10.78.0.1)"
     touch "$NET_FOLDER/stop"
     finishAll
@@ -214,7 +216,7 @@ interface() {
     esac
   done
 
-  extra=(SEQPAR_SOCKET_IFNAME=nosuch0 SEQPAR_TIMEOUT=$kLongTimeout)
+  extra=(SEQPAR_SOCKET_IFNAME=nosuch0 SEQPAR_TIMEOUT="$kLongTimeout")
   meeting=environment
   local since rank
   since=$(clock)
@@ -235,13 +237,11 @@ interface() {
   meeting=$NET_FOLDER/id.one
   rm -f "$NET_FOLDER/stop"
   launchAll until-told "$NET_FOLDER" 0
-  await $kPatience "both ranks" allStarted
+  await "$kPatience" "both ranks" allStarted
   touch "$NET_FOLDER/stop"
   finishAll
 }
 
-case $scenario in
-  environment | id-file | same-name | slow-cable | cut | heal | heal-late | unreachable | kill | interface) $scenario ;;
-  *) die "unknown scenario $scenario" ;;
-esac
+[ "$(type -t "scenario-$scenario")" = function ] || die "unknown scenario $scenario"
+"scenario-$scenario"
 echo "all right"
