@@ -6,15 +6,15 @@ set -eu
 build=$1 out=$2
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir "$out"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# on RANKS NAME PROGRAM OPTIONS...: two ranks get a processor each, more share both
+# on RANKS NAME PROGRAM OPTIONS...: two ranks get a processor each, more share both, and then MPI must yield
 on() {
   ranks=$1 name=$2 program=$3
   shift 3
-  bind=none
-  [ "$ranks" -gt 2 ] || bind=core
-  taskset -c 0,1 mpirun --oversubscribe --bind-to "$bind" -n "$ranks" "$build/perf/$program" "$@" \
+  bind=none yield=1
+  [ "$ranks" -gt 2 ] || bind=core yield=0
+  taskset -c 0,1 mpirun --oversubscribe --mca mpi_yield_when_idle $yield --bind-to $bind -n "$ranks" "$build/perf/$program" "$@" \
     -J "$out/$name.json" > "$out/$name.txt"
 }
 
