@@ -56,9 +56,10 @@ makeHost() {
   unshare --net --uts --ipc --pid --mount --fork --kill-child --mount-proc bash -c '
     hostname "$1" && mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && ip link set lo up && touch "$2" &&
       exec sleep infinity' \
-    - "$2" "$NET_FOLDER/host.$1" &
+    - "$2" "$NET_FOLDER/host.$1" 2>"$NET_FOLDER/why.$1" &
   keeper[$1]=$!
-  await "$kPatience" "host $1" test -e "$NET_FOLDER/host.$1"
+  await "$kPatience" "host $1" eval "[ -e '$NET_FOLDER/host.$1' ] || ! kill -0 ${keeper[$1]}"
+  [ -e "$NET_FOLDER/host.$1" ] || skip "no namespaces for a host: $(cat "$NET_FOLDER/why.$1")"
 }
 
 # makeHosts [NAME_OF_RIGHT]
