@@ -34,7 +34,7 @@ Verdict verdict(const std::exception_ptr& failure) {
 
 }  // namespace
 
-void agree(Allgather& control, std::exception_ptr mine) {
+void agree(Allgather& control, const std::exception_ptr& mine) {
   std::vector<Verdict> verdicts(static_cast<size_t>(control.size()));
   control.gatherValues(verdict(mine), std::span(verdicts));
   if (mine) std::rethrow_exception(mine);

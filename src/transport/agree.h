@@ -11,7 +11,7 @@ namespace seqpar {
 
 /// Collective: returns if `mine` is null on every rank. Otherwise rethrows it, or else throws the first other rank's
 /// error under that rank's name.
-void agree(Allgather& control, std::exception_ptr mine);
+void agree(Allgather& control, const std::exception_ptr& mine);
 
 /// Collective: runs `step`, which must not be collective, on every rank, and agrees.
 template <typename Step>

@@ -1,14 +1,12 @@
 #include "transport/lane_mailbox.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace seqpar {
 
 LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Options& options)
     : rank_(options.rank),
       health_(health),
-      ownRing_(nullptr, std::free),
       parts_(std::move(parts)),
       peers_(parts_.segments.size()),
       waiter_(health,
@@ -20,9 +18,8 @@ LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Optio
   if (mine) {
     ring_ = mine->ring();
   } else if (parts_.network != nullptr) {
-    ownRing_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, kRingBytes)));
-    if (ownRing_ == nullptr) fail(seqparSystemError, "no memory for messages (", kRingBytes, " bytes)");
-    ring_ = ownRing_.get();
+    ownRing_ = std::make_unique_for_overwrite<Line[]>(kRingBytes / kLine);
+    ring_ = ownRing_[0].bytes;
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const std::optional<Segment>& theirs = parts_.segments[rank];

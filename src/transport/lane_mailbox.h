@@ -54,10 +54,6 @@ class LaneMailbox final : public Mailbox {
     std::optional<size_t> offset;  ///< in the ring; nothing if it is in line_
     bool open = false;
   };
-  struct alignas(kLine) Line {
-    std::byte bytes[kLine];
-  };
-
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   void awaitDescriptor(int to);
   size_t awaitPlace(size_t bytes);
@@ -66,7 +62,7 @@ class LaneMailbox final : public Mailbox {
 
   const int rank_;
   Health& health_;
-  std::unique_ptr<std::byte, void (*)(void*)> ownRing_;  ///< for a rank without a segment; the network sends from it
+  std::unique_ptr<Line[]> ownRing_;  ///< for a rank without a segment; the network sends from it
   MailboxParts parts_;
   Bell ownBell_{};  ///< for a rank without a segment
   std::vector<Peer> peers_;

@@ -30,7 +30,7 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
   std::vector<std::byte> address;
   together(control, [&] {
     if (std::find(peers.begin(), peers.end(), true) == peers.end()) return;
-    network.reset(new Network(control.rank(), health));
+    network = std::make_unique<Network>(control.rank(), health);
     network->open(peers);
     address = ucxAddress(network->worker_.get());
   });

@@ -17,6 +17,7 @@
 #include "base/deadline.h"
 #include "base/health.h"
 #include "bootstrap/allgather.h"
+#include "transport/segment.h"
 #include "transport/ucx.h"
 
 namespace seqpar {
@@ -28,6 +29,8 @@ class Network {
   static std::unique_ptr<Network> connect(Allgather& control, const std::vector<bool>& peers, Health& health,
                                           std::chrono::milliseconds timeout);
 
+  /// Not connected; see connect().
+  Network(int rank, Health& health);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   /// Lets sends finish and tells the peers of an orderly end, unless the communicator has failed; waits briefly.
@@ -73,9 +76,6 @@ class Network {
     std::unique_ptr<void, FreeRequest> request;
     std::atomic<bool> arrived{false};
   };
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
   struct Lane {
     Network* network = nullptr;
     int rank = 0;
@@ -85,13 +85,11 @@ class Network {
     std::atomic<uint64_t> completed{0};  ///< all up to this one
     std::vector<Receive> receives;       ///< posted in advance; empty until the lane is first used
     uint64_t received = 0;
-    std::unique_ptr<std::byte, Free> memory;
+    std::unique_ptr<Line[]> memory;
     Receive hello;
     Receive farewell;
   };
   enum class Kind : uint64_t { Data, Hello, Farewell };
-
-  Network(int rank, Health& health);
 
   void open(const std::vector<bool>& peers);
   void connectTo(Lane& lane, const std::vector<std::byte>& address);

@@ -1,8 +1,5 @@
 // The messages of Network: tags, sends, posted receives, and UCX's callbacks.
-#include <cstdlib>
-
 #include "transport/network.h"
-#include "transport/segment.h"
 
 namespace seqpar {
 namespace {
@@ -68,11 +65,10 @@ bool Network::arrived(int from) {
   Lane& lane = this->lane(from);
   if (lane.receives.empty()) {
     const std::lock_guard lock(mutex_);
-    lane.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, kPosted * kMaxMessage)));
-    if (lane.memory == nullptr) fail(seqparSystemError, "no memory for messages from rank ", from);
+    lane.memory = std::make_unique_for_overwrite<Line[]>(kPosted * kMaxMessage / kLine);
     lane.receives = std::vector<Receive>(kPosted);
     for (size_t i = 0; i < kPosted; ++i) {
-      lane.receives[i].memory = lane.memory.get() + i * kMaxMessage;
+      lane.receives[i].memory = lane.memory[i * kMaxMessage / kLine].bytes;
       post(lane, lane.receives[i], kMaxMessage, tag(Kind::Data, from, i + 1));
     }
   }

@@ -23,6 +23,11 @@ inline constexpr size_t kWindow = size_t{1} << 20;
 /// than the caches of one processor, see Outbox; little enough that the rings of eight ranks stay in a shared cache.
 inline constexpr size_t kRingBytes = size_t{2} << 20;
 
+/// Memory for messages, a cache line of it.
+struct alignas(kLine) Line {
+  std::byte bytes[kLine];
+};
+
 struct alignas(kLine) Descriptor {
   std::byte payload[kInlineBytes];
   uint32_t bytes;

@@ -63,10 +63,12 @@ std::string transportsOf(ucp_ep_h endpoint) {
   // This release of the interface tells them in print only: "lane[0]:  2:tcp/eth0.0 md[1] ...".
   char* text = nullptr;
   size_t length = 0;
-  std::FILE* stream = open_memstream(&text, &length);
-  if (stream == nullptr) return {};
-  ucp_ep_print_info(endpoint, stream);
-  if (std::fclose(stream) != 0) return {};
+  {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(open_memstream(&text, &length), std::fclose);
+    if (stream == nullptr) return {};
+    ucp_ep_print_info(endpoint, stream.get());
+  }
+  if (text == nullptr) return {};
   const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
   std::istringstream words(std::string(text, length));
   std::string names;

@@ -81,8 +81,8 @@ void Waiter::wakeUp(By by) {
 
 void Waiter::giveUp(const std::string& wanted) {
   health_.check();
-  health_.fail(seqparRemoteError,
-               concat(operation_, " #", number_, ": rank ", options_.rank, " waited ", seconds(options_.timeout), " ", wanted));
+  health_.fail(seqparRemoteError, concat(operation_, " #", number_, ": rank ", options_.rank, " waited ",
+                                         seconds(options_.timeout), " ", wanted));
   health_.check();
   fail(seqparInternalError, "a failed communicator reports success");
 }

@@ -108,6 +108,7 @@ TEST_CASE("a killed process is noticed by its network peers, idle or waiting") {
   MailboxOptions options = optionsFor(3);
   options.transport = seqparTransportNetwork;
   Meeting meeting(3);
+  Meeting survivors(2);
   const auto processes = startProcesses(meeting, options, [&](Member& member) {
     member.waitsForOthers = false;
     member.control.barrier();
@@ -125,6 +126,8 @@ TEST_CASE("a killed process is noticed by its network peers, idle or waiting") {
     }
     const auto end = Clock::now() + 20s;
     while (member.health.ok() && Clock::now() < end) std::this_thread::sleep_for(1ms);
+    // A survivor that leaves is a lost connection too, so none leaves before both have noticed.
+    MeetingAllgather(survivors, member.rank).barrier();
     return member.health.result() == seqparRemoteError && member.health.text().find("to rank 2") != std::string::npos;
   });
   CHECK(join(processes[0]) == 0);
