@@ -25,13 +25,13 @@ std::optional<IpAddress> fromSystem(const sockaddr* system) {
   IpAddress address;
   if (system == nullptr) return std::nullopt;
   if (system->sa_family == AF_INET) {
-    sockaddr_in in;
+    sockaddr_in in{};
     std::memcpy(&in, system, sizeof(in));
     std::memcpy(address.bytes.data(), &in.sin_addr, sizeof(in.sin_addr));
     return address;
   }
   if (system->sa_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 in;
+  sockaddr_in6 in{};
   std::memcpy(&in, system, sizeof(in));
   // A link-local address means something only together with the reader's interface.
   if (IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr)) return std::nullopt;

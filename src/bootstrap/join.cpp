@@ -52,7 +52,7 @@ std::optional<HubConnection> joinHub(Descriptor socket, const JoinRequest& reque
     const auto step = [&](size_t at) { return readSome(socket, into.subspan(at)); };
     return moveAll(socket, POLLIN, into.size(), deadline, health, step) == Progress::Done;
   };
-  std::array<std::byte, wire::kAnswerHeadBytes> headBytes;
+  std::array<std::byte, wire::kAnswerHeadBytes> headBytes{};
   if (!receive(headBytes)) return std::nullopt;
   const auto head = wire::decodeAnswerHead(headBytes);
   if (!head) fail(seqparRemoteError, "joining the other ranks: what answers there is not seqpar");

@@ -135,7 +135,7 @@ void Member::serve() {
 }
 
 void Member::readAll() {
-  std::array<std::byte, kReadBytes> bytes;
+  std::array<std::byte, kReadBytes> bytes{};
   const Transfer got = readSome(socket_, bytes);
   if (got.bytes == 0) {
     if (!got.closed && got.error == 0) return;

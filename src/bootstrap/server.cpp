@@ -94,7 +94,7 @@ void HubServer::acceptAll(Hub::Time now) {
 }
 
 void HubServer::readFrom(Hub::Id id, Hub::Time now) {
-  std::array<std::byte, kReadBytes> bytes;
+  std::array<std::byte, kReadBytes> bytes{};
   const Transfer got = readSome(sockets_.at(id), bytes);
   if (got.bytes > 0) return hub_.receive(id, std::span(bytes).first(got.bytes), now);
   if (!got.closed && got.error == 0) return;
