@@ -176,6 +176,20 @@ scenario-unreachable() {
   for rank in 0 1 2 3 4; do inTime $rank "$since" 5; done
 }
 
+# One rank has no way for data to the other host; those that miss nothing themselves must not wait for the others.
+scenario-no-path() {
+  makeHosts
+  joinByVeth cable 10.77.0
+  extra=(SEQPAR_TIMEOUT=20)
+  local since rank
+  since=$(clock)
+  for rank in 0 1 2 3; do launch $rank until-failure "$NET_FOLDER"; done
+  extra+=(UCX_NET_DEVICES=lo)
+  launch 4 until-failure "$NET_FOLDER"
+  refused 'ucp_ep_create(to rank [0-4]): Destination is unreachable' 0 1 2 3 4
+  for rank in 0 1 2 3 4; do inTime $rank "$since" 5; done
+}
+
 scenario-kill() {
   makeHosts
   joinByVeth cable 10.77.0
