@@ -35,7 +35,7 @@ class LaneMailbox final : public Mailbox {
 
   void begin(const char* operation, uint64_t number) override;
   void end() override;
-  std::byte* acquire(std::span<const int> to, size_t bytes) override;
+  Target acquire(std::span<const int> to, size_t bytes) override;
   void commit() override;
   const std::byte* receive(int from, size_t bytes) override;
   void release(int from) override;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/health.h"
+#include "base/target.h"
 #include "bootstrap/allgather.h"
 
 namespace seqpar {
@@ -48,8 +49,8 @@ class Mailbox {
   virtual void end() = 0;
 
   /// Memory for one message of `bytes` (0..maxMessage()) to the ranks `to` (others than this one, each once), aligned
-  /// to 64. One message is under construction at a time.
-  virtual std::byte* acquire(std::span<const int> to, size_t bytes) = 0;
+  /// to 64, and how it is best written. One message is under construction at a time.
+  virtual Target acquire(std::span<const int> to, size_t bytes) = 0;
   /// Publishes the message under construction.
   virtual void commit() = 0;
 
@@ -63,7 +64,7 @@ class Mailbox {
   /// True if receive(from) would not wait.
   virtual bool ready(int from) = 0;
 
-  std::byte* acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
+  Target acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
 };
 
 struct MailboxOptions {

@@ -2,6 +2,7 @@
 #include "transport/network.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <random>
@@ -17,9 +18,13 @@ constexpr std::chrono::milliseconds kFarewellTime{2000};
 // The thread's sleep has an end only so that a lost event cannot stop it for ever.
 constexpr int kThreadNapMs = 1000;
 
-bool waitReadable(int descriptor, int milliseconds) {
+/// Sleeps until the worker has something to do; not at all unless it is armed.
+void sleepUntilEvent(bool armed, int descriptor, int milliseconds) {
+  // What is pending may be for UCX's own thread, which under real-time scheduling runs only if others let it.
+  sched_yield();
+  if (!armed) return;
   pollfd entry{descriptor, POLLIN, 0};
-  return ::poll(&entry, 1, milliseconds) > 0;
+  ::poll(&entry, 1, milliseconds);
 }
 
 }  // namespace
@@ -194,7 +199,7 @@ void Network::serve() {
       armed = arm();
     }
     reportFailure();
-    if (armed && !stopping_) waitReadable(descriptor_, kThreadNapMs);
+    if (!stopping_) sleepUntilEvent(armed, descriptor_, kThreadNapMs);
   }
 }
 
@@ -212,10 +217,11 @@ void Network::doze(std::chrono::milliseconds most) {
   bool armed = false;
   {
     const std::lock_guard lock(mutex_);
-    armed = ucp_worker_progress(worker_.get()) == 0 && arm();
+    if (ucp_worker_progress(worker_.get()) != 0) return;
+    armed = arm();
   }
   reportFailure();
-  if (armed) waitReadable(descriptor_, static_cast<int>(most.count()));
+  sleepUntilEvent(armed, descriptor_, static_cast<int>(most.count()));
 }
 
 void Network::drain() {
