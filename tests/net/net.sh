@@ -141,26 +141,29 @@ scenario-cut() {
   survivors "$since" 5 0 1 2 3 4
 }
 
-# healed TIMEOUT CUT: a cut of so many seconds is survived.
+# healed TIMEOUT CUT TASK...: a cut of so many seconds is survived.
 healed() {
+  local seconds=$2
   makeHosts
   joinByRelay "$relayProgram" cable 10.77.0 200 0
   extra=(SEQPAR_TIMEOUT="$1")
-  # A scan that was about to end at the cut makes the pause no shorter than this.
-  launchAll until-told "$NET_FOLDER" "$(awk "BEGIN { print $2 * 0.8 }")"
+  shift 2
+  launchAll "$@"
   await "$kPatience" "all ranks" allStarted
   relay cut
-  sleep "$2"
+  sleep "$seconds"
   relay heal
   sleep 1
   touch "$NET_FOLDER/stop"
   finishAll
 }
 
-scenario-heal() { healed 10 1; }
+# A scan that was about to end at the cut makes the pause somewhat shorter than the cut.
+scenario-heal() { healed 10 1 until-told "$NET_FOLDER" 0.8; }
 
-# Longer than any detection of dead peers but the timeout may take.
-scenario-heal-late() { healed 30 6; }
+# Long enough for keepalive probes and retransmissions to have been given up, had they shorter limits than the timeout.
+scenario-heal-late() { healed 30 6 until-told "$NET_FOLDER" 5; }
+scenario-heal-idle() { healed 30 6 rest "$NET_FOLDER"; }
 
 # The cable is cut before the ranks meet.
 scenario-unreachable() {

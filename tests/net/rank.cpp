@@ -148,8 +148,23 @@ int untilTold(seqparComm_t comm, const Words& words) {
   return 0;
 }
 
+/// rest FOLDER: does nothing until FOLDER/stop exists; then all algorithms must be right.
+int rest(seqparComm_t comm, const Words& words) {
+  Report report = start(comm, words.at(0));
+  const double end = now() + kMost;
+  for (; !exists(words.at(0) + "/stop"); std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+    expect(now() < end, "nobody said stop in ", kMost, " s");
+  }
+  for (int algorithm = 0; algorithm <= SEQPAR_SCAN_ALGORITHMS; ++algorithm) {
+    expect(scanOnce(comm, algorithm, 20000, report), "a scan failed: ", report.text);
+    expect(report.wrong == 0, "a scan of algorithm ", algorithm, " was wrong");
+  }
+  expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  return 0;
+}
+
 std::map<std::string, std::function<int(seqparComm_t, const Words&)>> tasks() {
-  return {{"suite", suite}, {"until-failure", untilFailure}, {"until-told", untilTold}};
+  return {{"suite", suite}, {"until-failure", untilFailure}, {"until-told", untilTold}, {"rest", rest}};
 }
 
 }  // namespace
