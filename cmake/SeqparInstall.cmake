@@ -3,12 +3,8 @@ include(CMakePackageConfigHelpers)
 
 set(seqpar_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/seqpar)
 
-set(seqpar_installed seqpar)
-if(TARGET seqpar_attn)
-  set_target_properties(seqpar_attn PROPERTIES EXPORT_NAME attn INSTALL_RPATH "$ORIGIN")
-  list(APPEND seqpar_installed seqpar_attn)
-endif()
-install(TARGETS ${seqpar_installed} EXPORT seqparTargets
+set_target_properties(seqpar_attn PROPERTIES EXPORT_NAME attn INSTALL_RPATH "$ORIGIN")
+install(TARGETS seqpar seqpar_attn EXPORT seqparTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/seqpar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

@@ -53,6 +53,8 @@ build_and_test() { # PRESET [NAMES [TARGET...]]
   fi
   echo "built after $((SECONDS - started)) s"
   ctest --preset "$preset" --parallel "$jobs" --tests-regex "$names" --output-junit "$work/$preset.xml" || status=$?
+  # ctest tells which tests were skipped, their output why.
+  grep -hE '^skipped' "build/$preset/Testing/Temporary/LastTest.log" | sort | uniq -c
   count "$preset" "$status"
 }
 
