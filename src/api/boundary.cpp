@@ -1,6 +1,39 @@
 #include "api/boundary.h"
 
 namespace seqpar {
+namespace {
+
+/// The communicator that a thread used last: most threads use one all their lives, and looking it up in the table would
+/// be a good part of a small message's latency. Holding the entry keeps its address from being given to another.
+struct Recent {
+  seqparComm_t handle = nullptr;
+  std::shared_ptr<CommEntry> entry;
+};
+
+Recent& recent() {
+  static thread_local Recent last;
+  return last;
+}
+
+}  // namespace
+
+Stay::Stay(const char* call, seqparComm_t handle) : entry_(nullptr) {
+  Recent& last = recent();
+  if (handle == nullptr || last.handle != handle || !last.entry->enter()) {
+    last = {};
+    auto entry = require(comms(), handle, call, "comm", "communicator");
+    if (!entry->enter()) fail(seqparInvalidArgument, call, ": comm is being destroyed; expected a communicator in use");
+    last = {handle, std::move(entry)};
+  }
+  entry_ = last.entry.get();
+}
+
+void keepError(seqparComm_t handle) {
+  if (const auto entry = comms().find(handle)) {
+    const std::lock_guard lock(entry->mutex);
+    entry->lastError = threadError();
+  }
+}
 
 std::string& threadError() {
   static thread_local std::string text;

@@ -35,33 +35,32 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
   }
 }
 
-/// A thread's stay inside a call on a communicator, so that Abort knows when it has left.
+/// A thread's stay inside a call on a communicator, so that its end waits until the thread has left.
 class Stay {
  public:
-  explicit Stay(std::shared_ptr<CommEntry> entry) : entry_(std::move(entry)) { entry_->callers.fetch_add(1); }
+  /// InvalidArgument in the name of `call` if there is no such communicator.
+  Stay(const char* call, seqparComm_t handle);
   Stay(const Stay&) = delete;
   Stay& operator=(const Stay&) = delete;
-  ~Stay() {
-    if (entry_->callers.fetch_sub(1) == 1) entry_->callers.notify_all();
-  }
+  ~Stay() { entry_->leave(); }
+
+  CommEntry& entry() const { return *entry_; }
 
  private:
-  std::shared_ptr<CommEntry> entry_;
+  CommEntry* entry_;
 };
+
+/// Keeps the calling thread's latest error text as the communicator's too, if it still exists.
+void keepError(seqparComm_t handle);
 
 /// atBoundary() for a call on a communicator: body(CommEntry&).
 template <typename Body>
 seqparResult_t onEntry(const char* call, seqparComm_t handle, Body&& body) noexcept {
-  std::shared_ptr<CommEntry> entry;
   const auto result = atBoundary(call, [&] {
-    entry = require(comms(), handle, call, "comm", "communicator");
-    const Stay stay(entry);
-    std::forward<Body>(body)(*entry);
+    const Stay stay(call, handle);
+    std::forward<Body>(body)(stay.entry());
   });
-  if (result != seqparSuccess && entry) {
-    const std::lock_guard lock(entry->mutex);
-    entry->lastError = threadError();
-  }
+  if (result != seqparSuccess) keepError(handle);
   return result;
 }
 

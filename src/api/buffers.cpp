@@ -8,7 +8,7 @@
 namespace seqpar {
 
 void requireHostMemory(const char* call, const Buffer& buffer) {
-  if (buffer.data != nullptr && isDevicePointer(buffer.data)) {
+  if (buffer.bytes > 0 && isDevicePointer(buffer.data)) {
     fail(seqparInvalidArgument, call, ": ", buffer.name, " is ", buffer.data,
          ", which is device memory; expected host memory, as comm is a host communicator");
   }

@@ -48,9 +48,18 @@ seqparResult_t readInt(const char* call, const char* argument, seqparComm_t hand
   });
 }
 
-/// Waits until no thread is inside a call on the communicator; new calls do not find it any more.
-void waitForCallers(CommEntry& entry) {
-  for (int callers = entry.callers.load(); callers != 0; callers = entry.callers.load()) entry.callers.wait(callers);
+/// Takes the communicator out of use and ends it: at once if `aborted`, else in agreement with the other ranks.
+seqparResult_t end(const char* call, seqparComm_t handle, bool aborted) {
+  return atBoundary(call, [&] {
+    if (handle == nullptr) return;
+    const auto entry = comms().remove(handle);
+    if (!entry) require(comms(), handle, call, "comm", "communicator");
+    if (aborted) entry->comm->abort();
+    entry->close();
+    // The entry itself may live on in a thread's memory of what it used last; the communicator must not.
+    const auto comm = std::move(entry->comm);
+    comm->close();
+  });
 }
 
 }  // namespace
@@ -76,28 +85,11 @@ SEQPAR_API seqparResult_t seqparCommFinalize(seqparComm_t handle) {
 }
 
 SEQPAR_API seqparResult_t seqparCommDestroy(seqparComm_t handle) {
-  const char* call = "seqparCommDestroy";
-  return atBoundary(call, [&] {
-    if (handle == nullptr) return;
-    require(comms(), handle, call, "comm", "communicator");
-    const auto entry = comms().remove(handle);
-    if (!entry) return;  // another thread was faster
-    waitForCallers(*entry);
-    entry->comm->close();
-  });
+  return end("seqparCommDestroy", handle, false);
 }
 
 SEQPAR_API seqparResult_t seqparCommAbort(seqparComm_t handle) {
-  const char* call = "seqparCommAbort";
-  return atBoundary(call, [&] {
-    if (handle == nullptr) return;
-    require(comms(), handle, call, "comm", "communicator");
-    const auto entry = comms().remove(handle);
-    if (!entry) return;  // another thread was faster
-    entry->comm->abort();
-    waitForCallers(*entry);
-    entry->comm->close();
-  });
+  return end("seqparCommAbort", handle, true);
 }
 
 SEQPAR_API seqparResult_t seqparCommGetAsyncError(seqparComm_t handle, seqparResult_t* asyncError) {

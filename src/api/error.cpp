@@ -30,11 +30,12 @@ SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
 SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   if (comm == nullptr) return threadError().c_str();
   const auto entry = comms().find(comm);
-  if (!entry) return "seqparGetLastError: comm is no communicator that was made and not freed";
+  if (!entry || !entry->enter()) return "seqparGetLastError: comm is no communicator that was made and not freed";
   const std::lock_guard lock(entry->mutex);
   // What ended the communicator explains more than the calls that it refused since.
   const auto& health = entry->comm->health();
   entry->returned = health.ok() ? entry->lastError : health.text();
+  entry->leave();
   return entry->returned.c_str();
 }
 

@@ -46,15 +46,36 @@ class HandleTable {
 };
 
 /// A communicator with what the C interface keeps beside it.
-struct CommEntry {
+class CommEntry {
+ public:
   explicit CommEntry(std::shared_ptr<Communicator> made) : comm(std::move(made)), scans(*comm) {}
+
+  /// Counts the calling thread in; false if the communicator has been closed. Each side stores before it looks, so that
+  /// either this sees the closing, or the closing sees the caller.
+  bool enter() {
+    callers_.fetch_add(1);
+    if (open_.load()) return true;
+    leave();
+    return false;
+  }
+  void leave() {
+    if (callers_.fetch_sub(1) == 1) callers_.notify_all();
+  }
+  /// Lets nobody in any more and waits until all have left.
+  void close() {
+    open_.store(false);
+    for (int inside = callers_.load(); inside != 0; inside = callers_.load()) callers_.wait(inside);
+  }
 
   std::shared_ptr<Communicator> comm;
   ScanPlanner scans;
-  std::atomic<int> callers{0};  ///< threads inside a call; Abort waits for none
   std::mutex mutex;
-  std::string lastError;  ///< of the latest failed call or of work on a stream
+  std::string lastError;  ///< of the latest failed call
   std::string returned;   ///< what seqparGetLastError() handed out
+
+ private:
+  std::atomic<int> callers_{0};
+  std::atomic<bool> open_{true};
 };
 
 HandleTable<CommEntry, seqparComm_t>& comms();

@@ -52,6 +52,16 @@ struct LanesAvx2 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), raw);
   }
 
+  static void stream(float* to, V v) {
+    _mm256_stream_ps(to, v.low);
+    _mm256_stream_ps(to + 8, v.high);
+  }
+  template <class T>
+  static void stream(T* to, __m256i raw) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), raw);
+  }
+  static void fence() { _mm_sfence(); }
+
   static V multiplyAdd(V c, V x, V s) {
     return {multiplyAdd(c.low, x.low, s.low), multiplyAdd(c.high, x.high, s.high)};
   }

@@ -48,6 +48,13 @@ struct LanesAvx512 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), raw);
   }
 
+  static void stream(float* to, V v) { _mm512_stream_ps(to, v); }
+  template <class T>
+  static void stream(T* to, __m256i raw) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), raw);
+  }
+  static void fence() { _mm_sfence(); }
+
   static V multiplyAdd(V c, V x, V s) {
     return _mm512_mask3_fmadd_ps(c, x, s, _mm512_cmp_ps_mask(c, _mm512_setzero_ps(), _CMP_NEQ_UQ));
   }

@@ -70,6 +70,14 @@ struct LanesPortable {
     __builtin_memcpy(to, &raw, sizeof raw);
   }
 
+  /// As store(), past the caches where the processor can; `to` is aligned to what is written. fence() puts what was
+  /// streamed before later stores.
+  template <class T, class Raw>
+  static void stream(T* to, Raw raw) {
+    store(to, raw);
+  }
+  static void fence() {}
+
   /// c * x + s, always rounded alike; s itself where c is 0.
   static V multiplyAdd(V c, V x, V s) { return floats(select((U32)(c == zero()), bits(s), bits(c * x + s))); }
 

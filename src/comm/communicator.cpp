@@ -45,8 +45,9 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
   try {
     checkSettings(*control_, config_);
     topology_ = discoverTopology(*control_, config_.hostId);
-    mailbox_ = makeMailbox(*control_, MailboxOptions{config_.timeout, config_.transport, topology_.hostIds}, health_,
-                           transport_);
+    mailbox_ = makeMailbox(
+        *control_, MailboxOptions{config_.timeout, config_.transport, topology_.hostIds, topology_.contention <= 1},
+        health_, transport_);
     links_ = measureLinks(*mailbox_, *control_, topology_);
   } catch (const std::exception& error) {
     health_.fail(seqparRemoteError, concat("rank ", rank(), " failed while the communicator was made: ", error.what()));

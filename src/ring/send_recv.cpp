@@ -1,7 +1,6 @@
 #include "ring/send_recv.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "seqpar/seqpar.h"
 
@@ -29,15 +28,14 @@ void sendReceive(Mailbox& mail, std::span<const std::byte> send, int sendPeer, s
   for (size_t step = 0; step < std::max(toSend, toReceive + kLead); ++step) {
     if (step < toSend) {
       const auto piece = send.subspan(step * kPiece, std::min(kPiece, send.size() - step * kPiece));
-      auto* out = mail.acquire(sendPeer, piece.size());
-      if (!piece.empty()) std::memcpy(out, piece.data(), piece.size());
+      copyTo(mail.acquire(sendPeer, piece.size()), piece.data(), piece.size());
       mail.commit();
     }
     if (step >= kLead && step - kLead < toReceive) {
       const size_t begin = (step - kLead) * kPiece;
       const auto piece = receive.subspan(begin, std::min(kPiece, receive.size() - begin));
       const auto* in = mail.receive(receivePeer, piece.size());
-      if (!piece.empty()) std::memcpy(piece.data(), in, piece.size());
+      copyFrom(piece.data(), in, piece.size());
       mail.release(receivePeer);
     }
   }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/target.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
@@ -61,20 +62,20 @@ class Affine {
 
   /// Writes S of the block to wire memory. At position 0: A x_0 + S, so that what position 0 sends depends on nothing
   /// before it.
-  virtual void packState(Block block, void* wire) = 0;
+  virtual void packState(Block block, Target wire) = 0;
   /// Writes A of the block. At position 0: zeros (see packState).
   virtual void packCoefficients(Block block, float* coefficients) = 0;
 
   /// The hop: takes x of the block (dense; nullptr at position 0, where x_0 is used), writes the caller's prefix and
   /// total where wanted, and A x + S to `wire` unless it is null. x and wire do not overlap. One pass over the data.
-  virtual void hop(Block block, Values x, void* wire) = 0;
+  virtual void hop(Block block, Values x, Target wire) = 0;
 
   /// (earlierA, earlierS) <- (laterA, laterS) o (earlierA, earlierS): earlierS = laterA earlierS + laterS, and, unless
   /// null, earlierA = laterA earlierA. Dense blocks; earlier ones in fp32.
   virtual void compose(Block block, const float* laterA, Values laterS, float* earlierA, float* earlierS) = 0;
 
   /// Copies a dense block of states between types.
-  virtual void convert(Block block, Values from, void* to, seqparDataType_t toType) const = 0;
+  virtual void convert(Block block, Values from, Target to, seqparDataType_t toType) const = 0;
 };
 
 /// The operator for `problem`, which must outlive it.

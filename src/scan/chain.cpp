@@ -13,7 +13,7 @@ void scanChain(Affine& affine, const ScanProblem& problem, const ScanOrder& orde
     const size_t bytes = stateBytes(affine, problem, block);
     Values x;
     if (position > 0) x = {mail.receive(order.ranks[position - 1], bytes), problem.wireType};
-    std::byte* const next = last ? nullptr : mail.acquire(order.ranks[position + 1], bytes);
+    const Target next = last ? Target() : mail.acquire(order.ranks[position + 1], bytes);
     affine.hop(block, x, next);
     if (!last) mail.commit();
     if (position > 0) mail.release(order.ranks[position - 1]);

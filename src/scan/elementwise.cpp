@@ -108,7 +108,7 @@ Values Elementwise::firstX(Block block) const {
   return {at({problem_.initial, problem_.stateType}, block.begin), problem_.stateType};
 }
 
-void Elementwise::packState(Block block, void* wire) {
+void Elementwise::packState(Block block, Target wire) {
   Operands operands;
   if (problem_.first) operands.x = firstX(block);
   operands.s = {at({problem_.state, problem_.stateType}, block.begin), problem_.stateType};
@@ -126,7 +126,7 @@ void Elementwise::packCoefficients(Block block, float* coefficients) {
   }
 }
 
-void Elementwise::hop(Block block, Values x, void* wire) {
+void Elementwise::hop(Block block, Values x, Target wire) {
   Operands operands;
   operands.x = x.data == nullptr ? firstX(block) : x;
   operands.s = {at({problem_.state, problem_.stateType}, block.begin), problem_.stateType};
@@ -134,7 +134,7 @@ void Elementwise::hop(Block block, Values x, void* wire) {
   operands.total = at(problem_.total, problem_.stateType, block.begin);
   operands.wire = wire;
   operands.wireType = problem_.wireType;
-  if (operands.total == nullptr && wire == nullptr) operands.s.data = nullptr;
+  if (operands.total == nullptr && !wire) operands.s.data = nullptr;
   runOwn(block, operands);
 }
 
@@ -152,8 +152,12 @@ void Elementwise::compose(Block block, const float* laterA, Values laterS, float
   }
 }
 
-void Elementwise::convert(Block block, Values from, void* to, seqparDataType_t toType) const {
-  seqpar::convert(from.data, from.type, to, toType, stateElements(block));
+void Elementwise::convert(Block block, Values from, Target to, seqparDataType_t toType) const {
+  if (from.type == toType && from.data != nullptr) {
+    copyTo(to, from.data, stateElements(block) * sizeOf(toType));
+  } else {
+    seqpar::convert(from.data, from.type, to.data, toType, stateElements(block));
+  }
 }
 
 // With this rank's coefficients, and x taken as zeros in heads that begin a sequence.
@@ -174,7 +178,7 @@ void Elementwise::runOwn(Block block, const Operands& operands) {
     part.s.data = at(operands.s, skip);
     part.prefix = at(operands.prefix, operands.s.type, skip);
     part.total = at(operands.total, operands.s.type, skip);
-    part.wire = at(operands.wire, operands.wireType, skip);
+    if (part.wire) part.wire = operands.wire.after(skip * sizeOf(operands.wireType));
     run({begin, end}, coefficients_.data() + begin / span_, part);
     begin = end;
   }
@@ -187,7 +191,8 @@ void Elementwise::run(Block block, const float* coefficients, const Operands& op
   run.s = operands.s.data;
   run.prefix = operands.prefix;
   run.total = operands.total;
-  run.wire = operands.wire;
+  run.wire = operands.wire.data;
+  run.streamed = operands.wire.store == Store::Streamed;
   run.count = block.end - block.begin;
   if (spread_.empty()) {
     run.coefficients = coefficients;
@@ -214,7 +219,7 @@ void Elementwise::run(Block block, const float* coefficients, const Operands& op
     run.s = at(operands.s, done);
     run.prefix = at(operands.prefix, operands.s.type, done);
     run.total = at(operands.total, operands.s.type, done);
-    run.wire = at(operands.wire, operands.wireType, done);
+    run.wire = at(operands.wire.data, operands.wireType, done);
     kernel(run);
     done += run.count;
   }

@@ -17,11 +17,11 @@ class Elementwise final : public Affine {
   std::vector<Block> split(Block block, size_t pieces) const override;
   size_t stateElements(Block block) const override;
   size_t coefficientElements(Block block) const override;
-  void packState(Block block, void* wire) override;
+  void packState(Block block, Target wire) override;
   void packCoefficients(Block block, float* coefficients) override;
-  void hop(Block block, Values x, void* wire) override;
+  void hop(Block block, Values x, Target wire) override;
   void compose(Block block, const float* laterA, Values laterS, float* earlierA, float* earlierS) override;
-  void convert(Block block, Values from, void* to, seqparDataType_t toType) const override;
+  void convert(Block block, Values from, Target to, seqparDataType_t toType) const override;
 
  private:
   /// Pointers to the first element of a block.
@@ -30,7 +30,7 @@ class Elementwise final : public Affine {
     Values s;
     void* prefix = nullptr;
     void* total = nullptr;
-    void* wire = nullptr;
+    Target wire;
     seqparDataType_t wireType = seqparFloat32;
   };
 

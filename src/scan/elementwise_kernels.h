@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/convert_kernels.h"
 #include "base/simd.h"
@@ -17,6 +18,7 @@ struct HopRun {
   void* prefix = nullptr;   ///< gets x, in the type of s; nullptr: not wanted
   void* total = nullptr;    ///< gets c x + s, in the type of s; nullptr: not wanted
   void* wire = nullptr;     ///< gets c x + s; nullptr: not wanted
+  bool streamed = false;    ///< wire is written past the caches
   /// From the first element's on: one for every element if span is 1, else one for every `span` elements.
   const float* coefficients = nullptr;
   size_t span = 1;   ///< 1 or a multiple of 16
@@ -51,6 +53,10 @@ struct WholeAccess {
   void store(T* to, Raw raw) const {
     Lanes::store(to, raw);
   }
+  template <class T, class Raw>
+  void stream(T* to, Raw raw) const {
+    Lanes::stream(to, raw);
+  }
 };
 
 template <class Lanes>
@@ -63,6 +69,10 @@ struct PartAccess {
   template <class T, class Raw>
   void store(T* to, Raw raw) const {
     storePart<Lanes>(to, raw, count);
+  }
+  template <class T, class Raw>
+  void stream(T* to, Raw raw) const {
+    store(to, raw);
   }
 };
 
@@ -80,7 +90,8 @@ struct HopLoop {
         s(static_cast<const S*>(run.s)),
         prefix(static_cast<S*>(run.prefix)),
         total(static_cast<S*>(run.total)),
-        wire(static_cast<W*>(run.wire)) {}
+        wire(static_cast<W*>(run.wire)),
+        streamed(run.streamed && reinterpret_cast<uintptr_t>(run.wire) % (Lanes::kLanes * sizeof(W)) == 0) {}
 
   // Both inputs are read before anything is written: outputs may be the inputs' memory. A number that is wanted in one
   // type twice is rounded once, and one that keeps its type not at all.
@@ -105,10 +116,19 @@ struct HopLoop {
     if constexpr (kSameType<S, W>) {
       const auto rounded = Lanes::narrow(wire, after);
       if (total != nullptr) access.store(total + i, rounded);
-      if (wire != nullptr) access.store(wire + i, rounded);
+      if (wire != nullptr) send(i, rounded, access);
     } else {
       if (total != nullptr) access.store(total + i, Lanes::narrow(total, after));
-      if (wire != nullptr) access.store(wire + i, Lanes::narrow(wire, after));
+      if (wire != nullptr) send(i, Lanes::narrow(wire, after), access);
+    }
+  }
+
+  template <class Raw, class Access>
+  void send(size_t i, Raw raw, const Access& access) const {
+    if (streamed) {
+      access.stream(wire + i, raw);
+    } else {
+      access.store(wire + i, raw);
     }
   }
 
@@ -117,6 +137,7 @@ struct HopLoop {
   S* prefix;
   S* total;
   W* wire;
+  bool streamed;
 };
 
 template <class Lanes, class X, class S, class W>
@@ -144,6 +165,7 @@ void hopKernel(const HopRun& run) {
       ++c;
     }
   }
+  if (loop.streamed) Lanes::fence();
 }
 
 template <class Lanes, class X, class S>

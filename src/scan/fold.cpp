@@ -22,9 +22,9 @@ void Fold::then(const float* coefficients, Values state) {
   affine_->compose(block_, coefficients, state, mine, reinterpret_cast<float*>(state_.data()));
 }
 
-void Fold::write(const MapLayout& layout, std::byte* message) const {
+void Fold::write(const MapLayout& layout, Target message) const {
   if (!absolute_) {
-    std::memcpy(layout.coefficients(message), coefficients_->data(),
+    std::memcpy(layout.coefficients(message.data), coefficients_->data(),
                 affine_->coefficientElements(block_) * sizeof(float));
   }
   affine_->convert(block_, state(), layout.state(message), layout.wireType());

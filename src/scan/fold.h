@@ -34,7 +34,7 @@ class Fold {
   Values state() const { return {state_.data(), seqparFloat32}; }
 
   /// Writes the map in `layout`, which has coefficients if and only if this map does.
-  void write(const MapLayout& layout, std::byte* message) const;
+  void write(const MapLayout& layout, Target message) const;
 
  private:
   Affine* affine_;

@@ -30,11 +30,11 @@ void scanLasp1(Affine& affine, const ScanProblem& problem, const ScanOrder& orde
   }
 
   MessageBuffer outgoing(last ? 0 : bytes);
-  affine.hop(whole, x, last ? nullptr : outgoing.data());
+  affine.hop(whole, x, last ? Target() : Target(outgoing.data()));
 
   for (size_t at = 0; !last && at < bytes; at += piece) {
     const size_t size = std::min(piece, bytes - at);
-    std::memcpy(mail.acquire(order.ranks[position + 1], size), outgoing.data() + at, size);
+    copyTo(mail.acquire(order.ranks[position + 1], size), outgoing.data() + at, size);
     mail.commit();
   }
 }

@@ -28,7 +28,7 @@ GatheredBlock gather(Affine& affine, const ScanProblem& problem, const ScanOrder
   std::vector<int> others(order.ranks.begin(), order.ranks.end());
   others.erase(others.begin() + order.position);
   if (others.empty()) return gathered;
-  std::memcpy(mail.acquire(others, layout.bytes()), own.data(), layout.bytes());
+  copyTo(mail.acquire(others, layout.bytes()), own.data(), layout.bytes());
   mail.commit();
   for (int p = 0; p < order.size(); ++p) {
     if (p == order.position) continue;

@@ -71,13 +71,13 @@ Matrix::Rows Matrix::own(const void* data, size_t head, const Region& part) cons
 }
 
 Matrix::OutRows Matrix::own(void* data, size_t head, const Region& part) const {
-  if (data == nullptr) return {nullptr, problem_.stateType, problem_.dv};
+  if (data == nullptr) return {Target(), problem_.stateType, problem_.dv};
   const size_t offset = (head * problem_.dk * problem_.dv + part.column) * sizeOf(problem_.stateType);
-  return {static_cast<std::byte*>(data) + offset, problem_.stateType, problem_.dv};
+  return {Target(data).after(offset), problem_.stateType, problem_.dv};
 }
 
 void Matrix::copy(Rows from, OutRows to, size_t width) const {
-  if (to.data == nullptr || to.data == from.data) return;
+  if (!to.target || to.target.data == from.data) return;
   size_t rows = problem_.dk;
   if (from.stride == width && to.stride == width) {
     width *= rows;
@@ -87,8 +87,12 @@ void Matrix::copy(Rows from, OutRows to, size_t width) const {
     const void* source = from.data == nullptr
                              ? nullptr
                              : static_cast<const std::byte*>(from.data) + row * from.stride * sizeOf(from.type);
-    seqpar::convert(source, from.type, static_cast<std::byte*>(to.data) + row * to.stride * sizeOf(to.type), to.type,
-                    width);
+    const Target target = to.target.after(row * to.stride * sizeOf(to.type));
+    if (source != nullptr && from.type == to.type) {
+      copyTo(target, source, width * sizeOf(to.type));
+    } else {
+      seqpar::convert(source, from.type, target.data, to.type, width);
+    }
   }
 }
 
@@ -104,12 +108,12 @@ const float* Matrix::asFloat(Rows from, size_t width, std::vector<float>& scratc
   return scratch.data();
 }
 
-void Matrix::packState(Block block, void* wire) {
+void Matrix::packState(Block block, Target wire) {
   const Region part = region(block);
   const seqparDataType_t type = problem_.wireType;
   for (size_t head = part.head; head < part.headEnd; ++head) {
     const size_t offset = (head - part.head) * headElements(part) * sizeOf(type);
-    const OutRows to = {static_cast<std::byte*>(wire) + offset, type, part.width};
+    const OutRows to = {wire.after(offset), type, part.width};
     if (problem_.first) {
       hopHead(head, part, own(problem_.initial, head, part), {}, {}, to);
     } else {
@@ -140,7 +144,7 @@ void Matrix::packCoefficients(Block block, float* coefficients) {
   }
 }
 
-void Matrix::hop(Block block, Values x, void* wire) {
+void Matrix::hop(Block block, Values x, Target wire) {
   const Region part = region(block);
   for (size_t head = part.head; head < part.headEnd; ++head) {
     const size_t offset = (head - part.head) * headElements(part);
@@ -148,8 +152,8 @@ void Matrix::hop(Block block, Values x, void* wire) {
     if (x.data != nullptr) {
       from = {static_cast<const std::byte*>(x.data) + offset * sizeOf(x.type), x.type, part.width};
     }
-    OutRows to = {nullptr, problem_.wireType, part.width};
-    if (wire != nullptr) to.data = static_cast<std::byte*>(wire) + offset * sizeOf(to.type);
+    OutRows to = {Target(), problem_.wireType, part.width};
+    if (wire) to.target = wire.after(offset * sizeOf(to.type));
     hopHead(head, part, from, own(problem_.prefix, head, part), own(problem_.total, head, part), to);
   }
 }
@@ -164,13 +168,16 @@ void Matrix::hopHead(size_t head, const Region& part, Rows x, OutRows prefix, Ou
     copy(x, prefix, part.width);
     return;
   }
-  if (total.data == nullptr && wire.data == nullptr) {
+  if (!total.target && !wire.target) {
     copy(x, prefix, part.width);
     return;
   }
-  OutRows after = wire;
-  if (after.data == nullptr || after.type != seqparFloat32) after = total;
-  if (after.data == nullptr || after.type != seqparFloat32) {
+  // A product is read and written many times while it grows, so it does so in cached memory.
+  const auto holds = [](const OutRows& rows) {
+    return rows.target && rows.type == seqparFloat32 && rows.target.store == Store::Cached;
+  };
+  OutRows after = holds(wire) ? wire : total;
+  if (!holds(after)) {
     after_.resize(headElements(part));
     after = {after_.data(), seqparFloat32, part.width};
   }
@@ -180,8 +187,8 @@ void Matrix::hopHead(size_t head, const Region& part, Rows x, OutRows prefix, Ou
   const size_t dk = problem_.dk;
   const float* a = static_cast<const float*>(problem_.transition) + head * dk * dk;
   multiply(dk, part.width, dk, {a, dk, problem_.direction == seqparReverse}, {xs, strideX}, true,
-           static_cast<float*>(after.data), after.stride);
-  const Rows result = {after.data, after.type, after.stride};
+           reinterpret_cast<float*>(after.target.data), after.stride);
+  const Rows result = {after.target.data, after.type, after.stride};
   copy(result, total, part.width);
   copy(result, wire, part.width);
   copy(x, prefix, part.width);
@@ -216,8 +223,12 @@ void Matrix::compose(Block block, const float* laterA, Values laterS, float* ear
   }
 }
 
-void Matrix::convert(Block block, Values from, void* to, seqparDataType_t toType) const {
-  seqpar::convert(from.data, from.type, to, toType, stateElements(block));
+void Matrix::convert(Block block, Values from, Target to, seqparDataType_t toType) const {
+  if (from.type == toType && from.data != nullptr) {
+    copyTo(to, from.data, stateElements(block) * sizeOf(toType));
+  } else {
+    seqpar::convert(from.data, from.type, to.data, toType, stateElements(block));
+  }
 }
 
 }  // namespace seqpar

@@ -18,11 +18,11 @@ class Matrix final : public Affine {
   std::vector<Block> split(Block block, size_t pieces) const override;
   size_t stateElements(Block block) const override;
   size_t coefficientElements(Block block) const override;
-  void packState(Block block, void* wire) override;
+  void packState(Block block, Target wire) override;
   void packCoefficients(Block block, float* coefficients) override;
-  void hop(Block block, Values x, void* wire) override;
+  void hop(Block block, Values x, Target wire) override;
   void compose(Block block, const float* laterA, Values laterS, float* earlierA, float* earlierS) override;
-  void convert(Block block, Values from, void* to, seqparDataType_t toType) const override;
+  void convert(Block block, Values from, Target to, seqparDataType_t toType) const override;
 
  private:
   /// The heads [head, headEnd) and in each the columns [column, column + width).
@@ -37,7 +37,7 @@ class Matrix final : public Affine {
     size_t stride = 0;
   };
   struct OutRows {
-    void* data = nullptr;  // nullptr: not wanted
+    Target target;
     seqparDataType_t type = seqparFloat32;
     size_t stride = 0;
   };

@@ -18,8 +18,8 @@ MapLayout::MapLayout(const Affine& affine, const ScanProblem& problem, Block blo
       stateBytes_(affine.stateElements(block) * sizeOf(wireType_)),
       stateOffset_(absolute_ ? 0 : roundUp(affine.coefficientElements(block) * sizeof(float))) {}
 
-void MapLayout::pack(Affine& affine, Block block, std::byte* message) const {
-  if (!absolute_) affine.packCoefficients(block, coefficients(message));
+void MapLayout::pack(Affine& affine, Block block, Target message) const {
+  if (!absolute_) affine.packCoefficients(block, coefficients(message.data));
   affine.packState(block, state(message));
 }
 

@@ -43,7 +43,7 @@ class MapLayout {
   /// Size of the state alone.
   size_t stateBytes() const { return stateBytes_; }
 
-  void* state(std::byte* message) const { return message + stateOffset_; }
+  Target state(Target message) const { return message.after(stateOffset_); }
   Values state(const std::byte* message) const { return {message + stateOffset_, wireType_}; }
 
   /// nullptr for an absolute map.
@@ -53,7 +53,7 @@ class MapLayout {
   }
 
   /// Writes this rank's own map of `block` to `message`.
-  void pack(Affine& affine, Block block, std::byte* message) const;
+  void pack(Affine& affine, Block block, Target message) const;
 
  private:
   seqparDataType_t wireType_;

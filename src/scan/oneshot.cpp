@@ -9,7 +9,7 @@ namespace {
 
 /// Publishes this position's map of `block`. Position 0 computes it and its own outputs in one pass.
 void publish(Affine& affine, const MapLayout& layout, Block block, const ScanOrder& order, Mailbox& mail) {
-  std::byte* const message = mail.acquire(order.ranks.subspan(order.position + 1), layout.bytes());
+  const Target message = mail.acquire(order.ranks.subspan(order.position + 1), layout.bytes());
   if (order.position == 0) {
     affine.hop(block, {}, layout.state(message));
   } else {

@@ -27,7 +27,7 @@ void ShardScan::scatter() {
     const size_t q = (local_ + i) % shards_.size();
     if (q == local_) continue;
     const MapLayout layout = layoutOf(position, shards_[q]);
-    std::byte* const message = mail_.acquire(order_.ranks[group_.first + q], layout.bytes());
+    const Target message = mail_.acquire(order_.ranks[group_.first + q], layout.bytes());
     if (position == 0) {
       affine_.hop(shards_[q], {}, layout.state(message));
     } else {
@@ -72,7 +72,7 @@ void ShardScan::distribute(std::optional<Fold> x) {
     const bool more = p + 1 < group_.end;
     if (p == order_.position) {
       MessageBuffer next(more ? stateLayout.bytes() : 0);
-      affine_.hop(shard(), x ? x->state() : Values{}, more ? next.data() : nullptr);
+      affine_.hop(shard(), x ? x->state() : Values{}, more ? Target(next.data()) : Target());
       if (!x) x.emplace(affine_, shard());
       if (more) x->start(stateLayout, next.data());
       continue;

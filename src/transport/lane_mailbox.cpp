@@ -5,8 +5,7 @@
 namespace seqpar {
 namespace {
 
-/// From here on a message is written past the caches: between two processors that share no cache this was 8 times faster at
-/// 64 KiB, and a third slower between two that do; below, waiting for memory costs more than it saves.
+/// Smaller messages are never written past the caches: waiting for memory would cost more than it saves.
 constexpr size_t kStreamedBytes = 4096;
 
 }  // namespace
@@ -66,7 +65,7 @@ Target LaneMailbox::acquire(std::span<const int> to, size_t bytes) {
   draft_.open = true;
   if (!draft_.offset) return line_.bytes;
   // What the network sends is read by this processor first.
-  return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? Store::Streamed : Store::Cached};
+  return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? store_ : Store::Cached};
 }
 
 void LaneMailbox::commit() {

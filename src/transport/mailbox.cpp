@@ -6,7 +6,6 @@
 
 #include "transport/agree.h"
 #include "transport/lane_mailbox.h"
-#include "transport/processors.h"
 
 namespace seqpar {
 namespace {
@@ -116,7 +115,7 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
     parts.segments[own] = Segment(parts.memory->mine(), hostSize);
   }
   onHost[own] = true;
-  const Waiter::Options waiting{self, options.timeout, haveProcessorEach(control, onHost)};
+  const Waiter::Options waiting{self, options.timeout, options.ownProcessors};
   describe(options, parts, network, self, description);
   return std::make_unique<LaneMailbox>(std::move(parts), health, waiting);
 }

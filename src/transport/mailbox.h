@@ -51,6 +51,9 @@ class Mailbox {
   /// Memory for one message of `bytes` (0..maxMessage()) to the ranks `to` (others than this one, each once), aligned
   /// to 64, and how it is best written. One message is under construction at a time.
   virtual Target acquire(std::span<const int> to, size_t bytes) = 0;
+  /// How large messages to direct peers are written from now on (Streamed at first); measureLinks() knows what is
+  /// faster here.
+  virtual void prefer(Store store) = 0;
   /// Publishes the message under construction.
   virtual void commit() = 0;
 
@@ -71,6 +74,7 @@ struct MailboxOptions {
   std::chrono::milliseconds timeout{300000};  ///< 0: none
   int transport = seqparTransportAuto;        ///< a seqparTransport_t
   std::vector<std::string> hostIds;           ///< one a rank; ranks with different ids never share memory
+  bool ownProcessors = false;                 ///< every rank has a processor to itself, so one may spin while it waits
 };
 
 /// What was set up, in words, for seqparCommQuery().

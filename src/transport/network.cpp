@@ -48,6 +48,10 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
     for (const auto& lane : network->lanes_) {
       if (lane != nullptr) network->connectTo(*lane, addresses[static_cast<size_t>(lane->rank)]);
     }
+  });
+  // Only once all have their endpoints, since a greeting waits for its answer.
+  together(control, [&] {
+    if (network == nullptr) return;
     network->thread_ = std::thread([raw = network.get()] { raw->serve(); });
     network->greet(timeout);
   });
@@ -57,10 +61,10 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
 Network::Network(int rank, Health& health) : rank_(rank), health_(health) {}
 
 void Network::open(const std::vector<bool>& peers) {
-  // Keepalive by the kernel, not by UCX: UCX's probes are data, which turns the kernel's keepalive off. Transports
-  // through memory stay out (as they do unless told to handle errors): without UCX's probes they notice no death.
-  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
-                            {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "1s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}});
+  // No keepalive, neither UCX's nor the kernel's: silence is for the control plane to judge, by the communicator's
+  // timeout, and a process that dies closes its connections anyway. Transports through memory stay out (as they do
+  // unless told to handle errors): without UCX's probes they notice no death.
+  context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "inf"}});
   worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
   checkUcx(ucp_worker_get_efd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
   lanes_.resize(peers.size());

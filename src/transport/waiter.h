@@ -43,9 +43,12 @@ class Waiter {
   /// "rank 3 waited 30 s ...".
   template <typename Ready, typename Wanted>
   void wait(By by, Ready&& ready, Wanted&& wanted) {
-    if (ready()) return;
+    for (unsigned round = 0; round < kRoundsBetweenClocks; ++round) {
+      if (ready()) return;
+      if (!relax(by, round)) break;
+    }
     const Deadline deadline(options_.timeout);
-    for (unsigned round = 0; !ready(); ++round) {
+    for (unsigned round = kRoundsBetweenClocks; !ready(); ++round) {
       if (!health_.ok() || (round % kRoundsBetweenClocks == 0 && deadline.passed())) giveUp(wanted());
       if (!relax(by, round)) {
         fallAsleep(by);

@@ -59,6 +59,8 @@ class MemoryLanes::Box final : public Mailbox {
     operation_ = operation;
   }
 
+  void prefer(Store) override {}
+
   void end() override {
     require(!operation_.empty(), "end() without begin()");
     require(!building_, "end() with a message under construction");
@@ -66,7 +68,7 @@ class MemoryLanes::Box final : public Mailbox {
     operation_.clear();
   }
 
-  std::byte* acquire(std::span<const int> to, size_t bytes) override {
+  Target acquire(std::span<const int> to, size_t bytes) override {
     require(!operation_.empty(), "acquire() outside an operation");
     require(!building_, "acquire() with a message under construction");
     require(bytes <= maxMessage(), concat("acquire() of ", bytes, " bytes, maxMessage() is ", maxMessage()));

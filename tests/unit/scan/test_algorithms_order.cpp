@@ -39,21 +39,21 @@ class RunAffine final : public Affine {
   size_t stateElements(Block block) const override { return 2 * (block.end - block.begin); }
   size_t coefficientElements(Block block) const override { return block.end - block.begin; }
 
-  void packState(Block block, void* wire) override {
-    for (size_t i = 0; i < block.end - block.begin; ++i) static_cast<Run*>(wire)[i] = {position_, position_};
+  void packState(Block block, Target wire) override {
+    for (size_t i = 0; i < block.end - block.begin; ++i) reinterpret_cast<Run*>(wire.data)[i] = {position_, position_};
   }
   void packCoefficients(Block block, float* coefficients) override {
     std::fill_n(coefficients, coefficientElements(block), position_);
   }
 
-  void hop(Block block, Values x, void* wire) override {
+  void hop(Block block, Values x, Target wire) override {
     if ((x.data == nullptr) != (position_ == 0)) throw std::logic_error("x is missing, or is given at position 0");
     for (size_t i = 0; i < block.end - block.begin; ++i) {
       ++hops_[block.begin + i];
       const Run run = x.data == nullptr ? Run{0, -1} : static_cast<const Run*>(x.data)[i];
       meet(run, position_);
       if (run.first != 0) throw std::logic_error("x does not begin at position 0");
-      if (wire != nullptr) static_cast<Run*>(wire)[i] = {0, position_};
+      if (wire) reinterpret_cast<Run*>(wire.data)[i] = {0, position_};
     }
   }
 
@@ -71,8 +71,8 @@ class RunAffine final : public Affine {
     }
   }
 
-  void convert(Block block, Values from, void* to, seqparDataType_t) const override {
-    std::memcpy(to, from.data, stateElements(block) * sizeof(float));
+  void convert(Block block, Values from, Target to, seqparDataType_t) const override {
+    std::memcpy(to.data, from.data, stateElements(block) * sizeof(float));
   }
 
   bool allHoppedOnce() const {

@@ -26,7 +26,7 @@ double halfRoundTrip(Member& member, int peer, bool first, int laps) {
   const auto start = Clock::now();
   for (int lap = 0; lap < laps; ++lap) {
     if (first || lap != 0) {
-      std::memset(member.mail.acquire(peer, 8), lap & 127, 8);
+      std::memset(member.mail.acquire(peer, 8).data, lap & 127, 8);
       member.mail.commit();
     }
     if (!first && lap == 0) {
@@ -38,7 +38,7 @@ double halfRoundTrip(Member& member, int peer, bool first, int laps) {
     member.mail.release(peer);
   }
   if (!first) {
-    std::memset(member.mail.acquire(peer, 8), 0, 8);
+    std::memset(member.mail.acquire(peer, 8).data, 0, 8);
     member.mail.commit();
   }
   const double time = secondsSince(start);
@@ -52,7 +52,7 @@ double stream(Member& member, int peer, bool sends, std::vector<std::byte>& user
   for (size_t done = 0; done < user.size(); done += block) {
     const size_t part = std::min(block, user.size() - done);
     if (sends) {
-      std::memcpy(member.mail.acquire(peer, part), user.data() + done, part);
+      copyTo(member.mail.acquire(peer, part), user.data() + done, part);
       member.mail.commit();
     } else {
       std::memcpy(user.data() + done, member.mail.receive(peer, part), part);

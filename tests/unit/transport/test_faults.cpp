@@ -185,7 +185,7 @@ TEST_CASE("processes that share two processors exchange messages") {
       const int right = (member.rank + 1) % 8, left = (member.rank + 7) % 8;
       for (int step = 0; step < 200; ++step) {
         member.mail.begin("ring", 0);
-        std::memset(member.mail.acquire(right, 3000), step & 127, 3000);
+        std::memset(member.mail.acquire(right, 3000).data, step & 127, 3000);
         member.mail.commit();
         const std::byte* data = member.mail.receive(left, 3000);
         if (data[0] != std::byte(step & 127) || data[2999] != std::byte(step & 127)) return false;

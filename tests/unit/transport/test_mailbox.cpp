@@ -63,14 +63,14 @@ void exchange(Member& member, unsigned seed, int steps) {
     const auto message = static_cast<uint64_t>(step);
     if (together) {
       if (!others.empty()) {
-        std::byte* data = member.mail.acquire(others, mine);
+        std::byte* data = member.mail.acquire(others, mine).data;
         if (reinterpret_cast<uintptr_t>(data) % 64 != 0) ++wrong;
         fill(data, mine, seed, member.rank, message);
         member.mail.commit();
       }
     } else {
       for (const int to : others) {
-        fill(member.mail.acquire(to, mine), mine, seed, member.rank, message);
+        fill(member.mail.acquire(to, mine).data, mine, seed, member.rank, message);
         member.mail.commit();
       }
     }
@@ -121,7 +121,7 @@ TEST_CASE("half a window goes out while nobody reads") {
     for (int lap = 0; lap < 5; ++lap) {
       member.mail.begin("flood", 0);
       for (size_t i = 0; i < messages; ++i) {
-        fill(member.mail.acquire(others, bytes), bytes, 0, member.rank, i);
+        fill(member.mail.acquire(others, bytes).data, bytes, 0, member.rank, i);
         member.mail.commit();
       }
       member.mail.end();
@@ -147,7 +147,7 @@ TEST_CASE("a sender that has ended its operation and idles is still heard") {
     if (member.rank == 0) {
       member.mail.begin("send", 0);
       for (uint64_t i = 0; i < 4; ++i) {
-        fill(member.mail.acquire(1, bytes), bytes, 7, 0, i);
+        fill(member.mail.acquire(1, bytes).data, bytes, 7, 0, i);
         member.mail.commit();
       }
       member.mail.end();
@@ -191,7 +191,7 @@ TEST_CASE("ready() tells whether receive() would wait") {
     member.mail.begin("ready", 0);
     if (member.rank == 0) {
       member.control.barrier();
-      *member.mail.acquire(1, 1) = std::byte{42};
+      *member.mail.acquire(1, 1).data = std::byte{42};
       member.mail.commit();
     } else {
       if (member.mail.ready(0)) fail(seqparInternalError, "ready before anything was sent");

@@ -1,0 +1,62 @@
+#include "base/target.h"
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+namespace seqpar {
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr size_t kLine = 64;
+
+// Whole lines, so that each leaves for memory in one piece.
+void streamLines(std::byte* to, const std::byte* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
+    for (size_t i = 0; i < kLine; i += sizeof(__m128i)) {
+      const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
+    }
+  }
+  _mm_sfence();
+}
+
+void copyLines(std::byte* to, const std::byte* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
+    for (size_t i = 0; i < kLine; i += sizeof(__m128i)) {
+      const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), part);
+    }
+  }
+}
+
+}  // namespace
+#endif
+
+void copyTo(Target to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  size_t streamed = 0;
+#if defined(__x86_64__)
+  if (to.store == Store::Streamed && reinterpret_cast<uintptr_t>(to.data) % kLine == 0) {
+    streamLines(to.data, static_cast<const std::byte*>(from), bytes / kLine);
+    streamed = bytes / kLine * kLine;
+  }
+#endif
+  std::memcpy(to.data + streamed, static_cast<const std::byte*>(from) + streamed, bytes - streamed);
+}
+
+void copyFrom(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  size_t copied = 0;
+#if defined(__x86_64__)
+  copyLines(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes / kLine);
+  copied = bytes / kLine * kLine;
+#endif
+  std::memcpy(static_cast<std::byte*>(to) + copied, static_cast<const std::byte*>(from) + copied, bytes - copied);
+}
+
+}  // namespace seqpar
