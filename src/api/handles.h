@@ -59,7 +59,7 @@ class CommEntry {
     return false;
   }
   void leave() {
-    if (callers_.fetch_sub(1) == 1) callers_.notify_all();
+    if (callers_.fetch_sub(1) == 1 && !open_.load()) callers_.notify_all();
   }
   /// Lets nobody in any more and waits until all have left.
   void close() {

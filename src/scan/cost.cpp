@@ -31,10 +31,12 @@ struct Terms {
   double wave;      // latency of a step that all ranks take together
 };
 
-/// ZeCO's pipeline: fill P-1 hops with one block each, then K-1 blocks follow.
+/// ZeCO's pipeline, with the latency and the overhead that the paper's form leaves out. On a host every rank's own work
+/// on a block is a stage, so P stages fill, and then K-1 blocks follow.
 double chainSeconds(const Terms& t, double blocks) {
   const double block = t.state / blocks;
-  return (t.ranks - 1) * (t.alpha + t.overhead + block * t.alone) + (blocks - 1) * (t.overhead + block * t.perByte);
+  return (t.ranks - 1) * t.alpha + t.ranks * (t.overhead + block * t.alone) +
+         (blocks - 1) * (t.overhead + block * t.perByte);
 }
 
 /// The last position combines P-1 elements; all together combine half of that each.

@@ -12,10 +12,14 @@
 namespace seqpar {
 namespace {
 
-// Some 20 ns each; a peer with its own processor answers within a few microseconds or is computing.
-constexpr unsigned kSpins = 2000;
+// Some 20 ns each. A peer with a processor of its own answers by then or is computing; one that was put on the same
+// processor cannot answer before this one gives it away.
+constexpr unsigned kSpins = 100;
 // With others waiting for the processor each yield lets them run, so a few suffice.
 constexpr unsigned kYields = 100;
+// With a processor for each rank, a rank that sleeps at once is woken on its waker's processor, and then the two take
+// turns there for good. Awake for a millisecond, both are seen to want one, and the system moves one of them.
+constexpr unsigned kYieldsWithOwnProcessor = 4000;
 // Progress of the network costs a system call, so it is not made in every turn of a spin on memory.
 constexpr unsigned kSpinsBetweenProgress = 64;
 // A failure is noticed after at most this long.
@@ -46,7 +50,8 @@ void ring(Bell& bell) {
 
 bool Waiter::relax(By by, unsigned round) {
   const unsigned spins = options_.spins ? kSpins : 0;
-  if (round >= spins + kYields) return false;
+  const unsigned yields = options_.spins ? kYieldsWithOwnProcessor : kYields;
+  if (round >= spins + yields) return false;
   if (network_ != nullptr && (by == By::Network || round >= spins || round % kSpinsBetweenProgress == 0)) {
     if (network_->progress()) return true;
   }
