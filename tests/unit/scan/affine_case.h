@@ -150,15 +150,18 @@ struct Case {
     makeAffine(copy)->hop(block, {dense.data(), full.type()}, nullptr);
   }
 
-  /// Takes one hop in `pieces` blocks, x being read as `xType`. What the wire carries is put together again.
-  Tensor hop(const Tensor& x, seqparDataType_t xType, size_t pieces) {
+  /// Takes one hop in `pieces` blocks, x being read as `xType`. What the wire carries is put together again; it is
+  /// written `skew` bytes behind a multiple of 64.
+  Tensor hop(const Tensor& x, seqparDataType_t xType, size_t pieces, Store store = Store::Cached, size_t skew = 0) {
     Tensor sent(problem.elements(), problem.wireType);
     const auto map = affine();
     for (const Block block : map->split(pieces)) {
       const std::vector<std::byte> from = pack(block, x, xType);
-      std::vector<std::byte> wire(map->stateElements(block) * sizeOf(problem.wireType));
-      map->hop(block, {from.data(), xType}, wire.data());
-      unpack(block, wire, sent);
+      const size_t bytes = map->stateElements(block) * sizeOf(problem.wireType);
+      std::vector<std::byte> memory(bytes + 64 + skew);
+      std::byte* const begin = memory.data() + (64 - reinterpret_cast<size_t>(memory.data()) % 64) % 64 + skew;
+      map->hop(block, {from.data(), xType}, {begin, store});
+      unpack(block, {begin, begin + bytes}, sent);
     }
     return sent;
   }

@@ -163,6 +163,30 @@ TEST_CASE("blocks and alignment do not change a bit") {
   }
 }
 
+TEST_CASE("what is written past the caches has the same bits") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  for (const seqparScanOp_t op : kOps) {
+    for (const auto& [dk, dv] : {std::pair<size_t, size_t>{16, 64}, {7, 33}, {1, 16}}) {
+      for (const seqparDataType_t type : kTypes) {
+        for (const seqparDataType_t wireType : kTypes) {
+          const auto sent = [&](Store store, size_t skew) {
+            std::mt19937 random(seed);
+            Case c(op, 3, dk, dv, type, wireType, normal(random), normal(random));
+            setFlags(c, random);
+            const Tensor x(generate(c.problem.elements(), normal(random)), wireType);
+            return c.hop(x, wireType, 2, store, skew).bits();
+          };
+          CAPTURE(op, dk, dv, typeName(type), typeName(wireType));
+          const auto cached = sent(Store::Cached, 0);
+          CHECK(sent(Store::Streamed, 0) == cached);
+          CHECK(sent(Store::Streamed, sizeOf(wireType)) == cached);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("outputs in place and outputs that nobody wants") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);

@@ -1,0 +1,66 @@
+#include "base/target.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <random>
+#include <vector>
+
+using namespace seqpar;
+
+namespace {
+
+constexpr std::byte kUntouched{0xa5};
+
+/// Bytes with a margin on both sides that must stay as it was.
+struct Guarded {
+  explicit Guarded(size_t size) : bytes(size + 256, kUntouched) {
+    const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+    begin = 64 + (64 - address % 64) % 64;
+  }
+  bool onlyWrote(size_t offset, size_t size) const {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const bool inside = i >= begin + offset && i < begin + offset + size;
+      if (!inside && bytes[i] != kUntouched) return false;
+    }
+    return true;
+  }
+  std::byte* at(size_t offset) { return bytes.data() + begin + offset; }
+  std::vector<std::byte> bytes;
+  size_t begin;
+};
+
+}  // namespace
+
+TEST_CASE("copies take every byte and no other, at any size, alignment and way of storing") {
+  std::mt19937 random(std::random_device{}());
+  for (const size_t size : {0, 1, 63, 64, 65, 127, 128, 1000, 4096, 4097}) {
+    std::vector<std::byte> source(size + 64);
+    for (auto& byte : source) byte = static_cast<std::byte>(random());
+    for (const size_t from : {0, 1, 17}) {
+      for (const size_t to : {0, 1, 32}) {
+        CAPTURE(size, from, to);
+        const auto same = [&](Guarded& target) {
+          return target.onlyWrote(to, size) &&
+                 (size == 0 || std::memcmp(target.at(to), source.data() + from, size) == 0);
+        };
+        for (const Store store : {Store::Cached, Store::Streamed}) {
+          Guarded target(size + 64);
+          copyTo({target.at(to), store}, source.data() + from, size);
+          CHECK(same(target));
+        }
+        Guarded target(size + 64);
+        copyFrom(target.at(to), source.data() + from, size);
+        CHECK(same(target));
+      }
+    }
+  }
+}
+
+TEST_CASE("a target without memory is none, and one further on keeps its way of storing") {
+  CHECK_FALSE(Target());
+  CHECK_FALSE(Target(nullptr));
+  std::byte bytes[2];
+  const Target second = Target(bytes, Store::Streamed).after(1);
+  CHECK(second.data == bytes + 1);
+  CHECK(second.store == Store::Streamed);
+}

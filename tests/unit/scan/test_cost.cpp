@@ -1,0 +1,100 @@
+#include "scan/cost.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+using namespace seqpar;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+ScanProblem problemOf(size_t heads, size_t dk, size_t dv, seqparScanOp_t op = seqparScanDiag) {
+  ScanProblem problem;
+  problem.op = op;
+  problem.heads = heads;
+  problem.dk = dk;
+  problem.dv = dv;
+  return problem;
+}
+
+/// Links of 1 us, 10 GB/s and 0.1 us a block inside a node, `slower` times worse between nodes.
+ScanSetting settingOf(const std::vector<int>& nodes, double slower = 1) {
+  ScanSetting setting;
+  setting.positions = static_cast<int>(nodes.size());
+  setting.nodes = nodes;
+  setting.links.node = {1e-6, 1e-10, 1e-7};
+  setting.links.network = {1e-6 * slower, 1e-10 * slower, 1e-7 * slower};
+  setting.maxMessage = size_t{256} << 10;
+  setting.window = size_t{1} << 20;
+  return setting;
+}
+
+seqparScanEstimate_t of(const std::vector<seqparScanEstimate_t>& all, int algorithm) {
+  return chooseScan(all, algorithm);
+}
+
+}  // namespace
+
+TEST_CASE("the chain's estimate is the pipeline formula, at its best number of blocks") {
+  const std::vector<int> nodes(4, 0);
+  const auto setting = settingOf(nodes);
+  const auto problem = problemOf(32, 128, 128);
+  const double bytes = 32 * 128 * 128 * 4.0;
+  const auto formula = [&](double k) {
+    const double block = bytes / k * 1e-10;
+    return 1e6 * (3 * 1e-6 + 4 * (1e-7 + block) + (k - 1) * (1e-7 + block));
+  };
+  for (const int k : {1, 3, 16}) {
+    const auto chain = of(estimateScan(problem, setting, k), seqparScanChain);
+    CHECK(chain.blocks == k);
+    CHECK(chain.modelUs == Approx(formula(k)));
+  }
+  const auto best = of(estimateScan(problem, setting, 0), seqparScanChain);
+  for (int k = 1; k <= 1024; k *= 2) CHECK(best.modelUs <= formula(k) * (1 + 1e-12));
+}
+
+TEST_CASE("small states take few steps, large ones the pipeline") {
+  const std::vector<int> nodes(8, 0);
+  const auto setting = settingOf(nodes);
+  const auto small = estimateScan(problemOf(1, 4, 16), setting, 0);
+  CHECK(small.front().algorithm == seqparScanOneshot);
+  const auto large = estimateScan(problemOf(512, 128, 128), setting, 0);
+  CHECK(large.front().algorithm == seqparScanChain);
+  CHECK(large.front().blocks > 8);
+}
+
+TEST_CASE("between slow nodes the hierarchical scan wins, and scattered nodes rule it out") {
+  std::vector<int> nodes(16);
+  for (size_t p = 0; p < nodes.size(); ++p) nodes[p] = static_cast<int>(p / 8);
+  const auto problem = problemOf(32, 128, 128);
+  CHECK(estimateScan(problem, settingOf(nodes, 50), 0).front().algorithm == seqparScanHier);
+  for (size_t p = 0; p < nodes.size(); ++p) nodes[p] = static_cast<int>(p % 2);
+  const auto scattered = estimateScan(problem, settingOf(nodes, 50), 0);
+  CHECK(of(scattered, seqparScanHier).modelUs == kInfinity);
+  CHECK(scattered.back().algorithm == seqparScanHier);
+}
+
+TEST_CASE("a transition that fits no message leaves the algorithms that never send one") {
+  const std::vector<int> nodes(4, 0);
+  const auto all = estimateScan(problemOf(2, 1024, 16, seqparScanMatrix), settingOf(nodes), 0);
+  for (const auto& estimate : all) {
+    const bool possible = estimate.algorithm == seqparScanChain || estimate.algorithm == seqparScanLasp1;
+    CAPTURE(estimate.algorithm);
+    CHECK((estimate.modelUs != kInfinity) == possible);
+  }
+  CHECK(of(all, seqparScanAuto).algorithm == seqparScanChain);
+}
+
+TEST_CASE("one rank costs nothing, and the named algorithm is chosen") {
+  const std::vector<int> nodes(1, 0);
+  const auto all = estimateScan(problemOf(2, 8, 8), settingOf(nodes), 0);
+  CHECK(all.size() == SEQPAR_SCAN_ALGORITHMS);
+  for (const auto& estimate : all) CHECK(estimate.modelUs == 0);
+  for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
+    CHECK(chooseScan(all, algorithm).algorithm == algorithm);
+  }
+}
