@@ -14,9 +14,6 @@ constexpr int kLaps = 8;
 constexpr int kEmptyBlocks = 64;
 constexpr int kFullBlocks = 16;
 constexpr int kRepetitions = 6;
-/// Ranks may be moved to processors that are further apart, where ordinary stores lose far more than they gain
-/// elsewhere.
-constexpr double kClearlyFaster = 1.2;
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -127,17 +124,6 @@ Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
   return links[first];
 }
 
-/// Collective: the constants among `ranks`, with the faster way to write messages, which the mailbox keeps.
-Link measureStores(Mailbox& mail, Allgather& control, const std::vector<int>& ranks, bool mayBeCached) {
-  const Link streamed = measureAmong(mail, control, ranks);
-  if (!mayBeCached) return streamed;
-  mail.prefer(Store::Cached);
-  const Link cached = measureAmong(mail, control, ranks);
-  if (cached.secondsPerByte * kClearlyFaster < streamed.secondsPerByte) return cached;
-  mail.prefer(Store::Streamed);
-  return streamed;
-}
-
 }  // namespace
 
 LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology) {
@@ -146,7 +132,7 @@ LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topolo
   model.processors = topology.processors;
   if (mail.size() == 1) return model;
   const auto node = fullestNode(topology);
-  model.node = measureStores(mail, control, node, topology.pinned && node.size() > 1);
+  model.node = measureAmong(mail, control, node);
   model.network = topology.nodeCount > 1 ? measureAmong(mail, control, nodeLeaders(topology)) : model.node;
   if (node.size() == 1) model.node = model.network;
   return model;

@@ -30,9 +30,7 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
   // together.
   std::vector<cpu_set_t> processors;
   std::vector<int> ranks;
-  out.pinned = true;
   for (const auto& place : places) {
-    out.pinned = out.pinned && CPU_COUNT(&place.processors) == 1;
     out.hostIds.emplace_back(place.hostId.data());
     const auto [entry, added] = numbers.try_emplace(out.hostIds.back(), static_cast<int>(numbers.size()));
     if (added) {

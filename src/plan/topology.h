@@ -14,7 +14,6 @@ struct Topology {
   int nodeCount = 1;
   double contention = 1;  ///< ranks for each processor of the fullest node, at least 1
   double processors = 1;  ///< processors of that node
-  bool pinned = false;    ///< every rank is bound to one processor
 };
 
 /// Collective.

@@ -5,7 +5,8 @@
 namespace seqpar {
 namespace {
 
-/// Smaller messages are never written past the caches: waiting for memory would cost more than it saves.
+/// From here on messages are written past the caches. Smaller ones are not: waiting for memory would cost more than it
+/// saves.
 constexpr size_t kStreamedBytes = 4096;
 
 }  // namespace
@@ -65,7 +66,7 @@ Target LaneMailbox::acquire(std::span<const int> to, size_t bytes) {
   draft_.open = true;
   if (!draft_.offset) return line_.bytes;
   // What the network sends is read by this processor first.
-  return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? store_ : Store::Cached};
+  return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? Store::Streamed : Store::Cached};
 }
 
 void LaneMailbox::commit() {

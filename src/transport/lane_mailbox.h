@@ -36,7 +36,6 @@ class LaneMailbox final : public Mailbox {
   void begin(const char* operation, uint64_t number) override;
   void end() override;
   Target acquire(std::span<const int> to, size_t bytes) override;
-  void prefer(Store store) override { store_ = store; }
   void commit() override;
   const std::byte* receive(int from, size_t bytes) override;
   void release(int from) override;
@@ -70,7 +69,6 @@ class LaneMailbox final : public Mailbox {
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes};
   Draft draft_;
-  Store store_ = Store::Streamed;
   Line line_{};
   Waiter waiter_;
 };

@@ -51,9 +51,6 @@ class Mailbox {
   /// Memory for one message of `bytes` (0..maxMessage()) to the ranks `to` (others than this one, each once), aligned
   /// to 64, and how it is best written. One message is under construction at a time.
   virtual Target acquire(std::span<const int> to, size_t bytes) = 0;
-  /// How large messages to direct peers are written from now on (Streamed at first); measureLinks() knows what is
-  /// faster here.
-  virtual void prefer(Store store) = 0;
   /// Publishes the message under construction.
   virtual void commit() = 0;
 

@@ -14,8 +14,7 @@ add_subdirectory("$source" seqpar)
 add_executable(program "$source/tests/consumer/consumer.c")
 target_link_libraries(program PRIVATE seqpar::seqpar Threads::Threads)
 END
-# Without optimisation: this is about the build files.
-"$cmake" -S "$work/project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_C_COMPILER="$cc" \
+"$cmake" -S "$work/project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER="$cc" \
   -DCMAKE_CXX_COMPILER="$cxx" > "$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 "$cmake" --build "$work/build" --target program > "$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/build/program"

@@ -59,8 +59,6 @@ class MemoryLanes::Box final : public Mailbox {
     operation_ = operation;
   }
 
-  void prefer(Store) override {}
-
   void end() override {
     require(!operation_.empty(), "end() without begin()");
     require(!building_, "end() with a message under construction");

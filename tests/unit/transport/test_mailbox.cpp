@@ -54,8 +54,6 @@ void exchange(Member& member, unsigned seed, int steps) {
   }
   size_t wrong = 0;
   for (int step = 0; step < steps; ++step) {
-    // Ways of writing may change at any time, and each rank has its own.
-    member.mail.prefer((step / 10 + member.rank) % 2 == 0 ? Store::Streamed : Store::Cached);
     if (step % 10 == 0) member.mail.begin("exchange", 0);
     const bool together = shared() % 2 == 0;
     const size_t most = member.mail.window() / 2 / (together ? 1 : static_cast<size_t>(member.size));
