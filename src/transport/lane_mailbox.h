@@ -8,6 +8,7 @@
 #include "transport/mailbox.h"
 #include "transport/network.h"
 #include "transport/outbox.h"
+#include "transport/peer_memory.h"
 #include "transport/segment.h"
 #include "transport/shared_lane.h"
 #include "transport/shared_memory.h"
@@ -21,6 +22,7 @@ struct MailboxParts {
   std::unique_ptr<Network> network;              ///< null if all ranks are reached by load and store
   std::vector<std::optional<Segment>> segments;  ///< by rank, this one's included
   std::vector<size_t> places;                    ///< by rank: its number as a reader in the segments of its host
+  std::unique_ptr<PeerMemory> reach;             ///< null if no rank is reached by load and store
 };
 
 class LaneMailbox final : public Mailbox {
@@ -40,6 +42,8 @@ class LaneMailbox final : public Mailbox {
   const std::byte* receive(int from, size_t bytes) override;
   void release(int from) override;
   bool ready(int from) override;
+  bool readable(int peer) const override { return parts_.reach != nullptr && parts_.reach->readable(peer); }
+  void read(int peer, uint64_t address, std::span<std::byte> into) override;
 
  private:
   struct Peer {

@@ -94,6 +94,7 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
   if (options.transport != seqparTransportNetwork && ranks > 1) {
     parts.memory = std::make_unique<SharedMemory>(control, onHost);
     direct = agreeDirect(control, *parts.memory);
+    parts.reach = std::make_unique<PeerMemory>(control, direct);
   }
   std::vector<bool> network(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) network[rank] = rank != own && !direct[rank];

@@ -64,6 +64,13 @@ class Mailbox {
   /// True if receive(from) would not wait.
   virtual bool ready(int from) = 0;
 
+  /// True if this rank and `peer` can read each other's memory where it lies, which for large buffers is less work than
+  /// messages.
+  virtual bool readable(int peer) const = 0;
+  /// Copies from `address` in the process of `peer`, which must have said so by a message, and must be told by another
+  /// when it may change its memory again.
+  virtual void read(int peer, uint64_t address, std::span<std::byte> into) = 0;
+
   Target acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
 };
 

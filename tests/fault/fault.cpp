@@ -50,9 +50,25 @@ void scan(seqparComm_t comm, Report& report) {
   seqparCommDestroy(comm);  // must come back, too: the report is written after it
 }
 
-/// Ranks get a signal in the middle of their scans.
-bool signalled(const std::vector<int>& ranks, int number, int timeoutMs, double within) {
-  Job job(kRanks, timeoutMs, scan);
+/// Large buffers round a ring, which are read where they lie.
+void exchange(seqparComm_t comm, Report& report) {
+  std::vector<char> out(size_t{8} << 20, static_cast<char>(report.rank)), in(out.size());
+  const int next = (report.rank + 1) % kRanks, previous = (report.rank + kRanks - 1) % kRanks;
+  for (const double end = now() + kWork; now() < end; ++report.scans) {
+    const auto result = seqparSendRecv(out.data(), out.size(), next, in.data(), in.size(), previous, comm, nullptr);
+    if (result != seqparSuccess) {
+      note(report, result, comm);
+      break;
+    }
+    if (std::count(in.begin(), in.end(), static_cast<char>(previous)) != static_cast<long>(in.size())) ++report.wrong;
+  }
+  seqparCommDestroy(comm);
+}
+
+/// Ranks get a signal in the middle of their work.
+bool signalled(const std::vector<int>& ranks, int number, int timeoutMs, double within,
+               void (*work)(seqparComm_t, Report&) = scan) {
+  Job job(kRanks, timeoutMs, work);
   if (!job.running()) return false;
   usleep(200000);
   const double since = now();
@@ -157,6 +173,8 @@ int main(int argc, char** argv) {
          return signalled({0, 2}, SIGKILL, kLongMs, 2);
        }},
       {"stop", [] { return signalled({1}, SIGSTOP, kShortMs, kShortMs / 1000. + 2); }},
+      {"kill-exchange", [] { return signalled({1}, SIGKILL, kLongMs, 2, exchange); }},
+      {"stop-exchange", [] { return signalled({2}, SIGSTOP, kShortMs, kShortMs / 1000. + 2, exchange); }},
       {"stuck", stuck},
       {"exit", exits},
       {"leave-stream", leavesStreams},

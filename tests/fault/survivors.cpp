@@ -30,16 +30,16 @@ bool readWithin(int file, void* into, size_t bytes, double seconds) {
   return true;
 }
 
-void note(Report& report, seqparResult_t result, seqparComm_t comm) {
-  report.result = result;
-  report.failedAt = now();
-  std::snprintf(report.text, sizeof(report.text), "%s", seqparGetLastError(comm));
-}
-
 }  // namespace
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void note(Report& report, seqparResult_t result, seqparComm_t comm) {
+  report.result = result;
+  report.failedAt = now();
+  std::snprintf(report.text, sizeof(report.text), "%s", seqparGetLastError(comm));
 }
 
 bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report) {

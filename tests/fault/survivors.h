@@ -50,6 +50,9 @@ class Job {
   std::vector<Process> processes_;
 };
 
+/// Notes a failure with its time and text.
+void note(Report& report, seqparResult_t result, seqparComm_t comm);
+
 /// One All-Scan (SUM of ones) whose right result is known, of the given algorithm and length; counts it in `report` and
 /// notes the first failure. False once a call has failed.
 bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report);

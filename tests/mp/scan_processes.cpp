@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/ranks.h"
+#include "exchange_suite.h"
 #include "scan_suite.h"
 #include "seqpar/seqpar_mpi.h"
 
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
     auto* const comm =
         argc > 1 && std::strcmp(argv[1], "environment") == 0 ? initByEnvironment(rank, ranks) : initByMpi();
     runScanSuite(comm, seed, 120);
+    runExchangeSuite(comm, seed, 40);
     expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
   } catch (const std::exception& error) {
     std::printf("rank %d: %s\n", rank, error.what());

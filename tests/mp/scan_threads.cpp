@@ -4,6 +4,7 @@
 #include <random>
 
 #include "common/ranks.h"
+#include "exchange_suite.h"
 #include "scan_suite.h"
 
 using namespace seqpar::test;
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
     expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
     try {
       runScanSuite(comm, seed, 120);
+      runExchangeSuite(comm, seed, 40);
     } catch (...) {
       seqparCommAbort(comm);
       throw;

@@ -1,0 +1,40 @@
+// Reading what other processes of this host hold, where the system allows it: one copy, made by the kernel, in place of
+// two through shared memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bootstrap/allgather.h"
+
+namespace seqpar {
+
+class PeerMemory {
+ public:
+  /// Collective: finds out which of the candidates can be read, and can read this rank.
+  PeerMemory(Allgather& control, const std::vector<bool>& candidates);
+
+  /// True if this rank and `peer` can read each other.
+  bool readable(int peer) const { return readable_[static_cast<size_t>(peer)]; }
+
+  /// Copies from `address` in the process of `peer`. RemoteError if that process is gone.
+  void read(int peer, uint64_t address, std::span<std::byte> into) const;
+
+ private:
+  /// Where a rank is, and a number to know it by: a process number alone may mean another process to another rank.
+  struct Card {
+    uint64_t process;
+    uint64_t address;
+    uint64_t token;
+  };
+  bool recognises(const Card& card) const;
+
+  std::unique_ptr<uint64_t> token_;
+  std::vector<Card> cards_;
+  std::vector<bool> readable_;
+};
+
+}  // namespace seqpar
