@@ -19,6 +19,7 @@ class Allocations {
   void* make(size_t bytes) {
     const size_t alignment = bytes >= kLargePage ? kLargePage : kPage;
     if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
+    // The set of pointers owns it. NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     void* pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     if (pointer == nullptr) throw std::bad_alloc();
     if (alignment == kLargePage) madvise(pointer, bytes, MADV_HUGEPAGE);  // a wish; small pages work as well

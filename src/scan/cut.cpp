@@ -68,12 +68,14 @@ struct Cutter {
   /// not fit.
   std::vector<Block> cut(size_t pieces) const {
     std::vector<Block> blocks = affine.split(pieces);
-    for (double beyond = excess(blocks); beyond > 1; beyond = excess(blocks)) {
+    double beyond = excess(blocks);
+    while (beyond > 1) {
       if (pieces >= problem.elements()) return {};
       // Cutting n times finer shrinks a block by n at most, so this jump misses nothing coarser by much.
       pieces = std::max(static_cast<size_t>(std::ceil(static_cast<double>(pieces) * beyond)), pieces + pieces / 8 + 1);
       pieces = std::min(pieces, problem.elements());
       blocks = affine.split(pieces);
+      beyond = excess(blocks);
     }
     return blocks;
   }
@@ -103,7 +105,7 @@ std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine
   const Cutter cutter{
       algorithm,         affine,       problem, static_cast<size_t>(order.size()), static_cast<size_t>(owners),
       mail.maxMessage(), mail.window()};
-  const std::vector<Block> cut = cutter.cut(std::max<size_t>(blocks, 1));
+  std::vector<Block> cut = cutter.cut(std::max<size_t>(blocks, 1));
   if (cut.empty()) {
     fail(seqparInvalidUsage, "All-Scan with the algorithm ", seqparScanAlgorithmName(algorithm), ": dk = ", problem.dk,
          " is too large, even cut as finely as possible, for messages of at most ", mail.maxMessage(),

@@ -170,7 +170,7 @@ TEST_CASE("what is written past the caches has the same bits") {
     for (const auto& [dk, dv] : {std::pair<size_t, size_t>{16, 64}, {7, 33}, {1, 16}}) {
       for (const seqparDataType_t type : kTypes) {
         for (const seqparDataType_t wireType : kTypes) {
-          const auto sent = [&](Store store, size_t skew) {
+          const auto sent = [&, dk = dk, dv = dv](Store store, size_t skew) {
             std::mt19937 random(seed);
             Case c(op, 3, dk, dv, type, wireType, normal(random), normal(random));
             setFlags(c, random);
