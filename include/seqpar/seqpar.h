@@ -333,8 +333,9 @@ typedef enum {
  * Sends sendBytes bytes to rank `sendPeer` while receiving receiveBytes bytes from rank `receivePeer`; either may be
  * SEQPAR_NO_PEER. Both directions progress together, so rings and exchanges cannot deadlock. Every send is met by the
  * peer's receive in the order of the calls, with the same number of bytes. Sending to oneself is allowed if both peers
- * are oneself. The buffers must not overlap. Errors: InvalidArgument (NULL with bytes > 0, a peer out of range,
- * overlap), RemoteError.
+ * are oneself. The buffers must not overlap. The send buffer must stay unchanged, and the receive buffer
+ * unread, until the work is done on `stream`; a large send is done only when the receiver has taken it. Errors:
+ * InvalidArgument (NULL with bytes > 0, a peer out of range, overlap), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparSendRecv(const void* sendBuffer, size_t sendBytes, int sendPeer, void* receiveBuffer,
                                          size_t receiveBytes, int receivePeer, seqparComm_t comm, void* stream);

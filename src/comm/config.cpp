@@ -64,7 +64,13 @@ CommConfig resolveConfig(const char* call, const seqparConfig_t* config, const C
   }
   out.transport = envChoice("SEQPAR_TRANSPORT", kTransports).value_or(out.transport);
   if (const auto check = envInteger("SEQPAR_CHECK", 0, 1)) out.checkArguments = *check == 1;
-  if (const auto host = envText("SEQPAR_HOSTID")) out.hostId = host->substr(0, kMostText);
+  if (const auto host = envText("SEQPAR_HOSTID")) {
+    if (host->size() > kMostText) {
+      fail(seqparInvalidUsage, "environment variable SEQPAR_HOSTID has ", host->size(), " bytes, expected at most ",
+           kMostText);
+    }
+    out.hostId = *host;
+  }
   if (const auto name = envText("SEQPAR_SOCKET_IFNAME")) out.interfaceName = *name;
   if (out.hostId.empty()) out.hostId = hostName();
   if (out.device != SEQPAR_HOST_DEVICE) {
