@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
     auto* const comm =
         argc > 1 && std::strcmp(argv[1], "environment") == 0 ? initByEnvironment(rank, ranks) : initByMpi();
     runScanSuite(comm, seed, 120);
-    runExchangeSuite(comm, seed, 40);
+    runExchangeSuite(comm, seed, 25);
     expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
   } catch (const std::exception& error) {
     std::printf("rank %d: %s\n", rank, error.what());

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
     try {
       runScanSuite(comm, seed, 120);
-      runExchangeSuite(comm, seed, 40);
+      runExchangeSuite(comm, seed, 25);
     } catch (...) {
       seqparCommAbort(comm);
       throw;
