@@ -30,7 +30,8 @@ bool isForkedChild = false;
 
 }  // namespace
 
-// Asked by the leak sanitizer at exit. What only a thread's stack pointed to counts as lost in a child without it.
+// Asked by the leak sanitizer at exit. In a forked child what only a thread's stack points to, the parent's or its own
+// that it cannot stop, counts as lost.
 extern "C" int __lsan_is_turned_off() {
   return isForkedChild ? 1 : 0;
 }
@@ -60,15 +61,13 @@ TEST_CASE("a process with an id that nobody used ends, and so does its child") {
   const pid_t pid = fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
+    isForkedChild = true;
     setpgid(0, 0);
     makeUniqueId("");
     // The server's thread comes to rest: sanitizers' own locks, were it to hold one, would stay locked in the child.
     std::this_thread::sleep_for(milliseconds(200));
     const pid_t child = fork();
-    if (child == 0) {
-      isForkedChild = true;
-      exit(17);
-    }
+    if (child == 0) exit(17);
     int status = 0;
     waitpid(child, &status, 0);
     exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
