@@ -32,7 +32,7 @@ bool isForkedChild = false;
 
 // Asked by the leak sanitizer at exit. In a forked child what only a thread's stack points to, the parent's or its own
 // that it cannot stop, counts as lost.
-extern "C" int __lsan_is_turned_off() {
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
   return isForkedChild ? 1 : 0;
 }
 
