@@ -9,4 +9,8 @@ case "${1:-}" in
   '') ;;
   *) echo "format: unknown argument '$1', expected --check or none" >&2; exit 2 ;;
 esac
-find include src kernels perf tests examples tools -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 2> /dev/null | xargs -0 "$format" "${mode[@]}"
+folders=()
+for folder in include src kernels perf tests examples tools; do
+  if [ -d "$folder" ]; then folders+=("$folder"); fi
+done
+find "${folders[@]}" -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 | xargs -0 "$format" "${mode[@]}"
