@@ -17,7 +17,9 @@ constexpr double kPack = 0.35;   // write the own state to a message
 constexpr double kFold = 0.35;   // combine one received state into an accumulator
 constexpr double kFinish = 0.6;  // the hop at the end, which sends nothing
 constexpr double kCopy = 0.5;    // copy a received message aside
-constexpr size_t kLeastBlock = 2048;
+constexpr size_t kLeastBlock = size_t{16}
+                               << 10;  // smaller ones cost more than the model's overhead, that of empty messages
+constexpr double kScratch = 0.5e-6;    // seconds to set up the maps that DOUBLING composes
 
 /// Quantities that all formulas share. Seconds and bytes.
 struct Terms {
@@ -56,7 +58,7 @@ double transposedSeconds(const Terms& t, double blocks) {
 
 double doublingSeconds(const Terms& t, double blocks) {
   const double rounds = t.ranks <= 2 ? 1 : std::ceil(std::log2(t.ranks - 1) + std::log2(4.0 / 3.0));
-  return rounds * (t.wave + blocks * t.overhead + t.element * (kPack + kFold) * t.perByte) +
+  return kScratch + rounds * (t.wave + blocks * t.overhead + t.element * (kPack + kFold) * t.perByte) +
          t.state * kFinish * t.perByte;
 }
 
