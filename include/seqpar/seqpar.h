@@ -253,7 +253,7 @@ typedef struct {
   double overheadUs;   /**< measured: cost of one more block in a pipeline, us */
   double contention;   /**< ranks of the fullest node for each of its processors, at least 1 */
   char transport[128]; /**< in words: what carries the data */
-  char reason[512];    /**< in words: why not something faster; empty if there is nothing faster */
+  char reason[512];    /**< in words: why not something faster, and what there is of GPUs */
 } seqparCommInfo_t;
 
 #define SEQPAR_COMM_INFO_INITIALIZER \

@@ -129,7 +129,6 @@ Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
 LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology) {
   LinkModel model;
   model.contention = topology.contention;
-  model.processors = topology.processors;
   if (mail.size() == 1) return model;
   const auto node = fullestNode(topology);
   model.node = measureAmong(mail, control, node);

@@ -19,7 +19,6 @@ struct LinkModel {
   Link node;     ///< between ranks of one node (all ranks, if there is one node)
   Link network;  ///< between nodes; equals `node` if there is one node
   double contention = 1;
-  double processors = 1;
 };
 
 /// Collective: sends empty messages round a ring, then streams empty and large blocks along a chain, once over the

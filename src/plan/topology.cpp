@@ -45,11 +45,8 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
   out.nodeCount = static_cast<int>(numbers.size());
   for (size_t node = 0; node < ranks.size(); ++node) {
     const double count = std::max(1, CPU_COUNT(&processors[node]));
-    const double contention = std::max(1.0, ranks[node] / count);
-    if (node == 0 || contention > out.contention) {
-      out.contention = contention;
-      out.processors = count;
-    }
+    const double contention = ranks[node] / count;
+    out.contention = std::max(out.contention, contention);
   }
   return out;
 }

@@ -13,7 +13,6 @@ struct Topology {
   std::vector<int> nodes;            ///< node of each rank, numbered in order of the first rank
   int nodeCount = 1;
   double contention = 1;  ///< ranks for each processor of the fullest node, at least 1
-  double processors = 1;  ///< processors of that node
 };
 
 /// Collective.

@@ -79,6 +79,7 @@ int main(int argc, char** argv) {
   MailboxOptions options = optionsFor(ranks);
   if (argc > 2 && std::string(argv[2]) == "network") options.transport = seqparTransportNetwork;
   const int processors = argc > 3 ? std::atoi(argv[3]) : ranks;
+  options.ownProcessors = ranks <= processors;
 
   Meeting meeting(ranks);
   std::vector<pid_t> processes;
