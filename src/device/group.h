@@ -1,0 +1,71 @@
+// The GPU side of a communicator: its device, the peers that kernels reach directly, NCCL for all others.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/health.h"
+#include "bootstrap/allgather.h"
+#include "device/peers.h"
+
+namespace seqpar {
+
+class NcclComm;
+
+/// A cudaStream_t, so that headers need no CUDA.
+using DeviceStream = void*;
+
+struct DeviceOptions {
+  int device = 0;
+  std::chrono::milliseconds timeout{300000};  ///< 0: none
+  int transport = 0;                          ///< a seqparTransport_t
+  int ctas = 32;                              ///< the most CTAs that a collective may use
+  std::vector<int> nodes;                     ///< node of each rank
+  void* borrowedNccl = nullptr;               ///< an ncclComm_t of the caller with the same ranks, or null: our own
+};
+
+/// One rank's GPU in a communicator. Collective to make. All work goes to the caller's stream; nothing here waits.
+class DeviceGroup {
+ public:
+  DeviceGroup() = default;
+  DeviceGroup(const DeviceGroup&) = delete;
+  DeviceGroup& operator=(const DeviceGroup&) = delete;
+  virtual ~DeviceGroup() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int device() const = 0;
+  virtual int processors() const = 0;  ///< streaming multiprocessors
+
+  /// The peers that kernels reach by load and store: their ranks, ascending, this one included. At least this rank.
+  virtual const std::vector<int>& peerRanks() const = 0;
+  virtual const PeerView& peers() const = 0;
+  /// True if every rank is a peer.
+  bool direct() const { return static_cast<int>(peerRanks().size()) == size(); }
+
+  /// NCCL over all ranks; null where there is none or none is needed.
+  virtual NcclComm* nccl() const = 0;
+
+  virtual const std::string& transport() const = 0;  ///< in words
+  virtual const std::string& reason() const = 0;     ///< why not something faster, in words
+
+  /// Runs `launch` with the device current, after all earlier work of this group in stream order (also when that was
+  /// given other streams). Throws what launch throws, and UnhandledCudaError if a launch failed.
+  virtual void enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
+
+  /// Waits on the host for work that was enqueued. Ends within the timeout or soon after a failure.
+  virtual void drain() = 0;
+
+  /// Memory that peers can address directly (seqparMemAlloc on a device communicator). Not collective.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* pointer) noexcept = 0;
+};
+
+/// Collective over `control`. Throws InvalidUsage where the library was built without CUDA or there is no such device.
+std::unique_ptr<DeviceGroup> makeDeviceGroup(Allgather& control, const DeviceOptions& options, Health& health);
+
+}  // namespace seqpar

@@ -1,0 +1,24 @@
+// What a kernel needs to reach the other ranks by load and store. Passed to kernels by value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace seqpar {
+
+/// The most ranks that reach each other by load and store.
+constexpr int kMostPeers = 32;
+
+/// The ranks of a communicator that reach each other's memory ("peers"), numbered in order of their ranks.
+struct PeerView {
+  int self = 0;                         ///< this rank's number among the peers
+  int size = 1;                         ///< number of peers
+  int lanes = 1;                        ///< the most CTAs that a kernel may use; the same on all ranks
+  std::byte* windows[kMostPeers] = {};  ///< each peer's window (kernels/channel_layout.h), as mapped here
+  std::byte* state = nullptr;           ///< this rank's own bookkeeping in device memory: kept from call to call
+  const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0
+  volatile std::uint32_t* gaveUp = nullptr;       ///< host memory: a kernel that gave up stores 1 + the peer here
+  std::uint64_t timeoutNs = 0;                    ///< a single wait gives up after this long; 0: never
+};
+
+}  // namespace seqpar
