@@ -28,6 +28,19 @@ struct DeviceOptions {
   void* borrowedNccl = nullptr;               ///< an ncclComm_t of the caller with the same ranks, or null: our own
 };
 
+/// A piece of device memory of every peer, mapped here.
+class PeerWindow {
+ public:
+  PeerWindow() = default;
+  PeerWindow(const PeerWindow&) = delete;
+  PeerWindow& operator=(const PeerWindow&) = delete;
+  virtual ~PeerWindow() = default;
+
+  virtual std::size_t bytes() const = 0;
+  /// The memory of the peer with this number, as mapped here, aligned to 4096.
+  virtual std::byte* at(int peer) const = 0;
+};
+
 /// One rank's GPU in a communicator. Collective to make. All work goes to the caller's stream; nothing here waits.
 class DeviceGroup {
  public:
@@ -46,6 +59,10 @@ class DeviceGroup {
   virtual const PeerView& peers() const = 0;
   /// True if every rank is a peer.
   bool direct() const { return static_cast<int>(peerRanks().size()) == size(); }
+
+  /// Collective over the peers, who give the same number of bytes: device memory of everyone, mapped by everyone,
+  /// filled with zeros. Its memory lives until all of them have freed it or the group has failed.
+  virtual std::unique_ptr<PeerWindow> makeWindow(std::size_t bytes) = 0;
 
   /// NCCL over all ranks; null where there is none or none is needed.
   virtual NcclComm* nccl() const = 0;
