@@ -1,0 +1,22 @@
+// All-Scan with a matrix a head, on the GPUs of peers.
+#pragma once
+
+#include <span>
+
+#include "device/group.h"
+#include "device/peers.h"
+#include "scan/affine.h"
+
+namespace seqpar {
+
+/// True if `algorithm` can do the problem's shape on the device between so many positions: CHAIN and LASP1 can do all
+/// whose panels fit shared memory, the others need a whole matrix there. Looks at dk alone; the same on all ranks.
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem);
+
+/// Collective over the peers: launches the scan of `problem`, whose op is MATRIX, on `stream`. order[p] is the number
+/// among the peers of the rank at position p. One launch a call, for up to kMatrixHeads heads; more heads are several
+/// launches. The device is current. Throws InvalidUsage where deviceMatrixFits() is false.
+void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
+                            const seqparScanEstimate_t& choice, DeviceStream stream);
+
+}  // namespace seqpar
