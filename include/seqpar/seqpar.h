@@ -14,7 +14,12 @@
  * calls, with arguments that agree as its comment says.
  *  - A communicator may be used by one thread at a time; different communicators may be used by different threads at
  * the same time. seqparCommAbort() and seqparCommGetAsyncError() may be called at any time from any thread.
- *  - Pointers are to host memory on a host communicator (seqparCommDevice() gives SEQPAR_HOST_DEVICE).
+ *  - Pointers are to host memory on a host communicator (seqparCommDevice() gives SEQPAR_HOST_DEVICE), and to memory
+ * that the GPU can address on a device communicator: cudaMalloc's, managed or pinned. They need no registration.
+ *  - The `stream` of a collective is a seqparStream_t on a host communicator, or NULL to run to completion in the call;
+ * on a device communicator it is a cudaStream_t of the communicator's device, or NULL for the default stream. There the
+ * call returns once the work is enqueued, and it may be captured into a CUDA graph that all ranks replay alike. Errors
+ * that kernels meet are seqparCommGetAsyncError()'s to tell; the outputs are then undefined.
  */
 #ifndef SEQPAR_SEQPAR_H_
 #define SEQPAR_SEQPAR_H_
@@ -120,12 +125,16 @@ typedef struct {
   /** The network interface for the control connections, e.g. "eth0". NULL: the one that routes to the peer.
       SEQPAR_SOCKET_IFNAME. */
   const char* interfaceName;
+  /** On a GPU: the most CTAs (thread blocks) that a collective may use, 1 to 128. Default 32. All ranks give the same.
+      SEQPAR_CTAS. */
+  int ctas;
 } seqparConfig_t;
 
-#define SEQPAR_CONFIG_INITIALIZER                                                                                 \
-  {                                                                                                               \
-    sizeof(seqparConfig_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, SEQPAR_CONFIG_UNDEF_INT,                    \
-        SEQPAR_CONFIG_UNDEF_INT, SEQPAR_CONFIG_UNDEF_INT, SEQPAR_CONFIG_UNDEF_INT, (const char*)0, (const char*)0 \
+#define SEQPAR_CONFIG_INITIALIZER                                                                                  \
+  {                                                                                                                \
+    sizeof(seqparConfig_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, SEQPAR_CONFIG_UNDEF_INT,                     \
+        SEQPAR_CONFIG_UNDEF_INT, SEQPAR_CONFIG_UNDEF_INT, SEQPAR_CONFIG_UNDEF_INT, (const char*)0, (const char*)0, \
+        SEQPAR_CONFIG_UNDEF_INT                                                                                    \
   }
 
 #define SEQPAR_UNIQUE_ID_BYTES 128
@@ -190,6 +199,15 @@ typedef struct {
 
 #define SEQPAR_OOB_INITIALIZER \
   { sizeof(seqparOob_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 1, 0, (void*)0 }
+
+/**
+ * Collective over the ranks of an ncclComm_t, passed as a pointer so that this header needs no NCCL: makes a device
+ * communicator with the same ranks on the same devices, which uses that NCCL communicator where GPUs do not reach each
+ * other directly. It is borrowed: it must outlive the new communicator, must not be used by others at the same time,
+ * and is neither destroyed nor aborted. config->device is ignored. Errors: as seqparCommInitRank; InvalidUsage (the
+ * library was built without NCCL, or libnccl.so.2 is not there).
+ */
+SEQPAR_API seqparResult_t seqparCommInitNccl(seqparComm_t* comm, void* ncclComm, const seqparConfig_t* config);
 
 /** Collective over the ranks of `oob`: makes a communicator. Errors: as seqparCommInitRank; RemoteError if oob fails.
  */

@@ -111,7 +111,7 @@ size_t transitionElements(const ScanProblem& problem) {
   }
 }
 
-void checkBuffers(const char* call, const ScanProblem& problem) {
+void checkBuffers(const char* call, const ScanProblem& problem, const Communicator& comm) {
   const size_t bytes = problem.elements() * sizeOf(problem.stateType);
   const Buffer state{"state", problem.state, bytes};
   const Buffer transition{"transition", problem.transition, transitionElements(problem) * sizeof(float)};
@@ -126,7 +126,7 @@ void checkBuffers(const char* call, const ScanProblem& problem) {
   if (prefix.data == nullptr && total.data == nullptr) {
     fail(seqparInvalidArgument, call, ": prefix and total are both NULL, expected at least one output");
   }
-  for (const auto& buffer : {state, transition, initial, prefix, total}) requireHostMemory(call, buffer);
+  for (const auto& buffer : {state, transition, initial, prefix, total}) requireMemory(call, buffer, comm);
   requireApart(call, prefix, total, false);
   for (const auto& output : {prefix, total}) {
     requireApart(call, state, output, true);
@@ -192,7 +192,7 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     problem->prefix = prefix;
     problem->total = total;
     const bool empty = problem->elements() == 0;
-    if (!empty) checkBuffers(call, *problem);
+    if (!empty) checkBuffers(call, *problem, comm);
     const auto hostStream = findStream(call, stream);
     const auto choice = choose(call, *problem, entry, given);
     if (comm.config().checkArguments) compareRanks(call, given, comm);

@@ -7,10 +7,17 @@
 
 namespace seqpar {
 
-void requireHostMemory(const char* call, const Buffer& buffer) {
-  if (buffer.bytes > 0 && isDevicePointer(buffer.data)) {
+void requireMemory(const char* call, const Buffer& buffer, const Communicator& comm) {
+  if (buffer.bytes == 0 || buffer.data == nullptr) return;
+  if (comm.device() == nullptr) {
+    if (isDevicePointer(buffer.data)) {
+      fail(seqparInvalidArgument, call, ": ", buffer.name, " is ", buffer.data,
+           ", which is device memory; expected host memory, as comm is a host communicator");
+    }
+  } else if (!isKnownToDriver(buffer.data)) {
     fail(seqparInvalidArgument, call, ": ", buffer.name, " is ", buffer.data,
-         ", which is device memory; expected host memory, as comm is a host communicator");
+         ", which is pageable host memory; expected device, managed or pinned memory, as comm is on device ",
+         comm.config().device);
   }
 }
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include "comm/communicator.h"
+
 namespace seqpar {
 
 struct Buffer {
@@ -12,8 +14,9 @@ struct Buffer {
   size_t bytes;
 };
 
-/// Refuses device memory: InvalidArgument.
-void requireHostMemory(const char* call, const Buffer& buffer);
+/// Refuses device memory for a host communicator, and memory that the GPU cannot address for a device communicator:
+/// InvalidArgument.
+void requireMemory(const char* call, const Buffer& buffer, const Communicator& comm);
 
 /// Refuses any overlap of `a` and `b`: InvalidArgument. With `sameIsFine`, the same address is allowed. Null and empty
 /// buffers overlap nothing.

@@ -18,6 +18,12 @@ void copyText(const std::string& text, char (&into)[Size]) {
   into[length] = '\0';
 }
 
+bool reachesDirectly(const Communicator& comm, int peer) {
+  if (comm.device() == nullptr) return comm.mailbox().direct(peer);
+  const auto& peers = comm.device()->peerRanks();
+  return std::find(peers.begin(), peers.end(), peer) != peers.end();
+}
+
 seqparCommInfo_t describe(Communicator& comm) {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   info.rank = comm.rank();
@@ -27,7 +33,7 @@ seqparCommInfo_t describe(Communicator& comm) {
   info.node = comm.topology().nodes[static_cast<size_t>(comm.rank())];
   for (int peer = 0; peer < comm.size(); ++peer) {
     if (peer == comm.rank()) continue;
-    ++(comm.mailbox().direct(peer) ? info.directPeers : info.networkPeers);
+    ++(reachesDirectly(comm, peer) ? info.directPeers : info.networkPeers);
   }
   // The slowest class of links is the one that decides.
   const auto& link = comm.links().network;

@@ -43,8 +43,8 @@ SEQPAR_API seqparResult_t seqparSendRecv(const void* sendBuffer, size_t sendByte
     const Buffer receive{"receiveBuffer", receiveBuffer, receives ? receiveBytes : 0};
     if (send.bytes > 0) requirePointer(kCall, send.name, send.data);
     if (receive.bytes > 0) requirePointer(kCall, receive.name, receive.data);
-    requireHostMemory(kCall, send);
-    requireHostMemory(kCall, receive);
+    requireMemory(kCall, send, comm);
+    requireMemory(kCall, receive, comm);
     requireApart(kCall, send, receive, false);
     const auto hostStream = findStream(kCall, stream);
     if (!sends && !receives) return;

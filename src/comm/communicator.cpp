@@ -14,6 +14,8 @@ struct SharedSettings {
   int timeoutMs = 0;
   int transport = 0;
   int checkArguments = 0;
+  int onDevice = 0;
+  int ctas = 0;
 };
 
 void checkSettings(Allgather& control, const CommConfig& config) {
@@ -21,6 +23,8 @@ void checkSettings(Allgather& control, const CommConfig& config) {
   mine.timeoutMs = static_cast<int>(config.timeout.count());
   mine.transport = config.transport;
   mine.checkArguments = config.checkArguments ? 1 : 0;
+  mine.onDevice = config.device == SEQPAR_HOST_DEVICE ? 0 : 1;
+  mine.ctas = config.ctas;
   std::vector<SharedSettings> all(static_cast<size_t>(control.size()));
   control.gatherValues(mine, std::span(all));
   const auto compare = [&](const char* what, int SharedSettings::*member) {
@@ -35,6 +39,8 @@ void checkSettings(Allgather& control, const CommConfig& config) {
   compare("timeoutMs (SEQPAR_TIMEOUT)", &SharedSettings::timeoutMs);
   compare("transport (SEQPAR_TRANSPORT)", &SharedSettings::transport);
   compare("checkArguments (SEQPAR_CHECK)", &SharedSettings::checkArguments);
+  compare("device: whether it is a GPU", &SharedSettings::onDevice);
+  compare("ctas (SEQPAR_CTAS)", &SharedSettings::ctas);
 }
 
 }  // namespace
@@ -45,10 +51,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
   try {
     checkSettings(*control_, config_);
     topology_ = discoverTopology(*control_, config_.hostId);
-    mailbox_ = makeMailbox(
-        *control_, MailboxOptions{config_.timeout, config_.transport, topology_.hostIds, topology_.contention <= 1},
-        health_, transport_);
-    links_ = measureLinks(*mailbox_, *control_, topology_);
+    connect();
   } catch (const std::exception& error) {
     health_.fail(seqparRemoteError, concat("rank ", rank(), " failed while the communicator was made: ", error.what()));
     health_.onFailure(nullptr);
@@ -58,6 +61,25 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
       "; alpha ", links_.node.alpha * 1e6, " us, ",
       links_.node.secondsPerByte > 0 ? 1e-9 / links_.node.secondsPerByte : 0, " GB/s, overhead ",
       links_.node.overhead * 1e6, " us");
+}
+
+void Communicator::connect() {
+  if (config_.device == SEQPAR_HOST_DEVICE) {
+    mailbox_ = makeMailbox(
+        *control_, MailboxOptions{config_.timeout, config_.transport, topology_.hostIds, topology_.contention <= 1},
+        health_, transport_);
+    links_ = measureLinks(*mailbox_, *control_, topology_);
+    return;
+  }
+  DeviceOptions options;
+  options.device = config_.device;
+  options.timeout = config_.timeout;
+  options.transport = config_.transport;
+  options.ctas = config_.ctas;
+  options.nodes = topology_.nodes;
+  options.borrowedNccl = config_.borrowedNccl;
+  device_ = makeDeviceGroup(*control_, options, health_);
+  transport_ = {device_->transport(), device_->reason()};
 }
 
 Communicator::~Communicator() {
@@ -95,7 +117,17 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
   finish();
 }
 
+void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {
+  try {
+    device_->enqueue(name, stream, launch);
+  } catch (const Error& error) {
+    health_.fail(error.result(), error.what());
+    throw;
+  }
+}
+
 void Communicator::drain() {
+  if (device_) device_->drain();
   const auto issued = issuedTickets_.load();
   for (auto served = servedTickets_.load(); served < issued; served = servedTickets_.load()) {
     servedTickets_.wait(served);
@@ -115,6 +147,7 @@ void Communicator::close() {
   drain();
   if (!health_.ok()) return;
   finalize();
+  if (device_) device_->letGo();
   control_->leave();
 }
 

@@ -11,6 +11,7 @@
 #include "bootstrap/control.h"
 #include "comm/config.h"
 #include "comm/stream.h"
+#include "device/group.h"
 #include "plan/link.h"
 #include "plan/topology.h"
 #include "transport/mailbox.h"
@@ -30,6 +31,9 @@ class Communicator {
   const CommConfig& config() const { return config_; }
   const Topology& topology() const { return topology_; }
   const LinkModel& links() const { return links_; }
+  /// The GPU side; null on a host communicator.
+  DeviceGroup* device() const { return device_.get(); }
+  /// Host communicators only.
   const Mailbox& mailbox() const { return *mailbox_; }
   const MailboxDescription& transport() const { return transport_; }
   Control& control() { return *control_; }
@@ -47,6 +51,14 @@ class Communicator {
     }
   }
 
+  /// run() of a device communicator: `launch(DeviceGroup&)` enqueues its work on `stream`, a cudaStream_t. An Error
+  /// that it throws after it has launched a part ends the communicator.
+  template <typename Launch>
+  void enqueue(const char* name, DeviceStream stream, Launch launch) {
+    issue(name);
+    enqueueOnDevice(name, stream, [this, &launch] { launch(*device_); });
+  }
+
   /// Collective: waits for this rank's operations, then for the other ranks to come here too.
   void finalize();
   /// finalize() if that was not done, then takes leave of the other ranks. After a failure: waits for this rank's
@@ -58,6 +70,8 @@ class Communicator {
  private:
   uint64_t issue(const char* name);
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work);
+  void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
+  void connect();
   void drain();
 
   Health health_;
@@ -65,7 +79,8 @@ class Communicator {
   std::unique_ptr<Control> control_;
   Topology topology_;
   MailboxDescription transport_;
-  std::unique_ptr<Mailbox> mailbox_;
+  std::unique_ptr<Mailbox> mailbox_;     ///< of a host communicator
+  std::unique_ptr<DeviceGroup> device_;  ///< of a device communicator
   LinkModel links_;
 
   std::atomic<uint64_t> issuedTickets_{0}, servedTickets_{0};

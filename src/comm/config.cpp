@@ -16,6 +16,7 @@ namespace {
 constexpr std::array<Choice, 3> kTransports{
     {{"auto", seqparTransportAuto}, {"shared", seqparTransportShared}, {"network", seqparTransportNetwork}}};
 constexpr size_t kMostText = 255;
+constexpr int kMostCtas = 128;  // fewer than the multiprocessors of the GPUs that this is for: all must run at once
 constexpr double kMostTimeoutSeconds = 2e6;
 
 /// The value of an integer field that was set, checked against [least, most].
@@ -53,6 +54,7 @@ CommConfig resolveConfig(const char* call, const seqparConfig_t* config, const C
     take(call, "transport", given.transport, seqparTransportAuto, seqparTransportNetwork, out.transport);
     take(call, "device", given.device, SEQPAR_HOST_DEVICE, 1 << 20, out.device);
     take(call, "checkArguments", given.checkArguments, 0, 1, check);
+    take(call, "ctas", given.ctas, 1, kMostCtas, out.ctas);
     take(call, "hostId", given.hostId, out.hostId);
     take(call, "interfaceName", given.interfaceName, out.interfaceName);
     out.timeout = std::chrono::milliseconds(timeout);
@@ -64,6 +66,7 @@ CommConfig resolveConfig(const char* call, const seqparConfig_t* config, const C
   }
   out.transport = envChoice("SEQPAR_TRANSPORT", kTransports).value_or(out.transport);
   if (const auto check = envInteger("SEQPAR_CHECK", 0, 1)) out.checkArguments = *check == 1;
+  if (const auto ctas = envInteger("SEQPAR_CTAS", 1, kMostCtas)) out.ctas = static_cast<int>(*ctas);
   if (const auto host = envText("SEQPAR_HOSTID")) {
     if (host->size() > kMostText) {
       fail(seqparInvalidUsage, "environment variable SEQPAR_HOSTID has ", host->size(), " bytes, expected at most ",
@@ -73,10 +76,6 @@ CommConfig resolveConfig(const char* call, const seqparConfig_t* config, const C
   }
   if (const auto name = envText("SEQPAR_SOCKET_IFNAME")) out.interfaceName = *name;
   if (out.hostId.empty()) out.hostId = hostName();
-  if (out.device != SEQPAR_HOST_DEVICE) {
-    fail(seqparInvalidUsage, call, ": device ", out.device,
-         " was asked for, but this library has no transport for devices; expected SEQPAR_HOST_DEVICE");
-  }
   return out;
 }
 

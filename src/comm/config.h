@@ -13,8 +13,10 @@ struct CommConfig {
   int transport = seqparTransportAuto;
   int device = SEQPAR_HOST_DEVICE;
   bool checkArguments = false;
-  std::string hostId;         ///< never empty after resolveConfig()
-  std::string interfaceName;  ///< empty: by route
+  int ctas = 32;                 ///< the most CTAs of a collective on a GPU
+  void* borrowedNccl = nullptr;  ///< an ncclComm_t of the caller
+  std::string hostId;            ///< never empty after resolveConfig()
+  std::string interfaceName;     ///< empty: by route
 };
 
 /// `parent`, overridden by the fields that `config` (may be null) sets, overridden by the environment. `call` is named

@@ -41,7 +41,9 @@ std::shared_ptr<Communicator> splitCommunicator(Communicator& parent, int color,
   const auto oob =
       joinRendezvous(ids[static_cast<size_t>(members.front())], static_cast<int>(place),
                      static_cast<int>(members.size()), ControlOptions{config.timeout, config.interfaceName});
-  return std::make_shared<Communicator>(*oob, config);
+  CommConfig own = config;
+  own.borrowedNccl = nullptr;  // it has the parent's ranks
+  return std::make_shared<Communicator>(*oob, own);
 }
 
 }  // namespace seqpar

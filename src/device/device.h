@@ -14,4 +14,7 @@ std::string deviceReport();
 /// device.
 bool isDevicePointer(const void* pointer) noexcept;
 
+/// True for all memory that CUDA manages: of devices, managed, and pinned host memory.
+bool isKnownToDriver(const void* pointer) noexcept;
+
 }  // namespace seqpar

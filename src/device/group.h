@@ -28,6 +28,12 @@ struct DeviceOptions {
   void* borrowedNccl = nullptr;               ///< an ncclComm_t of the caller with the same ranks, or null: our own
 };
 
+/// Memory with what frees it, which may be called after the group is gone.
+struct DeviceAllocation {
+  void* pointer = nullptr;
+  std::function<void()> release;
+};
+
 /// A piece of device memory of every peer, mapped here.
 class PeerWindow {
  public:
@@ -77,9 +83,11 @@ class DeviceGroup {
   /// Waits on the host for work that was enqueued. Ends within the timeout or soon after a failure.
   virtual void drain() = 0;
 
-  /// Memory that peers can address directly (seqparMemAlloc on a device communicator). Not collective.
-  virtual void* allocate(std::size_t bytes) = 0;
-  virtual void release(void* pointer) noexcept = 0;
+  /// Forgets the memory of other ranks, so that they may free it. After drain(), and for good.
+  virtual void letGo() noexcept = 0;
+
+  /// Memory of the device, of the kind that windows are made of. Not collective.
+  virtual DeviceAllocation allocate(std::size_t bytes) = 0;
 };
 
 /// Collective over `control`. Throws InvalidUsage where the library was built without CUDA or there is no such device.

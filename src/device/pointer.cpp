@@ -66,6 +66,13 @@ PointerGetAttribute loadedDriver() noexcept {
 
 }  // namespace
 
+bool isKnownToDriver(const void* pointer) noexcept {
+  const PointerGetAttribute getAttribute = pointer == nullptr ? nullptr : loadedDriver();
+  unsigned type = 0;
+  return getAttribute != nullptr &&
+         getAttribute(&type, kAttributeMemoryType, reinterpret_cast<std::uintptr_t>(pointer)) == kSuccess;
+}
+
 bool isDevicePointer(const void* pointer) noexcept {
   if (pointer == nullptr) return false;
   const PointerGetAttribute getAttribute = loadedDriver();

@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <optional>
+
+#include "channel_layout.h"
+#include "device/cuda.h"
+#include "device/device.h"
+#include "device/group.h"
+#include "device/watch.h"
+#include "device/window_pool.h"
+#include "seqpar/seqpar.h"
+#ifdef SEQPAR_NCCL
+#include "device/nccl_comm.h"
+#include "device/nccl_window.h"
+#endif
+
+namespace seqpar {
+namespace {
+
+/// Words of host memory that kernels and the host share, each in a line of its own.
+constexpr std::size_t kAbortWord = 0;
+constexpr std::size_t kGaveUpWord = 64;
+constexpr std::size_t kWordBytes = 128;
+
+void requireDevice(int device) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();
+  if (result != cudaSuccess || device >= count) {
+    fail(seqparInvalidUsage, "device ", device, " was asked for, but there is: ", deviceReport());
+  }
+}
+
+/// A stream of our own for set-up: the default stream would wait for the caller's kernels, which may wait for us.
+class SetupStream {
+ public:
+  SetupStream() { checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  SetupStream(const SetupStream&) = delete;
+  SetupStream& operator=(const SetupStream&) = delete;
+  ~SetupStream() { cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// The first reason of any rank for which `counts` is true, "" if there is none. Collective.
+template <typename Counts>
+std::string firstReason(Allgather& control, const std::string& mine, Counts counts) {
+  struct Text {
+    char text[256];
+  };
+  Text sent{};
+  std::memcpy(sent.text, mine.data(), std::min(mine.size(), sizeof(sent.text) - 1));
+  std::vector<Text> all(static_cast<std::size_t>(control.size()));
+  control.gatherValues(sent, std::span(all));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].text[0] != '\0' && counts(static_cast<int>(rank))) return concat("rank ", rank, ": ", all[rank].text);
+  }
+  return "";
+}
+
+class GroupCuda : public DeviceGroup {
+ public:
+  GroupCuda(Allgather& control, const DeviceOptions& options, Health& health)
+      : control_(control), options_(options), health_(health) {
+    requireDevice(options.device);
+    const CurrentDevice current(options.device);
+    checkCuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options.device),
+              "cudaDeviceGetAttribute");
+    setup_.emplace();
+    words_ = allocateMapped(kWordBytes);
+    std::memset(words_.get(), 0, kWordBytes);
+    lastWork_ = makeEvent();
+    pool_ = std::make_shared<WindowPool>();
+
+    connectPeers();
+    connectNccl();
+    describeTransport();
+    watch_ = std::make_unique<Watch>(
+        health_, [this] { look(); }, [this] { giveUp(); });
+  }
+
+  ~GroupCuda() override {
+    watch_.reset();
+    pool_->unmapAll();
+  }
+
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.size(); }
+  int device() const override { return options_.device; }
+  int processors() const override { return processors_; }
+  const std::vector<int>& peerRanks() const override { return peerRanks_; }
+  const PeerView& peers() const override { return view_; }
+  const std::string& transport() const override { return transport_; }
+  const std::string& reason() const override { return reason_; }
+
+  NcclComm* nccl() const override {
+#ifdef SEQPAR_NCCL
+    return nccl_.get();
+#else
+    return nullptr;
+#endif
+  }
+
+  std::unique_ptr<PeerWindow> makeWindow(std::size_t bytes) override {
+    const CurrentDevice current(options_.device);
+    try {
+      std::string problem;
+      auto window = lend(bytes, problem);
+      const std::string first = firstReason(control_, problem, [](int) { return true; });
+      if (!first.empty()) fail(seqparSystemError, "a window of ", bytes, " bytes: ", first);
+      return window;
+    } catch (const Error& error) {
+      health_.fail(seqparRemoteError, concat("rank ", rank(), " failed in a collective step: ", error.what()));
+      throw;
+    }
+  }
+
+  void enqueue(const char* name, DeviceStream given, const std::function<void()>& launch) override {
+    const auto stream = static_cast<cudaStream_t>(given);
+    const CurrentDevice current(options_.device);
+    const std::lock_guard lock(mutex_);
+    // A captured graph is ordered against other work by whoever launches it.
+    const bool inGraph = capturing(stream);
+    if (!inGraph && worked_ && stream != lastStream_) {
+      checkCuda(cudaStreamWaitEvent(stream, lastWork_.get(), 0), "cudaStreamWaitEvent");
+    }
+    launch();
+    checkCuda(cudaGetLastError(), name);
+    if (inGraph) return;
+    checkCuda(cudaEventRecord(lastWork_.get(), stream), "cudaEventRecord");
+    lastStream_ = stream;
+    worked_ = true;
+  }
+
+  void drain() override {
+    const CurrentDevice current(options_.device);
+    const std::lock_guard lock(mutex_);
+    if (worked_) checkCuda(cudaEventSynchronize(lastWork_.get()), "cudaEventSynchronize");
+  }
+
+  void letGo() noexcept override {
+    pool_->unmapAll();
+  }
+
+  DeviceAllocation allocate(std::size_t bytes) override {
+    const CurrentDevice current(options_.device);
+    void* memory = nullptr;
+    checkCuda(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return {memory, [memory] { cudaFree(memory); }};
+  }
+
+ private:
+  std::unique_ptr<PeerWindow> lend(std::size_t bytes, std::string& problem) {
+#ifdef SEQPAR_NCCL
+    if (throughNccl_) return makeNcclWindow(*nccl_, bytes, problem);
+#endif
+    return pool_->lend(control_, peerRanks_, bytes, setup_->get(), problem);
+  }
+
+  volatile std::uint32_t* word(std::size_t offset) const {
+    return reinterpret_cast<volatile std::uint32_t*>(words_.get() + offset);
+  }
+
+  /// The ranks of this node; this rank alone, and `reason_`, where they must not or cannot be peers.
+  std::vector<int> wantedPeers() {
+    std::vector<int> found;
+    for (int other = 0; other < size(); ++other) {
+      if (sameNode(other)) found.push_back(other);
+    }
+    if (options_.transport == seqparTransportNetwork) {
+      reason_ = "the transport is network";
+    } else if (found.size() > static_cast<std::size_t>(kMostPeers)) {
+      reason_ = concat(found.size(), " ranks are on one node, and at most ", kMostPeers, " reach each other directly");
+    } else {
+      return found;
+    }
+    return {rank()};
+  }
+
+  bool sameNode(int other) const {
+    return options_.nodes[static_cast<std::size_t>(other)] == options_.nodes[static_cast<std::size_t>(rank())];
+  }
+
+  void connectPeers() {
+    const auto peers = wantedPeers();
+    const auto bytes = ChannelLayout::windowBytes(static_cast<int>(peers.size()), options_.ctas);
+    std::string problem;
+    openChannels(peers, pool_->lend(control_, peers, bytes, setup_->get(), problem));
+    const auto ofMyNode = firstReason(control_, problem, [this](int other) { return sameNode(other); });
+    const auto ofAny = firstReason(control_, problem, [](int) { return true; });
+    if (ofAny.empty()) return;
+    // Once more, all together: the nodes that could as before, the others each rank by itself.
+    const auto again = ofMyNode.empty() ? peers : std::vector<int>{rank()};
+    if (!ofMyNode.empty()) reason_ = ofMyNode;
+    openChannels(again, pool_->lend(control_, again, bytes, setup_->get(), problem));
+    const auto still = firstReason(control_, problem, [](int) { return true; });
+    if (!still.empty()) fail(seqparSystemError, "GPU memory could not be mapped: ", still);
+  }
+
+  /// Prepares a window (null: there is none) for the kernels. The ranks must meet before they use it.
+  void openChannels(const std::vector<int>& peers, std::unique_ptr<PeerWindow> window) {
+    if (!window) return;
+    const int count = static_cast<int>(peers.size());
+    view_ = PeerView{};
+    view_.self = static_cast<int>(std::find(peers.begin(), peers.end(), rank()) - peers.begin());
+    view_.size = count;
+    view_.lanes = options_.ctas;
+    for (int peer = 0; peer < count; ++peer) view_.windows[peer] = window->at(peer);
+    view_.abort = word(kAbortWord);
+    view_.gaveUp = word(kGaveUpWord);
+    view_.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
+    state_ = allocateDevice(ChannelLayout::stateBytes(count, options_.ctas));
+    view_.state = state_.get();
+
+    const auto rings = ChannelLayout::ringsBytes(count, options_.ctas);
+    std::byte* own = view_.windows[view_.self];
+    checkCuda(cudaMemsetAsync(own, 0xff, rings, setup_->get()), "cudaMemsetAsync");
+    checkCuda(cudaMemsetAsync(state_.get(), 0, ChannelLayout::stateBytes(count, options_.ctas), setup_->get()),
+              "cudaMemsetAsync");
+    checkCuda(cudaStreamSynchronize(setup_->get()), "cudaStreamSynchronize");
+    peerRanks_ = peers;
+    channels_ = std::move(window);
+  }
+
+#ifdef SEQPAR_NCCL
+  /// NCCL where kernels do not reach everybody, and its windows where our own mapping failed.
+  void connectNccl() {
+    if (options_.borrowedNccl != nullptr) {
+      nccl_ = NcclComm::borrow(options_.borrowedNccl, options_.timeout, health_);
+    } else if (!direct()) {
+      nccl_ = NcclComm::create(control_, options_.device, options_.timeout, health_);
+    }
+    const bool oneNode = std::all_of(options_.nodes.begin(), options_.nodes.end(),
+                                     [this](int node) { return node == options_.nodes.front(); });
+    if (direct() || !oneNode || options_.transport == seqparTransportNetwork || size() > kMostPeers) return;
+    std::string why;
+    auto window = makeNcclWindow(*nccl_, ChannelLayout::windowBytes(size(), options_.ctas), why);
+    if (!window) {
+      reason_ = concat(reason_, "; ", why);
+      return;
+    }
+    std::vector<int> everybody(static_cast<std::size_t>(size()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    openChannels(everybody, std::move(window));
+    throughNccl_ = true;
+    control_.gatherValues(rank(), std::span(everybody));
+  }
+#else
+  void connectNccl() {
+    if (direct()) return;
+    fail(seqparInvalidUsage, "the GPUs of the ranks do not all reach each other (",
+         reason_.empty() ? "several nodes" : reason_, "), and this library was built without NCCL");
+  }
+#endif
+
+  void describeTransport() {
+    if (options_.transport == seqparTransportShared && !direct()) {
+      fail(seqparInvalidUsage, "transport shared was asked for, but the GPUs do not all reach each other: ",
+           reason_.empty() ? "several nodes" : reason_);
+    }
+    transport_ = concat("load and store between GPUs (", throughNccl_ ? "NCCL windows" : "CUDA peer access and IPC",
+                        "), ", view_.size - 1, " peers");
+    if (!direct())
+      transport_ = concat(view_.size > 1 ? concat(transport_, "; ") : "", "NCCL, ", size() - view_.size, " peers");
+    if (size() == 1) transport_ = "none, a single rank";
+  }
+
+  void look() {
+#ifdef SEQPAR_NCCL
+    if (nccl_) nccl_->poll();
+#endif
+    const std::uint32_t waited = *word(kGaveUpWord);
+    if (waited == 0) return;
+    const auto peer = std::min<std::size_t>(waited - 1, peerRanks_.size() - 1);
+    health_.fail(seqparRemoteError, concat("rank ", rank(), ": a kernel waited ", options_.timeout.count(),
+                                           " ms for rank ", peerRanks_[peer]));
+  }
+
+  void giveUp() {
+    *word(kAbortWord) = 1;
+#ifdef SEQPAR_NCCL
+    if (nccl_) nccl_->abort();
+#endif
+  }
+
+  Allgather& control_;
+  DeviceOptions options_;
+  Health& health_;
+  int processors_ = 0;
+  std::optional<SetupStream> setup_;
+  MappedMemory words_;
+  std::shared_ptr<WindowPool> pool_;
+  std::unique_ptr<PeerWindow> channels_;
+  DeviceMemory state_;
+  PeerView view_;
+  std::vector<int> peerRanks_;
+  bool throughNccl_ = false;
+  std::string transport_, reason_;
+#ifdef SEQPAR_NCCL
+  std::shared_ptr<NcclComm> nccl_;
+#endif
+  std::mutex mutex_;
+  EventHandle lastWork_;
+  cudaStream_t lastStream_ = nullptr;
+  bool worked_ = false;
+  std::unique_ptr<Watch> watch_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> makeDeviceGroup(Allgather& control, const DeviceOptions& options, Health& health) {
+  return std::make_unique<GroupCuda>(control, options, health);
+}
+
+}  // namespace seqpar

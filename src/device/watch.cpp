@@ -1,0 +1,37 @@
+#include "device/watch.h"
+
+#include <chrono>
+#include <utility>
+
+namespace seqpar {
+namespace {
+
+/// How long a failure may go unnoticed; nothing that works waits for this.
+constexpr std::chrono::milliseconds kPeriod{5};
+
+}  // namespace
+
+Watch::Watch(const Health& health, std::function<void()> look, std::function<void()> end)
+    : health_(health), look_(std::move(look)), end_(std::move(end)), thread_([this] { serve(); }) {}
+
+Watch::~Watch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Watch::serve() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
+    if (health_.ok()) look_();
+    if (!health_.ok()) {
+      end_();
+      return;
+    }
+  }
+}
+
+}  // namespace seqpar

@@ -1,0 +1,51 @@
+// The windows of a group: kept when their user is done with them, and used again, since memory that other ranks have
+// mapped must not be freed before they have all let go of it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/windows.h"
+
+namespace seqpar {
+
+class WindowPool : public std::enable_shared_from_this<WindowPool> {
+ public:
+  /// A window that is not in use any more goes back by itself.
+  class Loan : public PeerWindow {
+   public:
+    Loan(std::shared_ptr<WindowPool> pool, std::size_t number) : pool_(std::move(pool)), number_(number) {}
+    ~Loan() override { pool_->giveBack(number_); }
+    std::size_t bytes() const override { return pool_->window(number_).bytes(); }
+    std::byte* at(int peer) const override { return pool_->window(number_).at(peer); }
+
+   private:
+    std::shared_ptr<WindowPool> pool_;
+    std::size_t number_;
+  };
+
+  /// Collective over `control`, with the device current: a window of at least `bytes` between `peers`. Null, and the
+  /// reason in words, if this rank could not map it; the window is then lost on all ranks alike.
+  std::unique_ptr<PeerWindow> lend(Allgather& control, const std::vector<int>& peers, std::size_t bytes,
+                                   cudaStream_t stream, std::string& reason);
+
+  /// Forgets the memory of other ranks; no window may be used after this.
+  void unmapAll() noexcept;
+
+ private:
+  struct Entry {
+    std::unique_ptr<MappedWindow> window;
+    bool inUse = false;
+  };
+
+  std::size_t choose(Allgather& control, std::size_t bytes);
+  MappedWindow& window(std::size_t number);
+  void giveBack(std::size_t number) noexcept;
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  ///< the same numbers on all ranks: windows are made together
+};
+
+}  // namespace seqpar
