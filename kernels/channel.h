@@ -1,0 +1,188 @@
+// Channels between peers: one-way queues of 16-byte lines from lane l of one rank to lane l of another. A lane is a CTA
+// of a kernel (Memory and Group of channel_cuda.h), or a thread of a test.
+//
+// Arrival is in the data: a word of a ring that is kAbsent has not arrived. So a sender never sends kAbsent (see
+// sendable()), and a receiver puts a line back to kAbsent once it has read it. It then gives credit for lines, and a
+// sender waits for credit before it would overrun the ring. Positions count up for ever and are kept in device memory
+// between kernels, so that calls follow each other without a barrier.
+//
+// Memory has, all static:
+//   Line load(const Line*), void store(Line*, Line), uint32_t load(const uint32_t*), void store(uint32_t*, uint32_t):
+//     relaxed, of the whole system, each word of a line by itself;
+//   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
+//   uint64_t now(): nanoseconds.
+// Group is the threads of a lane: int thread(), int threads(), void sync(), bool any(bool) (a barrier, too).
+#pragma once
+
+#include <cstdint>
+
+#include "channel_layout.h"
+#include "device/peers.h"
+
+/// On everything that lanes run: these headers are for kernels when nvcc reads them, and for threads otherwise.
+#ifdef __CUDACC__
+#define SEQPAR_LANE __device__ __forceinline__
+#else
+#define SEQPAR_LANE inline
+#endif
+
+namespace seqpar {
+
+struct alignas(16) Line {
+  std::uint32_t word[4];
+};
+
+constexpr std::uint32_t kAbsent = 0xffffffffU;
+/// What is sent in place of kAbsent: another NaN, or two.
+constexpr std::uint32_t kAbsentAsFloat = 0x7fffffffU;
+constexpr std::uint32_t kAbsentAsHalves = 0x7fff7fffU;
+
+SEQPAR_LANE std::uint32_t sendable(std::uint32_t word, std::uint32_t instead) {
+  return word == kAbsent ? instead : word;
+}
+
+SEQPAR_LANE bool complete(const Line& line) {
+  return line.word[0] != kAbsent && line.word[1] != kAbsent && line.word[2] != kAbsent && line.word[3] != kAbsent;
+}
+
+/// A wait for a peer: ask over() after every look that found nothing.
+template <class Memory>
+class Wait {
+ public:
+  SEQPAR_LANE Wait(const PeerView& view, int peer) : view_(view), peer_(peer) {}
+
+  /// True: give up, publish nothing more, and leave. The host has been told.
+  SEQPAR_LANE bool over() { return ++looks_ % kLooks == 0 && late(); }
+
+ private:
+  static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these
+
+  SEQPAR_LANE bool late() {
+    const std::uint64_t now = Memory::now();
+    if (start_ == 0) start_ = now;
+    if (*view_.abort == 0 && (view_.timeoutNs == 0 || now - start_ <= view_.timeoutNs)) return false;
+    *view_.gaveUp = 1U + static_cast<std::uint32_t>(peer_);
+    return true;
+  }
+
+  const PeerView& view_;
+  int peer_;
+  std::uint32_t looks_ = 0;
+  std::uint64_t start_ = 0;
+};
+
+/// The sending end of a channel. Lines are numbered from `base`, the position at which it was made. Every line is
+/// written once, by any thread, after reserve().
+template <class Memory>
+class Sender {
+ public:
+  /// `credit`: lines that the peer is known to have taken.
+  SEQPAR_LANE Sender(const PeerView& view, int peer, int lane, std::uint64_t base, std::uint64_t credit)
+      : view_(view),
+        peer_(peer),
+        ring_(reinterpret_cast<Line*>(view.windows[peer] + ringOffset(view.lanes, view.self, lane))),
+        credits_(creditWord(view, peer, lane)),
+        base_(base),
+        credit_(credit) {}
+
+  SEQPAR_LANE static const std::uint64_t* creditWord(const PeerView& view, int peer, int lane) {
+    return reinterpret_cast<const std::uint64_t*>(view.windows[view.self] +
+                                                  creditOffset(view.size, view.lanes, peer, lane));
+  }
+
+  /// Waits until lines below `end` have room. False: gave up.
+  SEQPAR_LANE bool reserve(std::uint32_t end) {
+    Wait<Memory> wait(view_, peer_);
+    while (base_ + end > credit_ + kRingLines) {
+      credit_ = Memory::acquire(credits_);
+      if (base_ + end > credit_ + kRingLines && wait.over()) return false;
+    }
+    return true;
+  }
+
+  /// No word of `line` is kAbsent.
+  SEQPAR_LANE void put(std::uint32_t index, const Line& line) const { Memory::store(slot(index), line); }
+  /// One word of a line of which no other word is written by put(); number 4 * line + word.
+  SEQPAR_LANE void putWord(std::uint32_t index, std::uint32_t word) const {
+    Memory::store(&slot(index / 4)->word[index % 4], word);
+  }
+
+  SEQPAR_LANE std::uint64_t credit() const { return credit_; }
+
+ private:
+  SEQPAR_LANE Line* slot(std::uint32_t index) const {
+    return ring_ + ((static_cast<std::uint32_t>(base_) + index) & (kRingLines - 1));
+  }
+
+  const PeerView& view_;
+  int peer_;
+  Line* ring_;
+  const std::uint64_t* credits_;
+  std::uint64_t base_, credit_;
+};
+
+/// The receiving end. Every line is taken or reset once. Lines that many threads want may be peeked at first, and are
+/// reset after a barrier.
+template <class Memory>
+class Receiver {
+ public:
+  SEQPAR_LANE Receiver(const PeerView& view, int peer, int lane, std::uint64_t base)
+      : view_(view),
+        peer_(peer),
+        ring_(reinterpret_cast<Line*>(view.windows[view.self] + ringOffset(view.lanes, peer, lane))),
+        base_(base) {}
+
+  /// Looks once; what is not complete() has not arrived, or not whole.
+  SEQPAR_LANE Line look(std::uint32_t index) const { return Memory::load(slot(index)); }
+  /// For the thread that has found the line complete, or that knows that all have.
+  SEQPAR_LANE void reset(std::uint32_t index) const {
+    Memory::store(slot(index), Line{{kAbsent, kAbsent, kAbsent, kAbsent}});
+  }
+
+  /// Waits for the line `index`, of which `line` is what look() gave, and resets it. False: gave up.
+  SEQPAR_LANE bool take(std::uint32_t index, Line& line) const {
+    Wait<Memory> wait(view_, peer_);
+    while (!complete(line)) {
+      if (wait.over()) return false;
+      line = look(index);
+    }
+    reset(index);
+    return true;
+  }
+
+  /// Waits for one word (see Sender::putWord) and leaves it there. False: gave up.
+  SEQPAR_LANE bool peekWord(std::uint32_t index, std::uint32_t& word) const {
+    Wait<Memory> wait(view_, peer_);
+    const std::uint32_t* const from = &slot(index / 4)->word[index % 4];
+    while ((word = Memory::load(from)) == kAbsent) {
+      if (wait.over()) return false;
+    }
+    return true;
+  }
+
+  SEQPAR_LANE Wait<Memory> wait() const { return Wait<Memory>(view_, peer_); }
+
+ private:
+  SEQPAR_LANE Line* slot(std::uint32_t index) const {
+    return ring_ + ((static_cast<std::uint32_t>(base_) + index) & (kRingLines - 1));
+  }
+
+  const PeerView& view_;
+  int peer_;
+  Line* ring_;
+  std::uint64_t base_;
+};
+
+SEQPAR_LANE ChannelState* channelState(const PeerView& view, int peer, int lane) {
+  return reinterpret_cast<ChannelState*>(view.state) + channelNumber(view.lanes, peer, lane);
+}
+
+/// Tells `peer` that `taken` of its lines are taken and reset, by threads that have met in a barrier since.
+template <class Memory>
+SEQPAR_LANE void giveCredit(const PeerView& view, int peer, int lane, std::uint64_t taken) {
+  Memory::release(
+      reinterpret_cast<std::uint64_t*>(view.windows[peer] + creditOffset(view.size, view.lanes, view.self, lane)),
+      taken);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,53 @@
+// The memory and the threads of channels in a kernel: a lane is a CTA.
+#pragma once
+
+#include "channel.h"
+
+namespace seqpar {
+
+struct CudaMemory {
+  static SEQPAR_LANE Line load(const Line* from) {
+    Line line;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(line.word[0]), "=r"(line.word[1]), "=r"(line.word[2]), "=r"(line.word[3])
+                 : "l"(from)
+                 : "memory");
+    return line;
+  }
+  static SEQPAR_LANE void store(Line* to, const Line& line) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(line.word[0]), "r"(line.word[1]),
+                 "r"(line.word[2]), "r"(line.word[3])
+                 : "memory");
+  }
+  static SEQPAR_LANE std::uint32_t load(const std::uint32_t* from) {
+    std::uint32_t word;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+    return word;
+  }
+  static SEQPAR_LANE void store(std::uint32_t* to, std::uint32_t word) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+  }
+  static SEQPAR_LANE std::uint64_t acquire(const std::uint64_t* from) {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+  }
+  static SEQPAR_LANE void release(std::uint64_t* to, std::uint64_t value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+  }
+  static SEQPAR_LANE std::uint64_t now() {
+    std::uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+  }
+};
+
+/// All threads of a one-dimensional CTA.
+struct CtaGroup {
+  static SEQPAR_LANE int thread() { return static_cast<int>(threadIdx.x); }
+  static SEQPAR_LANE int threads() { return static_cast<int>(blockDim.x); }
+  static SEQPAR_LANE void sync() { __syncthreads(); }
+  static SEQPAR_LANE bool any(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
+};
+
+}  // namespace seqpar

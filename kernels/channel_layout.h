@@ -1,0 +1,62 @@
+// Where the channels between peers lie in a rank's window and in its bookkeeping. Plain C++ for the host code that
+// allocates; what the bytes mean stands in channel.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// On functions of plain C++ that kernels use too.
+#ifdef __CUDACC__
+#define SEQPAR_BOTH __host__ __device__
+#else
+#define SEQPAR_BOTH
+#endif
+
+namespace seqpar {
+
+/// A ring holds this many 16-byte lines: together the rings of 32 lanes hold what NVLink carries in 5 us, which is more
+/// than a line and its credit take.
+constexpr std::uint32_t kRingLines = 4096;
+constexpr std::size_t kRingBytes = std::size_t{kRingLines} * 16;
+/// A receiver gives credit when it owes at least this many lines, so that a sender who knows of nothing in flight can
+/// always send kRingLines - kCreditLines.
+constexpr std::uint32_t kCreditLines = kRingLines / 4;
+/// Credits are written by different peers.
+constexpr std::size_t kCreditStride = 64;
+
+/// One rank's side of the channels to and from (peer, lane), in lines since the window was made.
+struct alignas(32) ChannelState {
+  std::uint64_t sent = 0;      ///< lines sent to the peer
+  std::uint64_t received = 0;  ///< lines received from the peer
+  std::uint64_t given = 0;     ///< lines received from the peer that it knows of
+  std::uint64_t unused = 0;
+};
+
+SEQPAR_BOTH constexpr std::size_t channelNumber(int lanes, int peer, int lane) {
+  return static_cast<std::size_t>(peer) * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(lane);
+}
+
+/// The window begins with the rings, whose bytes are all kRingFill at first; the rest is zeros at first.
+constexpr int kRingFill = 0xff;
+SEQPAR_BOTH constexpr std::size_t windowRingBytes(int size, int lanes) {
+  return channelNumber(lanes, size, 0) * kRingBytes;
+}
+/// Bytes of a rank's window.
+SEQPAR_BOTH constexpr std::size_t windowBytes(int size, int lanes) {
+  return windowRingBytes(size, lanes) + channelNumber(lanes, size, 0) * kCreditStride;
+}
+/// Bytes of a rank's PeerView::state, zeros at first.
+SEQPAR_BOTH constexpr std::size_t stateBytes(int size, int lanes) {
+  return channelNumber(lanes, size, 0) * sizeof(ChannelState);
+}
+
+/// In the receiver's window: the ring that `sender` writes.
+SEQPAR_BOTH constexpr std::size_t ringOffset(int lanes, int sender, int lane) {
+  return channelNumber(lanes, sender, lane) * kRingBytes;
+}
+/// In the sender's window: the 64-bit number of lines that `receiver` has taken of those that were sent to it.
+SEQPAR_BOTH constexpr std::size_t creditOffset(int size, int lanes, int receiver, int lane) {
+  return windowRingBytes(size, lanes) + channelNumber(lanes, receiver, lane) * kCreditStride;
+}
+
+}  // namespace seqpar
