@@ -80,14 +80,14 @@ class Sender {
   SEQPAR_LANE Sender(const PeerView& view, int peer, int lane, std::uint64_t base, std::uint64_t credit)
       : view_(view),
         peer_(peer),
-        ring_(reinterpret_cast<Line*>(view.windows[peer] + ringOffset(view.lanes, view.self, lane))),
+        ring_(reinterpret_cast<Line*>(view.windows[peer] + ChannelLayout::ringOffset(view.lanes, view.self, lane))),
         credits_(creditWord(view, peer, lane)),
         base_(base),
         credit_(credit) {}
 
   SEQPAR_LANE static const std::uint64_t* creditWord(const PeerView& view, int peer, int lane) {
     return reinterpret_cast<const std::uint64_t*>(view.windows[view.self] +
-                                                  creditOffset(view.size, view.lanes, peer, lane));
+                                                  ChannelLayout::creditOffset(view.size, view.lanes, peer, lane));
   }
 
   /// Waits until lines below `end` have room. False: gave up.
@@ -129,7 +129,7 @@ class Receiver {
   SEQPAR_LANE Receiver(const PeerView& view, int peer, int lane, std::uint64_t base)
       : view_(view),
         peer_(peer),
-        ring_(reinterpret_cast<Line*>(view.windows[view.self] + ringOffset(view.lanes, peer, lane))),
+        ring_(reinterpret_cast<Line*>(view.windows[view.self] + ChannelLayout::ringOffset(view.lanes, peer, lane))),
         base_(base) {}
 
   /// Looks once; what is not complete() has not arrived, or not whole.
@@ -174,15 +174,15 @@ class Receiver {
 };
 
 SEQPAR_LANE ChannelState* channelState(const PeerView& view, int peer, int lane) {
-  return reinterpret_cast<ChannelState*>(view.state) + channelNumber(view.lanes, peer, lane);
+  return reinterpret_cast<ChannelState*>(view.state) + ChannelLayout::number(view.lanes, peer, lane);
 }
 
 /// Tells `peer` that `taken` of its lines are taken and reset, by threads that have met in a barrier since.
 template <class Memory>
 SEQPAR_LANE void giveCredit(const PeerView& view, int peer, int lane, std::uint64_t taken) {
-  Memory::release(
-      reinterpret_cast<std::uint64_t*>(view.windows[peer] + creditOffset(view.size, view.lanes, view.self, lane)),
-      taken);
+  Memory::release(reinterpret_cast<std::uint64_t*>(view.windows[peer] +
+                                                   ChannelLayout::creditOffset(view.size, view.lanes, view.self, lane)),
+                  taken);
 }
 
 }  // namespace seqpar

@@ -21,8 +21,6 @@ constexpr std::size_t kRingBytes = std::size_t{kRingLines} * 16;
 /// A receiver gives credit when it owes at least this many lines, so that a sender who knows of nothing in flight can
 /// always send kRingLines - kCreditLines.
 constexpr std::uint32_t kCreditLines = kRingLines / 4;
-/// Credits are written by different peers.
-constexpr std::size_t kCreditStride = 64;
 
 /// One rank's side of the channels to and from (peer, lane), in lines since the window was made.
 struct alignas(32) ChannelState {
@@ -32,31 +30,36 @@ struct alignas(32) ChannelState {
   std::uint64_t unused = 0;
 };
 
-SEQPAR_BOTH constexpr std::size_t channelNumber(int lanes, int peer, int lane) {
-  return static_cast<std::size_t>(peer) * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(lane);
-}
+/// Among `size` peers with `lanes` lanes each.
+struct ChannelLayout {
+  /// Credits are written by different peers.
+  static constexpr std::size_t kCreditStride = 64;
 
-/// The window begins with the rings, whose bytes are all kRingFill at first; the rest is zeros at first.
-constexpr int kRingFill = 0xff;
-SEQPAR_BOTH constexpr std::size_t windowRingBytes(int size, int lanes) {
-  return channelNumber(lanes, size, 0) * kRingBytes;
-}
-/// Bytes of a rank's window.
-SEQPAR_BOTH constexpr std::size_t windowBytes(int size, int lanes) {
-  return windowRingBytes(size, lanes) + channelNumber(lanes, size, 0) * kCreditStride;
-}
-/// Bytes of a rank's PeerView::state, zeros at first.
-SEQPAR_BOTH constexpr std::size_t stateBytes(int size, int lanes) {
-  return channelNumber(lanes, size, 0) * sizeof(ChannelState);
-}
+  SEQPAR_BOTH static constexpr std::size_t number(int lanes, int peer, int lane) {
+    return static_cast<std::size_t>(peer) * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(lane);
+  }
 
-/// In the receiver's window: the ring that `sender` writes.
-SEQPAR_BOTH constexpr std::size_t ringOffset(int lanes, int sender, int lane) {
-  return channelNumber(lanes, sender, lane) * kRingBytes;
-}
-/// In the sender's window: the 64-bit number of lines that `receiver` has taken of those that were sent to it.
-SEQPAR_BOTH constexpr std::size_t creditOffset(int size, int lanes, int receiver, int lane) {
-  return windowRingBytes(size, lanes) + channelNumber(lanes, receiver, lane) * kCreditStride;
-}
+  /// A window begins with the rings, whose bytes are all 0xff at first; the rest is zeros at first.
+  SEQPAR_BOTH static constexpr std::size_t ringsBytes(int size, int lanes) {
+    return number(lanes, size, 0) * kRingBytes;
+  }
+  /// Bytes of a rank's window.
+  SEQPAR_BOTH static constexpr std::size_t windowBytes(int size, int lanes) {
+    return ringsBytes(size, lanes) + number(lanes, size, 0) * kCreditStride;
+  }
+  /// Bytes of a rank's PeerView::state: a ChannelState for each peer and lane, zeros at first.
+  SEQPAR_BOTH static constexpr std::size_t stateBytes(int size, int lanes) {
+    return number(lanes, size, 0) * sizeof(ChannelState);
+  }
+
+  /// In the receiver's window: the ring that `sender` writes.
+  SEQPAR_BOTH static constexpr std::size_t ringOffset(int lanes, int sender, int lane) {
+    return number(lanes, sender, lane) * kRingBytes;
+  }
+  /// In the sender's window: the 64-bit number of lines that `receiver` has taken of those that were sent to it.
+  SEQPAR_BOTH static constexpr std::size_t creditOffset(int size, int lanes, int receiver, int lane) {
+    return ringsBytes(size, lanes) + number(lanes, receiver, lane) * kCreditStride;
+  }
+};
 
 }  // namespace seqpar
