@@ -1,0 +1,328 @@
+/*
+ * mesh.h - the movements of Mesh-Attention: groups, schedules and their steps.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * The conventions of seqpar.h hold here too.
+ *
+ * n = a x b ranks each own block i of the queries and block i of the keys and values. Attention of all blocks to all is
+ * an n x n matrix of tiles; rank i computes the a x b tiles of the rows in its Q group and the columns in its KV group:
+ *
+ *     Q group of rank i    ranks a * floor(i/a) + x, x < a     a ranks that follow each other
+ *     KV group of rank i   ranks (i mod a) + a * x, x < b      b ranks, a apart
+ *
+ * In each group blocks travel in a ring, from a member to the next. The member at position p has as block #u the block
+ * of the member at position p - u (modulo the size), so #0 is its own. Three kinds of movement:
+ *
+ *     receive, step u = 1, 2, ..    #(u-1) goes to the successor, #u comes from the predecessor
+ *     send, step u = 1, 2, ..       the partial result of #u goes to the successor; that of #(u+1) comes from the
+ *                                   predecessor and is added to one's own, and so on round to the owner
+ *     all-gather, reduce-scatter    the same in one call, without overlap
+ *
+ * A schedule says which step of which ring travels while which tiles are computed. All ranks follow the same one:
+ *
+ *     seqparMeshCreate(&mesh, 0, 0, &params, comm);                   // the shape with the least predicted time
+ *     seqparMeshSchedule(mesh, seqparMeshForward, steps, tiles, &stepCount, &tileCount);
+ *     for (s = 0; s < stepCount; ++s) {
+ *       switch (steps[s].operation) {                                 // post
+ *         case seqparMeshRecvQ:  seqparMeshReceive(seqparMeshAxisQ, q parts of #(index-1) and #index, 1, mesh, stream);
+ *         case seqparMeshRecvKv: seqparMeshReceive(seqparMeshAxisKv, k and v parts, 2, mesh, stream);
+ *         case seqparMeshSendO:  seqparMeshReduceO(index, O#index, lse#index, carry, carryLse, .., mesh, stream);
+ *       }
+ *       for (t = 0; t < steps[s].tileCount; ++t)                      // compute meanwhile
+ *         attend(tiles[steps[s].firstTile + t]);                      // O#q, lse#q += Q#q to K#kv, V#kv
+ *       seqparStreamSynchronize(stream);                              // wait
+ *     }
+ *     seqparMeshReduceO(0, O#0, lse#0, carry, carryLse, .., mesh, stream);  // what the others found for one's own rows
+ *
+ * Source: Mesh-Attention (arXiv 2512.20968): Table 1 (rings), Algorithm 2 (forward schedule), section 3.6 (backward
+ * schedule). Ring Attention is a = 1, its variant that passes queries is b = 1, Attention2D is a = b.
+ */
+#ifndef SEQPAR_MESH_H_
+#define SEQPAR_MESH_H_
+
+#include "seqpar/seqpar.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct seqparMesh* seqparMesh_t; /**< a shape a x b over a communicator, with its schedules */
+
+/** A direction of the mesh. */
+typedef enum {
+  seqparMeshAxisQ = 0, /**< the Q group: queries, outputs and their gradients travel here */
+  seqparMeshAxisKv = 1 /**< the KV group: keys, values and their gradients travel here */
+} seqparMeshAxis_t;
+
+/** A pass of attention. */
+typedef enum { seqparMeshForward = 0, seqparMeshBackward = 1 } seqparMeshPass_t;
+
+/** What travels in a step. */
+typedef enum {
+  seqparMeshCompute = 0,  /**< nothing: tiles only */
+  seqparMeshRecvQ = 1,    /**< Q group, forward: queries */
+  seqparMeshRecvKv = 2,   /**< KV group, both passes: keys and values */
+  seqparMeshRecvOdoq = 3, /**< Q group, backward: queries, gradients of outputs, lse, and outputs or rowsum(O * dO) */
+  seqparMeshSendO = 4,    /**< Q group, forward: partial outputs with their lse */
+  seqparMeshSendDq = 5,   /**< Q group, backward: partial gradients of queries */
+  seqparMeshSendDkv = 6   /**< KV group, backward: partial gradients of keys and values */
+} seqparMeshOperation_t;
+
+#define SEQPAR_MESH_OPERATIONS 7 /**< number of operations, Compute included */
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Choice of the shape
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/**
+ * The attention that a shape and its schedules are for. Start from SEQPAR_MESH_PARAMS_INITIALIZER. All ranks give the
+ * same values. They decide about time only, never about results.
+ */
+typedef struct {
+  size_t size;        /**< sizeof(seqparMeshParams_t) */
+  unsigned magic;     /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;   /**< SEQPAR_VERSION_CODE */
+  int64_t tokens;     /**< tokens of a block (of a rank), with the batch folded in, at least 1 */
+  int64_t heads;      /**< query heads, at least 1 */
+  int64_t kvHeads;    /**< heads of keys and values, a divisor of heads; 0: as many as query heads */
+  int64_t headDim;    /**< length of a query and of a key, at least 1 */
+  int64_t valueDim;   /**< length of a value; 0: headDim */
+  int dataType;       /**< a seqparDataType_t: of queries, keys, values and gradients of outputs */
+  int wireType;       /**< a seqparDataType_t: in which partial outputs and gradients travel. An lse is fp32 always */
+  int causal;         /**< 1: tokens are striped over the ranks and masked, so that a tile is half the work; 0: full */
+  int sendDelta;      /**< backward: 1: rowsum(O * dO) travels in place of O, fp32, [heads][tokens]; 0: O itself */
+  double forwardUs;   /**< time of one full tile (tokens x tokens, all heads) in the forward pass, us. 0: none, so that
+                           communication alone decides */
+  double backwardUs;  /**< the same in the backward pass */
+  double latencyUs;   /**< of a hop, us, and */
+  double bandwidth;   /**< of a hop, bytes a second. 0 for both: what was measured on the communicator */
+  int forwardWeight;  /**< how often the forward and */
+  int backwardWeight; /**< the backward pass is run, in the sum that the choice minimises; not both 0 */
+} seqparMeshParams_t;
+
+#define SEQPAR_MESH_PARAMS_INITIALIZER                                                                   \
+  {                                                                                                      \
+    sizeof(seqparMeshParams_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 1, 1, 0, 1, 0, seqparBfloat16, \
+        seqparFloat32, 0, 1, 0., 0., 0., 0., 1, 1                                                        \
+  }
+
+/** What a shape costs a rank. Times are the model's. */
+typedef struct {
+  int a, b;                 /**< the shape */
+  int64_t forwardBytes;     /**< sent by a rank in the forward pass: (a-1)(Q + O) + (b-1) KV */
+  int64_t backwardBytes;    /**< in the backward pass: (a-1)(OdOQ + dQ) + (b-1)(KV + dKV) */
+  double forwardUs;         /**< time of the forward schedule, us */
+  double backwardUs;        /**< time of the backward schedule, us */
+  double forwardExposedUs;  /**< the part of forwardUs in which communication is waited for and nothing is computed */
+  double backwardExposedUs; /**< the same of backwardUs */
+} seqparMeshEstimate_t;
+
+/**
+ * Stores all shapes of this communicator's size, the one with the least forwardWeight * forwardUs + backwardWeight *
+ * backwardUs first (of equal ones the least bytes, then the smallest a). `estimates` NULL: only the number of shapes.
+ *
+ *   estimates  [*count], out
+ *   count      in: entries of `estimates`; out: number of shapes, of which at most the given number is stored
+ *
+ * Not collective, and the same on all ranks. Errors: InvalidArgument (NULL, wrong magic, a value out of range).
+ */
+SEQPAR_API seqparResult_t seqparMeshPlan(const seqparMeshParams_t* params, seqparComm_t comm,
+                                         seqparMeshEstimate_t* estimates, int* count);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * A mesh
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/**
+ * Makes a mesh of a x b = nranks over `comm`, with a schedule for each pass; a = b = 0: the shape that seqparMeshPlan()
+ * puts first. No messages are sent and no communicator is made: many meshes over one communicator are cheap. `params`
+ * NULL: SEQPAR_MESH_PARAMS_INITIALIZER's. Destroy the mesh before `comm`. Not collective, but all ranks that use the
+ * mesh must give the same arguments. Errors: InvalidArgument (NULL, a x b other than the number of ranks, as
+ * seqparMeshPlan).
+ */
+SEQPAR_API seqparResult_t seqparMeshCreate(seqparMesh_t* mesh, int a, int b, const seqparMeshParams_t* params,
+                                           seqparComm_t comm);
+
+/** Frees a mesh; work that is on a stream is not affected. NULL is allowed. Errors: InvalidArgument (no such mesh). */
+SEQPAR_API seqparResult_t seqparMeshDestroy(seqparMesh_t mesh);
+
+/** Stores the sizes of the Q groups and of the KV groups; either pointer may be NULL. */
+SEQPAR_API seqparResult_t seqparMeshShape(seqparMesh_t mesh, int* a, int* b);
+
+/**
+ * The group of this rank. `ranks` [a or b], out: the members by position; `position`, out: this rank's. Either may be
+ * NULL. Block #u of this rank is the block of ranks[(position - u) modulo size]. Errors: InvalidArgument (axis).
+ */
+SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, seqparMeshAxis_t axis, int* ranks, int* position);
+
+/** A tile: the attention of the queries #q to the keys and values #kv of this rank. */
+typedef struct {
+  int q;  /**< 0..a-1 */
+  int kv; /**< 0..b-1 */
+} seqparMeshTile_t;
+
+/** A step of a schedule: one movement, and the tiles to compute meanwhile. All they need is there when it begins. */
+typedef struct {
+  int operation; /**< a seqparMeshOperation_t */
+  int index;     /**< 1, 2, ..: which step of its ring; 0 for Compute */
+  int firstTile; /**< the first of its tiles */
+  int tileCount; /**< how many tiles it has; 0 is possible */
+} seqparMeshStep_t;
+
+/**
+ * The schedule of a pass: every tile once, each after its blocks have arrived; each partial result is sent after the
+ * last of its tiles, and its rows (or columns) are not touched any more from then on. The last movement is followed, in
+ * the program, by a send of index 0 for each result.
+ *
+ *   steps, tiles          out; NULL for both: only the numbers
+ *   stepCount, tileCount  in: entries of the arrays (not read if those are NULL); out: what the schedule has
+ *
+ * Errors: InvalidArgument (pass, NULL, arrays that are too short).
+ */
+SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, seqparMeshPass_t pass, seqparMeshStep_t* steps,
+                                             seqparMeshTile_t* tiles, int* stepCount, int* tileCount);
+
+/**
+ * The schedule as text, with the times that the model gives each step.
+ *
+ *   json   1: one JSON object; 0: a table and a diagram for people
+ *   text   out, ends with a zero byte; NULL: only the length
+ *   bytes  in: room in `text`; out: bytes of the text, the zero byte included
+ *
+ * Errors: InvalidArgument (pass, NULL, room that is too short).
+ */
+SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, seqparMeshPass_t pass, int json, char* text,
+                                                 size_t* bytes);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Steps
+ *
+ * All are collective over the groups of the axis: every member calls the same steps in the same order. Buffers must
+ * stay unchanged (inputs) and untouched (outputs) until the work is done on `stream`. Blocks may differ in length:
+ * sender and receiver must mean the same length for the same block. A call in a group of one rank moves nothing.
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/** Most tensors of a block: parts of one call. */
+#define SEQPAR_MESH_PARTS 8
+
+/** One tensor of a receive step. */
+typedef struct {
+  const void* send;    /**< of block #(u-1), contiguous; NULL if sendBytes is 0 */
+  size_t sendBytes;    /**< */
+  void* receive;       /**< out: of block #u, contiguous; NULL if receiveBytes is 0 */
+  size_t receiveBytes; /**< */
+} seqparMeshPart_t;
+
+/**
+ * A receive step (Recv Q, Recv KV, Recv OdOQ): each part's `send` goes to the successor in the group, its `receive`
+ * comes from the predecessor, all in one movement.
+ *
+ *   parts  [count], read during the call; the same count, at most SEQPAR_MESH_PARTS, on all members
+ *
+ * Receive buffers must not overlap each other nor any send buffer. Errors: InvalidArgument (no such mesh, axis, count,
+ * NULL, overlap), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparMeshPart_t* parts, int count,
+                                            seqparMesh_t mesh, void* stream);
+
+/**
+ * Step `index` of Send O: hands the row #index over, which is complete. What the predecessor handed over last (in
+ * `carry`) is merged into the row, the row goes to the successor, and what the predecessor hands over now comes into
+ * `carry`. Index 1 has nothing to merge. Index 0, after all others, merges and sends nothing: the row is then the
+ * result. So no row is touched while its tiles are still being computed. Two partial outputs (o, lse) merge as
+ *
+ *     lse' = log(exp(lse_1) + exp(lse_2))     o' = exp(lse_1 - lse') o_1 + exp(lse_2 - lse') o_2
+ *
+ * in fp32; -inf is an output of no tokens and adds nothing; of two such, o' is 0.
+ *
+ *   o         [tokens][heads][dim] of dataType: the partial output of #index, normalised. For index 0, out: the result;
+ *             else its contents are undefined afterwards
+ *   lse       [heads][tokens] fp32, natural logarithms: of `o`, likewise
+ *   carry     [tokens of #(index+1)][heads][dim] of wireType, out, and in from index 2 on: the same buffer in all steps
+ *             (with room for the longest block)
+ *   carryLse  [heads][tokens of #(index+1)] fp32, likewise
+ *   tokens    of #index
+ *   carryTokens  of #(index+1), or of #0 in the last step; not read for index 0
+ *   wireType  dataType, or, where that is seqparFloat32, any
+ *
+ * No two of the four buffers may overlap. Errors: InvalidArgument (no such mesh, index, NULL, a negative or overflowing
+ * shape, types, overlap), InvalidUsage (device communicator), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
+                                            int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
+                                            seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t mesh,
+                                            void* stream);
+
+/** One tensor of a send step. */
+typedef struct {
+  void* data;        /**< the partial sums of #index, complete, [count] of dataType. For index 0, out: the result; else
+                          its contents are undefined afterwards */
+  size_t count;      /**< elements of `data` */
+  void* carry;       /**< [carryCount] of wireType, out, and in from index 2 on: the same buffer in all steps */
+  size_t carryCount; /**< elements of #(index+1), or of #0 in the last step; not read for index 0 */
+} seqparMeshSum_t;
+
+/**
+ * Step `index` of Send dQ (axis Q) or Send dKV (axis KV): as seqparMeshReduceO(), where partial results are added, in
+ * fp32. Errors: as seqparMeshReduceO() and InvalidArgument (axis, count).
+ */
+SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, const seqparMeshSum_t* parts, int count,
+                                              seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t mesh,
+                                              void* stream);
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Without overlap
+ *
+ * Blocks are in order of the members' positions here, not of #u: seqparMeshGroup() gives both.
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/**
+ * All receive steps of an axis at once, for one tensor.
+ *
+ *   send     [bytes[position]]: this rank's block
+ *   receive  out: the blocks of all members in order of position, without gaps; `send` may be its own place in it
+ *   bytes    [members]: of each member's block, the same on all members, read during the call
+ *
+ * Errors: InvalidArgument (no such mesh, axis, NULL, overlap other than that), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void* send, void* receive,
+                                              const size_t* bytes, seqparMesh_t mesh, void* stream);
+
+/**
+ * All Send dQ or Send dKV steps of an axis at once, for one tensor: sums in fp32, in order of position.
+ *
+ *   send     the partial sums of all members' blocks in order of position, without gaps, of dataType
+ *   receive  [counts[position]] of dataType, out: the sum of this rank's block
+ *   counts   [members]: elements of each member's block, the same on all members, read during the call
+ *
+ * Errors: InvalidArgument (no such mesh, axis, NULL, type, overlap), InvalidUsage (device communicator), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const void* send, void* receive,
+                                                  const size_t* counts, seqparDataType_t dataType, seqparMesh_t mesh,
+                                                  void* stream);
+
+/**
+ * All Send O steps at once: partial outputs merge in fp32, in order of position, as seqparMeshReduceO() says.
+ *
+ *   o, lse        for each member in order of position its block's partial output [tokens[m]][heads][dim] of dataType,
+ *                 and [heads][tokens[m]] fp32, each without gaps
+ *   result        [tokens[position]][heads][dim] of dataType, out
+ *   resultLse     [heads][tokens[position]] fp32, out
+ *   tokens        [a]: of each member's block, the same on all members, read during the call
+ *
+ * Errors: as seqparMeshReduceScatter().
+ */
+SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* lse, void* result, float* resultLse,
+                                                   const int64_t* tokens, int64_t heads, int64_t dim,
+                                                   seqparDataType_t dataType, seqparMesh_t mesh, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SEQPAR_MESH_H_ */

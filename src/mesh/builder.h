@@ -1,0 +1,49 @@
+// A schedule that is being made: which blocks have arrived, which tiles are done.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "mesh/schedule.h"
+
+namespace seqpar {
+
+class MeshBuilder {
+ public:
+  /// The next tile to compute, of those that are ready.
+  using NextTile = std::function<std::optional<seqparMeshTile_t>()>;
+
+  MeshBuilder(seqparMeshPass_t pass, MeshShape shape, const MeshCosts& costs);
+
+  int rows() const { return rows_; }        ///< of Q blocks that have arrived
+  int columns() const { return columns_; }  ///< of KV blocks that have arrived
+  bool ready(int row, int column) const { return row < rows_ && column < columns_ && !done(row, column); }
+  int missingInRow(int row) const { return missingInRow_[static_cast<size_t>(row)]; }
+  int missingInColumn(int column) const { return missingInColumn_[static_cast<size_t>(column)]; }
+  bool finished() const { return missing_ == 0; }
+
+  /// Receives all blocks; each time the one that unlocks more tiles for its cost.
+  void receiveAll(seqparMeshOperation_t ofQ, const NextTile& next);
+  /// A step that moves step `index` of `operation` while tiles are computed, as many as hide it and are ready.
+  void move(seqparMeshOperation_t operation, int index, const NextTile& next);
+  /// Computes one tile while nothing moves.
+  void compute(const NextTile& next);
+
+  MeshSchedule take() { return std::move(schedule_); }
+
+ private:
+  bool done(int row, int column) const { return done_[static_cast<size_t>(row * shape_.b + column)]; }
+  double cost(seqparMeshOperation_t operation) const { return costs_.step[static_cast<size_t>(operation)]; }
+  int tilesToHide(double seconds) const;
+  void add(seqparMeshTile_t tile);
+
+  MeshShape shape_;
+  MeshCosts costs_;
+  int rows_ = 1, columns_ = 1;
+  int missing_;
+  std::vector<int> missingInRow_, missingInColumn_;
+  std::vector<bool> done_;
+  MeshSchedule schedule_;
+};
+
+}  // namespace seqpar
