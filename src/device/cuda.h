@@ -73,6 +73,18 @@ inline EventHandle makeEvent() {
   return EventHandle(event);
 }
 
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
+};
+using StreamHandle = std::unique_ptr<CUstream_st, DestroyStream>;
+
+/// A stream that does not wait for the default stream, which waits for the caller's kernels.
+inline StreamHandle makeStream() {
+  cudaStream_t stream = nullptr;
+  checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return StreamHandle(stream);
+}
+
 /// True while `stream` is being captured into a graph.
 inline bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

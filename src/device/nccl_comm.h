@@ -72,7 +72,7 @@ class NcclComm {
 
   /// Several operations between these count as one for the deadline. They nest.
   virtual void begin(void* stream) = 0;
-  virtual void end(void* stream) = 0;
+  virtual void end(void* stream) noexcept = 0;
 
   /// Device memory for what lies between the steps of one operation. Operations follow each other on the device, so
   /// they all use the same; graphs keep its addresses, so it is freed with the group.

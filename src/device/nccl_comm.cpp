@@ -1,0 +1,87 @@
+// How NCCL communicators are made.
+#include "device/nccl_comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "device/nccl_group.h"
+
+namespace seqpar {
+namespace {
+
+/// What a rank brings along.
+struct Offer {
+  int version = 0;
+  char problem[256] = {};  ///< not empty: this rank cannot
+  ncclUniqueId id = {};    ///< rank 0's
+};
+
+Offer makeOffer(bool first) {
+  Offer offer;
+  const NcclFound& found = findNccl();
+  std::string problem = found.problem;
+  offer.version = found.library.version;
+  if (problem.empty() && first) {
+    const ncclResult_t result = found.library.getUniqueId(&offer.id);
+    if (result != ncclSuccess) problem = found.library.describe(result, "ncclGetUniqueId", nullptr);
+  }
+  std::memcpy(offer.problem, problem.data(), std::min(problem.size(), sizeof(offer.problem) - 1));
+  return offer;
+}
+
+/// The id that all ranks agreed on.
+ncclUniqueId meet(Allgather& control) {
+  std::vector<Offer> offers(static_cast<std::size_t>(control.size()));
+  control.gatherValues(makeOffer(control.rank() == 0), std::span(offers));
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    const Offer& offer = offers[rank];
+    if (offer.problem[0] != '\0') {
+      fail(seqparInvalidUsage, "NCCL is needed, but rank ", rank, " has ", offer.problem);
+    }
+    if (offer.version != offers[0].version) {
+      fail(seqparInvalidUsage, "rank ", rank, " has NCCL ", ncclVersionInWords(offer.version), " and rank 0 has NCCL ",
+           ncclVersionInWords(offers[0].version), "; expected one version");
+    }
+  }
+  return offers[0].id;
+}
+
+std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclEngine> engine, int size, int rank, int device,
+                                    std::chrono::milliseconds timeout, Health& health) {
+  std::vector<int> everybody(static_cast<std::size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  auto group = std::make_shared<NcclGroup>(std::move(engine), std::move(everybody), rank, device, timeout, health);
+  group->connect();
+  return group;
+}
+
+}  // namespace
+
+std::shared_ptr<NcclComm> NcclComm::create(Allgather& control, int device, std::chrono::milliseconds timeout,
+                                           Health& health) {
+  const ncclUniqueId id = meet(control);
+  const NcclLibrary& nccl = requireNccl();
+  const CurrentDevice current(device);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Only a communicator that does not block can be aborted at any time.
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  nccl.check(nccl.commInitRankConfig(&comm, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
+  auto engine = std::make_shared<NcclEngine>(nccl, comm, true, timeout);
+  engine->finish("ncclCommInitRankConfig", health);
+  return connected(std::move(engine), control.size(), control.rank(), device, timeout, health);
+}
+
+std::shared_ptr<NcclComm> NcclComm::borrow(void* ncclComm, std::chrono::milliseconds timeout, Health& health) {
+  const NcclLibrary& nccl = requireNccl();
+  const auto comm = static_cast<ncclComm_t>(ncclComm);
+  int size = 0, rank = 0, device = 0;
+  nccl.check(nccl.commCount(comm, &size), "ncclCommCount", comm);
+  nccl.check(nccl.commUserRank(comm, &rank), "ncclCommUserRank", comm);
+  nccl.check(nccl.commCuDevice(comm, &device), "ncclCommCuDevice", comm);
+  const CurrentDevice current(device);
+  return connected(std::make_shared<NcclEngine>(nccl, comm, false, timeout), size, rank, device, timeout, health);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,80 @@
+#include "device/nccl_engine.h"
+
+#include <thread>
+
+#include "base/deadline.h"
+
+namespace seqpar {
+namespace {
+
+constexpr int kSpins = 2000;  // looks before a wait sleeps; enqueuing takes microseconds, connecting milliseconds
+constexpr std::chrono::microseconds kNap{100};
+
+}  // namespace
+
+NcclEngine::NcclEngine(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout)
+    : library_(library), owned_(owned), timeout_(timeout), comm_(comm) {}
+
+// ncclCommDestroy() may wait for other ranks, which may be gone; abort does not.
+NcclEngine::~NcclEngine() {
+  abort();
+}
+
+void NcclEngine::requireAlive(const char* name, const Health& health) const {
+  health.check();
+  if (aborted_.load()) fail(seqparRemoteError, name, ": this rank's NCCL communicator was aborted");
+}
+
+void NcclEngine::call(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work) {
+  const std::lock_guard serial(calls_);
+  {
+    const std::lock_guard lock(mutex_);
+    requireAlive(name, health);
+    const ncclResult_t result = work(comm_);
+    if (result == ncclSuccess) return;
+    library_.check(result, name, comm_);
+  }
+  finish(name, health);
+}
+
+void NcclEngine::finish(const char* name, const Health& health) {
+  const Deadline deadline(timeout_);
+  for (int spins = 0;; ++spins) {
+    {
+      const std::lock_guard lock(mutex_);
+      requireAlive(name, health);
+      ncclResult_t state = ncclInProgress;
+      library_.check(library_.commGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+      if (state == ncclSuccess) return;
+      library_.check(state, name, comm_);
+    }
+    if (deadline.passed()) fail(seqparRemoteError, name, ": NCCL was not done after ", timeout_.count(), " ms");
+    if (spins < kSpins) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+seqparResult_t NcclEngine::asyncError(std::string& text) {
+  // A borrowed communicator that blocks may hold the lock for as long as it likes.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || aborted_.load()) return seqparSuccess;
+  ncclResult_t state = ncclSuccess;
+  ncclResult_t result = library_.commGetAsyncError(comm_, &state);
+  if (result == ncclSuccess) result = state;
+  if (result == ncclSuccess || result == ncclInProgress) return seqparSuccess;
+  text = library_.describe(result, "NCCL", comm_);
+  return ncclResultAsOurs(result);
+}
+
+void NcclEngine::abort() noexcept {
+  aborted_.store(true);
+  if (!owned_) return;
+  const std::lock_guard lock(mutex_);
+  if (comm_ != nullptr) (void)library_.commAbort(comm_);
+  comm_ = nullptr;
+}
+
+}  // namespace seqpar

@@ -1,0 +1,51 @@
+// An ncclComm_t that several groups use, from several threads, and that can be ended from yet another one.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/health.h"
+#include "device/nccl_library.h"
+
+namespace seqpar {
+
+class NcclEngine {
+ public:
+  /// Takes `comm`, which may still be in progress. Aborted at the end if it is `owned`.
+  NcclEngine(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout);
+  NcclEngine(const NcclEngine&) = delete;
+  NcclEngine& operator=(const NcclEngine&) = delete;
+  ~NcclEngine();
+
+  const NcclLibrary& library() const { return library_; }
+
+  /// Runs `work`, which calls NCCL, after all other calls, and waits on the host until NCCL has carried it out
+  /// (enqueued it). `name` is for errors: NCCL's, RemoteError after the timeout or abort(), or the failure of `health`.
+  void call(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work);
+
+  /// Waits until NCCL has carried out what it was asked before.
+  void finish(const char* name, const Health& health);
+
+  /// NCCL's asynchronous error in words and as a result; Success if there is none or if it cannot be asked now.
+  seqparResult_t asyncError(std::string& text);
+
+  /// Ends NCCL's work and frees the communicator, if it is owned; later calls throw.
+  void abort() noexcept;
+
+ private:
+  void requireAlive(const char* name, const Health& health) const;
+
+  const NcclLibrary& library_;
+  const bool owned_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex calls_;  ///< held for a whole call
+  std::mutex mutex_;  ///< held while NCCL is inside a function, and for as long as `comm_` must live
+  ncclComm_t comm_;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace seqpar

@@ -1,0 +1,175 @@
+#include "device/nccl_group.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/env.h"
+#include "device/nccl_mark.h"
+
+namespace seqpar {
+namespace {
+
+constexpr std::chrono::microseconds kNap{50};
+
+const std::byte* at(const void* data, std::size_t offset) {
+  return static_cast<const std::byte*>(data) + offset;
+}
+
+std::byte* at(void* data, std::size_t offset) {
+  return static_cast<std::byte*>(data) + offset;
+}
+
+}  // namespace
+
+NcclGroup::NcclGroup(std::shared_ptr<NcclEngine> engine, std::vector<int> ranks, int rank, int device,
+                     std::chrono::milliseconds timeout, Health& health)
+    : engine_(std::move(engine)),
+      ranks_(std::move(ranks)),
+      rank_(rank),
+      device_(device),
+      timeout_(timeout),
+      health_(health) {
+  if (timeout_.count() == 0) return;
+  marks_ = allocateMapped(sizeof(std::uint32_t));
+  *marks() = 0;
+}
+
+// Both ways of gathering are used once, so that NCCL makes their connections now.
+void NcclGroup::connect() {
+  whole_ = true;
+  const auto all = gatherByte(envText("NCCL_NVLS_ENABLE") == "0" ? 1 : 0);
+  nativeGather_ = std::all_of(all.begin(), all.end(), [](std::uint8_t answer) { return answer == 1; });
+  if (nativeGather_) gatherByte(0);
+}
+
+std::vector<std::uint8_t> NcclGroup::gatherByte(std::uint8_t mine) {
+  const auto count = static_cast<std::size_t>(size());
+  std::vector<std::uint8_t> all(count);
+  const StreamHandle setup = makeStream();
+  DeviceMemory memory = allocateDevice(count + 1);
+  std::byte* const own = memory.get() + count;
+  try {
+    checkCuda(cudaMemcpyAsync(own, &mine, 1, cudaMemcpyHostToDevice, setup.get()), "cudaMemcpyAsync");
+    allGather(own, memory.get(), 1, setup.get());
+    waitFor(setup.get(), "a first exchange through NCCL");
+  } catch (...) {
+    // Freeing memory waits for the device, so nothing may be stuck on it.
+    abort();
+    throw;
+  }
+  checkCuda(cudaMemcpyAsync(all.data(), memory.get(), count, cudaMemcpyDeviceToHost, setup.get()), "cudaMemcpyAsync");
+  waitFor(setup.get(), "a copy from the device");
+  return all;
+}
+
+void NcclGroup::waitFor(cudaStream_t stream, const char* what) const {
+  const Deadline deadline(timeout_);
+  for (cudaError_t state = cudaStreamQuery(stream); state != cudaSuccess; state = cudaStreamQuery(stream)) {
+    if (state != cudaErrorNotReady) checkCuda(state, what);
+    health_.check();
+    if (deadline.passed()) fail(seqparRemoteError, what, " was not done after ", timeout_.count(), " ms");
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+std::shared_ptr<NcclComm> NcclGroup::subset(const std::vector<int>& ranks, Health& health) const {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) fail(seqparInternalError, "a group of NCCL without this rank, ", rank_);
+  std::vector<int> mapped;
+  for (const int member : ranks) mapped.push_back(ranks_.at(static_cast<std::size_t>(member)));
+  const CurrentDevice current(device_);
+  return std::make_shared<NcclGroup>(engine_, std::move(mapped), static_cast<int>(own - ranks.begin()), device_,
+                                     timeout_, health);
+}
+
+void NcclGroup::exchange(std::span<const NcclSend> sends, std::span<const NcclReceive> receives, void* stream) {
+  const auto empty = [](const auto& part) { return part.bytes == 0; };
+  if (std::all_of(sends.begin(), sends.end(), empty) && std::all_of(receives.begin(), receives.end(), empty)) return;
+  const NcclStep step(*this, stream);
+  engine_->call("NCCL send and receive", health_, [&](ncclComm_t comm) {
+    const NcclLibrary& nccl = engine_->library();
+    ncclResult_t first = nccl.groupStart();
+    const auto note = [&first](ncclResult_t result) {
+      if (first == ncclSuccess || first == ncclInProgress) first = result;
+    };
+    for (const NcclSend& part : sends) {
+      if (part.bytes == 0) continue;
+      note(nccl.send(part.data, part.bytes, ncclInt8, ranks_.at(static_cast<std::size_t>(part.peer)), comm,
+                     static_cast<cudaStream_t>(stream)));
+    }
+    for (const NcclReceive& part : receives) {
+      if (part.bytes == 0) continue;
+      note(nccl.recv(part.data, part.bytes, ncclInt8, ranks_.at(static_cast<std::size_t>(part.peer)), comm,
+                     static_cast<cudaStream_t>(stream)));
+    }
+    // The group must end even if a part was refused.
+    note(nccl.groupEnd());
+    return first;
+  });
+}
+
+void NcclGroup::exchangeAll(const void* send, std::size_t sendStride, void* receive, std::size_t bytes, bool self,
+                            void* stream) {
+  std::vector<NcclSend> sends;
+  std::vector<NcclReceive> receives;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ && !self) continue;
+    const auto number = static_cast<std::size_t>(peer);
+    sends.push_back({peer, at(send, number * sendStride), bytes});
+    receives.push_back({peer, at(receive, number * bytes), bytes});
+  }
+  exchange(sends, receives, stream);
+}
+
+void NcclGroup::gatherNatively(const void* send, void* receive, std::size_t bytes, void* stream) {
+  const NcclStep step(*this, stream);
+  engine_->call("ncclAllGather", health_, [&](ncclComm_t comm) {
+    return engine_->library().allGather(send, receive, bytes, ncclInt8, comm, static_cast<cudaStream_t>(stream));
+  });
+}
+
+void NcclGroup::allGather(const void* send, void* receive, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  if (nativeGather_) {
+    gatherNatively(send, receive, bytes, stream);
+    return;
+  }
+  const bool inPlace = send == at(receive, static_cast<std::size_t>(rank_) * bytes);
+  exchangeAll(send, 0, receive, bytes, !inPlace, stream);
+}
+
+void NcclGroup::allToAll(const void* send, void* receive, std::size_t bytes, void* stream) {
+  exchangeAll(send, bytes, receive, bytes, true, stream);
+}
+
+void NcclGroup::begin(void* stream) {
+  if (depth_++ == 0) mark(stream);
+}
+
+void NcclGroup::end(void* stream) noexcept {
+  if (--depth_ == 0) mark(stream);
+}
+
+void NcclGroup::mark(void* stream) noexcept {
+  if (timeout_.count() == 0) return;
+  launchMark(marks(), static_cast<cudaStream_t>(stream));
+}
+
+void NcclGroup::poll() {
+  std::string text;
+  const seqparResult_t result = engine_->asyncError(text);
+  if (result != seqparSuccess) health_.fail(seqparRemoteError, concat("rank ", rank_, ": ", text));
+  if (timeout_.count() == 0) return;
+  const std::uint32_t now = *marks();
+  const auto time = Clock::now();
+  if (now != seen_ || now % 2 == 0) {
+    seen_ = now;
+    since_ = time;
+  } else if (time - since_ > timeout_) {
+    health_.fail(seqparRemoteError,
+                 concat("rank ", rank_, ": an operation over NCCL was not done after ", timeout_.count(), " ms"));
+  }
+}
+
+}  // namespace seqpar

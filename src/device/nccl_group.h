@@ -1,0 +1,70 @@
+// NcclComm over an NcclEngine: some or all ranks of an NCCL communicator.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda.h"
+#include "device/nccl_arena.h"
+#include "device/nccl_comm.h"
+#include "device/nccl_engine.h"
+
+namespace seqpar {
+
+class NcclGroup final : public NcclComm {
+ public:
+  /// ranks[i] is member i's rank in the NCCL communicator.
+  NcclGroup(std::shared_ptr<NcclEngine> engine, std::vector<int> ranks, int rank, int device,
+            std::chrono::milliseconds timeout, Health& health);
+
+  /// Collective: makes the connections of a group of all ranks. Throws if that takes longer than the timeout.
+  void connect();
+
+  std::shared_ptr<NcclComm> subset(const std::vector<int>& ranks, Health& health) const override;
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  int device() const override { return device_; }
+  void exchange(std::span<const NcclSend> sends, std::span<const NcclReceive> receives, void* stream) override;
+  void allGather(const void* send, void* receive, std::size_t bytes, void* stream) override;
+  void allToAll(const void* send, void* receive, std::size_t bytes, void* stream) override;
+  void begin(void* stream) override;
+  void end(void* stream) noexcept override;
+  DeviceArena& arena() override { return arena_; }
+  void poll() override;
+  void abort() noexcept override { engine_->abort(); }
+
+  /// Collective over the group, waits on the host: a byte of everybody. Throws if that takes longer than the timeout.
+  std::vector<std::uint8_t> gatherByte(std::uint8_t mine);
+
+  NcclEngine& engine() { return *engine_; }
+  const Health& health() const { return health_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  /// True if the group is a whole NCCL communicator.
+  bool whole() const { return whole_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void exchangeAll(const void* send, std::size_t sendStride, void* receive, std::size_t bytes, bool self, void* stream);
+  void gatherNatively(const void* send, void* receive, std::size_t bytes, void* stream);
+  void mark(void* stream) noexcept;
+  void waitFor(cudaStream_t stream, const char* what) const;
+
+  std::shared_ptr<NcclEngine> engine_;
+  std::vector<int> ranks_;
+  int rank_;
+  int device_;
+  std::chrono::milliseconds timeout_;
+  Health& health_;
+  bool whole_ = false;
+  bool nativeGather_ = false;
+  DeviceArena arena_;
+
+  // Operations begun and ended on the device: odd while one is under way.
+  volatile std::uint32_t* marks() const { return reinterpret_cast<volatile std::uint32_t*>(marks_.get()); }
+  MappedMemory marks_;
+  int depth_ = 0;
+  std::uint32_t seen_ = 0;
+  Clock::time_point since_{};
+};
+
+}  // namespace seqpar

@@ -1,0 +1,16 @@
+#include "device/nccl_mark.h"
+
+namespace seqpar {
+namespace {
+
+__global__ void mark(volatile std::uint32_t* counter) {
+  *counter = *counter + 1;
+}
+
+}  // namespace
+
+void launchMark(volatile std::uint32_t* counter, cudaStream_t stream) noexcept {
+  mark<<<1, 1, 0, stream>>>(counter);
+}
+
+}  // namespace seqpar

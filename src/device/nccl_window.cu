@@ -1,0 +1,191 @@
+#include "device/nccl_window.h"
+
+#include <nccl.h>
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+#include <nccl_device.h>
+#endif
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "device/nccl_group.h"
+
+namespace seqpar {
+namespace {
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+
+/// Window functions, whose structures have another layout in every version of NCCL.
+struct WindowLibrary {
+  explicit WindowLibrary(const NcclLibrary& library)
+      : commSplit(library.find<decltype(commSplit)>("ncclCommSplit")),
+        memAlloc(library.find<decltype(memAlloc)>("ncclMemAlloc")),
+        memFree(library.find<decltype(memFree)>("ncclMemFree")),
+        registerWindow(library.find<decltype(registerWindow)>("ncclCommWindowRegister")),
+        deregisterWindow(library.find<decltype(deregisterWindow)>("ncclCommWindowDeregister")),
+        devCommCreate(library.find<decltype(devCommCreate)>("ncclDevCommCreate")),
+        devCommDestroy(library.find<decltype(devCommDestroy)>("ncclDevCommDestroy")),
+        teamLsa(library.find<decltype(teamLsa)>("ncclTeamLsa")) {}
+
+  bool complete() const {
+    return commSplit != nullptr && memAlloc != nullptr && memFree != nullptr && registerWindow != nullptr &&
+           deregisterWindow != nullptr && devCommCreate != nullptr && devCommDestroy != nullptr && teamLsa != nullptr;
+  }
+
+  decltype(&ncclCommSplit) commSplit;
+  decltype(&ncclMemAlloc) memAlloc;
+  decltype(&ncclMemFree) memFree;
+  decltype(&ncclCommWindowRegister) registerWindow;
+  decltype(&ncclCommWindowDeregister) deregisterWindow;
+  ncclResult_t (*devCommCreate)(ncclComm_t, const ncclDevCommRequirements_t*, ncclDevComm_t*);
+  ncclResult_t (*devCommDestroy)(ncclComm_t, const ncclDevComm_t*);
+  ncclTeam_t (*teamLsa)(ncclComm_t);
+};
+
+__global__ void findPeers(ncclWindow_t window, int peers, void** pointers) {
+  for (int peer = static_cast<int>(threadIdx.x); peer < peers; peer += static_cast<int>(blockDim.x)) {
+    pointers[peer] = ncclGetLsaPointer(window, 0, peer);
+  }
+}
+
+/// A window in a communicator of its own, since what NCCL refuses costs it the communicator.
+class NcclWindow final : public PeerWindow {
+ public:
+  NcclWindow(NcclGroup& group, const WindowLibrary& library, std::size_t bytes)
+      : library_(library), device_(group.device()), bytes_(bytes) {
+    split(group);
+    try {
+      probe(group);
+      open(group);
+    } catch (...) {
+      engine_->abort();
+      close();
+      throw;
+    }
+  }
+  ~NcclWindow() override {
+    const CurrentDevice current(device_);
+    if (window_ != nullptr) {
+      try {
+        engine_->call("ncclCommWindowDeregister", unwatched_,
+                      [this](ncclComm_t comm) { return library_.deregisterWindow(comm, window_); });
+      } catch (const Error&) {
+        // The communicator has failed; its end takes the window with it.
+      }
+    }
+    close();
+  }
+
+  std::size_t bytes() const override { return bytes_; }
+  std::byte* at(int peer) const override {
+    return static_cast<std::byte*>(pointers_.at(static_cast<std::size_t>(peer)));
+  }
+
+ private:
+  void split(NcclGroup& group) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    group.engine().call("ncclCommSplit", group.health(),
+                        [&](ncclComm_t parent) { return library_.commSplit(parent, 0, group.rank(), &comm, &config); });
+    engine_.emplace(group.engine().library(), comm, true, group.timeout());
+    engine_->finish("ncclCommSplit", group.health());
+  }
+
+  /// Asks for a device communicator that needs nothing: refused where there is no symmetric memory.
+  void probe(NcclGroup& group) {
+    int covered = 0;
+    engine_->call("ncclTeamLsa", group.health(), [&](ncclComm_t comm) {
+      covered = library_.teamLsa(comm).nRanks;
+      return ncclSuccess;
+    });
+    if (covered != group.size()) {
+      fail(seqparInvalidUsage, "NCCL sees ", covered, " of ", group.size(), " ranks in one domain of load and store");
+    }
+    ncclDevCommRequirements_t nothing{};
+    ncclDevComm_t made{};
+    engine_->call("ncclDevCommCreate", group.health(),
+                  [&](ncclComm_t comm) { return library_.devCommCreate(comm, &nothing, &made); });
+    engine_->call("ncclDevCommDestroy", group.health(),
+                  [&](ncclComm_t comm) { return library_.devCommDestroy(comm, &made); });
+  }
+
+  void open(NcclGroup& group) {
+    const StreamHandle own = makeStream();
+    group.engine().library().check(library_.memAlloc(&memory_, bytes_), "ncclMemAlloc");
+    checkCuda(cudaMemsetAsync(memory_, 0, bytes_, own.get()), "cudaMemsetAsync");
+    checkCuda(cudaStreamSynchronize(own.get()), "cudaStreamSynchronize");
+    engine_->call("ncclCommWindowRegister", group.health(), [&](ncclComm_t comm) {
+      return library_.registerWindow(comm, memory_, bytes_, &window_, NCCL_WIN_DEFAULT);
+    });
+    if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister made no window");
+    const auto count = static_cast<std::size_t>(group.size());
+    const DeviceMemory found = allocateDevice(count * sizeof(void*));
+    findPeers<<<1, 32, 0, own.get()>>>(window_, group.size(), reinterpret_cast<void**>(found.get()));
+    checkCuda(cudaGetLastError(), "finding peers in an NCCL window");
+    pointers_.resize(count);
+    checkCuda(cudaMemcpyAsync(pointers_.data(), found.get(), count * sizeof(void*), cudaMemcpyDeviceToHost, own.get()),
+              "cudaMemcpyAsync");
+    checkCuda(cudaStreamSynchronize(own.get()), "cudaStreamSynchronize");
+  }
+
+  void close() noexcept {
+    engine_.reset();
+    if (memory_ != nullptr) (void)library_.memFree(memory_);
+    memory_ = nullptr;
+  }
+
+  WindowLibrary library_;
+  int device_;
+  std::size_t bytes_;
+  Health unwatched_;  ///< the window may outlive the failure of its communicator
+  std::optional<NcclEngine> engine_;
+  void* memory_ = nullptr;
+  ncclWindow_t window_ = nullptr;
+  std::vector<void*> pointers_;
+};
+
+std::unique_ptr<PeerWindow> tryWindow(NcclGroup& group, std::size_t bytes) {
+  const NcclLibrary& nccl = group.engine().library();
+  if (nccl.version != NCCL_VERSION_CODE) {
+    fail(seqparInvalidUsage, "the library is NCCL ", ncclVersionInWords(nccl.version), ", and windows were built for ",
+         ncclVersionInWords(NCCL_VERSION_CODE));
+  }
+  const WindowLibrary library(nccl);
+  if (!library.complete()) fail(seqparInvalidUsage, "this libnccl.so.2 has no windows");
+  const CurrentDevice current(group.device());
+  return std::make_unique<NcclWindow>(group, library, bytes);
+}
+
+#else
+
+std::unique_ptr<PeerWindow> tryWindow(NcclGroup&, std::size_t) {
+  fail(seqparInvalidUsage, "built for NCCL ", ncclVersionInWords(NCCL_VERSION_CODE), ", which has no windows");
+}
+
+#endif
+
+}  // namespace
+
+std::unique_ptr<PeerWindow> makeNcclWindow(NcclComm& comm, std::size_t bytes, std::string& why) {
+  NcclGroup& group = dynamic_cast<NcclGroup&>(comm);
+  if (!group.whole()) {
+    why = "NCCL windows need a whole communicator";
+    return nullptr;
+  }
+  std::unique_ptr<PeerWindow> window;
+  try {
+    window = tryWindow(group, bytes);
+  } catch (const Error& error) {
+    why = concat("NCCL windows: ", error.what());
+  }
+  const auto made = group.gatherByte(window ? 1 : 0);
+  const auto missing = std::find(made.begin(), made.end(), 0);
+  if (missing == made.end()) return window;
+  if (window) why = concat("NCCL windows: rank ", missing - made.begin(), " has none");
+  return nullptr;
+}
+
+}  // namespace seqpar
