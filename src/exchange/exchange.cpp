@@ -1,0 +1,126 @@
+#include "exchange/exchange.h"
+
+#include <algorithm>
+#include <map>
+
+#include "exchange/lanes.h"
+#include "exchange/offers.h"
+
+namespace seqpar {
+namespace {
+
+/// A string that this rank receives.
+struct IncomingString {
+  int from = 0;
+  size_t batch = 0;
+  size_t bytes = 0;
+  PieceWalk<std::byte> walk;
+  uint64_t offer = 0;  ///< where to read it; 0: it comes in messages
+
+  void receive(Mailbox& mail, const Cutting& cutting, size_t round) {
+    if (offer != 0 || round >= cutting.messages(bytes)) return;
+    const size_t size = cutting.messageAt(bytes, round);
+    unpack(walk, mail.receive(from, size), size);
+    mail.release(from);
+  }
+};
+
+/// In the order in which the other ranks send: from the ranks before this one first.
+std::vector<IncomingString> incomingStrings(const Mailbox& mail, const Cutting& cutting,
+                                            std::span<const Transfer> receives, std::span<std::byte* const> buffers) {
+  std::map<int, IncomingString> byDistance;
+  for (const Transfer& transfer : receives) {
+    if (transfer.peer == mail.rank() || transfer.piece.bytes() == 0) continue;
+    IncomingString& string = byDistance[(mail.rank() - transfer.peer + mail.size()) % mail.size()];
+    string.from = transfer.peer;
+    string.walk.add(transfer.piece, buffers[static_cast<size_t>(transfer.piece.buffer)]);
+  }
+  std::vector<IncomingString> strings;
+  for (auto& [distance, string] : byDistance) {
+    string.bytes = string.walk.left();
+    string.batch = cutting.batchOf(string.from, mail.rank());
+    strings.push_back(std::move(string));
+  }
+  return strings;
+}
+
+void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
+             std::span<std::byte* const> receiveBuffers) {
+  auto from = stringOf(std::span(route.sends), mail.rank(), sendBuffers);
+  auto to = stringOf(std::span(route.receives), mail.rank(), receiveBuffers);
+  if (from.left() != to.left()) {
+    fail(seqparInternalError, "rank ", mail.rank(), " sends itself ", from.left(), " bytes and receives ", to.left());
+  }
+  while (from.left() > 0) {
+    const auto part = from.next(from.left());
+    unpack(to, part.data(), part.size());
+  }
+}
+
+/// Tells the receivers of a large string how it comes.
+void offer(Mailbox& mail, OutgoingString& string) {
+  const std::byte* const begin = string.to.size() == 1 ? string.walk.whole() : nullptr;
+  for (const int to : string.to) {
+    if (!mayOffer(mail, to, string.bytes)) continue;
+    sendOffer(mail, to, reinterpret_cast<uint64_t>(begin));
+    string.offered = begin != nullptr;
+  }
+}
+
+void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing,
+                   std::span<IncomingString> incoming) {
+  std::vector<OutgoingString*> out;
+  std::vector<IncomingString*> in;
+  for (auto& string : outgoing) {
+    if (string.batch == batch) out.push_back(&string);
+  }
+  for (auto& string : incoming) {
+    if (string.batch == batch) in.push_back(&string);
+  }
+
+  size_t rounds = 0;
+  for (auto* string : out) {
+    offer(mail, *string);
+    if (!string->offered) rounds = std::max(rounds, cutting.messages(string->bytes));
+  }
+  for (auto* string : in) {
+    if (mayOffer(mail, string->from, string->bytes)) string->offer = receiveOffer(mail, string->from);
+    if (string->offer == 0) rounds = std::max(rounds, cutting.messages(string->bytes) + kLead);
+  }
+  for (size_t round = 0; round < rounds; ++round) {
+    for (auto* string : out) string->send(mail, cutting, round);
+    if (round < kLead) continue;
+    for (auto* string : in) string->receive(mail, cutting, round - kLead);
+  }
+
+  for (auto* string : in) {
+    if (string->offer != 0) takeOffer(mail, string->from, string->offer, string->walk);
+  }
+  for (auto* string : out) {
+    if (string->offered) finishOffer(mail, string->to.front());
+  }
+  for (auto* string : in) {
+    if (string->offer != 0) confirmOffer(mail, string->from);
+  }
+}
+
+}  // namespace
+
+void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
+                    std::span<std::byte* const> receiveBuffers) {
+  const Cutting cutting(mail);
+  auto outgoing = outgoingStrings(mail, cutting, route.sends, sendBuffers);
+  auto incoming = incomingStrings(mail, cutting, route.receives, receiveBuffers);
+  copyOwn(mail, route, sendBuffers, receiveBuffers);
+  for (size_t batch = 0; batch < cutting.batches(); ++batch) exchangeBatch(mail, cutting, batch, outgoing, incoming);
+}
+
+void runExchange(Communicator& comm, const char* name, std::shared_ptr<const Route> route,
+                 std::vector<const std::byte*> sendBuffers, std::vector<std::byte*> receiveBuffers,
+                 HostStream* stream) {
+  comm.run(name, stream,
+           [route = std::move(route), sends = std::move(sendBuffers),
+            receives = std::move(receiveBuffers)](Mailbox& mail) { exchangeOnHost(mail, *route, sends, receives); });
+}
+
+}  // namespace seqpar

@@ -1,0 +1,117 @@
+#include "exchange/lanes.h"
+
+#include <algorithm>
+#include <map>
+
+namespace seqpar {
+namespace {
+
+constexpr size_t kLine = 64;
+/// What the least message counts in the mailbox's window.
+constexpr size_t kLeastInWindow = 512;
+/// As in a send between neighbours: fewer bytes do not pay for a message, more delay the copy out, which follows the
+/// copy in.
+constexpr size_t kLeastMessage = size_t{8} << 10;
+constexpr size_t kMostMessage = size_t{64} << 10;
+/// Messages that a string of a middle size is cut into.
+constexpr size_t kMessages = 4;
+
+bool equal(const Piece& a, const Piece& b) {
+  return a.buffer == b.buffer && a.offset == b.offset && a.run == b.run && a.count == b.count && a.stride == b.stride;
+}
+
+bool equal(std::span<const Transfer* const> a, std::span<const Transfer* const> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Transfer* x, const Transfer* y) { return equal(x->piece, y->piece); });
+}
+
+}  // namespace
+
+Cutting::Cutting(const Mailbox& mail) : ranks_(static_cast<size_t>(mail.size())) {
+  const size_t round = mail.window() / (kLead + 1);
+  const size_t peers = std::max<size_t>(1, ranks_ - 1);
+  batchSize_ = std::clamp<size_t>(round / kLeastInWindow, 1, peers);
+  batches_ = (peers + batchSize_ - 1) / batchSize_;
+  most_ = std::min({round / batchSize_, mail.maxMessage(), kMostMessage}) / kLine * kLine;
+}
+
+size_t Cutting::batchOf(int from, int to) const {
+  const auto ranks = static_cast<int>(ranks_);
+  const int distance = (to - from + ranks) % ranks;
+  return static_cast<size_t>(distance - 1) / batchSize_;
+}
+
+size_t Cutting::message(size_t stringBytes) const {
+  const size_t aimed = (stringBytes / kMessages + kLine - 1) / kLine * kLine;
+  return std::min(std::max(aimed, kLeastMessage), most_);
+}
+
+size_t Cutting::messages(size_t stringBytes) const {
+  const size_t each = message(stringBytes);
+  return (stringBytes + each - 1) / each;
+}
+
+size_t Cutting::messageAt(size_t stringBytes, size_t index) const {
+  const size_t each = message(stringBytes);
+  return std::min(each, stringBytes - index * each);
+}
+
+void pack(Target to, PieceWalk<const std::byte>& from, size_t bytes) {
+  while (bytes > 0) {
+    const auto part = from.next(bytes);
+    copyTo(to, part.data(), part.size());
+    to = to.after(part.size());
+    bytes -= part.size();
+  }
+}
+
+void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes) {
+  while (bytes > 0) {
+    const auto part = to.next(bytes);
+    copyFrom(part.data(), from, part.size());
+    from += part.size();
+    bytes -= part.size();
+  }
+}
+
+void OutgoingString::send(Mailbox& mail, const Cutting& cutting, size_t round) {
+  if (offered || round >= cutting.messages(bytes)) return;
+  const size_t size = cutting.messageAt(bytes, round);
+  pack(mail.acquire(to, size), walk, size);
+  mail.commit();
+}
+
+std::vector<OutgoingString> outgoingStrings(const Mailbox& mail, const Cutting& cutting,
+                                            std::span<const Transfer> sends,
+                                            std::span<const std::byte* const> buffers) {
+  const int ranks = mail.size();
+  std::map<int, std::vector<const Transfer*>> byDistance;
+  for (const Transfer& transfer : sends) {
+    if (transfer.peer == mail.rank() || transfer.piece.bytes() == 0) continue;
+    byDistance[(transfer.peer - mail.rank() + ranks) % ranks].push_back(&transfer);
+  }
+
+  std::vector<OutgoingString> strings;
+  std::vector<const std::vector<const Transfer*>*> sources;
+  for (const auto& [distance, transfers] : byDistance) {
+    const int peer = transfers.front()->peer;
+    const size_t batch = cutting.batchOf(mail.rank(), peer);
+    size_t same = 0;
+    while (same < strings.size() && !(strings[same].batch == batch && equal(*sources[same], transfers))) ++same;
+    if (same < strings.size()) {
+      strings[same].to.push_back(peer);
+      continue;
+    }
+    OutgoingString& string = strings.emplace_back();
+    string.to = {peer};
+    string.batch = batch;
+    for (const Transfer* transfer : transfers) {
+      string.walk.add(transfer->piece, buffers[static_cast<size_t>(transfer->piece.buffer)]);
+    }
+    string.bytes = string.walk.left();
+    sources.push_back(&transfers);
+  }
+  return strings;
+}
+
+}  // namespace seqpar
