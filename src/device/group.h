@@ -14,6 +14,7 @@
 
 namespace seqpar {
 
+class DeviceArena;
 class NcclComm;
 
 /// A cudaStream_t, so that headers need no CUDA.
@@ -72,6 +73,9 @@ class DeviceGroup {
 
   /// NCCL over all ranks; null where there is none or none is needed.
   virtual NcclComm* nccl() const = 0;
+
+  /// Memory for what lies between the steps of one operation; operations use it one after the other.
+  virtual DeviceArena& arena() = 0;
 
   virtual const std::string& transport() const = 0;  ///< in words
   virtual const std::string& reason() const = 0;     ///< why not something faster, in words

@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "channel_layout.h"
+#include "device/arena.h"
 #include "device/cuda.h"
 #include "device/device.h"
 #include "device/group.h"
 #include "device/watch.h"
 #include "device/window_pool.h"
+#include "pipe_layout.h"
 #include "seqpar/seqpar.h"
 #ifdef SEQPAR_NCCL
 #include "device/nccl_comm.h"
@@ -96,6 +98,8 @@ class GroupCuda : public DeviceGroup {
   const PeerView& peers() const override { return view_; }
   const std::string& transport() const override { return transport_; }
   const std::string& reason() const override { return reason_; }
+
+  DeviceArena& arena() override { return arena_; }
 
   NcclComm* nccl() const override {
 #ifdef SEQPAR_NCCL
@@ -187,43 +191,58 @@ class GroupCuda : public DeviceGroup {
 
   void connectPeers() {
     const auto peers = wantedPeers();
-    const auto bytes = ChannelLayout::windowBytes(static_cast<int>(peers.size()), options_.ctas);
     std::string problem;
-    openChannels(peers, pool_->lend(control_, peers, bytes, setup_->get(), problem));
+    openWindow(peers, pool_->lend(control_, peers, windowBytes(peers.size()), setup_->get(), problem));
     const auto ofMyNode = firstReason(control_, problem, [this](int other) { return sameNode(other); });
     const auto ofAny = firstReason(control_, problem, [](int) { return true; });
     if (ofAny.empty()) return;
     // Once more, all together: the nodes that could as before, the others each rank by itself.
     const auto again = ofMyNode.empty() ? peers : std::vector<int>{rank()};
     if (!ofMyNode.empty()) reason_ = ofMyNode;
-    openChannels(again, pool_->lend(control_, again, bytes, setup_->get(), problem));
+    problem.clear();
+    openWindow(again, pool_->lend(control_, again, windowBytes(again.size()), setup_->get(), problem));
     const auto still = firstReason(control_, problem, [](int) { return true; });
     if (!still.empty()) fail(seqparSystemError, "GPU memory could not be mapped: ", still);
   }
 
-  /// Prepares a window (null: there is none) for the kernels. The ranks must meet before they use it.
-  void openChannels(const std::vector<int>& peers, std::unique_ptr<PeerWindow> window) {
+  /// The window of a kernel's view: the channels, then the pipes.
+  std::size_t pipesOffset(std::size_t peers) const {
+    constexpr std::size_t kAlignment = 4096;
+    const auto channels = ChannelLayout::windowBytes(static_cast<int>(peers), options_.ctas);
+    return (channels + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  std::size_t windowBytes(std::size_t peers) const {
+    return pipesOffset(peers) + PipeLayout::windowBytes(static_cast<int>(peers), options_.ctas);
+  }
+
+  /// Prepares a window that is all zeros (null: there is none) for kernels. The ranks must meet before they use it.
+  void openWindow(const std::vector<int>& peers, std::unique_ptr<PeerWindow> window) {
     if (!window) return;
     const int count = static_cast<int>(peers.size());
     view_ = PeerView{};
     view_.self = static_cast<int>(std::find(peers.begin(), peers.end(), rank()) - peers.begin());
     view_.size = count;
     view_.lanes = options_.ctas;
-    for (int peer = 0; peer < count; ++peer) view_.windows[peer] = window->at(peer);
+    for (int peer = 0; peer < count; ++peer) {
+      view_.windows[peer] = window->at(peer);
+      view_.pipes[peer] = window->at(peer) + pipesOffset(peers.size());
+    }
     view_.abort = word(kAbortWord);
     view_.gaveUp = word(kGaveUpWord);
     view_.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
-    state_ = allocateDevice(ChannelLayout::stateBytes(count, options_.ctas));
+    const auto channelState = ChannelLayout::stateBytes(count, options_.ctas);
+    const auto stateBytes = channelState + PipeLayout::stateBytes(count, options_.ctas);
+    state_ = allocateDevice(stateBytes);
     view_.state = state_.get();
+    view_.pipeState = state_.get() + channelState;
 
     const auto rings = ChannelLayout::ringsBytes(count, options_.ctas);
     std::byte* own = view_.windows[view_.self];
     checkCuda(cudaMemsetAsync(own, 0xff, rings, setup_->get()), "cudaMemsetAsync");
-    checkCuda(cudaMemsetAsync(state_.get(), 0, ChannelLayout::stateBytes(count, options_.ctas), setup_->get()),
-              "cudaMemsetAsync");
+    checkCuda(cudaMemsetAsync(state_.get(), 0, stateBytes, setup_->get()), "cudaMemsetAsync");
     checkCuda(cudaStreamSynchronize(setup_->get()), "cudaStreamSynchronize");
     peerRanks_ = peers;
-    channels_ = std::move(window);
+    window_ = std::move(window);
   }
 
 #ifdef SEQPAR_NCCL
@@ -238,14 +257,14 @@ class GroupCuda : public DeviceGroup {
                                      [this](int node) { return node == options_.nodes.front(); });
     if (direct() || !oneNode || options_.transport == seqparTransportNetwork || size() > kMostPeers) return;
     std::string why;
-    auto window = makeNcclWindow(*nccl_, ChannelLayout::windowBytes(size(), options_.ctas), why);
+    auto window = makeNcclWindow(*nccl_, windowBytes(static_cast<std::size_t>(size())), why);
     if (!window) {
       reason_ = concat(reason_, "; ", why);
       return;
     }
     std::vector<int> everybody(static_cast<std::size_t>(size()));
     std::iota(everybody.begin(), everybody.end(), 0);
-    openChannels(everybody, std::move(window));
+    openWindow(everybody, std::move(window));
     throughNccl_ = true;
     control_.gatherValues(rank(), std::span(everybody));
   }
@@ -294,7 +313,7 @@ class GroupCuda : public DeviceGroup {
   std::optional<SetupStream> setup_;
   MappedMemory words_;
   std::shared_ptr<WindowPool> pool_;
-  std::unique_ptr<PeerWindow> channels_;
+  std::unique_ptr<PeerWindow> window_;
   DeviceMemory state_;
   PeerView view_;
   std::vector<int> peerRanks_;
@@ -303,6 +322,7 @@ class GroupCuda : public DeviceGroup {
 #ifdef SEQPAR_NCCL
   std::shared_ptr<NcclComm> nccl_;
 #endif
+  DeviceArena arena_;
   std::mutex mutex_;
   EventHandle lastWork_;
   cudaStream_t lastStream_ = nullptr;

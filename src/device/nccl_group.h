@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "device/arena.h"
 #include "device/cuda.h"
-#include "device/nccl_arena.h"
 #include "device/nccl_comm.h"
 #include "device/nccl_engine.h"
 

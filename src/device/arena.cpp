@@ -1,4 +1,4 @@
-#include "device/nccl_arena.h"
+#include "device/arena.h"
 
 #include <algorithm>
 

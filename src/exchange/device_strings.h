@@ -1,0 +1,27 @@
+// A route's pieces as kernels want them: sorted by peer, with the buffers' addresses worked in.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "exchange/route.h"
+#include "exchange/strings.h"
+
+namespace seqpar {
+
+/// The strings of one side of a route.
+struct DeviceStrings {
+  std::vector<device::StringArg> others;  ///< ascending by `peer`, here a rank; none of them empty
+  device::StringArg self{};               ///< what goes from this rank to itself; no pieces if nothing
+  std::vector<device::PieceArg> pieces;
+};
+
+/// `first` is added to piece numbers. `lanes`: the most CTAs that may share a string.
+DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
+                          int ranks, int lanes, int first);
+
+/// Lanes that share a string of `bytes`: the same number at both ends.
+int lanesFor(std::size_t bytes, int lanes);
+
+}  // namespace seqpar
