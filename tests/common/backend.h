@@ -1,0 +1,87 @@
+// Where the suites' buffers and streams live, so that one suite serves host and GPU communicators: tests of GPUs put
+// another backend in place before they start.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "common/ranks.h"
+
+namespace seqpar::test {
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// Memory that the test and the collectives can address.
+  virtual void* allocate(std::size_t bytes) { return std::malloc(bytes); }  // NOLINT: an allocator's business
+  virtual void release(void* memory) noexcept { std::free(memory); }        // NOLINT
+
+  /// A stream for collectives of the calling rank.
+  virtual void* makeStream() {
+    seqparStream_t stream = nullptr;
+    expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+    return stream;
+  }
+  virtual void destroyStream(void* stream) {
+    expectSuccess(seqparStreamDestroy(static_cast<seqparStream_t>(stream)), "seqparStreamDestroy");
+  }
+  /// Waits for what was enqueued on `stream`; with NULL for calls that were given no stream.
+  virtual void synchronize(void* stream) {
+    if (stream == nullptr) return;
+    expectSuccess(seqparStreamSynchronize(static_cast<seqparStream_t>(stream)), "seqparStreamSynchronize");
+  }
+};
+
+/// The one in use.
+inline Backend*& backend() {
+  static Backend host;
+  static Backend* current = &host;
+  return current;
+}
+
+template <typename Value>
+struct BackendAllocator {
+  using value_type = Value;
+  BackendAllocator() = default;
+  template <typename Other>
+  explicit(false) BackendAllocator(const BackendAllocator<Other>&) {}
+
+  Value* allocate(std::size_t count) {
+    void* memory = backend()->allocate(count * sizeof(Value));
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<Value*>(memory);
+  }
+  void deallocate(Value* memory, std::size_t) noexcept { backend()->release(memory); }
+  friend bool operator==(const BackendAllocator&, const BackendAllocator&) { return true; }
+};
+
+/// A vector that collectives can be given.
+template <typename Value>
+using Vector = std::vector<Value, BackendAllocator<Value>>;
+
+/// A stream of the backend for a scope.
+class Stream {
+ public:
+  Stream() : stream_(backend()->makeStream()) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    try {
+      backend()->destroyStream(stream_);
+    } catch (const std::exception&) {
+    }  // a stream that cannot be destroyed fails the call that comes next
+  }
+  void* get() const { return stream_; }
+  void synchronize() const { backend()->synchronize(stream_); }
+
+ private:
+  void* stream_;
+};
+
+}  // namespace seqpar::test
