@@ -1,5 +1,5 @@
-// Exchanges that combine: contributions of several ranks to one region are added, in fp32 and in the order of the
-// ranks, so that results depend neither on timing nor on how messages are cut.
+// Exchanges that combine: contributions of several ranks to one region are added, in fp32 and in an order that the
+// caller gives, so that results depend neither on timing nor on how messages are cut.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace seqpar {
 struct Sum {
   Piece piece;
   bool existing = false;  ///< what stands there is the first term
-  std::vector<int> from;  ///< ranks, ascending, each once; may include this one
+  std::vector<int> from;  ///< ranks in the order in which they are added, each once; may include this one
 };
 
 /// One rank's part. Strings are as in a Route, also from a rank to itself: all that a sends to b, one piece after the

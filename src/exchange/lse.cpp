@@ -1,0 +1,60 @@
+#include "exchange/lse.h"
+
+#include <array>
+
+#include "base/convert.h"
+#include "exchange/combine.h"
+#include "exchange/exchange.h"
+
+namespace seqpar {
+namespace {
+
+/// Every member's lse of this one's tokens, one [outer][heads][tokens] after the other.
+Route lseRoute(const Shards& lse, std::size_t member) {
+  Route route;
+  const std::size_t tokens = lse.tokens[member];
+  for (std::size_t other = 0; other < lse.members(); ++other) {
+    route.sends.push_back({lse.ranks[other], lse.inWhole(other)});
+    Piece piece = lse.part(0, 0, tokens, tokens);
+    piece.offset = other * piece.bytes();
+    route.receives.push_back({lse.ranks[other], piece});
+  }
+  return route;
+}
+
+}  // namespace
+
+void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member, const std::byte* out, const float* lse,
+                     std::byte* outShard, float* lseShard) {
+  const std::size_t members = shards.out.members();
+  const std::size_t tokens = shards.out.tokens[member];
+  const std::size_t rows = shards.out.outer * tokens * shards.heads;
+  Shards lseShards = shards.out;
+  lseShards.outer = shards.out.outer * shards.heads;
+  lseShards.inner = sizeof(float);
+  std::vector<float> parts(members * rows);
+  const auto* const lseBytes = reinterpret_cast<const std::byte*>(lse);
+  auto* const partsBytes = reinterpret_cast<std::byte*>(parts.data());
+  exchangeOnHost(mail, lseRoute(lseShards, member), std::span(&lseBytes, 1), std::span(&partsBytes, 1));
+
+  std::vector<float> factors(members * rows);
+  std::vector<float> each(members);
+  std::vector<float> weights(members);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t token = row % tokens;
+    const std::size_t head = row / tokens % shards.heads;
+    const std::size_t outer = row / tokens / shards.heads;
+    for (std::size_t m = 0; m < members; ++m) each[m] = parts[m * rows + row];
+    lseShard[row] = mergeLse(each.data(), weights.data(), members);
+    const std::size_t outRow = (outer * tokens + token) * shards.heads + head;
+    for (std::size_t m = 0; m < members; ++m) factors[m * rows + outRow] = weights[m];
+  }
+
+  RowFactors rowFactors;
+  rowFactors.elements = shards.heads == 0 ? 0 : shards.out.inner / shards.heads / sizeOf(shards.type);
+  for (std::size_t m = 0; m < members; ++m) rowFactors.term.push_back(factors.data() + m * rows);
+  reduceOnHost(mail, scatterSum(shards.out, member), shards.type, std::span(&out, 1), std::span(&outShard, 1),
+               &rowFactors);
+}
+
+}  // namespace seqpar

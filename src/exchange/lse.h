@@ -1,0 +1,24 @@
+// Adding up partial softmax results: reduce-scatter of (out, lse).
+#pragma once
+
+#include <cstddef>
+
+#include "exchange/shards.h"
+#include "transport/mailbox.h"
+
+namespace seqpar {
+
+/// Partial results of attention: out [outer][tokens][heads][elements of type], lse [outer][heads][tokens] fp32.
+struct LseShards {
+  Shards out;  ///< inner: bytes of all heads of a token
+  std::size_t heads = 0;
+  seqparDataType_t type = seqparFloat32;
+};
+
+/// Merges all members' results for the whole sequence; each gets its shard: lse' = log sum exp(lse), out' = sum
+/// exp(lse - lse') out, in fp32 and in the order of the members. What a member has for an lse of -inf is not looked at;
+/// where all have -inf, out' is 0 and lse' -inf.
+void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member, const std::byte* out, const float* lse,
+                     std::byte* outShard, float* lseShard);
+
+}  // namespace seqpar

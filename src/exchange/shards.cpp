@@ -1,0 +1,33 @@
+#include "exchange/shards.h"
+
+namespace seqpar {
+
+Piece Shards::part(int buffer, std::size_t from, std::size_t count, std::size_t of) const {
+  return {buffer, from * inner, count * inner, {outer, 1, 1}, {of * inner, 0, 0}};
+}
+
+Piece Shards::inWhole(std::size_t member) const {
+  return part(0, first(member), tokens[member], total());
+}
+
+Route gatherRoute(const Shards& shards, std::size_t member) {
+  const Piece mine = shards.part(0, 0, shards.tokens[member], shards.tokens[member]);
+  Route route;
+  for (std::size_t other = 0; other < shards.members(); ++other) {
+    route.sends.push_back({shards.ranks[other], mine});
+    route.receives.push_back({shards.ranks[other], shards.inWhole(other)});
+  }
+  return route;
+}
+
+Reduction scatterSum(const Shards& shards, std::size_t member) {
+  Reduction reduction;
+  for (std::size_t other = 0; other < shards.members(); ++other) {
+    reduction.sends.push_back({shards.ranks[other], shards.inWhole(other)});
+  }
+  const std::size_t tokens = shards.tokens[member];
+  reduction.sums.push_back({shards.part(0, 0, tokens, tokens), false, shards.ranks});
+  return reduction;
+}
+
+}  // namespace seqpar
