@@ -89,22 +89,23 @@ Link measureRow(Mailbox& mail, const Row& row) {
   return link;
 }
 
-/// The fullest node's ranks, or the first rank of every node.
-std::vector<int> fullestNode(const Topology& topology) {
-  std::vector<std::vector<int>> members(static_cast<size_t>(topology.nodeCount));
-  for (size_t rank = 0; rank < topology.nodes.size(); ++rank) {
-    members[static_cast<size_t>(topology.nodes[rank])].push_back(static_cast<int>(rank));
+/// The ranks of the largest group; `groups` has each rank's.
+std::vector<int> largest(const std::vector<int>& groups) {
+  std::vector<std::vector<int>> members(groups.size());
+  for (size_t rank = 0; rank < groups.size(); ++rank) {
+    members[static_cast<size_t>(groups[rank])].push_back(static_cast<int>(rank));
   }
   return *std::max_element(members.begin(), members.end(),
                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
 }
 
-std::vector<int> nodeLeaders(const Topology& topology) {
-  std::vector<int> leaders;
-  for (size_t rank = 0; rank < topology.nodes.size(); ++rank) {
-    if (topology.nodes[rank] == static_cast<int>(leaders.size())) leaders.push_back(static_cast<int>(rank));
+/// The first rank of every group.
+std::vector<int> leaders(const std::vector<int>& groups) {
+  std::vector<int> first;
+  for (size_t rank = 0; rank < groups.size(); ++rank) {
+    if (groups[rank] == static_cast<int>(first.size())) first.push_back(static_cast<int>(rank));
   }
-  return leaders;
+  return first;
 }
 
 /// Collective over all ranks: the row measures, the others wait; the first of the row has the figures.
@@ -130,10 +131,12 @@ LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topolo
   LinkModel model;
   model.contention = topology.contention;
   if (mail.size() == 1) return model;
-  const auto node = fullestNode(topology);
+  const auto node = largest(topology.nodes);
   model.node = measureAmong(mail, control, node);
-  model.network = topology.nodeCount > 1 ? measureAmong(mail, control, nodeLeaders(topology)) : model.node;
+  model.network = topology.nodeCount > 1 ? measureAmong(mail, control, leaders(topology.nodes)) : model.node;
   if (node.size() == 1) model.node = model.network;
+  const auto process = largest(topology.processes);
+  model.process = process.size() == 1 || process == node ? model.node : measureAmong(mail, control, process);
   return model;
 }
 

@@ -19,11 +19,12 @@ struct LinkModel {
   Link node;     ///< between ranks of one node (all ranks, if there is one node)
   Link network;  ///< between nodes; equals `node` if there is one node
   double contention = 1;
+  Link process;  ///< between ranks of one process; equals `node` where no process has several ranks
 };
 
-/// Collective: sends empty messages round a ring, then streams empty and large blocks along a chain, once over the
-/// ranks of the fullest node and once over the first ranks of all nodes. Rank 0's figures are everybody's. Takes a few
-/// milliseconds.
+/// Collective: sends empty messages round a ring, then streams empty and large blocks along a chain: over the ranks of
+/// the fullest node, over the first ranks of all nodes, and over the ranks of the fullest process, unless these are the
+/// same ranks. All ranks get the same figures. Takes a few milliseconds.
 LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology);
 
 }  // namespace seqpar

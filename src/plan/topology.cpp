@@ -4,21 +4,55 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <map>
+#include <random>
 
 namespace seqpar {
 namespace {
 
 struct Place {
   std::array<char, 256> hostId{};
+  std::array<char, 64> model{};
+  std::array<unsigned char, 16> process{};
   cpu_set_t processors{};
 };
+
+std::string processorModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const auto colon = line.find(':');
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos && colon + 2 <= line.size()) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";
+}
+
+/// Tells this process from all others, also from those with the same number in another container or on another host.
+const std::array<unsigned char, 16>& processIdentity() {
+  static const auto identity = [] {
+    std::array<unsigned char, 16> bytes{};
+    std::random_device random;
+    for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+    return bytes;
+  }();
+  return identity;
+}
+
+/// The number of `value` among the values seen so far, in order of their first appearance.
+template <typename Value>
+int numberOf(const Value& value, std::map<Value, int>& numbers) {
+  return numbers.try_emplace(value, static_cast<int>(numbers.size())).first->second;
+}
 
 }  // namespace
 
 Topology discoverTopology(Allgather& control, const std::string& hostId) {
   Place mine;
   hostId.copy(mine.hostId.data(), mine.hostId.size() - 1);
+  processorModel().copy(mine.model.data(), mine.model.size() - 1);
+  mine.process = processIdentity();
   CPU_ZERO(&mine.processors);
   if (sched_getaffinity(0, sizeof(mine.processors), &mine.processors) != 0) CPU_SET(0, &mine.processors);
   std::vector<Place> places(static_cast<size_t>(control.size()));
@@ -26,21 +60,23 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
 
   Topology out;
   std::map<std::string, int> numbers;
+  std::map<std::array<unsigned char, 16>, int> processes;
   // Ranks pinned to one processor each do not contend, so a node has as many processors as its ranks can run on
   // together.
   std::vector<cpu_set_t> processors;
   std::vector<int> ranks;
   for (const auto& place : places) {
     out.hostIds.emplace_back(place.hostId.data());
-    const auto [entry, added] = numbers.try_emplace(out.hostIds.back(), static_cast<int>(numbers.size()));
-    if (added) {
+    const auto node = static_cast<size_t>(numberOf(out.hostIds.back(), numbers));
+    if (node == ranks.size()) {
       processors.push_back(place.processors);
       ranks.push_back(0);
+      out.models.emplace_back(place.model.data());
     }
-    const auto node = static_cast<size_t>(entry->second);
     CPU_OR(&processors[node], &processors[node], &place.processors);
     ++ranks[node];
-    out.nodes.push_back(entry->second);
+    out.nodes.push_back(static_cast<int>(node));
+    out.processes.push_back(numberOf(place.process, processes));
   }
   out.nodeCount = static_cast<int>(numbers.size());
   for (size_t node = 0; node < ranks.size(); ++node) {
