@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "common/ranks.h"
+#include "common/backend.h"
 
 namespace seqpar::test {
 namespace {
@@ -33,7 +33,7 @@ struct Buffer {
     begin = 64 + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64 + skew;
   }
   unsigned char* data() { return bytes.data() + begin; }
-  std::vector<unsigned char> bytes;
+  Vector<unsigned char> bytes;
   size_t begin, size;
 };
 
@@ -43,8 +43,7 @@ void runExchangeSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
   int ranks = 0, rank = 0;
   expectSuccess(seqparCommCount(comm, &ranks), "seqparCommCount");
   expectSuccess(seqparCommUserRank(comm, &rank), "seqparCommUserRank");
-  seqparStream_t stream = nullptr;
-  expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+  const Stream stream;
   std::mt19937_64 random(seed);
   for (int round = 0; round < rounds; ++round) {
     const int stride = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
@@ -63,18 +62,18 @@ void runExchangeSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
     Buffer in(receives ? lengths[static_cast<size_t>(from)] : 0, 2 - skew);
     const auto key = [&](int sender) { return seed + static_cast<std::uint64_t>(round * ranks + sender); };
     if (out.size > 0) std::memcpy(out.data(), pattern(key(rank)), out.size);
-    expectSuccess(seqparSendRecv(out.data(), out.size, to, in.data(), in.size, from, comm, onStream ? stream : nullptr),
-                  "seqparSendRecv", comm);
-    if (onStream) expectSuccess(seqparStreamSynchronize(stream), "seqparStreamSynchronize");
+    expectSuccess(
+        seqparSendRecv(out.data(), out.size, to, in.data(), in.size, from, comm, onStream ? stream.get() : nullptr),
+        "seqparSendRecv", comm);
+    backend()->synchronize(onStream ? stream.get() : nullptr);
 
-    std::vector<unsigned char> expected(in.bytes.size(), 0xa5);
+    Vector<unsigned char> expected(in.bytes.size(), 0xa5);
     if (in.size > 0) std::memcpy(expected.data() + in.begin, pattern(key(from)), in.size);
     if (in.bytes == expected) continue;
     const auto wrong = std::mismatch(in.bytes.begin(), in.bytes.end(), expected.begin()).first - in.bytes.begin();
     expect(false, "seed ", seed, ", round ", round, ", stride ", stride, ring ? ", ring" : ", chain", ": byte ",
            wrong - static_cast<std::ptrdiff_t>(in.begin), " of ", in.size, " from rank ", from, " is wrong");
   }
-  expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
 }
 
 }  // namespace seqpar::test

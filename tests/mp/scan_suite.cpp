@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "common/ranks.h"
+#include "common/backend.h"
 #include "reference_scan.h"
 #include "scan_case.h"
 
@@ -80,18 +80,17 @@ void compare(const char* what, const std::vector<float>& got, const ReferenceSta
   }
 }
 
-void runCall(seqparComm_t comm, int rank, const Call& call, Outputs outputs, std::uint64_t seed,
-             seqparStream_t stream) {
+void runCall(seqparComm_t comm, int rank, const Call& call, Outputs outputs, std::uint64_t seed, const Stream& stream) {
   const auto scanCase = makeScanCase(call.spec, call.numbers, seed);
   ScanBuffers buffers(scanCase, rank, outputs);
   const auto params = makeParams(call, scanCase, rank);
-  auto* const where = call.onStream ? stream : nullptr;
+  auto* const where = call.onStream ? stream.get() : nullptr;
   const auto result = seqparAllScan(buffers.state(), buffers.transition(), buffers.initial(), buffers.prefix(),
                                     buffers.total(), &params, comm, where);
   // HIER needs the ranks of a node to be neighbours, which the layout of this communicator may not have.
   if (call.algorithm == seqparScanHier && result == seqparInvalidUsage) return;
   expectSuccess(result, "seqparAllScan", comm);
-  if (where != nullptr) expectSuccess(seqparStreamSynchronize(where), "seqparStreamSynchronize", comm);
+  backend()->synchronize(where);
   const auto reference = referenceScan(scanCase)[static_cast<size_t>(rank)];
   if (buffers.wantsPrefix()) compare("prefix", buffers.prefixValues(), reference.prefix, call);
   if (buffers.wantsTotal()) compare("total", buffers.totalValues(), reference.total, call);
@@ -104,8 +103,7 @@ void runScanSuite(seqparComm_t comm, std::uint64_t seed, int cases) {
   int ranks = 0, rank = 0;
   expectSuccess(seqparCommCount(comm, &ranks), "seqparCommCount");
   expectSuccess(seqparCommUserRank(comm, &rank), "seqparCommUserRank");
-  seqparStream_t stream = nullptr;
-  expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+  const Stream stream;
   std::mt19937_64 shared(seed);
   std::mt19937_64 own(seed + 1 + static_cast<std::uint64_t>(rank));
   for (int index = 0; index < cases; ++index) {
@@ -119,7 +117,6 @@ void runScanSuite(seqparComm_t comm, std::uint64_t seed, int cases) {
              ", blocks ", call.blocks, ", outputs ", static_cast<int>(outputs), "): ", error.what());
     }
   }
-  expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
 }
 
 }  // namespace seqpar::test

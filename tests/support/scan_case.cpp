@@ -13,8 +13,8 @@ namespace seqpar::test {
 
 namespace {
 
-std::vector<std::byte> encode(const std::vector<float>& values, seqparDataType_t type) {
-  std::vector<std::byte> bytes(values.size() * sizeOf(type));
+Vector<std::byte> encode(const std::vector<float>& values, seqparDataType_t type) {
+  Vector<std::byte> bytes(values.size() * sizeOf(type));
   convert(values.data(), seqparFloat32, bytes.data(), type, values.size());
   return bytes;
 }
@@ -28,7 +28,7 @@ class Draw {
   std::vector<float> states() {
     std::vector<float> values(spec_.elements());
     for (float& value : values) value = exact() ? static_cast<float>(below(5)) - 2 : real(-1, 1);
-    const std::vector<std::byte> rounded = encode(values, spec_.stateType);
+    const auto rounded = encode(values, spec_.stateType);
     convert(rounded.data(), spec_.stateType, values.data(), seqparFloat32, values.size());
     return values;
   }
@@ -144,7 +144,7 @@ ScanBuffers::ScanBuffers(const ScanCase& scanCase, int rank, Outputs outputs)
       outputs_(outputs),
       state_(encode(scanCase.ranks[rank].state, scanCase.spec.stateType)),
       initial_(encode(scanCase.initial, scanCase.spec.stateType)),
-      transition_(scanCase.ranks[rank].transition) {
+      transition_(scanCase.ranks[rank].transition.begin(), scanCase.ranks[rank].transition.end()) {
   // Outputs begin as NaN, which no right result is.
   constexpr std::byte kNan{0xff};
   if (outputs == Outputs::Both || outputs == Outputs::PrefixOnly || outputs == Outputs::TotalInPlace) {
@@ -203,7 +203,8 @@ std::vector<float> ScanBuffers::totalValues() {
 bool ScanBuffers::inputsIntact() const {
   const ScanCase::Rank& given = case_->ranks[rank_];
   const bool inPlace = outputs_ == Outputs::PrefixInPlace || outputs_ == Outputs::TotalInPlace;
-  return (inPlace || state_ == encode(given.state, case_->spec.stateType)) && transition_ == given.transition &&
+  return (inPlace || state_ == encode(given.state, case_->spec.stateType)) &&
+         std::equal(transition_.begin(), transition_.end(), given.transition.begin()) &&
          initial_ == encode(case_->initial, case_->spec.stateType);
 }
 

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <vector>
 
+#include "common/backend.h"
 #include "scan/affine.h"
 
 namespace seqpar::test {
@@ -85,8 +86,8 @@ class ScanBuffers {
   const ScanCase* case_;
   int rank_;
   Outputs outputs_;
-  std::vector<std::byte> state_, initial_, prefix_, total_;
-  std::vector<float> transition_;
+  Vector<std::byte> state_, initial_, prefix_, total_;
+  Vector<float> transition_;
 };
 
 }  // namespace seqpar::test
