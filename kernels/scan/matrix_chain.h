@@ -1,0 +1,183 @@
+// CHAIN and LASP1 for MATRIX: a lane takes the panels of its groups from the position before, hops, and sends them on.
+// CHAIN has one panel in a group; LASP1 as many as shared memory holds, all of which arrive before any is worked on.
+#pragma once
+
+#include "scan/matrix_product.h"
+
+namespace seqpar {
+
+/// A lane. Shared memory is 2 * scan.group panels of pairs, so that one group is filled while slow warps still read
+/// the other.
+template <class Memory, class Group, class Product>
+class MatrixChain {
+ public:
+  SEQPAR_LANE MatrixChain(const PeerView& view, const MatrixScan& scan, int lane, const Group& group,
+                          SplitNumber* pairs)
+      : view_(view),
+        scan_(scan),
+        lane_(lane),
+        group_(group),
+        pairs_(pairs),
+        slots_(slotsOf(scan.dk)),
+        lines_(static_cast<std::uint32_t>(linesOf(scan.dk, scan.wireType))),
+        before_(scan.first() ? view.self : scan.order[scan.position - 1]),
+        after_(scan.last() ? view.self : scan.order[scan.position + 1]),
+        in_(view, before_, lane, channelState(view, before_, lane)->received),
+        out_(view, after_, lane, channelState(view, after_, lane)->sent,
+             Memory::acquire(Sender<Memory>::creditWord(view, after_, lane))) {}
+
+  SEQPAR_LANE void run(GroupRange range) {
+    given_ = channelState(view_, before_, lane_)->given;
+    received_ = channelState(view_, before_, lane_)->received;
+    for (int number = range.begin; number < range.end; ++number) {
+      const PanelGroup panels = scan_.at(number);
+      const bool nothing = scan_.first() && scan_.initial == nullptr;
+      if (!(nothing || scan_.forgets(panels.head) ? passBy(panels) : hop(panels))) return;
+    }
+    if (group_.any(late_)) return;
+    finish();
+  }
+
+ private:
+  SEQPAR_LANE CallerPanel<const void*> own(const void* data, const PanelGroup& panels, int i) const {
+    return {data, scan_, panels.head, panels.first + i};
+  }
+  SEQPAR_LANE CallerPanel<void*> own(void* data, const PanelGroup& panels, int i) const {
+    return {data, scan_, panels.head, panels.first + i};
+  }
+
+  /// What comes in is not part of what goes out, which so needs not wait.
+  SEQPAR_LANE bool passBy(const PanelGroup& panels) {
+    for (int i = 0; i < panels.count; ++i) {
+      reserve();
+      for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) {
+        float numbers[8];
+        loadSlot(own(scan_.state, panels, i), PanelSlot(slot), numbers);
+        send(slot, numbers);
+        storeSlot(own(scan_.total, panels, i), PanelSlot(slot), numbers);
+      }
+      sentLines_ += scan_.last() ? 0 : lines_;
+    }
+    for (int i = 0; i < panels.count; ++i) {
+      for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) {
+        float x[8];
+        arrive(panels, i, slot, x);
+        if (!late_) storeSlot(own(scan_.prefix, panels, i), PanelSlot(slot), x);
+      }
+      takenLines_ += scan_.first() ? 0 : lines_;
+    }
+    if (group_.any(late_)) return false;
+    credit();
+    return true;
+  }
+
+  SEQPAR_LANE bool hop(const PanelGroup& panels) {
+    const bool wanted = scan_.total != nullptr || !scan_.last();
+    if (wanted && panels.head != loaded_) {
+      product_.load(transitionOf(scan_, panels.head));
+      loaded_ = panels.head;
+    }
+    // This thread's first slot of S, before x is there to be waited for.
+    float early[8] = {};
+    if (wanted && group_.thread() < slots_) loadSlot(own(scan_.state, panels, 0), PanelSlot(group_.thread()), early);
+
+    SplitNumber* const shared = pairs_ + static_cast<std::size_t>(turn_) * scan_.group * pairsOf(scan_.dk);
+    turn_ ^= 1;
+    bool odd = false;
+    for (int i = 0; i < panels.count; ++i) {
+      for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) {
+        float x[8];
+        arrive(panels, i, slot, x);
+        odd |= splitSlot(shared + i * pairsOf(scan_.dk), PanelSlot(slot), x);
+      }
+      takenLines_ += scan_.first() ? 0 : lines_;
+    }
+    odd = group_.any(odd || late_);
+    if (odd && group_.any(late_)) return false;
+    for (int i = 0; i < panels.count; ++i) {
+      const SplitNumber* const panel = shared + i * pairsOf(scan_.dk);
+      if (!wanted) {
+        for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) keepPrefix(panels, i, panel, slot);
+        continue;
+      }
+      reserve();
+      product_.multiply(group_, panel, odd, [&](int slot, float(&numbers)[8]) {
+        float s[8];
+        if (i != 0 || slot != group_.thread()) {
+          loadSlot(own(scan_.state, panels, i), PanelSlot(slot), s);
+        } else {
+          for (int n = 0; n < 8; ++n) s[n] = early[n];
+        }
+        for (int n = 0; n < 8; ++n) numbers[n] += s[n];
+        send(slot, numbers);
+        storeSlot(own(scan_.total, panels, i), PanelSlot(slot), numbers);
+        keepPrefix(panels, i, panel, slot);
+      });
+      sentLines_ += scan_.last() ? 0 : lines_;
+    }
+    credit();
+    return true;
+  }
+
+  /// x of a slot: what a head that begins a sequence has is zeros.
+  SEQPAR_LANE void arrive(const PanelGroup& panels, int i, int slot, float (&x)[8]) {
+    for (float& number : x) number = 0;
+    if (scan_.first()) {
+      if (!scan_.resets[panels.head]) loadSlot(own(scan_.initial, panels, i), PanelSlot(slot), x);
+      return;
+    }
+    late_ = late_ || !takeSlot(in_, takenLines_, slots_, slot, scan_.wireType, x);
+    if (!late_ && !scan_.resets[panels.head]) return;
+    for (float& number : x) number = 0;
+  }
+
+  SEQPAR_LANE void keepPrefix(const PanelGroup& panels, int i, const SplitNumber* panel, int slot) const {
+    if (scan_.prefix == nullptr) return;
+    float x[8];
+    joinSlot(panel, PanelSlot(slot), x);
+    storeSlot(own(scan_.prefix, panels, i), PanelSlot(slot), x);
+  }
+
+  SEQPAR_LANE void reserve() { late_ = late_ || (!scan_.last() && !out_.reserve(sentLines_ + lines_)); }
+  SEQPAR_LANE void send(int slot, const float (&numbers)[8]) const {
+    if (!late_ && !scan_.last()) putSlot(out_, sentLines_, slots_, slot, scan_.wireType, numbers);
+  }
+
+  /// After a barrier that follows the taking. Telling the other side holds up the thread that does it, so half a ring
+  /// is waited for.
+  SEQPAR_LANE void credit(std::uint32_t least = kRingLines / 2) {
+    const std::uint64_t taken = received_ + takenLines_;
+    if (taken - given_ < least) return;
+    if (group_.thread() == 0) giveCredit<Memory>(view_, before_, lane_, taken);
+    given_ = taken;
+  }
+
+  SEQPAR_LANE void finish() {
+    credit(kCreditLines);
+    if (group_.thread() != 0) return;
+    if (!scan_.first()) {
+      ChannelState& state = *channelState(view_, before_, lane_);
+      state.received = received_ + takenLines_;
+      state.given = given_;
+    }
+    if (!scan_.last()) channelState(view_, after_, lane_)->sent += sentLines_;
+  }
+
+  const PeerView& view_;
+  const MatrixScan& scan_;
+  int lane_;
+  const Group& group_;
+  SplitNumber* pairs_;
+  int slots_;
+  std::uint32_t lines_;
+  int before_, after_;
+  Receiver<Memory> in_;
+  Sender<Memory> out_;
+  Product product_;
+  std::uint64_t received_ = 0, given_ = 0;
+  std::uint32_t takenLines_ = 0, sentLines_ = 0;
+  int loaded_ = -1, turn_ = 0;
+  bool late_ = false;
+};
+
+}  // namespace seqpar

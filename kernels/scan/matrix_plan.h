@@ -1,0 +1,75 @@
+// What a kernel of the MATRIX scan is told, and how its lanes share the work: panels of 16 columns of a head's state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "channel_layout.h"
+#include "device/peers.h"
+#include "seqpar/seqpar.h"
+
+namespace seqpar {
+
+constexpr int kPanelColumns = 16;
+/// Rows that are multiplied together.
+constexpr int kPanelRows = 16;
+/// The most heads of a launch: their flags are a part of it.
+constexpr int kMatrixHeads = 4096;
+
+struct HeadBits {
+  std::uint32_t words[kMatrixHeads / 32] = {};
+
+  SEQPAR_BOTH bool operator[](int head) const { return (words[head / 32] >> (head % 32) & 1U) != 0; }
+  void set(int head) { words[head / 32] |= std::uint32_t{1} << (head % 32); }
+};
+
+/// Neighbouring panels of a head that a lane works on together.
+struct PanelGroup {
+  int head, first, count;
+};
+
+/// ScanProblem for a kernel. Pointers are to the first head of the launch.
+struct MatrixScan {
+  const void* state = nullptr;
+  const float* transition = nullptr;
+  const void* initial = nullptr;
+  void* prefix = nullptr;
+  void* total = nullptr;
+  int heads = 0, dk = 0, dv = 0;
+  int stateType = seqparFloat32, wireType = seqparFloat32;
+  bool reverse = false;
+  bool paired = false;  ///< two neighbouring columns, the first an even one, may be loaded and stored as one
+  int position = 0, positions = 1;
+  std::int8_t order[kMostPeers] = {};  ///< the peer at each position
+  int group = 1;                       ///< panels of a PanelGroup
+  HeadBits resets, cuts;
+
+  SEQPAR_BOTH bool first() const { return position == 0; }
+  SEQPAR_BOTH bool last() const { return position == positions - 1; }
+  SEQPAR_BOTH int panels() const { return (dv + kPanelColumns - 1) / kPanelColumns; }
+  SEQPAR_BOTH int groupsOfHead() const { return (panels() + group - 1) / group; }
+  SEQPAR_BOTH int groups() const { return heads * groupsOfHead(); }
+  SEQPAR_BOTH PanelGroup at(int number) const {
+    const int begin = number % groupsOfHead() * group;
+    const int left = panels() - begin;
+    return {number / groupsOfHead(), begin, left < group ? left : group};
+  }
+
+  /// This rank's map of the head is not relative to what is before it.
+  SEQPAR_BOTH bool forgets(int head) const { return resets[head] || cuts[head]; }
+};
+
+/// The groups [begin, end) of a lane.
+struct GroupRange {
+  int begin, end;
+};
+
+/// Part `part` of `parts` of `range`.
+SEQPAR_BOTH constexpr GroupRange partOf(GroupRange range, int part, int parts) {
+  const auto bound = [=](int i) {
+    return range.begin + static_cast<int>(static_cast<std::int64_t>(range.end - range.begin) * i / parts);
+  };
+  return {bound(part), bound(part + 1)};
+}
+
+}  // namespace seqpar
