@@ -1,0 +1,211 @@
+// Plans of redistributions, and carrying them out.
+#include <array>
+#include <limits>
+
+#include "api/boundary.h"
+#include "api/buffers.h"
+#include "base/versioned.h"
+#include "comm/agreement.h"
+#include "exchange/exchange.h"
+#include "layout/redistribute.h"
+#include "seqpar/layout.h"
+
+using namespace seqpar;
+
+namespace {
+
+struct RedistributePlan {
+  seqparComm_t handle = nullptr;
+  std::weak_ptr<Communicator> comm;
+  std::shared_ptr<const Route> route;
+  std::vector<size_t> sendBytes, receiveBytes;  ///< of each tensor
+  int64_t digest = 0;                           ///< of all that must be equal on the ranks
+};
+
+HandleTable<RedistributePlan, seqparRedistributePlan_t>& plans() {
+  // Never destroyed, as the tables of handles.h.
+  static auto* const table = std::make_unique<HandleTable<RedistributePlan, seqparRedistributePlan_t>>().release();
+  return *table;
+}
+
+/// FNV-1a over numbers, to compare arguments of any length between ranks.
+class Digest {
+ public:
+  void add(int64_t value) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash_ = (hash_ ^ (static_cast<uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3u;
+    }
+  }
+  int64_t value() const { return static_cast<int64_t>(hash_); }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+int64_t digestOfPacking(const seqparLayout_t& layout) {
+  Digest digest;
+  for (int64_t s = 0; s < layout.sequences; ++s) digest.add(layout.cuSeqlens[s]);
+  return digest.value();
+}
+
+/// The size of tensor t at `tokens` tokens, which must be countable.
+size_t bytesOf(const char* call, int t, int64_t outer, int64_t rowBytes, int64_t tokens) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(outer, rowBytes, &bytes) || __builtin_mul_overflow(bytes, tokens, &bytes)) {
+    fail(seqparInvalidArgument, call, ": outer[", t, "] ", outer, " x tokens ", tokens, " x rowBytes[", t, "] ",
+         rowBytes, " overflows; expected fewer than 2^63 bytes");
+  }
+  return static_cast<size_t>(bytes);
+}
+
+std::vector<RowTensor> readTensors(const char* call, int tensors, const int64_t* outer, const int64_t* rowBytes,
+                                   int64_t tokens) {
+  if (tensors < 0) fail(seqparInvalidArgument, call, ": tensors is ", tensors, ", expected 0 or more");
+  if (tensors > 0) requirePointer(call, "rowBytes", rowBytes);
+  std::vector<RowTensor> out;
+  for (int t = 0; t < tensors; ++t) {
+    const int64_t times = outer == nullptr ? 1 : outer[t];
+    if (times < 0) fail(seqparInvalidArgument, call, ": outer[", t, "] is ", times, ", expected 0 or more");
+    if (rowBytes[t] < 0) {
+      fail(seqparInvalidArgument, call, ": rowBytes[", t, "] is ", rowBytes[t], ", expected 0 or more");
+    }
+    bytesOf(call, t, times, rowBytes[t], tokens);
+    out.push_back({static_cast<size_t>(times), static_cast<size_t>(rowBytes[t])});
+  }
+  return out;
+}
+
+void requireFit(const char* call, const Layout& from, const Layout& to, const Communicator& comm) {
+  for (const auto& [name, layout] : {std::pair{"from", &from}, std::pair{"to", &to}}) {
+    if (layout->ranks() == comm.size()) continue;
+    fail(seqparInvalidArgument, call, ": ", name, "->ranks is ", layout->ranks(), ", expected the ", comm.size(),
+         " of comm");
+  }
+  if (from.tokens() != to.tokens()) {
+    fail(seqparInvalidArgument, call, ": to->tokens is ", to.tokens(), ", expected from->tokens = ", from.tokens());
+  }
+}
+
+/// The same on all ranks: both layouts and the tensors. Returns what stands for all of it.
+int64_t compareRanks(const char* call, const seqparLayout_t& from, const seqparLayout_t& to,
+                     std::span<const RowTensor> tensors, Communicator& comm) {
+  Digest sizes;
+  for (const auto& tensor : tensors) {
+    sizes.add(static_cast<int64_t>(tensor.outer));
+    sizes.add(static_cast<int64_t>(tensor.rowBytes));
+  }
+  const auto stripe = [](const seqparLayout_t& layout) { return layout.kind == seqparStriped ? layout.stripe : 1; };
+  const std::array<NamedValue, 13> values{{{"from->kind", from.kind},
+                                           {"from->tokens", from.tokens},
+                                           {"from->stripe", stripe(from)},
+                                           {"from->slices", from.slices},
+                                           {"from->sequences", from.sequences},
+                                           {"the hash of from->cuSeqlens", digestOfPacking(from)},
+                                           {"to->kind", to.kind},
+                                           {"to->stripe", stripe(to)},
+                                           {"to->slices", to.slices},
+                                           {"to->sequences", to.sequences},
+                                           {"the hash of to->cuSeqlens", digestOfPacking(to)},
+                                           {"tensors", static_cast<int64_t>(tensors.size())},
+                                           {"the hash of outer and rowBytes", sizes.value()}}};
+  if (comm.config().checkArguments) checkAgreement(comm.control(), call, values);
+  Digest all;
+  for (const auto& value : values) all.add(value.value);
+  return all.value();
+}
+
+void checkBuffers(const char* call, const RedistributePlan& plan, const void* const* send, void* const* receive,
+                  const Communicator& comm) {
+  const size_t tensors = plan.sendBytes.size();
+  std::vector<std::string> names;
+  for (size_t t = 0; t < tensors; ++t) {
+    names.push_back(concat("send[", t, "]"));
+    names.push_back(concat("receive[", t, "]"));
+  }
+  std::vector<Buffer> buffers;
+  for (size_t t = 0; t < tensors; ++t) {
+    buffers.push_back({names[2 * t].c_str(), send[t], plan.sendBytes[t]});
+    buffers.push_back({names[2 * t + 1].c_str(), receive[t], plan.receiveBytes[t]});
+  }
+  for (const auto& buffer : buffers) {
+    if (buffer.bytes > 0) requirePointer(call, buffer.name, buffer.data);
+    requireMemory(call, buffer, comm);
+  }
+  for (size_t written = 1; written < buffers.size(); written += 2) {
+    for (size_t other = 0; other < buffers.size(); ++other) {
+      if (other != written) requireApart(call, buffers[other], buffers[written], false);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparRedistributePlanCreate(seqparRedistributePlan_t* plan, const seqparLayout_t* from,
+                                                       const seqparLayout_t* to, int tensors, const int64_t* outer,
+                                                       const int64_t* rowBytes, seqparComm_t handle) {
+  const char* call = "seqparRedistributePlanCreate";
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    Communicator& comm = *entry.comm;
+    requirePointer(call, "plan", plan);
+    *plan = nullptr;
+    const seqparLayout_t defaults = SEQPAR_LAYOUT_INITIALIZER;
+    const auto givenFrom = readVersioned(call, "from", from, defaults);
+    const auto givenTo = readVersioned(call, "to", to, defaults);
+    const Layout had(call, "from", givenFrom);
+    const Layout wanted(call, "to", givenTo);
+    requireFit(call, had, wanted, comm);
+    const auto sizes = readTensors(call, tensors, outer, rowBytes, had.tokens());
+
+    auto made = std::make_shared<RedistributePlan>();
+    made->digest = compareRanks(call, givenFrom, givenTo, sizes, comm);
+    made->handle = handle;
+    made->comm = entry.comm;
+    made->route = std::make_shared<const Route>(redistributeRoute(had, wanted, sizes, comm.rank()));
+    for (const auto& tensor : sizes) {
+      made->sendBytes.push_back(tensor.outer * tensor.rowBytes * static_cast<size_t>(had.localLength(comm.rank())));
+      made->receiveBytes.push_back(tensor.outer * tensor.rowBytes *
+                                   static_cast<size_t>(wanted.localLength(comm.rank())));
+    }
+    *plan = plans().add(std::move(made));
+  });
+}
+
+SEQPAR_API seqparResult_t seqparRedistributePlanDestroy(seqparRedistributePlan_t plan) {
+  const char* call = "seqparRedistributePlanDestroy";
+  return atBoundary(call, [&] {
+    if (plan != nullptr && !plans().remove(plan)) require(plans(), plan, call, "plan", "plan");
+  });
+}
+
+SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, const void* const* send,
+                                             void* const* receive, void* stream) {
+  const char* call = "seqparRedistribute";
+  std::shared_ptr<RedistributePlan> plan;
+  const auto found = atBoundary(call, [&] { plan = require(plans(), handle, call, "plan", "plan"); });
+  if (found != seqparSuccess) return found;
+  return onComm(call, plan->handle, [&](Communicator& comm) {
+    if (plan->comm.lock().get() != &comm) {
+      fail(seqparInvalidArgument, call, ": the communicator that plan was made for is gone; expected a new plan");
+    }
+    if (!plan->sendBytes.empty()) {
+      requirePointer(call, "send", send);
+      requirePointer(call, "receive", receive);
+    }
+    checkBuffers(call, *plan, send, receive, comm);
+    if (comm.config().checkArguments) {
+      const NamedValue same{"the hash of the plan", plan->digest};
+      checkAgreement(comm.control(), call, {&same, 1});
+    }
+    std::vector<const std::byte*> from;
+    std::vector<std::byte*> into;
+    for (size_t t = 0; t < plan->sendBytes.size(); ++t) {
+      from.push_back(static_cast<const std::byte*>(send[t]));
+      into.push_back(static_cast<std::byte*>(receive[t]));
+    }
+    runExchange(comm, call, plan->route, std::move(from), std::move(into), findStream(call, stream).get());
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+// What a layout must be like.
+#include <string>
+
+#include "base/error.h"
+#include "base/versioned.h"
+#include "layout/layout.h"
+
+namespace seqpar {
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 48;
+constexpr int64_t kLongestStripe = (int64_t{1} << 31) - 1;
+
+void requireRange(const char* call, const std::string& name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  fail(seqparInvalidArgument, call, ": ", name, " is ", value, ", expected ", least, " to ", most);
+}
+
+seqparLayout_t checked(const char* call, const char* argument, const seqparLayout_t& layout) {
+  const auto prefix = concat(argument, "->");
+  requireRange(call, prefix + "kind", layout.kind, seqparContiguous, seqparStriped);
+  requireRange(call, prefix + "ranks", layout.ranks, 1, INT32_MAX);
+  requireRange(call, prefix + "tokens", layout.tokens, 0, kMostTokens);
+  if (layout.kind == seqparStriped) requireRange(call, prefix + "stripe", layout.stripe, 1, kLongestStripe);
+  requireRange(call, prefix + "slices", layout.slices, 1, layout.ranks);
+  if (layout.ranks % layout.slices != 0) {
+    fail(seqparInvalidArgument, call, ": ", prefix, "slices is ", layout.slices,
+         ", expected a divisor of ranks = ", layout.ranks);
+  }
+  if ((layout.sequences == 0) != (layout.cuSeqlens == nullptr)) {
+    fail(seqparInvalidArgument, call, ": ", prefix, "cuSeqlens is ", static_cast<const void*>(layout.cuSeqlens),
+         " and ", prefix, "sequences is ", layout.sequences, "; expected NULL and 0, or sequences + 1 numbers");
+  }
+  if (layout.sequences != 0) {
+    requireBounds(call, prefix.c_str(), layout.cuSeqlens, layout.sequences, layout.tokens);
+  }
+  return layout;
+}
+
+}  // namespace
+
+void requireBounds(const char* call, const char* prefix, const int64_t* cuSeqlens, int64_t sequences, int64_t tokens) {
+  requireRange(call, concat(prefix, "sequences"), sequences, 1, INT64_MAX - 1);
+  for (int64_t s = 0; s <= sequences; ++s) {
+    const int64_t least = s == 0 ? 0 : s == sequences ? tokens : cuSeqlens[s - 1];
+    const int64_t most = s == 0 ? 0 : tokens;
+    if (cuSeqlens[s] >= least && cuSeqlens[s] <= most) continue;
+    fail(seqparInvalidArgument, call, ": ", prefix, "cuSeqlens[", s, "] is ", cuSeqlens[s], ", expected ", least,
+         " to ", most);
+  }
+}
+
+Layout::Layout(const char* call, const char* argument, const seqparLayout_t& given)
+    : kind_(checked(call, argument, given).kind),
+      parts_(given.ranks / given.slices),
+      slices_(given.slices),
+      tokens_(given.tokens),
+      stripe_(given.kind == seqparStriped ? given.stripe : 1) {
+  if (given.sequences > 0) bounds_ = {given.cuSeqlens, static_cast<size_t>(given.sequences) + 1};
+}
+
+}  // namespace seqpar
