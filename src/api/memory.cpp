@@ -1,30 +1,21 @@
 // Memory for buffers.
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <functional>
 #include <unordered_map>
 
 #include "api/boundary.h"
+#include "base/pages.h"
 
 using namespace seqpar;
 
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr size_t kLargePage = size_t{2} << 20;
-
 /// What seqparMemAlloc() gave out, so that seqparMemFree() can refuse anything else.
 class Allocations {
  public:
   void* makeOnHost(size_t bytes) {
-    const size_t alignment = bytes >= kLargePage ? kLargePage : kPage;
-    if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
-    // The set of pointers owns it. NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    void* pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    if (pointer == nullptr) throw std::bad_alloc();
-    if (alignment == kLargePage) madvise(pointer, bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
-    keep(pointer, [pointer] { std::free(pointer); });                     // NOLINT: the C interface hands out ownership
+    const auto pages = std::make_shared<Pages>(allocatePages(bytes));
+    void* const pointer = pages->get();
+    keep(pointer, [pages] { pages->reset(); });
     return pointer;
   }
 

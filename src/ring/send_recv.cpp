@@ -1,6 +1,7 @@
 #include "ring/send_recv.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "seqpar/seqpar.h"
@@ -48,21 +49,72 @@ void receiveEmpty(Mailbox& mail, int from) {
   mail.release(from);
 }
 
-/// Both directions in pieces through messages; nothing of a direction without a peer.
-void exchangePieces(Mailbox& mail, std::span<const std::byte> send, int sendPeer, std::span<std::byte> receive,
-                    int receivePeer) {
-  const Cut out(send.size());
-  const Cut in(receive.size());
-  const size_t toSend = sendPeer == SEQPAR_NO_PEER ? 0 : out.count();
-  const size_t toReceive = receivePeer == SEQPAR_NO_PEER ? 0 : in.count();
-  // All ranks take the same steps, publish before they receive, and never lead by more than the window: no ring of them
-  // can lock.
-  for (size_t step = 0; step < std::max(toSend, toReceive + kLead); ++step) {
-    if (step < toSend) sendSmall(mail, sendPeer, out.of(send, step));
-    if (step >= kLead && step - kLead < toReceive) {
-      const auto piece = in.of(receive, step - kLead);
-      copyFrom(piece.data(), mail.receive(receivePeer, piece.size()), piece.size());
-      mail.release(receivePeer);
+bool inPlace(const Mailbox& mail, int peer, size_t bytes) {
+  return bytes >= kInPlace && mail.readable(peer);
+}
+
+/// One direction of a flow: its tensors' pieces one after the other, without what is read in place.
+template <typename Byte>
+class Pieces {
+ public:
+  Pieces() = default;
+  Pieces(const Mailbox& mail, int peer, std::span<const std::span<Byte>> tensors)
+      : mail_(&mail), peer_(peer), tensors_(peer == SEQPAR_NO_PEER ? std::span<const std::span<Byte>>{} : tensors) {
+    skip();
+  }
+
+  bool left() const { return tensor_ < tensors_.size(); }
+  int peer() const { return peer_; }
+
+  std::span<Byte> next() {
+    const auto all = tensors_[tensor_];
+    const Cut cut(all.size());
+    const auto piece = cut.of(all, index_);
+    if (++index_ == cut.count()) {
+      ++tensor_;
+      index_ = 0;
+      skip();
+    }
+    return piece;
+  }
+
+  /// Calls visit(tensor) for all that is read in place.
+  template <typename Visit>
+  void eachInPlace(Visit visit) const {
+    for (const auto& tensor : tensors_) {
+      if (inPlace(*mail_, peer_, tensor.size())) visit(tensor);
+    }
+  }
+
+ private:
+  void skip() {
+    while (left() && inPlace(*mail_, peer_, tensors_[tensor_].size())) ++tensor_;
+  }
+
+  const Mailbox* mail_ = nullptr;
+  int peer_ = SEQPAR_NO_PEER;
+  std::span<const std::span<Byte>> tensors_;
+  size_t tensor_ = 0, index_ = 0;
+};
+
+struct Progress {
+  Pieces<const std::byte> out;
+  Pieces<std::byte> in;
+};
+
+/// All pieces through messages. All ranks take the same steps, publish before they receive, and never lead by more than
+/// the window: no ring of them can lock.
+void exchangePieces(Mailbox& mail, std::span<Progress> flows) {
+  const auto unfinished = [](const Progress& flow) { return flow.out.left() || flow.in.left(); };
+  for (size_t step = 0; std::any_of(flows.begin(), flows.end(), unfinished); ++step) {
+    for (auto& flow : flows) {
+      if (flow.out.left()) sendSmall(mail, flow.out.peer(), flow.out.next());
+    }
+    for (auto& flow : flows) {
+      if (step < kLead || !flow.in.left()) continue;
+      const auto piece = flow.in.next();
+      copyFrom(piece.data(), mail.receive(flow.in.peer(), piece.size()), piece.size());
+      mail.release(flow.in.peer());
     }
   }
 }
@@ -72,33 +124,45 @@ void readOffer(Mailbox& mail, int from, std::span<std::byte> into) {
   std::memcpy(&address, mail.receive(from, sizeof(address)), sizeof(address));
   mail.release(from);
   mail.read(from, address, into);
+  sendSmall(mail, from, {});
 }
 
 }  // namespace
 
-void sendReceive(Mailbox& mail, std::span<const std::byte> send, int sendPeer, std::span<std::byte> receive,
-                 int receivePeer) {
-  const bool sends = sendPeer != SEQPAR_NO_PEER;
-  const bool receives = receivePeer != SEQPAR_NO_PEER;
-  const bool offers = sends && send.size() >= kInPlace && mail.readable(sendPeer);
-  const bool reads = receives && receive.size() >= kInPlace && mail.readable(receivePeer);
+void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
+  std::array<Progress, kMostFlows> storage;
+  const std::span progress(storage.data(), flows.size());
+  for (size_t i = 0; i < flows.size(); ++i) {
+    progress[i] = {{mail, flows[i].to, flows[i].out}, {mail, flows[i].from, flows[i].in}};
+  }
+  exchangePieces(mail, progress);
 
   // A large buffer: its address goes to the receiver, which reads it and says so. The sender's answer, that it was
   // still waiting, is what makes the bytes good: one that had given up might have changed them.
-  if (offers) {
-    const auto address = reinterpret_cast<uint64_t>(send.data());
-    sendSmall(mail, sendPeer, std::as_bytes(std::span(&address, 1)));
+  for (const auto& flow : progress) {
+    flow.out.eachInPlace([&](std::span<const std::byte> tensor) {
+      const auto address = reinterpret_cast<uint64_t>(tensor.data());
+      sendSmall(mail, flow.out.peer(), std::as_bytes(std::span(&address, 1)));
+    });
   }
-  exchangePieces(mail, send, offers ? SEQPAR_NO_PEER : sendPeer, receive, reads ? SEQPAR_NO_PEER : receivePeer);
-  if (reads) {
-    readOffer(mail, receivePeer, receive);
-    sendSmall(mail, receivePeer, {});
+  for (const auto& flow : progress) {
+    flow.in.eachInPlace([&](std::span<std::byte> tensor) { readOffer(mail, flow.in.peer(), tensor); });
   }
-  if (offers) {
-    receiveEmpty(mail, sendPeer);
-    sendSmall(mail, sendPeer, {});
+  for (const auto& flow : progress) {
+    flow.out.eachInPlace([&](auto) {
+      receiveEmpty(mail, flow.out.peer());
+      sendSmall(mail, flow.out.peer(), {});
+    });
   }
-  if (reads) receiveEmpty(mail, receivePeer);
+  for (const auto& flow : progress) {
+    flow.in.eachInPlace([&](auto) { receiveEmpty(mail, flow.in.peer()); });
+  }
+}
+
+void sendReceive(Mailbox& mail, std::span<const std::byte> send, int sendPeer, std::span<std::byte> receive,
+                 int receivePeer) {
+  const Flow flow{sendPeer, std::span(&send, 1), receivePeer, std::span(&receive, 1)};
+  exchangeFlows(mail, std::span(&flow, 1));
 }
 
 }  // namespace seqpar

@@ -1,0 +1,31 @@
+#include "base/pages.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace seqpar {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kLargePage = size_t{2} << 20;
+
+}  // namespace
+
+// NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): the pointer that calls this owns it
+void FreePages::operator()(std::byte* memory) const noexcept {
+  std::free(memory);
+}
+
+Pages allocatePages(size_t bytes) {
+  const size_t alignment = bytes >= kLargePage ? kLargePage : kPage;
+  if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
+  Pages pages(static_cast<std::byte*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)));
+  if (pages == nullptr) throw std::bad_alloc();
+  if (alignment == kLargePage) madvise(pages.get(), bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
+  return pages;
+}
+
+}  // namespace seqpar

@@ -1,0 +1,19 @@
+// Host memory for buffers.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace seqpar {
+
+struct FreePages {
+  void operator()(std::byte* memory) const noexcept;
+};
+
+using Pages = std::unique_ptr<std::byte, FreePages>;
+
+/// Memory aligned to 4096, not initialised; from 2 MiB on aligned to that, and on large pages where the system allows
+/// it. bytes > 0. Throws std::bad_alloc.
+Pages allocatePages(size_t bytes);
+
+}  // namespace seqpar
