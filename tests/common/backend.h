@@ -31,7 +31,9 @@ class Backend {
   virtual void destroyStream(void* stream) {
     expectSuccess(seqparStreamDestroy(static_cast<seqparStream_t>(stream)), "seqparStreamDestroy");
   }
-  /// Waits for what was enqueued on `stream`; with NULL for calls that were given no stream.
+  /// What a call is given that is meant to have no stream of its own.
+  virtual void* noStream() { return nullptr; }
+  /// Waits for what was enqueued on `stream`.
   virtual void synchronize(void* stream) {
     if (stream == nullptr) return;
     expectSuccess(seqparStreamSynchronize(static_cast<seqparStream_t>(stream)), "seqparStreamSynchronize");

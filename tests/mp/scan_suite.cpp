@@ -84,7 +84,7 @@ void runCall(seqparComm_t comm, int rank, const Call& call, Outputs outputs, std
   const auto scanCase = makeScanCase(call.spec, call.numbers, seed);
   ScanBuffers buffers(scanCase, rank, outputs);
   const auto params = makeParams(call, scanCase, rank);
-  auto* const where = call.onStream ? stream.get() : nullptr;
+  auto* const where = call.onStream ? stream.get() : backend()->noStream();
   const auto result = seqparAllScan(buffers.state(), buffers.transition(), buffers.initial(), buffers.prefix(),
                                     buffers.total(), &params, comm, where);
   // HIER needs the ranks of a node to be neighbours, which the layout of this communicator may not have.

@@ -1,0 +1,116 @@
+// gpu_suite NAME RANKS: a suite of the host tests on GPU communicators. Ranks are threads of this process, or, under
+// mpirun, processes (RANKS is then ignored). With more ranks than GPUs several share one.
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "gpu/support/device_backend.h"
+#include "mp/exchange_suite.h"
+#include "mp/scan_suite.h"
+#ifdef SEQPAR_TEST_MPI
+#include "seqpar/seqpar_mpi.h"
+#endif
+
+using namespace seqpar::test;
+
+namespace {
+
+using Suite = std::function<void(seqparComm_t, std::uint64_t seed)>;
+
+const std::map<std::string, Suite>& suites() {
+  static const std::map<std::string, Suite> all{
+      {"exchange", [](seqparComm_t comm, std::uint64_t seed) { runExchangeSuite(comm, seed, 40); }},
+      {"scan", [](seqparComm_t comm, std::uint64_t seed) { runScanSuite(comm, seed, 160); }},
+  };
+  return all;
+}
+
+seqparConfig_t configOf(int rank, int ranks, int gpus) {
+  seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+  config.device = rank % gpus;
+  config.timeoutMs = 20000;
+  // Ranks that share a GPU must all fit on it.
+  const int sharing = (ranks + gpus - 1) / gpus;
+  config.ctas = sharing > 1 ? 64 / sharing : SEQPAR_CONFIG_UNDEF_INT;
+  return config;
+}
+
+void runOn(seqparComm_t comm, int device, const Suite& suite, std::uint64_t seed) {
+  expectCuda(cudaSetDevice(device), "cudaSetDevice");
+  try {
+    suite(comm, seed);
+  } catch (...) {
+    seqparCommAbort(comm);
+    throw;
+  }
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
+  expectSuccess(seqparCommQuery(comm, &info), "seqparCommQuery");
+  if (info.rank == 0) std::printf("%s (%s)\n", info.transport, info.reason);
+  expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+}
+
+int runThreads(const Suite& suite, int ranks, int gpus) {
+  const auto seed = static_cast<std::uint64_t>(std::random_device{}());
+  std::printf("seed %llu, %d ranks on %d GPUs\n", static_cast<unsigned long long>(seed), ranks, gpus);
+  seqparUniqueId id;
+  expectSuccess(seqparGetUniqueId(&id), "seqparGetUniqueId");
+  const auto errors = onThreads(ranks, [&](int rank) {
+    const auto config = configOf(rank, ranks, gpus);
+    seqparComm_t comm = nullptr;
+    expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
+    runOn(comm, config.device, suite, seed);
+  });
+  std::printf("%s", errors.empty() ? "all right\n" : errors.c_str());
+  return errors.empty() ? 0 : 1;
+}
+
+#ifdef SEQPAR_TEST_MPI
+int runProcess(const Suite& suite, int gpus) {
+  MPI_Init(nullptr, nullptr);
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  unsigned long long seed = std::random_device{}();
+  MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
+  if (rank == 0) std::printf("seed %llu, %d processes on %d GPUs\n", seed, ranks, gpus);
+  try {
+    const auto config = configOf(rank, ranks, gpus);
+    seqparComm_t comm = nullptr;
+    expectSuccess(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
+    runOn(comm, config.device, suite, seed);
+  } catch (const std::exception& error) {
+    std::printf("rank %d: %s\n", rank, error.what());
+    std::fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  if (rank == 0) std::printf("all right\n");
+  return 0;
+}
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto suite = argc > 1 ? suites().find(argv[1]) : suites().end();
+  if (suite == suites().end()) {
+    std::printf("usage: gpu_suite NAME [RANKS]; names:");
+    for (const auto& [name, body] : suites()) std::printf(" %s", name.c_str());
+    std::printf("\n");
+    return 2;
+  }
+  const int gpus = requireGpus(1);
+  const int ranks = argc > 2 ? std::atoi(argv[2]) : gpus;
+  DeviceBackend device(ranks > gpus);
+  backend() = &device;
+#ifdef SEQPAR_TEST_MPI
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return runProcess(suite->second, gpus);
+#endif
+  try {
+    return runThreads(suite->second, ranks, gpus);
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+}
