@@ -121,8 +121,8 @@ class Sender {
   std::uint64_t base_, credit_;
 };
 
-/// The receiving end. Every line is taken or reset once. Lines that many threads want may be peeked at first, and are
-/// reset after a barrier.
+/// The receiving end. Every line is taken or reset once. Lines that many threads want are looked at
+/// by all of them, and reset after a barrier.
 template <class Memory>
 class Receiver {
  public:
@@ -150,12 +150,16 @@ class Receiver {
     return true;
   }
 
-  /// Waits for one word (see Sender::putWord) and leaves it there. False: gave up.
-  SEQPAR_LANE bool peekWord(std::uint32_t index, std::uint32_t& word) const {
+  /// Looks once at one word (see Sender::putWord).
+  SEQPAR_LANE std::uint32_t lookWord(std::uint32_t index) const {
+    return Memory::load(&slot(index / 4)->word[index % 4]);
+  }
+  /// Waits for one word, of which `word` is what lookWord() gave, and leaves it there. False: gave up.
+  SEQPAR_LANE bool awaitWord(std::uint32_t index, std::uint32_t& word) const {
     Wait<Memory> wait(view_, peer_);
-    const std::uint32_t* const from = &slot(index / 4)->word[index % 4];
-    while ((word = Memory::load(from)) == kAbsent) {
+    while (word == kAbsent) {
       if (wait.over()) return false;
+      word = lookWord(index);
     }
     return true;
   }

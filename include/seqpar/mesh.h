@@ -200,9 +200,9 @@ SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, seqparMeshPa
 /* ---------------------------------------------------------------------------------------------------------------------
  * Steps
  *
- * All are collective over the groups of the axis: every member calls the same steps in the same order. Buffers must
- * stay unchanged (inputs) and untouched (outputs) until the work is done on `stream`. Blocks may differ in length:
- * sender and receiver must mean the same length for the same block. A call in a group of one rank moves nothing.
+ * All are collective over the mesh's communicator. Buffers must stay unchanged (inputs) and untouched (outputs) until
+ * the work is done on `stream`. Blocks may differ in length: sender and receiver must mean the same length for the same
+ * block.
  * -------------------------------------------------------------------------------------------------------------------
  */
 
@@ -224,7 +224,7 @@ typedef struct {
  *   parts  [count], read during the call; the same count, at most SEQPAR_MESH_PARTS, on all members
  *
  * Receive buffers must not overlap each other nor any send buffer. Errors: InvalidArgument (no such mesh, axis, count,
- * NULL, overlap), RemoteError.
+ * NULL, overlap), InvalidUsage (a group of one rank, in which nothing can come), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparMeshPart_t* parts, int count,
                                             seqparMesh_t mesh, void* stream);
@@ -240,7 +240,7 @@ SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparM
  * in fp32; -inf is an output of no tokens and adds nothing; of two such, o' is 0.
  *
  *   o         [tokens][heads][dim] of dataType: the partial output of #index, normalised. For index 0, out: the result;
- *             else its contents are undefined afterwards
+ *             else its contents are undefined afterwards. In a group of one rank it is the result already
  *   lse       [heads][tokens] fp32, natural logarithms: of `o`, likewise
  *   carry     [tokens of #(index+1)][heads][dim] of wireType, out, and in from index 2 on: the same buffer in all steps
  *             (with room for the longest block)
@@ -309,8 +309,8 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const v
 /**
  * All Send O steps at once: partial outputs merge in fp32, in order of position, as seqparMeshReduceO() says.
  *
- *   o, lse        for each member in order of position its block's partial output [tokens[m]][heads][dim] of dataType,
- *                 and [heads][tokens[m]] fp32, each without gaps
+ *   o, lse        the partial outputs of all members' blocks, in order of position: [sum of tokens][heads][dim] of
+ *                 dataType and [heads][sum of tokens] fp32
  *   result        [tokens[position]][heads][dim] of dataType, out
  *   resultLse     [heads][tokens[position]] fp32, out
  *   tokens        [a]: of each member's block, the same on all members, read during the call

@@ -13,8 +13,6 @@
 
 namespace seqpar {
 
-class DeviceArena;
-
 /// Bytes in device memory for one peer.
 struct NcclSend {
   int peer = 0;
@@ -26,6 +24,14 @@ struct NcclSend {
 struct NcclReceive {
   int peer = 0;
   void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// `bytes` of everybody, in the order of the ranks, into receive[size * bytes]. In place if
+/// send == receive + rank * bytes.
+struct NcclGather {
+  const void* send = nullptr;
+  void* receive = nullptr;
   std::size_t bytes = 0;
 };
 
@@ -62,10 +68,13 @@ class NcclComm {
   /// in order for each pair of ranks; a rank may send to itself. The memory must not overlap.
   virtual void exchange(std::span<const NcclSend> sends, std::span<const NcclReceive> receives, void* stream) = 0;
 
-  /// `bytes` of everybody, in the order of the ranks, into receive[size() * bytes]. In place if
-  /// send == receive + rank() * bytes. NCCL's own all-gather where the group is a whole communicator and
-  /// NCCL_NVLS_ENABLE=0 is set on all ranks, since NCCL may use NVLink multicast otherwise; else one exchange().
-  virtual void allGather(const void* send, void* receive, std::size_t bytes, void* stream) = 0;
+  /// All parts as one step. NCCL's own all-gather where the group is a whole communicator and NCCL_NVLS_ENABLE=0 is set
+  /// on all ranks, since NCCL may use NVLink multicast otherwise; else one exchange().
+  virtual void allGather(std::span<const NcclGather> parts, void* stream) = 0;
+  void allGather(const void* send, void* receive, std::size_t bytes, void* stream) {
+    const NcclGather part{send, receive, bytes};
+    allGather(std::span(&part, 1), stream);
+  }
 
   /// send[peer * bytes] to each peer, receive[peer * bytes] from each.
   virtual void allToAll(const void* send, void* receive, std::size_t bytes, void* stream) = 0;
@@ -74,9 +83,9 @@ class NcclComm {
   virtual void begin(void* stream) = 0;
   virtual void end(void* stream) noexcept = 0;
 
-  /// Device memory for what lies between the steps of one operation. Operations follow each other on the device, so
-  /// they all use the same; graphs keep its addresses, so it is freed with the group.
-  virtual DeviceArena& arena() = 0;
+  /// Waits on the host for the work of `stream`. Throws, and aborts, if that takes longer than the timeout or if the
+  /// communicator fails.
+  virtual void wait(void* stream) = 0;
 
   /// To be called every few milliseconds by any thread: fails `health` if NCCL reports an error, or if an operation has
   /// been running on the device for longer than the timeout. Makes no CUDA call, so captures do not mind it.

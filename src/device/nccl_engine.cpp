@@ -48,7 +48,11 @@ void NcclEngine::finish(const char* name, const Health& health) {
       if (state == ncclSuccess) return;
       library_.check(state, name, comm_);
     }
-    if (deadline.passed()) fail(seqparRemoteError, name, ": NCCL was not done after ", timeout_.count(), " ms");
+    if (deadline.passed()) {
+      // What NCCL did launch would never end, and freeing memory waits for it.
+      abort();
+      fail(seqparRemoteError, name, ": NCCL was not done after ", timeout_.count(), " ms");
+    }
     if (spins < kSpins) {
       std::this_thread::yield();
     } else {

@@ -10,7 +10,17 @@
 namespace seqpar {
 namespace {
 
-constexpr std::chrono::microseconds kNap{50};
+/// The result of several calls of NCCL; a group must be ended even if a part of it was refused.
+class FirstFailure {
+ public:
+  void note(ncclResult_t result) {
+    if (result_ == ncclSuccess || result_ == ncclInProgress) result_ = result;
+  }
+  ncclResult_t get() const { return result_; }
+
+ private:
+  ncclResult_t result_ = ncclSuccess;
+};
 
 const std::byte* at(const void* data, std::size_t offset) {
   return static_cast<const std::byte*>(data) + offset;
@@ -49,27 +59,27 @@ std::vector<std::uint8_t> NcclGroup::gatherByte(std::uint8_t mine) {
   const StreamHandle setup = makeStream();
   DeviceMemory memory = allocateDevice(count + 1);
   std::byte* const own = memory.get() + count;
-  try {
-    checkCuda(cudaMemcpyAsync(own, &mine, 1, cudaMemcpyHostToDevice, setup.get()), "cudaMemcpyAsync");
-    allGather(own, memory.get(), 1, setup.get());
-    waitFor(setup.get(), "a first exchange through NCCL");
-  } catch (...) {
-    // Freeing memory waits for the device, so nothing may be stuck on it.
-    abort();
-    throw;
-  }
+  checkCuda(cudaMemcpyAsync(own, &mine, 1, cudaMemcpyHostToDevice, setup.get()), "cudaMemcpyAsync");
+  allGather(own, memory.get(), 1, setup.get());
+  wait(setup.get());
   checkCuda(cudaMemcpyAsync(all.data(), memory.get(), count, cudaMemcpyDeviceToHost, setup.get()), "cudaMemcpyAsync");
-  waitFor(setup.get(), "a copy from the device");
+  wait(setup.get());
   return all;
 }
 
-void NcclGroup::waitFor(cudaStream_t stream, const char* what) const {
+void NcclGroup::wait(void* stream) {
   const Deadline deadline(timeout_);
-  for (cudaError_t state = cudaStreamQuery(stream); state != cudaSuccess; state = cudaStreamQuery(stream)) {
-    if (state != cudaErrorNotReady) checkCuda(state, what);
-    health_.check();
-    if (deadline.passed()) fail(seqparRemoteError, what, " was not done after ", timeout_.count(), " ms");
-    std::this_thread::sleep_for(kNap);
+  try {
+    for (cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream)); state != cudaSuccess;
+         state = cudaStreamQuery(static_cast<cudaStream_t>(stream))) {
+      if (state != cudaErrorNotReady) checkCuda(state, "work over NCCL");
+      health_.check();
+      if (deadline.passed()) fail(seqparRemoteError, "work over NCCL was not done after ", timeout_.count(), " ms");
+      std::this_thread::yield();
+    }
+  } catch (...) {
+    abort();
+    throw;
   }
 }
 
@@ -89,58 +99,67 @@ void NcclGroup::exchange(std::span<const NcclSend> sends, std::span<const NcclRe
   const NcclStep step(*this, stream);
   engine_->call("NCCL send and receive", health_, [&](ncclComm_t comm) {
     const NcclLibrary& nccl = engine_->library();
-    ncclResult_t first = nccl.groupStart();
-    const auto note = [&first](ncclResult_t result) {
-      if (first == ncclSuccess || first == ncclInProgress) first = result;
-    };
+    FirstFailure result;
+    result.note(nccl.groupStart());
     for (const NcclSend& part : sends) {
       if (part.bytes == 0) continue;
-      note(nccl.send(part.data, part.bytes, ncclInt8, ranks_.at(static_cast<std::size_t>(part.peer)), comm,
-                     static_cast<cudaStream_t>(stream)));
+      result.note(nccl.send(part.data, part.bytes, ncclInt8, ranks_.at(static_cast<std::size_t>(part.peer)), comm,
+                            static_cast<cudaStream_t>(stream)));
     }
     for (const NcclReceive& part : receives) {
       if (part.bytes == 0) continue;
-      note(nccl.recv(part.data, part.bytes, ncclInt8, ranks_.at(static_cast<std::size_t>(part.peer)), comm,
-                     static_cast<cudaStream_t>(stream)));
+      result.note(nccl.recv(part.data, part.bytes, ncclInt8, ranks_.at(static_cast<std::size_t>(part.peer)), comm,
+                            static_cast<cudaStream_t>(stream)));
     }
-    // The group must end even if a part was refused.
-    note(nccl.groupEnd());
-    return first;
+    result.note(nccl.groupEnd());
+    return result.get();
   });
 }
 
-void NcclGroup::exchangeAll(const void* send, std::size_t sendStride, void* receive, std::size_t bytes, bool self,
-                            void* stream) {
+void NcclGroup::gatherNatively(std::span<const NcclGather> parts, void* stream) {
+  const NcclStep step(*this, stream);
+  engine_->call("ncclAllGather", health_, [&](ncclComm_t comm) {
+    const NcclLibrary& nccl = engine_->library();
+    FirstFailure result;
+    result.note(nccl.groupStart());
+    for (const NcclGather& part : parts) {
+      if (part.bytes == 0) continue;
+      result.note(
+          nccl.allGather(part.send, part.receive, part.bytes, ncclInt8, comm, static_cast<cudaStream_t>(stream)));
+    }
+    result.note(nccl.groupEnd());
+    return result.get();
+  });
+}
+
+void NcclGroup::allGather(std::span<const NcclGather> parts, void* stream) {
+  if (std::all_of(parts.begin(), parts.end(), [](const NcclGather& part) { return part.bytes == 0; })) return;
+  if (nativeGather_) {
+    gatherNatively(parts, stream);
+    return;
+  }
   std::vector<NcclSend> sends;
   std::vector<NcclReceive> receives;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_ && !self) continue;
-    const auto number = static_cast<std::size_t>(peer);
-    sends.push_back({peer, at(send, number * sendStride), bytes});
-    receives.push_back({peer, at(receive, number * bytes), bytes});
+  for (const NcclGather& part : parts) {
+    for (int peer = 0; peer < size(); ++peer) {
+      std::byte* const place = at(part.receive, static_cast<std::size_t>(peer) * part.bytes);
+      if (peer == rank_ && place == part.send) continue;
+      sends.push_back({peer, part.send, part.bytes});
+      receives.push_back({peer, place, part.bytes});
+    }
   }
   exchange(sends, receives, stream);
 }
 
-void NcclGroup::gatherNatively(const void* send, void* receive, std::size_t bytes, void* stream) {
-  const NcclStep step(*this, stream);
-  engine_->call("ncclAllGather", health_, [&](ncclComm_t comm) {
-    return engine_->library().allGather(send, receive, bytes, ncclInt8, comm, static_cast<cudaStream_t>(stream));
-  });
-}
-
-void NcclGroup::allGather(const void* send, void* receive, std::size_t bytes, void* stream) {
-  if (bytes == 0) return;
-  if (nativeGather_) {
-    gatherNatively(send, receive, bytes, stream);
-    return;
-  }
-  const bool inPlace = send == at(receive, static_cast<std::size_t>(rank_) * bytes);
-  exchangeAll(send, 0, receive, bytes, !inPlace, stream);
-}
-
 void NcclGroup::allToAll(const void* send, void* receive, std::size_t bytes, void* stream) {
-  exchangeAll(send, bytes, receive, bytes, true, stream);
+  std::vector<NcclSend> sends;
+  std::vector<NcclReceive> receives;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
+    sends.push_back({peer, at(send, offset), bytes});
+    receives.push_back({peer, at(receive, offset), bytes});
+  }
+  exchange(sends, receives, stream);
 }
 
 void NcclGroup::begin(void* stream) {

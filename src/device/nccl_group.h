@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "device/arena.h"
 #include "device/cuda.h"
 #include "device/nccl_comm.h"
 #include "device/nccl_engine.h"
@@ -24,11 +23,12 @@ class NcclGroup final : public NcclComm {
   int size() const override { return static_cast<int>(ranks_.size()); }
   int device() const override { return device_; }
   void exchange(std::span<const NcclSend> sends, std::span<const NcclReceive> receives, void* stream) override;
-  void allGather(const void* send, void* receive, std::size_t bytes, void* stream) override;
+  using NcclComm::allGather;
+  void allGather(std::span<const NcclGather> parts, void* stream) override;
   void allToAll(const void* send, void* receive, std::size_t bytes, void* stream) override;
   void begin(void* stream) override;
   void end(void* stream) noexcept override;
-  DeviceArena& arena() override { return arena_; }
+  void wait(void* stream) override;
   void poll() override;
   void abort() noexcept override { engine_->abort(); }
 
@@ -44,10 +44,8 @@ class NcclGroup final : public NcclComm {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void exchangeAll(const void* send, std::size_t sendStride, void* receive, std::size_t bytes, bool self, void* stream);
-  void gatherNatively(const void* send, void* receive, std::size_t bytes, void* stream);
+  void gatherNatively(std::span<const NcclGather> parts, void* stream);
   void mark(void* stream) noexcept;
-  void waitFor(cudaStream_t stream, const char* what) const;
 
   std::shared_ptr<NcclEngine> engine_;
   std::vector<int> ranks_;
@@ -57,7 +55,6 @@ class NcclGroup final : public NcclComm {
   Health& health_;
   bool whole_ = false;
   bool nativeGather_ = false;
-  DeviceArena arena_;
 
   // Operations begun and ended on the device: odd while one is under way.
   volatile std::uint32_t* marks() const { return reinterpret_cast<volatile std::uint32_t*>(marks_.get()); }

@@ -12,7 +12,7 @@
 
 namespace seqpar {
 
-/// A region of a receive buffer and who contributes to it.
+/// A region of a receive buffer and who contributes to it. Without any term it keeps what it holds.
 struct Sum {
   Piece piece;
   bool existing = false;  ///< what stands there is the first term

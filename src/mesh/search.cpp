@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/convert.h"
+#include "plan/cost.h"
 
 namespace seqpar {
 
@@ -35,15 +36,26 @@ int64_t passBytes(seqparMeshPass_t pass, MeshShape shape, const MeshBytes& bytes
          columns * (bytes[seqparMeshRecvKv] + bytes[seqparMeshSendDkv]);
 }
 
+MeshLinks uniformLinks(int ranks, const Link& link) {
+  MeshLinks links;
+  links.model.process = links.model.node = links.model.network = link;
+  links.topology.nodes.assign(static_cast<size_t>(ranks), 0);
+  links.topology.processes = links.topology.nodes;
+  return links;
+}
+
 Link ringLink(const MeshLinks& links, MeshShape shape, seqparMeshAxis_t axis) {
-  std::vector<int> leaving(links.nodes.size(), 0);
+  const auto& [nodes, processes] = std::tie(links.topology.nodes, links.topology.processes);
+  std::vector<int> leaving(nodes.size(), 0);
+  bool betweenProcesses = false;
   for (int rank = 0; rank < shape.ranks(); ++rank) {
-    const int from = links.nodes[static_cast<size_t>(rank)];
-    const int to = links.nodes[static_cast<size_t>(meshGroup(shape, axis, rank).successor())];
-    if (from != to) ++leaving[static_cast<size_t>(from)];
+    const auto from = static_cast<size_t>(rank);
+    const auto to = static_cast<size_t>(meshGroup(shape, axis, rank).successor());
+    if (nodes[from] != nodes[to]) ++leaving[static_cast<size_t>(nodes[from])];
+    betweenProcesses = betweenProcesses || processes[from] != processes[to];
   }
   const int most = *std::max_element(leaving.begin(), leaving.end());
-  if (most == 0) return links.model.node;
+  if (most == 0) return betweenProcesses ? links.model.node : links.model.process;
   Link link = links.model.network;
   link.secondsPerByte *= most;
   return link;
@@ -57,7 +69,7 @@ MeshCosts meshCosts(seqparMeshPass_t pass, MeshShape shape, const MeshProblem& p
   for (size_t operation = seqparMeshRecvQ; operation < bytes.size(); ++operation) {
     const bool keys = operation == seqparMeshRecvKv || operation == seqparMeshSendDkv;
     const Link& link = keys ? ofKv : ofQ;
-    costs.step[operation] = link.alpha + static_cast<double>(bytes[operation]) * link.secondsPerByte;
+    costs.step[operation] = shiftSeconds(link, links.model.contention, static_cast<double>(bytes[operation]));
   }
   const double full = pass == seqparMeshForward ? problem.forwardTile : problem.backwardTile;
   costs.tile = problem.causal ? full / 2 : full;
@@ -76,7 +88,7 @@ MeshEstimate estimate(MeshShape shape, const MeshProblem& problem, const MeshLin
 
 std::vector<MeshEstimate> searchShapes(const MeshProblem& problem, const MeshLinks& links) {
   std::vector<MeshEstimate> all;
-  for (const MeshShape shape : meshShapes(static_cast<int>(links.nodes.size()))) {
+  for (const MeshShape shape : meshShapes(links.ranks())) {
     all.push_back(estimate(shape, problem, links));
   }
   const auto key = [&](const MeshEstimate& one) {

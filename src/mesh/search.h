@@ -34,11 +34,16 @@ int64_t passBytes(seqparMeshPass_t pass, MeshShape shape, const MeshBytes& bytes
 /// Where the ranks are and what a hop costs there.
 struct MeshLinks {
   LinkModel model;
-  std::vector<int> nodes;  ///< node of each rank
+  Topology topology;
+
+  int ranks() const { return static_cast<int>(topology.nodes.size()); }
 };
 
-/// The slowest hop of all rings of an axis. Where hops leave a node, they share one link to the network: the node's
-/// measured one, which is slower by the number of those hops.
+/// `ranks` ranks between which all hops are alike.
+MeshLinks uniformLinks(int ranks, const Link& link);
+
+/// The slowest hop of all rings of an axis, which are under way at the same time: hops that leave a node share its one
+/// measured link to the network.
 Link ringLink(const MeshLinks& links, MeshShape shape, seqparMeshAxis_t axis);
 
 MeshCosts meshCosts(seqparMeshPass_t pass, MeshShape shape, const MeshProblem& problem, const MeshLinks& links);

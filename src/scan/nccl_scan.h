@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "bootstrap/allgather.h"
 #include "device/group.h"
 #include "scan/affine.h"
 
@@ -29,7 +30,7 @@ struct NcclLinks {
 };
 
 /// Collective: times neighbour exchanges of small and large messages. The same on all ranks.
-NcclLinks measureNcclLinks(DeviceGroup& group, Allgather& control, std::span<const int> nodes);
+NcclLinks measureNcclLinks(NcclComm& nccl, Allgather& control, std::span<const int> nodes);
 
 /// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; what cannot be
 /// done has infinite time and comes last. Depends on nothing but its arguments.

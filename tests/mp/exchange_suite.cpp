@@ -62,10 +62,10 @@ void runExchangeSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
     Buffer in(receives ? lengths[static_cast<size_t>(from)] : 0, 2 - skew);
     const auto key = [&](int sender) { return seed + static_cast<std::uint64_t>(round * ranks + sender); };
     if (out.size > 0) std::memcpy(out.data(), pattern(key(rank)), out.size);
-    expectSuccess(
-        seqparSendRecv(out.data(), out.size, to, in.data(), in.size, from, comm, onStream ? stream.get() : nullptr),
-        "seqparSendRecv", comm);
-    backend()->synchronize(onStream ? stream.get() : nullptr);
+    auto* const where = onStream ? stream.get() : backend()->noStream();
+    expectSuccess(seqparSendRecv(out.data(), out.size, to, in.data(), in.size, from, comm, where), "seqparSendRecv",
+                  comm);
+    backend()->synchronize(where);
 
     Vector<unsigned char> expected(in.bytes.size(), 0xa5);
     if (in.size > 0) std::memcpy(expected.data() + in.begin, pattern(key(from)), in.size);

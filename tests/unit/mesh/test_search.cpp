@@ -20,10 +20,7 @@ MeshProblem llama(int64_t tokens, int64_t kvHeads) {
 }
 
 MeshLinks oneNode(int ranks, double bandwidth, double alpha = 0) {
-  MeshLinks links;
-  links.model.node = links.model.network = {alpha, 1 / bandwidth, 0};
-  links.nodes.assign(static_cast<size_t>(ranks), 0);
-  return links;
+  return uniformLinks(ranks, {alpha, 1 / bandwidth, 0});
 }
 
 }  // namespace
@@ -69,16 +66,17 @@ TEST_CASE("with as many heads of keys as of queries the square moves least, with
 }
 
 TEST_CASE("a ring that leaves nodes costs what the network costs, shared by those who leave") {
-  MeshLinks links;
-  links.model.node = {1e-6, 1e-10, 0};
+  MeshLinks links = uniformLinks(8, {1e-6, 1e-10, 0});
   links.model.network = {1e-5, 1e-9, 0};
-  links.nodes = {0, 0, 0, 0, 1, 1, 1, 1};
+  links.model.process = {0, 1e-11, 0};
+  links.topology.nodes = {0, 0, 0, 0, 1, 1, 1, 1};
+  links.topology.processes = {0, 0, 1, 1, 2, 2, 3, 3};
   CHECK(ringLink(links, {4, 2}, seqparMeshAxisQ).secondsPerByte == 1e-10);
   CHECK(ringLink(links, {4, 2}, seqparMeshAxisQ).alpha == 1e-6);
   CHECK(ringLink(links, {4, 2}, seqparMeshAxisKv).secondsPerByte == Approx(4e-9));
   CHECK(ringLink(links, {4, 2}, seqparMeshAxisKv).alpha == 1e-5);
   CHECK(ringLink(links, {1, 8}, seqparMeshAxisKv).secondsPerByte == Approx(1e-9));
-  CHECK(ringLink(links, {1, 8}, seqparMeshAxisQ).secondsPerByte == Approx(1e-10));
+  CHECK(ringLink(links, {2, 4}, seqparMeshAxisQ).secondsPerByte == Approx(1e-11));
 }
 
 TEST_CASE("a mask halves tiles and leaves movements alone") {
