@@ -1,0 +1,11 @@
+// The hop of operators whose A is a matrix a head, by plain fp32 arithmetic.
+#pragma once
+
+#include "scan/nccl_map.h"
+
+namespace seqpar {
+
+/// launchHop() for matrices; the block is whole heads.
+void launchMatrixHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream);
+
+}  // namespace seqpar

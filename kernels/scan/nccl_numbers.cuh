@@ -1,0 +1,82 @@
+// Numbers of any type by run-time switch, one or four at a time.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "seqpar/seqpar.h"
+
+namespace seqpar {
+
+template <int kWidth>
+struct alignas(4 * kWidth) Pack {
+  float value[kWidth];
+};
+
+template <int kWidth>
+__device__ inline Pack<kWidth> loadPack(const void* data, seqparDataType_t type, std::size_t i) {
+  Pack<kWidth> out;
+  if (type == seqparFloat32) {
+    const float* from = static_cast<const float*>(data) + i;
+    if constexpr (kWidth == 4) {
+      *reinterpret_cast<float4*>(out.value) = *reinterpret_cast<const float4*>(from);
+    } else {
+      out.value[0] = *from;
+    }
+    return out;
+  }
+  alignas(8) std::uint16_t bits[kWidth];
+  const std::uint16_t* from = static_cast<const std::uint16_t*>(data) + i;
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<uint2*>(bits) = *reinterpret_cast<const uint2*>(from);
+  } else {
+    bits[0] = *from;
+  }
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    out.value[k] = type == seqparFloat16 ? __half2float(__ushort_as_half(bits[k]))
+                                         : __bfloat162float(__ushort_as_bfloat16(bits[k]));
+  }
+  return out;
+}
+
+template <int kWidth>
+__device__ inline void storePack(void* data, seqparDataType_t type, std::size_t i, const Pack<kWidth>& pack) {
+  if (type == seqparFloat32) {
+    float* to = static_cast<float*>(data) + i;
+    if constexpr (kWidth == 4) {
+      *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(pack.value);
+    } else {
+      *to = pack.value[0];
+    }
+    return;
+  }
+  alignas(8) std::uint16_t bits[kWidth];
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    bits[k] = type == seqparFloat16 ? __half_as_ushort(__float2half_rn(pack.value[k]))
+                                    : __bfloat16_as_ushort(__float2bfloat16_rn(pack.value[k]));
+  }
+  std::uint16_t* to = static_cast<std::uint16_t*>(data) + i;
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(bits);
+  } else {
+    *to = bits[0];
+  }
+}
+
+/// c x + s, where a factor of 0 forgets x whatever it is.
+__device__ inline float applyFactor(float c, float x, float s) {
+  return c == 0.0F ? s : fmaf(c, x, s);
+}
+
+/// a / b; most sizes fit 32 bits, where this is many times faster.
+__device__ inline std::size_t quotient(std::size_t a, std::size_t b) {
+  if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+  return a / b;
+}
+
+}  // namespace seqpar

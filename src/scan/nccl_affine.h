@@ -1,0 +1,90 @@
+// One rank's affine map in device memory: what of it travels through NCCL, and what is computed between NCCL's steps.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "device/arena.h"
+#include "scan/affine.h"
+#include "scan/nccl_map.h"
+
+namespace seqpar {
+
+/// A map, or a block of it, is made of these arrays, which travel one by one, from where they lie.
+enum MapPart { kMapState = 0, kMapFactors = 1, kMapMatrices = 2 };
+constexpr std::size_t kMapParts = 3;
+
+/// The maps of one block of several positions, in device memory: part k of map q at data[k] + q * stride[k].
+struct MapSlots {
+  std::array<std::byte*, kMapParts> data{};
+  std::array<std::ptrdiff_t, kMapParts> stride{};
+  Block block;
+
+  std::byte* at(int map, std::size_t part) const { return data[part] + map * stride[part]; }
+};
+
+/// A block's map in fp32 that was composed of several.
+struct ComposedMap {
+  Block block;
+  MapFactors a;
+  Values s;
+};
+
+/// Blocks are ranges of elements: inner bounds are multiples of 16, with matrices of whole heads. Everything runs on
+/// `stream`, with memory of `arena`.
+class NcclAffine {
+ public:
+  NcclAffine(const ScanProblem& problem, DeviceArena& arena, cudaStream_t stream);
+
+  Block whole() const { return {0, problem_.elements()}; }
+  /// At most `pieces` blocks of nearly equal size, the same on all ranks.
+  std::vector<Block> split(Block block, std::size_t pieces) const;
+
+  /// Length of a part of a block's map; 0: this operator has no such part.
+  std::size_t partBytes(Block block, std::size_t part) const;
+  std::size_t stateBytes(Block block) const { return partBytes(block, kMapState); }
+  /// Parts that a position's map has: the state alone at position 0, whose map is absolute.
+  static std::size_t partsAt(int position) { return position == 0 ? 1 : kMapParts; }
+
+  /// Where a part of this rank's own map lies. The state is in the wire type; at position 0 it is A x_0 + S.
+  const std::byte* own(Block block, std::size_t part);
+
+  MapSlots takeSlots(Block block, int maps, std::size_t alignment);
+  std::byte* takeStates(Block block, int count = 1) { return arena_.take(stateBytes(block) * std::size_t(count)); }
+
+  /// This rank's hop: takes x of the block (no data: x_0, or zeros, at position 0) and writes what the caller wants,
+  /// and A x + S to `wire` unless it is null.
+  void hop(Block block, const void* x, seqparDataType_t xType, void* wire);
+
+  /// The state after `maps` maps, of which the first is absolute, in fp32.
+  const float* fold(const MapSlots& slots, int maps);
+
+  /// The states in front of map 0 to maps, in the wire type, one after the other; x is in front of map 0. With x null
+  /// the first map is absolute and the state in front of it is left out.
+  std::byte* between(const MapSlots& slots, int maps, const void* x);
+
+  /// All maps as one. If the first is absolute, so is the result: its A is null.
+  ComposedMap compose(const MapSlots& slots, int maps, bool absolute);
+
+  /// Writes A x + s of a block of `map` to `wire`; x is of the wire type, null if the map is absolute.
+  void apply(const ComposedMap& map, Block block, const void* x, void* wire);
+
+ private:
+  std::size_t unit() const { return shape_.matrix ? shape_.headElements() : 16; }
+  std::size_t firstFactor(Block block) const { return block.begin / shape_.span; }
+  std::size_t factorCount(Block block) const;
+  const float* prepareFactors();
+  const float* composeMatrices(const MapSlots& slots, int maps);
+  void step(Block block, const MapSlots& slots, int map, Values x, float* after, void* wire);
+
+  const ScanProblem& problem_;
+  DeviceArena& arena_;
+  cudaStream_t stream_;
+  MapShape shape_;
+  const std::uint8_t* flags_ = nullptr;  ///< null: none set
+  const float* factors_ = nullptr;       ///< of the whole state
+  const std::byte* wireState_ = nullptr;
+};
+
+}  // namespace seqpar

@@ -1,0 +1,56 @@
+// ONESHOT and LASP2 over NCCL: maps come as they are, and each rank combines those before its own.
+#include "scan/nccl_algorithms.h"
+
+namespace seqpar {
+namespace {
+
+/// Combines the maps of the positions before this one, and takes their state.
+void finish(const NcclScanSetting& setting, const MapSlots& slots) {
+  NcclAffine& affine = setting.affine;
+  const float* const x = setting.position() == 0 ? nullptr : affine.fold(slots, setting.position());
+  affine.hop(affine.whole(), x, seqparFloat32, nullptr);
+}
+
+}  // namespace
+
+void ncclOneshot(const NcclScanSetting& setting) {
+  NcclAffine& affine = setting.affine;
+  const Block whole = affine.whole();
+  const int position = setting.position();
+  MapSlots slots;
+  if (position > 0) slots = affine.takeSlots(whole, position, 64);
+  NcclTransfers step;
+  for (int p = position + 1; p < setting.size(); ++p) {
+    for (std::size_t part = 0; part < NcclAffine::partsAt(position); ++part) {
+      step.sends.push_back({setting.rankAt(p), affine.own(whole, part), affine.partBytes(whole, part)});
+    }
+  }
+  for (int p = 0; p < position; ++p) {
+    for (std::size_t part = 0; part < NcclAffine::partsAt(p); ++part) {
+      step.receives.push_back({setting.rankAt(p), slots.at(p, part), affine.partBytes(whole, part)});
+    }
+  }
+  step.run(setting);
+  finish(setting, slots);
+}
+
+void ncclGatherScan(const NcclScanSetting& setting) {
+  NcclAffine& affine = setting.affine;
+  const Block whole = affine.whole();
+  MapSlots slots = affine.takeSlots(whole, setting.size(), 1);
+  std::vector<NcclGather> parts;
+  for (std::size_t part = 0; part < kMapParts; ++part) {
+    parts.push_back({affine.own(whole, part), slots.data[part], affine.partBytes(whole, part)});
+  }
+  setting.nccl.allGather(parts, setting.stream);
+  // They lie in the order of ranks; positions go up or down.
+  const int first = setting.rankAt(0);
+  const std::ptrdiff_t direction = setting.size() > 1 ? setting.rankAt(1) - first : 1;
+  for (std::size_t part = 0; part < kMapParts; ++part) {
+    if (slots.data[part] != nullptr) slots.data[part] = slots.at(first, part);
+    slots.stride[part] *= direction;
+  }
+  finish(setting, slots);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,89 @@
+// Measuring what a step over NCCL costs, as it is called: the host's part of it included.
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "base/error.h"
+#include "device/cuda.h"
+#include "device/nccl_comm.h"
+#include "scan/nccl_scan.h"
+
+namespace seqpar {
+namespace {
+
+constexpr std::size_t kSmall = 256;
+constexpr std::size_t kLarge = std::size_t{4} << 20;
+constexpr int kRepeats = 8;
+
+/// The next and the previous rank among `ring`, this rank among them.
+struct Neighbours {
+  int next, previous;
+};
+
+Neighbours neighbours(const std::vector<int>& ring, int rank) {
+  const auto count = ring.size();
+  const auto place = static_cast<std::size_t>(std::find(ring.begin(), ring.end(), rank) - ring.begin());
+  return {ring[(place + 1) % count], ring[(place + count - 1) % count]};
+}
+
+/// Seconds of a step in which everybody sends `bytes` round a ring: the best of several, a first one not counted.
+double timeStep(NcclComm& nccl, const Neighbours& ring, std::byte* memory, std::size_t bytes, cudaStream_t stream) {
+  using Clock = std::chrono::steady_clock;
+  const NcclSend send{ring.next, memory, bytes};
+  const NcclReceive receive{ring.previous, memory + kLarge, bytes};
+  double best = 0;
+  for (int repeat = 0; repeat <= kRepeats; ++repeat) {
+    const auto start = Clock::now();
+    nccl.exchange({&send, 1}, {&receive, 1}, stream);
+    nccl.wait(stream);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (repeat > 0) best = repeat == 1 ? seconds : std::min(best, seconds);
+  }
+  return best;
+}
+
+NcclLink measure(NcclComm& nccl, const std::vector<int>& ring) {
+  const DeviceMemory memory = allocateDevice(2 * kLarge);
+  const StreamHandle stream = makeStream();
+  const Neighbours places = neighbours(ring, nccl.rank());
+  const double small = timeStep(nccl, places, memory.get(), kSmall, stream.get());
+  const double large = timeStep(nccl, places, memory.get(), kLarge, stream.get());
+  return {small, std::max(0.0, large - small) / static_cast<double>(kLarge - kSmall)};
+}
+
+NcclLink slowest(const NcclLink& a, const NcclLink& b) {
+  return {std::max(a.alpha, b.alpha), std::max(a.secondsPerByte, b.secondsPerByte)};
+}
+
+}  // namespace
+
+NcclLinks measureNcclLinks(NcclComm& nccl, Allgather& control, std::span<const int> nodes) {
+  const CurrentDevice current(nccl.device());
+  std::map<int, std::vector<int>> members;
+  for (int rank = 0; rank < nccl.size(); ++rank) members[nodes[static_cast<std::size_t>(rank)]].push_back(rank);
+  const std::vector<int>& mine = members[nodes[static_cast<std::size_t>(nccl.rank())]];
+
+  NcclLinks own;
+  if (mine.size() > 1) own.node = measure(nccl, mine);
+  if (members.size() > 1) {
+    std::vector<int> everybody;
+    // Neighbours on different nodes where there are any: one rank of each node after the other.
+    for (std::size_t i = 0; everybody.size() < nodes.size(); ++i) {
+      for (const auto& [node, ranks] : members) {
+        if (i < ranks.size()) everybody.push_back(ranks[i]);
+      }
+    }
+    own.network = measure(nccl, everybody);
+  }
+  std::vector<NcclLinks> all(static_cast<std::size_t>(control.size()));
+  control.gatherValues(own, std::span(all));
+  NcclLinks result;
+  for (const NcclLinks& each : all) {
+    result.node = slowest(result.node, each.node);
+    result.network = slowest(result.network, each.network);
+  }
+  if (members.size() == 1) result.network = result.node;
+  return result;
+}
+
+}  // namespace seqpar
