@@ -1,0 +1,318 @@
+// The movements of a mesh.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "api/buffers.h"
+#include "api/meshes.h"
+#include "base/convert.h"
+#include "comm/agreement.h"
+#include "exchange/device_exchange.h"
+#include "exchange/exchange.h"
+#include "exchange/lse.h"
+#include "mesh/steps.h"
+
+using namespace seqpar;
+
+namespace {
+
+/// A call on a mesh: body(const MeshEntry&, Communicator&).
+template <typename Body>
+seqparResult_t onMesh(const char* call, seqparMesh_t handle, Body&& body) {
+  std::shared_ptr<MeshEntry> mesh;
+  const auto result = atBoundary(call, [&] { mesh = findMesh(call, handle); });
+  if (result != seqparSuccess) return result;
+  return onComm(call, mesh->comm, [&](Communicator& comm) { body(*mesh, comm); });
+}
+
+void requireType(const char* call, const char* argument, int type) {
+  if (type < seqparFloat32 || type > seqparBfloat16) {
+    fail(seqparInvalidArgument, call, ": ", argument, " is ", type, ", expected a seqparDataType_t");
+  }
+}
+
+PartialTypes checkTypes(const char* call, seqparDataType_t dataType, seqparDataType_t wireType) {
+  requireType(call, "dataType", dataType);
+  requireType(call, "wireType", wireType);
+  if (wireType != dataType && dataType != seqparFloat32) {
+    fail(seqparInvalidArgument, call, ": wireType is ", typeName(wireType), " and dataType is ", typeName(dataType),
+         ", expected the same type, or fp32 data");
+  }
+  return {dataType, wireType};
+}
+
+void requireIndex(const char* call, int index, const MeshGroup& group) {
+  if (index < 0 || index >= group.size()) {
+    fail(seqparInvalidArgument, call, ": index is ", index, ", expected 0 to ", group.size() - 1, " in a group of ",
+         group.size());
+  }
+}
+
+void requireParts(const char* call, const void* parts, int count) {
+  requirePointer(call, "parts", parts);
+  if (count < 1 || count > SEQPAR_MESH_PARTS) {
+    fail(seqparInvalidArgument, call, ": count is ", count, ", expected 1 to ", SEQPAR_MESH_PARTS);
+  }
+}
+
+/// The product of extents, each at least 0; `what` names them in errors.
+size_t product(const char* call, const char* what, std::initializer_list<int64_t> extents) {
+  int64_t all = 1;
+  for (const int64_t extent : extents) {
+    if (extent < 0) fail(seqparInvalidArgument, call, ": ", what, " has a negative number: ", extent);
+    // As if each were at least 1, so that a 0 does not hide that the others overflow.
+    if (__builtin_mul_overflow(all, std::max<int64_t>(extent, 1), &all)) {
+      fail(seqparInvalidArgument, call, ": ", what, " overflows; expected fewer than 2^63 bytes");
+    }
+  }
+  return std::find(extents.begin(), extents.end(), 0) != extents.end() ? 0 : static_cast<size_t>(all);
+}
+
+void requireAll(const char* call, std::initializer_list<Buffer> buffers, const Communicator& comm) {
+  for (const auto& buffer : buffers) {
+    if (buffer.bytes > 0) requirePointer(call, buffer.name, buffer.data);
+    requireMemory(call, buffer, comm);
+  }
+}
+
+void requireAllApart(const char* call, std::span<const Buffer> outputs, std::span<const Buffer> inputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (const auto& input : inputs) requireApart(call, outputs[i], input, false);
+    for (size_t j = i + 1; j < outputs.size(); ++j) requireApart(call, outputs[i], outputs[j], false);
+  }
+}
+
+void requireHost(const char* call, const Communicator& comm) {
+  if (comm.device() == nullptr) return;
+  fail(seqparInvalidUsage, call,
+       ": comm is a device communicator, on which only seqparMeshReceive and "
+       "seqparMeshAllGather work so far");
+}
+
+void requireAgreement(const char* call, Communicator& comm, std::initializer_list<NamedValue> values) {
+  if (comm.config().checkArguments) checkAgreement(comm.control(), call, std::span(values.begin(), values.size()));
+}
+
+std::shared_ptr<HostStream> streamOf(const char* call, const Communicator& comm, void* stream) {
+  return comm.device() != nullptr ? nullptr : findStream(call, stream);
+}
+
+/// One route, on the host or on the device.
+void move(const char* call, Communicator& comm, Route route, std::vector<const std::byte*> sends,
+          std::vector<std::byte*> receives, void* stream, HostStream* hostStream) {
+  if (comm.device() == nullptr) {
+    return runExchange(comm, call, std::make_shared<const Route>(std::move(route)), std::move(sends),
+                       std::move(receives), hostStream);
+  }
+  comm.enqueue(call, stream, [&](DeviceGroup& group) { exchangeOnDevice(group, route, sends, receives, stream); });
+}
+
+/// Numbers of each member's block times `each` bytes, and all of them.
+struct BlockBytes {
+  std::vector<size_t> counts;
+  size_t own = 0, all = 0;
+};
+
+template <typename Count>
+BlockBytes blockBytes(const char* call, const char* argument, const Count* counts, const MeshGroup& group,
+                      int64_t each) {
+  requirePointer(call, argument, counts);
+  BlockBytes blocks;
+  for (size_t m = 0; m < group.ranks.size(); ++m) {
+    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    const auto count = static_cast<uint64_t>(counts[m]) > kMost ? int64_t{-1} : static_cast<int64_t>(counts[m]);
+    const size_t bytes = product(call, argument, {count, each});
+    blocks.counts.push_back(static_cast<size_t>(counts[m]));
+    if (m == static_cast<size_t>(group.position)) blocks.own = bytes;
+    if (__builtin_add_overflow(blocks.all, bytes, &blocks.all) || blocks.all > kMost) {
+      fail(seqparInvalidArgument, call, ": ", argument, " overflows; expected fewer than 2^63 bytes");
+    }
+  }
+  return blocks;
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparMeshPart_t* parts, int count,
+                                            seqparMesh_t handle, void* stream) {
+  const char* call = "seqparMeshReceive";
+  return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    requireAxis(call, axis);
+    requireParts(call, parts, count);
+    const auto& group = mesh.group(axis);
+    if (group.size() == 1) fail(seqparInvalidUsage, call, ": the group has one rank, expected at least two");
+    std::vector<Buffer> in, out;
+    std::vector<size_t> sendBytes, receiveBytes;
+    std::vector<const std::byte*> sends;
+    std::vector<std::byte*> receives;
+    for (const auto& part : std::span(parts, static_cast<size_t>(count))) {
+      in.push_back({"parts->send", part.send, part.sendBytes});
+      out.push_back({"parts->receive", part.receive, part.receiveBytes});
+      requireAll(call, {in.back(), out.back()}, comm);
+      sendBytes.push_back(part.sendBytes);
+      receiveBytes.push_back(part.receiveBytes);
+      sends.push_back(static_cast<const std::byte*>(part.send));
+      receives.push_back(static_cast<std::byte*>(part.receive));
+    }
+    requireAllApart(call, out, in);
+    const auto hostStream = streamOf(call, comm, stream);
+    requireAgreement(call, comm, {{"axis", axis}, {"count", count}});
+    move(call, comm, shiftRoute(group, sendBytes, receiveBytes), std::move(sends), std::move(receives), stream,
+         hostStream.get());
+  });
+}
+
+SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
+                                            int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
+                                            seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t handle,
+                                            void* stream) {
+  const char* call = "seqparMeshReduceO";
+  return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    requireHost(call, comm);
+    const auto& group = mesh.group(seqparMeshAxisQ);
+    requireIndex(call, index, group);
+    const auto types = checkTypes(call, dataType, wireType);
+    if (heads < 1 || dim < 1) {
+      fail(seqparInvalidArgument, call, ": heads is ", heads, " and dim is ", dim, ", expected at least 1");
+    }
+    const int64_t carried = index == 0 ? tokens : carryTokens;
+    const int64_t mostCarried = index == 1 ? carried : std::max(carried, tokens);
+    const auto bytes = [&](const char* what, int64_t rows, int64_t columns, seqparDataType_t type) {
+      return product(call, what, {rows, heads, columns, static_cast<int64_t>(sizeOf(type))});
+    };
+    const bool alone = group.size() == 1;
+    const Buffer outputs{"o", o, bytes("tokens x heads x dim", tokens, dim, dataType)};
+    const Buffer logarithms{"lse", lse, bytes("heads x tokens", tokens, 1, seqparFloat32)};
+    const Buffer carryBuffer{"carry", carry,
+                             alone ? 0 : bytes("carryTokens x heads x dim", mostCarried, dim, wireType)};
+    const Buffer carryLogarithms{"carryLse", carryLse,
+                                 alone ? 0 : bytes("heads x carryTokens", mostCarried, 1, seqparFloat32)};
+    requireAll(call, {outputs, logarithms, carryBuffer, carryLogarithms}, comm);
+    const Buffer all[] = {outputs, logarithms, carryBuffer, carryLogarithms};
+    requireAllApart(call, all, {});
+    const auto hostStream = streamOf(call, comm, stream);
+    requireAgreement(
+        call, comm, {{"index", index}, {"heads", heads}, {"dim", dim}, {"dataType", dataType}, {"wireType", wireType}});
+    if (alone) return;
+
+    OutputStep step{group, index, o, lse, carry, carryLse, {}, static_cast<size_t>(carried), types};
+    step.shape = {static_cast<size_t>(tokens), static_cast<size_t>(heads), static_cast<size_t>(dim)};
+    comm.run(call, hostStream.get(), [step = std::move(step)](Mailbox& mail) { reduceOutputs(mail, step); });
+  });
+}
+
+SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, const seqparMeshSum_t* parts, int count,
+                                              seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t handle,
+                                              void* stream) {
+  const char* call = "seqparMeshReduceSum";
+  return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    requireHost(call, comm);
+    requireAxis(call, axis);
+    requireParts(call, parts, count);
+    const auto& group = mesh.group(axis);
+    requireIndex(call, index, group);
+    SumStep step{group, index, {parts, parts + count}, checkTypes(call, dataType, wireType)};
+    const bool alone = group.size() == 1;
+    const auto bytes = [&](const char* what, size_t numbers, seqparDataType_t type) {
+      constexpr auto kMost = static_cast<size_t>(std::numeric_limits<int64_t>::max());
+      return product(call, what, {static_cast<int64_t>(std::min(numbers, kMost)), static_cast<int64_t>(sizeOf(type))});
+    };
+    std::vector<Buffer> all;
+    for (auto& part : step.parts) {
+      if (index == 0) part.carryCount = part.count;
+      all.push_back({"parts->data", part.data, bytes("parts->count", part.count, dataType)});
+      const size_t carried = index == 1 ? part.carryCount : std::max(part.count, part.carryCount);
+      all.push_back({"parts->carry", part.carry, alone ? 0 : bytes("parts->carryCount", carried, wireType)});
+      requireAll(call, {all[all.size() - 2], all.back()}, comm);
+    }
+    requireAllApart(call, all, {});
+    const auto hostStream = streamOf(call, comm, stream);
+    requireAgreement(
+        call, comm,
+        {{"axis", axis}, {"index", index}, {"count", count}, {"dataType", dataType}, {"wireType", wireType}});
+    if (alone) return;
+    comm.run(call, hostStream.get(), [step = std::move(step)](Mailbox& mail) { reduceSums(mail, step); });
+  });
+}
+
+SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void* send, void* receive,
+                                              const size_t* bytes, seqparMesh_t handle, void* stream) {
+  const char* call = "seqparMeshAllGather";
+  return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    requireAxis(call, axis);
+    const auto& group = mesh.group(axis);
+    const auto self = static_cast<size_t>(group.position);
+    const auto blocks = blockBytes(call, "bytes", bytes, group, 1);
+    const Buffer in{"send", send, blocks.own};
+    const Buffer out{"receive", receive, blocks.all};
+    requireAll(call, {in, out}, comm);
+    const Shards shards = groupShards(group, blocks.counts, 1);
+    Route route = gatherRoute(shards, self);
+    if (blocks.own > 0 && send == static_cast<std::byte*>(receive) + shards.first(self)) {
+      const auto toSelf = [&](const Transfer& transfer) { return transfer.peer == comm.rank(); };
+      std::erase_if(route.sends, toSelf);
+      std::erase_if(route.receives, toSelf);
+    } else {
+      requireApart(call, in, out, false);
+    }
+    const auto hostStream = streamOf(call, comm, stream);
+    requireAgreement(call, comm, {{"axis", axis}});
+    move(call, comm, std::move(route), {static_cast<const std::byte*>(send)}, {static_cast<std::byte*>(receive)},
+         stream, hostStream.get());
+  });
+}
+
+SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const void* send, void* receive,
+                                                  const size_t* counts, seqparDataType_t dataType, seqparMesh_t handle,
+                                                  void* stream) {
+  const char* call = "seqparMeshReduceScatter";
+  return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    requireHost(call, comm);
+    requireAxis(call, axis);
+    requireType(call, "dataType", dataType);
+    const auto& group = mesh.group(axis);
+    const auto blocks = blockBytes(call, "counts", counts, group, static_cast<int64_t>(sizeOf(dataType)));
+    const Buffer in{"send", send, blocks.all};
+    const Buffer out{"receive", receive, blocks.own};
+    requireAll(call, {in, out}, comm);
+    requireApart(call, out, in, false);
+    const auto hostStream = streamOf(call, comm, stream);
+    requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}});
+    const auto shards = groupShards(group, blocks.counts, sizeOf(dataType));
+    runReduction(comm, call, std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position))),
+                 dataType, {static_cast<const std::byte*>(send)}, {static_cast<std::byte*>(receive)}, hostStream.get());
+  });
+}
+
+SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* lse, void* result, float* resultLse,
+                                                   const int64_t* tokens, int64_t heads, int64_t dim,
+                                                   seqparDataType_t dataType, seqparMesh_t handle, void* stream) {
+  const char* call = "seqparMeshReduceScatterO";
+  return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    requireHost(call, comm);
+    requireType(call, "dataType", dataType);
+    const auto& group = mesh.group(seqparMeshAxisQ);
+    const size_t rowBytes = product(call, "heads x dim", {heads, dim, static_cast<int64_t>(sizeOf(dataType))});
+    const size_t lseBytes = product(call, "heads", {heads, static_cast<int64_t>(sizeof(float))});
+    const auto outputs = blockBytes(call, "tokens", tokens, group, static_cast<int64_t>(rowBytes));
+    const auto logarithms = blockBytes(call, "tokens", tokens, group, static_cast<int64_t>(lseBytes));
+    const Buffer in[] = {{"o", o, outputs.all}, {"lse", lse, logarithms.all}};
+    const Buffer out[] = {{"result", result, outputs.own}, {"resultLse", resultLse, logarithms.own}};
+    requireAll(call, {in[0], in[1], out[0], out[1]}, comm);
+    requireAllApart(call, out, in);
+    const auto hostStream = streamOf(call, comm, stream);
+    requireAgreement(call, comm, {{"heads", heads}, {"dim", dim}, {"dataType", dataType}});
+    if (rowBytes == 0) return;
+    LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(heads), dataType};
+    comm.run(call, hostStream.get(),
+             [shards = std::move(shards), self = static_cast<size_t>(group.position), o, lse, result,
+              resultLse](Mailbox& mail) {
+               reduceLseOnHost(mail, shards, self, static_cast<const std::byte*>(o), lse,
+                               static_cast<std::byte*>(result), resultLse);
+             });
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,32 @@
+// Meshes behind the C interface.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "api/boundary.h"
+#include "mesh/schedule.h"
+
+namespace seqpar {
+
+struct MeshEntry {
+  seqparComm_t comm = nullptr;
+  MeshShape shape;
+  std::array<MeshGroup, 2> groups;        ///< by seqparMeshAxis_t
+  std::array<MeshSchedule, 2> schedules;  ///< by seqparMeshPass_t
+  std::array<MeshCosts, 2> costs;         ///< likewise
+
+  const MeshGroup& group(seqparMeshAxis_t axis) const { return groups[static_cast<size_t>(axis)]; }
+};
+
+HandleTable<MeshEntry, seqparMesh_t>& meshes();
+
+/// The mesh of a handle; otherwise InvalidArgument in the name of `call`.
+inline std::shared_ptr<MeshEntry> findMesh(const char* call, seqparMesh_t handle) {
+  return require(meshes(), handle, call, "mesh", "mesh");
+}
+
+/// Throws InvalidArgument unless `axis` is one.
+void requireAxis(const char* call, int axis);
+
+}  // namespace seqpar
