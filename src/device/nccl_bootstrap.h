@@ -1,0 +1,15 @@
+// The ranks of somebody else's NCCL communicator meet through it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "bootstrap/allgather.h"
+
+namespace seqpar {
+
+/// Collective over the ranks of the caller's ncclComm_t, which must outlive this. Stores the communicator's device.
+/// InvalidUsage without NCCL.
+std::unique_ptr<Allgather> meetThroughNccl(void* ncclComm, std::chrono::milliseconds timeout, int* device);
+
+}  // namespace seqpar
