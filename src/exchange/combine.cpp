@@ -47,10 +47,13 @@ float mergeLse(const float* lse, float* weights, size_t count) {
     return kNothing;
   }
   float sum = 0;
-  for (size_t r = 0; r < count; ++r) sum += std::exp(lse[r] - most);
-  const float merged = most + std::log(sum);
-  for (size_t r = 0; r < count; ++r) weights[r] = lse[r] == kNothing ? 0 : std::exp(lse[r] - merged);
-  return merged;
+  for (size_t r = 0; r < count; ++r) {
+    weights[r] = lse[r] == kNothing ? 0 : std::exp(lse[r] - most);
+    sum += weights[r];
+  }
+  // Not exp(lse - merged): merged is rounded, and where it is large that would show.
+  for (size_t r = 0; r < count; ++r) weights[r] /= sum;
+  return most + std::log(sum);
 }
 
 }  // namespace seqpar

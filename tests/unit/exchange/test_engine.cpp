@@ -1,0 +1,328 @@
+// exchangeOnHost() and reduceOnHost() over a mailbox that keeps its contract to the letter, against naive.h.
+#include <catch2/catch.hpp>
+
+#include "base/convert.h"
+#include "exchange/exchange.h"
+#include "exchange/reduction.h"
+#include "memory_mailbox.h"
+#include "naive.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+/// `bytes` as pieces, a multiple of `unit` each, behind `place` of a buffer; `place` moves on.
+std::vector<Piece> randomPieces(std::mt19937_64& random, size_t bytes, size_t unit, size_t& place) {
+  std::vector<Piece> pieces;
+  while (bytes > 0) {
+    Piece piece;
+    const size_t units = 1 + random() % (bytes / unit);
+    const size_t runs = units % 6 == 0 ? 6 : units % 2 == 0 ? 2 : 1;
+    piece.run = units / runs * unit;
+    piece.count = {1, runs == 6 ? 3u : 1u, runs == 1 ? 1u : 2u};
+    const size_t gap = random() % 3 * unit;
+    piece.stride = {0, 2 * (piece.run + gap), piece.run + gap};
+    piece.offset = place;
+    place += (piece.run + gap) * runs + random() % 2 * unit;
+    bytes -= piece.bytes();
+    pieces.push_back(piece);
+  }
+  return pieces;
+}
+
+Bytes randomBytes(std::mt19937_64& random, size_t bytes) {
+  Bytes out(bytes);
+  for (auto& byte : out) byte = static_cast<std::byte>(random());
+  return out;
+}
+
+MemoryMailboxOptions optionsOf(std::mt19937_64& random) {
+  MemoryMailboxOptions options;
+  options.maxMessage = size_t{512} << random() % 8;
+  options.window = 4 * options.maxMessage;
+  return options;
+}
+
+size_t randomLength(std::mt19937_64& random, size_t unit) {
+  const size_t kinds[] = {0, 1, 1 + random() % 40, random() % 3000, random() % 30000};
+  return kinds[random() % std::size(kinds)] * unit;
+}
+
+struct ReductionCase {
+  std::vector<Reduction> reductions;
+  std::vector<size_t> sendBytes, receiveBytes;
+};
+
+ReductionCase randomReduction(std::mt19937_64& random, int ranks) {
+  ReductionCase out;
+  out.reductions.resize(static_cast<size_t>(ranks));
+  out.sendBytes.resize(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    size_t place = 0;
+    for (size_t sums = random() % 4; sums > 0; --sums) {
+      Sum sum;
+      sum.existing = random() % 2 == 0;
+      for (const int from : shuffled(random, static_cast<size_t>(ranks))) {
+        if (random() % 3 != 0) sum.from.push_back(from);
+      }
+      const size_t bytes = randomLength(random, sizeof(float));
+      if (bytes == 0) continue;
+      // One piece a sum; what is sent is cut otherwise.
+      Piece piece = randomPieces(random, bytes, sizeof(float), place).front();
+      place = std::max(place, bytesOf(piece).back() + 1);
+      sum.piece = piece;
+      for (const int from : sum.from) {
+        const auto sender = static_cast<size_t>(from);
+        for (const Piece& sent : randomPieces(random, piece.bytes(), sizeof(float), out.sendBytes[sender])) {
+          out.reductions[sender].sends.push_back({rank, sent});
+        }
+      }
+      out.reductions[static_cast<size_t>(rank)].sums.push_back(sum);
+      if (!sum.from.empty() && random() % 4 == 0) {  // again over the same region
+        Sum again{piece, true, {sum.from.front()}};
+        const auto sender = static_cast<size_t>(again.from[0]);
+        out.reductions[sender].sends.push_back({rank, {0, out.sendBytes[sender], piece.bytes()}});
+        out.sendBytes[sender] += piece.bytes();
+        out.reductions[static_cast<size_t>(rank)].sums.push_back(again);
+      }
+    }
+    out.receiveBytes.push_back(place);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an exchange moves what its route says") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 150; ++i) {
+    const int ranks = 1 + i % 9;
+    CAPTURE(i, ranks);
+    const auto count = static_cast<size_t>(ranks);
+    std::vector<Route> routes(count);
+    std::vector<size_t> sendBytes(count), receiveBytes(count);
+    for (int from = 0; from < ranks; ++from) {
+      for (int to = 0; to < ranks; ++to) {
+        const size_t bytes = randomLength(random, 1);
+        auto& sender = routes[static_cast<size_t>(from)].sends;
+        auto& receiver = routes[static_cast<size_t>(to)].receives;
+        for (auto& piece : randomPieces(random, bytes, 1, sendBytes[static_cast<size_t>(from)])) {
+          sender.push_back({to, piece});
+        }
+        for (auto& piece : randomPieces(random, bytes, 1, receiveBytes[static_cast<size_t>(to)])) {
+          receiver.push_back({from, piece});
+        }
+      }
+    }
+    Buffers sends(count), receives(count);
+    for (size_t rank = 0; rank < count; ++rank) {
+      sends[rank] = {randomBytes(random, sendBytes[rank])};
+      receives[rank] = {randomBytes(random, receiveBytes[rank])};
+    }
+    Buffers expected = receives;
+    simulate(routes, sends, expected);
+    MemoryLanes lanes(ranks, optionsOf(random));
+    lanes.run([&](Mailbox& mail) {
+      const auto rank = static_cast<size_t>(mail.rank());
+      exchangeOnHost(mail, routes[rank], pointersTo(sends[rank]), pointersTo(receives[rank]));
+    });
+    REQUIRE((receives == expected));
+  }
+}
+
+TEST_CASE("large strings are read where they lie if the sender's is contiguous, whatever the receiver's is") {
+  const size_t bytes = (3 << 20) + 5;
+  const bool gapsAtSender = GENERATE(false, true);
+  const bool gapsAtReceiver = GENERATE(false, true);
+  CAPTURE(gapsAtSender, gapsAtReceiver);
+  const auto pieceWith = [&](bool gaps) {
+    return gaps ? Piece{0, 3, bytes / 5, {5, 1, 1}, {bytes / 5 + 7, 0, 0}} : Piece{0, 3, bytes / 5 * 5};
+  };
+  std::mt19937_64 random(5);
+  std::vector<Route> routes(3);
+  Buffers sends(3), receives(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    routes[static_cast<size_t>(rank)].sends = {{(rank + 1) % 3, pieceWith(gapsAtSender)}};
+    routes[static_cast<size_t>(rank)].receives = {{(rank + 2) % 3, pieceWith(gapsAtReceiver)}};
+    sends[static_cast<size_t>(rank)] = {randomBytes(random, bytes + 40)};
+    receives[static_cast<size_t>(rank)] = {randomBytes(random, bytes + 40)};
+  }
+  Buffers expected = receives;
+  // The definition, by runs: byte by byte would take long.
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const Piece from = pieceWith(gapsAtSender), to = pieceWith(gapsAtReceiver);
+    for (size_t at = 0; at < from.bytes(); ++at) {
+      const auto place = [&](const Piece& p) { return p.offset + at / p.run * p.stride[0] + at % p.run; };
+      expected[rank][0][place(to)] = sends[(rank + 2) % 3][0][place(from)];
+    }
+  }
+  MemoryLanes lanes(3, {});
+  lanes.run([&](Mailbox& mail) {
+    const auto rank = static_cast<size_t>(mail.rank());
+    exchangeOnHost(mail, routes[rank], pointersTo(sends[rank]), pointersTo(receives[rank]));
+  });
+  CHECK((receives == expected));
+  // An offer and an answer, or an offer and many messages; one more to say that it was read.
+  CHECK((lanes.messagesOn(0, 1) < 5) == !gapsAtSender);
+}
+
+TEST_CASE("what several ranks get alike is written once") {
+  const size_t bytes = 100000;
+  std::vector<Route> routes(4);
+  Buffers sends(4), receives(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int other = 0; other < 4; ++other) {
+      routes[static_cast<size_t>(rank)].sends.push_back({other, {0, 0, bytes}});
+      routes[static_cast<size_t>(rank)].receives.push_back({other, {0, static_cast<size_t>(other) * bytes, bytes}});
+    }
+    sends[static_cast<size_t>(rank)] = {Bytes(bytes, static_cast<std::byte>(rank + 1))};
+    receives[static_cast<size_t>(rank)] = {Bytes(4 * bytes)};
+  }
+  Buffers expected = receives;
+  simulate(routes, sends, expected);
+  MemoryLanes lanes(4, {});
+  lanes.run([&](Mailbox& mail) {
+    const auto rank = static_cast<size_t>(mail.rank());
+    exchangeOnHost(mail, routes[rank], pointersTo(sends[rank]), pointersTo(receives[rank]));
+  });
+  CHECK((receives == expected));
+  CHECK(lanes.messagesFrom(0) == lanes.messagesOn(0, 1));
+}
+
+TEST_CASE("ranks that are many for the window are served in batches") {
+  const int ranks = 24;
+  std::vector<Route> routes(ranks);
+  std::vector<Reduction> reductions(ranks);
+  Buffers sends(ranks), receives(ranks);
+  std::mt19937_64 random(7);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto self = static_cast<size_t>(rank);
+    for (size_t other = 0; other < ranks; ++other) {
+      routes[self].sends.push_back({static_cast<int>(other), {0, other * 4000, 4000}});
+      routes[self].receives.push_back({static_cast<int>(other), {0, other * 4000, 4000}});
+    }
+    reductions[self].sends = routes[self].sends;
+    reductions[self].sums = {{{0, 0, 4000}, false, inOrder(ranks)}};
+    std::vector<float> values(ranks * 1000);
+    for (float& value : values) value = static_cast<float>(random() % 1000);
+    sends[self] = {toBytes(values)};
+    receives[self] = {Bytes(ranks * 4000)};
+  }
+  Buffers expected = receives;
+  Buffers sums = receives;
+  Buffers expectedSums = receives;
+  simulate(routes, sends, expected);
+  simulate(reductions, sends, expectedSums);
+  MemoryMailboxOptions options;
+  options.maxMessage = 1024;
+  options.window = 4096;  // two messages of 512 bytes a round
+  MemoryLanes lanes(ranks, options);
+  lanes.run([&](Mailbox& mail) {
+    const auto rank = static_cast<size_t>(mail.rank());
+    exchangeOnHost(mail, routes[rank], pointersTo(sends[rank]), pointersTo(receives[rank]));
+    reduceOnHost(mail, reductions[rank], seqparFloat32, pointersTo(sends[rank]), pointersTo(sums[rank]));
+  });
+  CHECK((receives == expected));
+  CHECK((sums == expectedSums));
+}
+
+TEST_CASE("a reduction adds in its order, bit for bit, however it is cut") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (int i = 0; i < 120; ++i) {
+    const int ranks = 1 + i % 9;
+    CAPTURE(i, ranks);
+    const auto count = static_cast<size_t>(ranks);
+    const ReductionCase given = randomReduction(random, ranks);
+    Buffers sends(count), receives(count);
+    const auto values = [&](size_t bytes) {
+      std::vector<float> out(bytes / sizeof(float));
+      for (float& value : out) value = normal(random);
+      return toBytes(out);
+    };
+    for (size_t rank = 0; rank < count; ++rank) {
+      sends[rank] = {values(given.sendBytes[rank])};
+      receives[rank] = {values(given.receiveBytes[rank])};
+    }
+    Buffers expected = receives;
+    simulate(given.reductions, sends, expected);
+    MemoryLanes lanes(ranks, optionsOf(random));
+    lanes.run([&](Mailbox& mail) {
+      const auto rank = static_cast<size_t>(mail.rank());
+      reduceOnHost(mail, given.reductions[rank], seqparFloat32, pointersTo(sends[rank]), pointersTo(receives[rank]));
+    });
+    REQUIRE((receives == expected));
+  }
+}
+
+TEST_CASE("sums of 16-bit types are rounded once") {
+  const auto type = GENERATE(seqparFloat16, seqparBfloat16);
+  const size_t elements = 5001;
+  std::mt19937_64 random(9);
+  std::vector<Reduction> reductions(5);
+  Buffers sends(5), receives(5);
+  std::vector<std::vector<float>> values(5, std::vector<float>(5 * elements));
+  for (size_t rank = 0; rank < 5; ++rank) {
+    for (size_t other = 0; other < 5; ++other) {
+      reductions[rank].sends.push_back({static_cast<int>(other), {0, other * elements * 2, elements * 2}});
+    }
+    reductions[rank].sums = {{{0, 0, elements * 2}, false, inOrder(5)}};
+    // 1 and many terms that are lost beside it one by one.
+    for (float& value : values[rank]) value = rank == 0 ? 1.0f : 0x1p-9f * static_cast<float>(random() % 3);
+    Bytes encoded(5 * elements * 2);
+    fromFloat(values[rank].data(), encoded.data(), type, 5 * elements);
+    sends[rank] = {encoded};
+    receives[rank] = {Bytes(elements * 2)};
+  }
+  MemoryLanes lanes(5, {});
+  lanes.run([&](Mailbox& mail) {
+    const auto rank = static_cast<size_t>(mail.rank());
+    reduceOnHost(mail, reductions[rank], type, pointersTo(sends[rank]), pointersTo(receives[rank]));
+  });
+  for (size_t rank = 0; rank < 5; ++rank) {
+    std::vector<float> sums(elements);
+    for (size_t i = 0; i < elements; ++i) {
+      for (size_t from = 0; from < 5; ++from) sums[i] += values[from][rank * elements + i];
+    }
+    Bytes expected(elements * 2);
+    fromFloat(sums.data(), expected.data(), type, elements);
+    CHECK((receives[rank][0] == expected));
+  }
+}
+
+TEST_CASE("ranks that disagree about a string are told") {
+  MemoryLanes lanes(2, {});
+  Bytes memory(1000);
+  CHECK_THROWS_WITH(lanes.run([&](Mailbox& mail) {
+    Route route;
+    if (mail.rank() == 0) route.sends = {{1, {0, 0, 100}}};
+    if (mail.rank() == 1) route.receives = {{0, {0, 200, 101}}};
+    const std::byte* const from = memory.data();
+    std::byte* const to = memory.data();
+    exchangeOnHost(mail, route, std::span(&from, 1), std::span(&to, 1));
+  }),
+                    Catch::Contains("expects 101 bytes from rank 0, which sent 100"));
+  MemoryLanes alone(1, {});
+  CHECK_THROWS_WITH(alone.run([&](Mailbox& mail) {
+    Route route;
+    route.sends = {{0, {0, 0, 100}}};
+    const std::byte* const from = memory.data();
+    std::byte* const to = memory.data();
+    exchangeOnHost(mail, route, std::span(&from, 1), std::span(&to, 1));
+  }),
+                    Catch::Contains("sends itself 100 bytes and receives 0"));
+  MemoryLanes another(1, {});
+  CHECK_THROWS_WITH(another.run([&](Mailbox& mail) {
+    Reduction reduction;
+    reduction.sums = {{{0, 0, 8}, false, {0}}};
+    const std::byte* const from = memory.data();
+    std::byte* const to = memory.data();
+    reduceOnHost(mail, reduction, seqparFloat32, std::span(&from, 1), std::span(&to, 1));
+  }),
+                    Catch::Contains("lacks terms"));
+}

@@ -1,0 +1,86 @@
+#include <catch2/catch.hpp>
+
+#include "exchange/walk.h"
+#include "naive.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+/// Strides are at least what lies inside, at times just that.
+Piece randomPiece(std::mt19937_64& random) {
+  Piece piece;
+  piece.offset = random() % 5;
+  piece.run = 1 + random() % 4;
+  size_t inside = piece.run;
+  for (size_t axis = 3; axis-- > 0;) {
+    piece.count[axis] = 1 + random() % 3;
+    piece.stride[axis] = random() % 2 == 0 ? inside : inside + random() % 4;
+    inside = piece.stride[axis] * piece.count[axis];
+  }
+  return piece;
+}
+
+}  // namespace
+
+TEST_CASE("a simplified piece has the same bytes in the same order") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 2000; ++i) {
+    const Piece piece = randomPiece(random);
+    REQUIRE(bytesOf(simplified(piece)) == bytesOf(piece));
+  }
+}
+
+TEST_CASE("a piece without gaps is one run") {
+  const Piece piece = simplified({0, 7, 4, {2, 3, 5}, {60, 20, 4}});
+  CHECK(piece.run == 120);
+  CHECK(piece.bytes() == 120);
+}
+
+TEST_CASE("a walk takes every byte once, in order, however much is asked for") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<char> memory(4096);
+  for (int i = 0; i < 500; ++i) {
+    PieceWalk<char> walk;
+    std::vector<size_t> expected;
+    for (size_t pieces = random() % 4; pieces > 0; --pieces) {
+      Piece piece = randomPiece(random);
+      if (random() % 5 == 0) piece.count[random() % 3] = 0;
+      walk.add(piece, memory.data());
+      for (const size_t at : bytesOf(piece)) expected.push_back(at);
+    }
+    std::vector<size_t> got;
+    REQUIRE(walk.left() == expected.size());
+    while (walk.left() > 0) {
+      const size_t most = 1 + random() % 9;
+      const size_t contiguous = walk.contiguous();
+      const auto part = walk.next(most);
+      REQUIRE(part.size() == std::min(most, contiguous));
+      for (size_t byte = 0; byte < part.size(); ++byte) {
+        got.push_back(static_cast<size_t>(part.data() - memory.data()) + byte);
+      }
+    }
+    REQUIRE(got == expected);
+    REQUIRE(walk.next(1).empty());
+    REQUIRE(walk.contiguous() == 0);
+  }
+}
+
+TEST_CASE("only what is in one part is whole") {
+  std::vector<char> memory(64);
+  PieceWalk<char> one;
+  one.add({0, 4, 4, {2, 2, 1}, {8, 4, 0}}, memory.data());
+  CHECK(one.whole() == memory.data() + 4);
+  PieceWalk<char> gaps;
+  gaps.add({0, 0, 4, {2, 1, 1}, {8, 0, 0}}, memory.data());
+  CHECK(gaps.whole() == nullptr);
+  PieceWalk<char> two;
+  two.add({0, 0, 4}, memory.data());
+  two.add({0, 4, 4}, memory.data());
+  CHECK(two.whole() == nullptr);
+}
