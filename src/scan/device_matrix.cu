@@ -93,7 +93,7 @@ void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStre
 
 }  // namespace
 
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem&) {
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem&, int) {
   return algorithm == seqparScanChain || algorithm == seqparScanLasp1;
 }
 

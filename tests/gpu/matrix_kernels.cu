@@ -1,0 +1,288 @@
+// MATRIX All-Scan kernels between ranks without a communicator, against the definition in fp64. Exit status 77: no GPU.
+// --bench prints times instead.
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "matrix_bench.cuh"
+#include "reference_scan.h"
+#include "scan/device_matrix.h"
+#include "support/scan_buffers.cuh"
+
+namespace {
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
+constexpr seqparScanAlgorithm_t kAll[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanDoubling,
+                                          seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
+
+int failures = 0;
+int checks = 0;
+
+void check(bool fine, const std::string& what) {
+  ++checks;
+  if (fine) return;
+  std::printf("failed: %s\n", what.c_str());
+  ++failures;
+}
+
+std::string words(const ScanSpec& spec, seqparScanAlgorithm_t algorithm, std::uint64_t seed) {
+  std::ostringstream out;
+  out << seqparScanAlgorithmName(algorithm) << ", " << spec << ", seed " << seed;
+  return out.str();
+}
+
+/// Launches one scan on all ranks; nothing waits.
+std::vector<DeviceBuffers> launch(const DeviceRanks& ranks, const ScanCase& scanCase, seqparScanAlgorithm_t algorithm,
+                                  Outputs outputs, std::size_t shift) {
+  std::vector<int> order;
+  for (int p = 0; p < ranks.size(); ++p) order.push_back(scanCase.spec.rankAt(p));
+  std::vector<DeviceBuffers> buffers;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    buffers.emplace_back(scanCase, rank, outputs, ranks.deviceOf(rank), shift);
+  }
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const CurrentDevice current(ranks.deviceOf(rank));
+    launchDeviceMatrixScan(ranks.view(rank), buffers[static_cast<std::size_t>(rank)].problem(), order,
+                           {algorithm, 1, 0.0}, ranks.stream(rank));
+  }
+  return buffers;
+}
+
+/// The largest error in units of what is allowed; with `exact`, of nothing.
+double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, bool exact) {
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (exact || !std::isfinite(expected.value[i])) {
+      const auto number = static_cast<float>(expected.value[i]);
+      if (number == got[i] || (std::isnan(number) && std::isnan(got[i]))) continue;
+      return std::numeric_limits<double>::infinity();
+    }
+    const double allowed = relativeBound(spec) * expected.size[i] + absoluteBound(spec);
+    const double error = std::abs(static_cast<double>(got[i]) - expected.value[i]);
+    worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error / allowed);
+  }
+  return worst;
+}
+
+double compare(const ScanCase& scanCase, std::vector<DeviceBuffers>& buffers, bool exact, const std::string& what) {
+  const std::vector<ReferenceRank> expected = referenceScan(scanCase);
+  double worst = 0;
+  for (int rank = 0; rank < scanCase.spec.size; ++rank) {
+    DeviceBuffers& mine = buffers[static_cast<std::size_t>(rank)];
+    const ReferenceRank& right = expected[static_cast<std::size_t>(rank)];
+    const double prefix = mine.wantsPrefix() ? excess(scanCase.spec, right.prefix, mine.prefixValues(), exact) : 0.0;
+    const double total = mine.wantsTotal() ? excess(scanCase.spec, right.total, mine.totalValues(), exact) : 0.0;
+    check(prefix <= 1, "prefix of rank " + std::to_string(rank) + ": " + what);
+    check(total <= 1, "total of rank " + std::to_string(rank) + ": " + what);
+    worst = std::max({worst, prefix, total});
+  }
+  return worst;
+}
+
+void checkAlive(const DeviceRanks& ranks) {
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    check(ranks.gaveUp(rank) == 0, "rank " + std::to_string(rank) + " gave up");
+  }
+}
+
+ScanSpec randomSpec(std::mt19937_64& random, int size) {
+  static constexpr std::size_t kRows[] = {1, 3, 8, 16, 17, 37, 64, 100, 128, 128};
+  static constexpr std::size_t kColumns[] = {1, 2, 5, 16, 31, 48, 128};
+  ScanSpec spec;
+  spec.size = size;
+  spec.op = seqparScanMatrix;
+  spec.direction = random() % 2 == 0 ? seqparForward : seqparReverse;
+  spec.heads = 1 + random() % 6;
+  spec.sequences = random() % 2 == 0 ? spec.heads : 1;
+  spec.dk = kRows[random() % std::size(kRows)];
+  spec.dv = kColumns[random() % std::size(kColumns)];
+  spec.stateType = static_cast<seqparDataType_t>(random() % 3);
+  spec.wireType = static_cast<seqparDataType_t>(random() % 3);
+  spec.flags = random() % 2 == 0;
+  spec.initial = random() % 2 == 0;
+  return spec;
+}
+
+/// Random problems, several at a time, launched without waiting in between.
+void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int rounds) {
+  constexpr int kTogether = 6;
+  double worst = 0;
+  for (int round = 0; round < rounds; ++round) {
+    struct Run {
+      ScanCase scanCase;
+      std::vector<DeviceBuffers> buffers;
+      bool exact;
+      std::string what;
+    };
+    std::vector<Run> runs;
+    for (int i = 0; i < kTogether; ++i) {
+      const std::uint64_t seed = random();
+      const ScanSpec spec = randomSpec(random, ranks.size());
+      const seqparScanAlgorithm_t algorithm = kAll[random() % std::size(kAll)];
+      const bool exact = random() % 2 == 0;
+      ScanProblem shape;
+      shape.dk = spec.dk;
+      if (!deviceMatrixFits(algorithm, shape, ranks.view(0).lanes)) continue;
+      Run run{
+          makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed), {}, exact, words(spec, algorithm, seed)};
+      const std::size_t shift = random() % 3 == 0 ? 4 : 0;
+      run.buffers = launch(ranks, run.scanCase, algorithm, static_cast<Outputs>(random() % 5), shift);
+      runs.push_back(std::move(run));
+    }
+    ranks.synchronize();
+    for (Run& run : runs) {
+      const double excess = compare(run.scanCase, run.buffers, run.exact, run.what);
+      if (!run.exact) worst = std::max(worst, excess);
+    }
+    checkAlive(ranks);
+    if (failures > 10) return;
+  }
+  std::printf("%d ranks: %d rounds, largest error %.2f of what is allowed\n", ranks.size(), rounds, worst);
+}
+
+/// Matrices larger than the registers, and than shared memory.
+void checkLarge(const DeviceRanks& ranks, std::mt19937_64& random) {
+  for (const std::size_t dk : {129, 200, 256, 400}) {
+    for (const seqparDirection_t direction : {seqparForward, seqparReverse}) {
+      ScanSpec spec;
+      spec.size = ranks.size();
+      spec.op = seqparScanMatrix;
+      spec.direction = direction;
+      spec.heads = 2;
+      spec.dk = dk;
+      spec.dv = 40;
+      for (const seqparScanAlgorithm_t algorithm : {seqparScanChain, seqparScanLasp1}) {
+        const std::uint64_t seed = random();
+        const bool exact = algorithm == seqparScanLasp1;
+        const ScanCase scanCase = makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed);
+        const Outputs outputs = direction == seqparForward ? Outputs::PrefixInPlace : Outputs::TotalInPlace;
+        std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, outputs, 0);
+        ranks.synchronize();
+        compare(scanCase, buffers, exact, words(spec, algorithm, seed));
+      }
+    }
+  }
+}
+
+/// Infinities and NaN go where they belong and nowhere else, through tensor cores too; flags forget them.
+void checkNonFinite(const DeviceRanks& ranks) {
+  ScanSpec spec;
+  spec.size = ranks.size();
+  spec.op = seqparScanMatrix;
+  spec.heads = 2;
+  spec.dk = 48;
+  spec.dv = 20;
+  const float values[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()};
+  for (const seqparScanAlgorithm_t algorithm : kAll) {
+    ScanProblem shape;
+    shape.dk = spec.dk;
+    if (!deviceMatrixFits(algorithm, shape, ranks.view(0).lanes)) continue;
+    for (const float value : values) {
+      ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 7);
+      for (ScanCase::Rank& rank : scanCase.ranks) {
+        // No zeros: the definition skips them, arithmetic makes NaN of 0 times infinity.
+        for (float& factor : rank.transition) factor = 0x1p-7F;
+        for (float& number : rank.state) number = 1;
+      }
+      scanCase.ranks[0].state[5 * spec.dv + 3] = value;
+      if (spec.size > 2) scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;
+      std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, Outputs::Both, 0);
+      ranks.synchronize();
+      compare(scanCase, buffers, false, words(spec, algorithm, 7) + ", with " + std::to_string(value));
+    }
+  }
+}
+
+/// The same graphs over and over: positions in the channels move on by themselves.
+void checkGraphs(const DeviceRanks& ranks, std::mt19937_64& random) {
+  ScanSpec spec;
+  spec.size = ranks.size();
+  spec.op = seqparScanMatrix;
+  spec.heads = 3;
+  spec.dk = 64;
+  spec.dv = 48;
+  spec.initial = true;
+  const ScanCase scanCase = makeScanCase(spec, Numbers::Exact, random());
+  std::vector<int> order;
+  for (int p = 0; p < ranks.size(); ++p) order.push_back(spec.rankAt(p));
+  std::vector<DeviceBuffers> buffers;
+  std::vector<cudaGraphExec_t> graphs;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const CurrentDevice current(ranks.deviceOf(rank));
+    buffers.emplace_back(scanCase, rank, Outputs::Both, ranks.deviceOf(rank), 0);
+    checkCuda(cudaStreamBeginCapture(ranks.stream(rank), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    for (const seqparScanAlgorithm_t algorithm : {seqparScanChain, seqparScanLasp1}) {
+      launchDeviceMatrixScan(ranks.view(rank), buffers.back().problem(), order, {algorithm, 1, 0.0},
+                             ranks.stream(rank));
+    }
+    cudaGraph_t graph = nullptr;
+    checkCuda(cudaStreamEndCapture(ranks.stream(rank), &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t instance = nullptr;
+    checkCuda(cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate");
+    checkCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    graphs.push_back(instance);
+  }
+  for (int i = 0; i < 500; ++i) {
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      const CurrentDevice current(ranks.deviceOf(rank));
+      checkCuda(cudaGraphLaunch(graphs[static_cast<std::size_t>(rank)], ranks.stream(rank)), "cudaGraphLaunch");
+    }
+  }
+  ranks.synchronize();
+  compare(scanCase, buffers, true, "500 replays of a graph");
+  for (const cudaGraphExec_t graph : graphs) checkCuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
+}
+
+/// A rank that never comes: the others give up, and say for whom.
+void checkGiveUp(int gpus) {
+  constexpr std::uint64_t kShortNs = 20'000'000;
+  DeviceRanks ranks(2, 4, gpus, kShortNs);
+  ScanSpec spec;
+  spec.size = 2;
+  spec.op = seqparScanMatrix;
+  spec.heads = 4;
+  spec.dk = 32;
+  spec.dv = 32;
+  const ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 1);
+  const CurrentDevice current(ranks.deviceOf(1));
+  DeviceBuffers buffers(scanCase, 1, Outputs::Both, ranks.deviceOf(1), 0);
+  launchDeviceMatrixScan(ranks.view(1), buffers.problem(), std::vector<int>{0, 1}, {seqparScanChain, 1, 0.0},
+                         ranks.stream(1));
+  checkCuda(cudaStreamSynchronize(ranks.stream(1)), "cudaStreamSynchronize");
+  check(ranks.gaveUp(1) == 1, "a rank whose predecessor never comes gives up for it");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
+    std::printf("skipped: no GPU\n");
+    return 77;
+  }
+  try {
+    if (count > 1 && std::string(arguments[1]) == "--bench") return benchMatrix(gpus);
+    const int rounds = count > 1 ? std::stoi(arguments[1]) : 20;
+    const std::uint64_t seed = std::random_device()();
+    std::printf("seed %llu, %d GPUs\n", static_cast<unsigned long long>(seed), gpus);
+    std::mt19937_64 random(seed);
+    for (const int size : {1, 2, 3, 5, 8}) {
+      const DeviceRanks ranks(size, size > 5 ? 12 : 16, gpus, kTimeoutNs);
+      checkRandomRuns(ranks, random, rounds);
+      checkLarge(ranks, random);
+      checkNonFinite(ranks);
+      checkGraphs(ranks, random);
+    }
+    checkGiveUp(gpus);
+  } catch (const std::exception& error) {
+    check(false, error.what());
+  }
+  std::printf("%d checks, %d failed\n", checks, failures);
+  return failures == 0 ? 0 : 1;
+}

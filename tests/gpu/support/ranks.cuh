@@ -1,0 +1,110 @@
+// Ranks without a communicator: windows, bookkeeping and streams of a few ranks of this process, on the GPUs that it
+// finds, several a GPU if need be. All CTAs of the ranks of a GPU must fit on it at once.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "channel_layout.h"
+#include "device/cuda.h"
+#include "device/peers.h"
+
+namespace seqpar::test {
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
+};
+using StreamHandle = std::unique_ptr<CUstream_st, DestroyStream>;
+
+/// Device memory with a copy of some host memory.
+inline DeviceMemory toDevice(const void* data, std::size_t bytes) {
+  DeviceMemory memory = allocateDevice(bytes == 0 ? 1 : bytes);
+  checkCuda(cudaMemcpy(memory.get(), data, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  return memory;
+}
+
+class DeviceRanks {
+ public:
+  /// Rank r is on GPU r % gpus.
+  DeviceRanks(int ranks, int lanes, int gpus, std::uint64_t timeoutNs) : gpus_(gpus), ranks_(ranks) {
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+      const CurrentDevice current(gpu);
+      for (int other = 0; other < gpus; ++other) {
+        if (other == gpu) continue;
+        const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
+        if (result == cudaErrorPeerAccessAlreadyEnabled) {
+          (void)cudaGetLastError();
+        } else {
+          checkCuda(result, "cudaDeviceEnablePeerAccess");
+        }
+      }
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      const CurrentDevice current(deviceOf(rank));
+      Rank& mine = ranks_[static_cast<std::size_t>(rank)];
+      const std::size_t rings = ChannelLayout::ringsBytes(ranks, lanes);
+      const std::size_t window = ChannelLayout::windowBytes(ranks, lanes);
+      mine.window = allocateDevice(window);
+      mine.state = allocateDevice(ChannelLayout::stateBytes(ranks, lanes));
+      mine.words = allocateMapped(128);
+      std::memset(mine.words.get(), 0, 128);
+      checkCuda(cudaMemset(mine.window.get(), 0xff, rings), "cudaMemset");
+      checkCuda(cudaMemset(mine.window.get() + rings, 0, window - rings), "cudaMemset");
+      checkCuda(cudaMemset(mine.state.get(), 0, ChannelLayout::stateBytes(ranks, lanes)), "cudaMemset");
+      cudaStream_t stream = nullptr;
+      checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      mine.stream.reset(stream);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      Rank& mine = ranks_[static_cast<std::size_t>(rank)];
+      mine.view.self = rank;
+      mine.view.size = ranks;
+      mine.view.lanes = lanes;
+      for (int peer = 0; peer < ranks; ++peer) {
+        mine.view.windows[peer] = ranks_[static_cast<std::size_t>(peer)].window.get();
+      }
+      mine.view.state = mine.state.get();
+      mine.view.abort = reinterpret_cast<std::uint32_t*>(mine.words.get());
+      mine.view.gaveUp = reinterpret_cast<std::uint32_t*>(mine.words.get() + 64);
+      mine.view.timeoutNs = timeoutNs;
+    }
+    synchronizeDevices();
+  }
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int deviceOf(int rank) const { return rank % gpus_; }
+  const PeerView& view(int rank) const { return ranks_[static_cast<std::size_t>(rank)].view; }
+  cudaStream_t stream(int rank) const { return ranks_[static_cast<std::size_t>(rank)].stream.get(); }
+  /// 0, or 1 + the peer for which a kernel of the rank gave up.
+  std::uint32_t gaveUp(int rank) const { return *view(rank).gaveUp; }
+  void abort(int rank) {
+    *reinterpret_cast<volatile std::uint32_t*>(ranks_[static_cast<std::size_t>(rank)].words.get()) = 1;
+  }
+
+  void synchronize() const {
+    for (int rank = 0; rank < size(); ++rank) checkCuda(cudaStreamSynchronize(stream(rank)), "cudaStreamSynchronize");
+  }
+
+ private:
+  struct Rank {
+    DeviceMemory window, state;
+    MappedMemory words;
+    StreamHandle stream;
+    PeerView view;
+  };
+
+  void synchronizeDevices() const {
+    for (int gpu = 0; gpu < gpus_; ++gpu) {
+      const CurrentDevice current(gpu);
+      checkCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+  }
+
+  int gpus_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace seqpar::test
