@@ -1,0 +1,68 @@
+// What moves a ring's tensors: it owns the buffers, since they must lie where it reaches them, and it knows the
+// transport. The ring itself only knows what goes where.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "ring/schedule.h"
+
+namespace seqpar {
+
+/// Which buffers a ring has. `home` and `scratch` are the caller's, or empty.
+struct RingBuffers {
+  std::vector<size_t> mostBytes;                 ///< of each tensor, the largest of any rank
+  int sets = 1;                                  ///< set 0 is home
+  std::vector<std::byte*> home;                  ///< [tensor]
+  std::vector<std::vector<std::byte*>> scratch;  ///< [set - 1][tensor]
+};
+
+/// A part of a tensor in one of the buffers.
+struct RingPart {
+  int set = 0;
+  size_t tensor = 0;
+  size_t offset = 0, bytes = 0;
+};
+
+/// Parts that go to one rank while others come from another; both lists meet lists of the same lengths.
+struct RingTransfer {
+  int to = 0, from = 0;  ///< ranks of the communicator, others than this one
+  std::vector<RingPart> out, in;
+};
+
+/// The stream on which a caller computes, of the kind of its communicator. Both null: the calling thread, or the
+/// default stream.
+struct CallerStream {
+  std::shared_ptr<HostStream> host;
+  DeviceStream device = nullptr;
+};
+
+/// One transfer step is under way at a time.
+class RingEngine {
+ public:
+  RingEngine() = default;
+  RingEngine(const RingEngine&) = delete;
+  RingEngine& operator=(const RingEngine&) = delete;
+  /// Waits for what was posted.
+  virtual ~RingEngine() = default;
+
+  virtual const char* name() const = 0;
+  /// Null for an empty tensor in the engine's own memory.
+  virtual std::byte* buffer(int set, size_t tensor) const = 0;
+  /// Begins `transfers`, at most kMostFlows, once all earlier work of `stream` is done.
+  virtual void post(std::vector<RingTransfer> transfers, const CallerStream& stream) = 0;
+  /// Makes later work of `stream` wait for what was posted last; throws, or ends that stream's work, if it failed.
+  virtual void wait(const CallerStream& stream) = 0;
+};
+
+/// Collective over the ring's ranks. Throws InvalidUsage where there is no
+/// engine for the communicator's memory.
+std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
+
+/// The engine of host communicators: messages, on a thread of its own.
+std::unique_ptr<RingEngine> makeHostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
+
+}  // namespace seqpar

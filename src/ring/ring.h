@@ -1,0 +1,52 @@
+// A ring: the schedule's state beside an engine that carries it out.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "ring/engine.h"
+#include "ring/schedule.h"
+
+namespace seqpar {
+
+/// What all ranks of a ring agree on.
+struct RingSpec {
+  RingForm form;
+  std::vector<int> ranks;                  ///< rank of each place
+  std::vector<std::vector<size_t>> bytes;  ///< [place][tensor]
+  int place = 0;                           ///< this rank's
+};
+
+class Ring {
+ public:
+  /// Collective over the ring's ranks. The engine keeps `comm` alive. `buffers` without sizes and sets.
+  Ring(std::shared_ptr<Communicator> comm, RingSpec spec, RingBuffers buffers);
+
+  /// These throw InvalidUsage where they come in the wrong order; the text names the C interface's calls.
+  void post(const CallerStream& stream);
+  void wait(const CallerStream& stream);
+  void reset();
+
+  const RingSpec& spec() const { return spec_; }
+  size_t tensors() const { return spec_.bytes.front().size(); }
+  int step() const { return step_; }
+  bool posted() const { return posted_; }
+  /// The place whose tensors the current ones were.
+  int origin() const { return ringOrigin(spec_.form, spec_.place, step_); }
+  std::byte* current(size_t tensor) const { return engine_->buffer(set_, tensor); }
+  size_t currentBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(origin())][tensor]; }
+  const char* engine() const { return engine_->name(); }
+
+ private:
+  std::vector<RingTransfer> transfers(const RingStep& step) const;
+
+  RingSpec spec_;
+  RingSchedule schedule_;
+  std::unique_ptr<RingEngine> engine_;
+  int step_ = 0;
+  int set_ = 0;
+  bool posted_ = false;
+};
+
+}  // namespace seqpar
