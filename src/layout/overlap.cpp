@@ -122,7 +122,9 @@ std::vector<Overlap> overlaps(std::span<const seqparLayoutRun_t> from, std::span
   size_t a = 0;
   size_t b = 0;
   while (a < from.size() && b < to.size()) {
-    addRuns(from[a], to[b], out);
+    Patterns pair(false);
+    addRuns(from[a], to[b], pair);
+    for (const auto& pattern : pair.take()) out.add(pattern);
     ++(globalEnd(from[a]) < globalEnd(to[b]) ? a : b);
   }
   return out.take();

@@ -1,0 +1,187 @@
+// The C functions of seqpar/layout.h: what they give and what they refuse.
+#include <catch2/catch.hpp>
+
+#include <cstring>
+
+#include "common/ranks.h"
+#include "support/naive_layout.h"
+
+using namespace seqpar::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+seqparLayout_t contiguous(int ranks, int64_t tokens) {
+  return LayoutCase{seqparContiguous, ranks, tokens, 1, 1, {}}.get();
+}
+
+void checkRefused(const seqparLayout_t& layout, const std::string& words) {
+  int64_t length = -7;
+  CHECK(seqparLayoutLocalLength(&layout, 0, &length) == seqparInvalidArgument);
+  CHECK_THAT(seqparGetLastError(nullptr), Contains("seqparLayoutLocalLength: layout->") && Contains(words));
+  CHECK(length == -7);
+}
+
+}  // namespace
+
+TEST_CASE("The index maps say what the layout says") {
+  const LayoutCase given{seqparZigzag, 3, 41, 1, 1, {0, 11, 11, 30, 41}};
+  const auto layout = given.get();
+  const auto lists = dealTokens(given);
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto& tokens = lists[static_cast<size_t>(rank)];
+    int64_t length = 0;
+    REQUIRE(seqparLayoutLocalLength(&layout, rank, &length) == seqparSuccess);
+    REQUIRE(length == static_cast<int64_t>(tokens.size()));
+    std::vector<int64_t> globals(tokens.size());
+    REQUIRE(seqparLayoutGlobals(&layout, rank, globals.data()) == seqparSuccess);
+    CHECK(globals == tokens);
+    for (int64_t i = 0; i < length; ++i) {
+      int64_t global = -1;
+      int64_t local = -1;
+      int owner = -1;
+      REQUIRE(seqparLayoutToGlobal(&layout, rank, i, &global) == seqparSuccess);
+      REQUIRE(seqparLayoutToLocal(&layout, global, &owner, &local) == seqparSuccess);
+      CHECK(global == tokens[static_cast<size_t>(i)]);
+      CHECK(owner == rank);
+      CHECK(local == i);
+    }
+
+    int64_t count = 0;
+    REQUIRE(seqparLayoutRuns(&layout, rank, nullptr, 0, &count) == seqparSuccess);
+    REQUIRE(count > 2);
+    std::vector<seqparLayoutRun_t> runs(static_cast<size_t>(count) + 1);
+    std::memset(runs.data(), 0x7f, sizeof(seqparLayoutRun_t) * runs.size());
+    const auto untouched = runs.back().local;
+    REQUIRE(seqparLayoutRuns(&layout, rank, runs.data(), count - 1, &count) == seqparSuccess);
+    CHECK(runs[static_cast<size_t>(count) - 1].local == untouched);
+    REQUIRE(seqparLayoutRuns(&layout, rank, runs.data(), count + 1, &count) == seqparSuccess);
+    CHECK(runs[0].global == tokens[0]);
+    CHECK(runs[static_cast<size_t>(count) - 1].local != untouched);
+    CHECK(runs.back().local == untouched);
+
+    std::vector<int64_t> bounds(given.bounds.size());
+    REQUIRE(seqparLayoutLocalCuSeqlens(&layout, rank, given.bounds.data(), 4, bounds.data()) == seqparSuccess);
+    for (size_t s = 0; s < bounds.size(); ++s) {
+      CHECK(bounds[s] == std::lower_bound(tokens.begin(), tokens.end(), given.bounds[s]) - tokens.begin());
+    }
+  }
+}
+
+TEST_CASE("Layouts that make no sense are refused in words") {
+  auto layout = contiguous(4, 100);
+  layout.kind = 3;
+  checkRefused(layout, "kind is 3, expected 0 to 2");
+  layout = contiguous(0, 100);
+  checkRefused(layout, "ranks is 0, expected 1 to");
+  layout = contiguous(4, -1);
+  checkRefused(layout, "tokens is -1, expected 0 to");
+  layout = contiguous(4, 100);
+  layout.kind = seqparStriped;
+  layout.stripe = 0;
+  checkRefused(layout, "stripe is 0, expected 1 to");
+  layout = contiguous(4, 100);
+  layout.slices = 3;
+  checkRefused(layout, "slices is 3, expected a divisor of ranks = 4");
+  layout = contiguous(4, 100);
+  layout.sequences = 2;
+  checkRefused(layout, "expected NULL and 0, or sequences + 1 numbers");
+  std::vector<int64_t> bounds{0, 60, 40, 100};
+  layout.sequences = 3;
+  layout.cuSeqlens = bounds.data();
+  checkRefused(layout, "cuSeqlens[2] is 40, expected 60 to 100");
+  bounds = {1, 40, 60, 100};
+  checkRefused(layout, "cuSeqlens[0] is 1, expected 0 to 0");
+  bounds = {0, 40, 60, 99};
+  checkRefused(layout, "cuSeqlens[3] is 99, expected 100 to 100");
+  layout.sequences = -1;
+  checkRefused(layout, "sequences is -1");
+  layout.magic = 1;
+  checkRefused(layout, "magic");
+}
+
+TEST_CASE("Indices out of range and missing outputs are refused in words") {
+  const auto layout = contiguous(4, 10);
+  int64_t number = -7;
+  int rank = -7;
+  const auto refused = [](seqparResult_t result, const std::string& words) {
+    CHECK(result == seqparInvalidArgument);
+    CHECK_THAT(seqparGetLastError(nullptr), Contains(words));
+  };
+  refused(seqparLayoutLocalLength(&layout, 4, &number), "rank is 4, expected 0 or more and less than 4");
+  refused(seqparLayoutLocalLength(nullptr, 0, &number), "layout is NULL");
+  refused(seqparLayoutLocalLength(&layout, 0, nullptr), "length is NULL");
+  refused(seqparLayoutToGlobal(&layout, 3, 2, &number), "local is 2, expected 0 or more and less than 2");
+  refused(seqparLayoutToLocal(&layout, 10, &rank, &number), "global is 10, expected 0 or more and less than 10");
+  refused(seqparLayoutToLocal(&layout, 3, &rank, nullptr), "local is NULL");
+  refused(seqparLayoutGlobals(&layout, 0, nullptr), "globals is NULL");
+  refused(seqparLayoutRuns(&layout, 0, nullptr, 1, &number), "runs is NULL");
+  const int64_t bounds[] = {0, 4, 9};
+  refused(seqparLayoutLocalCuSeqlens(&layout, 0, bounds, 2, &number), "cuSeqlens[2] is 9, expected 10 to 10");
+  CHECK(number == -7);
+  CHECK(rank == -7);
+}
+
+TEST_CASE("Plans that cannot be are refused in words, and so is their misuse") {
+  const auto errors = onCommunicator(2, [](seqparComm_t comm, int rank) {
+    const auto refused = [&](seqparResult_t result, const std::string& words) {
+      expect(result == seqparInvalidArgument, words, ": got ", seqparGetErrorString(result));
+      const std::string text = seqparGetLastError(nullptr);
+      expect(text.find(words) != std::string::npos, "expected '", words, "' in '", text, "'");
+    };
+    const auto two = contiguous(2, 10);
+    const auto three = contiguous(3, 10);
+    const auto other = contiguous(2, 11);
+    const int64_t row = 4;
+    const int64_t negative = -1;
+    const int64_t huge = INT64_MAX / 4;
+    seqparRedistributePlan_t plan = nullptr;
+    const auto create = [&](const seqparLayout_t& from, const seqparLayout_t& to, int tensors, const int64_t* outer,
+                            const int64_t* rowBytes) {
+      return seqparRedistributePlanCreate(&plan, &from, &to, tensors, outer, rowBytes, comm);
+    };
+    refused(create(three, two, 1, nullptr, &row), "from->ranks is 3, expected the 2 of comm");
+    refused(create(two, three, 1, nullptr, &row), "to->ranks is 3, expected the 2 of comm");
+    refused(create(two, other, 1, nullptr, &row), "to->tokens is 11, expected from->tokens = 10");
+    refused(create(two, two, -1, nullptr, &row), "tensors is -1");
+    refused(create(two, two, 1, nullptr, nullptr), "rowBytes is NULL");
+    refused(create(two, two, 1, &negative, &row), "outer[0] is -1");
+    refused(create(two, two, 1, nullptr, &negative), "rowBytes[0] is -1");
+    refused(create(two, two, 1, nullptr, &huge), "overflows");
+    refused(seqparRedistributePlanCreate(nullptr, &two, &two, 1, nullptr, &row, comm), "plan is NULL");
+    expect(plan == nullptr, "a refused plan was made");
+
+    expectSuccess(create(two, two, 1, nullptr, &row), "seqparRedistributePlanCreate", comm);
+    std::vector<float> memory(16, static_cast<float>(rank));
+    const void* send = memory.data();
+    void* receive = memory.data() + 4;
+    void* nothing = nullptr;
+    refused(seqparRedistribute(plan, &send, &nothing, nullptr), "receive[0] is NULL");
+    refused(seqparRedistribute(plan, nullptr, &receive, nullptr), "send is NULL");
+    refused(seqparRedistribute(plan, &send, &receive, nullptr), "overlaps");
+    receive = memory.data() + 8;
+    refused(seqparRedistribute(plan, &send, &receive, &memory), "stream is ");
+    refused(seqparRedistribute(nullptr, &send, &receive, nullptr), "plan is ");
+    expectSuccess(seqparRedistributePlanDestroy(plan), "seqparRedistributePlanDestroy");
+    refused(seqparRedistributePlanDestroy(plan), "plan is ");
+    refused(seqparRedistribute(plan, &send, &receive, nullptr), "plan is ");
+    expectSuccess(seqparRedistributePlanDestroy(nullptr), "seqparRedistributePlanDestroy");
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("A plan outlives its communicator, but does nothing then") {
+  seqparRedistributePlan_t plan = nullptr;
+  const auto layout = contiguous(1, 4);
+  const int64_t row = 4;
+  REQUIRE(onCommunicator(1, [&](seqparComm_t comm, int) {
+            expectSuccess(seqparRedistributePlanCreate(&plan, &layout, &layout, 1, nullptr, &row, comm), "create");
+          }) == "");
+  const float values[4] = {};
+  float out[4] = {1, 1, 1, 1};
+  const void* send = values;
+  void* receive = out;
+  CHECK(seqparRedistribute(plan, &send, &receive, nullptr) == seqparInvalidArgument);
+  CHECK(out[0] == 1);
+  CHECK(seqparRedistributePlanDestroy(plan) == seqparSuccess);
+}
