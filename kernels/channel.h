@@ -10,7 +10,7 @@
 //   Line load(const Line*), void store(Line*, Line), uint32_t load(const uint32_t*), void store(uint32_t*, uint32_t):
 //     relaxed, of the whole system, each word of a line by itself;
 //   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
-//   uint64_t now(): nanoseconds.
+//   uint64_t now(): nanoseconds; void pause(): after a look that found nothing.
 // Group is the threads of a lane: int thread(), int threads(), void sync(), bool any(bool) (a barrier, too).
 #pragma once
 
@@ -22,8 +22,10 @@
 /// On everything that lanes run: these headers are for kernels when nvcc reads them, and for threads otherwise.
 #ifdef __CUDACC__
 #define SEQPAR_LANE __device__ __forceinline__
+#define SEQPAR_UNROLL _Pragma("unroll")
 #else
 #define SEQPAR_LANE inline
+#define SEQPAR_UNROLL
 #endif
 
 namespace seqpar {
@@ -52,7 +54,10 @@ class Wait {
   SEQPAR_LANE Wait(const PeerView& view, int peer) : view_(view), peer_(peer) {}
 
   /// True: give up, publish nothing more, and leave. The host has been told.
-  SEQPAR_LANE bool over() { return ++looks_ % kLooks == 0 && late(); }
+  SEQPAR_LANE bool over() {
+    Memory::pause();
+    return ++looks_ % kLooks == 0 && late();
+  }
 
  private:
   static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these

@@ -40,6 +40,7 @@ struct CudaMemory {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
   }
+  static SEQPAR_LANE void pause() {}
 };
 
 /// All threads of a one-dimensional CTA.

@@ -1,0 +1,127 @@
+// CHAIN: every line goes through the positions by itself: taken from the predecessor, hopped, and sent on at once.
+// Source: ZeCO, arXiv 2507.01004, All-Scan, with lines for blocks.
+#pragma once
+
+#include "cells.h"
+#include "lane.h"
+
+namespace seqpar {
+
+/// One lane's part. False: gave up.
+template <class Shape, class Memory, class Group>
+class ChainLane {
+ public:
+  SEQPAR_LANE ChainLane(const PeerView& view, const ScanTask& task, int lane, const Group& group, LanePositions&)
+      : view_(view),
+        task_(task),
+        lane_(lane),
+        group_(group),
+        cells_(task),
+        range_(partOf({0, cells_.count()}, lane, task.lanes)),
+        before_(task.first() ? -1 : task.peerAt[task.position - 1]),
+        after_(task.last() ? -1 : task.peerAt[task.position + 1]) {}
+
+  SEQPAR_LANE bool run() {
+    const int self = view_.self;
+    const ChannelState in = *channelState(view_, task_.first() ? self : before_, lane_);
+    const ChannelState out = *channelState(view_, task_.last() ? self : after_, lane_);
+    const std::uint64_t credit = task_.last() ? 0 : Memory::acquire(Sender<Memory>::creditWord(view_, after_, lane_));
+    Sender<Memory> next(view_, task_.last() ? self : after_, lane_, out.sent, credit);
+    const Receiver<Memory> previous(view_, task_.first() ? self : before_, lane_, in.received);
+
+    std::uint64_t given = in.given;
+    bool ok = true;
+    const std::uint32_t row = static_cast<std::uint32_t>(group_.threads()) * kCells;
+    for (std::uint32_t begin = range_.begin; begin < range_.end; begin += row) {
+      ok = ok && (task_.first() ? startRow(begin, next) : hopRow(begin, previous, next));
+      const std::uint32_t end = begin + row < range_.end ? begin + row : range_.end;
+      const std::uint64_t taken = in.received + (end - range_.begin);
+      if (task_.first() || taken - given < kCreditLines) continue;
+      if (group_.any(!ok)) return false;
+      if (group_.thread() == 0) giveCredit<Memory>(view_, before_, lane_, taken);
+      given = taken;
+    }
+    if (group_.any(!ok)) return false;
+    if (group_.thread() != 0) return true;
+    if (!task_.last()) channelState(view_, after_, lane_)->sent = out.sent + range_.size();
+    if (!task_.first()) {
+      channelState(view_, before_, lane_)->received = in.received + range_.size();
+      channelState(view_, before_, lane_)->given = given;
+    }
+    return true;
+  }
+
+ private:
+  using Raw = typename Cells<Shape>::Raw;
+  using Factors = typename Cells<Shape>::Factors;
+  using Values = typename Cells<Shape>::Values;
+
+  static constexpr int kCells = Shape::kPlain ? 4 : 2;  // that a thread has in flight
+
+  SEQPAR_LANE std::uint32_t cellOf(std::uint32_t begin, int i) const {
+    return begin + static_cast<std::uint32_t>(group_.threads() * i + group_.thread());
+  }
+
+  SEQPAR_LANE bool send(std::uint32_t cell, const Values& after, Sender<Memory>& next) const {
+    if (task_.last()) return true;
+    if (!next.reserve(cell - range_.begin + 1)) return false;
+    next.put(cell - range_.begin, cells_.pack(after));
+    return true;
+  }
+
+  SEQPAR_LANE bool startRow(std::uint32_t begin, Sender<Memory>& next) const {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) {
+      const std::uint32_t cell = cellOf(begin, i);
+      if (cell < range_.end && !send(cell, cells_.firstHop(cell), next)) return false;
+    }
+    return true;
+  }
+
+  /// Lines are hopped as they come, in any order.
+  SEQPAR_LANE bool hopRow(std::uint32_t begin, const Receiver<Memory>& previous, Sender<Memory>& next) const {
+    Raw own[kCells];
+    Factors factors[kCells];
+    Line line[kCells];
+    unsigned pending = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) {
+      const std::uint32_t cell = cellOf(begin, i);
+      if (cell >= range_.end) continue;
+      pending |= 1U << i;
+      line[i] = previous.look(cell - range_.begin);
+      own[i] = cells_.fetch(task_.state, cell);
+      factors[i] = cells_.factors(cell);
+    }
+    Wait<Memory> wait = previous.wait();
+    while (pending != 0) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < kCells; ++i) {
+        if ((pending >> i & 1U) == 0 || !complete(line[i])) continue;
+        const std::uint32_t cell = cellOf(begin, i);
+        previous.reset(cell - range_.begin);
+        const Values x = cells_.unpack(line[i]);
+        if (!send(cell, Cells<Shape>::apply(factors[i], x, cells_.widen(own[i])), next)) return false;
+        cells_.hop(cell, x, own[i], factors[i]);
+        pending &= ~(1U << i);
+      }
+      if (pending == 0) break;
+      if (wait.over()) return false;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kCells; ++i) {
+        if ((pending >> i & 1U) != 0) line[i] = previous.look(cellOf(begin, i) - range_.begin);
+      }
+    }
+    return true;
+  }
+
+  const PeerView& view_;
+  const ScanTask& task_;
+  int lane_;
+  const Group& group_;
+  Cells<Shape> cells_;
+  CellRange range_;
+  int before_, after_;
+};
+
+}  // namespace seqpar

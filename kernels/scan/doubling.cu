@@ -1,0 +1,15 @@
+#include "doubling_lane.h"
+#include "kernel.h"
+#include "launch.h"
+#include "shape_of.h"
+
+namespace seqpar {
+
+void launchDoubling(const PeerView& view, const ScanTask& task, ScanStream stream) {
+  withShape(task, [&](auto shape) {
+    launchScanKernel<DoublingLane<decltype(shape), CudaMemory, CtaGroup>>(view, task,
+                                                                          static_cast<cudaStream_t>(stream));
+  });
+}
+
+}  // namespace seqpar

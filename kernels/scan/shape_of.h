@@ -1,0 +1,22 @@
+// Which shape of cells a task has.
+#pragma once
+
+#include "cells.h"
+
+namespace seqpar {
+
+/// Calls visit(Shape()) with the fastest shape that serves `task`.
+template <class Visit>
+void withShape(const ScanTask& task, const Visit& visit) {
+  const auto uniform = [&](std::uint32_t elements) {
+    return task.span.divisor() % elements == 0 && task.elements % elements == 0;
+  };
+  if (task.wireType != seqparFloat32) {
+    if (uniform(8)) return visit(UniformHalfCells());
+    return visit(AnyHalfCells());
+  }
+  if (task.stateType == seqparFloat32 && task.aligned && uniform(4)) return visit(PlainCells());
+  visit(AnyCells());
+}
+
+}  // namespace seqpar

@@ -1,0 +1,82 @@
+// An element-wise All-Scan as its kernels see it. Passed to them by value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "channel_layout.h"
+#include "device/peers.h"
+#include "seqpar/seqpar.h"
+
+namespace seqpar {
+
+/// Division of numbers below 2^31 by one that stays the same.
+class Divider {
+ public:
+  Divider() = default;
+  /// 1 <= divisor < 2^31.
+  explicit Divider(std::uint32_t divisor) : divisor_(divisor) {
+    while ((std::uint64_t{1} << (shift_ - 31)) < divisor) ++shift_;
+    factor_ = ((std::uint64_t{1} << shift_) + divisor - 1) / divisor;
+  }
+
+  SEQPAR_BOTH std::uint32_t quotient(std::uint32_t number) const {
+    return static_cast<std::uint32_t>(number * factor_ >> shift_);
+  }
+  SEQPAR_BOTH std::uint32_t divisor() const { return divisor_; }
+
+ private:
+  std::uint64_t factor_ = std::uint64_t{1} << 31;  // at most 2^32
+  std::uint32_t divisor_ = 1;
+  std::uint32_t shift_ = 31;
+};
+
+struct ScanTask {
+  /// Heads that one kernel can have flags for, and elements that it can count.
+  static constexpr std::uint32_t kMostHeads = 4096;
+  static constexpr std::uint32_t kMostElements = (1U << 31) - 1;
+
+  const std::byte* state = nullptr;
+  const float* transition = nullptr;   ///< null: ones
+  const std::byte* initial = nullptr;  ///< null: zeros, also where position 0 is not this one
+  std::byte* prefix = nullptr;         ///< null: not wanted
+  std::byte* total = nullptr;          ///< null: not wanted
+  std::uint32_t elements = 0;
+  Divider span;  ///< elements of a factor
+  Divider head;  ///< elements of a head
+  seqparDataType_t stateType = seqparFloat32;
+  seqparDataType_t wireType = seqparFloat32;
+  seqparDecayForm_t decayForm = seqparDecayLinear;
+  bool aligned = false;  ///< all buffers are, to 16 bytes
+  bool flags = false;    ///< there are any
+  int lanes = 1;         ///< CTAs of this call
+  int position = 0;
+  int positions = 1;
+  std::int8_t peerAt[kMostPeers] = {};          ///< the peer at each position
+  std::int8_t positionOf[kMostPeers] = {};      ///< the position of each peer; -1: takes no part
+  std::uint32_t forgets[kMostHeads / 32] = {};  ///< bits: the head has a flag
+  std::uint32_t resets[kMostHeads / 32] = {};   ///< bits: the head has RESET_IN
+
+  SEQPAR_BOTH bool first() const { return position == 0; }
+  SEQPAR_BOTH bool last() const { return position + 1 == positions; }
+};
+
+/// Cells, or lines: [begin, end).
+struct CellRange {
+  std::uint32_t begin = 0, end = 0;
+  SEQPAR_BOTH std::uint32_t size() const { return end - begin; }
+};
+
+/// The part of `whole` with this number of `parts` that are nearly equal; inner bounds are multiples of a warp's cells.
+SEQPAR_BOTH inline CellRange partOf(CellRange whole, int number, int parts) {
+  constexpr std::uint32_t kUnit = 32;
+  const std::uint64_t units = (whole.size() + kUnit - 1) / kUnit;
+  const auto bound = [&](int i) {
+    const auto cell =
+        static_cast<std::uint32_t>(units * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts)) * kUnit;
+    return whole.begin + (cell < whole.size() ? cell : whole.size());
+  };
+  return {bound(number), bound(number + 1)};
+}
+
+}  // namespace seqpar

@@ -1,0 +1,41 @@
+#include "scan/device_scan.h"
+
+#include "base/error.h"
+#include "scan/device_task.h"
+#include "scan/launch.h"
+
+namespace seqpar {
+namespace {
+
+using Launch = void (*)(const PeerView& view, const ScanTask& task, ScanStream stream);
+
+Launch launchOf(int algorithm) {
+  switch (algorithm) {
+    case seqparScanChain:
+      return launchChain;
+    case seqparScanOneshot:
+      return launchOneshot;
+    case seqparScanTransposed:
+    case seqparScanHier:
+      return launchTransposed;
+    case seqparScanDoubling:
+      return launchDoubling;
+    case seqparScanLasp1:
+      return launchLasp1;
+    case seqparScanLasp2:
+      return launchLasp2;
+    default:
+      fail(seqparInternalError, "a scan by algorithm ", algorithm, ", which is none");
+  }
+}
+
+}  // namespace
+
+void launchDeviceScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
+                      const seqparScanEstimate_t& choice, DeviceStream stream) {
+  if (problem.op == seqparScanMatrix) fail(seqparInvalidUsage, "an element-wise scan of matrices");
+  const Launch launch = order.size() == 1 ? launchChain : launchOf(choice.algorithm);
+  for (const ScanTask& task : makeScanTasks(view, problem, order)) launch(view, task, stream);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,71 @@
+#include "scan_on_threads.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "scan/chain_lane.h"
+#include "scan/doubling_lane.h"
+#include "scan/lasp1_lane.h"
+#include "scan/oneshot_lane.h"
+#include "scan/shape_of.h"
+#include "scan/transposed_lane.h"
+
+namespace seqpar::test {
+namespace {
+
+template <class Program>
+bool runProgram(const ScanTask& task, const LaneThread& thread) {
+  return Program(thread.view, task, thread.lane, thread.group, thread.positions).run();
+}
+
+template <class Shape>
+bool runShape(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneThread& thread) {
+  switch (algorithm) {
+    case seqparScanChain:
+      return runProgram<ChainLane<Shape, ThreadMemory, ThreadGroup>>(task, thread);
+    case seqparScanOneshot:
+      return runProgram<OneshotLane<Shape, ThreadMemory, ThreadGroup, false>>(task, thread);
+    case seqparScanTransposed:
+      return runProgram<TransposedLane<Shape, ThreadMemory, ThreadGroup>>(task, thread);
+    case seqparScanDoubling:
+      return runProgram<DoublingLane<Shape, ThreadMemory, ThreadGroup>>(task, thread);
+    case seqparScanLasp1:
+      return runProgram<Lasp1Lane<Shape, ThreadMemory, ThreadGroup>>(task, thread);
+    case seqparScanLasp2:
+      return runProgram<OneshotLane<Shape, ThreadMemory, ThreadGroup, true>>(task, thread);
+    default:
+      throw std::logic_error("not an algorithm of kernels");
+  }
+}
+
+}  // namespace
+
+bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneThread& thread) {
+  bool ok = true;
+  withShape(task, [&](auto shape) { ok = runShape<decltype(shape)>(algorithm, task, thread); });
+  return ok;
+}
+
+ThreadScan::ThreadScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int lanes)
+    : case_(std::move(scanCase)) {
+  const ScanSpec& spec = case_.spec;
+  std::vector<int> order;
+  for (int position = 0; position < spec.size; ++position) order.push_back(spec.rankAt(position));
+  for (int rank = 0; rank < spec.size; ++rank) {
+    buffers_.emplace_back(case_, rank, outputs[static_cast<std::size_t>(rank)]);
+    const ScanProblem problem = buffers_.back().problem();
+    auto& tasks = tasks_.emplace_back(makeScanTasks(peers.view(rank), problem, order));
+    for (ScanTask& task : tasks) task.lanes = lanes;
+  }
+}
+
+bool ThreadScan::run(seqparScanAlgorithm_t algorithm, const LaneThread& thread) const {
+  const auto& tasks = tasks_[static_cast<std::size_t>(thread.view.self)];
+  return std::all_of(tasks.begin(), tasks.end(), [&](const ScanTask& task) {
+    const bool ok = thread.lane >= task.lanes || runScanLane(algorithm, task, thread);
+    thread.group.sync();
+    return ok;
+  });
+}
+
+}  // namespace seqpar::test

@@ -1,0 +1,37 @@
+// All-Scans by the lane programs of the kernels, on threads.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "scan/device_task.h"
+#include "scan_case.h"
+#include "thread_peers.h"
+
+namespace seqpar::test {
+
+inline constexpr std::array kDeviceAlgorithms = {seqparScanChain,    seqparScanOneshot, seqparScanTransposed,
+                                                 seqparScanDoubling, seqparScanLasp1,   seqparScanLasp2};
+
+/// One thread's part of a scan. False: gave up.
+bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneThread& thread);
+
+/// A scan by all peers, with outputs[rank].
+class ThreadScan {
+ public:
+  /// `lanes`: how many to use.
+  ThreadScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int lanes);
+
+  /// One thread's part. False: gave up.
+  bool run(seqparScanAlgorithm_t algorithm, const LaneThread& thread) const;
+
+  ScanBuffers& buffers(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
+  const ScanCase& scanCase() const { return case_; }
+
+ private:
+  ScanCase case_;
+  std::vector<ScanBuffers> buffers_;
+  std::vector<std::vector<ScanTask>> tasks_;
+};
+
+}  // namespace seqpar::test

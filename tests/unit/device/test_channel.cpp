@@ -1,0 +1,133 @@
+// Channels: order, reuse of rings, credit, and words that look absent.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "scan/numbers.h"
+#include "thread_peers.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+using Out = Sender<ThreadMemory>;
+using In = Receiver<ThreadMemory>;
+
+Line lineOf(std::uint32_t number) {
+  return {{number, number ^ 0x55555555U, number * 2654435761U >> 1, 7}};
+}
+
+bool same(const Line& a, const Line& b) {
+  return std::equal(a.word, a.word + 4, b.word);
+}
+
+}  // namespace
+
+TEST_CASE("A channel keeps order over many rounds of its ring") {
+  ThreadPeers peers(2, 1);
+  constexpr std::uint32_t kLines = 5 * kRingLines + 17;
+  std::uint32_t wrong = 0;
+  bool ok = true;
+  peers.run(1, [&](const LaneThread& thread) {
+    if (thread.view.self == 0) {
+      Out out(thread.view, 1, 0, 0, 0);
+      for (std::uint32_t i = 0; i < kLines; ++i) {
+        if (!out.reserve(i + 1)) return;
+        out.put(i, lineOf(i));
+      }
+    } else {
+      const In in(thread.view, 0, 0, 0);
+      for (std::uint32_t i = 0; i < kLines; ++i) {
+        Line line = in.look(i);
+        if (!in.take(i, line)) {
+          ok = false;
+          return;
+        }
+        wrong += same(line, lineOf(i)) ? 0 : 1;
+        if ((i + 1) % kCreditLines == 0) giveCredit<ThreadMemory>(thread.view, 0, 0, i + 1);
+      }
+    }
+  });
+  CHECK(ok);
+  CHECK(wrong == 0);
+  CHECK(peers.linesPublished(0, 1) == 0);
+  CHECK(peers.creditGiven(0, 1) == 5 * kRingLines);
+}
+
+TEST_CASE("A sender without credit waits until it gives up") {
+  ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
+  Out out(peers.view(0), 1, 0, 0, 0);
+  REQUIRE(out.reserve(kRingLines));
+  CHECK(peers.gaveUp(0) == 0);
+  CHECK_FALSE(out.reserve(kRingLines + 1));
+  CHECK(peers.gaveUp(0) == 2);
+  giveCredit<ThreadMemory>(peers.view(1), 0, 0, 1);
+  CHECK(out.reserve(kRingLines + 1));
+}
+
+TEST_CASE("Credit that is known from before is used") {
+  ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
+  constexpr std::uint64_t kBase = (std::uint64_t{1} << 40) + 5;
+  Out out(peers.view(0), 1, 0, kBase, kBase - 3);
+  CHECK(out.reserve(kRingLines - 3));
+  CHECK_FALSE(out.reserve(kRingLines - 2));
+}
+
+TEST_CASE("A line counts as arrived once all of its words have") {
+  ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
+  const Out out(peers.view(0), 1, 0, kRingLines + 9, kRingLines + 9);
+  const In in(peers.view(1), 0, 0, kRingLines + 9);
+  for (std::uint32_t word = 0; word < 4; ++word) {
+    CHECK_FALSE(complete(in.look(2)));
+    out.putWord(8 + word, word);
+    CHECK(in.lookWord(8 + word) == word);
+  }
+  Line line = in.look(2);
+  CHECK(same(line, Line{{0, 1, 2, 3}}));
+  CHECK(in.take(2, line));
+  CHECK_FALSE(complete(in.look(2)));
+  CHECK_FALSE(in.take(2, line = in.look(2)));
+  CHECK(peers.gaveUp(1) == 1);
+}
+
+TEST_CASE("Abort ends a wait that has no timeout") {
+  ThreadPeers peers(2, 1, std::chrono::milliseconds(0));
+  std::jthread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    peers.abort();
+  });
+  std::uint32_t word = kAbsent;
+  CHECK_FALSE(In(peers.view(1), 0, 0, 0).awaitWord(0, word));
+  CHECK(peers.gaveUp(1) == 1);
+}
+
+TEST_CASE("What looks absent is sent as another number of the same kind") {
+  CHECK(std::isnan(asFloat(kAbsent)));
+  CHECK(std::isnan(asFloat(sendable(kAbsent, kAbsentAsFloat))));
+  for (const std::uint32_t half : {kAbsentAsHalves >> 16, kAbsentAsHalves & 0xffffU}) {
+    CHECK(std::isnan(halfToFloat(half)));
+    CHECK(std::isnan(bfloatToFloat(half)));
+  }
+  for (const float value : {-0.0F, 0.0F, std::numeric_limits<float>::infinity(), 1.0F}) {
+    CHECK(sendable(asBits(value), kAbsentAsFloat) == asBits(value));
+  }
+  CHECK(sendable(0x7fc12345U, kAbsentAsFloat) == 0x7fc12345U);
+}
+
+TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    float host = 0;
+    toFloat(&half, seqparBfloat16, &host, 1);
+    CHECK((asBits(bfloatToFloat(bits)) == asBits(host) || std::isnan(host)));
+  }
+  std::uint32_t bits = 1;
+  for (int i = 0; i < 100000; ++i) {
+    bits = bits * 1664525U + 1013904223U;
+    const float value = asFloat(bits);
+    std::uint16_t host = 0;
+    fromFloat(&value, &host, seqparBfloat16, 1);
+    CHECK(floatToBfloat(value) == host);
+  }
+}

@@ -1,0 +1,102 @@
+// A peer that is not there: everyone who depends on it gives up in time, and publishes nothing more.
+#include <catch2/catch.hpp>
+
+#include "scan_on_threads.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+ScanCase makeCase(int size) {
+  ScanSpec spec;
+  spec.size = size;
+  spec.heads = 2;
+  spec.dk = 16;
+  spec.dv = 64;
+  return makeScanCase(spec, Numbers::Exact, 5);
+}
+
+struct Fault {
+  int size;
+  int absent;
+  seqparScanAlgorithm_t algorithm;
+};
+
+/// All but one rank run a scan; gives who came to an end.
+std::vector<bool> runWithout(ThreadPeers& peers, const Fault& fault) {
+  ThreadScan scan(peers, makeCase(fault.size), std::vector<Outputs>(static_cast<size_t>(fault.size), Outputs::Both), 1);
+  std::vector<int> present;
+  for (int rank = 0; rank < fault.size; ++rank) {
+    if (rank != fault.absent) present.push_back(rank);
+  }
+  std::vector<std::uint8_t> done(static_cast<size_t>(fault.size), 0);
+  peers.run(
+      1,
+      [&](const LaneThread& thread) {
+        if (scan.run(fault.algorithm, thread)) done[static_cast<size_t>(thread.view.self)] = 1;
+      },
+      present);
+  return {done.begin(), done.end()};
+}
+
+}  // namespace
+
+TEST_CASE("Nothing goes past a rank that is not there in a chain") {
+  for (const auto algorithm : {seqparScanChain, seqparScanLasp1}) {
+    ThreadPeers peers(4, 1, std::chrono::milliseconds(50));
+    const auto done = runWithout(peers, {4, 1, algorithm});
+    CAPTURE(seqparScanAlgorithmName(algorithm));
+    CHECK(done == std::vector<bool>{true, false, false, false});
+    CHECK(peers.gaveUp(0) == 0);
+    CHECK(peers.gaveUp(2) == 2);
+    CHECK(peers.gaveUp(3) == 3);
+    CHECK(peers.linesPublished(2, 3) == 0);
+    CHECK(peers.creditGiven(1, 2) == 0);
+    CHECK(peers.creditGiven(2, 3) == 0);
+    CHECK(peers.state(2, 3, 0).sent == 0);
+  }
+}
+
+TEST_CASE("Who needs a rank that is not there gives up, in every algorithm") {
+  for (const auto algorithm : kDeviceAlgorithms) {
+    ThreadPeers peers(5, 1, std::chrono::milliseconds(50));
+    const auto done = runWithout(peers, {5, 0, algorithm});
+    CAPTURE(seqparScanAlgorithmName(algorithm));
+    for (int rank = 1; rank < 5; ++rank) {
+      CAPTURE(rank);
+      CHECK_FALSE(done[static_cast<size_t>(rank)]);
+      CHECK(peers.gaveUp(rank) != 0);
+      for (int other = 0; other < 5; ++other) {
+        CHECK(peers.creditGiven(other, rank) == 0);
+        CHECK(peers.state(rank, other, 0).sent == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("An owner that gave up sends no x") {
+  ThreadPeers peers(4, 1, std::chrono::milliseconds(50));
+  const ScanSpec spec = makeCase(4).spec;
+  runWithout(peers, {4, 0, seqparScanTransposed});
+  // A shard's map is a line for four elements, and one for four factors, of which each is worth 64 elements.
+  const size_t shard = spec.elements() / 4 / 4;
+  for (int from = 1; from < 3; ++from) {
+    for (int to = 1; to < 4; ++to) {
+      if (from == to) continue;
+      CAPTURE(from, to);
+      CHECK(peers.linesPublished(from, to) == shard + shard / 64);
+    }
+  }
+  CHECK(peers.linesPublished(3, 1) == 0);
+}
+
+TEST_CASE("Abort ends a scan") {
+  ThreadPeers peers(3, 1, std::chrono::milliseconds(0));
+  std::jthread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    peers.abort();
+  });
+  const auto done = runWithout(peers, {3, 0, seqparScanOneshot});
+  CHECK(done == std::vector<bool>(3, false));
+}

@@ -1,0 +1,216 @@
+// Every algorithm of the kernels against the definition of All-Scan: exactly where the arithmetic is exact.
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+
+#include "base/error.h"
+#include "reference_scan.h"
+#include "scan_on_threads.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+constexpr Outputs kOutputs[] = {Outputs::Both, Outputs::PrefixOnly, Outputs::TotalOnly, Outputs::PrefixInPlace,
+                                Outputs::TotalInPlace};
+
+std::string compare(const char* what, const std::vector<float>& got, const ReferenceState& wanted, const ScanSpec& spec,
+                    Numbers numbers) {
+  const bool exact = numbers == Numbers::Exact;
+  const double relative = exact ? 0 : relativeBound(spec);
+  const double absolute = exact ? 0 : absoluteBound(spec);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(got[i]) - wanted.value[i]);
+    if (error <= relative * wanted.size[i] + absolute) continue;
+    return concat(what, "[", i, "] is ", got[i], ", expected ", wanted.value[i]);
+  }
+  return "";
+}
+
+/// What is wrong with the results, in words.
+std::string judge(ThreadScan& scan, Numbers numbers) {
+  const auto reference = referenceScan(scan.scanCase());
+  for (int rank = 0; rank < scan.scanCase().spec.size; ++rank) {
+    ScanBuffers& buffers = scan.buffers(rank);
+    const ReferenceRank& wanted = reference[static_cast<size_t>(rank)];
+    std::string wrong;
+    if (buffers.wantsPrefix()) {
+      wrong = compare("prefix", buffers.prefixValues(), wanted.prefix, scan.scanCase().spec, numbers);
+    }
+    if (wrong.empty() && buffers.wantsTotal()) {
+      wrong = compare("total", buffers.totalValues(), wanted.total, scan.scanCase().spec, numbers);
+    }
+    if (wrong.empty() && !buffers.inputsIntact()) wrong = "an input was changed";
+    if (!wrong.empty()) return concat("rank ", rank, ": ", wrong);
+  }
+  return "";
+}
+
+template <typename Value>
+Value pick(std::mt19937_64& random, std::initializer_list<Value> values) {
+  return values.begin()[random() % values.size()];
+}
+
+struct Call {
+  seqparScanAlgorithm_t algorithm;
+  Numbers numbers;
+  std::unique_ptr<ThreadScan> scan;
+};
+
+Call drawCall(std::mt19937_64& random, const ThreadPeers& peers, seqparScanAlgorithm_t algorithm) {
+  ScanSpec spec;
+  spec.size = peers.size();
+  spec.op = pick(random, {seqparScanSum, seqparScanScalar, seqparScanDiag});
+  spec.direction = pick(random, {seqparForward, seqparReverse});
+  spec.heads = pick<size_t>(random, {1, 2, 3, 6});
+  spec.dk = pick<size_t>(random, {1, 3, 16, 33});
+  spec.dv = pick<size_t>(random, {1, 5, 16, 24, 128});
+  spec.sequences = pick<size_t>(random, {1, spec.heads});
+  spec.stateType = pick(random, {seqparFloat32, seqparFloat32, seqparFloat16, seqparBfloat16});
+  spec.wireType = pick(random, {seqparFloat32, seqparFloat32, seqparFloat16, seqparBfloat16});
+  const Numbers numbers = pick(random, {Numbers::Exact, Numbers::Random});
+  if (spec.op != seqparScanSum) {
+    spec.decayForm = pick(random, {seqparDecayLinear, seqparDecayLog, seqparDecayLog2});
+    if (numbers == Numbers::Exact && spec.decayForm == seqparDecayLog) spec.decayForm = seqparDecayLog2;
+  }
+  spec.flags = random() % 3 == 0;
+  spec.initial = random() % 2 == 0;
+  std::vector<Outputs> outputs;
+  for (int rank = 0; rank < spec.size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
+  const int lanes = 1 + static_cast<int>(random() % static_cast<unsigned>(peers.lanes()));
+  return {algorithm, numbers,
+          std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, lanes)};
+}
+
+/// Calls follow each other with nothing between them.
+void runCalls(ThreadPeers& peers, int threadsOfLane, std::vector<Call>& calls) {
+  std::atomic<bool> ok = true;
+  peers.run(threadsOfLane, [&](const LaneThread& thread) {
+    for (const Call& call : calls) {
+      if (call.scan->run(call.algorithm, thread)) continue;
+      ok = false;
+      return;
+    }
+  });
+  REQUIRE(ok);
+  for (Call& call : calls) {
+    CAPTURE(call.scan->scanCase().spec, seqparScanAlgorithmName(call.algorithm));
+    REQUIRE(judge(*call.scan, call.numbers) == "");
+  }
+  for (int sender = 0; sender < peers.size(); ++sender) {
+    for (int receiver = 0; receiver < peers.size(); ++receiver) {
+      REQUIRE(peers.linesPublished(sender, receiver) == 0);
+    }
+  }
+}
+
+ScanSpec largeSpec(int size) {
+  ScanSpec spec;
+  spec.size = size;
+  spec.heads = 3;
+  spec.dk = 64;
+  spec.dv = 256;
+  spec.initial = true;
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("All algorithms, back to back on one set of channels") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  for (int size = 1; size <= 8; ++size) {
+    const int threadsOfLane = size <= 3 ? 2 : 1;
+    ThreadPeers peers(size, 2);
+    std::vector<Call> calls;
+    for (int i = 0; i < 36; ++i) {
+      calls.push_back(drawCall(random, peers, kDeviceAlgorithms[random() % kDeviceAlgorithms.size()]));
+    }
+    CAPTURE(size);
+    runCalls(peers, threadsOfLane, calls);
+  }
+}
+
+TEST_CASE("States that are several times the rings") {
+  for (const auto algorithm : kDeviceAlgorithms) {
+    for (const int size : {2, 3, 5}) {
+      ThreadPeers peers(size, 1);
+      const ScanSpec spec = largeSpec(size);
+      const std::vector<Outputs> outputs(static_cast<size_t>(size), Outputs::Both);
+      std::vector<Call> calls;
+      for (const auto numbers : {Numbers::Exact, Numbers::Random}) {
+        calls.push_back(
+            {algorithm, numbers, std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, 11), outputs, 1)});
+      }
+      CAPTURE(seqparScanAlgorithmName(algorithm), size);
+      runCalls(peers, 1, calls);
+      if (algorithm == seqparScanChain) CHECK(peers.creditGiven(0, 1) >= kRingLines);
+    }
+  }
+}
+
+TEST_CASE("More heads than one kernel has flags for") {
+  ThreadPeers peers(3, 1);
+  ScanSpec spec;
+  spec.size = 3;
+  spec.heads = 5000;
+  spec.sequences = 5000;
+  spec.dk = 2;
+  spec.dv = 3;
+  spec.flags = true;
+  const std::vector<Outputs> outputs(3, Outputs::Both);
+  std::vector<Call> calls;
+  for (const auto algorithm : kDeviceAlgorithms) {
+    calls.push_back({algorithm, Numbers::Exact,
+                     std::make_unique<ThreadScan>(peers, makeScanCase(spec, Numbers::Exact, 12), outputs, 1)});
+  }
+  runCalls(peers, 1, calls);
+}
+
+TEST_CASE("Infinities, NaN of any payload and negative zeros arrive; a factor of 0 forgets them") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float special[] = {std::bit_cast<float>(0xffffffffU),
+                           std::bit_cast<float>(0x7f800001U),
+                           kInfinity,
+                           -kInfinity,
+                           -0.0F,
+                           1e-42F,
+                           3.0e38F,
+                           0.0F};
+  for (const auto algorithm : kDeviceAlgorithms) {
+    for (const float factor : {1.0F, 0.0F}) {
+      ThreadPeers peers(3, 1);
+      ScanSpec spec;
+      spec.size = 3;
+      spec.op = seqparScanScalar;
+      spec.dv = std::size(special);
+      ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 13);
+      for (auto& rank : scanCase.ranks) {
+        rank.transition.assign(1, factor);
+        rank.state.assign(spec.elements(), -0.0F);
+      }
+      scanCase.ranks[0].state.assign(std::begin(special), std::end(special));
+      ThreadScan scan(peers, scanCase, std::vector<Outputs>(3, Outputs::Both), 1);
+      peers.run(1, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+      CAPTURE(seqparScanAlgorithmName(algorithm), factor);
+      const auto second = scan.buffers(1).prefixValues();
+      const auto last = scan.buffers(2).totalValues();
+      for (size_t i = 0; i < std::size(special); ++i) {
+        CAPTURE(i, special[i], second[i], last[i]);
+        if (std::isnan(special[i])) {
+          CHECK(std::isnan(second[i]));
+          CHECK(std::isnan(last[i]) == (factor != 0));
+        } else {
+          CHECK(std::bit_cast<std::uint32_t>(second[i]) == std::bit_cast<std::uint32_t>(special[i]));
+          const float wanted = factor == 0 ? -0.0F : special[i];
+          CHECK(std::bit_cast<std::uint32_t>(last[i]) == std::bit_cast<std::uint32_t>(wanted));
+        }
+      }
+    }
+  }
+}

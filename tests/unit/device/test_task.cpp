@@ -1,0 +1,84 @@
+// What kernels are told: division by multiplication, and how work is cut.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "scan/device_task.h"
+
+using namespace seqpar;
+
+TEST_CASE("A divider divides") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  constexpr std::uint32_t kMost = ScanTask::kMostElements;
+  for (int i = 0; i < 200000; ++i) {
+    const std::uint32_t divisor = std::max(1U, static_cast<std::uint32_t>(random() & kMost) >> (random() % 31));
+    const std::uint32_t number = static_cast<std::uint32_t>(random() & kMost) >> (random() % 31);
+    const Divider divider(divisor);
+    for (const std::uint32_t each : {number, number / divisor * divisor, kMost, 0U, divisor, divisor - 1}) {
+      REQUIRE(divider.quotient(each) == each / divisor);
+    }
+  }
+}
+
+TEST_CASE("Parts follow each other and are nearly equal") {
+  for (const std::uint32_t cells : {1U, 31U, 32U, 33U, 1000U, 4097U}) {
+    for (const int parts : {1, 2, 3, 7, 32}) {
+      std::uint32_t at = 5;
+      std::uint32_t most = 0, least = cells;
+      for (int i = 0; i < parts; ++i) {
+        const CellRange part = partOf({5, 5 + cells}, i, parts);
+        REQUIRE(part.begin == at);
+        at = part.end;
+        most = std::max(most, part.size());
+        least = std::min(least, part.size());
+      }
+      REQUIRE(at == 5 + cells);
+      REQUIRE(most - least <= 64);
+    }
+  }
+}
+
+TEST_CASE("Many heads are several tasks, with their own flags and pointers") {
+  PeerView view;
+  view.size = 2;
+  view.lanes = 4;
+  ScanProblem problem;
+  problem.op = seqparScanDiag;
+  problem.heads = 2 * ScanTask::kMostHeads + 3;
+  problem.dk = 2;
+  problem.dv = 3;
+  problem.headFlags.assign(problem.heads, 0);
+  problem.headFlags[ScanTask::kMostHeads + 40] = SEQPAR_SCAN_CUT;
+  problem.headFlags[ScanTask::kMostHeads + 41] = SEQPAR_SCAN_RESET_IN;
+  std::vector<float> state(problem.heads * 6), transition(problem.heads * 2);
+  problem.state = state.data();
+  problem.transition = transition.data();
+  problem.total = state.data();
+  const int order[] = {1, 0};
+  const auto tasks = makeScanTasks(view, problem, order);
+  REQUIRE(tasks.size() == 3);
+  CHECK(tasks[0].elements == ScanTask::kMostHeads * 6);
+  CHECK(tasks[2].elements == 3 * 6);
+  CHECK(tasks[1].state == reinterpret_cast<const std::byte*>(state.data() + ScanTask::kMostHeads * 6));
+  CHECK(tasks[1].transition == transition.data() + ScanTask::kMostHeads * 2);
+  CHECK_FALSE(tasks[0].flags);
+  CHECK(tasks[1].flags);
+  CHECK(tasks[1].forgets[1] == 0x300);
+  CHECK(tasks[1].resets[1] == 0x200);
+  CHECK(tasks[0].position == 1);
+  CHECK(tasks[0].peerAt[0] == 1);
+  CHECK(tasks[0].positionOf[1] == 0);
+}
+
+TEST_CASE("A head that a kernel cannot count is refused") {
+  PeerView view;
+  ScanProblem problem;
+  problem.heads = 1;
+  problem.dk = size_t{1} << 20;
+  problem.dv = size_t{1} << 11;
+  problem.headFlags.assign(1, 0);
+  const int order[] = {0};
+  CHECK_THROWS_AS(makeScanTasks(view, problem, order), Error);
+}

@@ -1,0 +1,110 @@
+// Peers that are threads: windows in ordinary memory, and the memory operations and groups of kernels on them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lane.h"
+
+namespace seqpar::test {
+
+struct ThreadMemory {
+  static std::uint32_t load(const std::uint32_t* from) {
+    return std::atomic_ref(*const_cast<std::uint32_t*>(from)).load(std::memory_order_relaxed);
+  }
+  static void store(std::uint32_t* to, std::uint32_t word) {
+    std::atomic_ref(*to).store(word, std::memory_order_relaxed);
+  }
+  static Line load(const Line* from) {
+    return {{load(&from->word[0]), load(&from->word[1]), load(&from->word[2]), load(&from->word[3])}};
+  }
+  static void store(Line* to, const Line& line) {
+    for (int i = 0; i < 4; ++i) store(&to->word[i], line.word[i]);
+  }
+  static std::uint64_t acquire(const std::uint64_t* from) {
+    return std::atomic_ref(*const_cast<std::uint64_t*>(from)).load(std::memory_order_acquire);
+  }
+  static void release(std::uint64_t* to, std::uint64_t value) {
+    std::atomic_ref(*to).store(value, std::memory_order_release);
+  }
+  static std::uint64_t now() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                      std::chrono::nanoseconds(1));
+  }
+  static void pause() { std::this_thread::yield(); }
+};
+
+/// What the threads of a lane share.
+class Meeting {
+ public:
+  explicit Meeting(int threads) : threads_(threads) {}
+  int threads() const { return threads_; }
+  /// A barrier; true if any thread brought true.
+  bool meet(bool mine);
+
+ private:
+  int threads_;
+  std::mutex mutex_;
+  std::condition_variable all_;
+  int arrived_ = 0;
+  unsigned round_ = 0;
+  bool any_ = false, result_ = false;
+};
+
+class ThreadGroup {
+ public:
+  ThreadGroup(Meeting& meeting, int thread) : meeting_(&meeting), thread_(thread) {}
+  int thread() const { return thread_; }
+  int threads() const { return meeting_->threads(); }
+  void sync() const { meeting_->meet(false); }
+  bool any(bool mine) const { return meeting_->meet(mine); }
+
+ private:
+  Meeting* meeting_;
+  int thread_;
+};
+
+/// A lane of a peer, as its threads see it.
+struct LaneThread {
+  const PeerView& view;
+  int lane;
+  const ThreadGroup& group;
+  LanePositions& positions;
+};
+
+class ThreadPeers {
+ public:
+  ThreadPeers(int size, int lanes, std::chrono::milliseconds timeout = std::chrono::seconds(100));
+
+  int size() const { return static_cast<int>(views_.size()); }
+  int lanes() const { return lanes_; }
+  const PeerView& view(int peer) const { return views_[static_cast<std::size_t>(peer)]; }
+  void abort() { std::atomic_ref(abort_).store(1); }
+  /// 1 + the peer that `peer` has given up waiting for; 0: none.
+  std::uint32_t gaveUp(int peer) const { return gaveUp_[static_cast<std::size_t>(peer)]; }
+
+  /// Runs body(thread) in all threads of all lanes of the peers in `present` (empty: all).
+  void run(int threadsOfLane, const std::function<void(const LaneThread&)>& body, const std::vector<int>& present = {});
+
+  /// Lines of the rings of `receiver` from `sender` that hold anything.
+  std::size_t linesPublished(int sender, int receiver) const;
+  /// The sum of the credits that `receiver` gave `sender`.
+  std::uint64_t creditGiven(int sender, int receiver) const;
+  /// What `peer` remembers of its channel with `other`.
+  ChannelState state(int peer, int other, int lane) const { return *channelState(view(peer), other, lane); }
+
+ private:
+  int lanes_;
+  std::vector<std::vector<Line>> windows_;
+  std::vector<std::vector<ChannelState>> states_;
+  std::vector<std::uint32_t> gaveUp_;
+  std::uint32_t abort_ = 0;
+  std::vector<PeerView> views_;
+};
+
+}  // namespace seqpar::test
