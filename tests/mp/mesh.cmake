@@ -1,0 +1,32 @@
+# Mesh-Attention over the C interface, with ranks as threads and as processes.
+add_library(mesh_suite STATIC mesh_attention.cpp mesh_suite.cpp)
+target_link_libraries(mesh_suite PUBLIC seqpar_objects PRIVATE seqpar_flags)
+target_include_directories(mesh_suite PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+
+add_executable(mesh_threads mesh_threads.cpp)
+target_link_libraries(mesh_threads PRIVATE mesh_suite seqpar_flags)
+foreach(ranks RANGE 1 8)
+  add_test(NAME "mesh_threads: ${ranks} ranks" COMMAND mesh_threads ${ranks})
+endforeach()
+add_test(NAME "mesh_threads: 4 ranks by messages" COMMAND mesh_threads 4)
+add_test(NAME "mesh_threads: 6 ranks, arguments compared" COMMAND mesh_threads 6 2)
+set_tests_properties("mesh_threads: 4 ranks by messages" PROPERTIES ENVIRONMENT SEQPAR_TRANSPORT=network)
+set_tests_properties("mesh_threads: 6 ranks, arguments compared" PROPERTIES ENVIRONMENT SEQPAR_CHECK=1)
+
+if(SEQPAR_MPI)
+  add_executable(mesh_processes mesh_processes.cpp)
+  target_link_libraries(mesh_processes PRIVATE mesh_suite MPI::MPI_C seqpar_flags)
+  target_compile_definitions(mesh_processes PRIVATE OMPI_SKIP_MPICXX)
+  foreach(ranks 2 3 4 6 8 12 16)
+    set(rounds 10)
+    if(ranks GREATER 8)
+      set(rounds 2)
+    endif()
+    add_test(NAME "mesh_processes: ${ranks} ranks" COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe -np ${ranks}
+             $<TARGET_FILE:mesh_processes> ${rounds})
+    set_tests_properties("mesh_processes: ${ranks} ranks" PROPERTIES ENVIRONMENT "${SEQPAR_MPIRUN_ENVIRONMENT}")
+  endforeach()
+  add_test(NAME "mesh_processes: nodes of 2 and 4 ranks" COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe
+           -np 2 -x SEQPAR_HOSTID=one $<TARGET_FILE:mesh_processes> 3 : -np 4 -x SEQPAR_HOSTID=two $<TARGET_FILE:mesh_processes> 3)
+  set_tests_properties("mesh_processes: nodes of 2 and 4 ranks" PROPERTIES ENVIRONMENT "${SEQPAR_MPIRUN_ENVIRONMENT}")
+endif()
