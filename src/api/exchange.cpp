@@ -1,0 +1,240 @@
+// The calls of seqpar/exchange.h: checks, and the way down.
+#include "seqpar/exchange.h"
+
+#include <limits>
+
+#include "api/boundary.h"
+#include "api/buffers.h"
+#include "api/shards.h"
+#include "base/convert.h"
+#include "exchange/clear.h"
+#include "exchange/device_exchange.h"
+#include "exchange/exchange.h"
+#include "exchange/reduction.h"
+
+using namespace seqpar;
+
+namespace {
+
+const std::byte* bytesOf(const void* memory) {
+  return static_cast<const std::byte*>(memory);
+}
+
+std::byte* bytesOf(void* memory) {
+  return static_cast<std::byte*>(memory);
+}
+
+void requireBuffers(const char* call, const Communicator& comm, std::initializer_list<Buffer> buffers) {
+  for (const Buffer& buffer : buffers) {
+    if (buffer.bytes > 0) requirePointer(call, buffer.name, buffer.data);
+    requireMemory(call, buffer, comm);
+  }
+}
+
+/// Refuses any overlap but that of a shard with its own place in the whole array, where that is one piece.
+void requireApartOrInPlace(const char* call, const Buffer& shard, const Buffer& whole, const Checked<Shards>& given) {
+  const Piece place = given.shape.inWhole(given.member);
+  const bool inPlace = given.shape.outer == 1 && shard.data != nullptr && whole.data != nullptr &&
+                       bytesOf(shard.data) == bytesOf(whole.data) + place.offset;
+  if (!inPlace) requireApart(call, shard, whole, false);
+}
+
+/// A route as an operation, with zeros in `zeros` of the receive buffers.
+void start(const char* call, Communicator& comm, Route route, std::vector<Piece> zeros,
+           std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
+  if (comm.device() != nullptr) {
+    comm.enqueue(call, stream, [&](DeviceGroup& group) {
+      clearOnDevice(zeros, receives, stream);
+      exchangeOnDevice(group, route, sends, receives, stream);
+    });
+    return;
+  }
+  comm.run(call, findStream(call, stream).get(),
+           [route = std::move(route), zeros = std::move(zeros), sends = std::move(sends),
+            receives = std::move(receives)](Mailbox& mail) {
+             clearOnHost(zeros, receives);
+             exchangeOnHost(mail, route, sends, receives);
+           });
+}
+
+void requireHost(const char* call, const Communicator& comm) {
+  if (comm.device() == nullptr) return;
+  fail(seqparInvalidUsage, call, ": comm is on device ", comm.config().device,
+       ", where sums are not available; expected a host communicator");
+}
+
+void start(const char* call, Communicator& comm, Reduction reduction, seqparDataType_t type,
+           std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
+  requireHost(call, comm);
+  runReduction(comm, call, std::make_shared<const Reduction>(std::move(reduction)), type, std::move(sends),
+               std::move(receives), findStream(call, stream).get());
+}
+
+struct HaloBuffers {
+  Buffer left, right, shard;
+};
+
+HaloBuffers checkHaloBuffers(const char* call, const Communicator& comm, const void* left, const void* right,
+                             const void* shard, const Halo& halo, const Checked<Shards>& given) {
+  const auto haloBytes = [&](const char* name, size_t tokens) {
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(given.shape.outer * given.shape.inner, tokens, &bytes) ||
+        bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
+      fail(seqparInvalidArgument, call, ": halo->", name, " is ", tokens, ", and the halo has 2^63 bytes or more");
+    }
+    return bytes;
+  };
+  const HaloBuffers buffers{{"leftHalo", left, haloBytes("left", halo.left)},
+                            {"rightHalo", right, haloBytes("right", halo.right)},
+                            {"shard", shard, given.localBytes}};
+  requireBuffers(call, comm, {buffers.left, buffers.right, buffers.shard});
+  requireApart(call, buffers.left, buffers.shard, false);
+  requireApart(call, buffers.right, buffers.shard, false);
+  return buffers;
+}
+
+NamedValue named(const char* name, size_t value) {
+  return {name, static_cast<int64_t>(value)};
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparHeadsOfMember(int64_t heads, int64_t queryHeads, int members, int member,
+                                              int64_t* first, int64_t* count) {
+  const char* call = "seqparHeadsOfMember";
+  return atBoundary(call, [&] {
+    requirePointer(call, "first", first);
+    requirePointer(call, "count", count);
+    const HeadRange range = checkHeads(call, heads, queryHeads, members, member);
+    *first = static_cast<int64_t>(range.first);
+    *count = static_cast<int64_t>(range.count);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head, const seqparHeadShards_t* shards,
+                                                seqparComm_t handle, void* stream) {
+  const char* call = "seqparSequenceToHeads";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const auto given = checkHeadShards(call, shards, comm);
+    const Buffer from{"sequence", sequence, given.localBytes};
+    const Buffer into{"head", head, given.wholeBytes};
+    requireBuffers(call, comm, {from, into});
+    requireApart(call, from, into, false);
+    start(call, comm, sequenceToHeads(given.shape, given.member), {}, {bytesOf(sequence)}, {bytesOf(head)}, stream);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence, const seqparHeadShards_t* shards,
+                                                seqparComm_t handle, void* stream) {
+  const char* call = "seqparHeadsToSequence";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const auto given = checkHeadShards(call, shards, comm);
+    const Buffer from{"head", head, given.wholeBytes};
+    const Buffer into{"sequence", sequence, given.localBytes};
+    requireBuffers(call, comm, {from, into});
+    requireApart(call, from, into, false);
+    if (given.shape.replicated()) {
+      start(call, comm, headsToSequenceSum(given.shape, given.member), given.type, {bytesOf(head)}, {bytesOf(sequence)},
+            stream);
+    } else {
+      start(call, comm, headsToSequence(given.shape, given.member), {}, {bytesOf(head)}, {bytesOf(sequence)}, stream);
+    }
+  });
+}
+
+SEQPAR_API seqparResult_t seqparAllGather(const void* shard, void* whole, const seqparShards_t* shards,
+                                          seqparComm_t handle, void* stream) {
+  const char* call = "seqparAllGather";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const auto given = checkShards(call, shards, comm);
+    const Buffer from{"shard", shard, given.localBytes};
+    const Buffer into{"whole", whole, given.wholeBytes};
+    requireBuffers(call, comm, {from, into});
+    requireApartOrInPlace(call, from, into, given);
+    start(call, comm, gatherRoute(given.shape, given.member), {}, {bytesOf(shard)}, {bytesOf(whole)}, stream);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparReduceScatter(const void* whole, void* shard, const seqparShards_t* shards,
+                                              seqparComm_t handle, void* stream) {
+  const char* call = "seqparReduceScatter";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const auto given = checkShards(call, shards, comm);
+    const Buffer from{"whole", whole, given.wholeBytes};
+    const Buffer into{"shard", shard, given.localBytes};
+    requireBuffers(call, comm, {from, into});
+    requireApartOrInPlace(call, into, from, given);
+    start(call, comm, scatterSum(given.shape, given.member), given.type, {bytesOf(whole)}, {bytesOf(shard)}, stream);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* lse, void* outShard, float* lseShard,
+                                                 int64_t heads, const seqparShards_t* shards, seqparComm_t handle,
+                                                 void* stream) {
+  const char* call = "seqparReduceScatterLse";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const auto given = checkShards(call, shards, comm, {{"heads", heads}});
+    const auto inner = static_cast<int64_t>(given.shape.inner / sizeOf(given.type));
+    if (heads < 1 || inner % heads != 0) {
+      fail(seqparInvalidArgument, call, ": heads is ", heads, ", expected a divisor of shards->inner = ", inner);
+    }
+    LseShards merged{given.shape, static_cast<size_t>(heads), given.type};
+    size_t rows = 0;
+    if (__builtin_mul_overflow(given.shape.outer * given.shape.total(), merged.heads * sizeof(float), &rows) ||
+        rows > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
+      fail(seqparInvalidArgument, call, ": lse has 2^63 bytes or more");
+    }
+    const size_t ownRows = given.shape.outer * given.shape.tokens[given.member] * merged.heads;
+    const Buffer inputs[] = {{"out", out, given.wholeBytes}, {"lse", lse, rows}};
+    const Buffer outputs[] = {{"outShard", outShard, given.localBytes},
+                              {"lseShard", lseShard, ownRows * sizeof(float)}};
+    requireBuffers(call, comm, {inputs[0], inputs[1], outputs[0], outputs[1]});
+    requireApart(call, outputs[0], outputs[1], false);
+    for (const Buffer& output : outputs) {
+      for (const Buffer& input : inputs) requireApart(call, input, output, false);
+    }
+    requireHost(call, comm);
+    comm.run(call, findStream(call, stream).get(),
+             [=, merged = std::move(merged), member = given.member](Mailbox& mail) {
+               reduceLseOnHost(mail, merged, member, bytesOf(out), lse, bytesOf(outShard), lseShard);
+             });
+  });
+}
+
+SEQPAR_API seqparResult_t seqparHaloExchange(const void* shard, void* leftHalo, void* rightHalo,
+                                             const seqparHalo_t* halo, const seqparShards_t* shards,
+                                             seqparComm_t handle, void* stream) {
+  const char* call = "seqparHaloExchange";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const Halo wanted = checkHalo(call, halo);
+    const auto given = checkShards(call, shards, comm,
+                                   {named("halo->left", wanted.left), named("halo->right", wanted.right),
+                                    named("halo->periodic", wanted.periodic)});
+    const auto buffers = checkHaloBuffers(call, comm, leftHalo, rightHalo, shard, wanted, given);
+    requireApart(call, buffers.left, buffers.right, false);
+    if (buffers.left.bytes + buffers.right.bytes == 0) return;
+    HaloRoute route = haloRoute(given.shape, wanted, given.member);
+    start(call, comm, std::move(route.route), std::move(route.zeros), {bytesOf(shard)},
+          {bytesOf(leftHalo), bytesOf(rightHalo)}, stream);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparHaloAdjoint(const void* leftHalo, const void* rightHalo, void* shard,
+                                            const seqparHalo_t* halo, const seqparShards_t* shards, seqparComm_t handle,
+                                            void* stream) {
+  const char* call = "seqparHaloAdjoint";
+  return onComm(call, handle, [&](Communicator& comm) {
+    const Halo wanted = checkHalo(call, halo);
+    const auto given = checkShards(call, shards, comm,
+                                   {named("halo->left", wanted.left), named("halo->right", wanted.right),
+                                    named("halo->periodic", wanted.periodic)});
+    const auto buffers = checkHaloBuffers(call, comm, leftHalo, rightHalo, shard, wanted, given);
+    if (buffers.left.bytes + buffers.right.bytes == 0) return;
+    start(call, comm, haloAdjoint(given.shape, wanted, given.member), given.type,
+          {bytesOf(leftHalo), bytesOf(rightHalo)}, {bytesOf(shard)}, stream);
+  });
+}
+
+}  // extern "C"

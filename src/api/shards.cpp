@@ -1,0 +1,183 @@
+#include "api/shards.h"
+
+#include <limits>
+#include <numeric>
+#include <string>
+#include <unordered_set>
+
+#include "base/convert.h"
+#include "base/versioned.h"
+
+namespace seqpar {
+namespace {
+
+/// So that positions of tokens can be counted with whatever is beside them.
+constexpr int64_t kMostTokens = int64_t{1} << 48;
+
+void requireRange(const char* call, const std::string& what, int64_t value, int64_t least,
+                  int64_t most = std::numeric_limits<int64_t>::max()) {
+  if (value >= least && value <= most) return;
+  if (most == std::numeric_limits<int64_t>::max()) {
+    fail(seqparInvalidArgument, call, ": ", what, " is ", value, ", expected ", least, " or more");
+  }
+  fail(seqparInvalidArgument, call, ": ", what, " is ", value, ", expected ", least, " to ", most);
+}
+
+/// A product of sizes that must be countable in bytes.
+size_t countable(const char* call, const char* what, std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  for (const int64_t factor : factors) {
+    if (factor == 0) return 0;
+  }
+  for (const int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) {
+      fail(seqparInvalidArgument, call, ": ", what, " overflows; expected fewer than 2^63 bytes");
+    }
+  }
+  return static_cast<size_t>(product);
+}
+
+struct Members {
+  std::vector<int> ranks;
+  std::vector<size_t> tokens;
+  size_t self = 0;
+  int64_t total = 0;
+};
+
+/// The fields that all shapes have.
+template <typename Given>
+Members checkMembers(const char* call, const Given& given, const Communicator& comm) {
+  Members out;
+  if (given.group == nullptr) {
+    if (given.groupSize != 0) {
+      fail(seqparInvalidArgument, call, ": shards->groupSize is ", given.groupSize, ", expected 0 without a group");
+    }
+    out.ranks.resize(static_cast<size_t>(comm.size()));
+    std::iota(out.ranks.begin(), out.ranks.end(), 0);
+    out.self = static_cast<size_t>(comm.rank());
+  } else {
+    requireRange(call, "shards->groupSize", given.groupSize, 1, comm.size());
+    out.ranks.assign(given.group, given.group + given.groupSize);
+    std::unordered_set<int> seen;
+    for (size_t i = 0; i < out.ranks.size(); ++i) {
+      requireRange(call, concat("shards->group[", i, "]"), out.ranks[i], 0, comm.size() - 1);
+      if (!seen.insert(out.ranks[i]).second) {
+        fail(seqparInvalidArgument, call, ": shards->group[", i, "] is ", out.ranks[i],
+             ", which stands before; expected each rank once");
+      }
+      if (out.ranks[i] == comm.rank()) out.self = i;
+    }
+    if (!seen.contains(comm.rank())) {
+      fail(seqparInvalidArgument, call, ": shards->group lacks this rank, ", comm.rank(),
+           "; expected to be called by members only");
+    }
+  }
+  for (size_t i = 0; i < out.ranks.size(); ++i) {
+    const bool each = given.tokensOfMembers != nullptr;
+    const int64_t tokens = each ? given.tokensOfMembers[i] : given.tokens;
+    requireRange(call, each ? concat("shards->tokensOfMembers[", i, "]") : "shards->tokens", tokens, 0, kMostTokens);
+    out.total += tokens;
+    if (out.total > kMostTokens) {
+      fail(seqparInvalidArgument, call, ": the members have more than ", kMostTokens, " tokens; expected at most that");
+    }
+    out.tokens.push_back(static_cast<size_t>(tokens));
+  }
+  return out;
+}
+
+/// FNV-1a over numbers.
+int64_t hashOf(std::span<const size_t> values) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const size_t value : values) hash = (hash ^ value) * 0x100000001b3u;
+  return static_cast<int64_t>(hash);
+}
+
+template <typename Given>
+void compareRanks(const char* call, const Given& given, const Members& members, Communicator& comm,
+                  std::vector<NamedValue> values) {
+  if (!comm.config().checkArguments || given.group != nullptr) return;
+  values.push_back({"shards->dataType", given.dataType});
+  values.push_back({"the hash of the members' tokens", hashOf(members.tokens)});
+  checkAgreement(comm.control(), call, values);
+}
+
+}  // namespace
+
+HeadRange checkHeads(const char* call, int64_t heads, int64_t queryHeads, int members, int member) {
+  requireRange(call, "heads", heads, 1);
+  requireRange(call, "queryHeads", queryHeads, 0);
+  requireRange(call, "members", members, 1);
+  requireRange(call, "member", member, 0, members - 1);
+  const int64_t queries = queryHeads == 0 ? heads : queryHeads;
+  if (queries % heads != 0) {
+    fail(seqparInvalidArgument, call, ": queryHeads is ", queryHeads, ", expected a multiple of heads = ", heads);
+  }
+  return headsOf(static_cast<size_t>(heads), static_cast<size_t>(queries), static_cast<size_t>(members),
+                 static_cast<size_t>(member));
+}
+
+Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* shards, Communicator& comm) {
+  const auto given = readVersioned(call, "shards", shards, seqparHeadShards_t SEQPAR_HEAD_SHARDS_INITIALIZER);
+  requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
+  requireRange(call, "shards->batch", given.batch, 0);
+  requireRange(call, "shards->headDim", given.headDim, 0);
+  const Members members = checkMembers(call, given, comm);
+  Checked<HeadShards> out;
+  out.type = static_cast<seqparDataType_t>(given.dataType);
+  out.member = members.self;
+  const auto count = static_cast<int>(members.ranks.size());
+  for (int member = 0; member < count; ++member) {
+    out.shape.range.push_back(checkHeads(call, given.heads, given.queryHeads, count, member));
+  }
+  const auto elementBytes = static_cast<int64_t>(sizeOf(out.type));
+  countable(call, "shards: batch x tokens x heads x headDim",
+            {given.batch, members.total, given.heads, given.headDim, elementBytes});
+  out.shape.batch = static_cast<size_t>(given.batch);
+  out.shape.tokens = members.tokens;
+  out.shape.heads = static_cast<size_t>(given.heads);
+  out.shape.headBytes = static_cast<size_t>(given.headDim * elementBytes);
+  out.shape.ranks = members.ranks;
+  const size_t head = out.shape.batch * out.shape.headBytes;
+  out.localBytes = head * members.tokens[members.self] * out.shape.heads;
+  out.wholeBytes = head * static_cast<size_t>(members.total) * out.shape.range[members.self].count;
+  compareRanks(call, given, members, comm,
+               {{"shards->batch", given.batch},
+                {"shards->heads", given.heads},
+                {"shards->queryHeads", given.queryHeads},
+                {"shards->headDim", given.headDim}});
+  return out;
+}
+
+Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Communicator& comm,
+                            std::initializer_list<NamedValue> others) {
+  const auto given = readVersioned(call, "shards", shards, seqparShards_t SEQPAR_SHARDS_INITIALIZER);
+  requireRange(call, "shards->dataType", given.dataType, seqparFloat32, seqparBfloat16);
+  requireRange(call, "shards->outer", given.outer, 0);
+  requireRange(call, "shards->inner", given.inner, 0);
+  const Members members = checkMembers(call, given, comm);
+  Checked<Shards> out;
+  out.type = static_cast<seqparDataType_t>(given.dataType);
+  out.member = members.self;
+  const auto elementBytes = static_cast<int64_t>(sizeOf(out.type));
+  out.wholeBytes =
+      countable(call, "shards: outer x tokens x inner", {given.outer, members.total, given.inner, elementBytes});
+  out.shape.outer = static_cast<size_t>(given.outer);
+  out.shape.tokens = members.tokens;
+  out.shape.inner = countable(call, "shards->inner", {given.inner, elementBytes});
+  out.shape.ranks = members.ranks;
+  out.localBytes = out.shape.outer * members.tokens[members.self] * out.shape.inner;
+  std::vector<NamedValue> values(others);
+  values.push_back({"shards->outer", given.outer});
+  values.push_back({"shards->inner", given.inner});
+  compareRanks(call, given, members, comm, std::move(values));
+  return out;
+}
+
+Halo checkHalo(const char* call, const seqparHalo_t* halo) {
+  const auto given = readVersioned(call, "halo", halo, seqparHalo_t SEQPAR_HALO_INITIALIZER);
+  requireRange(call, "halo->left", given.left, 0, kMostTokens);
+  requireRange(call, "halo->right", given.right, 0, kMostTokens);
+  return {static_cast<size_t>(given.left), static_cast<size_t>(given.right), given.periodic != 0};
+}
+
+}  // namespace seqpar

@@ -1,0 +1,38 @@
+// Checks of the shapes that exchanges are given.
+#pragma once
+
+#include <cstddef>
+
+#include "comm/agreement.h"
+#include "comm/communicator.h"
+#include "exchange/halo.h"
+#include "exchange/heads.h"
+#include "exchange/lse.h"
+#include "exchange/shards.h"
+#include "seqpar/exchange.h"
+
+namespace seqpar {
+
+/// A shape that was checked, and this rank's place in it.
+template <typename Shape>
+struct Checked {
+  Shape shape;
+  size_t member = 0;
+  seqparDataType_t type = seqparFloat32;
+  size_t localBytes = 0;  ///< of the array of this member's tokens
+  size_t wholeBytes = 0;  ///< of the array of all tokens: with all heads' elements, or this member's heads
+};
+
+/// Throw InvalidArgument for what cannot be. Collective over all ranks of `comm` where arguments are compared
+/// (SEQPAR_CHECK) and the members are all of them: values that differ are InvalidUsage. `others` are values of the call
+/// besides.
+Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* shards, Communicator& comm);
+Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Communicator& comm,
+                            std::initializer_list<NamedValue> others = {});
+
+Halo checkHalo(const char* call, const seqparHalo_t* halo);
+
+/// The heads of a member; queryHeads 0 is `heads`. Throws InvalidArgument.
+HeadRange checkHeads(const char* call, int64_t heads, int64_t queryHeads, int members, int member);
+
+}  // namespace seqpar

@@ -1,0 +1,17 @@
+// Zeros where a route brings nothing.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "device/group.h"
+#include "exchange/route.h"
+
+namespace seqpar {
+
+void clearOnHost(std::span<const Piece> pieces, std::span<std::byte* const> buffers);
+
+/// Enqueues it on `stream`.
+void clearOnDevice(std::span<const Piece> pieces, std::span<std::byte* const> buffers, DeviceStream stream);
+
+}  // namespace seqpar
