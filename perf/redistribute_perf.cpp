@@ -1,0 +1,240 @@
+// redistribute_perf: rows moved from one layout to another, beside MPI_Alltoallv.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "common/buffer.h"
+#include "common/session.h"
+#include "seqpar/layout.h"
+
+#ifdef SEQPAR_PERF_MPI
+#include <mpi.h>
+#endif
+
+namespace seqpar::perf {
+namespace {
+
+const Names kKinds{{"contiguous", seqparContiguous}, {"zigzag", seqparZigzag}, {"striped", seqparStriped}};
+
+struct Choices {
+  std::vector<int> from{seqparContiguous};
+  std::vector<int> to{seqparZigzag};
+  size_t rowBytes = 8192;
+  int64_t stripe = 1;
+};
+
+/// The tokens of a rank in a layout, and which rank has each of them in another.
+struct Place {
+  Place(const seqparLayout_t& layout, const seqparLayout_t& other, int rank) {
+    int64_t length = 0;
+    require(seqparLayoutLocalLength(&layout, rank, &length), "seqparLayoutLocalLength");
+    tokens.resize(static_cast<size_t>(length));
+    peers.resize(tokens.size());
+    require(seqparLayoutGlobals(&layout, rank, tokens.data()), "seqparLayoutGlobals");
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      int64_t local = 0;
+      require(seqparLayoutToLocal(&other, tokens[i], &peers[i], &local), "seqparLayoutToLocal");
+    }
+  }
+
+  std::vector<int64_t> tokens;
+  std::vector<int> peers;
+};
+
+/// What one rank moves; the same data for the library and for MPI.
+struct Problem {
+  Problem(int fromKind, int toKind, size_t bytes, const Choices& choices, Group& group)
+      : comm(group.comm()),
+        rowBytes(std::min(choices.rowBytes, bytes)),
+        from(layoutOf(fromKind, bytes, choices, group.size())),
+        to(layoutOf(toKind, bytes, choices, group.size())),
+        had(from, to, group.rank()),
+        wanted(to, from, group.rank()),
+        send(had.tokens.size() * rowBytes, comm),
+        receive(wanted.tokens.size() * rowBytes, comm) {
+    fill(send.as<unsigned char>(), had.tokens);
+    const auto row = static_cast<int64_t>(rowBytes);
+    require(seqparRedistributePlanCreate(&plan, &from, &to, 1, nullptr, &row, comm), "seqparRedistributePlanCreate",
+            comm);
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+  ~Problem() { seqparRedistributePlanDestroy(plan); }
+
+  seqparLayout_t layoutOf(int kind, size_t bytes, const Choices& choices, int ranks) const {
+    seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
+    layout.kind = kind;
+    layout.ranks = ranks;
+    layout.tokens = static_cast<int64_t>(bytes / rowBytes) * ranks;
+    layout.stripe = choices.stripe;
+    return layout;
+  }
+
+  unsigned char byteOf(int64_t token, size_t index) const {
+    return static_cast<unsigned char>((static_cast<size_t>(token) * 97 + index * 31 + (index >> 7) + 1) & 0x7f);
+  }
+  void fill(unsigned char* rows, const std::vector<int64_t>& tokens) const {
+    for (const int64_t token : tokens) {
+      for (size_t i = 0; i < rowBytes; ++i) *rows++ = byteOf(token, i);
+    }
+  }
+  size_t wrong(const std::vector<int64_t>& tokens) {
+    size_t count = 0;
+    const auto* got = receive.as<unsigned char>();
+    for (const int64_t token : tokens) {
+      for (size_t i = 0; i < rowBytes; ++i) count += *got++ == byteOf(token, i) ? 0 : 1;
+    }
+    return count;
+  }
+
+  seqparComm_t comm;
+  size_t rowBytes;
+  seqparLayout_t from, to;
+  Place had, wanted;
+  Buffer send, receive;
+  seqparRedistributePlan_t plan = nullptr;
+};
+
+/// A work without its run().
+Work workOn(const std::shared_ptr<Problem>& problem, const std::vector<int64_t>& expected) {
+  Work work;
+  work.prepare = [problem] {
+    if (problem->receive.bytes() > 0) std::memset(problem->receive.data(), 0xff, problem->receive.bytes());
+  };
+  work.wrong = [problem, expected] { return problem->wrong(expected); };
+  return work;
+}
+
+Work libraryWork(const std::shared_ptr<Problem>& problem, seqparStream_t stream) {
+  Work work = workOn(problem, problem->wanted.tokens);
+  work.run = [problem, stream] {
+    const void* send = problem->send.data();
+    void* receive = problem->receive.data();
+    require(seqparRedistribute(problem->plan, &send, &receive, stream), "seqparRedistribute", problem->comm);
+  };
+  if (stream != nullptr) {
+    work.finish = [problem, stream] {
+      require(seqparStreamSynchronize(stream), "seqparStreamSynchronize", problem->comm);
+    };
+  }
+  return work;
+}
+
+#ifdef SEQPAR_PERF_MPI
+/// One side of MPI_Alltoallv: rows by peer, and where each lies in the layout.
+struct Side {
+  Side(const Place& place, int ranks, size_t rowBytes)
+      : order(place.tokens.size()), counts(static_cast<size_t>(ranks)), offsets(counts.size()) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return place.peers[a] < place.peers[b]; });
+    if (order.size() * rowBytes > std::numeric_limits<int>::max()) {
+      throw std::runtime_error("MPI counts bytes by int; expected less than 2G a rank");
+    }
+    for (const int peer : place.peers) counts[static_cast<size_t>(peer)] += static_cast<int>(rowBytes);
+    std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
+  }
+
+  std::vector<size_t> order;
+  std::vector<int> counts, offsets;
+};
+
+/// MPI_Alltoallv alone, of rows that lie by peer on both sides already; or with the copies that bring them there.
+Work mpiWork(const std::shared_ptr<Problem>& problem, int ranks, bool packs) {
+  Problem& p = *problem;
+  const auto out = std::make_shared<Side>(p.had, ranks, p.rowBytes);
+  const auto in = std::make_shared<Side>(p.wanted, ranks, p.rowBytes);
+  const auto packed = std::make_shared<std::vector<unsigned char>>(p.send.bytes());
+  const auto arrived = std::make_shared<std::vector<unsigned char>>(packs ? p.receive.bytes() : 0);
+  for (size_t i = 0; i < out->order.size(); ++i) {
+    std::memcpy(packed->data() + i * p.rowBytes, p.send.as<unsigned char>() + out->order[i] * p.rowBytes, p.rowBytes);
+  }
+  std::vector<int64_t> expected = p.wanted.tokens;
+  if (!packs) {
+    std::transform(in->order.begin(), in->order.end(), expected.begin(),
+                   [&](size_t place) { return p.wanted.tokens[place]; });
+  }
+  Work work = workOn(problem, expected);
+  work.run = [=] {
+    const size_t row = problem->rowBytes;
+    const auto* send = problem->send.as<unsigned char>();
+    auto* receive = problem->receive.as<unsigned char>();
+    for (size_t i = 0; packs && i < out->order.size(); ++i) {
+      std::memcpy(packed->data() + i * row, send + out->order[i] * row, row);
+    }
+    auto* const target = packs ? arrived->data() : receive;
+    MPI_Alltoallv(packed->data(), out->counts.data(), out->offsets.data(), MPI_BYTE, target, in->counts.data(),
+                  in->offsets.data(), MPI_BYTE, MPI_COMM_WORLD);
+    for (size_t i = 0; packs && i < in->order.size(); ++i) {
+      std::memcpy(receive + in->order[i] * row, arrived->data() + i * row, row);
+    }
+  };
+  return work;
+}
+#endif
+
+void runPair(Session& session, const Choices& choices, int from, int to, size_t size, seqparStream_t stream) {
+  const auto problem = std::make_shared<Problem>(from, to, size, choices, session.group);
+  std::vector<Case> cases;
+  const auto add = [&](const char* by, Work work) {
+    Row row;
+    row.count = static_cast<size_t>(problem->from.tokens);
+    row.bytes = row.count * problem->rowBytes / static_cast<size_t>(session.group.size());
+    row.labels = {nameOf(from, kKinds), nameOf(to, kKinds), by};
+    cases.push_back({row, std::move(work), {}});
+  };
+  add("seqpar", libraryWork(problem, stream));
+#ifdef SEQPAR_PERF_MPI
+  if (session.settings.peers) {
+    add("mpi", mpiWork(problem, session.group.size(), false));
+    add("mpi_pack", mpiWork(problem, session.group.size(), true));
+  }
+#endif
+  std::vector<Row> rows = session.measure(cases);
+  for (Row& row : rows) {
+    row.extras = {row.outOfPlace.us / rows[0].outOfPlace.us};
+    session.report.row(row);
+  }
+}
+
+void runAll(Session& session, const Choices& choices) {
+  seqparStream_t stream = nullptr;
+  if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
+  for (const int from : choices.from) {
+    for (const int to : choices.to) {
+      for (const size_t size : session.settings.sizes()) runPair(session, choices, from, to, size, stream);
+    }
+  }
+  require(seqparStreamDestroy(stream), "seqparStreamDestroy");
+}
+
+}  // namespace
+}  // namespace seqpar::perf
+
+int main(int argc, char** argv) {
+  using namespace seqpar::perf;
+  Choices choices;
+  Program program;
+  program.name = "redistribute_perf";
+  program.summary =
+      "seqparRedistribute: every rank has SIZE bytes of rows, which move from one layout to another. Peers: mpi is\n"
+      "MPI_Alltoallv alone, of the same volume but of rows that lie by peer already; mpi_pack has the copies too.";
+  program.addOptions = [&](OptionParser& parser) {
+    parser.add(0, "from", "NAMES", "contiguous, zigzag, striped or all (contiguous)",
+               [&](const std::string& text) { choices.from = parseNames(text, kKinds); });
+    parser.add(0, "to", "NAMES", "the same (zigzag)",
+               [&](const std::string& text) { choices.to = parseNames(text, kKinds); });
+    parser.add(0, "row", "BYTES", "bytes of a token's row; at most SIZE is used (8K)",
+               [&](const std::string& text) { choices.rowBytes = parseBytes(text); });
+    parser.add(0, "stripe", "TOKENS", "block of striped layouts (1)",
+               [&](const std::string& text) { choices.stripe = parseInteger(text, 1, 1 << 30); });
+  };
+  program.checkOptions = [&](Settings&) {
+    if (choices.rowBytes == 0) throw UsageError("option --row: 0 bytes; expected 1 or more");
+  };
+  program.layout = [] {
+    return Layout{{{"from", "", 10}, {"to", "", 10}, {"by", "", 8}}, false, {{"/seqpar", "(x)", 8}}};
+  };
+  program.body = [&](Session& session) { runAll(session, choices); };
+  return runProgram(program, argc, argv);
+}
