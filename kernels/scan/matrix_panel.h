@@ -69,7 +69,7 @@ struct CallerPanel {
 
 SEQPAR_LANE void loadSlot(const CallerPanel<const void*>& from, PanelSlot slot, float (&numbers)[8]) {
   const int type = from.scan.stateType;
-#pragma unroll
+  SEQPAR_UNROLL
   for (int pair = 0; pair < 4; ++pair) {
     const int row = slot.rowOf(pair), column = slot.columnOf(pair);
     float &left = numbers[2 * pair], &right = numbers[2 * pair + 1];
@@ -101,7 +101,7 @@ SEQPAR_LANE void loadSlot(const CallerPanel<const void*>& from, PanelSlot slot, 
 SEQPAR_LANE void storeSlot(const CallerPanel<void*>& to, PanelSlot slot, const float (&numbers)[8]) {
   if (to.data == nullptr) return;
   const int type = to.scan.stateType;
-#pragma unroll
+  SEQPAR_UNROLL
   for (int pair = 0; pair < 4; ++pair) {
     const int row = slot.rowOf(pair), column = slot.columnOf(pair);
     if (!to.has(row, column)) continue;
@@ -132,16 +132,16 @@ template <class Memory>
 SEQPAR_LANE void putSlot(const Sender<Memory>& out, std::uint32_t base, int slots, int slot, int wireType,
                          const float (&numbers)[8]) {
   if (wireType == seqparFloat32) {
-#pragma unroll
+    SEQPAR_UNROLL
     for (int half = 0; half < 2; ++half) {
       Line line;
-#pragma unroll
+      SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) line.word[i] = sendable(asBits(numbers[4 * half + i]), kAbsentAsFloat);
       out.put(base + half * slots + slot, line);
     }
   } else {
     Line line;
-#pragma unroll
+    SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       line.word[i] = sendable(narrowTwo(numbers[2 * i], numbers[2 * i + 1], wireType), kAbsentAsHalves);
     }
@@ -159,10 +159,10 @@ SEQPAR_LANE bool takeSlot(const Receiver<Memory>& in, std::uint32_t base, int sl
   if (!in.take(base + slot, lines[0])) return false;
   if (wireType == seqparFloat32) {
     if (!in.take(base + slots + slot, lines[1])) return false;
-#pragma unroll
+    SEQPAR_UNROLL
     for (int i = 0; i < 8; ++i) numbers[i] = asFloat(lines[i / 4].word[i % 4]);
   } else {
-#pragma unroll
+    SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) widenTwo(lines[0].word[i], wireType, numbers[2 * i], numbers[2 * i + 1]);
   }
   return true;

@@ -56,7 +56,7 @@ SEQPAR_LANE bool split(float value, SplitNumber& pair) {
 /// Splits a slot's numbers into the panel; true if any is odd.
 SEQPAR_LANE bool splitSlot(SplitNumber* panel, PanelSlot slot, const float (&numbers)[8]) {
   bool odd = false;
-#pragma unroll
+  SEQPAR_UNROLL
   for (int i = 0; i < 8; ++i) {
     odd |= split(numbers[i], panel[slot.rowOf(i / 2) * kPairStride + slot.columnOf(i / 2) + i % 2]);
   }
@@ -64,7 +64,7 @@ SEQPAR_LANE bool splitSlot(SplitNumber* panel, PanelSlot slot, const float (&num
 }
 
 SEQPAR_LANE void joinSlot(const SplitNumber* panel, PanelSlot slot, float (&numbers)[8]) {
-#pragma unroll
+  SEQPAR_UNROLL
   for (int i = 0; i < 8; ++i) {
     const SplitNumber& pair = panel[slot.rowOf(i / 2) * kPairStride + slot.columnOf(i / 2) + i % 2];
     numbers[i] = pair.high + pair.low;
@@ -75,12 +75,12 @@ SEQPAR_LANE void joinSlot(const SplitNumber* panel, PanelSlot slot, float (&numb
 SEQPAR_LANE void multiplySlot(const MatrixView& a, const SplitNumber* panel, PanelSlot slot, float (&numbers)[8]) {
   for (float& number : numbers) number = 0;
   for (int k = 0; k < a.dk; ++k) {
-#pragma unroll
+    SEQPAR_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       const int row = slot.rowOf(lower);
       if (row >= a.dk) continue;
       const float factor = a.data[row * a.rowStride + k * a.columnStride];
-#pragma unroll
+      SEQPAR_UNROLL
       for (int i = 0; i < 4; ++i) {
         const SplitNumber& x = panel[k * kPairStride + slot.columnOf(i / 2 * 2) + i % 2];
         numbers[i / 2 * 4 + lower * 2 + i % 2] += factor * (x.high + x.low);

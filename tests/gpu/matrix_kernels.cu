@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 
@@ -114,7 +115,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
   double worst = 0;
   for (int round = 0; round < rounds; ++round) {
     struct Run {
-      ScanCase scanCase;
+      std::unique_ptr<const ScanCase> scanCase;  ///< where the buffers look for it
       std::vector<DeviceBuffers> buffers;
       bool exact;
       std::string what;
@@ -131,12 +132,12 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       Run run{
           makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed), {}, exact, words(spec, algorithm, seed)};
       const std::size_t shift = random() % 3 == 0 ? 4 : 0;
-      run.buffers = launch(ranks, run.scanCase, algorithm, static_cast<Outputs>(random() % 5), shift);
+      run.buffers = launch(ranks, *run.scanCase, algorithm, static_cast<Outputs>(random() % 5), shift);
       runs.push_back(std::move(run));
     }
     ranks.synchronize();
     for (Run& run : runs) {
-      const double excess = compare(run.scanCase, run.buffers, run.exact, run.what);
+      const double excess = compare(*run.scanCase, run.buffers, run.exact, run.what);
       if (!run.exact) worst = std::max(worst, excess);
     }
     checkAlive(ranks);

@@ -1,0 +1,148 @@
+// The lane programs of the MATRIX kernels, on threads, against the definition.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+
+#include "matrix_on_threads.h"
+#include "reference_scan.h"
+#include "scan/matrix_product.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+/// The largest error in units of what is allowed; with `exact`, of nothing.
+double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, bool exact) {
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto number = static_cast<float>(expected.value[i]);
+    if (number == got[i] || (std::isnan(number) && std::isnan(got[i]))) continue;
+    if (exact || !std::isfinite(number) || !std::isfinite(got[i])) return INFINITY;
+    const double allowed = relativeBound(spec) * expected.size[i] + absoluteBound(spec);
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected.value[i]) / allowed);
+  }
+  return worst;
+}
+
+void compare(ThreadMatrixScan& scan, bool exact) {
+  const ScanCase& scanCase = scan.scanCase();
+  const std::vector<ReferenceRank> expected = referenceScan(scanCase);
+  for (int rank = 0; rank < scanCase.spec.size; ++rank) {
+    ScanBuffers& mine = scan.buffers(rank);
+    const ReferenceRank& right = expected[static_cast<std::size_t>(rank)];
+    CAPTURE(rank);
+    if (mine.wantsPrefix()) CHECK(excess(scanCase.spec, right.prefix, mine.prefixValues(), exact) <= 1);
+    if (mine.wantsTotal()) CHECK(excess(scanCase.spec, right.total, mine.totalValues(), exact) <= 1);
+    CHECK(mine.inputsIntact());
+  }
+}
+
+ScanSpec randomSpec(std::mt19937_64& random, int size) {
+  static constexpr std::size_t kRows[] = {1, 3, 8, 16, 17, 33, 48};
+  static constexpr std::size_t kColumns[] = {1, 2, 5, 16, 31, 48, 70};
+  ScanSpec spec;
+  spec.size = size;
+  spec.op = seqparScanMatrix;
+  spec.direction = random() % 2 == 0 ? seqparForward : seqparReverse;
+  spec.heads = 1 + random() % 5;
+  spec.sequences = random() % 2 == 0 ? spec.heads : 1;
+  spec.dk = kRows[random() % std::size(kRows)];
+  spec.dv = kColumns[random() % std::size(kColumns)];
+  spec.stateType = static_cast<seqparDataType_t>(random() % 3);
+  spec.wireType = static_cast<seqparDataType_t>(random() % 3);
+  spec.flags = random() % 2 == 0;
+  spec.initial = random() % 2 == 0;
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("MATRIX lanes give what the definition says, call after call") {
+  const int size = GENERATE(1, 2, 3, 5, 8);
+  const int threads = GENERATE(1, 3);
+  const std::uint64_t seed = std::random_device()();
+  CAPTURE(size, threads, seed);
+  std::mt19937_64 random(seed);
+  ThreadPeers peers(size, 2);
+  struct Call {
+    ThreadMatrixScan scan;
+    seqparScanAlgorithm_t algorithm;
+    bool exact;
+  };
+  std::vector<Call> calls;
+  for (int i = 0; i < 12; ++i) {
+    const ScanSpec spec = randomSpec(random, size);
+    const bool exact = random() % 2 == 0;
+    std::vector<Outputs> outputs;
+    for (int rank = 0; rank < size; ++rank) outputs.push_back(static_cast<Outputs>(random() % 5));
+    const int group = 1 + static_cast<int>(random() % 3);
+    calls.push_back({ThreadMatrixScan(peers, makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, random()),
+                                      outputs, group),
+                     kMatrixAlgorithms[random() % kMatrixAlgorithms.size()], exact});
+  }
+  peers.run(threads, [&](const LaneThread& thread) {
+    for (Call& call : calls) call.scan.run(call.algorithm, thread);
+  });
+  for (Call& call : calls) {
+    CAPTURE(call.scan.scanCase().spec, seqparScanAlgorithmName(call.algorithm));
+    compare(call.scan, call.exact);
+  }
+}
+
+TEST_CASE("MATRIX lanes go round their rings, with more lines than a ring has") {
+  const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
+  CAPTURE(seqparScanAlgorithmName(algorithm));
+  ScanSpec spec;
+  spec.size = 3;
+  spec.op = seqparScanMatrix;
+  spec.heads = 6;
+  spec.dk = 32;
+  spec.dv = 160;
+  ThreadPeers peers(spec.size, 1);
+  const std::vector<Outputs> outputs(3, Outputs::Both);
+  REQUIRE(spec.heads * spec.dk * spec.dv / 4 > kRingLines);
+  for (int round = 0; round < 3; ++round) {
+    ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 11 + static_cast<std::uint64_t>(round)), outputs,
+                          2);
+    peers.run(1, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+    compare(scan, true);
+  }
+}
+
+TEST_CASE("MATRIX lanes without their predecessor give up, and nothing goes on") {
+  ScanSpec spec;
+  spec.size = 3;
+  spec.op = seqparScanMatrix;
+  spec.heads = 2;
+  spec.dk = 20;
+  spec.dv = 20;
+  const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
+  CAPTURE(seqparScanAlgorithmName(algorithm));
+  ThreadPeers peers(3, 1, std::chrono::milliseconds(50));
+  ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 3), std::vector<Outputs>(3, Outputs::Both), 1);
+  peers.run(2, [&](const LaneThread& thread) { scan.run(algorithm, thread); }, {1, 2});
+  CHECK(peers.gaveUp(1) == 1);
+  CHECK(peers.gaveUp(2) == 2);
+  CHECK(peers.linesPublished(1, 2) == 0);
+  CHECK(peers.creditGiven(0, 1) == 0);
+}
+
+TEST_CASE("Numbers are split without loss") {
+  std::mt19937 random(5);
+  for (int i = 0; i < 100000; ++i) {
+    const float value = asFloat(static_cast<std::uint32_t>(random()));
+    SplitNumber both{};
+    const bool odd = split(value, both);
+    const float sum = both.high + both.low;
+    CAPTURE(value);
+    CHECK((sum == value || (std::isnan(sum) && std::isnan(value))));
+    if (odd) {
+      CHECK(both.low == 0);
+      CHECK((!std::isfinite(value) || std::abs(value) > 3.39e38F));
+    } else {
+      CHECK((asBits(both.high) & 0x1fffU) == 0);
+      CHECK(std::abs(both.low) <= std::ldexp(std::abs(both.high), -11) + 0x1p-137F);
+    }
+  }
+}
