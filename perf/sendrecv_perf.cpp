@@ -1,7 +1,8 @@
-// sendrecv_perf: seqparSendRecv between neighbours, beside MPI's way.
+// sendrecv_perf: seqparSendRecv between neighbours, beside MPI's way; on GPUs beside NCCL's and the copy engine's.
 #include <memory>
 
 #include "common/buffer.h"
+#include "common/nccl.h"
 #include "common/session.h"
 
 #ifdef SEQPAR_PERF_MPI
@@ -30,14 +31,18 @@ struct Exchange {
         takesPart(pattern == kShift || rank < 2),
         send(bytes, comm),
         receive(bytes, comm) {
-    for (size_t i = 0; i < bytes; ++i) send.as<unsigned char>()[i] = byteOf(rank, i);
+    auto* const sent = send.as<unsigned char>();
+    for (size_t i = 0; i < bytes; ++i) sent[i] = byteOf(rank, i);
+    send.upload();
   }
 
   size_t wrong() {
+    receive.download();
+    return wrongIn(receive.as<unsigned char>());
+  }
+  size_t wrongIn(const unsigned char* got) const {
     size_t count = 0;
-    for (size_t i = 0; i < receive.bytes(); ++i) {
-      count += receive.as<unsigned char>()[i] == byteOf(previous, i) ? 0 : 1;
-    }
+    for (size_t i = 0; i < receive.bytes(); ++i) count += got[i] == byteOf(previous, i) ? 0 : 1;
     return count;
   }
 
@@ -52,16 +57,14 @@ struct Exchange {
 /// A work without its run().
 Work workOn(const std::shared_ptr<Exchange>& exchange) {
   Work work;
-  work.prepare = [exchange] {
-    if (exchange->receive.bytes() > 0) std::memset(exchange->receive.data(), 0xff, exchange->receive.bytes());
-  };
+  work.prepare = [exchange] { exchange->receive.fill(0xff); };
   work.wrong = [exchange] { return exchange->wrong(); };
   work.takesPart = exchange->takesPart;
   work.timesPerIteration = exchange->pattern == kPingPong ? 2 : 1;
   return work;
 }
 
-Work libraryWork(const std::shared_ptr<Exchange>& exchange, seqparStream_t stream) {
+Work libraryWork(const std::shared_ptr<Exchange>& exchange, void* stream) {
   Work work = workOn(exchange);
   const auto transfer = [exchange, stream](int to, int from) {
     Exchange& x = *exchange;
@@ -78,11 +81,48 @@ Work libraryWork(const std::shared_ptr<Exchange>& exchange, seqparStream_t strea
     transfer(SEQPAR_NO_PEER, x.previous);
     if (x.rank == 1) transfer(x.next, SEQPAR_NO_PEER);
   };
-  if (stream != nullptr) {
-    work.finish = [exchange, stream] {
-      require(seqparStreamSynchronize(stream), "seqparStreamSynchronize", exchange->comm);
-    };
-  }
+  return work;
+}
+
+Work ncclWork(const std::shared_ptr<Exchange>& exchange, Nccl& nccl) {
+  Work work = workOn(exchange);
+  work.run = [exchange, &nccl] {
+    Exchange& x = *exchange;
+    const auto send = [&] { nccl.send(x.send.data(), x.send.bytes(), x.next); };
+    const auto receive = [&] { nccl.receive(x.receive.data(), x.receive.bytes(), x.previous); };
+    if (x.pattern == kShift) {
+      nccl.groupStart();
+      send();
+      receive();
+      return nccl.groupEnd();
+    }
+    if (!x.takesPart) return;
+    if (x.rank == 0) send();
+    receive();
+    if (x.rank == 1) send();
+  };
+  return work;
+}
+
+/// What the hardware does: the copy engine writes to the next rank, and nobody waits for anybody. The ping-pong has
+/// only the ping.
+Work copyWork(const std::shared_ptr<Exchange>& exchange, Gpu& gpu) {
+  std::shared_ptr<Window> window = gpu.window(exchange->send.bytes());
+  if (!window) return {};
+  Work work = workOn(exchange);
+  const bool shift = exchange->pattern == kShift;
+  work.takesPart = shift || exchange->rank == 0;
+  work.timesPerIteration = 1;
+  work.prepare = [exchange, window] { gpuFill(window->at(exchange->rank), 0xff, exchange->send.bytes()); };
+  work.run = [exchange, window, &gpu, takesPart = work.takesPart] {
+    Exchange& x = *exchange;
+    if (takesPart) gpu.copy(window->at(x.next), x.send.data(), x.send.bytes());
+  };
+  // Nobody told the receiver: it looks when all have finished.
+  work.wrong = [exchange, window] {
+    Exchange& x = *exchange;
+    return 0 * x.rank;
+  };
   return work;
 }
 

@@ -3,33 +3,74 @@
 
 #include <cstddef>
 #include <cstring>
-#include <utility>
+#include <memory>
 
+#include "gpu.h"
 #include "launch.h"
 
 namespace seqpar::perf {
 
-/// Memory of the kind that the communicator works on, already touched.
+/// Memory of the kind that the communicator works on, filled with zeros. On GPUs there is a copy in host memory beside
+/// it, for what the binary itself writes and reads; upload() and download() do nothing on the host.
 class Buffer {
  public:
   Buffer(size_t bytes, seqparComm_t comm) : bytes_(bytes) {
+    int device = SEQPAR_HOST_DEVICE;
+    require(seqparCommDevice(comm, &device), "seqparCommDevice", comm);
+    onGpu_ = device != SEQPAR_HOST_DEVICE;
     require(seqparMemAlloc(&data_, bytes, comm), "seqparMemAlloc", comm);
-    if (bytes > 0) std::memset(data_, 0, bytes);
+    fill(0);
   }
   ~Buffer() { seqparMemFree(data_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
+  /// What a collective is given.
   void* data() { return data_; }
+  /// What the binary itself may touch.
   template <typename Value>
   Value* as() {
-    return static_cast<Value*>(data_);
+    return static_cast<Value*>(onGpu_ ? hostCopy() : data_);
   }
   size_t bytes() const { return bytes_; }
 
+  /// From the host's copy to the device.
+  void upload() {
+    if (onGpu_ && bytes_ > 0) gpuCopy(data_, hostCopy(), bytes_);
+  }
+  /// From the device to the host's copy.
+  void download() {
+    if (onGpu_ && bytes_ > 0) gpuCopy(hostCopy(), data_, bytes_);
+  }
+  /// Sets what data() points to.
+  void fill(int byte) {
+    if (bytes_ == 0) return;
+    if (onGpu_) {
+      gpuFill(data_, byte, bytes_);
+    } else {
+      std::memset(data_, byte, bytes_);
+    }
+  }
+  /// Copies what data() points to, from a buffer of the same size.
+  void copyFrom(const Buffer& other) {
+    if (bytes_ == 0) return;
+    if (onGpu_) {
+      gpuCopy(data_, other.data_, bytes_);
+    } else {
+      std::memcpy(data_, other.data_, bytes_);
+    }
+  }
+
  private:
+  void* hostCopy() {
+    if (!copy_) copy_ = std::make_unique<std::byte[]>(bytes_);
+    return copy_.get();
+  }
+
   void* data_ = nullptr;
   size_t bytes_;
+  bool onGpu_ = false;
+  std::unique_ptr<std::byte[]> copy_;
 };
 
 }  // namespace seqpar::perf

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
@@ -48,10 +49,12 @@ class ThreadGroup : public Group {
   Meeting& meeting_;
 };
 
-/// Ranks that were given nothing but an environment: they agree over the library itself.
+/// Ranks that were given nothing but an environment: they agree over the library itself, in host memory.
 class EnvironmentGroup : public Group {
  public:
-  EnvironmentGroup(int rank, int size, seqparComm_t comm) : Group(rank, size) { comm_ = comm; }
+  EnvironmentGroup(int rank, int size, seqparComm_t comm, seqparComm_t host) : Group(rank, size), host_(host) {
+    comm_ = comm;
+  }
 
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     const auto piece = [&](int r) { return all.data() + static_cast<size_t>((r + size()) % size()) * mine.size(); };
@@ -60,10 +63,13 @@ class EnvironmentGroup : public Group {
     const int previous = (rank() + size() - 1) % size();
     for (int step = 0; step + 1 < size(); ++step) {
       require(seqparSendRecv(piece(rank() - step), mine.size(), next, piece(rank() - step - 1), mine.size(), previous,
-                             comm(), nullptr),
-              "seqparSendRecv", comm());
+                             host_, nullptr),
+              "seqparSendRecv", host_);
     }
   }
+
+ private:
+  seqparComm_t host_;
 };
 
 #ifdef SEQPAR_PERF_MPI
@@ -102,39 +108,116 @@ void endJob(int rank, const std::exception& error, LaunchMode mode) {
   std::_Exit(EXIT_FAILURE);
 }
 
-void runRank(Group& group, LaunchMode mode, const std::function<void(Group&)>& body) {
+/// Which GPU a rank has, and how many ranks the fullest GPU has; nothing on the host.
+struct Place {
+  int device = SEQPAR_HOST_DEVICE;
+  int sharing = 0;
+};
+
+/// The place of rank `local` of `locals` on a host.
+Place placeOf(int local, int locals, const Settings& settings) {
+  if (!settings.gpu) return {};
+  const int gpus = settings.gpus > 0 ? settings.gpus : gpuCount();
+  return {local % gpus, (locals + gpus - 1) / gpus};
+}
+
+/// The CTAs of ranks that share a GPU must all fit on it at once.
+constexpr int kSharedCtas = 64;
+
+seqparConfig_t configFor(const Settings& settings, const Place& place) {
+  seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+  if (settings.timeoutMs > 0) config.timeoutMs = settings.timeoutMs;
+  config.device = place.device;
+  if (place.sharing > 1) config.ctas = std::max(1, kSharedCtas / place.sharing);
+  return config;
+}
+
+void runRank(Group& group, const Place& place, LaunchMode mode, const std::function<void(Group&)>& body) {
   try {
+    if (place.device != SEQPAR_HOST_DEVICE) group.setGpu(makeGpu(group, place.device, place.sharing));
     body(group);
+    group.setGpu(nullptr);
     require(seqparCommDestroy(group.comm()), "seqparCommDestroy");
   } catch (const std::exception& error) {
     endJob(group.rank(), error, mode);
   }
 }
 
-void launchThreads(int size, int timeoutMs, const std::function<void(Group&)>& body) {
-  // seqparCommInitAll() takes no configuration, so the timeout goes by the environment, before any thread exists.
-  if (timeoutMs > 0) setenv("SEQPAR_TIMEOUT", std::to_string(timeoutMs / 1000.0).c_str(), 1);
-  std::vector<seqparComm_t> comms(static_cast<size_t>(size));
-  require(seqparCommInitAll(comms.data(), size, nullptr), "seqparCommInitAll");
+void launchThreads(const Settings& settings, const std::function<void(Group&)>& body) {
+  int size = settings.threads > 0 ? settings.threads : kDefaultThreads;
+  if (settings.gpu && settings.threads == 0) size = settings.gpus > 0 ? settings.gpus : gpuCount();
   Meeting meeting(size);
+  seqparUniqueId id;
+  require(seqparGetUniqueId(&id), "seqparGetUniqueId");
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      ThreadGroup group(rank, size, meeting, comms[static_cast<size_t>(rank)]);
-      runRank(group, LaunchMode::Threads, body);
+      const Place place = placeOf(rank, size, settings);
+      seqparComm_t comm = nullptr;
+      try {
+        if (settings.gpu) gpuUse(place.device);
+        const seqparConfig_t config = configFor(settings, place);
+        require(seqparCommInitRankConfig(&comm, size, id, rank, &config), "seqparCommInitRankConfig");
+      } catch (const std::exception& error) {
+        endJob(rank, error, LaunchMode::Threads);
+      }
+      ThreadGroup group(rank, size, meeting, comm);
+      runRank(group, place, LaunchMode::Threads, body);
     });
   }
 }
 
-template <typename ProcessGroup>
-void runProcess(seqparComm_t comm, LaunchMode mode, const std::function<void(Group&)>& body) {
-  int rank = 0;
-  int size = 0;
-  require(seqparCommUserRank(comm, &rank), "seqparCommUserRank", comm);
-  require(seqparCommCount(comm, &size), "seqparCommCount", comm);
-  ProcessGroup group(rank, size, comm);
-  runRank(group, mode, body);
+/// A number that a launcher left in the environment.
+int launched(const char* name, int otherwise) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? otherwise : static_cast<int>(parseInteger(value, 0, 1 << 20));
 }
+
+void launchFromEnvironment(const Settings& settings, const std::function<void(Group&)>& body) {
+  const int rank = launched("RANK", 0);
+  const int size = launched("WORLD_SIZE", 1);
+  const Place place = placeOf(launched("LOCAL_RANK", rank), launched("LOCAL_WORLD_SIZE", size), settings);
+  if (settings.gpu) gpuUse(place.device);
+  seqparConfig_t config = configFor(settings, {});
+  seqparComm_t host = nullptr;
+  require(seqparCommInitEnv(&host, &config), "seqparCommInitEnv");
+  seqparComm_t comm = host;
+  if (settings.gpu) {
+    config = configFor(settings, place);
+    require(seqparCommSplit(host, 0, rank, &comm, &config), "seqparCommSplit", host);
+  }
+  EnvironmentGroup group(rank, size, comm, host);
+  runRank(group, place, LaunchMode::Environment, body);
+  if (comm != host) require(seqparCommDestroy(host), "seqparCommDestroy");
+}
+
+#ifdef SEQPAR_PERF_MPI
+void launchMpi(const Settings& settings, const std::function<void(Group&)>& body) {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  int rank = 0, size = 0, local = 0, locals = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  MPI_Comm_rank(host, &local);
+  MPI_Comm_size(host, &locals);
+  MPI_Comm_free(&host);
+  try {
+    Place place = placeOf(local, locals, settings);
+    MPI_Allreduce(MPI_IN_PLACE, &place.sharing, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (settings.gpu) gpuUse(place.device);
+    const seqparConfig_t config = configFor(settings, place);
+    seqparComm_t comm = nullptr;
+    require(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
+    MpiGroup group(rank, size, comm);
+    runRank(group, place, LaunchMode::Mpi, body);
+  } catch (const std::exception& error) {
+    endJob(rank, error, LaunchMode::Mpi);
+  }
+  MPI_Finalize();
+}
+#endif
 
 const char* launchedRank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
@@ -175,8 +258,8 @@ std::vector<std::string> Group::gatherText(const std::string& mine) {
   return texts;
 }
 
-LaunchMode launchMode(int threads) {
-  if (threads > 0) return LaunchMode::Threads;
+LaunchMode launchMode(const Settings& settings) {
+  if (settings.threads > 0) return LaunchMode::Threads;
 #ifdef SEQPAR_PERF_MPI
   if (std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK") || std::getenv("PMI_SIZE")) {
     return LaunchMode::Mpi;
@@ -189,24 +272,17 @@ bool speaks() {
   return std::strcmp(launchedRank(), "0") == 0;
 }
 
-void launch(int threads, int timeoutMs, const std::function<void(Group&)>& body) {
-  const LaunchMode mode = launchMode(threads);
-  seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-  if (timeoutMs > 0) config.timeoutMs = timeoutMs;
-  seqparComm_t comm = nullptr;
-  if (mode == LaunchMode::Threads) {
-    launchThreads(threads > 0 ? threads : kDefaultThreads, timeoutMs, body);
-  } else if (mode == LaunchMode::Environment) {
-    require(seqparCommInitEnv(&comm, &config), "seqparCommInitEnv");
-    runProcess<EnvironmentGroup>(comm, mode, body);
-  } else {
+void launch(const Settings& settings, const std::function<void(Group&)>& body) {
+  switch (launchMode(settings)) {
+    case LaunchMode::Threads:
+      return launchThreads(settings, body);
+    case LaunchMode::Environment:
+      return launchFromEnvironment(settings, body);
+    case LaunchMode::Mpi:
 #ifdef SEQPAR_PERF_MPI
-    int provided = 0;
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
-    require(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
-    runProcess<MpiGroup>(comm, mode, body);
-    MPI_Finalize();
+      return launchMpi(settings, body);
 #endif
+      break;
   }
 }
 

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "gpu.h"
 #include "seqpar/seqpar.h"
+#include "settings.h"
 
 namespace seqpar::perf {
 
@@ -25,6 +27,9 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
   seqparComm_t comm() const { return comm_; }
+  /// This rank's GPU; null on the host.
+  Gpu* gpu() const { return gpu_.get(); }
+  void setGpu(std::unique_ptr<Gpu> gpu) { gpu_ = std::move(gpu); }
 
   /// Collective: equal-sized pieces of all ranks in rank order.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
@@ -41,18 +46,19 @@ class Group {
 
  private:
   int rank_, size_;
+  std::unique_ptr<Gpu> gpu_;
 };
 
 enum class LaunchMode { Threads, Mpi, Environment };
 
-/// Threads if `threads` asks for them; else whatever launched this process; else threads.
-LaunchMode launchMode(int threads);
+/// Threads if the settings ask for them; else whatever launched this process; else threads.
+LaunchMode launchMode(const Settings& settings);
 
 /// True in the one process that speaks for all; usable before launch().
 bool speaks();
 
 /// Runs `body` on every rank of this process with a communicator made, and frees it. If a rank throws, its text goes to
 /// stderr and the process (under MPI: the whole job) ends with status 1.
-void launch(int threads, int timeoutMs, const std::function<void(Group&)>& body);
+void launch(const Settings& settings, const std::function<void(Group&)>& body);
 
 }  // namespace seqpar::perf

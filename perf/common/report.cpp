@@ -55,11 +55,22 @@ void writeTiming(Json& json, const Timing& timing, size_t bytes, bool perIterati
   json.endObject();
 }
 
-void writeNew(const std::string& path, const std::string& text) {
+void writeNew(const std::string& option, const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) throw std::runtime_error("option -J: cannot create '" + path + "'");
+  if (file < 0) throw std::runtime_error("option " + option + ": cannot create '" + path + "'");
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (close(file) != 0 || !written) throw std::runtime_error("option -J: cannot write '" + path + "'");
+  if (close(file) != 0 || !written) throw std::runtime_error("option " + option + ": cannot write '" + path + "'");
+}
+
+/// The entry with this name, made if there is none.
+template <typename Entry>
+Entry& named(std::vector<Entry>& entries, std::string Entry::*name, const std::string& wanted) {
+  for (Entry& entry : entries) {
+    if (entry.*name == wanted) return entry;
+  }
+  Entry& made = entries.emplace_back();
+  made.*name = wanted;
+  return made;
 }
 
 }  // namespace
@@ -83,6 +94,10 @@ void Report::header(Group& group) {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   require(seqparCommQuery(group.comm(), &info), "seqparCommQuery", group.comm());
   const std::vector<std::string> transports = group.gatherText(info.transport);
+  const std::vector<std::string> devices =
+      group.gatherText(group.gpu() == nullptr ? "device host" : group.gpu()->name());
+  const double between = perf::barrierUs(group, settings_);
+  const auto limits = group.gpu() == nullptr ? std::nullopt : group.gpu()->limits();
   if (quiet_) return;
 
   int version = 0;
@@ -95,16 +110,28 @@ void Report::header(Group& group) {
               settings_.iterations, settings_.repeats, settings_.check);
   constexpr const char* kAverages[] = {"rank 0", "the mean of the ranks", "the fastest rank", "the slowest rank"};
   const char* const average = kAverages[static_cast<int>(settings_.average)];
-  std::printf("# time: %s, of %s; median of the repeats; %s\n",
-              settings_.barrier ? "one iteration after a barrier (isolated latency)"
-                                : "mean over a loop without barriers (iterations may overlap between ranks)",
-              average, settings_.blocking ? "blocking calls" : "through a stream");
+  const char* const how = settings_.blocking ? "blocking calls"
+                          : settings_.graph  ? "a CUDA graph of each loop"
+                                             : "through a stream";
+  const char* const mode = settings_.barrier ? "one iteration after a barrier (isolated latency)"
+                                             : "mean over a loop without barriers (iterations may overlap between ranks)";
+  std::printf("# time: %s, of %s; median of the repeats; %s\n", mode, average, how);
+  if (between > 0) std::printf("# the barrier takes %.2f us, which are subtracted from the times\n", between);
   std::printf("#\n# Using ranks\n");
   for (size_t r = 0; r < hosts.size(); ++r) {
-    std::printf("#  Rank %2zu Pid %6.0f on %s device host [%s]\n", r, pids[r], hosts[r].c_str(), transports[r].c_str());
+    std::printf("#  Rank %2zu Pid %6.0f on %s %s [%s]\n", r, pids[r], hosts[r].c_str(), devices[r].c_str(),
+                transports[r].c_str());
+  }
+  if (group.gpu() != nullptr && group.gpu()->sharing() > 1) {
+    std::printf("# up to %d ranks share a GPU: fewer CTAs a rank, and no figures of links\n", group.gpu()->sharing());
   }
   std::printf("# measured at init: alpha %.3g us, bandwidth %.3g GB/s, overhead %.3g us a block, contention %.3g\n",
               info.alphaUs, info.bandwidth / 1e9, info.overheadUs, info.contention);
+  if (limits) {
+    std::printf("# measured here: one way of a flag %.3g us, stores to one neighbour %.4g GB/s\n", limits->alphaUs,
+                limits->bandwidth / 1e9);
+  }
+  subtitle_ = std::to_string(group.size()) + " ranks, " + devices[0] + "; " + mode + "; " + how;
 
   json_.key("seqpar_version").number(version);
   json_.key("config").beginObject();
@@ -115,16 +142,23 @@ void Report::header(Group& group) {
   json_.key("barrier").boolean(settings_.barrier);
   json_.key("blocking").boolean(settings_.blocking);
   json_.key("average").text(average);
+  json_.key("gpu").boolean(settings_.gpu);
+  json_.key("graph").boolean(settings_.graph);
+  json_.key("barrier_us").number(between);
   json_.endObject();
   json_.key("ranks").beginArray();
   for (size_t r = 0; r < hosts.size(); ++r) {
     json_.beginObject().key("rank").number(static_cast<double>(r)).key("pid").number(pids[r]);
-    json_.key("host").text(hosts[r]).key("transport").text(transports[r]).endObject();
+    json_.key("host").text(hosts[r]).key("device").text(devices[r]).key("transport").text(transports[r]).endObject();
   }
   json_.endArray();
   json_.key("communicator").beginObject().key("alpha_us").number(info.alphaUs);
   json_.key("bandwidth_bytes_per_s").number(info.bandwidth).key("overhead_us").number(info.overheadUs);
   json_.key("contention").number(info.contention).key("reason").text(info.reason).endObject();
+  if (limits) {
+    json_.key("limits").beginObject().key("alpha_us").number(limits->alphaUs);
+    json_.key("bandwidth_bytes_per_s").number(limits->bandwidth).endObject();
+  }
   json_.key("results").beginArray();
   printColumns();
 }
@@ -168,18 +202,21 @@ void Report::note(const std::string& text) {
 
 void Report::row(const Row& row) {
   wrong_ += row.outOfPlace.wrong + (row.inPlace ? row.inPlace->wrong : 0);
-  busSum_ += bandwidth(row.bytes, row.outOfPlace.us);
-  ++times_;
+  if (row.kind != RowKind::Limit) {
+    busSum_ += bandwidth(row.bytes, row.outOfPlace.us);
+    ++times_;
+  }
   if (row.inPlace) {
     busSum_ += bandwidth(row.bytes, row.inPlace->us);
     ++times_;
   }
   if (quiet_) return;
+  addPoint(row);
 
   std::printf("%12zu %11zu", row.bytes, row.count);
   for (size_t i = 0; i < row.labels.size(); ++i) std::printf(" %*s", layout_.labels[i].width, row.labels[i].c_str());
   printTiming(row.outOfPlace, row.bytes, settings_.perIteration);
-  if (row.inPlace) printTiming(*row.inPlace, row.bytes, settings_.perIteration);
+  if (layout_.inPlace) printTiming(row.inPlace.value_or(Timing{}), row.bytes, settings_.perIteration);
   for (size_t i = 0; i < row.extras.size(); ++i) {
     std::printf(" %*s", layout_.extras[i].width, numberText(row.extras[i]).c_str());
   }
@@ -189,6 +226,7 @@ void Report::row(const Row& row) {
   json_.beginObject().key("size").number(static_cast<double>(row.bytes));
   json_.key("count").number(static_cast<double>(row.count));
   for (size_t i = 0; i < row.labels.size(); ++i) json_.key(layout_.labels[i].name).text(row.labels[i]);
+  json_.key("computed").boolean(row.kind == RowKind::Limit);
   json_.key("out_of_place");
   writeTiming(json_, row.outOfPlace, row.bytes, settings_.perIteration);
   if (row.inPlace) {
@@ -197,6 +235,17 @@ void Report::row(const Row& row) {
   }
   for (size_t i = 0; i < row.extras.size(); ++i) json_.key(layout_.extras[i].name).number(row.extras[i]);
   json_.endObject();
+}
+
+void Report::addPoint(const Row& row) {
+  std::string panel, series;
+  for (size_t i = 0; i < row.labels.size(); ++i) {
+    std::string& text = layout_.labels[i].inPlot == InPlot::Panel ? panel : series;
+    if (layout_.labels[i].inPlot != InPlot::Nothing) text += (text.empty() ? "" : " ") + row.labels[i];
+  }
+  Series& line = named(named(panels_, &Panel::title, panel).series, &Series::name, row.series.empty() ? series : row.series);
+  line.kind = row.kind;
+  line.points.emplace_back(static_cast<double>(row.bytes), row.outOfPlace.us);
 }
 
 void Report::footer() {
@@ -210,7 +259,8 @@ void Report::footer() {
   json_.key("checked").boolean(settings_.check);
   json_.key("average_bus_bandwidth").number(average);
   json_.endObject();
-  if (!settings_.jsonPath.empty()) writeNew(settings_.jsonPath, json_.str() + "\n");
+  if (!settings_.jsonPath.empty()) writeNew("-J", settings_.jsonPath, json_.str() + "\n");
+  if (!settings_.plotPath.empty()) writeNew("--plot", settings_.plotPath, drawPlot(program_, subtitle_, panels_));
 }
 
 void Report::progress(const std::string& what) {

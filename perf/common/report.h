@@ -7,14 +7,23 @@
 #include <vector>
 
 #include "json.h"
+#include "plot.h"
 #include "settings.h"
 #include "timing.h"
 
 namespace seqpar::perf {
 
+/// What the values of a label column are in the plot.
+enum class InPlot {
+  Series,  ///< part of a line's name
+  Panel,   ///< each value has axes of its own
+  Nothing  ///< does not count
+};
+
 struct Column {
   std::string name, unit;
   int width;
+  InPlot inPlot = InPlot::Series;
 };
 
 /// The columns that differ between perf binaries.
@@ -30,6 +39,8 @@ struct Row {
   Timing outOfPlace;
   std::optional<Timing> inPlace;
   std::vector<double> extras;  ///< NaN: does not apply
+  RowKind kind = RowKind::Library;
+  std::string series;  ///< the line of the plot; empty: made of the labels
 };
 
 class Report {
@@ -41,8 +52,9 @@ class Report {
   void header(Group& group);
   /// A line that begins with '#'.
   void note(const std::string& text);
+  /// The bandwidth average leaves out rows of limits.
   void row(const Row& row);
-  /// The last lines; writes the JSON file.
+  /// The last lines; writes the JSON file and the plot.
   void footer();
 
   /// Tells, on stderr and now and then, how far a long run is.
@@ -52,6 +64,7 @@ class Report {
 
  private:
   void printColumns() const;
+  void addPoint(const Row& row);
 
   std::string program_;
   Settings settings_;
@@ -60,6 +73,8 @@ class Report {
   Json json_;
   size_t wrong_ = 0, times_ = 0;
   double busSum_ = 0;
+  std::vector<Panel> panels_;
+  std::string subtitle_;
   std::chrono::steady_clock::time_point start_, lastProgress_;
 };
 

@@ -19,6 +19,31 @@ std::string describe(const Row& row) {
   return text;
 }
 
+/// The stream of a session on the host: its own, or none for blocking calls.
+class HostStream {
+ public:
+  explicit HostStream(bool wanted) {
+    if (wanted) require(seqparStreamCreate(&stream_), "seqparStreamCreate");
+  }
+  ~HostStream() { seqparStreamDestroy(stream_); }
+  HostStream(const HostStream&) = delete;
+  HostStream& operator=(const HostStream&) = delete;
+  void* get() const { return stream_; }
+
+ private:
+  seqparStream_t stream_ = nullptr;
+};
+
+void checkGpus(const Program& program, const Settings& settings) {
+  if (!settings.gpu) return;
+  if (!program.knowsGpus) throw UsageError("option --device: " + program.name + " works on host memory only");
+  const int found = gpuCount();
+  if (settings.gpus > found) {
+    throw UsageError("option -g: " + std::to_string(settings.gpus) + " GPUs were asked for, but there are " +
+                     std::to_string(found));
+  }
+}
+
 }  // namespace
 
 std::vector<Row> Session::measure(std::vector<Case>& cases) {
@@ -30,6 +55,15 @@ std::vector<Row> Session::measure(std::vector<Case>& cases) {
     if (!entry.inPlace) continue;
     works.push_back(*entry.inPlace);
     rows.push_back(&entry.row);
+  }
+  if (stream != nullptr) {
+    const auto wait = [this] {
+      if (group.gpu() != nullptr) return group.gpu()->synchronize();
+      require(seqparStreamSynchronize(static_cast<seqparStream_t>(stream)), "seqparStreamSynchronize", group.comm());
+    };
+    for (Work& work : works) {
+      if (!work.finish) work.finish = wait;
+    }
   }
   size_t done = 0;
   const std::vector<Timing> timings =
@@ -55,7 +89,8 @@ int runProgram(const Program& program, int argc, char** argv) {
       return EXIT_SUCCESS;
     }
     settings.finish();
-    if (settings.peers && launchMode(settings.threads) != LaunchMode::Mpi) {
+    checkGpus(program, settings);
+    if (settings.peers && !settings.gpu && launchMode(settings) != LaunchMode::Mpi) {
       throw UsageError("option --peers: MPI is not there; start with mpirun a build that has MPI, without -t");
     }
     program.checkOptions(settings);
@@ -65,11 +100,12 @@ int runProgram(const Program& program, int argc, char** argv) {
   }
   std::atomic<bool> wrong = false;
   try {
-    launch(settings.threads, settings.timeoutMs, [&](Group& group) {
+    launch(settings, [&](Group& group) {
       Report report(program.name, std::vector<std::string>(argv + 1, argv + argc), settings, program.layout(),
                     group.rank() != 0);
       report.header(group);
-      Session session{group, settings, report};
+      const HostStream hostStream(!settings.blocking && !settings.gpu);
+      Session session{group, settings, report, settings.gpu ? group.gpu()->stream() : hostStream.get()};
       program.body(session);
       report.footer();
       if (report.wrong() > 0) wrong = true;

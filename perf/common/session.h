@@ -21,6 +21,8 @@ struct Session {
   Group& group;
   const Settings& settings;
   Report& report;
+  /// What collectives are to be given as their stream: of the GPU, a host stream, or null for blocking calls.
+  void* stream = nullptr;
 
   /// Collective: measures rows that are to be compared, prints nothing.
   std::vector<Row> measure(std::vector<Case>& cases);
@@ -29,6 +31,7 @@ struct Session {
 /// A perf binary.
 struct Program {
   std::string name, summary;
+  bool knowsGpus = false;  ///< gives collectives nothing but Buffer::data() and Session::stream
   std::function<void(OptionParser&)> addOptions;
   std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError
   std::function<Layout()> layout;

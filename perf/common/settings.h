@@ -23,13 +23,17 @@ struct Settings {
   int repeats = 5;
   double loopSeconds = 1;  ///< loops that would take longer are shortened; 0: never
   bool check = true;
-  bool blocking = true;
+  bool blocking = true;  ///< never on GPUs
   bool barrier = false;
   bool perIteration = false;
   bool peers = false;
   Average average = Average::Most;
   int threads = 0;  ///< 0: not given
+  bool gpu = false;
+  int gpus = 0;        ///< how many GPUs of a host to use; 0: all
+  bool graph = false;  ///< loops are CUDA graphs
   std::string jsonPath;
+  std::string plotPath;
   int timeoutMs = 0;  ///< 0: the library's default
 
   /// Adds the options that set these fields.

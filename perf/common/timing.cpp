@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
+
+#include "gpu_loop.h"
 
 namespace seqpar::perf {
 namespace {
@@ -38,11 +41,9 @@ int planLoop(Work& work, Group& group, const Settings& settings) {
   return std::max(1, static_cast<int>(settings.loopSeconds / slowest));
 }
 
-/// The times of a loop on this rank: one for each iteration, or one mean.
-std::vector<double> timeLoop(Work& work, Group& group, const Settings& settings, int iterations) {
+/// The samples of a loop of the host: one for each iteration, or one mean.
+std::vector<double> timeOnHost(Work& work, Group& group, const Settings& settings, int iterations) {
   std::vector<double> samples;
-  work.prepare();
-  group.barrier();
   if (settings.barrier || settings.perIteration) {
     samples.reserve(static_cast<size_t>(iterations));
     for (int i = 0; i < iterations; ++i) {
@@ -57,6 +58,14 @@ std::vector<double> timeLoop(Work& work, Group& group, const Settings& settings,
     if (work.finish) work.finish();
     samples.push_back(usSince(start) / iterations);
   }
+  return samples;
+}
+
+/// The times of a loop on this rank. `loop` is that of its GPU, null on the host.
+std::vector<double> timeLoop(Work& work, Group& group, const Settings& settings, int iterations, GpuLoop* loop) {
+  work.prepare();
+  group.barrier();
+  std::vector<double> samples = loop != nullptr ? loop->time() : timeOnHost(work, group, settings, iterations);
   for (double& sample : samples) sample = work.takesPart ? sample / work.timesPerIteration : Timing::kNone;
   return samples;
 }
@@ -115,15 +124,30 @@ double quantile(std::vector<double> values, double share) {
   return values[std::clamp<size_t>(position, 1, values.size()) - 1];
 }
 
+double barrierUs(Group& group, const Settings& settings) {
+  // One by one, the barriers are not in the times; on the host nor otherwise.
+  if (group.gpu() == nullptr || !settings.barrier || settings.perIteration) return 0;
+  GpuLoop loop(*group.gpu(), nullptr, settings, settings.iterations);
+  std::vector<double> times;
+  for (int round = 0; round < settings.repeats; ++round) times.push_back(median(agree(loop.time(), group, settings.average)));
+  return median(times);
+}
+
 std::vector<Timing> measure(std::span<Work> works, Group& group, const Settings& settings,
                             const std::function<void()>& progress) {
   std::vector<Timing> timings(works.size());
   std::vector<std::vector<double>> loops(works.size()), iterations(works.size());
-  for (size_t i = 0; i < works.size(); ++i) timings[i].iterations = planLoop(works[i], group, settings);
+  std::vector<std::unique_ptr<GpuLoop>> gpuLoops(works.size());
+  for (size_t i = 0; i < works.size(); ++i) {
+    timings[i].iterations = planLoop(works[i], group, settings);
+    if (group.gpu() == nullptr) continue;
+    gpuLoops[i] = std::make_unique<GpuLoop>(*group.gpu(), &works[i], settings, timings[i].iterations);
+  }
+  const double between = barrierUs(group, settings);
   for (int round = 0; round < settings.repeats; ++round) {
     for (size_t i = 0; i < works.size(); ++i) {
       const std::vector<double> samples =
-          agree(timeLoop(works[i], group, settings, timings[i].iterations), group, settings.average);
+          agree(timeLoop(works[i], group, settings, timings[i].iterations, gpuLoops[i].get()), group, settings.average);
       // Alone, iterations scatter much further than loops do: the median is the usual one.
       loops[i].push_back(settings.barrier ? median(samples) : mean(samples));
       if (settings.perIteration) iterations[i].insert(iterations[i].end(), samples.begin(), samples.end());
@@ -135,7 +159,7 @@ std::vector<Timing> measure(std::span<Work> works, Group& group, const Settings&
     }
   }
   for (size_t i = 0; i < works.size(); ++i) {
-    timings[i].us = median(loops[i]);
+    timings[i].us = median(loops[i]) - between / works[i].timesPerIteration;
     if (!settings.perIteration) continue;
     timings[i].minUs = *std::min_element(iterations[i].begin(), iterations[i].end());
     timings[i].maxUs = *std::max_element(iterations[i].begin(), iterations[i].end());

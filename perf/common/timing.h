@@ -15,7 +15,7 @@ namespace seqpar::perf {
 struct Work {
   std::function<void()> prepare;   ///< inputs as at first, outputs spoilt; before each loop
   std::function<void()> run;       ///< one iteration; may leave work on a stream
-  std::function<void()> finish;    ///< waits for what run() left; empty: nothing to wait for
+  std::function<void()> finish;    ///< waits for what run() left; empty: waits for the session's stream, if any
   std::function<size_t()> wrong;   ///< number of wrong output elements of the latest iteration
   bool repeatable = true;          ///< false: an iteration changes its input, so the check needs a run of its own
   bool takesPart = true;           ///< false: this rank only watches, and its time does not count
@@ -36,6 +36,10 @@ double combine(std::span<const double> ranks, Average how);
 double median(std::vector<double> values);
 /// The least value that at least `share` of the values do not exceed.
 double quantile(std::vector<double> values, double share);
+
+/// Collective: the time of the barrier between iterations where it is part of what is measured, and so to be
+/// subtracted; else 0.
+double barrierUs(Group& group, const Settings& settings);
 
 /// Collective. Times all `works`, in rounds of one loop each, so that a disturbance of the machine does not hit one of
 /// them alone. `progress` is called after each loop.

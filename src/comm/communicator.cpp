@@ -86,9 +86,13 @@ Communicator::~Communicator() {
   health_.onFailure(nullptr);  // nothing below may call into what is already gone
 }
 
-uint64_t Communicator::issue(const char* name) {
+void Communicator::requireUse(const char* name) const {
   health_.check();
   if (finalized_.load()) fail(seqparInvalidUsage, name, ": comm was finalized; expected a communicator in use");
+}
+
+uint64_t Communicator::issue(const char* name) {
+  requireUse(name);
   return issuedTickets_.fetch_add(1);
 }
 

@@ -55,7 +55,7 @@ class Communicator {
   /// that it throws after it has launched a part ends the communicator.
   template <typename Launch>
   void enqueue(const char* name, DeviceStream stream, Launch launch) {
-    issue(name);
+    requireUse(name);
     enqueueOnDevice(name, stream, [this, &launch] { launch(*device_); });
   }
 
@@ -68,6 +68,7 @@ class Communicator {
   void abort();
 
  private:
+  void requireUse(const char* name) const;
   uint64_t issue(const char* name);
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work);
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);

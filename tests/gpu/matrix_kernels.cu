@@ -129,8 +129,10 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       ScanProblem shape;
       shape.dk = spec.dk;
       if (!deviceMatrixFits(algorithm, shape, ranks.view(0).lanes)) continue;
-      Run run{
-          makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed), {}, exact, words(spec, algorithm, seed)};
+      Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
+              {},
+              exact,
+              words(spec, algorithm, seed)};
       const std::size_t shift = random() % 3 == 0 ? 4 : 0;
       run.buffers = launch(ranks, *run.scanCase, algorithm, static_cast<Outputs>(random() % 5), shift);
       runs.push_back(std::move(run));
