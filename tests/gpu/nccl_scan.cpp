@@ -1,0 +1,182 @@
+// All-Scan over NCCL. With one GPU: up to 8 ranks on it, by copies in NCCL's place. With two: NCCL itself, in one node
+// and between two, which are processes of this program. Exit status 77 without a GPU.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "support/memory_nccl.h"
+#include "support/nccl_ranks.h"
+#include "support/nccl_scan_cases.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+constexpr std::chrono::seconds kTimeout{60};
+constexpr int kCases = 96;  // every operator with every algorithm four times
+
+int failures = 0;
+
+void report(const std::string& what, const std::string& problem) {
+  std::printf("%s: %s\n", what.c_str(), problem.empty() ? "ok" : problem.c_str());
+  std::fflush(stdout);
+  if (!problem.empty()) ++failures;
+}
+
+/// Nodes of `ranks` ranks, in runs of at most `most`.
+std::vector<int> nodesOf(int ranks, int most) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / most);
+  return nodes;
+}
+
+void tryWithoutNccl(int ranks, int perNode, std::uint64_t seed) {
+  MemoryNcclBoard board;
+  report(concat(ranks, " ranks by copies, nodes of ", perNode, ", seed ", seed), onThreads(ranks, [&](int rank) {
+           expectCuda(cudaSetDevice(0), "cudaSetDevice");
+           MemoryNccl nccl(board, rank, ranks, 0);
+           NcclOnlyGroup group(nccl);
+           runNcclScans(group, nodesOf(ranks, perNode), seed, kCases,
+                        [&nccl](cudaStream_t stream) { nccl.wait(stream); });
+         }));
+}
+
+/// One capture of a scan, replayed; every replay begins from the same inputs, and outputs are not in place.
+void replayScan(NcclRank& mine, DeviceGroup& group, seqparScanAlgorithm_t algorithm) {
+  NcclScanCase given;
+  ScanSpec spec;
+  spec.size = group.size();
+  spec.op = seqparScanDiag;
+  spec.heads = 4;
+  spec.dk = spec.dv = 64;
+  spec.flags = true;
+  given.numbers = Numbers::Exact;
+  given.choice = {algorithm, 3, 0};
+  given.seed = 5;
+  given.nodes = nodesOf(group.size(), group.size());
+  for (int position = 0; position < spec.size; ++position) given.order.push_back(position);
+  given.scan = makeScanCase(spec, given.numbers, given.seed);
+  DeviceBuffers buffers(given.scan, mine.rank, Outputs::Both, group.device(), 0);
+  const auto stream = seqpar::makeStream();
+  expectCuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+  ncclScan(group, buffers.problem(), given.order, given.nodes, given.choice, stream.get());
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  expectCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+  expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+  cudaGraphDestroy(graph);
+  const auto reference = referenceScan(given.scan)[static_cast<std::size_t>(mine.rank)];
+  for (int i = 0; i < 5; ++i) {
+    const std::size_t bytes = spec.elements() * sizeof(float);
+    expectCuda(cudaMemsetAsync(buffers.problem().prefix, 0xff, bytes, stream.get()), "cudaMemsetAsync");
+    expectCuda(cudaMemsetAsync(buffers.problem().total, 0xff, bytes, stream.get()), "cudaMemsetAsync");
+    expectCuda(cudaGraphLaunch(ready, stream.get()), "cudaGraphLaunch");
+    mine.nccl->wait(stream.get());
+    compareScan("a replay's prefix", buffers.prefixValues(), reference.prefix, given);
+    compareScan("a replay's total", buffers.totalValues(), reference.total, given);
+  }
+  cudaGraphExecDestroy(ready);
+}
+
+void tryNccl(int ranks, std::uint64_t seed) {
+  report(concat(ranks, " ranks over NCCL, seed ", seed), onNcclRanks(ranks, kTimeout, [&](NcclRank& mine) {
+           NcclOnlyGroup group(*mine.nccl);
+           runNcclScans(group, nodesOf(ranks, ranks), seed, kCases,
+                        [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
+           runNcclScans(group, nodesOf(ranks, 1), seed + 1, kCases,
+                        [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
+           for (const auto algorithm : {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanHier,
+                                        seqparScanLasp1, seqparScanLasp2}) {
+             // Other threads capture at the same time, and a capture in global mode minds what they do.
+             std::vector<char> all(static_cast<std::size_t>(ranks));
+             mine.control.gatherValues(char{0}, std::span(all));
+             replayScan(mine, group, algorithm);
+           }
+         }));
+}
+
+/// One rank in a process, on a node of its own.
+int runProcess() {
+  (void)requireNcclRanks();
+  const int rank = std::atoi(std::getenv("RANK"));
+  expectCuda(cudaSetDevice(rank), "cudaSetDevice");
+  const EnvironmentJoin joined = joinFromEnvironment({kTimeout, ""});
+  Health health;
+  const auto nccl = NcclComm::create(*joined.allgather, rank, kTimeout, health);
+  const Watch watch(
+      health, [&nccl] { nccl->poll(); }, [&nccl] { nccl->abort(); });
+  NcclOnlyGroup group(*nccl);
+  const std::vector<int> nodes = nodesOf(joined.nranks, 1);
+  const NcclLinks links = measureNcclLinks(*nccl, *joined.allgather, nodes);
+  if (rank == 0) {
+    std::printf("between nodes: %.1f us a step, %.2f GB/s\n", links.network.alpha * 1e6,
+                1e-9 / links.network.secondsPerByte);
+  }
+  runNcclScans(group, nodes, 77, kCases, [&nccl](cudaStream_t stream) { nccl->wait(stream); });
+  std::vector<char> all(static_cast<std::size_t>(joined.nranks));
+  joined.allgather->gatherValues(char{0}, std::span(all));
+  return 0;
+}
+
+/// Starts this program once for each of two nodes. Returns the exit status.
+int tryNodes() {
+  const std::string port = std::to_string(20000 + getpid() % 20000);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 2; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("RANK", std::to_string(rank).c_str(), 1);
+      setenv("WORLD_SIZE", "2", 1);
+      setenv("MASTER_ADDR", "127.0.0.1", 1);
+      setenv("MASTER_PORT", port.c_str(), 1);
+      setenv("NCCL_HOSTID", concat("node", rank).c_str(), 1);
+      execl("/proc/self/exe", "nccl_scan", "process", nullptr);
+      _exit(127);
+    }
+    children.push_back(child);
+  }
+  std::string problem;
+  int skipped = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) {
+      ++skipped;
+    } else if (status != 0) {
+      problem += concat("a process ended with status ", status, "; ");
+    }
+  }
+  if (skipped == 2) return kSkipped;
+  report("2 nodes, processes", problem);
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  limitSeconds(240);
+  if (argc > 1 && std::strcmp(argv[1], "process") == 0) {
+    try {
+      return runProcess();
+    } catch (const std::exception& error) {
+      std::printf("%s\n", error.what());
+      return 1;
+    }
+  }
+  if (argc > 1 && std::strcmp(argv[1], "nodes") == 0) {
+    // Before this process knows CUDA, which does not survive a fork; the children tell if there are no GPUs.
+    return tryNodes();
+  }
+  const int gpus = requireGpus(1);
+  const std::uint64_t seed = std::random_device{}();
+  for (const int ranks : {1, 2, 3, 5, 8}) tryWithoutNccl(ranks, ranks, seed);
+  for (const int perNode : {1, 2, 3}) tryWithoutNccl(7, perNode, seed + 1);
+  if (gpus < 2 || ncclReport().rfind("NCCL", 0) != 0) {
+    std::printf("not run: NCCL between two GPUs (%d GPUs, %s)\n", gpus, ncclReport().c_str());
+  } else {
+    tryNccl(gpus, seed);
+  }
+  return failures == 0 ? 0 : 1;
+}
