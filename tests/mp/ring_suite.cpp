@@ -1,0 +1,373 @@
+#include "ring_suite.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "common/ranks.h"
+#include "seqpar/ring.h"
+
+namespace seqpar::test {
+namespace {
+
+constexpr size_t kLongest = (2 << 20) + 5;
+constexpr size_t kKeys = 4093;
+constexpr size_t kLengths[] = {0, 1, 63, 4095, 8192, 65536, 65537, 200001, (2 << 20) - 1, 2 << 20, kLongest};
+
+/// What belongs to this key, of any length.
+const unsigned char* pattern(std::uint64_t key) {
+  static const auto bytes = [] {
+    std::vector<std::uint64_t> words((kLongest + kKeys) / sizeof(std::uint64_t) + 1);
+    std::mt19937_64 random(2);
+    for (auto& word : words) word = random();
+    return words;
+  }();
+  return reinterpret_cast<const unsigned char*>(bytes.data()) + key % kKeys;
+}
+
+std::uint64_t keyOf(std::uint64_t seed, int round, int rank, int tensor) {
+  return seed + static_cast<std::uint64_t>((round * 64 + rank) * 64 + tensor);
+}
+
+/// A ring and how its caller treats it.
+struct Form {
+  std::vector<int> ranks;  ///< in ring order
+  int inner = 0;
+  bool reverse = false, unchanged = true, keepHome = false;
+  int steps = 0;
+  std::vector<std::vector<size_t>> bytes;  ///< [place][tensor]
+  bool callersBuffers = false;
+  bool onStream = false;
+
+  int places() const { return static_cast<int>(ranks.size()); }
+  int tensors() const { return static_cast<int>(bytes.front().size()); }
+};
+
+std::ostream& operator<<(std::ostream& out, const Form& form) {
+  out << "ring of";
+  for (const int rank : form.ranks) out << ' ' << rank;
+  return out << ", inner " << form.inner << (form.reverse ? ", reverse" : "") << (form.unchanged ? "" : ", changed")
+             << (form.keepHome ? ", home kept" : "") << ", " << form.steps << " steps"
+             << (form.callersBuffers ? ", caller's buffers" : "") << (form.onStream ? ", on a stream" : "");
+}
+
+/// As the public header states it.
+int originOf(const Form& form, int place, int step) {
+  const int inner = form.inner == 0 ? form.places() : form.inner;
+  const int windows = form.places() / inner;
+  const int sign = form.reverse ? 1 : -1;
+  const int window = (place / inner + sign * (step / inner) + 2 * windows) % windows;
+  return window * inner + (place % inner + sign * (step % inner) + 2 * inner) % inner;
+}
+
+/// Work for a stream: compares memory with a pattern.
+struct Comparison {
+  const void* memory;
+  const unsigned char* expected;
+  size_t bytes;
+  bool right = false;
+
+  static void run(void* argument) {
+    auto* const self = static_cast<Comparison*>(argument);
+    self->right = self->bytes == 0 || std::memcmp(self->memory, self->expected, self->bytes) == 0;
+  }
+};
+
+/// One rank's part of a ring.
+class RingRun {
+ public:
+  RingRun(seqparComm_t comm, int rank, const Form& form, std::uint64_t seed) : comm_(comm), form_(form), seed_(seed) {
+    place_ = static_cast<int>(std::find(form.ranks.begin(), form.ranks.end(), rank) - form.ranks.begin());
+    if (form.onStream) expectSuccess(seqparStreamCreate(&stream_), "seqparStreamCreate");
+    open();
+  }
+  RingRun(const RingRun&) = delete;
+  RingRun& operator=(const RingRun&) = delete;
+  ~RingRun() { seqparStreamDestroy(stream_); }
+
+  void close() { expectSuccess(seqparRingClose(ring_), "seqparRingClose"); }
+
+  void run(int round) {
+    std::vector<std::unique_ptr<Comparison>> comparisons;
+    expectSuccess(seqparRingReset(ring_), "seqparRingReset", comm_);
+    fill(round);
+    const int steps = form_.steps == 0 ? form_.places() - 1 : form_.steps;
+    for (int step = 0; step <= steps; ++step) {
+      if (step < steps) expectSuccess(seqparRingPost(ring_, stream_), "seqparRingPost", comm_);
+      checkSource(step);
+      for (int tensor = 0; tensor < form_.tensors(); ++tensor) comparisons.push_back(compare(round, step, tensor));
+      if (step < steps) expectSuccess(seqparRingWait(ring_, stream_), "seqparRingWait", comm_);
+    }
+    if (stream_ != nullptr) expectSuccess(seqparStreamSynchronize(stream_), "seqparStreamSynchronize");
+    for (size_t i = 0; i < comparisons.size(); ++i) {
+      const auto tensors = static_cast<size_t>(form_.tensors());
+      expect(comparisons[i]->right, "seed ", seed_, ", ", form_, ": round ", round, ", step ", i / tensors, ", tensor ",
+             i % tensors, " of ", comparisons[i]->bytes, " bytes is wrong at place ", place_);
+    }
+    checkMargins();
+    if (form_.keepHome && form_.callersBuffers) checkHome(round);
+  }
+
+ private:
+  static constexpr size_t kMargin = 64;
+
+  void open() {
+    seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
+    std::vector<size_t> sizes;
+    for (const auto& row : form_.bytes) sizes.insert(sizes.end(), row.begin(), row.end());
+    params.direction = form_.reverse ? seqparReverse : seqparForward;
+    params.ranks = form_.ranks.data();
+    params.nranks = form_.places();
+    params.inner = form_.inner;
+    params.unchanged = form_.unchanged ? 1 : 0;
+    params.keepHome = form_.keepHome ? 1 : 0;
+    params.steps = form_.steps;
+    params.tensors = form_.tensors();
+    params.bytes = sizes.data();
+    params.uneven = 1;
+    if (form_.callersBuffers) {
+      int sets = 0;
+      expectSuccess(seqparRingScratch(&params, comm_, &sets), "seqparRingScratch", comm_);
+      for (int i = 0; i < (sets + 1) * form_.tensors(); ++i) {
+        size_t most = 0;
+        for (const auto& row : form_.bytes) most = std::max(most, row[static_cast<size_t>(i % form_.tensors())]);
+        memory_.emplace_back(most + kMargin, 0xa5);
+        pointers_.push_back(memory_.back().data());
+      }
+      params.home = pointers_.data();
+      params.scratch = pointers_.data() + form_.tensors();
+    }
+    expectSuccess(seqparRingOpen(&ring_, &params, comm_), "seqparRingOpen", comm_);
+  }
+
+  std::pair<void*, size_t> current(int tensor) {
+    void* pointer = nullptr;
+    size_t bytes = 0;
+    expectSuccess(seqparRingCurrent(ring_, tensor, &pointer, &bytes), "seqparRingCurrent", comm_);
+    return {pointer, bytes};
+  }
+
+  void fill(int round) {
+    for (int tensor = 0; tensor < form_.tensors(); ++tensor) {
+      const auto [pointer, bytes] = current(tensor);
+      expect(bytes == form_.bytes[static_cast<size_t>(place_)][static_cast<size_t>(tensor)], form_, ": own tensor ",
+             tensor, " has ", bytes, " bytes");
+      if (form_.callersBuffers) expect(pointer == pointers_[static_cast<size_t>(tensor)], form_, ": home is elsewhere");
+      if (bytes > 0) std::memcpy(pointer, pattern(keyOf(seed_, round, place_, tensor)), bytes);
+    }
+  }
+
+  void checkSource(int step) {
+    seqparRingInfo_t info = SEQPAR_RING_INFO_INITIALIZER;
+    expectSuccess(seqparRingQuery(ring_, &info), "seqparRingQuery", comm_);
+    const int expected = form_.ranks[static_cast<size_t>(originOf(form_, place_, step))];
+    expect(info.step == step && info.source == expected, form_, ": step ", info.step, " has source ", info.source,
+           ", expected ", expected, " at step ", step);
+  }
+
+  std::unique_ptr<Comparison> compare(int round, int step, int tensor) {
+    const int origin = originOf(form_, place_, step);
+    const auto [pointer, bytes] = current(tensor);
+    expect(bytes == form_.bytes[static_cast<size_t>(origin)][static_cast<size_t>(tensor)], form_, ": tensor ", tensor,
+           " of step ", step, " has ", bytes, " bytes");
+    auto comparison =
+        std::make_unique<Comparison>(Comparison{pointer, pattern(keyOf(seed_, round, origin, tensor)), bytes});
+    if (stream_ == nullptr) {
+      Comparison::run(comparison.get());
+    } else {
+      expectSuccess(seqparStreamLaunch(stream_, Comparison::run, comparison.get()), "seqparStreamLaunch");
+    }
+    return comparison;
+  }
+
+  void checkMargins() const {
+    for (const auto& buffer : memory_) {
+      const bool intact = std::all_of(buffer.end() - kMargin, buffer.end(), [](auto byte) { return byte == 0xa5; });
+      expect(intact, "seed ", seed_, ", ", form_, ": written beyond a buffer");
+    }
+  }
+
+  void checkHome(int round) const {
+    for (int tensor = 0; tensor < form_.tensors(); ++tensor) {
+      const size_t bytes = form_.bytes[static_cast<size_t>(place_)][static_cast<size_t>(tensor)];
+      const auto* expected = pattern(keyOf(seed_, round, place_, tensor));
+      expect(std::equal(expected, expected + bytes, memory_[static_cast<size_t>(tensor)].begin()), "seed ", seed_, ", ",
+             form_, ": home was overwritten");
+    }
+  }
+
+  seqparComm_t comm_;
+  const Form& form_;
+  std::uint64_t seed_;
+  int place_ = 0;
+  seqparStream_t stream_ = nullptr;
+  seqparRing_t ring_ = nullptr;
+  std::vector<std::vector<unsigned char>> memory_;
+  std::vector<void*> pointers_;
+};
+
+std::vector<std::vector<size_t>> randomSizes(std::mt19937_64& random, int places, bool large) {
+  const size_t choices = large ? std::size(kLengths) : std::size(kLengths) - 3;
+  const size_t tensors = 1 + random() % 4;
+  std::vector<std::vector<size_t>> sizes(static_cast<size_t>(places));
+  std::vector<size_t> row(tensors);
+  const bool uneven = random() % 2 == 0;
+  for (size_t place = 0; place < sizes.size(); ++place) {
+    for (auto& bytes : row) bytes = place == 0 || uneven ? kLengths[random() % choices] : bytes;
+    sizes[place] = row;
+  }
+  return sizes;
+}
+
+void randomTreatment(std::mt19937_64& random, Form& form) {
+  form.reverse = random() % 2 == 0;
+  form.unchanged = random() % 2 == 0;
+  form.keepHome = random() % 2 == 0;
+  form.callersBuffers = random() % 2 == 0;
+  form.onStream = random() % 2 == 0;
+  form.steps = random() % 2 == 0 ? 0 : form.places();
+}
+
+void runForm(seqparComm_t comm, int rank, const Form& form, std::uint64_t seed) {
+  if (std::find(form.ranks.begin(), form.ranks.end(), rank) == form.ranks.end()) return;
+  RingRun ring(comm, rank, form, seed);
+  for (int round = 0; round < 2; ++round) ring.run(round);
+  ring.close();
+}
+
+void runAllFactorisations(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (int inner = 1; inner <= ranks; ++inner) {
+    if (ranks % inner != 0) continue;
+    for (const bool unchanged : {true, false}) {
+      Form form;
+      form.ranks.resize(static_cast<size_t>(ranks));
+      std::iota(form.ranks.begin(), form.ranks.end(), 0);
+      randomTreatment(random, form);
+      form.inner = inner;
+      form.unchanged = unchanged;
+      form.bytes = randomSizes(random, ranks, inner == 2);
+      runForm(comm, rank, form, seed);
+    }
+  }
+}
+
+/// All ranks congruent modulo a stride make a ring, in an order of their own; all these rings run at once.
+void runStrides(seqparComm_t comm, int rank, int ranks, std::uint64_t seed, int rounds) {
+  std::mt19937_64 random(seed + 1);
+  for (int round = 0; round < rounds; ++round) {
+    const int stride = 1 + static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
+    std::vector<Form> forms(static_cast<size_t>(stride));
+    for (int first = 0; first < stride; ++first) {
+      Form& form = forms[static_cast<size_t>(first)];
+      for (int member = first; member < ranks; member += stride) form.ranks.push_back(member);
+      std::shuffle(form.ranks.begin(), form.ranks.end(), random);
+      randomTreatment(random, form);
+      form.bytes = randomSizes(random, form.places(), round == 0);
+    }
+    runForm(comm, rank, forms[static_cast<size_t>(rank % stride)], seed + static_cast<std::uint64_t>(round));
+  }
+}
+
+/// Gradients: every holder adds a number of its own before it passes the tensor on, in step with a ring of tensors that
+/// do not change.
+void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
+  constexpr size_t kCount = 20000;
+  seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
+  const size_t bytes = kCount * sizeof(std::uint64_t);
+  params.tensors = 1;
+  params.bytes = &bytes;
+  params.inner = inner;
+  seqparRing_t keys = nullptr, gradients = nullptr;
+  expectSuccess(seqparRingOpen(&keys, &params, comm), "seqparRingOpen", comm);
+  params.unchanged = 0;
+  params.steps = ranks;
+  expectSuccess(seqparRingOpen(&gradients, &params, comm), "seqparRingOpen", comm);
+  const auto current = [&](seqparRing_t ring) {
+    void* pointer = nullptr;
+    expectSuccess(seqparRingCurrent(ring, 0, &pointer, nullptr), "seqparRingCurrent", comm);
+    return static_cast<std::uint64_t*>(pointer);
+  };
+  for (size_t i = 0; i < kCount; ++i) {
+    current(keys)[i] = static_cast<std::uint64_t>(rank) * 1000 + i;
+    current(gradients)[i] = 0;
+  }
+  // Each adds key * (its rank + 1), so that home has key * ranks * (ranks + 1) / 2 in the end.
+  for (int step = 0; step < ranks; ++step) {
+    if (step + 1 < ranks) expectSuccess(seqparRingPost(keys, nullptr), "seqparRingPost", comm);
+    if (step > 0) expectSuccess(seqparRingWait(gradients, nullptr), "seqparRingWait", comm);
+    for (size_t i = 0; i < kCount; ++i)
+      current(gradients)[i] += current(keys)[i] * static_cast<std::uint64_t>(rank + 1);
+    expectSuccess(seqparRingPost(gradients, nullptr), "seqparRingPost", comm);
+    if (step + 1 < ranks) expectSuccess(seqparRingWait(keys, nullptr), "seqparRingWait", comm);
+  }
+  expectSuccess(seqparRingWait(gradients, nullptr), "seqparRingWait", comm);
+  const auto factor = static_cast<std::uint64_t>(ranks * (ranks + 1) / 2);
+  for (size_t i = 0; i < kCount; ++i) {
+    const auto expected = (static_cast<std::uint64_t>(rank) * 1000 + i) * factor;
+    expect(current(gradients)[i] == expected, "inner ", inner, ": gradient ", i, " is ", current(gradients)[i],
+           ", expected ", expected);
+  }
+  expectSuccess(seqparRingClose(gradients), "seqparRingClose");
+  expectSuccess(seqparRingClose(keys), "seqparRingClose");
+}
+
+/// Step t of a balanced schedule: rank r sends to r + t, its keys and values where that rank comes after it, else its
+/// one query tensor, to be helped with.
+void runHelpers(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
+  const std::vector<std::vector<size_t>> lengths{{100001, 2 << 20}, {70000}};
+  const auto kindOf = [&](int from, int to) { return to > from ? size_t{0} : size_t{1}; };
+  seqparStream_t stream = nullptr;
+  expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+  for (int shift = 0; shift < ranks; ++shift) {
+    const int to = (rank + shift) % ranks;
+    const int from = (rank + ranks - shift) % ranks;
+    const auto& sendBytes = lengths[kindOf(rank, to)];
+    const auto& receiveBytes = lengths[kindOf(from, rank)];
+    std::vector<const void*> send;
+    std::vector<void*> receive;
+    std::vector<std::vector<unsigned char>> memory;
+    for (size_t i = 0; i < sendBytes.size(); ++i)
+      send.push_back(pattern(keyOf(seed, shift, rank, static_cast<int>(i))));
+    for (const size_t bytes : receiveBytes) {
+      memory.emplace_back(bytes, 0xee);
+      receive.push_back(memory.back().data());
+    }
+    seqparShiftParams_t params = SEQPAR_SHIFT_PARAMS_INITIALIZER;
+    params.sendPeer = to;
+    params.sendTensors = static_cast<int>(send.size());
+    params.sendBuffers = send.data();
+    params.sendBytes = sendBytes.data();
+    params.receivePeer = from;
+    params.receiveTensors = static_cast<int>(receive.size());
+    params.receiveBuffers = receive.data();
+    params.receiveBytes = receiveBytes.data();
+    expectSuccess(seqparShift(&params, comm, shift % 2 == 0 ? stream : nullptr), "seqparShift", comm);
+    expectSuccess(seqparStreamSynchronize(stream), "seqparStreamSynchronize");
+    for (size_t i = 0; i < memory.size(); ++i) {
+      const auto* expected = pattern(keyOf(seed, shift, from, static_cast<int>(i)));
+      expect(std::equal(memory[i].begin(), memory[i].end(), expected), "shift by ", shift, ": tensor ", i, " from ",
+             from, " is wrong");
+    }
+  }
+  expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
+}
+
+}  // namespace
+
+void runRingSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
+  int ranks = 0, rank = 0;
+  expectSuccess(seqparCommCount(comm, &ranks), "seqparCommCount");
+  expectSuccess(seqparCommUserRank(comm, &rank), "seqparCommUserRank");
+  runAllFactorisations(comm, rank, ranks, seed);
+  runStrides(comm, rank, ranks, seed, rounds);
+  for (int inner = 1; inner <= ranks; ++inner) {
+    if (ranks % inner == 0) runGradients(comm, rank, ranks, inner);
+  }
+  runHelpers(comm, rank, ranks, seed);
+}
+
+}  // namespace seqpar::test
