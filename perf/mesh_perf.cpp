@@ -1,0 +1,239 @@
+// mesh_perf: the movements of Mesh-Attention, shape beside shape, with the ring among them.
+#include <algorithm>
+#include <memory>
+
+#include "common/session.h"
+#include "common/values.h"
+#include "mesh/traffic.h"
+
+#ifdef SEQPAR_PERF_MPI
+#include <mpi.h>
+#endif
+
+namespace seqpar::perf {
+namespace {
+
+const Names kPasses{{"forward", seqparMeshForward}, {"backward", seqparMeshBackward}};
+enum Form { kSteps, kAtOnce };
+const Names kForms{{"steps", kSteps}, {"atonce", kAtOnce}};
+
+struct MeshSettings {
+  std::vector<int> passes{seqparMeshForward};
+  std::vector<int> forms{kSteps, kAtOnce};
+  MeshProblem problem;
+};
+
+/// The problem whose block of queries has about `bytes`.
+MeshProblem problemFor(size_t bytes, const MeshSettings& settings) {
+  MeshProblem problem = settings.problem;
+  const size_t token = static_cast<size_t>(problem.heads * problem.headDim) * bytesOf(problem.type);
+  problem.tokens = static_cast<int64_t>(std::max<size_t>(1, (bytes + token / 2) / token));
+  return problem;
+}
+
+seqparMeshParams_t paramsFor(const MeshProblem& problem, seqparMeshPass_t pass) {
+  seqparMeshParams_t params = SEQPAR_MESH_PARAMS_INITIALIZER;
+  params.tokens = problem.tokens;
+  params.heads = problem.heads;
+  params.kvHeads = problem.kvHeads;
+  params.headDim = problem.headDim;
+  params.dataType = problem.type;
+  params.wireType = problem.wireType;
+  params.forwardWeight = pass == seqparMeshForward ? 1 : 0;
+  params.backwardWeight = pass == seqparMeshForward ? 0 : 1;
+  return params;
+}
+
+/// A mesh for a scope.
+class Mesh {
+ public:
+  Mesh(const seqparMeshEstimate_t& shape, const seqparMeshParams_t& params, seqparComm_t comm) {
+    require(seqparMeshCreate(&mesh_, shape.a, shape.b, &params, comm), "seqparMeshCreate", comm);
+  }
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+  ~Mesh() { seqparMeshDestroy(mesh_); }
+  seqparMesh_t get() const { return mesh_; }
+
+ private:
+  seqparMesh_t mesh_ = nullptr;
+};
+
+Work meshWork(const std::shared_ptr<MeshTraffic>& traffic, Form form, seqparStream_t stream) {
+  const bool atOnce = form == kAtOnce;
+  Work work;
+  work.prepare = [traffic, atOnce] { traffic->prepare(atOnce); };
+  work.run = [traffic, atOnce, stream] { atOnce ? traffic->runAtOnce(stream) : traffic->runSteps(stream); };
+  work.wrong = [traffic, atOnce] { return traffic->wrong(atOnce); };
+  work.repeatable = atOnce;  // steps merge into their inputs
+  if (stream != nullptr) {
+    work.finish = [stream] { require(seqparStreamSynchronize(stream), "seqparStreamSynchronize"); };
+  }
+  return work;
+}
+
+#ifdef SEQPAR_PERF_MPI
+/// MPI_Allgather in which every rank receives as many bytes as a rank of the mesh.
+Work mpiWork(size_t bytes, Group& group) {
+  struct Gather {
+    Gather(size_t part, Group& ranks)
+        : rank(ranks.rank()), send(part, ranks.comm()), all(part * static_cast<size_t>(ranks.size()), ranks.comm()) {}
+    static unsigned char byteOf(size_t sender, size_t index) {
+      return static_cast<unsigned char>((index * 31 + sender * 97 + 1) & 0x7f);
+    }
+    int rank;
+    Buffer send, all;
+  };
+  const auto gather = std::make_shared<Gather>(bytes / static_cast<size_t>(group.size() - 1), group);
+  for (size_t i = 0; i < gather->send.bytes(); ++i) {
+    gather->send.as<unsigned char>()[i] = Gather::byteOf(static_cast<size_t>(gather->rank), i);
+  }
+  Work work;
+  work.prepare = [gather] { std::memset(gather->all.data(), 0xff, gather->all.bytes()); };
+  work.run = [gather] {
+    const int part = static_cast<int>(gather->send.bytes());
+    MPI_Allgather(gather->send.data(), part, MPI_BYTE, gather->all.data(), part, MPI_BYTE, MPI_COMM_WORLD);
+  };
+  work.wrong = [gather] {
+    size_t count = 0;
+    const size_t part = gather->send.bytes();
+    for (size_t i = 0; i < gather->all.bytes(); ++i) {
+      count += gather->all.as<unsigned char>()[i] == Gather::byteOf(i / part, i % part) ? 0 : 1;
+    }
+    return count;
+  };
+  return work;
+}
+#endif
+
+/// All shapes for one size and pass: measured in turns, printed with the model's choice first.
+class Comparison {
+ public:
+  Comparison(Session& session, const MeshSettings& settings, seqparStream_t stream)
+      : session_(session), settings_(settings), stream_(stream) {}
+
+  void run(size_t bytes, seqparMeshPass_t pass) {
+    problem_ = problemFor(bytes, settings_);
+    const auto params = paramsFor(problem_, pass);
+    const auto shapes = plan(params);
+    std::vector<std::unique_ptr<Mesh>> meshes;
+    std::vector<Case> cases;
+    std::vector<const seqparMeshEstimate_t*> shapeOfCase;
+    const auto add = [&](const seqparMeshEstimate_t& shape, const std::string& by, Work work) {
+      const std::string mark = &shape == &shapes.front() ? "*" : "";
+      Row row;
+      row.count = static_cast<size_t>(problem_.tokens * problem_.heads * problem_.headDim);
+      row.bytes = row.count * bytesOf(problem_.type);
+      row.labels = {nameOf(pass, kPasses), mark + std::to_string(shape.a) + "x" + std::to_string(shape.b), by};
+      cases.push_back({row, std::move(work), {}});
+      shapeOfCase.push_back(&shape);
+    };
+    for (const auto& shape : shapes) {
+      meshes.push_back(std::make_unique<Mesh>(shape, params, comm()));
+      const auto traffic = std::make_shared<MeshTraffic>(meshes.back()->get(), pass, problem_, comm());
+      for (const int form : settings_.forms) {
+        add(shape, nameOf(form, kForms), meshWork(traffic, static_cast<Form>(form), stream_));
+      }
+#ifdef SEQPAR_PERF_MPI
+      if (session_.settings.peers) {
+        add(shape, "mpi", mpiWork(static_cast<size_t>(bytesOfPass(shape, pass)), session_.group));
+      }
+#endif
+    }
+    std::vector<Row> rows = session_.measure(cases);
+    for (size_t i = 0; i < rows.size(); ++i) finish(rows[i], *shapeOfCase[i], pass, rows);
+  }
+
+ private:
+  seqparComm_t comm() {
+    return session_.group.comm();
+  }
+
+  std::vector<seqparMeshEstimate_t> plan(const seqparMeshParams_t& params) {
+    int count = 0;
+    require(seqparMeshPlan(&params, comm(), nullptr, &count), "seqparMeshPlan", comm());
+    std::vector<seqparMeshEstimate_t> shapes(static_cast<size_t>(count));
+    require(seqparMeshPlan(&params, comm(), shapes.data(), &count), "seqparMeshPlan", comm());
+    return shapes;
+  }
+
+  static int64_t bytesOfPass(const seqparMeshEstimate_t& shape, seqparMeshPass_t pass) {
+    return pass == seqparMeshForward ? shape.forwardBytes : shape.backwardBytes;
+  }
+
+  void finish(Row& row, const seqparMeshEstimate_t& shape, seqparMeshPass_t pass, const std::vector<Row>& rows) {
+    const double us = row.outOfPlace.us;
+    const auto sent = static_cast<double>(bytesOfPass(shape, pass));
+    const bool peer = row.labels[2] == "mpi";
+    // The ring moves keys and values only; its row is the one of the same form.
+    const std::string ring = "1x" + std::to_string(session_.group.size());
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
+      return other.labels[2] == row.labels[2] && (other.labels[1] == ring || other.labels[1] == "*" + ring);
+    });
+    const double model = pass == seqparMeshForward ? shape.forwardUs : shape.backwardUs;
+    row.extras = {sent / 1e6, sent / us / 1e3, peer ? Timing::kNone : model, same->outOfPlace.us / us};
+    session_.report.row(row);
+  }
+
+  Session& session_;
+  const MeshSettings& settings_;
+  seqparStream_t stream_;
+  MeshProblem problem_;
+};
+
+void runAll(Session& session, const MeshSettings& settings) {
+  if (session.group.size() < 2) throw std::runtime_error("mesh_perf needs at least 2 ranks, but was given 1");
+  seqparStream_t stream = nullptr;
+  if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
+  for (const int pass : settings.passes) {
+    for (const size_t size : session.settings.sizes()) {
+      Comparison(session, settings, stream).run(size, static_cast<seqparMeshPass_t>(pass));
+    }
+  }
+  require(seqparStreamDestroy(stream), "seqparStreamDestroy");
+}
+
+void addOptions(OptionParser& parser, MeshSettings& settings) {
+  const auto number = [](int64_t& field) {
+    return [&field](const std::string& text) { field = parseInteger(text, 1, 1 << 20); };
+  };
+  parser.add('p', "pass", "NAMES", "forward, backward or all (forward)",
+             [&](const std::string& text) { settings.passes = parseNames(text, kPasses); });
+  parser.add(0, "form", "NAMES", "steps, atonce or all (all)",
+             [&](const std::string& text) { settings.forms = parseNames(text, kForms); });
+  parser.add('d', "datatype", "TYPE", "of blocks: float, half, bfloat16 (float)",
+             [&](const std::string& text) { settings.problem.type = parseName(text, typeNames()); });
+  parser.add(0, "wire", "TYPE", "of partial results: float, half, bfloat16 (float)",
+             [&](const std::string& text) { settings.problem.wireType = parseName(text, typeNames()); });
+  parser.add(0, "heads", "N", "query heads (8)", number(settings.problem.heads));
+  parser.add(0, "kv-heads", "N", "heads of keys and values, a divisor of the query heads (8)",
+             number(settings.problem.kvHeads));
+  parser.add(0, "dim", "N", "length of a query, a key and a value (128)", number(settings.problem.headDim));
+}
+
+}  // namespace
+}  // namespace seqpar::perf
+
+int main(int argc, char** argv) {
+  using namespace seqpar::perf;
+  MeshSettings settings;
+  Program program;
+  program.name = "mesh_perf";
+  program.summary =
+      "The movements of Mesh-Attention without the attention, for all shapes a x b; 1 x n is the ring. Size is a\n"
+      "block of queries. steps: the schedule's movements one after the other. atonce: all-gathers and\n"
+      "reduce-scatters. mpi: MPI_Allgather with as many bytes to each rank. *: the shape that the model chooses.";
+  program.addOptions = [&](OptionParser& parser) { addOptions(parser, settings); };
+  program.checkOptions = [&](Settings&) {
+    if (settings.problem.heads % settings.problem.kvHeads != 0) {
+      throw UsageError("option --kv-heads: expected a divisor of --heads");
+    }
+  };
+  program.layout = [] {
+    return Layout{{{"pass", "", 8}, {"shape", "", 7}, {"by", "", 6}},
+                  false,
+                  {{"sent", "(MB)", 8}, {"sentbw", "(GB/s)", 7}, {"model", "(us)", 9}, {"ring/", "(x)", 7}}};
+  };
+  program.body = [&](Session& session) { runAll(session, settings); };
+  return runProgram(program, argc, argv);
+}
