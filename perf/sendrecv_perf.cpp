@@ -38,11 +38,12 @@ struct Exchange {
 
   size_t wrong() {
     receive.download();
-    return wrongIn(receive.as<unsigned char>());
+    return wrongIn(receive.as<unsigned char>(), previous);
   }
-  size_t wrongIn(const unsigned char* got) const {
+  /// Bytes of `got` that are not what `sender` sends.
+  size_t wrongIn(const unsigned char* got, int sender) const {
     size_t count = 0;
-    for (size_t i = 0; i < receive.bytes(); ++i) count += got[i] == byteOf(previous, i) ? 0 : 1;
+    for (size_t i = 0; i < receive.bytes(); ++i) count += got[i] == byteOf(sender, i) ? 0 : 1;
     return count;
   }
 
@@ -118,10 +119,11 @@ Work copyWork(const std::shared_ptr<Exchange>& exchange, Gpu& gpu) {
     Exchange& x = *exchange;
     if (takesPart) gpu.copy(window->at(x.next), x.send.data(), x.send.bytes());
   };
-  // Nobody told the receiver: it looks when all have finished.
   work.wrong = [exchange, window] {
     Exchange& x = *exchange;
-    return 0 * x.rank;
+    std::vector<unsigned char> got(x.send.bytes());
+    if (!got.empty()) gpuCopy(got.data(), window->at(x.next), got.size());
+    return x.wrongIn(got.data(), x.rank);
   };
   return work;
 }
@@ -147,32 +149,65 @@ Work mpiWork(const std::shared_ptr<Exchange>& exchange) {
 }
 #endif
 
-void runAll(Session& session, const std::vector<int>& patterns) {
-  if (session.group.size() < 2) throw std::runtime_error("sendrecv_perf needs at least 2 ranks, but was given 1");
-  seqparStream_t stream = nullptr;
-  if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
-  for (const int pattern : patterns) {
-    for (const size_t size : session.settings.sizes()) {
-      const auto exchange = std::make_shared<Exchange>(static_cast<Pattern>(pattern), size, session.group);
-      std::vector<Case> cases;
-      const auto add = [&](const char* by, Work work) {
-        Row row;
-        row.bytes = row.count = size;
-        row.labels = {nameOf(pattern, kPatterns), by};
-        cases.push_back({row, std::move(work), {}});
-      };
-      add("seqpar", libraryWork(exchange, stream));
+/// The rows of one pattern and size.
+class Comparison {
+ public:
+  Comparison(Session& session, Pattern pattern, size_t bytes)
+      : session_(session), exchange_(std::make_shared<Exchange>(pattern, bytes, session.group)) {
+    add("seqpar", RowKind::Library, libraryWork(exchange_, session.stream));
+  }
+
+  void addPeers(Nccl* nccl) {
+    if (nccl != nullptr) add("nccl", RowKind::Peer, ncclWork(exchange_, *nccl));
+    Gpu* const gpu = session_.group.gpu();
+    if (gpu != nullptr) {
+      Work copy = copyWork(exchange_, *gpu);
+      if (copy.run) add("copy", RowKind::Limit, std::move(copy));
+      return;
+    }
 #ifdef SEQPAR_PERF_MPI
-      if (session.settings.peers) add("mpi", mpiWork(exchange));
+    add("mpi", RowKind::Peer, mpiWork(exchange_));
 #endif
-      std::vector<Row> rows = session.measure(cases);
-      for (Row& row : rows) {
-        row.extras = {row.outOfPlace.us / rows[0].outOfPlace.us};
-        session.report.row(row);
-      }
+  }
+
+  /// Measures and prints.
+  void run() {
+    std::vector<Row> rows = session_.measure(cases_);
+    for (Row& row : rows) {
+      row.extras = {row.outOfPlace.us / rows[0].outOfPlace.us};
+      session_.report.row(row);
     }
   }
-  require(seqparStreamDestroy(stream), "seqparStreamDestroy");
+
+ private:
+  void add(const char* by, RowKind kind, Work work) {
+    Row row;
+    row.bytes = row.count = exchange_->send.bytes();
+    row.labels = {nameOf(exchange_->pattern, kPatterns), by};
+    row.kind = kind;
+    cases_.push_back({row, std::move(work), {}});
+  }
+
+  Session& session_;
+  std::shared_ptr<Exchange> exchange_;
+  std::vector<Case> cases_;
+};
+
+void runAll(Session& session, const std::vector<int>& patterns) {
+  if (session.group.size() < 2) throw std::runtime_error("sendrecv_perf needs at least 2 ranks, but was given 1");
+  std::unique_ptr<Nccl> nccl;
+  if (session.settings.peers && session.settings.gpu) {
+    std::string reason;
+    nccl = makeNccl(session.group, reason);
+    session.report.note(nccl ? "NCCL " + nccl->version() : "no NCCL peers: " + reason);
+  }
+  for (const int pattern : patterns) {
+    for (const size_t size : session.settings.sizes()) {
+      Comparison comparison(session, static_cast<Pattern>(pattern), size);
+      if (session.settings.peers) comparison.addPeers(nccl.get());
+      comparison.run();
+    }
+  }
 }
 
 }  // namespace
@@ -183,16 +218,20 @@ int main(int argc, char** argv) {
   std::vector<int> patterns{kPingPong};
   Program program;
   program.name = "sendrecv_perf";
+  program.knowsGpus = true;
   program.summary =
       "seqparSendRecv: latency and bandwidth. pingpong: ranks 0 and 1 in turn, time is half a round trip. shift: "
       "every\n"
-      "rank sends to the next and receives from the one before, at once.";
+      "rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine alone\n"
+      "does to the neighbour's memory.";
   program.addOptions = [&](OptionParser& parser) {
     parser.add('p', "pattern", "NAMES", "pingpong, shift or all (pingpong)",
                [&](const std::string& text) { patterns = parseNames(text, kPatterns); });
   };
   program.checkOptions = [](Settings&) {};
-  program.layout = [] { return Layout{{{"pattern", "", 8}, {"by", "", 7}}, false, {{"/seqpar", "(x)", 8}}}; };
+  program.layout = [] {
+    return Layout{{{"pattern", "", 8, InPlot::Panel}, {"by", "", 7}}, false, {{"/seqpar", "(x)", 8}}};
+  };
   program.body = [&](Session& session) { runAll(session, patterns); };
   return runProgram(program, argc, argv);
 }

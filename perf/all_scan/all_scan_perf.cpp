@@ -1,4 +1,4 @@
-// all_scan_perf: All-Scan in nccl-tests' form, algorithm beside algorithm, with MPI's ways as peers.
+// all_scan_perf: All-Scan in nccl-tests' form, algorithm beside algorithm, with MPI's ways as peers; on GPUs NCCL's.
 #include <cmath>
 #include <memory>
 
@@ -68,43 +68,37 @@ void ScanSettings::check(const Settings& settings) const {
 }
 
 Layout layout() {
-  return {{{"type", "", 8}, {"op", "", 6}, {"dir", "", 7}, {"algo", "", 10}, {"K", "", 4}, {"shape", "", 14}},
+  return {{{"type", "", 8, InPlot::Panel},
+           {"op", "", 6, InPlot::Panel},
+           {"dir", "", 7, InPlot::Panel},
+           {"algo", "", 11},
+           {"K", "", 4, InPlot::Nothing},
+           {"shape", "", 14, InPlot::Nothing}},
           true,
           {{"model", "(us)", 9}, {"eff", "(%)", 7}, {"/auto", "(x)", 7}}};
 }
-
-/// Frees a stream at the end of a scope; holds none for blocking calls.
-class StreamOwner {
- public:
-  explicit StreamOwner(bool wanted) {
-    if (wanted) require(seqparStreamCreate(&stream_), "seqparStreamCreate");
-  }
-  ~StreamOwner() { seqparStreamDestroy(stream_); }
-  StreamOwner(const StreamOwner&) = delete;
-  StreamOwner& operator=(const StreamOwner&) = delete;
-  seqparStream_t get() const { return stream_; }
-
- private:
-  seqparStream_t stream_ = nullptr;
-};
 
 /// The rows of one problem, and the model's times beside them.
 class Comparison {
  public:
   Comparison(Session& session, std::shared_ptr<Problem> problem) : session_(session), problem_(std::move(problem)) {}
 
-  void addAlgorithm(int algorithm, int blocks, seqparStream_t stream);
-  void addPeers(int blocks);
+  void addAlgorithm(int algorithm, int blocks);
+  void addPeers(int blocks, Nccl* nccl);
+  /// What the measured link allows: a chain, and any algorithm at all.
+  void addLimits();
   /// Measures and prints.
   void run();
 
  private:
   Row rowFor(const std::string& algorithm, int blocks) const;
+  void addPeer(Peer peer);
 
   Session& session_;
   std::shared_ptr<Problem> problem_;
   std::vector<Case> cases_;
   std::vector<double> modelUs_;
+  std::vector<Row> limits_;
   size_t autoRow_ = static_cast<size_t>(-1);
   int chainBlocks_ = 0;
 };
@@ -122,7 +116,7 @@ Row Comparison::rowFor(const std::string& algorithm, int blocks) const {
   return row;
 }
 
-void Comparison::addAlgorithm(int algorithm, int blocks, seqparStream_t stream) {
+void Comparison::addAlgorithm(int algorithm, int blocks) {
   seqparAllScanParams_t params = problem_->params();
   params.algorithm = algorithm;
   params.blocks = blocks;
@@ -138,28 +132,57 @@ void Comparison::addAlgorithm(int algorithm, int blocks, seqparStream_t stream) 
     return;
   }
   if (algorithm == seqparScanAuto) autoRow_ = cases_.size();
-  cases_.push_back({rowFor(algorithm == seqparScanAuto ? "a:" + chosen : name, estimates[0].blocks),
-                    libraryWork(problem_, algorithm, blocks, false, stream),
-                    libraryWork(problem_, algorithm, blocks, true, stream)});
+  Row row = rowFor(algorithm == seqparScanAuto ? "a:" + chosen : name, estimates[0].blocks);
+  row.series = name;
+  cases_.push_back({row, libraryWork(problem_, algorithm, blocks, false, session_.stream),
+                    libraryWork(problem_, algorithm, blocks, true, session_.stream)});
   modelUs_.push_back(estimates[0].modelUs);
 }
 
-void Comparison::addPeers([[maybe_unused]] int blocks) {
-#ifdef SEQPAR_PERF_MPI
+void Comparison::addPeer(Peer peer) {
+  Row row = rowFor(peer.name, peer.blocks);
+  row.kind = RowKind::Peer;
+  row.series = peer.name + (peer.blocks > 0 ? ", K = " + std::to_string(peer.blocks) : "");
+  cases_.push_back({row, std::move(peer.outOfPlace), std::move(peer.inPlace)});
+  modelUs_.push_back(Timing::kNone);
+}
+
+void Comparison::addPeers([[maybe_unused]] int blocks, [[maybe_unused]] Nccl* nccl) {
   if (problem_->params().stateType != seqparFloat32) {
-    session_.report.note("the MPI peers know float only: no rows of theirs");
+    session_.report.note("the peers know float only: no rows of theirs");
     return;
   }
-  const int pipeBlocks = blocks > 0 ? blocks : chainBlocks_ > 1 ? chainBlocks_ : kPipeBlocks;
-  for (Peer& peer : makePeers(problem_, pipeBlocks)) {
-    cases_.push_back({rowFor(peer.name, peer.blocks), std::move(peer.outOfPlace), std::move(peer.inPlace)});
-    modelUs_.push_back(Timing::kNone);
+#ifdef SEQPAR_PERF_CUDA
+  if (nccl != nullptr) {
+    for (Peer& peer : makeGpuPeers(problem_, session_.group, *nccl)) addPeer(std::move(peer));
   }
 #endif
+#ifdef SEQPAR_PERF_MPI
+  if (session_.settings.gpu) return;
+  const int pipeBlocks = blocks > 0 ? blocks : chainBlocks_ > 1 ? chainBlocks_ : kPipeBlocks;
+  for (Peer& peer : makePeers(problem_, pipeBlocks)) addPeer(std::move(peer));
+#endif
+}
+
+void Comparison::addLimits() {
+  const LinkLimits link = session_.group.gpu() == nullptr ? LinkLimits{} : session_.group.gpu()->limits();
+  if (link.bandwidth == 0) return;
+  const auto add = [&](const char* name, const char* series, int hops) {
+    Row row = rowFor(name, 0);
+    row.kind = RowKind::Limit;
+    row.series = series;
+    row.outOfPlace.us = static_cast<double>(problem_->bytes()) / link.bandwidth * 1e6 + hops * link.alphaUs;
+    limits_.push_back(row);
+  };
+  const int hops = session_.group.size() - 1;
+  add("limit:chain", "a chain: m/B + (P-1) alpha", hops);
+  if (hops > 1) add("limit:any", "any algorithm: m/B + alpha", 1);
 }
 
 void Comparison::run() {
   std::vector<Row> rows = session_.measure(cases_);
+  modelUs_.resize(rows.size() + limits_.size(), Timing::kNone);
+  rows.insert(rows.end(), limits_.begin(), limits_.end());
   for (size_t i = 0; i < rows.size(); ++i) {
     const double us = rows[i].outOfPlace.us;
     const double relative = autoRow_ < rows.size() ? us / rows[autoRow_].outOfPlace.us : Timing::kNone;
@@ -169,7 +192,12 @@ void Comparison::run() {
 }
 
 void runAll(Session& session, const ScanSettings& scan) {
-  const StreamOwner stream(!session.settings.blocking);
+  std::unique_ptr<Nccl> nccl;
+  if (session.settings.peers && session.settings.gpu) {
+    std::string reason;
+    nccl = makeNccl(session.group, reason);
+    session.report.note(nccl ? "NCCL " + nccl->version() : "no NCCL peers: " + reason);
+  }
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   for (const int type : scan.types) {
     for (const int op : scan.ops) {
@@ -184,8 +212,11 @@ void runAll(Session& session, const ScanSettings& scan) {
           params.stateType = type;
           params.wireType = scan.wire < 0 ? type : scan.wire;
           Comparison comparison(session, std::make_shared<Problem>(params, scan.outputs, session.group));
-          for (const int algorithm : scan.algorithms) comparison.addAlgorithm(algorithm, scan.blocks, stream.get());
-          if (session.settings.peers) comparison.addPeers(scan.blocks);
+          for (const int algorithm : scan.algorithms) comparison.addAlgorithm(algorithm, scan.blocks);
+          if (session.settings.peers) {
+            comparison.addPeers(scan.blocks, nccl.get());
+            comparison.addLimits();
+          }
           comparison.run();
         }
       }
@@ -201,6 +232,7 @@ int main(int argc, char** argv) {
   ScanSettings scan;
   Program program;
   program.name = "all_scan_perf";
+  program.knowsGpus = true;
   program.summary =
       "All-Scan: bandwidth and latency. Sizes are bytes of one rank's state. algbw = busbw = size / time, because\n"
       "every link carries the state once. The model's time is that of one scan alone: compare it with -B.";

@@ -1,6 +1,6 @@
 #include "problem.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "common/values.h"
 
@@ -22,50 +22,59 @@ std::vector<std::byte> typed(const std::vector<float>& values, int type) {
 }
 
 /// All bits set is NaN in every type, which nothing equals.
-void spoil(Buffer& buffer) {
-  if (buffer.bytes() > 0) std::memset(buffer.data(), 0xff, buffer.bytes());
-}
+constexpr int kSpoilt = 0xff;
 
 }  // namespace
 
 Problem::Problem(const seqparAllScanParams_t& params, Outputs outputs, Group& group)
+    : Problem(params, outputs, group.comm(),
+              ScanData(static_cast<seqparScanOp_t>(params.op), static_cast<seqparDirection_t>(params.direction),
+                       shapeOf(params), position(params, group))) {}
+
+Problem::Problem(const seqparAllScanParams_t& params, Outputs outputs, seqparComm_t comm, const ScanData& data)
     : params_(params),
       outputs_(outputs),
-      comm_(group.comm()),
-      data_(static_cast<seqparScanOp_t>(params.op), static_cast<seqparDirection_t>(params.direction), shapeOf(params),
-            position(params, group)),
-      state_(count() * bytesOf(params.stateType), comm_),
+      comm_(comm),
+      original_(count() * bytesOf(params.stateType), comm_),
+      transition_(data.transition().size() * sizeof(float), comm_),
+      state_(original_.bytes(), comm_),
       prefix_(wantsPrefix() ? state_.bytes() : 0, comm_),
       total_(wantsTotal() ? state_.bytes() : 0, comm_),
-      typedState_(typed(data_.state(), params.stateType)),
-      typedPrefix_(typed(data_.prefix(), params.stateType)),
-      typedTotal_(typed(data_.total(), params.stateType)) {}
+      typedPrefix_(typed(data.prefix(), params.stateType)),
+      typedTotal_(typed(data.total(), params.stateType)) {
+  encode(data.state(), params.stateType, original_.as<std::byte>());
+  original_.upload();
+  std::copy(data.transition().begin(), data.transition().end(), transition_.as<float>());
+  transition_.upload();
+}
 
 size_t Problem::count() const {
   return shapeOf(params_).elements();
 }
 
-void* Problem::prefix(bool inPlace) {
+Buffer* Problem::prefixBuffer(bool inPlace) {
   if (!wantsPrefix()) return nullptr;
-  return inPlace ? state_.data() : prefix_.data();
+  return inPlace ? &state_ : &prefix_;
 }
 
-void* Problem::total(bool inPlace) {
+Buffer* Problem::totalBuffer(bool inPlace) {
   if (!wantsTotal()) return nullptr;
-  return inPlace && !wantsPrefix() ? state_.data() : total_.data();
+  return inPlace && !wantsPrefix() ? &state_ : &total_;
 }
 
 void Problem::reset() {
-  std::memcpy(state_.data(), typedState_.data(), typedState_.size());
-  spoil(prefix_);
-  spoil(total_);
+  state_.copyFrom(original_);
+  prefix_.fill(kSpoilt);
+  total_.fill(kSpoilt);
 }
 
 size_t Problem::wrong(bool inPlace) {
-  size_t count = 0;
-  if (wantsPrefix()) count += wrongPrefix(prefix(inPlace));
-  if (wantsTotal()) count += wrongTotal(total(inPlace));
-  return count;
+  const auto wrongIn = [&](Buffer* got, const std::vector<std::byte>& want) -> size_t {
+    if (got == nullptr) return 0;
+    got->download();
+    return countWrong(got->as<std::byte>(), want.data(), count(), params_.stateType);
+  };
+  return wrongIn(prefixBuffer(inPlace), typedPrefix_) + wrongIn(totalBuffer(inPlace), typedTotal_);
 }
 
 size_t Problem::wrongPrefix(const void* got) const {
@@ -76,7 +85,7 @@ size_t Problem::wrongTotal(const void* got) const {
   return countWrong(got, typedTotal_.data(), count(), params_.stateType);
 }
 
-Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bool inPlace, seqparStream_t stream) {
+Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bool inPlace, void* stream) {
   Work work;
   seqparAllScanParams_t params = problem->params();
   params.algorithm = algorithm;
@@ -87,11 +96,6 @@ Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bo
                           problem->total(inPlace), &params, problem->comm(), stream),
             "seqparAllScan", problem->comm());
   };
-  if (stream != nullptr) {
-    work.finish = [problem, stream] {
-      require(seqparStreamSynchronize(stream), "seqparStreamSynchronize", problem->comm());
-    };
-  }
   work.wrong = [problem, inPlace] { return problem->wrong(inPlace); };
   work.repeatable = !inPlace;
   return work;

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "common/buffer.h"
+#include "common/nccl.h"
 #include "common/timing.h"
 #include "scan_data.h"
 
@@ -26,39 +30,50 @@ class Problem {
 
   void* state() { return state_.data(); }
   /// Null for SUM.
-  const float* transition() const { return data_.transition().empty() ? nullptr : data_.transition().data(); }
+  const float* transition() { return static_cast<const float*>(transition_.data()); }
   /// Where the outputs go; null where not wanted. In place the first one wanted is where the state is.
-  void* prefix(bool inPlace);
-  void* total(bool inPlace);
+  void* prefix(bool inPlace) { return dataOf(prefixBuffer(inPlace)); }
+  void* total(bool inPlace) { return dataOf(totalBuffer(inPlace)); }
 
   /// Inputs as at first and outputs spoilt.
   void reset();
   /// The number of wrong elements of the outputs.
   size_t wrong(bool inPlace);
-  /// The number of wrong elements of an output that lies elsewhere.
+  /// The number of wrong elements of an output in host memory.
   size_t wrongPrefix(const void* got) const;
   size_t wrongTotal(const void* got) const;
 
  private:
+  Problem(const seqparAllScanParams_t& params, Outputs outputs, seqparComm_t comm, const ScanData& data);
+
+  static void* dataOf(Buffer* buffer) { return buffer == nullptr ? nullptr : buffer->data(); }
+  Buffer* prefixBuffer(bool inPlace);
+  Buffer* totalBuffer(bool inPlace);
+
   seqparAllScanParams_t params_;
   Outputs outputs_;
   seqparComm_t comm_;
-  ScanData data_;
-  Buffer state_, prefix_, total_;
-  std::vector<std::byte> typedState_, typedPrefix_, typedTotal_;
+  Buffer original_, transition_, state_, prefix_, total_;
+  std::vector<std::byte> typedPrefix_, typedTotal_;
 };
 
 /// The library's All-Scan on `problem`; with a stream, enqueued there.
-Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bool inPlace, seqparStream_t stream);
+Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bool inPlace, void* stream);
 
 /// A rival of the library on the same data.
 struct Peer {
-  const char* name;
+  std::string name;
   int blocks;  ///< 0: does not apply
-  Work outOfPlace, inPlace;
+  Work outOfPlace;
+  std::optional<Work> inPlace;
 };
 
 /// MPI_Exscan, the plain chain and the chain in `blocks` blocks. fp32 only.
 std::vector<Peer> makePeers(std::shared_ptr<Problem> problem, int blocks);
+
+#ifdef SEQPAR_PERF_CUDA
+/// As LASP2 does: an all-gather of S and A and a local combine; and a chain in 1, 2, 4 and 8 blocks. fp32 only.
+std::vector<Peer> makeGpuPeers(std::shared_ptr<Problem> problem, Group& group, Nccl& nccl);
+#endif
 
 }  // namespace seqpar::perf

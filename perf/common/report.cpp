@@ -97,7 +97,7 @@ void Report::header(Group& group) {
   const std::vector<std::string> devices =
       group.gatherText(group.gpu() == nullptr ? "device host" : group.gpu()->name());
   const double between = perf::barrierUs(group, settings_);
-  const auto limits = group.gpu() == nullptr ? std::nullopt : group.gpu()->limits();
+  const LinkLimits limits = group.gpu() == nullptr ? LinkLimits{} : group.gpu()->limits();
   if (quiet_) return;
 
   int version = 0;
@@ -113,8 +113,9 @@ void Report::header(Group& group) {
   const char* const how = settings_.blocking ? "blocking calls"
                           : settings_.graph  ? "a CUDA graph of each loop"
                                              : "through a stream";
-  const char* const mode = settings_.barrier ? "one iteration after a barrier (isolated latency)"
-                                             : "mean over a loop without barriers (iterations may overlap between ranks)";
+  const char* const mode = settings_.barrier
+                               ? "one iteration after a barrier (isolated latency)"
+                               : "mean over a loop without barriers (iterations may overlap between ranks)";
   std::printf("# time: %s, of %s; median of the repeats; %s\n", mode, average, how);
   if (between > 0) std::printf("# the barrier takes %.2f us, which are subtracted from the times\n", between);
   std::printf("#\n# Using ranks\n");
@@ -127,9 +128,9 @@ void Report::header(Group& group) {
   }
   std::printf("# measured at init: alpha %.3g us, bandwidth %.3g GB/s, overhead %.3g us a block, contention %.3g\n",
               info.alphaUs, info.bandwidth / 1e9, info.overheadUs, info.contention);
-  if (limits) {
-    std::printf("# measured here: one way of a flag %.3g us, stores to one neighbour %.4g GB/s\n", limits->alphaUs,
-                limits->bandwidth / 1e9);
+  if (limits.bandwidth > 0) {
+    std::printf("# measured here: one way of a flag %.3g us, stores to one neighbour %.4g GB/s\n", limits.alphaUs,
+                limits.bandwidth / 1e9);
   }
   subtitle_ = std::to_string(group.size()) + " ranks, " + devices[0] + "; " + mode + "; " + how;
 
@@ -155,9 +156,9 @@ void Report::header(Group& group) {
   json_.key("communicator").beginObject().key("alpha_us").number(info.alphaUs);
   json_.key("bandwidth_bytes_per_s").number(info.bandwidth).key("overhead_us").number(info.overheadUs);
   json_.key("contention").number(info.contention).key("reason").text(info.reason).endObject();
-  if (limits) {
-    json_.key("limits").beginObject().key("alpha_us").number(limits->alphaUs);
-    json_.key("bandwidth_bytes_per_s").number(limits->bandwidth).endObject();
+  if (limits.bandwidth > 0) {
+    json_.key("limits").beginObject().key("alpha_us").number(limits.alphaUs);
+    json_.key("bandwidth_bytes_per_s").number(limits.bandwidth).endObject();
   }
   json_.key("results").beginArray();
   printColumns();
@@ -243,7 +244,8 @@ void Report::addPoint(const Row& row) {
     std::string& text = layout_.labels[i].inPlot == InPlot::Panel ? panel : series;
     if (layout_.labels[i].inPlot != InPlot::Nothing) text += (text.empty() ? "" : " ") + row.labels[i];
   }
-  Series& line = named(named(panels_, &Panel::title, panel).series, &Series::name, row.series.empty() ? series : row.series);
+  Series& line =
+      named(named(panels_, &Panel::title, panel).series, &Series::name, row.series.empty() ? series : row.series);
   line.kind = row.kind;
   line.points.emplace_back(static_cast<double>(row.bytes), row.outOfPlace.us);
 }

@@ -59,8 +59,7 @@ void Settings::addTo(OptionParser& parser) {
              });
   parser.add('G', "graph", "", "GPUs: the iterations of a loop are one CUDA graph",
              [this](const std::string&) { graph = true; });
-  parser.add('t', "nthreads", "N",
-             "run N ranks as threads of this process (if nothing launched more: 2, or one a GPU)",
+  parser.add('t', "nthreads", "N", "run N ranks as threads of this process (if nothing launched more: 2, or one a GPU)",
              [this](const std::string& text) { threads = static_cast<int>(parseInteger(text, 1, 1024)); });
   parser.add('T', "timeout", "S", "seconds after which a silent rank is an error (the library's default)",
              [this](const std::string& text) { timeoutMs = static_cast<int>(parseNumber(text, 0.001, 2e6) * 1000); });

@@ -129,7 +129,8 @@ double barrierUs(Group& group, const Settings& settings) {
   if (group.gpu() == nullptr || !settings.barrier || settings.perIteration) return 0;
   GpuLoop loop(*group.gpu(), nullptr, settings, settings.iterations);
   std::vector<double> times;
-  for (int round = 0; round < settings.repeats; ++round) times.push_back(median(agree(loop.time(), group, settings.average)));
+  for (int round = 0; round < settings.repeats; ++round)
+    times.push_back(median(agree(loop.time(), group, settings.average)));
   return median(times);
 }
 

@@ -68,7 +68,7 @@ void Communicator::connect() {
     mailbox_ = makeMailbox(
         *control_, MailboxOptions{config_.timeout, config_.transport, topology_.hostIds, topology_.contention <= 1},
         health_, transport_);
-    links_ = measureLinks(*mailbox_, *control_, topology_);
+    links_ = planLinks(*mailbox_, *control_, topology_, transport_.transport);
     return;
   }
   DeviceOptions options;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
+
+#include "plan/tuning_cache.h"
 
 namespace seqpar {
 namespace {
@@ -138,6 +141,20 @@ LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topolo
   const auto process = largest(topology.processes);
   model.process = process.size() == 1 || process == node ? model.node : measureAmong(mail, control, process);
   return model;
+}
+
+LinkModel planLinks(Mailbox& mail, Allgather& control, const Topology& topology, const std::string& transport) {
+  if (mail.size() == 1) return measureLinks(mail, control, topology);
+  const auto cache = mail.rank() == 0 ? TuningCache::fromEnvironment() : std::nullopt;
+  const std::string key = cache ? tuningKey(topology, transport) : "";
+  LinkModel known;
+  if (cache) known = cache->find(key).value_or(known);
+  std::vector<LinkModel> all(static_cast<size_t>(control.size()));
+  control.gatherValues(known, std::span(all));
+  if (all[0].remembered) return all[0];
+  const LinkModel measured = measureLinks(mail, control, topology);
+  if (cache) cache->store(key, measured);
+  return measured;
 }
 
 }  // namespace seqpar

@@ -1,6 +1,8 @@
 // The measured constants of the cost models: what a message costs on this communicator, as it is placed and loaded now.
 #pragma once
 
+#include <string>
+
 #include "bootstrap/allgather.h"
 #include "plan/topology.h"
 #include "transport/mailbox.h"
@@ -19,12 +21,17 @@ struct LinkModel {
   Link node;     ///< between ranks of one node (all ranks, if there is one node)
   Link network;  ///< between nodes; equals `node` if there is one node
   double contention = 1;
-  Link process;  ///< between ranks of one process; equals `node` where no process has several ranks
+  Link process;             ///< between ranks of one process; equals `node` where no process has several ranks
+  bool remembered = false;  ///< from the tuning cache, not measured now
 };
 
 /// Collective: sends empty messages round a ring, then streams empty and large blocks along a chain: over the ranks of
 /// the fullest node, over the first ranks of all nodes, and over the ranks of the fullest process, unless these are the
 /// same ranks. All ranks get the same figures. Takes a few milliseconds.
 LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology);
+
+/// Collective: what rank 0's tuning cache knows of this placement, or else what measureLinks() finds, which that cache
+/// then remembers. The same on all ranks.
+LinkModel planLinks(Mailbox& mail, Allgather& control, const Topology& topology, const std::string& transport);
 
 }  // namespace seqpar

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -29,6 +31,57 @@ inline int requireGpus(int least) {
   std::exit(kSkipped);  // NOLINT: no other thread is running yet
 }
 
+/// Pinned memory in one piece from the start: cudaHostAlloc and cudaFreeHost wait for the device's kernels, which may
+/// wait for a rank that shares the device and is about to allocate.
+class Slab {
+ public:
+  explicit Slab(std::size_t bytes) {
+    void* memory = nullptr;
+    expectCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+    base_ = static_cast<char*>(memory);
+    free_[0] = bytes;
+  }
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+  ~Slab() { cudaFreeHost(base_); }
+
+  /// First fit; null if nothing fits.
+  void* allocate(std::size_t bytes) {
+    constexpr std::size_t kLine = 256;
+    const std::size_t size = bytes == 0 ? kLine : (bytes + kLine - 1) / kLine * kLine;
+    const std::lock_guard lock(mutex_);
+    for (auto gap = free_.begin(); gap != free_.end(); ++gap) {
+      if (gap->second < size) continue;
+      const auto [offset, length] = *gap;
+      free_.erase(gap);
+      if (length > size) free_[offset + size] = length - size;
+      used_[offset] = size;
+      return base_ + offset;
+    }
+    return nullptr;
+  }
+
+  void release(void* memory) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto node = used_.extract(static_cast<std::size_t>(static_cast<char*>(memory) - base_));
+    auto gap = free_.emplace(node.key(), node.mapped()).first;
+    if (const auto next = std::next(gap); next != free_.end() && gap->first + gap->second == next->first) {
+      gap->second += next->second;
+      free_.erase(next);
+    }
+    if (gap == free_.begin()) return;
+    if (const auto before = std::prev(gap); before->first + before->second == gap->first) {
+      before->second += gap->second;
+      free_.erase(gap);
+    }
+  }
+
+ private:
+  char* base_ = nullptr;
+  std::mutex mutex_;
+  std::map<std::size_t, std::size_t> free_, used_;  ///< length by offset
+};
+
 /// Pinned host memory, which kernels and the test both address; streams of the calling thread's device.
 class DeviceBackend : public Backend {
  public:
@@ -38,12 +91,8 @@ class DeviceBackend : public Backend {
 
   void* noStream() override { return shared_ ? cudaStreamPerThread : nullptr; }
 
-  void* allocate(std::size_t bytes) override {
-    void* memory = nullptr;
-    constexpr unsigned kFlags = cudaHostAllocPortable | cudaHostAllocMapped;
-    return cudaHostAlloc(&memory, bytes == 0 ? 1 : bytes, kFlags) == cudaSuccess ? memory : nullptr;
-  }
-  void release(void* memory) noexcept override { cudaFreeHost(memory); }
+  void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }
+  void release(void* memory) noexcept override { slab_.release(memory); }
 
   void* makeStream() override {
     cudaStream_t stream = nullptr;
@@ -59,6 +108,7 @@ class DeviceBackend : public Backend {
 
  private:
   bool shared_;
+  Slab slab_{std::size_t{1} << 30};
 };
 
 }  // namespace seqpar::test
