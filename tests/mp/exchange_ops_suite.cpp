@@ -1,0 +1,476 @@
+#include "exchange_ops_suite.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "base/convert.h"
+#include "common/backend.h"
+#include "seqpar/exchange.h"
+
+namespace seqpar::test {
+namespace {
+
+enum Call { kToHeads, kToSequence, kGather, kScatter, kScatterLse, kHalo, kHaloAdjoint, kCalls };
+const char* const kNames[] = {"seqparSequenceToHeads", "seqparHeadsToSequence",  "seqparAllGather",
+                              "seqparReduceScatter",   "seqparReduceScatterLse", "seqparHaloExchange",
+                              "seqparHaloAdjoint"};
+
+/// Small whole numbers: sums over 16 members are exact in every type.
+float valueOf(std::uint64_t key, size_t index) {
+  std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u + key * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 29)) * 0x94d049bb133111ebu;
+  return static_cast<float>(static_cast<int>((x >> 40) % 17) - 8);
+}
+
+/// Elements of a type, off the alignment of cache lines, between margins that must stay as they are.
+class Array {
+ public:
+  Array(size_t count, seqparDataType_t type, size_t skew = 0)
+      : type_(type),
+        count_(count),
+        begin_(kMargin + skew % 5 * sizeOf(type)),
+        bytes_(begin_ + count * sizeOf(type) + kMargin, kFill) {}
+
+  void* data() { return bytes_.data() + begin_; }
+  void set(const std::vector<float>& values) { fromFloat(values.data(), data(), type_, values.size()); }
+  std::vector<float> get() {
+    std::vector<float> values(count_);
+    toFloat(data(), type_, values.data(), count_);
+    return values;
+  }
+  bool marginsIntact() const {
+    const auto intact = [](unsigned char byte) { return byte == kFill; };
+    const auto begin = bytes_.begin() + static_cast<std::ptrdiff_t>(begin_);
+    return std::all_of(bytes_.begin(), begin, intact) &&
+           std::all_of(begin + static_cast<std::ptrdiff_t>(count_ * sizeOf(type_)), bytes_.end(), intact);
+  }
+  size_t count() const { return count_; }
+
+ private:
+  static constexpr unsigned char kFill = 0xff;  // NaN in every type
+  static constexpr size_t kMargin = 64;
+  seqparDataType_t type_;
+  size_t count_, begin_;
+  Vector<unsigned char> bytes_;
+};
+
+/// One case, the same on all ranks.
+struct Case {
+  Call call = kToHeads;
+  seqparDataType_t type = seqparFloat32;
+  std::vector<int> group;  ///< that of this rank; empty: all ranks
+  std::vector<int> ranks;  ///< of the members
+  std::vector<int64_t> tokens;
+  bool equalTokens = false;
+  int64_t outer = 1, inner = 1;
+  int64_t heads = 1, queryHeads = 0, headDim = 1;
+  int64_t left = 0, right = 0;
+  bool periodic = false, onStream = false, inPlace = false;
+  std::uint64_t key = 0;
+  size_t skew = 0;
+
+  size_t members() const { return ranks.size(); }
+  int64_t total() const { return std::accumulate(tokens.begin(), tokens.end(), int64_t{0}); }
+  int64_t first(size_t member) const {
+    return std::accumulate(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(member), int64_t{0});
+  }
+  std::uint64_t keyOf(size_t member) const { return key * 64 + member; }
+};
+
+Case randomCase(std::mt19937_64& random, int ranks, int rank, const ExchangeOps& options) {
+  const auto below = [&](std::uint64_t n) { return static_cast<int64_t>(random() % n); };
+  Case c;
+  do {
+    c.call = static_cast<Call>(below(kCalls));
+  } while (!options.sums &&
+           (c.call == kToSequence || c.call == kScatter || c.call == kScatterLse || c.call == kHaloAdjoint));
+  c.type = static_cast<seqparDataType_t>(below(3));
+  std::vector<int> all(static_cast<size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  c.ranks = all;
+  if (below(2) == 0) {  // two groups side by side
+    std::shuffle(all.begin(), all.end(), random);
+    const auto cut = all.begin() + static_cast<std::ptrdiff_t>(below(static_cast<std::uint64_t>(ranks) + 1));
+    const bool before = std::find(all.begin(), cut, rank) != cut;
+    c.group = before ? std::vector<int>(all.begin(), cut) : std::vector<int>(cut, all.end());
+    c.ranks = c.group;
+  }
+  const bool large = below(8) == 0;
+  const auto most = static_cast<std::uint64_t>(large ? options.most : 1 + below(40));
+  c.equalTokens = below(3) == 0;
+  std::vector<int64_t> lengths;  // for all ranks, so that both groups draw as many numbers
+  for (int i = 0; i < ranks; ++i) lengths.push_back(below(5) == 0 ? 0 : below(most + 1));
+  for (size_t i = 0; i < c.members(); ++i) c.tokens.push_back(lengths[c.equalTokens ? 0 : i]);
+  c.outer = 1 + below(3);
+  c.heads = 1 + below(9);
+  c.queryHeads = below(2) == 0 ? 0 : c.heads * (1 + below(4));
+  c.headDim = large ? 16 : 1 + below(12);
+  c.inner = c.call == kScatterLse ? c.heads * c.headDim : 1 + below(large ? 100 : 9);
+  c.left = below(3) == 0 ? 0 : below(static_cast<std::uint64_t>(2 * most + 2));
+  c.right = below(3) == 0 ? 0 : below(static_cast<std::uint64_t>(2 * most + 2));
+  c.periodic = below(2) == 0;
+  c.onStream = below(2) == 0;
+  c.inPlace = below(2) == 0;
+  if (c.inPlace && (c.call == kGather || c.call == kScatter)) c.outer = 1;
+  // A token may have more copies than 16-bit types can count.
+  if (c.call == kHaloAdjoint && c.periodic && c.left + c.right > c.total()) c.type = seqparFloat32;
+  c.key = random() >> 8;
+  c.skew = random();
+  return c;
+}
+
+/// What runs one case on one rank.
+class Runner {
+ public:
+  Runner(const Case& given, seqparComm_t comm, int rank, void* stream)
+      : c_(given),
+        comm_(comm),
+        stream_(stream),
+        self_(static_cast<size_t>(std::find(c_.ranks.begin(), c_.ranks.end(), rank) - c_.ranks.begin())) {}
+
+  void run() {
+    switch (c_.call) {
+      case kToHeads:
+      case kToSequence:
+        return heads();
+      case kGather:
+        return gather();
+      case kScatter:
+        return scatter();
+      case kScatterLse:
+        return scatterLse();
+      default:
+        return halo();
+    }
+  }
+
+ private:
+  void done(seqparResult_t result) {
+    expectSuccess(result, kNames[c_.call], comm_);
+    backend()->synchronize(stream_);
+  }
+
+  void compare(const char* what, Array& got, const std::vector<float>& expected) {
+    expect(got.marginsIntact(), what, ": written beyond its ends");
+    const auto values = got.get();
+    expect(values.size() == expected.size(), what, ": the test expects ", expected.size(), " of ", values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      expect(values[i] == expected[i], what, "[", i, "] of ", values.size(), " is ", values[i], ", expected ",
+             expected[i]);
+    }
+  }
+
+  template <typename Shape>
+  void setMembers(Shape& shape) {
+    shape.dataType = c_.type;
+    shape.tokensOfMembers = c_.equalTokens ? nullptr : c_.tokens.data();
+    shape.tokens = c_.equalTokens ? c_.tokens[0] : -1;
+    shape.group = c_.group.empty() ? nullptr : c_.group.data();
+    shape.groupSize = static_cast<int>(c_.group.size());
+  }
+  seqparShards_t shards() {
+    seqparShards_t shape = SEQPAR_SHARDS_INITIALIZER;
+    shape.outer = c_.outer;
+    shape.inner = c_.inner;
+    setMembers(shape);
+    return shape;
+  }
+
+  /// Tokens [first, first + count) of the whole array [outer][total][inner] with these keys, added up.
+  std::vector<float> slice(int64_t first, int64_t count, const std::vector<std::uint64_t>& keys) {
+    std::vector<float> values;
+    for (int64_t outer = 0; outer < c_.outer; ++outer) {
+      for (int64_t i = 0; i < count * c_.inner; ++i) {
+        const auto index = static_cast<size_t>((outer * c_.total() + first) * c_.inner + i);
+        float sum = 0;
+        for (const auto key : keys) sum += valueOf(key, index);
+        values.push_back(sum);
+      }
+    }
+    return values;
+  }
+  std::vector<std::uint64_t> allKeys() {
+    std::vector<std::uint64_t> keys;
+    for (size_t member = 0; member < c_.members(); ++member) keys.push_back(c_.keyOf(member));
+    return keys;
+  }
+
+  void gather() {
+    const auto shape = shards();
+    const auto mine = slice(c_.first(self_), c_.tokens[self_], {c_.key});
+    Array whole(static_cast<size_t>(c_.outer * c_.total() * c_.inner), c_.type, c_.skew);
+    Array shard(mine.size(), c_.type, c_.skew / 5);
+    shard.set(mine);
+    void* from = shard.data();
+    if (c_.inPlace) {
+      from = static_cast<std::byte*>(whole.data()) + static_cast<size_t>(c_.first(self_) * c_.inner) * sizeOf(c_.type);
+      fromFloat(mine.data(), from, c_.type, mine.size());
+    }
+    done(seqparAllGather(from, whole.data(), &shape, comm_, stream_));
+    compare("whole", whole, slice(0, c_.total(), {c_.key}));
+    compare("shard", shard, mine);
+  }
+
+  void scatter() {
+    const auto shape = shards();
+    const auto mine = slice(0, c_.total(), {c_.keyOf(self_)});
+    const auto expected = slice(c_.first(self_), c_.tokens[self_], allKeys());
+    Array whole(mine.size(), c_.type, c_.skew);
+    Array shard(expected.size(), c_.type, c_.skew / 5);
+    whole.set(mine);
+    if (!c_.inPlace) {
+      done(seqparReduceScatter(whole.data(), shard.data(), &shape, comm_, stream_));
+      compare("whole", whole, mine);
+      return compare("shard", shard, expected);
+    }
+    const auto at = c_.first(self_) * c_.inner;
+    void* into = static_cast<std::byte*>(whole.data()) + static_cast<size_t>(at) * sizeOf(c_.type);
+    done(seqparReduceScatter(whole.data(), into, &shape, comm_, stream_));
+    auto after = mine;
+    std::copy(expected.begin(), expected.end(), after.begin() + at);
+    compare("whole", whole, after);
+  }
+
+  /// In a row, members with the same logarithm, as many as a power of 2, and all others with nothing: their weights are
+  /// exact.
+  bool takesPart(size_t member, size_t row) const {
+    size_t parts = 1;
+    while (parts * 2 <= c_.members()) parts *= 2;
+    parts >>= static_cast<size_t>(valueOf(c_.key + 1, row) + 8) % 4;
+    const size_t first = static_cast<size_t>(valueOf(c_.key + 2, row) + 8);
+    return (member + c_.members() - first % c_.members()) % c_.members() < parts;
+  }
+
+  void scatterLse() {
+    const auto shape = shards();
+    const auto rows = static_cast<size_t>(c_.outer * c_.heads * c_.total());
+    Array out(rows * static_cast<size_t>(c_.headDim), c_.type, c_.skew);
+    Array lse(rows, seqparFloat32);
+    const auto ownRows = static_cast<size_t>(c_.outer * c_.heads * c_.tokens[self_]);
+    Array outShard(ownRows * static_cast<size_t>(c_.headDim), c_.type, c_.skew / 5);
+    Array lseShard(ownRows, seqparFloat32, c_.skew / 25);
+    std::vector<float> outs(out.count()), lses(rows), expectedOut(outShard.count()), expectedLse(ownRows);
+    for (int64_t outer = 0; outer < c_.outer; ++outer) {
+      for (int64_t head = 0; head < c_.heads; ++head) {
+        for (int64_t token = 0; token < c_.total(); ++token) {
+          const auto row = static_cast<size_t>((outer * c_.heads + head) * c_.total() + token);
+          const auto place = static_cast<size_t>((outer * c_.total() + token) * c_.heads + head);
+          const float logarithm = 100 * valueOf(c_.key + 3, row);
+          const int64_t local = token - c_.first(self_);
+          const bool mine = local >= 0 && local < c_.tokens[self_];
+          const auto ownRow = static_cast<size_t>((outer * c_.heads + head) * c_.tokens[self_] + local);
+          const auto ownPlace = static_cast<size_t>((outer * c_.tokens[self_] + local) * c_.heads + head);
+          size_t parts = 0;
+          for (size_t member = 0; member < c_.members(); ++member) parts += takesPart(member, row) ? 1 : 0;
+          lses[row] = takesPart(self_, row) ? logarithm : -std::numeric_limits<float>::infinity();
+          if (mine) {
+            expectedLse[ownRow] =
+                parts == 0 ? -std::numeric_limits<float>::infinity() : logarithm + std::log(static_cast<float>(parts));
+          }
+          for (int64_t e = 0; e < c_.headDim; ++e) {
+            const size_t at = place * static_cast<size_t>(c_.headDim) + static_cast<size_t>(e);
+            outs[at] = takesPart(self_, row) ? valueOf(c_.keyOf(self_), at) : std::numeric_limits<float>::quiet_NaN();
+            if (!mine) continue;
+            float sum = 0;
+            for (size_t member = 0; member < c_.members(); ++member) {
+              if (takesPart(member, row)) sum += valueOf(c_.keyOf(member), at);
+            }
+            expectedOut[ownPlace * static_cast<size_t>(c_.headDim) + static_cast<size_t>(e)] =
+                parts == 0 ? 0 : sum / static_cast<float>(parts);
+          }
+        }
+      }
+    }
+    out.set(outs);
+    lse.set(lses);
+    done(seqparReduceScatterLse(out.data(), static_cast<float*>(lse.data()), outShard.data(),
+                                static_cast<float*>(lseShard.data()), c_.heads, &shape, comm_, stream_));
+    compare("outShard", outShard, expectedOut);
+    compare("lseShard", lseShard, expectedLse);
+  }
+
+  /// The heads that a member's queries use.
+  std::vector<int64_t> headsOf(size_t member) const {
+    const int64_t queries = c_.queryHeads == 0 ? c_.heads : c_.queryHeads;
+    const auto members = static_cast<int64_t>(c_.members());
+    std::vector<int64_t> heads;
+    int64_t query = 0;
+    for (int64_t m = 0; m < members; ++m) {
+      const int64_t count = queries / members + (m < queries % members ? 1 : 0);
+      for (int64_t q = query; q < query + count && m == static_cast<int64_t>(member); ++q) {
+        const int64_t head = q / (queries / c_.heads);
+        if (heads.empty() || heads.back() != head) heads.push_back(head);
+      }
+      query += count;
+    }
+    return heads;
+  }
+
+  size_t headIndex(int64_t batch, int64_t token, int64_t head, int64_t e) const {
+    return static_cast<size_t>(((batch * c_.total() + token) * c_.heads + head) * c_.headDim + e);
+  }
+
+  /// Calls body(index in the whole array) for each element of a member's tokens, or of its heads, in order.
+  template <typename Body>
+  void forSequence(size_t member, Body&& body) {
+    for (int64_t batch = 0; batch < c_.outer; ++batch) {
+      for (int64_t token = c_.first(member); token < c_.first(member) + c_.tokens[member]; ++token) {
+        for (int64_t head = 0; head < c_.heads; ++head) {
+          for (int64_t e = 0; e < c_.headDim; ++e) body(head, headIndex(batch, token, head, e));
+        }
+      }
+    }
+  }
+  template <typename Body>
+  void forHeads(size_t member, Body&& body) {
+    for (int64_t batch = 0; batch < c_.outer; ++batch) {
+      for (int64_t token = 0; token < c_.total(); ++token) {
+        for (const int64_t head : headsOf(member)) {
+          for (int64_t e = 0; e < c_.headDim; ++e) body(head, headIndex(batch, token, head, e));
+        }
+      }
+    }
+  }
+
+  void heads() {
+    seqparHeadShards_t shape = SEQPAR_HEAD_SHARDS_INITIALIZER;
+    shape.batch = c_.outer;
+    shape.heads = c_.heads;
+    shape.queryHeads = c_.queryHeads;
+    shape.headDim = c_.headDim;
+    setMembers(shape);
+    int64_t first = -1, count = -1;
+    expectSuccess(seqparHeadsOfMember(c_.heads, c_.queryHeads, static_cast<int>(c_.members()), static_cast<int>(self_),
+                                      &first, &count),
+                  "seqparHeadsOfMember");
+    const auto own = headsOf(self_);
+    expect(count == static_cast<int64_t>(own.size()) && (own.empty() || first == own.front()), "heads ", first, " and ",
+           count, " more");
+
+    const bool toHeads = c_.call == kToHeads;
+    std::vector<float> input, expected;
+    if (toHeads) {
+      forSequence(self_, [&](int64_t, size_t index) { input.push_back(valueOf(c_.key, index)); });
+      forHeads(self_, [&](int64_t, size_t index) { expected.push_back(valueOf(c_.key, index)); });
+    } else {
+      forHeads(self_, [&](int64_t, size_t index) { input.push_back(valueOf(c_.keyOf(self_), index)); });
+      std::vector<std::vector<size_t>> owners(static_cast<size_t>(c_.heads));
+      for (size_t member = 0; member < c_.members(); ++member) {
+        for (const int64_t head : headsOf(member)) owners[static_cast<size_t>(head)].push_back(member);
+      }
+      forSequence(self_, [&](int64_t head, size_t index) {
+        float sum = 0;
+        for (const size_t owner : owners[static_cast<size_t>(head)]) sum += valueOf(c_.keyOf(owner), index);
+        expected.push_back(sum);
+      });
+    }
+    Array from(input.size(), c_.type, c_.skew);
+    Array into(expected.size(), c_.type, c_.skew / 5);
+    from.set(input);
+    const auto call = toHeads ? seqparSequenceToHeads : seqparHeadsToSequence;
+    done(call(from.data(), into.data(), &shape, comm_, stream_));
+    compare("output", into, expected);
+  }
+
+  /// Which token of the sequence a halo has at `at`; -1: none.
+  int64_t haloToken(size_t member, bool isLeft, int64_t at) const {
+    const int64_t token = isLeft ? c_.first(member) - c_.left + at : c_.first(member) + c_.tokens[member] + at;
+    if (c_.periodic && c_.total() > 0) return ((token % c_.total()) + c_.total()) % c_.total();
+    return token >= 0 && token < c_.total() ? token : -1;
+  }
+  size_t indexOf(int64_t outer, int64_t token, int64_t i) const {
+    return static_cast<size_t>((outer * c_.total() + token) * c_.inner + i);
+  }
+  /// The gradient of a member's halo.
+  float copyOf(size_t member, bool isLeft, int64_t outer, int64_t at, int64_t i) const {
+    const int64_t tokens = isLeft ? c_.left : c_.right;
+    return std::trunc(
+        valueOf(c_.keyOf(member) + (isLeft ? 32 : 0), static_cast<size_t>((outer * tokens + at) * c_.inner + i)) / 4);
+  }
+
+  void halo() {
+    const auto shape = shards();
+    seqparHalo_t wanted = SEQPAR_HALO_INITIALIZER;
+    wanted.left = c_.left;
+    wanted.right = c_.right;
+    wanted.periodic = c_.periodic ? 1 : 0;
+    Array shard(static_cast<size_t>(c_.outer * c_.tokens[self_] * c_.inner), c_.type, c_.skew);
+    Array left(static_cast<size_t>(c_.outer * c_.left * c_.inner), c_.type, c_.skew / 5);
+    Array right(static_cast<size_t>(c_.outer * c_.right * c_.inner), c_.type, c_.skew / 25);
+    auto mine = slice(c_.first(self_), c_.tokens[self_], {c_.key});
+    shard.set(mine);
+    if (c_.call == kHalo) {
+      done(seqparHaloExchange(shard.data(), c_.left > 0 ? left.data() : nullptr, c_.right > 0 ? right.data() : nullptr,
+                              &wanted, &shape, comm_, stream_));
+      compare("shard", shard, mine);
+      for (const bool isLeft : {true, false}) {
+        std::vector<float> expected;
+        for (int64_t outer = 0; outer < c_.outer; ++outer) {
+          for (int64_t at = 0; at < (isLeft ? c_.left : c_.right); ++at) {
+            const int64_t token = haloToken(self_, isLeft, at);
+            for (int64_t i = 0; i < c_.inner; ++i)
+              expected.push_back(token < 0 ? 0 : valueOf(c_.key, indexOf(outer, token, i)));
+          }
+        }
+        compare(isLeft ? "leftHalo" : "rightHalo", isLeft ? left : right, expected);
+      }
+      return;
+    }
+    for (const bool isLeft : {true, false}) {
+      std::vector<float> copies;
+      for (int64_t outer = 0; outer < c_.outer; ++outer) {
+        for (int64_t at = 0; at < (isLeft ? c_.left : c_.right); ++at) {
+          for (int64_t i = 0; i < c_.inner; ++i) copies.push_back(copyOf(self_, isLeft, outer, at, i));
+        }
+      }
+      (isLeft ? left : right).set(copies);
+    }
+    for (size_t member = 0; member < c_.members(); ++member) {
+      for (const bool isLeft : {true, false}) {
+        for (int64_t at = 0; at < (isLeft ? c_.left : c_.right); ++at) {
+          const int64_t local = haloToken(member, isLeft, at) - c_.first(self_);
+          if (haloToken(member, isLeft, at) < 0 || local < 0 || local >= c_.tokens[self_]) continue;
+          for (int64_t outer = 0; outer < c_.outer; ++outer) {
+            for (int64_t i = 0; i < c_.inner; ++i) {
+              mine[static_cast<size_t>((outer * c_.tokens[self_] + local) * c_.inner + i)] +=
+                  copyOf(member, isLeft, outer, at, i);
+            }
+          }
+        }
+      }
+    }
+    done(seqparHaloAdjoint(c_.left > 0 ? left.data() : nullptr, c_.right > 0 ? right.data() : nullptr, shard.data(),
+                           &wanted, &shape, comm_, stream_));
+    compare("shard", shard, mine);
+  }
+
+  const Case& c_;
+  seqparComm_t comm_;
+  void* stream_;
+  size_t self_;
+};
+
+}  // namespace
+
+void runExchangeOps(seqparComm_t comm, std::uint64_t seed, const ExchangeOps& options) {
+  int ranks = 0, rank = 0;
+  expectSuccess(seqparCommCount(comm, &ranks), "seqparCommCount");
+  expectSuccess(seqparCommUserRank(comm, &rank), "seqparCommUserRank");
+  const Stream stream;
+  for (int i = 0; i < options.cases; ++i) {
+    std::mt19937_64 random(seed + static_cast<std::uint64_t>(i));
+    const Case c = randomCase(random, ranks, rank, options);
+    try {
+      Runner(c, comm, rank, c.onStream ? stream.get() : backend()->noStream()).run();
+    } catch (const std::exception& error) {
+      expect(false, "seed ", seed, ", case ", i, " (", kNames[c.call], ", ", typeName(c.type), ", ", c.members(),
+             " members, ", c.total(), " tokens): ", error.what());
+    }
+  }
+}
+
+}  // namespace seqpar::test
