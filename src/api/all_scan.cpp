@@ -159,6 +159,11 @@ int namedAlgorithm(const seqparAllScanParams_t& params) {
   return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment.value_or(seqparScanAuto);
 }
 
+std::string whatMustFit(const Communicator& comm) {
+  if (comm.device() != nullptr) return "a head's matrices must fit a multiprocessor's shared memory";
+  return concat("a head's transition must fit a message of ", comm.mailbox().maxMessage(), " bytes");
+}
+
 seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEntry& entry,
                             const seqparAllScanParams_t& params) {
   const auto choice = entry.scans.choose(problem, namedAlgorithm(params), params.blocks);
@@ -166,8 +171,7 @@ seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEn
     fail(seqparInvalidUsage, call, ": the algorithm ", seqparScanAlgorithmName(choice.algorithm), " cannot do heads ",
          problem.heads, " x dk ", problem.dk, " x dv ", problem.dv, " on this communicator (",
          choice.algorithm == seqparScanHier ? "the ranks of a node must be neighbours, and " : "",
-         "a head's transition must fit a message of ", entry.comm->mailbox().maxMessage(),
-         " bytes); expected chain, lasp1 or auto");
+         whatMustFit(*entry.comm), "); expected chain, lasp1 or auto");
   }
   return choice;
 }
@@ -193,10 +197,13 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     problem->total = total;
     const bool empty = problem->elements() == 0;
     if (!empty) checkBuffers(call, *problem, comm);
-    const auto hostStream = findStream(call, stream);
+    const bool onDevice = comm.device() != nullptr;
+    const auto hostStream = onDevice ? nullptr : findStream(call, stream);
     const auto choice = choose(call, *problem, entry, given);
     if (comm.config().checkArguments) compareRanks(call, given, comm);
-    if (!empty) runScan(comm, std::move(problem), choice, hostStream.get());
+    if (empty) return;
+    if (onDevice) return runScanOnDevice(comm, *problem, choice, stream);
+    runScan(comm, std::move(problem), choice, hostStream.get());
   });
 }
 

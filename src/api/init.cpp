@@ -15,8 +15,9 @@ ControlOptions controlOptions(const CommConfig& config) {
   return {config.timeout, config.interfaceName};
 }
 
-seqparComm_t publish(std::shared_ptr<Communicator> made) {
-  return comms().add(std::make_shared<CommEntry>(std::move(made)));
+/// Collective, the entry too: it measures.
+std::shared_ptr<CommEntry> makeEntry(Allgather& oob, const CommConfig& config) {
+  return std::make_shared<CommEntry>(std::make_shared<Communicator>(oob, config));
 }
 
 void requireRank(const char* call, int nranks, int rank) {
@@ -33,7 +34,7 @@ void initRank(const char* call, seqparComm_t* comm, int nranks, const seqparUniq
   requireRank(call, nranks, rank);
   const auto resolved = resolveConfig(call, config);
   const auto oob = joinRendezvous(id, rank, nranks, controlOptions(resolved));
-  *comm = publish(std::make_shared<Communicator>(*oob, resolved));
+  *comm = seqpar::comms().add(makeEntry(*oob, resolved));
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ SEQPAR_API seqparResult_t seqparCommInitEnv(seqparComm_t* comm, const seqparConf
     *comm = nullptr;
     const auto resolved = resolveConfig(call, config);
     const auto joined = joinFromEnvironment(controlOptions(resolved));
-    *comm = publish(std::make_shared<Communicator>(*joined.allgather, resolved));
+    *comm = seqpar::comms().add(makeEntry(*joined.allgather, resolved));
   });
 }
 
@@ -79,7 +80,7 @@ SEQPAR_API seqparResult_t seqparCommInitOob(seqparComm_t* comm, const seqparOob_
     requireRank(call, given.nranks, given.rank);
     if (given.allgather == nullptr) fail(seqparInvalidArgument, call, ": oob->allgather is NULL");
     const auto resolved = resolveConfig(call, config);
-    *comm = publish(std::make_shared<Communicator>(*wrapOob(given), resolved));
+    *comm = seqpar::comms().add(makeEntry(*wrapOob(given), resolved));
   });
 }
 
@@ -98,13 +99,13 @@ SEQPAR_API seqparResult_t seqparCommInitAll(seqparComm_t* comms, int nranks, con
     }
     const auto group = makeLocalGroup(nranks, configs.front().timeout);
 
-    std::vector<std::shared_ptr<Communicator>> made(count);
+    std::vector<std::shared_ptr<CommEntry>> made(count);
     std::vector<std::exception_ptr> errors(count);
     std::vector<std::jthread> makers;
     for (size_t rank = 0; rank < count; ++rank) {
       makers.emplace_back([&, rank] {
         try {
-          made[rank] = std::make_shared<Communicator>(*group[rank], configs[rank]);
+          made[rank] = makeEntry(*group[rank], configs[rank]);
         } catch (...) {
           errors[rank] = std::current_exception();
         }
@@ -114,7 +115,7 @@ SEQPAR_API seqparResult_t seqparCommInitAll(seqparComm_t* comms, int nranks, con
     for (const auto& error : errors) {
       if (error) std::rethrow_exception(error);
     }
-    for (size_t rank = 0; rank < count; ++rank) comms[rank] = publish(std::move(made[rank]));
+    for (size_t rank = 0; rank < count; ++rank) comms[rank] = seqpar::comms().add(std::move(made[rank]));
   });
 }
 

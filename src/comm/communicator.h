@@ -31,6 +31,8 @@ class Communicator {
   const CommConfig& config() const { return config_; }
   const Topology& topology() const { return topology_; }
   const LinkModel& links() const { return links_; }
+  /// Of a device communicator, whose links are measured by kernels above this layer.
+  void recordLinks(const LinkModel& links) { links_ = links; }
   /// The GPU side; null on a host communicator.
   DeviceGroup* device() const { return device_.get(); }
   /// Host communicators only.

@@ -9,13 +9,6 @@
 namespace seqpar {
 namespace {
 
-std::vector<int> scanRanks(int size, seqparDirection_t direction) {
-  std::vector<int> ranks(static_cast<size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  if (direction == seqparReverse) std::reverse(ranks.begin(), ranks.end());
-  return ranks;
-}
-
 void scan(const ScanProblem& problem, const ScanOrder& order, const seqparScanEstimate_t& choice, Mailbox& mail) {
   const auto affine = makeAffine(problem);
   const auto blocks = static_cast<size_t>(choice.blocks);
@@ -40,6 +33,13 @@ void scan(const ScanProblem& problem, const ScanOrder& order, const seqparScanEs
 }
 
 }  // namespace
+
+std::vector<int> scanRanks(int size, seqparDirection_t direction) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (direction == seqparReverse) std::reverse(ranks.begin(), ranks.end());
+  return ranks;
+}
 
 std::vector<int> scanNodes(const Communicator& comm, seqparDirection_t direction) {
   std::vector<int> nodes;

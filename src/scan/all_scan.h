@@ -8,6 +8,9 @@
 
 namespace seqpar {
 
+/// The rank at every position of a scan.
+std::vector<int> scanRanks(int size, seqparDirection_t direction);
+
 /// The node of every position of a scan.
 std::vector<int> scanNodes(const Communicator& comm, seqparDirection_t direction);
 

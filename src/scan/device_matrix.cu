@@ -16,7 +16,11 @@ namespace {
 /// Shared memory that every GPU with the tensor core formats used here grants a CTA, less what the runtime keeps.
 constexpr std::size_t kSharedBytes = 99 << 10;
 
+template <class Shape>
+using Chain = MatrixChain<Shape, CudaMemory, CtaGroup, TensorProduct>;
+
 /// `scratch` is the pairs of all lanes where shared memory cannot hold them; else null.
+template <class Shape>
 __global__ void __launch_bounds__(TensorProduct::kThreads, 1)
     matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
                 SplitNumber* __restrict__ scratch) {
@@ -24,7 +28,7 @@ __global__ void __launch_bounds__(TensorProduct::kThreads, 1)
   const int lane = static_cast<int>(blockIdx.x);
   const CtaGroup group;
   SplitNumber* const mine = scratch == nullptr ? shared : scratch + lane * (2 * scan.group * pairsOf(scan.dk));
-  MatrixChain<CudaMemory, CtaGroup, TensorProduct> chain(view, scan, lane, group, mine);
+  Chain<Shape> chain(view, scan, lane, group, mine);
   chain.run(partOf({0, scan.groups()}, lane, static_cast<int>(gridDim.x)));
 }
 
@@ -33,16 +37,17 @@ void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStre
   if (!pipelined) scan.group = static_cast<int>(std::clamp<std::size_t>(kSharedBytes / panel, 1, scan.panels()));
   const std::size_t bytes = panel * scan.group;
   const int lanes = std::min(view.lanes, scan.groups());
+  const auto kernel = arePlain(scan) ? matrixChain<PlainPanels> : matrixChain<AnyPanels>;
   if (bytes <= kSharedBytes) {
-    checkCuda(cudaFuncSetAttribute(matrixChain, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+    checkCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
               "cudaFuncSetAttribute");
-    matrixChain<<<lanes, TensorProduct::kThreads, bytes, stream>>>(view, scan, nullptr);
+    kernel<<<lanes, TensorProduct::kThreads, bytes, stream>>>(view, scan, nullptr);
     checkCuda(cudaGetLastError(), "matrixChain");
     return;
   }
   void* scratch = nullptr;
   checkCuda(cudaMallocAsync(&scratch, lanes * bytes, stream), "cudaMallocAsync");
-  matrixChain<<<lanes, TensorProduct::kThreads, 0, stream>>>(view, scan, static_cast<SplitNumber*>(scratch));
+  kernel<<<lanes, TensorProduct::kThreads, 0, stream>>>(view, scan, static_cast<SplitNumber*>(scratch));
   const cudaError_t launched = cudaGetLastError();
   checkCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
   checkCuda(launched, "matrixChain");

@@ -11,7 +11,19 @@ constexpr size_t kMostShapes = 1024;
 
 }  // namespace
 
+ScanPlanner::ScanPlanner(Communicator& comm) : comm_(comm) {
+  if (comm.device() == nullptr) return;
+  try {
+    device_ = makeDevicePlan(comm);
+  } catch (...) {
+    comm.abort();  // the other ranks are waiting in the same step
+    throw;
+  }
+  comm.recordLinks(device_->links());
+}
+
 std::vector<seqparScanEstimate_t> ScanPlanner::estimates(const ScanProblem& problem, int blocks) const {
+  if (device_) return device_->estimates(problem, blocks);
   const auto nodes = scanNodes(comm_, problem.direction);
   const auto& mailbox = comm_.mailbox();
   return estimateScan(problem, {comm_.size(), nodes, comm_.links(), mailbox.maxMessage(), mailbox.window()}, blocks);

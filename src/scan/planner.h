@@ -3,19 +3,21 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <tuple>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "scan/affine.h"
+#include "scan/device_plan.h"
 
 namespace seqpar {
 
 class ScanPlanner {
  public:
-  /// `comm` must outlive the planner.
-  explicit ScanPlanner(const Communicator& comm) : comm_(comm) {}
+  /// Collective on a device communicator, whose links it measures and records. `comm` must outlive the planner.
+  explicit ScanPlanner(Communicator& comm);
 
   /// Predicted times of all algorithms, fastest first. `blocks` 0: the best for each.
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const;
@@ -27,6 +29,7 @@ class ScanPlanner {
   using Key = std::tuple<int, int, size_t, size_t, size_t, int, int, int>;
 
   const Communicator& comm_;
+  std::unique_ptr<DevicePlan> device_;  ///< null on a host communicator
   std::mutex mutex_;
   std::map<Key, seqparScanEstimate_t> chosen_;
 };
