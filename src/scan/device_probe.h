@@ -1,0 +1,29 @@
+// Measured figures of the links between peers.
+#pragma once
+
+#include "device/cuda.h"
+#include "device/peers.h"
+#include "scan/device_cost.h"
+
+namespace seqpar {
+
+/// A measurement under way. Collective over the peers; leave the choice between the ranks' results to one of them, so
+/// that all have the same.
+class DeviceProbe {
+ public:
+  DeviceProbe();
+  /// Enqueues it on `stream` of the current device; takes well below a millisecond.
+  void start(const PeerView& view, cudaStream_t stream);
+  /// Once the stream has come past it. RemoteError if it gave up.
+  DeviceLink result() const;
+
+ private:
+  MappedMemory times_;
+  int size_ = 1;
+  int lanes_ = 1;
+};
+
+/// Starts a measurement and waits for it.
+DeviceLink measureDeviceLink(const PeerView& view, cudaStream_t stream);
+
+}  // namespace seqpar
