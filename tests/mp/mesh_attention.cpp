@@ -54,6 +54,7 @@ Vector<float> blockOf(const MeshAttention& m, Tensor tensor, int rank) {
   Vector<float> block(static_cast<std::size_t>(m.tokensOf(rank) * rowLength(m, tensor)));
   for (float& value : block) {
     value = m.integers ? static_cast<float>(random() % 3) - 1 : static_cast<float>(random() % 2001) / 1000 - 1;
+    if (!m.integers && tensor == Tensor::Q) value /= static_cast<float>(m.dk);
   }
   return block;
 }

@@ -27,7 +27,7 @@ struct MeshAttention {
 
 enum class Tensor { Q, K, V, Do };
 
-/// [tokens][heads or kvHeads][dk or dv] of a rank's block.
+/// [tokens][heads or kvHeads][dk or dv] of a rank's block; values from -1 to 1, and scores too, unless integers.
 Vector<float> blockOf(const MeshAttention& attention, Tensor tensor, int rank);
 int rowLength(const MeshAttention& attention, Tensor tensor);
 

@@ -18,6 +18,9 @@ struct Types {
   seqparDataType_t data, wire;
 };
 
+/// Naive attention of large blocks takes its time.
+constexpr int kMostForLarge = 4;
+
 /// Half the distance between neighbours among numbers from 1/2 to 1.
 double roundoff(seqparDataType_t type) {
   return type == seqparFloat32 ? 0x1p-25 : type == seqparFloat16 ? 0x1p-12 : 0x1p-9;
@@ -322,6 +325,16 @@ void expectClose(const char* what, const Vector<float>& got, const Vector<float>
   }
 }
 
+/// A block of this one takes several messages.
+MeshAttention largeProblem(std::mt19937_64& random, int ranks) {
+  MeshAttention attention;
+  attention.seed = random();
+  for (int rank = 0; rank < ranks; ++rank) attention.tokens.push_back(20 + static_cast<int>(random() % 20));
+  attention.heads = attention.kvHeads = 4;
+  attention.dk = attention.dv = 512;
+  return attention;
+}
+
 MeshAttention drawProblem(std::mt19937_64& random, int ranks) {
   MeshAttention attention;
   attention.seed = random();
@@ -351,14 +364,8 @@ seqparMeshParams_t drawParams(std::mt19937_64& random) {
   return params;
 }
 
-void runRound(seqparComm_t comm, std::mt19937_64& random, int ranks, int a) {
-  static constexpr Types kTypes[] = {{seqparFloat32, seqparFloat32},
-                                     {seqparFloat32, seqparBfloat16},
-                                     {seqparFloat32, seqparFloat16},
-                                     {seqparBfloat16, seqparBfloat16}};
-  MeshAttention attention = drawProblem(random, ranks);
+void runRound(seqparComm_t comm, std::mt19937_64& random, int ranks, int a, MeshAttention attention, Types types) {
   const auto params = drawParams(random);
-  const Types types = kTypes[random() % std::size(kTypes)];
   const bool onStream = random() % 2 == 0;
   int rank = 0;
   expectSuccess(seqparCommUserRank(comm, &rank), "seqparCommUserRank", comm);
@@ -396,17 +403,27 @@ void runRound(seqparComm_t comm, std::mt19937_64& random, int ranks, int a) {
 void runMeshSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
   int ranks = 0;
   expectSuccess(seqparCommCount(comm, &ranks), "seqparCommCount", comm);
+  static constexpr Types kTypes[] = {{seqparFloat32, seqparFloat32},
+                                     {seqparFloat32, seqparBfloat16},
+                                     {seqparFloat32, seqparFloat16},
+                                     {seqparBfloat16, seqparBfloat16}};
   std::mt19937_64 random(seed);
+  const auto run = [&](const char* what, int round, int a, const MeshAttention& attention, Types types) {
+    try {
+      runRound(comm, random, ranks, a, attention, types);
+    } catch (const std::exception& error) {
+      expect(false, "seed ", seed, ", ", what, " round ", round, ", a = ", a, ": ", error.what());
+    }
+  };
   for (int round = 0; round < rounds; ++round) {
     for (int a = 0; a <= ranks; ++a) {
       if (a > 0 && ranks % a != 0) continue;
-      try {
-        runRound(comm, random, ranks, a);
-      } catch (const std::exception& error) {
-        expect(false, "seed ", seed, ", round ", round, ", a = ", a, ": ", error.what());
-      }
+      const auto types = kTypes[random() % std::size(kTypes)];
+      run("small", round, a, drawProblem(random, ranks), types);
     }
   }
+  // Once more with large blocks; only fp32 holds their sums.
+  if (ranks <= kMostForLarge) run("large", 0, 0, largeProblem(random, ranks), kTypes[0]);
 }
 
 }  // namespace seqpar::test
