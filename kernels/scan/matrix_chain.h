@@ -8,7 +8,7 @@ namespace seqpar {
 
 /// A lane. Shared memory is 2 * scan.group panels of pairs, so that one group is filled while slow warps still read
 /// the other.
-template <class Memory, class Group, class Product>
+template <class Shape, class Memory, class Group, class Product>
 class MatrixChain {
  public:
   SEQPAR_LANE MatrixChain(const PeerView& view, const MatrixScan& scan, int lane, const Group& group,
@@ -29,16 +29,20 @@ class MatrixChain {
   SEQPAR_LANE void run(GroupRange range) {
     given_ = channelState(view_, before_, lane_)->given;
     received_ = channelState(view_, before_, lane_)->received;
+    if (range.begin < range.end) lookAhead(range.begin);
     for (int number = range.begin; number < range.end; ++number) {
       const PanelGroup panels = scan_.at(number);
+      const int next = number + 1 < range.end ? number + 1 : kNone;
       const bool nothing = scan_.first() && scan_.initial == nullptr;
-      if (!(nothing || scan_.forgets(panels.head) ? passBy(panels) : hop(panels))) return;
+      if (!(nothing || scan_.forgets(panels.head) ? passBy(panels, next) : hop(panels, next))) return;
     }
     if (group_.any(late_)) return;
     finish();
   }
 
  private:
+  static constexpr int kNone = -1;
+
   SEQPAR_LANE CallerPanel<const void*> own(const void* data, const PanelGroup& panels, int i) const {
     return {data, scan_, panels.head, panels.first + i};
   }
@@ -46,15 +50,34 @@ class MatrixChain {
     return {data, scan_, panels.head, panels.first + i};
   }
 
+  /// Loads what this thread needs first of a group, long before it does; lines of x may not have arrived yet. Called
+  /// when the lines of earlier groups are counted as taken.
+  SEQPAR_LANE void lookAhead(int number) {
+    const int slot = group_.thread();
+    if (number == kNone || slot >= slots_) return;
+    loadSlot<Shape>(own(scan_.state, scan_.at(number), 0), PanelSlot(slot), state_);
+    if (!scan_.first()) seen_ = lookAtSlot<Shape>(in_, takenLines_, slots_, slot, scan_.wireType);
+  }
+
+  /// S of a slot; `ahead` is that of this thread's first one.
+  SEQPAR_LANE void loadState(const PanelGroup& panels, int i, int slot, const float (&ahead)[8], float (&s)[8]) const {
+    if (i == 0 && slot == group_.thread()) {
+      SEQPAR_UNROLL
+      for (int n = 0; n < 8; ++n) s[n] = ahead[n];
+    } else {
+      loadSlot<Shape>(own(scan_.state, panels, i), PanelSlot(slot), s);
+    }
+  }
+
   /// What comes in is not part of what goes out, which so needs not wait.
-  SEQPAR_LANE bool passBy(const PanelGroup& panels) {
+  SEQPAR_LANE bool passBy(const PanelGroup& panels, int next) {
     for (int i = 0; i < panels.count; ++i) {
       reserve();
       for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) {
         float numbers[8];
-        loadSlot(own(scan_.state, panels, i), PanelSlot(slot), numbers);
+        loadState(panels, i, slot, state_, numbers);
         send(slot, numbers);
-        storeSlot(own(scan_.total, panels, i), PanelSlot(slot), numbers);
+        storeSlot<Shape>(own(scan_.total, panels, i), PanelSlot(slot), numbers);
       }
       sentLines_ += scan_.last() ? 0 : lines_;
     }
@@ -62,25 +85,23 @@ class MatrixChain {
       for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) {
         float x[8];
         arrive(panels, i, slot, x);
-        if (!late_) storeSlot(own(scan_.prefix, panels, i), PanelSlot(slot), x);
+        if (!late_) storeSlot<Shape>(own(scan_.prefix, panels, i), PanelSlot(slot), x);
       }
       takenLines_ += scan_.first() ? 0 : lines_;
     }
+    lookAhead(next);
+    if (scan_.first()) return true;  // what is late shows at the end
     if (group_.any(late_)) return false;
     credit();
     return true;
   }
 
-  SEQPAR_LANE bool hop(const PanelGroup& panels) {
+  SEQPAR_LANE bool hop(const PanelGroup& panels, int next) {
     const bool wanted = scan_.total != nullptr || !scan_.last();
     if (wanted && panels.head != loaded_) {
       product_.load(transitionOf(scan_, panels.head));
       loaded_ = panels.head;
     }
-    // This thread's first slot of S, before x is there to be waited for.
-    float early[8] = {};
-    if (wanted && group_.thread() < slots_) loadSlot(own(scan_.state, panels, 0), PanelSlot(group_.thread()), early);
-
     SplitNumber* const shared = pairs_ + static_cast<std::size_t>(turn_) * scan_.group * pairsOf(scan_.dk);
     turn_ ^= 1;
     bool odd = false;
@@ -94,6 +115,11 @@ class MatrixChain {
     }
     odd = group_.any(odd || late_);
     if (odd && group_.any(late_)) return false;
+
+    float ahead[8];
+    SEQPAR_UNROLL
+    for (int n = 0; n < 8; ++n) ahead[n] = state_[n];
+    lookAhead(next);
     for (int i = 0; i < panels.count; ++i) {
       const SplitNumber* const panel = shared + i * pairsOf(scan_.dk);
       if (!wanted) {
@@ -103,14 +129,11 @@ class MatrixChain {
       reserve();
       product_.multiply(group_, panel, odd, [&](int slot, float(&numbers)[8]) {
         float s[8];
-        if (i != 0 || slot != group_.thread()) {
-          loadSlot(own(scan_.state, panels, i), PanelSlot(slot), s);
-        } else {
-          for (int n = 0; n < 8; ++n) s[n] = early[n];
-        }
+        loadState(panels, i, slot, ahead, s);
+        SEQPAR_UNROLL
         for (int n = 0; n < 8; ++n) numbers[n] += s[n];
         send(slot, numbers);
-        storeSlot(own(scan_.total, panels, i), PanelSlot(slot), numbers);
+        storeSlot<Shape>(own(scan_.total, panels, i), PanelSlot(slot), numbers);
         keepPrefix(panels, i, panel, slot);
       });
       sentLines_ += scan_.last() ? 0 : lines_;
@@ -121,26 +144,32 @@ class MatrixChain {
 
   /// x of a slot: what a head that begins a sequence has is zeros.
   SEQPAR_LANE void arrive(const PanelGroup& panels, int i, int slot, float (&x)[8]) {
-    for (float& number : x) number = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 8; ++n) x[n] = 0;
     if (scan_.first()) {
-      if (!scan_.resets[panels.head]) loadSlot(own(scan_.initial, panels, i), PanelSlot(slot), x);
+      if (!scan_.resets[panels.head]) loadSlot<Shape>(own(scan_.initial, panels, i), PanelSlot(slot), x);
       return;
     }
-    late_ = late_ || !takeSlot(in_, takenLines_, slots_, slot, scan_.wireType, x);
+    if (late_) return;
+    if (i != 0 || slot != group_.thread()) {
+      seen_ = lookAtSlot<Shape>(in_, takenLines_, slots_, slot, scan_.wireType);
+    }
+    late_ = !takeSlot<Shape>(in_, takenLines_, slots_, slot, scan_.wireType, seen_, x);
     if (!late_ && !scan_.resets[panels.head]) return;
-    for (float& number : x) number = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < 8; ++n) x[n] = 0;
   }
 
   SEQPAR_LANE void keepPrefix(const PanelGroup& panels, int i, const SplitNumber* panel, int slot) const {
     if (scan_.prefix == nullptr) return;
     float x[8];
     joinSlot(panel, PanelSlot(slot), x);
-    storeSlot(own(scan_.prefix, panels, i), PanelSlot(slot), x);
+    storeSlot<Shape>(own(scan_.prefix, panels, i), PanelSlot(slot), x);
   }
 
   SEQPAR_LANE void reserve() { late_ = late_ || (!scan_.last() && !out_.reserve(sentLines_ + lines_)); }
   SEQPAR_LANE void send(int slot, const float (&numbers)[8]) const {
-    if (!late_ && !scan_.last()) putSlot(out_, sentLines_, slots_, slot, scan_.wireType, numbers);
+    if (!late_ && !scan_.last()) putSlot<Shape>(out_, sentLines_, slots_, slot, scan_.wireType, numbers);
   }
 
   /// After a barrier that follows the taking. Telling the other side holds up the thread that does it, so half a ring
@@ -174,6 +203,8 @@ class MatrixChain {
   Receiver<Memory> in_;
   Sender<Memory> out_;
   Product product_;
+  float state_[8];  ///< see lookAhead()
+  SlotLines seen_;
   std::uint64_t received_ = 0, given_ = 0;
   std::uint32_t takenLines_ = 0, sentLines_ = 0;
   int loaded_ = -1, turn_ = 0;

@@ -67,7 +67,33 @@ struct CallerPanel {
   SEQPAR_LANE bool has(int row, int columnOfPanel) const { return row < scan.dk && column + columnOfPanel < scan.dv; }
 };
 
+/// How panels lie. Plain ones are of fp32, also on the wire, paired, and 16 whole rows and columns each.
+struct AnyPanels {
+  static constexpr bool kPlain = false;
+};
+struct PlainPanels {
+  static constexpr bool kPlain = true;
+};
+SEQPAR_BOTH inline bool arePlain(const MatrixScan& scan) {
+  return scan.paired && scan.stateType == seqparFloat32 && scan.wireType == seqparFloat32 &&
+         scan.dk % kPanelRows == 0 && scan.dv % kPanelColumns == 0;
+}
+
+template <class Shape>
 SEQPAR_LANE void loadSlot(const CallerPanel<const void*>& from, PanelSlot slot, float (&numbers)[8]) {
+  if (Shape::kPlain) {
+    for (float& number : numbers) number = 0;
+    if (from.data == nullptr) return;
+    const float* const data = static_cast<const float*>(from.data) + from.element(slot.row, slot.column);
+    SEQPAR_UNROLL
+    for (int pair = 0; pair < 4; ++pair) {
+      const std::size_t at = static_cast<std::size_t>(pair % 2) * 8 * from.scan.dv + pair / 2 * 8;
+      const TwoFloats two = *reinterpret_cast<const TwoFloats*>(data + at);
+      numbers[2 * pair] = two.left;
+      numbers[2 * pair + 1] = two.right;
+    }
+    return;
+  }
   const int type = from.scan.stateType;
   SEQPAR_UNROLL
   for (int pair = 0; pair < 4; ++pair) {
@@ -98,8 +124,18 @@ SEQPAR_LANE void loadSlot(const CallerPanel<const void*>& from, PanelSlot slot, 
   }
 }
 
+template <class Shape>
 SEQPAR_LANE void storeSlot(const CallerPanel<void*>& to, PanelSlot slot, const float (&numbers)[8]) {
   if (to.data == nullptr) return;
+  if (Shape::kPlain) {
+    float* const data = static_cast<float*>(to.data) + to.element(slot.row, slot.column);
+    SEQPAR_UNROLL
+    for (int pair = 0; pair < 4; ++pair) {
+      const std::size_t at = static_cast<std::size_t>(pair % 2) * 8 * to.scan.dv + pair / 2 * 8;
+      *reinterpret_cast<TwoFloats*>(data + at) = TwoFloats{numbers[2 * pair], numbers[2 * pair + 1]};
+    }
+    return;
+  }
   const int type = to.scan.stateType;
   SEQPAR_UNROLL
   for (int pair = 0; pair < 4; ++pair) {
@@ -128,10 +164,10 @@ SEQPAR_LANE void storeSlot(const CallerPanel<void*>& to, PanelSlot slot, const f
 }
 
 /// Puts a slot into the panel whose lines begin at `base`.
-template <class Memory>
+template <class Shape, class Memory>
 SEQPAR_LANE void putSlot(const Sender<Memory>& out, std::uint32_t base, int slots, int slot, int wireType,
                          const float (&numbers)[8]) {
-  if (wireType == seqparFloat32) {
+  if (Shape::kPlain || wireType == seqparFloat32) {
     SEQPAR_UNROLL
     for (int half = 0; half < 2; ++half) {
       Line line;
@@ -149,21 +185,31 @@ SEQPAR_LANE void putSlot(const Sender<Memory>& out, std::uint32_t base, int slot
   }
 }
 
-/// Waits for a slot. False: gave up.
-template <class Memory>
+/// A slot's lines as they were when they were looked at.
+struct SlotLines {
+  Line line[2];
+};
+
+template <class Shape, class Memory>
+SEQPAR_LANE SlotLines lookAtSlot(const Receiver<Memory>& in, std::uint32_t base, int slots, int slot, int wireType) {
+  SlotLines seen;
+  seen.line[0] = in.look(base + slot);
+  if (Shape::kPlain || wireType == seqparFloat32) seen.line[1] = in.look(base + slots + slot);
+  return seen;
+}
+
+/// Waits for a slot, of which `seen` is what lookAtSlot() gave. False: gave up.
+template <class Shape, class Memory>
 SEQPAR_LANE bool takeSlot(const Receiver<Memory>& in, std::uint32_t base, int slots, int slot, int wireType,
-                          float (&numbers)[8]) {
-  Line lines[2];
-  lines[0] = in.look(base + slot);
-  if (wireType == seqparFloat32) lines[1] = in.look(base + slots + slot);
-  if (!in.take(base + slot, lines[0])) return false;
-  if (wireType == seqparFloat32) {
-    if (!in.take(base + slots + slot, lines[1])) return false;
+                          SlotLines& seen, float (&numbers)[8]) {
+  if (!in.take(base + slot, seen.line[0])) return false;
+  if (Shape::kPlain || wireType == seqparFloat32) {
+    if (!in.take(base + slots + slot, seen.line[1])) return false;
     SEQPAR_UNROLL
-    for (int i = 0; i < 8; ++i) numbers[i] = asFloat(lines[i / 4].word[i % 4]);
+    for (int i = 0; i < 8; ++i) numbers[i] = asFloat(seen.line[i / 4].word[i % 4]);
   } else {
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) widenTwo(lines[0].word[i], wireType, numbers[2 * i], numbers[2 * i + 1]);
+    for (int i = 0; i < 4; ++i) widenTwo(seen.line[0].word[i], wireType, numbers[2 * i], numbers[2 * i + 1]);
   }
   return true;
 }

@@ -84,24 +84,29 @@ class TensorProduct {
 
   /// One tile of the product. False if its rows hold an odd number.
   __device__ __forceinline__ bool multiplyRows(int tile, const SplitNumber* panel, float (&numbers)[8]) {
-    float large[2][4] = {}, small[2][4] = {};
+    float large[2][4] = {}, small[2][2][4] = {};
     for (int column = 0; column < a_.dk; column += kDepth) {
       if (a_.dk > kDepth) odd_ = fetch(tile, column);
       if (odd_) return false;
-      multiplyHeld(panel + column * kPairStride, a_.dk - column, large, small);
+      const int depth = a_.dk - column;
+      const SplitNumber* const part = panel + column * kPairStride;
+      depth >= kDepth ? multiplyHeld<true>(part, depth, large, small) : multiplyHeld<false>(part, depth, large, small);
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) numbers[i] = large[i / 4][i % 4] + small[i / 4][i % 4];
+    for (int i = 0; i < 8; ++i) numbers[i] = large[i / 4][i % 4] + (small[0][i / 4][i % 4] + small[1][i / 4][i % 4]);
     return true;
   }
 
+  /// Adds the product of what is held and of `depth` rows, all kDepth if `Whole`. The accumulators that are apart make
+  /// short chains, and sums of small numbers keep their digits.
+  template <bool Whole>
   __device__ __forceinline__ void multiplyHeld(const SplitNumber* panel, int depth, float (&large)[2][4],
-                                               float (&small)[2][4]) const {
+                                               float (&small)[2][2][4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const SplitNumber* const mine = panel + lane % 4 * 4 * kPairStride + lane / 4;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (16 * step >= depth) break;
+      if (!Whole && 16 * step >= depth) break;
 #pragma unroll
       for (int two = 0; two < 4; two += 2) {
         std::uint32_t high[4], low[4];
@@ -120,8 +125,8 @@ class TensorProduct {
           const std::uint32_t highs[2] = {asBits(first.high), asBits(second.high)};
           const std::uint32_t lows[2] = {asBits(first.low) + 0x1000U, asBits(second.low) + 0x1000U};
           multiplyTile(large[half], high, highs);
-          multiplyTile(small[half], high, lows);
-          multiplyTile(small[half], low, highs);
+          multiplyTile(small[0][half], high, lows);
+          multiplyTile(small[1][half], low, highs);
         }
       }
     }

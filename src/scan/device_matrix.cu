@@ -16,12 +16,15 @@ namespace {
 /// Shared memory that every GPU with the tensor core formats used here grants a CTA, less what the runtime keeps.
 constexpr std::size_t kSharedBytes = 99 << 10;
 
+/// What a thread needs without spilling; other kernels still find some beside a CTA.
+constexpr int kRegisters = 192;
+
 template <class Shape>
 using Chain = MatrixChain<Shape, CudaMemory, CtaGroup, TensorProduct>;
 
 /// `scratch` is the pairs of all lanes where shared memory cannot hold them; else null.
 template <class Shape>
-__global__ void __launch_bounds__(TensorProduct::kThreads, 1)
+__global__ void __maxnreg__(kRegisters)
     matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
                 SplitNumber* __restrict__ scratch) {
   extern __shared__ SplitNumber shared[];

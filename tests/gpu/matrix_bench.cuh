@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(TensorProduct::kThreads)
   for (int position = 0; position <= scan.position; ++position) {
     const float* const map = gathered + static_cast<std::size_t>(position) * (states + matrices);
     if (position == scan.position) {
-      storeSlot(CallerPanel<void*>(scan.prefix, scan, at.head, at.first), PanelSlot(slot), x);
+      storeSlot<PlainPanels>(CallerPanel<void*>(scan.prefix, scan, at.head, at.first), PanelSlot(slot), x);
     }
     float s[8];
-    loadSlot(CallerPanel<const void*>(map, scan, at.head, at.first), PanelSlot(slot), s);
+    loadSlot<PlainPanels>(CallerPanel<const void*>(map, scan, at.head, at.first), PanelSlot(slot), s);
     if (position > 0) {
       MatrixScan one = scan;
       one.transition = map + states;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(TensorProduct::kThreads)
     }
     for (int i = 0; i < 8; ++i) x[i] = position > 0 ? x[i] + s[i] : s[i];
   }
-  storeSlot(CallerPanel<void*>(scan.total, scan, at.head, at.first), PanelSlot(slot), x);
+  storeSlot<PlainPanels>(CallerPanel<void*>(scan.total, scan, at.head, at.first), PanelSlot(slot), x);
 }
 
 /// Work of one rank on its stream.
@@ -104,8 +104,10 @@ class MatrixBench {
   int size() const { return ranks_.size(); }
   int gpus() const { return gpus_; }
 
-  void scan(seqparScanAlgorithm_t algorithm, int rank, cudaStream_t stream) const {
-    launchDeviceMatrixScan(ranks_.view(rank), problem(rank), order_, {algorithm, 1, 0.0}, stream);
+  void scan(seqparScanAlgorithm_t algorithm, bool initial, int rank, cudaStream_t stream) const {
+    ScanProblem each = problem(rank);
+    if (initial && each.first) each.initial = each.state;
+    launchDeviceMatrixScan(ranks_.view(rank), each, order_, {algorithm, 1, 0.0}, stream);
   }
 
   float* map(int rank) const { return reinterpret_cast<float*>(at(rank).map.get()); }
@@ -263,9 +265,12 @@ inline int benchMatrix(int gpus) {
       for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
         const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
         if (!deviceMatrixFits(each, shape, lanes)) continue;
-        const double time = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, rank, stream); });
-        std::printf("%d ranks, %d a GPU, %d CTAs: %-10s %8.2f\n", ranks, (ranks + gpus - 1) / gpus, lanes,
-                    seqparScanAlgorithmName(algorithm), time);
+        double times[2];
+        for (const bool initial : {false, true}) {
+          times[initial] = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, initial, rank, stream); });
+        }
+        std::printf("%d ranks, %d a GPU, %d CTAs: %-10s %8.2f, with an initial state %8.2f\n", ranks,
+                    (ranks + gpus - 1) / gpus, lanes, seqparScanAlgorithmName(algorithm), times[0], times[1]);
         std::fflush(stdout);
       }
       if (lanes != 32) continue;

@@ -4,6 +4,16 @@
 #include "scan/matrix_chain.h"
 
 namespace seqpar::test {
+namespace {
+
+template <class Shape>
+void runLane(const MatrixScan& scan, const LaneThread& thread, SplitNumber* shared) {
+  MatrixChain<Shape, ThreadMemory, ThreadGroup, PlainProduct> lane(thread.view, scan, thread.lane, thread.group,
+                                                                   shared);
+  lane.run(partOf({0, scan.groups()}, thread.lane, thread.view.lanes));
+}
+
+}  // namespace
 
 ThreadMatrixScan::ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs,
                                    int group)
@@ -25,8 +35,7 @@ void ThreadMatrixScan::run(seqparScanAlgorithm_t, const LaneThread& thread) {
   RankScan& mine = ranks_[static_cast<std::size_t>(thread.view.self)];
   auto* const shared = reinterpret_cast<SplitNumber*>(mine.shared[static_cast<std::size_t>(thread.lane)].data());
   for (const MatrixScan& scan : mine.scans) {
-    MatrixChain<ThreadMemory, ThreadGroup, PlainProduct> lane(thread.view, scan, thread.lane, thread.group, shared);
-    lane.run(partOf({0, scan.groups()}, thread.lane, thread.view.lanes));
+    arePlain(scan) ? runLane<PlainPanels>(scan, thread, shared) : runLane<AnyPanels>(scan, thread, shared);
     thread.group.sync();
   }
 }
