@@ -9,6 +9,7 @@
 #include "base/convert.h"
 #include "exchange/clear.h"
 #include "exchange/device_exchange.h"
+#include "exchange/device_reduction.h"
 #include "exchange/exchange.h"
 #include "exchange/reduction.h"
 
@@ -57,15 +58,13 @@ void start(const char* call, Communicator& comm, Route route, std::vector<Piece>
            });
 }
 
-void requireHost(const char* call, const Communicator& comm) {
-  if (comm.device() == nullptr) return;
-  fail(seqparInvalidUsage, call, ": comm is on device ", comm.config().device,
-       ", where sums are not available; expected a host communicator");
-}
-
 void start(const char* call, Communicator& comm, Reduction reduction, seqparDataType_t type,
            std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
-  requireHost(call, comm);
+  if (comm.device() != nullptr) {
+    comm.enqueue(call, stream,
+                 [&](DeviceGroup& group) { reduceOnDevice(group, reduction, type, sends, receives, stream); });
+    return;
+  }
   runReduction(comm, call, std::make_shared<const Reduction>(std::move(reduction)), type, std::move(sends),
                std::move(receives), findStream(call, stream).get());
 }
@@ -195,7 +194,12 @@ SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* l
     for (const Buffer& output : outputs) {
       for (const Buffer& input : inputs) requireApart(call, input, output, false);
     }
-    requireHost(call, comm);
+    if (comm.device() != nullptr) {
+      comm.enqueue(call, stream, [&](DeviceGroup& group) {
+        reduceLseOnDevice(group, merged, given.member, bytesOf(out), lse, bytesOf(outShard), lseShard, stream);
+      });
+      return;
+    }
     comm.run(call, findStream(call, stream).get(),
              [=, merged = std::move(merged), member = given.member](Mailbox& mail) {
                reduceLseOnHost(mail, merged, member, bytesOf(out), lse, bytesOf(outShard), lseShard);

@@ -74,7 +74,7 @@ class DeviceGroup {
   /// NCCL over all ranks; null where there is none or none is needed.
   virtual NcclComm* nccl() const = 0;
 
-  /// Memory for what lies between the steps of one operation; operations use it one after the other.
+  /// Memory for what lies between the steps of one operation; enqueue() begins with all of it free.
   virtual DeviceArena& arena() = 0;
 
   virtual const std::string& transport() const = 0;  ///< in words

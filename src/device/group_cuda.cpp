@@ -132,6 +132,7 @@ class GroupCuda : public DeviceGroup {
     if (!inGraph && worked_ && stream != lastStream_) {
       checkCuda(cudaStreamWaitEvent(stream, lastWork_.get(), 0), "cudaStreamWaitEvent");
     }
+    arena_.reset();
     launch();
     checkCuda(cudaGetLastError(), name);
     if (inGraph) return;

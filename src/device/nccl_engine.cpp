@@ -30,9 +30,8 @@ void NcclEngine::call(const char* name, const Health& health, const std::functio
   {
     const std::lock_guard lock(mutex_);
     requireAlive(name, health);
-    const ncclResult_t result = work(comm_);
-    if (result == ncclSuccess) return;
-    library_.check(result, name, comm_);
+    // Success says little of a communicator that does not block: ncclCommSplit() returns it at once.
+    library_.check(work(comm_), name, comm_);
   }
   finish(name, health);
 }

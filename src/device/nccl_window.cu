@@ -90,6 +90,7 @@ class NcclWindow final : public PeerWindow {
     ncclComm_t comm = nullptr;
     group.engine().call("ncclCommSplit", group.health(),
                         [&](ncclComm_t parent) { return library_.commSplit(parent, 0, group.rank(), &comm, &config); });
+    if (comm == nullptr) fail(seqparInvalidUsage, "ncclCommSplit made no communicator");
     engine_.emplace(group.engine().library(), comm, true, group.timeout());
     engine_->finish("ncclCommSplit", group.health());
   }

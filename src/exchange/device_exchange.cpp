@@ -47,7 +47,6 @@ Staged stage(const DeviceStrings& strings, DeviceArena& arena, int lanes) {
 void exchangeByNccl(DeviceGroup& group, const DeviceStrings& sends, const DeviceStrings& receives,
                     DeviceStream stream) {
   DeviceArena& arena = group.arena();
-  arena.reset();
   const Staged out = stage(sends, arena, group.processors());
   const Staged in = stage(receives, arena, group.processors());
   std::vector<NcclSend> toSend;

@@ -19,6 +19,8 @@ std::uint32_t widthOf(std::uint64_t bits) {
   return 1;
 }
 
+}  // namespace
+
 device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uint64_t begin) {
   device::PieceArg made{};
   // NOLINTNEXTLINE: what is sent is never written
@@ -55,8 +57,6 @@ device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uin
   made.width = widthOf(bits | run);
   return made;
 }
-
-}  // namespace
 
 int lanesFor(std::size_t bytes, int lanes) {
   const std::size_t wanted = (bytes + kLeastPart - 1) / kLeastPart;

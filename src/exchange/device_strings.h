@@ -21,6 +21,9 @@ struct DeviceStrings {
 DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
                           int ranks, int lanes, int first);
 
+/// One piece at `begin` of its string.
+device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uint64_t begin);
+
 /// Lanes that share a string of `bytes`: the same number at both ends.
 int lanesFor(std::size_t bytes, int lanes);
 

@@ -7,10 +7,11 @@
 #include "exchange/exchange.h"
 
 namespace seqpar {
-namespace {
 
-/// Every member's lse of this one's tokens, one [outer][heads][tokens] after the other.
-Route lseRoute(const Shards& lse, std::size_t member) {
+Route lseRoute(const LseShards& shards, std::size_t member) {
+  Shards lse = shards.out;
+  lse.outer = shards.out.outer * shards.heads;
+  lse.inner = sizeof(float);
   Route route;
   const std::size_t tokens = lse.tokens[member];
   for (std::size_t other = 0; other < lse.members(); ++other) {
@@ -22,20 +23,15 @@ Route lseRoute(const Shards& lse, std::size_t member) {
   return route;
 }
 
-}  // namespace
-
 void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member, const std::byte* out, const float* lse,
                      std::byte* outShard, float* lseShard) {
   const std::size_t members = shards.out.members();
   const std::size_t tokens = shards.out.tokens[member];
   const std::size_t rows = shards.out.outer * tokens * shards.heads;
-  Shards lseShards = shards.out;
-  lseShards.outer = shards.out.outer * shards.heads;
-  lseShards.inner = sizeof(float);
   std::vector<float> parts(members * rows);
   const auto* const lseBytes = reinterpret_cast<const std::byte*>(lse);
   auto* const partsBytes = reinterpret_cast<std::byte*>(parts.data());
-  exchangeOnHost(mail, lseRoute(lseShards, member), std::span(&lseBytes, 1), std::span(&partsBytes, 1));
+  exchangeOnHost(mail, lseRoute(shards, member), std::span(&lseBytes, 1), std::span(&partsBytes, 1));
 
   std::vector<float> factors(members * rows);
   std::vector<float> each(members);

@@ -15,6 +15,10 @@ struct LseShards {
   seqparDataType_t type = seqparFloat32;
 };
 
+/// Every member's lse (send buffer 0) of this one's tokens, one [outer][heads][tokens] after the other (receive buffer
+/// 0).
+Route lseRoute(const LseShards& shards, std::size_t member);
+
 /// Merges all members' results for the whole sequence; each gets its shard: lse' = log sum exp(lse), out' = sum
 /// exp(lse - lse') out, in fp32 and in the order of the members. What a member has for an lse of -inf is not looked at;
 /// where all have -inf, out' is 0 and lse' -inf.

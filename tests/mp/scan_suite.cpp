@@ -87,8 +87,13 @@ void runCall(seqparComm_t comm, int rank, const Call& call, Outputs outputs, std
   auto* const where = call.onStream ? stream.get() : backend()->noStream();
   const auto result = seqparAllScan(buffers.state(), buffers.transition(), buffers.initial(), buffers.prefix(),
                                     buffers.total(), &params, comm, where);
-  // HIER needs the ranks of a node to be neighbours, which the layout of this communicator may not have.
-  if (call.algorithm == seqparScanHier && result == seqparInvalidUsage) return;
+  // Not every algorithm can do every shape on every communicator; the plan knows.
+  seqparScanEstimate_t plan[SEQPAR_SCAN_ALGORITHMS + 1];
+  expectSuccess(seqparAllScanPlan(&params, comm, plan), "seqparAllScanPlan", comm);
+  if (std::isinf(plan[0].modelUs)) {
+    const bool refusable = call.algorithm != seqparScanAuto && call.algorithm != seqparScanChain;
+    return expect(refusable && result == seqparInvalidUsage, "the plan has no time for it");
+  }
   expectSuccess(result, "seqparAllScan", comm);
   backend()->synchronize(where);
   const auto reference = referenceScan(scanCase)[static_cast<size_t>(rank)];

@@ -1,0 +1,24 @@
+// Reductions on GPUs: the terms are gathered by an exchange, then added where they are wanted.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "device/group.h"
+#include "exchange/lse.h"
+#include "exchange/reduction.h"
+
+namespace seqpar {
+
+/// Enqueues one rank's part of a reduction of elements of `type` on `stream`; to be called from
+/// DeviceGroup::enqueue(). As reduceOnHost() otherwise; with `factors`, which point to device memory, no sum has an
+/// existing term.
+void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
+                    std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
+                    DeviceStream stream, const RowFactors* factors = nullptr);
+
+/// reduceLseOnHost() on a GPU, from DeviceGroup::enqueue().
+void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,
+                       const float* lse, std::byte* outShard, float* lseShard, DeviceStream stream);
+
+}  // namespace seqpar
