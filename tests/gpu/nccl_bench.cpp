@@ -1,6 +1,7 @@
 // Times of All-Scan over NCCL, one rank a GPU: by calls, and in a CUDA graph. No test: prints microseconds, medians.
 #include <algorithm>
 
+#include "device/nccl_library.h"
 #include "support/nccl_ranks.h"
 #include "support/nccl_scan_cases.h"
 
@@ -57,7 +58,41 @@ double graphUs(NcclRank& mine, cudaStream_t stream, const std::function<void()>&
   return us;
 }
 
+/// The host's time for an exchange, without waiting for the device.
+double hostUs(NcclComm& nccl) {
+  constexpr int kCalls = 200;
+  const auto stream = seqpar::makeStream();
+  const DeviceArray<char> memory(512);
+  const int next = (nccl.rank() + 1) % nccl.size();
+  const int previous = (nccl.rank() + nccl.size() - 1) % nccl.size();
+  const NcclSend send{next, memory.data(), 256};
+  const NcclReceive receive{previous, memory.data() + 256, 256};
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kCalls; ++i) nccl.exchange({&send, 1}, {&receive, 1}, stream.get());
+  const auto end = std::chrono::steady_clock::now();
+  nccl.wait(stream.get());
+  return std::chrono::duration<double>(end - start).count() / kCalls * 1e6;
+}
+
+/// The same over somebody else's communicator, which blocks.
+void benchBorrowed(int ranks) {
+  const NcclLibrary& nccl = requireNccl();
+  const auto initAll = nccl.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
+  std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
+  nccl.check(initAll(comms.data(), ranks, nullptr), "ncclCommInitAll");
+  const auto problem = onThreads(ranks, [&](int rank) {
+    expectCuda(cudaSetDevice(rank), "cudaSetDevice");
+    Health health;
+    const auto group = NcclComm::borrow(comms[static_cast<std::size_t>(rank)], std::chrono::seconds(60), health);
+    const double us = hostUs(*group);
+    if (rank == 0) std::printf("host time of an exchange: %.1f us on a borrowed, blocking communicator\n", us);
+  });
+  expect(problem.empty(), problem);
+}
+
 void bench(NcclRank& mine) {
+  const double us = hostUs(*mine.nccl);
+  if (mine.rank == 0) std::printf("host time of an exchange: %.1f us\n", us);
   NcclOnlyGroup group(*mine.nccl);
   const auto stream = seqpar::makeStream();
   const std::vector<int> nodes(static_cast<std::size_t>(group.size()), 0);
@@ -101,6 +136,7 @@ int main() {
   const int gpus = requireNcclRanks();
   std::printf("%s, %d ranks, DIAG fp32\n", ncclReport().c_str(), gpus);
   const std::string problem = onNcclRanks(gpus, std::chrono::seconds(60), bench);
+  if (problem.empty()) benchBorrowed(gpus);
   if (!problem.empty()) std::printf("%s\n", problem.c_str());
   return problem.empty() ? 0 : 1;
 }

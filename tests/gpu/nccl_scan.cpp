@@ -17,6 +17,9 @@ namespace {
 constexpr std::chrono::seconds kTimeout{60};
 constexpr int kCases = 96;  // every operator with every algorithm four times
 
+constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed,
+                                                 seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
+
 int failures = 0;
 
 void report(const std::string& what, const std::string& problem) {
@@ -44,7 +47,7 @@ void tryWithoutNccl(int ranks, int perNode, std::uint64_t seed) {
 }
 
 /// One capture of a scan, replayed; every replay begins from the same inputs, and outputs are not in place.
-void replayScan(NcclRank& mine, DeviceGroup& group, seqparScanAlgorithm_t algorithm) {
+void replayScan(DeviceGroup& group, seqparScanAlgorithm_t algorithm, cudaStreamCaptureMode mode) {
   NcclScanCase given;
   ScanSpec spec;
   spec.size = group.size();
@@ -58,22 +61,22 @@ void replayScan(NcclRank& mine, DeviceGroup& group, seqparScanAlgorithm_t algori
   given.nodes = nodesOf(group.size(), group.size());
   for (int position = 0; position < spec.size; ++position) given.order.push_back(position);
   given.scan = makeScanCase(spec, given.numbers, given.seed);
-  DeviceBuffers buffers(given.scan, mine.rank, Outputs::Both, group.device(), 0);
+  DeviceBuffers buffers(given.scan, group.rank(), Outputs::Both, group.device(), 0);
   const auto stream = seqpar::makeStream();
-  expectCuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+  expectCuda(cudaStreamBeginCapture(stream.get(), mode), "cudaStreamBeginCapture");
   ncclScan(group, buffers.problem(), given.order, given.nodes, given.choice, stream.get());
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t ready = nullptr;
   expectCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
   expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
   cudaGraphDestroy(graph);
-  const auto reference = referenceScan(given.scan)[static_cast<std::size_t>(mine.rank)];
+  const auto reference = referenceScan(given.scan)[static_cast<std::size_t>(group.rank())];
   for (int i = 0; i < 5; ++i) {
     const std::size_t bytes = spec.elements() * sizeof(float);
     expectCuda(cudaMemsetAsync(buffers.problem().prefix, 0xff, bytes, stream.get()), "cudaMemsetAsync");
     expectCuda(cudaMemsetAsync(buffers.problem().total, 0xff, bytes, stream.get()), "cudaMemsetAsync");
     expectCuda(cudaGraphLaunch(ready, stream.get()), "cudaGraphLaunch");
-    mine.nccl->wait(stream.get());
+    group.nccl()->wait(stream.get());
     compareScan("a replay's prefix", buffers.prefixValues(), reference.prefix, given);
     compareScan("a replay's total", buffers.totalValues(), reference.total, given);
   }
@@ -87,13 +90,8 @@ void tryNccl(int ranks, std::uint64_t seed) {
                         [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
            runNcclScans(group, nodesOf(ranks, 1), seed + 1, kCases,
                         [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
-           for (const auto algorithm : {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanHier,
-                                        seqparScanLasp1, seqparScanLasp2}) {
-             // Other threads capture at the same time, and a capture in global mode minds what they do.
-             std::vector<char> all(static_cast<std::size_t>(ranks));
-             mine.control.gatherValues(char{0}, std::span(all));
-             replayScan(mine, group, algorithm);
-           }
+           // A capture in global mode would mind what the other threads do.
+           for (const auto algorithm : kAlgorithms) replayScan(group, algorithm, cudaStreamCaptureModeThreadLocal);
          }));
 }
 
@@ -115,6 +113,7 @@ int runProcess() {
                 1e-9 / links.network.secondsPerByte);
   }
   runNcclScans(group, nodes, 77, kCases, [&nccl](cudaStream_t stream) { nccl->wait(stream); });
+  for (const auto algorithm : kAlgorithms) replayScan(group, algorithm, cudaStreamCaptureModeGlobal);
   std::vector<char> all(static_cast<std::size_t>(joined.nranks));
   joined.allgather->gatherValues(char{0}, std::span(all));
   return 0;
