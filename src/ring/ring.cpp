@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ring/device_engine.h"
+
 namespace seqpar {
 namespace {
 
@@ -31,10 +33,7 @@ std::vector<RingPart> parts(const RingSpec& spec, int origin, int set, const Rin
 }  // namespace
 
 std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) {
-  if (comm->device() != nullptr) {
-    fail(seqparInvalidUsage, "comm is on device ", comm->config().device,
-         ", but this version has rings on host memory only; expected a host communicator");
-  }
+  if (comm->device() != nullptr) return makeDeviceRingEngine(std::move(comm), buffers);
   return makeHostRingEngine(std::move(comm), buffers);
 }
 

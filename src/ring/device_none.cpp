@@ -1,0 +1,11 @@
+// In a build without CUDA there are no device communicators.
+#include "base/error.h"
+#include "ring/device_engine.h"
+
+namespace seqpar {
+
+std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator>, const RingBuffers&) {
+  fail(seqparInternalError, "a ring on a device in a build without CUDA");
+}
+
+}  // namespace seqpar
