@@ -7,7 +7,7 @@ set_target_properties(seqpar_attn PROPERTIES EXPORT_NAME attn INSTALL_RPATH "$OR
 install(TARGETS seqpar seqpar_attn EXPORT seqparTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/seqpar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/seqpar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 
 install(EXPORT seqparTargets NAMESPACE seqpar:: DESTINATION ${seqpar_package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/seqparConfig.cmake.in ${PROJECT_BINARY_DIR}/seqparConfig.cmake

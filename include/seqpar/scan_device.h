@@ -1,0 +1,73 @@
+/*
+ * seqpar/scan_device.h - All-Scan from inside kernels: the host's part. Kernels use seqpar_device.cuh.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SEQPAR_SCAN_DEVICE_H_
+#define SEQPAR_SCAN_DEVICE_H_
+
+#include "seqpar.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * A scan whose heads kernels of the caller pass along themselves, one by one. Made by seqparScanDeviceOpen(), given to
+ * kernels by value. The fields up to `positions` may be read.
+ */
+typedef struct {
+  size_t size;           /**< sizeof(seqparScanDevice_t) */
+  unsigned magic;        /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;      /**< SEQPAR_VERSION_CODE */
+  int64_t heads;         /**< number of heads */
+  int64_t elements;      /**< fp32 numbers of a head's state, dk * dv */
+  int32_t position;      /**< of this rank in the scan */
+  int32_t positions;     /**< number of ranks */
+  int32_t before, after; /**< the library's from here on: the peers to receive from and send to */
+  void *inbox, *outbox;  /**< lines from `before`; lines to `after`, in its memory */
+  void *taken, *given;   /**< heads that `after` has taken; heads taken from `before`, in its memory */
+  void* counts;          /**< heads received and sent */
+  void *abortWord, *gaveUpWord;
+  uint64_t timeoutNs;
+  void* owner;
+} seqparScanDevice_t;
+
+#define SEQPAR_SCAN_DEVICE_INITIALIZER                                                                          \
+  {                                                                                                             \
+    sizeof(seqparScanDevice_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, (void*)0, (void*)0, \
+        (void*)0, (void*)0, (void*)0, (void*)0, (void*)0, 0, (void*)0                                           \
+  }
+
+/**
+ * Collective over `comm`, whose buffers are in device memory and whose ranks all reach each other by load and store
+ * (seqparCommQuery() gives the reason where they do not): prepares scans of `heads` states of `elements` fp32 numbers
+ * each in `direction`, a seqparDirection_t. All ranks give the same numbers. It takes device memory for two states of
+ * all heads on every rank, and waits until all ranks have it. `scan` starts as SEQPAR_SCAN_DEVICE_INITIALIZER.
+ *
+ * Kernels that use the handle may follow each other, also in CUDA graphs that are replayed; those of one handle on one
+ * rank must not overlap. Every rank takes and passes on every head once in each scan. When a rank fails or does not
+ * answer within the communicator's timeout, kernels that wait for it give up and the communicator fails as it does for
+ * a collective.
+ *
+ * Source: ZeCO (arXiv 2507.01004), All-Scan, with a head for a block.
+ *
+ * Errors: InvalidArgument (NULL, a wrong magic, another size than the library's, heads or elements below 1 or
+ * overflowing, an unknown direction), InvalidUsage (a host communicator, ranks that are out of reach), SystemError (no
+ * memory), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t heads, int64_t elements, int direction,
+                                               seqparComm_t comm);
+
+/**
+ * Gives back what seqparScanDeviceOpen() took, and resets `scan` to its initializer. Not collective. No kernel may use
+ * the handle any more, and the communicator must still exist. Errors: InvalidArgument (NULL, a wrong magic, a handle
+ * that is not open).
+ */
+SEQPAR_API seqparResult_t seqparScanDeviceClose(seqparScanDevice_t* scan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SEQPAR_SCAN_DEVICE_H_ */

@@ -1,0 +1,81 @@
+// Scans that kernels of the caller pass along themselves.
+#include <array>
+#include <limits>
+
+#include "api/boundary.h"
+#include "base/versioned.h"
+#include "comm/agreement.h"
+#include "scan/head_window.h"
+#include "seqpar/scan_device.h"
+
+using namespace seqpar;
+
+namespace {
+
+HandleTable<HeadWindow, void*>& windows() {
+  static auto* const table = std::make_unique<HandleTable<HeadWindow, void*>>().release();
+  return *table;
+}
+
+void checkShape(const char* call, int64_t heads, int64_t elements, int direction) {
+  if (heads < 1) fail(seqparInvalidArgument, call, ": heads is ", heads, ", expected at least 1");
+  if (elements < 1) fail(seqparInvalidArgument, call, ": elements is ", elements, ", expected at least 1");
+  // Two sets of lines of 4 elements, in bytes.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 64;
+  int64_t all = 0;
+  if (__builtin_mul_overflow(heads, elements, &all) || all > kMost || heads > kMost) {
+    fail(seqparInvalidArgument, call, ": heads ", heads, " x elements ", elements, " overflows; expected at most ",
+         kMost, " numbers");
+  }
+  if (direction != seqparForward && direction != seqparReverse) {
+    fail(seqparInvalidArgument, call, ": direction is ", direction, ", expected ", seqparForward, " or ",
+         seqparReverse);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t heads, int64_t elements, int direction,
+                                               seqparComm_t handle) {
+  const char* call = "seqparScanDeviceOpen";
+  return onEntry(call, handle, [&](CommEntry& entry) {
+    Communicator& comm = *entry.comm;
+    // Kernels are compiled with the caller's header, so nothing can be left out or added.
+    const VersionedHead head = checkVersioned(call, "scan", scan);
+    if (head.size != sizeof(seqparScanDevice_t)) {
+      fail(seqparInvalidArgument, call, ": scan->size is ", head.size, ", expected ", sizeof(seqparScanDevice_t),
+           ", as in the header of this version of the library");
+    }
+    checkShape(call, heads, elements, direction);
+    const DeviceGroup* const device = comm.device();
+    if (device == nullptr) {
+      fail(seqparInvalidUsage, call, ": comm is on host memory, expected a communicator on a CUDA device");
+    }
+    if (!device->direct()) {
+      fail(seqparInvalidUsage, call, ": not all ranks reach each other by load and store: ", device->reason());
+    }
+    if (comm.config().checkArguments) {
+      const std::array<NamedValue, 3> values{{{"heads", heads}, {"elements", elements}, {"direction", direction}}};
+      checkAgreement(comm.control(), call, values);
+    }
+    std::shared_ptr<HeadWindow> window =
+        makeHeadWindow(comm, heads, elements, static_cast<seqparDirection_t>(direction));
+    *scan = window->view();
+    scan->owner = windows().add(std::move(window));
+  });
+}
+
+SEQPAR_API seqparResult_t seqparScanDeviceClose(seqparScanDevice_t* scan) {
+  const char* call = "seqparScanDeviceClose";
+  return atBoundary(call, [&] {
+    checkVersioned(call, "scan", scan);
+    if (scan->owner == nullptr || !windows().remove(scan->owner)) {
+      fail(seqparInvalidArgument, call, ": scan is not open, expected what seqparScanDeviceOpen() has filled");
+    }
+    *scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
+  });
+}
+
+}  // extern "C"
