@@ -1,0 +1,159 @@
+// alltoall_perf: between shards of the sequence and shards of the heads, beside an all-to-all without the
+// transposition.
+#include "common/values.h"
+#include "exchange/exchange.h"
+#include "seqpar/exchange.h"
+
+#ifdef SEQPAR_PERF_MPI
+#include <mpi.h>
+#endif
+
+namespace seqpar::perf {
+namespace {
+
+enum Direction { kToHeads, kToSequence };
+const Names kDirections{{"to_heads", kToHeads}, {"to_sequence", kToSequence}};
+
+struct Choices {
+  std::vector<int> directions{kToHeads};
+  size_t heads = 32;
+  size_t headDim = 128;
+  int type = seqparBfloat16;
+};
+
+/// Heads are a multiple of the ranks; a token below the size gets shorter heads.
+struct Shape {
+  Shape(size_t bytes, const Choices& choices, int ranks) {
+    const size_t element = bytesOf(choices.type);
+    const auto members = static_cast<size_t>(ranks);
+    const size_t heads = (choices.heads + members - 1) / members * members;
+    const size_t headDim = std::min(choices.headDim, std::max<size_t>(1, bytes / (heads * element)));
+    params.dataType = choices.type;
+    params.heads = static_cast<int64_t>(heads);
+    params.headDim = static_cast<int64_t>(headDim);
+    headBytes = headDim * element;
+    tokens = std::max<size_t>(1, bytes / (heads * headBytes));
+    params.tokens = static_cast<int64_t>(tokens);
+    headsOfRank = heads / members;
+    arrayBytes = tokens * heads * headBytes;
+  }
+
+  seqparHeadShards_t params = SEQPAR_HEAD_SHARDS_INITIALIZER;
+  size_t headBytes, tokens, headsOfRank, arrayBytes;
+};
+
+/// The whole array's byte that stands at `place` of a rank's sequence array, or of its head array.
+unsigned char inSequence(const Shape& shape, int rank, size_t place) {
+  return byteAt(static_cast<size_t>(rank) * shape.arrayBytes + place);
+}
+unsigned char inHeads(const Shape& shape, int rank, size_t place) {
+  const size_t row = shape.headsOfRank * shape.headBytes;
+  const size_t all = static_cast<size_t>(shape.params.heads) * shape.headBytes;
+  return byteAt(place / row * all + static_cast<size_t>(rank) * row + place % row);
+}
+
+Work libraryWork(const std::shared_ptr<Movement>& movement, const Shape& shape, Direction direction, void* stream) {
+  const int rank = movement->group.rank();
+  movement->setInput(
+      [&](size_t i) { return direction == kToHeads ? inSequence(shape, rank, i) : inHeads(shape, rank, i); });
+  Bytes expected(shape.arrayBytes);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    expected[i] = direction == kToHeads ? inHeads(shape, rank, i) : inSequence(shape, rank, i);
+  }
+  Work work = workOn(movement, std::move(expected));
+  work.run = [movement, params = shape.params, direction, stream] {
+    const auto call = direction == kToHeads ? seqparSequenceToHeads : seqparHeadsToSequence;
+    const seqparComm_t comm = movement->group.comm();
+    require(call(movement->send.data(), movement->receive.data(), &params, comm, stream),
+            direction == kToHeads ? "seqparSequenceToHeads" : "seqparHeadsToSequence", comm);
+  };
+  return work;
+}
+
+/// What all-to-all makes of the input: of each rank the block with this rank's number.
+Bytes blocksOfAll(const Movement& movement, const Shape& shape, Direction direction) {
+  const size_t block = shape.arrayBytes / static_cast<size_t>(movement.group.size());
+  const auto rank = static_cast<size_t>(movement.group.rank());
+  Bytes expected;
+  for (int source = 0; source < movement.group.size(); ++source) {
+    for (size_t i = rank * block; i < (rank + 1) * block; ++i) {
+      expected.push_back(direction == kToHeads ? inSequence(shape, source, i) : inHeads(shape, source, i));
+    }
+  }
+  return expected;
+}
+
+Work ncclWork(const std::shared_ptr<Movement>& movement, const std::shared_ptr<Nccl>& nccl, Bytes expected) {
+  Work work = workOn(movement, std::move(expected));
+  work.run = [movement, nccl] {
+    const size_t block = movement->send.bytes() / static_cast<size_t>(movement->group.size());
+    nccl->groupStart();
+    for (int peer = 0; peer < movement->group.size(); ++peer) {
+      const size_t at = static_cast<size_t>(peer) * block;
+      nccl->send(static_cast<std::byte*>(movement->send.data()) + at, block, peer);
+      nccl->receive(static_cast<std::byte*>(movement->receive.data()) + at, block, peer);
+    }
+    nccl->groupEnd();
+  };
+  return work;
+}
+
+#ifdef SEQPAR_PERF_MPI
+Work mpiWork(const std::shared_ptr<Movement>& movement, Bytes expected) {
+  Work work = workOn(movement, std::move(expected));
+  work.run = [movement] {
+    const auto block = static_cast<int>(movement->send.bytes() / static_cast<size_t>(movement->group.size()));
+    MPI_Alltoall(movement->send.data(), block, MPI_BYTE, movement->receive.data(), block, MPI_BYTE, MPI_COMM_WORLD);
+  };
+  return work;
+}
+#endif
+
+void runAll(Session& session, const Choices& choices) {
+  const auto nccl = ncclPeer(session);
+  for (const int each : choices.directions) {
+    const auto direction = static_cast<Direction>(each);
+    for (const size_t size : session.settings.sizes()) {
+      const Shape shape(size, choices, session.group.size());
+      const auto movement = std::make_shared<Movement>(shape.arrayBytes, shape.arrayBytes, session.group);
+      Rows rows(session, shape.arrayBytes, nameOf(direction, kDirections));
+      rows.add("seqpar", libraryWork(movement, shape, direction, session.stream));
+      if (nccl != nullptr) rows.add("nccl", ncclWork(movement, nccl, blocksOfAll(*movement, shape, direction)));
+#ifdef SEQPAR_PERF_MPI
+      if (session.settings.peers && session.group.gpu() == nullptr) {
+        rows.add("mpi", mpiWork(movement, blocksOfAll(*movement, shape, direction)));
+      }
+#endif
+      rows.measure();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace seqpar::perf
+
+int main(int argc, char** argv) {
+  using namespace seqpar::perf;
+  Choices choices;
+  Program program;
+  program.name = "alltoall_perf";
+  program.summary =
+      "seqparSequenceToHeads and seqparHeadsToSequence: every rank has SIZE bytes, of which it keeps one part in as\n"
+      "many as there are ranks. Peers: MPI_Alltoall, or ncclSend and ncclRecv, of the same volume without the\n"
+      "transposition.";
+  program.knowsGpus = true;
+  program.addOptions = [&](OptionParser& parser) {
+    parser.add('D', "direction", "NAMES", "to_heads, to_sequence or all (to_heads)",
+               [&](const std::string& text) { choices.directions = parseNames(text, kDirections); });
+    parser.add('d', "datatype", "NAME", "of the elements (bfloat16)",
+               [&](const std::string& text) { choices.type = parseName(text, typeNames()); });
+    parser.add(0, "heads", "N", "heads, rounded up to a multiple of the ranks (32)",
+               [&](const std::string& text) { choices.heads = static_cast<size_t>(parseInteger(text, 1, 1 << 20)); });
+    parser.add(0, "dim", "N", "elements of a head, fewer if one token does not fit SIZE (128)",
+               [&](const std::string& text) { choices.headDim = static_cast<size_t>(parseInteger(text, 1, 1 << 20)); });
+  };
+  program.checkOptions = [](Settings&) {};
+  program.layout = Rows::layout;
+  program.body = [&](Session& session) { runAll(session, choices); };
+  return runProgram(program, argc, argv);
+}

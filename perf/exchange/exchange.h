@@ -1,0 +1,95 @@
+// What alltoall_perf, gather_perf and halo_perf share: buffers, what they are expected to hold, and rows.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/buffer.h"
+#include "common/nccl.h"
+#include "common/session.h"
+
+namespace seqpar::perf {
+
+using Bytes = std::vector<unsigned char>;
+
+/// The byte at `index` of what a rank has.
+inline unsigned char byteAt(size_t index, int rank = 0) {
+  return static_cast<unsigned char>((index * 31 + static_cast<size_t>(rank) * 97 + (index >> 8) + 1) & 0x7f);
+}
+
+/// One rank's input and output of a movement.
+struct Movement {
+  Movement(size_t sendBytes, size_t receiveBytes, Group& aGroup)
+      : group(aGroup), send(sendBytes, aGroup.comm()), receive(receiveBytes, aGroup.comm()) {}
+
+  /// Sets the input: `at` gives the byte at each place.
+  void setInput(const std::function<unsigned char(size_t)>& at) {
+    for (size_t i = 0; i < send.bytes(); ++i) send.as<unsigned char>()[i] = at(i);
+    send.upload();
+  }
+
+  Group& group;
+  Buffer send, receive;
+};
+
+/// A work without its run(): `expected` is what `receive` has to hold.
+inline Work workOn(const std::shared_ptr<Movement>& movement, Bytes expected) {
+  Work work;
+  work.prepare = [movement] { movement->receive.fill(0xff); };
+  work.wrong = [movement, expected = std::make_shared<const Bytes>(std::move(expected))] {
+    movement->receive.download();
+    size_t count = 0;
+    for (size_t i = 0; i < expected->size(); ++i) {
+      count += movement->receive.as<unsigned char>()[i] == (*expected)[i] ? 0 : 1;
+    }
+    return count;
+  };
+  return work;
+}
+
+/// Rows of one size, measured in turns; the first is the library's.
+class Rows {
+ public:
+  Rows(Session& session, size_t bytes, std::string operation)
+      : session_(session), bytes_(bytes), operation_(std::move(operation)) {}
+
+  void add(const char* by, Work work) {
+    Row row;
+    row.bytes = row.count = bytes_;
+    row.labels = {operation_, by};
+    row.kind = cases_.empty() ? RowKind::Library : RowKind::Peer;
+    cases_.push_back({row, std::move(work), {}});
+  }
+
+  void measure() {
+    std::vector<Row> rows = session_.measure(cases_);
+    for (Row& row : rows) {
+      row.extras = {row.outOfPlace.us / rows[0].outOfPlace.us};
+      session_.report.row(row);
+    }
+  }
+
+  static Layout layout() { return {{{"op", "", 13}, {"by", "", 8}}, false, {{"/seqpar", "(x)", 8}}}; }
+
+ private:
+  Session& session_;
+  size_t bytes_;
+  std::string operation_;
+  std::vector<Case> cases_;
+};
+
+/// NCCL if peers are wanted and the ranks are on GPUs; else null. Says why, where it cannot be had.
+inline std::shared_ptr<Nccl> ncclPeer(Session& session) {
+  if (!session.settings.peers || session.group.gpu() == nullptr) return nullptr;
+  std::string reason;
+  std::shared_ptr<Nccl> nccl = makeNccl(session.group, reason);
+  if (nccl == nullptr) session.report.note("no NCCL beside it: " + reason);
+  return nccl;
+}
+
+}  // namespace seqpar::perf

@@ -1,0 +1,201 @@
+// gather_perf: all-gather and reduce-scatter along the sequence, also of partial softmax results, beside MPI and NCCL.
+#include <limits>
+
+#include "common/values.h"
+#include "exchange/exchange.h"
+#include "seqpar/exchange.h"
+
+#ifdef SEQPAR_PERF_MPI
+#include <mpi.h>
+#endif
+
+namespace seqpar::perf {
+namespace {
+
+enum Operation { kGather, kScatter, kScatterLse };
+const Names kOperations{{"allgather", kGather}, {"reducescatter", kScatter}, {"lse", kScatterLse}};
+
+constexpr size_t kHeadDim = 128;  ///< of `lse`
+
+struct Choices {
+  std::vector<int> operations{kGather};
+  int type = seqparFloat32;
+};
+
+/// Small whole numbers, whose sums over the ranks are exact.
+float valueAt(size_t index, int rank) {
+  return static_cast<float>(byteAt(index, rank) % 9) - 4;
+}
+
+/// Rank r's elements [first, first + count), encoded; with `ranks` > 1 the sums of ranks r to r + ranks - 1, times
+/// `factor`.
+Bytes valuesOf(size_t first, size_t count, int rank, int ranks, float factor, int type) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    for (int r = rank; r < rank + ranks; ++r) values[i] += valueAt(first + i, r);
+    values[i] *= factor;
+  }
+  Bytes out(count * bytesOf(type));
+  encode(values, type, out.data());
+  return out;
+}
+
+/// SIZE bytes of all tokens; every rank's shard is as long.
+struct Shape {
+  Shape(size_t bytes, const Choices& choices, Operation operation, int ranks) {
+    const auto members = static_cast<size_t>(ranks);
+    const size_t element = bytesOf(choices.type);
+    const size_t inner = operation == kScatterLse ? kHeadDim : 1;
+    params.dataType = choices.type;
+    params.inner = static_cast<int64_t>(inner);
+    const size_t tokens = std::max<size_t>(1, bytes / (members * element * inner));
+    params.tokens = static_cast<int64_t>(tokens);
+    shardElements = tokens * inner;
+    wholeElements = shardElements * members;
+    shardBytes = shardElements * element;
+    wholeBytes = wholeElements * element;
+  }
+
+  seqparShards_t params = SEQPAR_SHARDS_INITIALIZER;
+  size_t shardElements, wholeElements, shardBytes, wholeBytes;
+};
+
+void setInput(Movement& movement, const Bytes& values) {
+  movement.setInput([&](size_t i) { return values[i]; });
+}
+
+void addGather(Session& session, const Shape& shape, const Choices& choices, const std::shared_ptr<Nccl>& nccl) {
+  const auto movement = std::make_shared<Movement>(shape.shardBytes, shape.wholeBytes, session.group);
+  const auto first = static_cast<size_t>(session.group.rank()) * shape.shardElements;
+  setInput(*movement, valuesOf(first, shape.shardElements, 0, 1, 1, choices.type));
+  const Bytes expected = valuesOf(0, shape.wholeElements, 0, 1, 1, choices.type);
+  Rows rows(session, shape.wholeBytes, "allgather");
+  Work work = workOn(movement, expected);
+  work.run = [movement, params = shape.params, stream = session.stream] {
+    const seqparComm_t comm = movement->group.comm();
+    require(seqparAllGather(movement->send.data(), movement->receive.data(), &params, comm, stream), "seqparAllGather",
+            comm);
+  };
+  rows.add("seqpar", std::move(work));
+  if (nccl != nullptr) {
+    Work peer = workOn(movement, expected);
+    peer.run = [movement, nccl] {
+      nccl->allGather(movement->send.data(), movement->receive.data(), movement->send.bytes());
+    };
+    rows.add("nccl", std::move(peer));
+  }
+#ifdef SEQPAR_PERF_MPI
+  if (session.settings.peers && session.group.gpu() == nullptr) {
+    Work peer = workOn(movement, expected);
+    peer.run = [movement] {
+      const auto bytes = static_cast<int>(movement->send.bytes());
+      MPI_Allgather(movement->send.data(), bytes, MPI_BYTE, movement->receive.data(), bytes, MPI_BYTE, MPI_COMM_WORLD);
+    };
+    rows.add("mpi", std::move(peer));
+  }
+#endif
+  rows.measure();
+}
+
+#ifdef SEQPAR_PERF_MPI
+/// MPI's sum of floats, for lse too: no operation of MPI is nearer.
+void addMpiSum(Session& session, Rows& rows, const std::shared_ptr<Movement>& movement, const Shape& shape, int type) {
+  if (!session.settings.peers || session.group.gpu() != nullptr || type != seqparFloat32) return;
+  const auto first = static_cast<size_t>(session.group.rank()) * shape.shardElements;
+  Work work = workOn(movement, valuesOf(first, shape.shardElements, 0, session.group.size(), 1, type));
+  work.run = [movement, count = static_cast<int>(shape.shardElements)] {
+    MPI_Reduce_scatter_block(movement->send.data(), movement->receive.data(), count, MPI_FLOAT, MPI_SUM,
+                             MPI_COMM_WORLD);
+  };
+  rows.add("mpi", std::move(work));
+}
+#endif
+
+void addScatter(Session& session, const Shape& shape, const Choices& choices) {
+  const auto movement = std::make_shared<Movement>(shape.wholeBytes, shape.shardBytes, session.group);
+  const int rank = session.group.rank();
+  setInput(*movement, valuesOf(0, shape.wholeElements, rank, 1, 1, choices.type));
+  const auto first = static_cast<size_t>(rank) * shape.shardElements;
+  Rows rows(session, shape.wholeBytes, "reducescatter");
+  Work work = workOn(movement, valuesOf(first, shape.shardElements, 0, session.group.size(), 1, choices.type));
+  work.run = [movement, params = shape.params, stream = session.stream] {
+    const seqparComm_t comm = movement->group.comm();
+    require(seqparReduceScatter(movement->send.data(), movement->receive.data(), &params, comm, stream),
+            "seqparReduceScatter", comm);
+  };
+  rows.add("seqpar", std::move(work));
+#ifdef SEQPAR_PERF_MPI
+  addMpiSum(session, rows, movement, shape, choices.type);
+#endif
+  rows.measure();
+}
+
+/// As many ranks as a power of 2 have the same logarithm in every row, the others nothing: the weights are exact.
+void addScatterLse(Session& session, const Shape& shape, const Choices& choices) {
+  const auto movement = std::make_shared<Movement>(shape.wholeBytes, shape.shardBytes, session.group);
+  const int rank = session.group.rank();
+  int parts = 1;
+  while (parts * 2 <= session.group.size()) parts *= 2;
+  setInput(*movement, valuesOf(0, shape.wholeElements, rank, 1, 1, choices.type));
+  const auto first = static_cast<size_t>(rank) * shape.shardElements;
+  const auto lse = std::make_shared<std::vector<float>>(shape.wholeElements / kHeadDim,
+                                                        rank < parts ? 5.0f : -std::numeric_limits<float>::infinity());
+  const auto lseShard = std::make_shared<std::vector<float>>(shape.shardElements / kHeadDim);
+  Rows rows(session, shape.wholeBytes, "lse");
+  Work work =
+      workOn(movement, valuesOf(first, shape.shardElements, 0, parts, 1 / static_cast<float>(parts), choices.type));
+  work.run = [movement, lse, lseShard, params = shape.params, stream = session.stream] {
+    const seqparComm_t comm = movement->group.comm();
+    require(seqparReduceScatterLse(movement->send.data(), lse->data(), movement->receive.data(), lseShard->data(), 1,
+                                   &params, comm, stream),
+            "seqparReduceScatterLse", comm);
+  };
+  rows.add("seqpar", std::move(work));
+#ifdef SEQPAR_PERF_MPI
+  addMpiSum(session, rows, movement, shape, choices.type);
+#endif
+  rows.measure();
+}
+
+void runAll(Session& session, const Choices& choices) {
+  const auto nccl = ncclPeer(session);
+  for (const int operation : choices.operations) {
+    if (operation != kGather && session.group.gpu() != nullptr) {
+      throw std::runtime_error("gather_perf: " + nameOf(operation, kOperations) +
+                               " works on host memory only; expected --op allgather with GPUs");
+    }
+    for (const size_t size : session.settings.sizes()) {
+      const Shape shape(size, choices, static_cast<Operation>(operation), session.group.size());
+      if (operation == kGather) addGather(session, shape, choices, nccl);
+      if (operation == kScatter) addScatter(session, shape, choices);
+      if (operation == kScatterLse) addScatterLse(session, shape, choices);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace seqpar::perf
+
+int main(int argc, char** argv) {
+  using namespace seqpar::perf;
+  Choices choices;
+  Program program;
+  program.name = "gather_perf";
+  program.summary =
+      "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is that of the whole "
+      "array,\n"
+      "of which every rank has or gets an equal shard. Peers: MPI_Allgather or ncclAllGather; "
+      "MPI_Reduce_scatter_block\n"
+      "of floats, a plain sum, for both others.";
+  program.knowsGpus = true;
+  program.addOptions = [&](OptionParser& parser) {
+    parser.add('o', "op", "NAMES", "allgather, reducescatter, lse or all (allgather)",
+               [&](const std::string& text) { choices.operations = parseNames(text, kOperations); });
+    parser.add('d', "datatype", "NAME", "of the elements (float)",
+               [&](const std::string& text) { choices.type = parseName(text, typeNames()); });
+  };
+  program.checkOptions = [](Settings&) {};
+  program.layout = Rows::layout;
+  program.body = [&](Session& session) { runAll(session, choices); };
+  return runProgram(program, argc, argv);
+}
