@@ -7,15 +7,8 @@
 namespace seqpar::perf {
 namespace {
 
-AffineMap mapOf(const Problem& problem) {
-  const seqparAllScanParams_t& params = problem.params();
-  return {static_cast<seqparScanOp_t>(params.op),
-          params.direction == seqparReverse,
-          {static_cast<size_t>(params.heads), static_cast<size_t>(params.dk), static_cast<size_t>(params.dv)}};
-}
-
 Work exscanWork(std::shared_ptr<Problem> problem, std::shared_ptr<MpiExscan> scan, bool inPlace) {
-  const AffineMap map = mapOf(*problem);
+  const AffineMap map = problem->map();
   const auto total = [=] { return problem->wantsPrefix() ? static_cast<float*>(problem->total(inPlace)) : nullptr; };
   Work work;
   work.prepare = [=] {
@@ -50,8 +43,8 @@ Work chainWork(std::shared_ptr<Problem> problem, std::shared_ptr<MpiChain> chain
 }  // namespace
 
 std::vector<Peer> makePeers(std::shared_ptr<Problem> problem, int blocks) {
-  const auto scan = std::make_shared<MpiExscan>(mapOf(*problem), problem->direction(), problem->comm());
-  const auto chain = std::make_shared<MpiChain>(mapOf(*problem), problem->direction(), problem->comm());
+  const auto scan = std::make_shared<MpiExscan>(problem->map(), problem->direction(), problem->comm());
+  const auto chain = std::make_shared<MpiChain>(problem->map(), problem->direction(), problem->comm());
   return {{"mpi_exscan", 0, exscanWork(problem, scan, false), exscanWork(problem, scan, true)},
           {"mpi_chain", 1, chainWork(problem, chain, 1, false), chainWork(problem, chain, 1, true)},
           {"mpi_pipe", blocks, chainWork(problem, chain, blocks, false), chainWork(problem, chain, blocks, true)}};

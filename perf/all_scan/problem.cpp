@@ -48,6 +48,10 @@ Problem::Problem(const seqparAllScanParams_t& params, Outputs outputs, seqparCom
   transition_.upload();
 }
 
+AffineMap Problem::map() const {
+  return {static_cast<seqparScanOp_t>(params_.op), params_.direction == seqparReverse, shapeOf(params_)};
+}
+
 size_t Problem::count() const {
   return shapeOf(params_).elements();
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "affine_map.h"
 #include "common/buffer.h"
 #include "common/nccl.h"
 #include "common/timing.h"
@@ -21,6 +22,7 @@ class Problem {
   Problem(const seqparAllScanParams_t& params, Outputs outputs, Group& group);
 
   const seqparAllScanParams_t& params() const { return params_; }
+  AffineMap map() const;
   seqparDirection_t direction() const { return static_cast<seqparDirection_t>(params_.direction); }
   seqparComm_t comm() const { return comm_; }
   size_t bytes() const { return state_.bytes(); }

@@ -1,0 +1,30 @@
+// The kernels of the harness: a barrier, and what measures a link.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace seqpar::perf {
+
+/// The most ranks that a barrier by load and store has.
+constexpr int kMostFlags = 64;
+
+/// A word for every rank in every rank's memory, and what this rank remembers.
+struct Flags {
+  int self = 0, size = 1;
+  uint32_t* words[kMostFlags] = {};  ///< of each rank: words[kMostFlags] and one more for the ping-pong
+  uint32_t* epoch = nullptr;         ///< in this rank's memory: barriers so far
+  uint32_t* failed = nullptr;        ///< in host memory: 1 + a rank that was waited for in vain
+};
+
+/// Waits for `holdNs`, during which the host can enqueue more, and then for all ranks.
+void launchBarrier(const Flags& flags, uint64_t holdNs, cudaStream_t stream);
+
+/// Ranks 0 and 1 send each other a flag `rounds` times; `from` is what earlier calls have sent.
+void launchPingPong(const Flags& flags, uint32_t from, uint32_t rounds, cudaStream_t stream);
+
+/// Stores `bytes`, a multiple of 16, to a peer's memory from all multiprocessors.
+void launchStores(void* to, size_t bytes, cudaStream_t stream);
+
+}  // namespace seqpar::perf

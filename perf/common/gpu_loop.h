@@ -1,0 +1,33 @@
+// A timed loop on GPUs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu.h"
+#include "settings.h"
+#include "timing.h"
+
+namespace seqpar::perf {
+
+/// The iterations of one work on this rank's GPU: back to back, each behind a barrier, or one by one, and in a graph if
+/// so asked.
+class GpuLoop {
+ public:
+  /// `work` null: barriers alone.
+  GpuLoop(Gpu& gpu, const Work* work, const Settings& settings, int iterations);
+
+  /// Collective: us of each iteration, or one mean; the barriers between them included.
+  std::vector<double> time();
+
+ private:
+  void enqueueAll();
+
+  Gpu& gpu_;
+  const Work* work_;
+  const Settings& settings_;
+  int iterations_;
+  std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace seqpar::perf

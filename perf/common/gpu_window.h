@@ -1,0 +1,13 @@
+// Device memory of all ranks of a host, mapped by all.
+#pragma once
+
+#include "cuda.h"
+#include "gpu.h"
+#include "launch.h"
+
+namespace seqpar::perf {
+
+/// Collective. Null, on all ranks, where some rank cannot map the memory of another.
+std::unique_ptr<Window> makeWindow(Group& group, size_t bytes);
+
+}  // namespace seqpar::perf

@@ -1,0 +1,127 @@
+#include "nccl.h"
+
+#include "launch.h"
+
+#ifdef SEQPAR_PERF_NCCL
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <stdexcept>
+#endif
+
+namespace seqpar::perf {
+
+#ifdef SEQPAR_PERF_NCCL
+namespace {
+
+/// The functions that are used here.
+struct Library {
+  Library() {
+    // A process that has the library already goes on with that one.
+    file = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+    if (file == nullptr) file = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+    if (file == nullptr) {
+      problem = "no libnccl.so.2";
+      return;
+    }
+    load("ncclGetVersion", getVersion);
+    load("ncclGetErrorString", getErrorString);
+    load("ncclGetUniqueId", getUniqueId);
+    load("ncclCommInitRank", commInitRank);
+    load("ncclCommDestroy", commDestroy);
+    load("ncclGroupStart", groupStart);
+    load("ncclGroupEnd", groupEnd);
+    load("ncclSend", send);
+    load("ncclRecv", recv);
+    load("ncclAllGather", allGather);
+  }
+
+  void check(ncclResult_t result, const char* call) const {
+    if (result != ncclSuccess) throw std::runtime_error(std::string(call) + ": " + getErrorString(result));
+  }
+
+  void* file = nullptr;
+  std::string problem;
+  decltype(&ncclGetVersion) getVersion = nullptr;
+  decltype(&ncclGetErrorString) getErrorString = nullptr;
+  decltype(&ncclGetUniqueId) getUniqueId = nullptr;
+  decltype(&ncclCommInitRank) commInitRank = nullptr;
+  decltype(&ncclCommDestroy) commDestroy = nullptr;
+  decltype(&ncclGroupStart) groupStart = nullptr;
+  decltype(&ncclGroupEnd) groupEnd = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclAllGather) allGather = nullptr;
+
+ private:
+  template <typename Function>
+  void load(const char* name, Function& into) {
+    into = reinterpret_cast<Function>(dlsym(file, name));
+    if (into == nullptr) problem = std::string("a libnccl.so.2 without ") + name;
+  }
+};
+
+const Library& library() {
+  static const Library only;
+  return only;
+}
+
+class NcclRank : public Nccl {
+ public:
+  NcclRank(Group& group, const ncclUniqueId& id) : stream_(static_cast<cudaStream_t>(group.gpu()->stream())) {
+    nccl_.check(nccl_.commInitRank(&comm_, group.size(), id, group.rank()), "ncclCommInitRank");
+  }
+  ~NcclRank() override { nccl_.commDestroy(comm_); }
+
+  std::string version() const override {
+    int code = 0;
+    nccl_.check(nccl_.getVersion(&code), "ncclGetVersion");
+    return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
+  }
+
+  void groupStart() override { nccl_.check(nccl_.groupStart(), "ncclGroupStart"); }
+  void groupEnd() override { nccl_.check(nccl_.groupEnd(), "ncclGroupEnd"); }
+  void send(const void* from, size_t bytes, int peer) override {
+    nccl_.check(nccl_.send(from, bytes, ncclInt8, peer, comm_, stream_), "ncclSend");
+  }
+  void receive(void* into, size_t bytes, int peer) override {
+    nccl_.check(nccl_.recv(into, bytes, ncclInt8, peer, comm_, stream_), "ncclRecv");
+  }
+  void allGather(const void* mine, void* all, size_t bytes) override {
+    nccl_.check(nccl_.allGather(mine, all, bytes, ncclInt8, comm_, stream_), "ncclAllGather");
+  }
+
+ private:
+  const Library& nccl_ = library();
+  cudaStream_t stream_;
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason) {
+  if (group.gpu()->sharing() > 1) {
+    reason = "ranks share a GPU, which NCCL refuses";
+    return nullptr;
+  }
+  std::string problem = library().problem;
+  ncclUniqueId mine{};
+  if (problem.empty() && group.rank() == 0 && library().getUniqueId(&mine) != ncclSuccess) {
+    problem = "ncclGetUniqueId failed";
+  }
+  for (const std::string& text : group.gatherText(problem)) {
+    if (!text.empty()) reason = text;
+  }
+  std::vector<ncclUniqueId> all(static_cast<size_t>(group.size()));
+  group.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  if (!reason.empty()) return nullptr;
+  return std::make_unique<NcclRank>(group, all[0]);
+}
+#else
+std::unique_ptr<Nccl> makeNccl(Group&, std::string& reason) {
+  reason = "this build has no NCCL";
+  return nullptr;
+}
+#endif
+
+}  // namespace seqpar::perf

@@ -1,0 +1,32 @@
+// NCCL as a peer, for code that is compiled with and without it. libnccl.so.2 is opened at run time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace seqpar::perf {
+
+class Group;
+
+/// One rank of an NCCL communicator over all ranks. Everything goes to the stream of the rank's GPU; sizes are bytes.
+class Nccl {
+ public:
+  Nccl() = default;
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+  virtual ~Nccl() = default;
+
+  virtual std::string version() const = 0;  ///< such as "2.28.9"
+
+  virtual void groupStart() = 0;
+  virtual void groupEnd() = 0;
+  virtual void send(const void* from, size_t bytes, int peer) = 0;
+  virtual void receive(void* into, size_t bytes, int peer) = 0;
+  virtual void allGather(const void* mine, void* all, size_t bytes) = 0;
+};
+
+/// Collective. Null, with the reason in words, where some rank cannot, or ranks share a GPU, which NCCL refuses.
+std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason);
+
+}  // namespace seqpar::perf
