@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/buffer.h"
 #include "common/session.h"
+#include "ring/tensors.h"
 #include "seqpar/ring.h"
 
 #ifdef SEQPAR_PERF_MPI
@@ -24,10 +24,6 @@ struct Options {
   int tensors = 2;
   size_t inner = 0;
 };
-
-unsigned char byteOf(int rank, size_t index) {
-  return static_cast<unsigned char>((index * 31 + static_cast<size_t>(rank) * 97 + (index >> 8) + 1) & 0x7f);
-}
 
 /// Arithmetic that needs a processor and no memory.
 void compute(long rounds) {
@@ -57,57 +53,6 @@ long roundsFor(double us, Group& group) {
   return static_cast<long>(us / combine(group.gather(std::span(&mine, 1)), Average::Most));
 }
 
-/// One rank's tensors, and where those of the others arrive: home, then two sets in turn, for the library's ring and
-/// for MPI's alike.
-class Tensors {
- public:
-  Tensors(size_t bytes, int count, Group& group) : group_(group) {
-    const auto number = static_cast<size_t>(count);
-    for (size_t i = 0; i < number; ++i) sizes_.push_back(bytes / number + (i < bytes % number ? 1 : 0));
-    for (int set = 0; set < kSets; ++set) {
-      for (const size_t size : sizes_) {
-        buffers_.push_back(std::make_unique<Buffer>(size, group.comm()));
-        pointers_.push_back(buffers_.back()->data());
-      }
-    }
-    for (size_t i = 0; i < number; ++i) {
-      for (size_t at = 0; at < sizes_[i]; ++at)
-        buffers_[i]->as<unsigned char>()[at] = byteOf(group.rank() * 7 + static_cast<int>(i), at);
-    }
-  }
-
-  int count() const { return static_cast<int>(sizes_.size()); }
-  const std::vector<size_t>& sizes() const { return sizes_; }
-  void* const* set(int number) const { return pointers_.data() + static_cast<size_t>(number) * sizes_.size(); }
-
-  void spoil() {
-    for (size_t i = sizes_.size(); i < buffers_.size(); ++i) {
-      if (buffers_[i]->bytes() > 0) std::memset(buffers_[i]->data(), 0xff, buffers_[i]->bytes());
-    }
-  }
-
-  /// Bytes of a set that are not what `source` had.
-  size_t wrong(void* const* pointers, int source) const {
-    size_t count = 0;
-    for (size_t i = 0; i < sizes_.size(); ++i) {
-      const auto* bytes = static_cast<const unsigned char*>(pointers[i]);
-      for (size_t at = 0; at < sizes_[i]; ++at)
-        count += bytes[at] == byteOf(source * 7 + static_cast<int>(i), at) ? 0 : 1;
-    }
-    return count;
-  }
-
-  Group& group() const { return group_; }
-  int rankAfter(int distance) const { return (group_.rank() + distance + group_.size()) % group_.size(); }
-
- private:
-  static constexpr int kSets = 3;
-  Group& group_;
-  std::vector<size_t> sizes_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
-  std::vector<void*> pointers_;
-};
-
 using TensorsPointer = std::shared_ptr<Tensors>;
 
 Work shiftWork(const TensorsPointer& tensors, seqparStream_t stream) {
@@ -130,7 +75,10 @@ Work shiftWork(const TensorsPointer& tensors, seqparStream_t stream) {
   return work;
 }
 
-/// The library's ring over the caller's tensors.
+/// Sets of buffers that are enough for a ring that keeps its home: plain, and double.
+constexpr int kPlainSets = 3, kDoubleSets = 5;
+
+/// The library's ring over all sets of the tensors.
 class OpenRing {
  public:
   OpenRing(TensorsPointer tensors, size_t inner, seqparStream_t stream)
@@ -141,6 +89,7 @@ class OpenRing {
     params.inner = static_cast<int>(inner);
     params.keepHome = 1;
     params.home = tensors_->set(0);
+    params.scratch = tensors_->set(1);
     require(seqparRingOpen(&ring_, &params, comm_), "seqparRingOpen", comm_);
   }
   OpenRing(const OpenRing&) = delete;
@@ -155,6 +104,8 @@ class OpenRing {
       require(seqparRingWait(ring_, stream_), "seqparRingWait", comm_);
     }
   }
+
+  void spoil() { tensors_->spoil(); }
 
   void finish() {
     if (stream_ != nullptr) require(seqparStreamSynchronize(stream_), "seqparStreamSynchronize");
@@ -189,7 +140,7 @@ class OpenRing {
 
 Work ringWork(const std::shared_ptr<OpenRing>& ring, int steps, long rounds) {
   Work work;
-  work.prepare = [] {};
+  work.prepare = [ring] { ring->spoil(); };
   work.run = [ring, rounds] { ring->round(rounds); };
   work.finish = [ring] { ring->finish(); };
   work.wrong = [ring] { return ring->wrong(); };
@@ -328,9 +279,10 @@ void runAll(Session& session, const Options& options) {
   if (session.group.size() < 2) throw std::runtime_error("ring_perf needs at least 2 ranks, but was given 1");
   seqparStream_t stream = nullptr;
   if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
+  const int sets = options.inner == 0 ? kPlainSets : kDoubleSets;
   for (const int pattern : options.patterns) {
     for (const size_t size : session.settings.sizes()) {
-      const auto tensors = std::make_shared<Tensors>(size, options.tensors, session.group);
+      const auto tensors = std::make_shared<Tensors>(size, options.tensors, sets, session.group);
       if (pattern == kShift) {
         runShift(session, tensors, size, stream);
         continue;
