@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "support/memory_nccl.h"
 #include "support/nccl_ranks.h"
@@ -35,15 +37,57 @@ std::vector<int> nodesOf(int ranks, int most) {
   return nodes;
 }
 
-void tryWithoutNccl(int ranks, int perNode, std::uint64_t seed) {
+void tryWithoutNccl(int ranks, int perNode, std::uint64_t seed, int cases) {
   MemoryNcclBoard board;
   report(concat(ranks, " ranks by copies, nodes of ", perNode, ", seed ", seed), onThreads(ranks, [&](int rank) {
            expectCuda(cudaSetDevice(0), "cudaSetDevice");
            MemoryNccl nccl(board, rank, ranks, 0);
            NcclOnlyGroup group(nccl);
-           runNcclScans(group, nodesOf(ranks, perNode), seed, kCases,
+           runNcclScans(group, nodesOf(ranks, perNode), seed, cases,
                         [&nccl](cudaStream_t stream) { nccl.wait(stream); });
          }));
+}
+
+/// What the cost model says of an algorithm.
+double estimateUs(const std::vector<seqparScanEstimate_t>& all, int algorithm) {
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [algorithm](const auto& estimate) { return estimate.algorithm == algorithm; });
+  return found == all.end() ? -1 : found->modelUs;
+}
+
+void expectEstimates() {
+  ScanProblem problem;
+  problem.heads = 32;
+  problem.dk = problem.dv = 128;
+  const NcclLinks links{{1e-5, 1e-11}, {1e-4, 1e-9}};
+  const double never = std::numeric_limits<double>::infinity();
+  for (const auto& nodes : {nodesOf(1, 1), nodesOf(8, 8), nodesOf(8, 4), std::vector<int>{0, 1, 0, 1}}) {
+    const auto all = ncclScanEstimates(problem, nodes, links, 0);
+    expect(all.size() == SEQPAR_SCAN_ALGORITHMS, all.size(), " estimates");
+    expect(std::is_sorted(all.begin(), all.end(), [](auto& a, auto& b) { return a.modelUs < b.modelUs; }),
+           "the fastest comes first");
+    expect(estimateUs(all, seqparScanDoubling) == never, "DOUBLING is not done over NCCL");
+    const bool interleaved = nodes.size() == 4;
+    expect((estimateUs(all, seqparScanHier) == never) == interleaved, "HIER needs neighbours on a node");
+    for (const auto& each : ncclScanEstimates(problem, nodes, links, 5)) {
+      expect(each.blocks == 5, "the number of blocks that was asked for, not ", each.blocks);
+    }
+  }
+  expect(ncclScanEstimates(problem, nodesOf(1, 1), links, 0).front().modelUs == 0, "a single rank waits for nobody");
+  const auto twoNodes = ncclScanEstimates(problem, nodesOf(8, 4), links, 0);
+  // 2 MiB: everything crosses the slow network at least once, HIER's shards on four rails at a time.
+  expect(twoNodes.front().algorithm == seqparScanHier, "HIER is the fastest between nodes of four");
+  expect(estimateUs(twoNodes, seqparScanChain) < estimateUs(twoNodes, seqparScanLasp1), "blocks make a chain faster");
+}
+
+void tryEstimates() {
+  std::string problem;
+  try {
+    expectEstimates();
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  report("estimates", problem);
 }
 
 /// One capture of a scan, replayed; every replay begins from the same inputs, and outputs are not in place.
@@ -168,10 +212,17 @@ int main(int argc, char** argv) {
     // Before this process knows CUDA, which does not survive a fork; the children tell if there are no GPUs.
     return tryNodes();
   }
+  tryEstimates();
+  if (failures > 0) return 1;
   const int gpus = requireGpus(1);
   const std::uint64_t seed = std::random_device{}();
-  for (const int ranks : {1, 2, 3, 5, 8}) tryWithoutNccl(ranks, ranks, seed);
-  for (const int perNode : {1, 2, 3}) tryWithoutNccl(7, perNode, seed + 1);
+  if (argc > 2 && std::strcmp(argv[1], "copies") == 0) {
+    // Few, for tools that make kernels slow.
+    tryWithoutNccl(5, 2, seed, std::atoi(argv[2]));
+    return failures == 0 ? 0 : 1;
+  }
+  for (const int ranks : {1, 2, 3, 5, 8}) tryWithoutNccl(ranks, ranks, seed, kCases);
+  for (const int perNode : {1, 2, 3}) tryWithoutNccl(7, perNode, seed + 1, kCases);
   if (gpus < 2 || ncclReport().rfind("NCCL", 0) != 0) {
     std::printf("not run: NCCL between two GPUs (%d GPUs, %s)\n", gpus, ncclReport().c_str());
   } else {
