@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -31,6 +33,27 @@ class Backend {
   virtual void destroyStream(void* stream) {
     expectSuccess(seqparStreamDestroy(static_cast<seqparStream_t>(stream)), "seqparStreamDestroy");
   }
+  /// Copies memory, of collectives or of the test, in the order of `stream`, or at once with noStream(); `into` must
+  /// live until the stream has come past it.
+  virtual void copy(void* into, const void* from, std::size_t bytes, void* stream) {
+    if (stream == nullptr) {
+      std::memcpy(into, from, bytes);
+      return;
+    }
+    struct Copy {
+      void* into;
+      const void* from;
+      std::size_t bytes;
+    };
+    const auto run = [](void* argument) {
+      const std::unique_ptr<Copy> copy(static_cast<Copy*>(argument));
+      std::memcpy(copy->into, copy->from, copy->bytes);
+    };
+    auto work = std::make_unique<Copy>(Copy{into, from, bytes});
+    expectSuccess(seqparStreamLaunch(static_cast<seqparStream_t>(stream), run, work.get()), "seqparStreamLaunch");
+    work.release();  // run() has it now
+  }
+
   /// What a call is given that is meant to have no stream of its own.
   virtual void* noStream() { return nullptr; }
   /// Waits for what was enqueued on `stream`.

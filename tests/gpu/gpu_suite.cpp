@@ -6,7 +6,11 @@
 #include <random>
 
 #include "gpu/support/device_backend.h"
+#include "mp/exchange_ops_suite.h"
 #include "mp/exchange_suite.h"
+#include "mp/mesh_suite.h"
+#include "mp/redistribute_suite.h"
+#include "mp/ring_suite.h"
 #include "mp/scan_suite.h"
 #ifdef SEQPAR_TEST_MPI
 #include "seqpar/seqpar_mpi.h"
@@ -21,6 +25,10 @@ using Suite = std::function<void(seqparComm_t, std::uint64_t seed)>;
 const std::map<std::string, Suite>& suites() {
   static const std::map<std::string, Suite> all{
       {"exchange", [](seqparComm_t comm, std::uint64_t seed) { runExchangeSuite(comm, seed, 40); }},
+      {"ops", [](seqparComm_t comm, std::uint64_t seed) { runExchangeOps(comm, seed); }},
+      {"redistribute", [](seqparComm_t comm, std::uint64_t seed) { runRedistributeSuite(comm, seed, 20); }},
+      {"mesh", [](seqparComm_t comm, std::uint64_t seed) { runMeshSuite(comm, seed, 4); }},
+      {"ring", [](seqparComm_t comm, std::uint64_t seed) { runRingSuite(comm, seed, 12); }},
       {"scan", [](seqparComm_t comm, std::uint64_t seed) { runScanSuite(comm, seed, 160); }},
   };
   return all;

@@ -4,10 +4,11 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
-#include "common/ranks.h"
+#include "common/backend.h"
 #include "seqpar/ring.h"
 
 namespace seqpar::test {
@@ -63,17 +64,12 @@ int originOf(const Form& form, int place, int step) {
   return window * inner + (place % inner + sign * (step % inner) + 2 * inner) % inner;
 }
 
-/// Work for a stream: compares memory with a pattern.
-struct Comparison {
-  const void* memory;
+/// What a buffer held at a point of a stream.
+struct Seen {
+  Vector<unsigned char> bytes;
   const unsigned char* expected;
-  size_t bytes;
-  bool right = false;
 
-  static void run(void* argument) {
-    auto* const self = static_cast<Comparison*>(argument);
-    self->right = self->bytes == 0 || std::memcmp(self->memory, self->expected, self->bytes) == 0;
-  }
+  bool right() const { return std::equal(bytes.begin(), bytes.end(), expected); }
 };
 
 /// One rank's part of a ring.
@@ -81,31 +77,30 @@ class RingRun {
  public:
   RingRun(seqparComm_t comm, int rank, const Form& form, std::uint64_t seed) : comm_(comm), form_(form), seed_(seed) {
     place_ = static_cast<int>(std::find(form.ranks.begin(), form.ranks.end(), rank) - form.ranks.begin());
-    if (form.onStream) expectSuccess(seqparStreamCreate(&stream_), "seqparStreamCreate");
+    if (form.onStream) own_.emplace();
+    stream_ = own_ ? own_->get() : backend()->noStream();
     open();
   }
   RingRun(const RingRun&) = delete;
   RingRun& operator=(const RingRun&) = delete;
-  ~RingRun() { seqparStreamDestroy(stream_); }
-
   void close() { expectSuccess(seqparRingClose(ring_), "seqparRingClose"); }
 
   void run(int round) {
-    std::vector<std::unique_ptr<Comparison>> comparisons;
+    std::vector<Seen> seen;
     expectSuccess(seqparRingReset(ring_), "seqparRingReset", comm_);
     fill(round);
     const int steps = form_.steps == 0 ? form_.places() - 1 : form_.steps;
     for (int step = 0; step <= steps; ++step) {
       if (step < steps) expectSuccess(seqparRingPost(ring_, stream_), "seqparRingPost", comm_);
       checkSource(step);
-      for (int tensor = 0; tensor < form_.tensors(); ++tensor) comparisons.push_back(compare(round, step, tensor));
+      for (int tensor = 0; tensor < form_.tensors(); ++tensor) seen.push_back(look(round, step, tensor));
       if (step < steps) expectSuccess(seqparRingWait(ring_, stream_), "seqparRingWait", comm_);
     }
-    if (stream_ != nullptr) expectSuccess(seqparStreamSynchronize(stream_), "seqparStreamSynchronize");
-    for (size_t i = 0; i < comparisons.size(); ++i) {
+    backend()->synchronize(stream_);
+    for (size_t i = 0; i < seen.size(); ++i) {
       const auto tensors = static_cast<size_t>(form_.tensors());
-      expect(comparisons[i]->right, "seed ", seed_, ", ", form_, ": round ", round, ", step ", i / tensors, ", tensor ",
-             i % tensors, " of ", comparisons[i]->bytes, " bytes is wrong at place ", place_);
+      expect(seen[i].right(), "seed ", seed_, ", ", form_, ": round ", round, ", step ", i / tensors, ", tensor ",
+             i % tensors, " of ", seen[i].bytes.size(), " bytes is wrong at place ", place_);
     }
     checkMargins();
     if (form_.keepHome && form_.callersBuffers) checkHome(round);
@@ -156,7 +151,7 @@ class RingRun {
       expect(bytes == form_.bytes[static_cast<size_t>(place_)][static_cast<size_t>(tensor)], form_, ": own tensor ",
              tensor, " has ", bytes, " bytes");
       if (form_.callersBuffers) expect(pointer == pointers_[static_cast<size_t>(tensor)], form_, ": home is elsewhere");
-      if (bytes > 0) std::memcpy(pointer, pattern(keyOf(seed_, round, place_, tensor)), bytes);
+      if (bytes > 0) backend()->copy(pointer, pattern(keyOf(seed_, round, place_, tensor)), bytes, stream_);
     }
   }
 
@@ -168,19 +163,14 @@ class RingRun {
            ", expected ", expected, " at step ", step);
   }
 
-  std::unique_ptr<Comparison> compare(int round, int step, int tensor) {
+  Seen look(int round, int step, int tensor) {
     const int origin = originOf(form_, place_, step);
     const auto [pointer, bytes] = current(tensor);
     expect(bytes == form_.bytes[static_cast<size_t>(origin)][static_cast<size_t>(tensor)], form_, ": tensor ", tensor,
            " of step ", step, " has ", bytes, " bytes");
-    auto comparison =
-        std::make_unique<Comparison>(Comparison{pointer, pattern(keyOf(seed_, round, origin, tensor)), bytes});
-    if (stream_ == nullptr) {
-      Comparison::run(comparison.get());
-    } else {
-      expectSuccess(seqparStreamLaunch(stream_, Comparison::run, comparison.get()), "seqparStreamLaunch");
-    }
-    return comparison;
+    Seen seen{Vector<unsigned char>(bytes), pattern(keyOf(seed_, round, origin, tensor))};
+    if (bytes > 0) backend()->copy(seen.bytes.data(), pointer, bytes, stream_);
+    return seen;
   }
 
   void checkMargins() const {
@@ -203,9 +193,10 @@ class RingRun {
   const Form& form_;
   std::uint64_t seed_;
   int place_ = 0;
-  seqparStream_t stream_ = nullptr;
+  std::optional<Stream> own_;
+  void* stream_ = nullptr;
   seqparRing_t ring_ = nullptr;
-  std::vector<std::vector<unsigned char>> memory_;
+  std::vector<Vector<unsigned char>> memory_;
   std::vector<void*> pointers_;
 };
 
@@ -286,30 +277,40 @@ void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
   params.unchanged = 0;
   params.steps = ranks;
   expectSuccess(seqparRingOpen(&gradients, &params, comm), "seqparRingOpen", comm);
+  auto* const stream = backend()->noStream();
   const auto current = [&](seqparRing_t ring) {
     void* pointer = nullptr;
     expectSuccess(seqparRingCurrent(ring, 0, &pointer, nullptr), "seqparRingCurrent", comm);
-    return static_cast<std::uint64_t*>(pointer);
+    return pointer;
   };
-  for (size_t i = 0; i < kCount; ++i) {
-    current(keys)[i] = static_cast<std::uint64_t>(rank) * 1000 + i;
-    current(gradients)[i] = 0;
-  }
+  Vector<std::uint64_t> key(kCount), sum(kCount);
+  const auto load = [&](Vector<std::uint64_t>& into, seqparRing_t ring) {
+    backend()->copy(into.data(), current(ring), bytes, stream);
+    backend()->synchronize(stream);
+  };
+  const auto store = [&](seqparRing_t ring, const Vector<std::uint64_t>& from) {
+    backend()->copy(current(ring), from.data(), bytes, stream);
+  };
+  std::iota(key.begin(), key.end(), static_cast<std::uint64_t>(rank) * 1000);
+  store(keys, key);
+  store(gradients, sum);
   // Each adds key * (its rank + 1), so that home has key * ranks * (ranks + 1) / 2 in the end.
   for (int step = 0; step < ranks; ++step) {
-    if (step + 1 < ranks) expectSuccess(seqparRingPost(keys, nullptr), "seqparRingPost", comm);
-    if (step > 0) expectSuccess(seqparRingWait(gradients, nullptr), "seqparRingWait", comm);
-    for (size_t i = 0; i < kCount; ++i)
-      current(gradients)[i] += current(keys)[i] * static_cast<std::uint64_t>(rank + 1);
-    expectSuccess(seqparRingPost(gradients, nullptr), "seqparRingPost", comm);
-    if (step + 1 < ranks) expectSuccess(seqparRingWait(keys, nullptr), "seqparRingWait", comm);
+    if (step + 1 < ranks) expectSuccess(seqparRingPost(keys, stream), "seqparRingPost", comm);
+    if (step > 0) expectSuccess(seqparRingWait(gradients, stream), "seqparRingWait", comm);
+    load(key, keys);
+    load(sum, gradients);
+    for (size_t i = 0; i < kCount; ++i) sum[i] += key[i] * static_cast<std::uint64_t>(rank + 1);
+    store(gradients, sum);
+    expectSuccess(seqparRingPost(gradients, stream), "seqparRingPost", comm);
+    if (step + 1 < ranks) expectSuccess(seqparRingWait(keys, stream), "seqparRingWait", comm);
   }
-  expectSuccess(seqparRingWait(gradients, nullptr), "seqparRingWait", comm);
+  expectSuccess(seqparRingWait(gradients, stream), "seqparRingWait", comm);
+  load(sum, gradients);
   const auto factor = static_cast<std::uint64_t>(ranks * (ranks + 1) / 2);
   for (size_t i = 0; i < kCount; ++i) {
     const auto expected = (static_cast<std::uint64_t>(rank) * 1000 + i) * factor;
-    expect(current(gradients)[i] == expected, "inner ", inner, ": gradient ", i, " is ", current(gradients)[i],
-           ", expected ", expected);
+    expect(sum[i] == expected, "inner ", inner, ": gradient ", i, " is ", sum[i], ", expected ", expected);
   }
   expectSuccess(seqparRingClose(gradients), "seqparRingClose");
   expectSuccess(seqparRingClose(keys), "seqparRingClose");
@@ -320,8 +321,7 @@ void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
 void runHelpers(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
   const std::vector<std::vector<size_t>> lengths{{100001, 2 << 20}, {70000}};
   const auto kindOf = [&](int from, int to) { return to > from ? size_t{0} : size_t{1}; };
-  seqparStream_t stream = nullptr;
-  expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
+  const Stream stream;
   for (int shift = 0; shift < ranks; ++shift) {
     const int to = (rank + shift) % ranks;
     const int from = (rank + ranks - shift) % ranks;
@@ -329,9 +329,12 @@ void runHelpers(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
     const auto& receiveBytes = lengths[kindOf(from, rank)];
     std::vector<const void*> send;
     std::vector<void*> receive;
-    std::vector<std::vector<unsigned char>> memory;
-    for (size_t i = 0; i < sendBytes.size(); ++i)
-      send.push_back(pattern(keyOf(seed, shift, rank, static_cast<int>(i))));
+    std::vector<Vector<unsigned char>> memory, sent;
+    for (size_t i = 0; i < sendBytes.size(); ++i) {
+      const auto* bytes = pattern(keyOf(seed, shift, rank, static_cast<int>(i)));
+      sent.emplace_back(bytes, bytes + sendBytes[i]);
+      send.push_back(sent.back().data());
+    }
     for (const size_t bytes : receiveBytes) {
       memory.emplace_back(bytes, 0xee);
       receive.push_back(memory.back().data());
@@ -345,15 +348,15 @@ void runHelpers(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
     params.receiveTensors = static_cast<int>(receive.size());
     params.receiveBuffers = receive.data();
     params.receiveBytes = receiveBytes.data();
-    expectSuccess(seqparShift(&params, comm, shift % 2 == 0 ? stream : nullptr), "seqparShift", comm);
-    expectSuccess(seqparStreamSynchronize(stream), "seqparStreamSynchronize");
+    auto* const where = shift % 2 == 0 ? stream.get() : backend()->noStream();
+    expectSuccess(seqparShift(&params, comm, where), "seqparShift", comm);
+    backend()->synchronize(where);
     for (size_t i = 0; i < memory.size(); ++i) {
       const auto* expected = pattern(keyOf(seed, shift, from, static_cast<int>(i)));
       expect(std::equal(memory[i].begin(), memory[i].end(), expected), "shift by ", shift, ": tensor ", i, " from ",
              from, " is wrong");
     }
   }
-  expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
 }
 
 }  // namespace

@@ -94,6 +94,11 @@ class DeviceBackend : public Backend {
   void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }
   void release(void* memory) noexcept override { slab_.release(memory); }
 
+  void copy(void* into, const void* from, std::size_t bytes, void* stream) override {
+    expectCuda(cudaMemcpyAsync(into, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+               "cudaMemcpyAsync");
+  }
+
   void* makeStream() override {
     cudaStream_t stream = nullptr;
     expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
