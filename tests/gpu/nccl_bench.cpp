@@ -117,8 +117,9 @@ void bench(NcclRank& mine) {
                                             {seqparScanChain, 2},
                                             {seqparScanChain, 4}}) {
       const auto estimates = ncclScanEstimates(buffers.problem(), nodes, links, blocks);
-      const auto choice = *std::find_if(estimates.begin(), estimates.end(),
-                                        [&](const auto& estimate) { return estimate.algorithm == algorithm; });
+      const auto choice = *std::find_if(estimates.begin(), estimates.end(), [wanted = algorithm](const auto& estimate) {
+        return estimate.algorithm == wanted;
+      });
       const auto work = [&] { ncclScan(group, buffers.problem(), given.order, nodes, choice, stream.get()); };
       const double calls = medianUs(mine, stream.get(), work);
       const double graph = graphUs(mine, stream.get(), work);
