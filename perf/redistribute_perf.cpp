@@ -6,6 +6,7 @@
 
 #include "common/buffer.h"
 #include "common/session.h"
+#include "exchange/exchange.h"
 #include "seqpar/layout.h"
 
 #ifdef SEQPAR_PERF_MPI
@@ -53,7 +54,8 @@ struct Problem {
         wanted(to, from, group.rank()),
         send(had.tokens.size() * rowBytes, comm),
         receive(wanted.tokens.size() * rowBytes, comm) {
-    fill(send.as<unsigned char>(), had.tokens);
+    setRows(send.as<unsigned char>(), had.tokens);
+    send.upload();
     const auto row = static_cast<int64_t>(rowBytes);
     require(seqparRedistributePlanCreate(&plan, &from, &to, 1, nullptr, &row, comm), "seqparRedistributePlanCreate",
             comm);
@@ -74,12 +76,13 @@ struct Problem {
   unsigned char byteOf(int64_t token, size_t index) const {
     return static_cast<unsigned char>((static_cast<size_t>(token) * 97 + index * 31 + (index >> 7) + 1) & 0x7f);
   }
-  void fill(unsigned char* rows, const std::vector<int64_t>& tokens) const {
+  void setRows(unsigned char* rows, const std::vector<int64_t>& tokens) const {
     for (const int64_t token : tokens) {
       for (size_t i = 0; i < rowBytes; ++i) *rows++ = byteOf(token, i);
     }
   }
   size_t wrong(const std::vector<int64_t>& tokens) {
+    receive.download();
     size_t count = 0;
     const auto* got = receive.as<unsigned char>();
     for (const int64_t token : tokens) {
@@ -99,37 +102,29 @@ struct Problem {
 /// A work without its run().
 Work workOn(const std::shared_ptr<Problem>& problem, const std::vector<int64_t>& expected) {
   Work work;
-  work.prepare = [problem] {
-    if (problem->receive.bytes() > 0) std::memset(problem->receive.data(), 0xff, problem->receive.bytes());
-  };
+  work.prepare = [problem] { problem->receive.fill(0xff); };
   work.wrong = [problem, expected] { return problem->wrong(expected); };
   return work;
 }
 
-Work libraryWork(const std::shared_ptr<Problem>& problem, seqparStream_t stream) {
+Work libraryWork(const std::shared_ptr<Problem>& problem, void* stream) {
   Work work = workOn(problem, problem->wanted.tokens);
   work.run = [problem, stream] {
     const void* send = problem->send.data();
     void* receive = problem->receive.data();
     require(seqparRedistribute(problem->plan, &send, &receive, stream), "seqparRedistribute", problem->comm);
   };
-  if (stream != nullptr) {
-    work.finish = [problem, stream] {
-      require(seqparStreamSynchronize(stream), "seqparStreamSynchronize", problem->comm);
-    };
-  }
   return work;
 }
 
-#ifdef SEQPAR_PERF_MPI
-/// One side of MPI_Alltoallv: rows by peer, and where each lies in the layout.
+/// One side of an all-to-all: rows by peer, and where each lies in the layout.
 struct Side {
   Side(const Place& place, int ranks, size_t rowBytes)
       : order(place.tokens.size()), counts(static_cast<size_t>(ranks)), offsets(counts.size()) {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return place.peers[a] < place.peers[b]; });
     if (order.size() * rowBytes > std::numeric_limits<int>::max()) {
-      throw std::runtime_error("MPI counts bytes by int; expected less than 2G a rank");
+      throw std::runtime_error("the peers count bytes by int; expected less than 2G a rank");
     }
     for (const int peer : place.peers) counts[static_cast<size_t>(peer)] += static_cast<int>(rowBytes);
     std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
@@ -139,6 +134,36 @@ struct Side {
   std::vector<int> counts, offsets;
 };
 
+/// Where each token lies if rows lie by peer.
+std::vector<int64_t> byPeer(const Place& place, const Side& side) {
+  std::vector<int64_t> tokens(side.order.size());
+  std::transform(side.order.begin(), side.order.end(), tokens.begin(), [&](size_t at) { return place.tokens[at]; });
+  return tokens;
+}
+
+/// Sends and receives of one group, of rows that lie by peer on both sides already.
+Work ncclWork(const std::shared_ptr<Problem>& problem, const std::shared_ptr<Nccl>& nccl, int ranks) {
+  Problem& p = *problem;
+  const Side out(p.had, ranks, p.rowBytes);
+  const Side in(p.wanted, ranks, p.rowBytes);
+  const auto packed = std::make_shared<Buffer>(p.send.bytes(), p.comm);
+  p.setRows(packed->as<unsigned char>(), byPeer(p.had, out));
+  packed->upload();
+  Work work = workOn(problem, byPeer(p.wanted, in));
+  work.run = [=] {
+    nccl->groupStart();
+    for (size_t peer = 0; peer < out.counts.size(); ++peer) {
+      const auto* from = static_cast<const std::byte*>(packed->data()) + out.offsets[peer];
+      auto* into = static_cast<std::byte*>(problem->receive.data()) + in.offsets[peer];
+      if (out.counts[peer] > 0) nccl->send(from, static_cast<size_t>(out.counts[peer]), static_cast<int>(peer));
+      if (in.counts[peer] > 0) nccl->receive(into, static_cast<size_t>(in.counts[peer]), static_cast<int>(peer));
+    }
+    nccl->groupEnd();
+  };
+  return work;
+}
+
+#ifdef SEQPAR_PERF_MPI
 /// MPI_Alltoallv alone, of rows that lie by peer on both sides already; or with the copies that bring them there.
 Work mpiWork(const std::shared_ptr<Problem>& problem, int ranks, bool packs) {
   Problem& p = *problem;
@@ -146,15 +171,8 @@ Work mpiWork(const std::shared_ptr<Problem>& problem, int ranks, bool packs) {
   const auto in = std::make_shared<Side>(p.wanted, ranks, p.rowBytes);
   const auto packed = std::make_shared<std::vector<unsigned char>>(p.send.bytes());
   const auto arrived = std::make_shared<std::vector<unsigned char>>(packs ? p.receive.bytes() : 0);
-  for (size_t i = 0; i < out->order.size(); ++i) {
-    std::memcpy(packed->data() + i * p.rowBytes, p.send.as<unsigned char>() + out->order[i] * p.rowBytes, p.rowBytes);
-  }
-  std::vector<int64_t> expected = p.wanted.tokens;
-  if (!packs) {
-    std::transform(in->order.begin(), in->order.end(), expected.begin(),
-                   [&](size_t place) { return p.wanted.tokens[place]; });
-  }
-  Work work = workOn(problem, expected);
+  p.setRows(packed->data(), byPeer(p.had, *out));
+  Work work = workOn(problem, packs ? p.wanted.tokens : byPeer(p.wanted, *in));
   work.run = [=] {
     const size_t row = problem->rowBytes;
     const auto* send = problem->send.as<unsigned char>();
@@ -173,7 +191,8 @@ Work mpiWork(const std::shared_ptr<Problem>& problem, int ranks, bool packs) {
 }
 #endif
 
-void runPair(Session& session, const Choices& choices, int from, int to, size_t size, seqparStream_t stream) {
+void runPair(Session& session, const Choices& choices, int from, int to, size_t size,
+             const std::shared_ptr<Nccl>& nccl) {
   const auto problem = std::make_shared<Problem>(from, to, size, choices, session.group);
   std::vector<Case> cases;
   const auto add = [&](const char* by, Work work) {
@@ -183,9 +202,10 @@ void runPair(Session& session, const Choices& choices, int from, int to, size_t 
     row.labels = {nameOf(from, kKinds), nameOf(to, kKinds), by};
     cases.push_back({row, std::move(work), {}});
   };
-  add("seqpar", libraryWork(problem, stream));
+  add("seqpar", libraryWork(problem, session.stream));
+  if (nccl != nullptr) add("nccl", ncclWork(problem, nccl, session.group.size()));
 #ifdef SEQPAR_PERF_MPI
-  if (session.settings.peers) {
+  if (session.settings.peers && session.group.gpu() == nullptr) {
     add("mpi", mpiWork(problem, session.group.size(), false));
     add("mpi_pack", mpiWork(problem, session.group.size(), true));
   }
@@ -198,14 +218,12 @@ void runPair(Session& session, const Choices& choices, int from, int to, size_t 
 }
 
 void runAll(Session& session, const Choices& choices) {
-  seqparStream_t stream = nullptr;
-  if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
+  const auto nccl = ncclPeer(session);
   for (const int from : choices.from) {
     for (const int to : choices.to) {
-      for (const size_t size : session.settings.sizes()) runPair(session, choices, from, to, size, stream);
+      for (const size_t size : session.settings.sizes()) runPair(session, choices, from, to, size, nccl);
     }
   }
-  require(seqparStreamDestroy(stream), "seqparStreamDestroy");
 }
 
 }  // namespace
@@ -218,7 +236,10 @@ int main(int argc, char** argv) {
   program.name = "redistribute_perf";
   program.summary =
       "seqparRedistribute: every rank has SIZE bytes of rows, which move from one layout to another. Peers: mpi is\n"
-      "MPI_Alltoallv alone, of the same volume but of rows that lie by peer already; mpi_pack has the copies too.";
+      "MPI_Alltoallv alone, of the same volume but of rows that lie by peer already; mpi_pack has the copies too; nccl "
+      "is\n"
+      "ncclSend and ncclRecv in one group, as mpi.";
+  program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) {
     parser.add(0, "from", "NAMES", "contiguous, zigzag, striped or all (contiguous)",
                [&](const std::string& text) { choices.from = parseNames(text, kKinds); });
