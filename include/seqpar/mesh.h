@@ -250,7 +250,7 @@ SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparM
  *   wireType  dataType, or, where that is seqparFloat32, any
  *
  * No two of the four buffers may overlap. Errors: InvalidArgument (no such mesh, index, NULL, a negative or overflowing
- * shape, types, overlap), InvalidUsage (device communicator), RemoteError.
+ * shape, types, overlap), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
                                             int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
@@ -300,7 +300,7 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void*
  *   receive  [counts[position]] of dataType, out: the sum of this rank's block
  *   counts   [members]: elements of each member's block, the same on all members, read during the call
  *
- * Errors: InvalidArgument (no such mesh, axis, NULL, type, overlap), InvalidUsage (device communicator), RemoteError.
+ * Errors: InvalidArgument (no such mesh, axis, NULL, type, overlap), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const void* send, void* receive,
                                                   const size_t* counts, seqparDataType_t dataType, seqparMesh_t mesh,

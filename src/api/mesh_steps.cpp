@@ -8,8 +8,10 @@
 #include "base/convert.h"
 #include "comm/agreement.h"
 #include "exchange/device_exchange.h"
+#include "exchange/device_reduction.h"
 #include "exchange/exchange.h"
 #include "exchange/lse.h"
+#include "mesh/device_steps.h"
 #include "mesh/steps.h"
 
 using namespace seqpar;
@@ -80,13 +82,6 @@ void requireAllApart(const char* call, std::span<const Buffer> outputs, std::spa
     for (const auto& input : inputs) requireApart(call, outputs[i], input, false);
     for (size_t j = i + 1; j < outputs.size(); ++j) requireApart(call, outputs[i], outputs[j], false);
   }
-}
-
-void requireHost(const char* call, const Communicator& comm) {
-  if (comm.device() == nullptr) return;
-  fail(seqparInvalidUsage, call,
-       ": comm is a device communicator, on which only seqparMeshReceive and "
-       "seqparMeshAllGather work so far");
 }
 
 void requireAgreement(const char* call, Communicator& comm, std::initializer_list<NamedValue> values) {
@@ -170,7 +165,6 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
                                             void* stream) {
   const char* call = "seqparMeshReduceO";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
-    requireHost(call, comm);
     const auto& group = mesh.group(seqparMeshAxisQ);
     requireIndex(call, index, group);
     const auto types = checkTypes(call, dataType, wireType);
@@ -199,6 +193,9 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
 
     OutputStep step{group, index, o, lse, carry, carryLse, {}, static_cast<size_t>(carried), types};
     step.shape = {static_cast<size_t>(tokens), static_cast<size_t>(heads), static_cast<size_t>(dim)};
+    if (comm.device() != nullptr) {
+      return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceOutputsOnDevice(device, step, stream); });
+    }
     comm.run(call, hostStream.get(), [step = std::move(step)](Mailbox& mail) { reduceOutputs(mail, step); });
   });
 }
@@ -208,7 +205,6 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, 
                                               void* stream) {
   const char* call = "seqparMeshReduceSum";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
-    requireHost(call, comm);
     requireAxis(call, axis);
     requireParts(call, parts, count);
     const auto& group = mesh.group(axis);
@@ -233,6 +229,9 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, 
         call, comm,
         {{"axis", axis}, {"index", index}, {"count", count}, {"dataType", dataType}, {"wireType", wireType}});
     if (alone) return;
+    if (comm.device() != nullptr) {
+      return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceSumsOnDevice(device, step, stream); });
+    }
     comm.run(call, hostStream.get(), [step = std::move(step)](Mailbox& mail) { reduceSums(mail, step); });
   });
 }
@@ -269,7 +268,6 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const v
                                                   void* stream) {
   const char* call = "seqparMeshReduceScatter";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
-    requireHost(call, comm);
     requireAxis(call, axis);
     requireType(call, "dataType", dataType);
     const auto& group = mesh.group(axis);
@@ -281,8 +279,14 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const v
     const auto hostStream = streamOf(call, comm, stream);
     requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}});
     const auto shards = groupShards(group, blocks.counts, sizeOf(dataType));
-    runReduction(comm, call, std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position))),
-                 dataType, {static_cast<const std::byte*>(send)}, {static_cast<std::byte*>(receive)}, hostStream.get());
+    auto reduction = std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position)));
+    std::vector<const std::byte*> from{static_cast<const std::byte*>(send)};
+    std::vector<std::byte*> into{static_cast<std::byte*>(receive)};
+    if (comm.device() != nullptr) {
+      return comm.enqueue(
+          call, stream, [&](DeviceGroup& device) { reduceOnDevice(device, *reduction, dataType, from, into, stream); });
+    }
+    runReduction(comm, call, std::move(reduction), dataType, std::move(from), std::move(into), hostStream.get());
   });
 }
 
@@ -291,7 +295,6 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* l
                                                    seqparDataType_t dataType, seqparMesh_t handle, void* stream) {
   const char* call = "seqparMeshReduceScatterO";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
-    requireHost(call, comm);
     requireType(call, "dataType", dataType);
     const auto& group = mesh.group(seqparMeshAxisQ);
     const size_t rowBytes = product(call, "heads x dim", {heads, dim, static_cast<int64_t>(sizeOf(dataType))});
@@ -306,6 +309,12 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* l
     requireAgreement(call, comm, {{"heads", heads}, {"dim", dim}, {"dataType", dataType}});
     if (rowBytes == 0) return;
     LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(heads), dataType};
+    if (comm.device() != nullptr) {
+      return comm.enqueue(call, stream, [&](DeviceGroup& device) {
+        reduceLseOnDevice(device, shards, static_cast<size_t>(group.position), static_cast<const std::byte*>(o), lse,
+                          static_cast<std::byte*>(result), resultLse, stream);
+      });
+    }
     comm.run(call, hostStream.get(),
              [shards = std::move(shards), self = static_cast<size_t>(group.position), o, lse, result,
               resultLse](Mailbox& mail) {

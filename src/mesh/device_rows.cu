@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "mesh/device_rows.h"
+#include "scan/nccl_numbers.cuh"
+
+namespace seqpar {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::size_t kMostCtas = 1024;
+
+struct CombineRows {
+  void* out;
+  const void* data;
+  const void* carry;      ///< null: nothing is combined
+  const float* lse;       ///< null: the two are added
+  const float* carryLse;  ///< [heads][tokens], as lse
+  std::size_t count;      ///< elements
+  std::size_t tokens, heads, dim;
+  seqparDataType_t dataType, wireType, result;
+};
+
+/// exp(a - merged) and exp(b - merged), as rows.h's host version has them.
+__device__ float2 weightsOf(float a, float b) {
+  const float most = isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
+  if (most == -INFINITY) return {0, 0};
+  const float x = a == -INFINITY ? 0 : expf(a - most);
+  const float y = b == -INFINITY ? 0 : expf(b - most);
+  return {x / (x + y), y / (x + y)};
+}
+
+__device__ float mergedLse(float a, float b) {
+  const float most = isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
+  if (most == -INFINITY) return most;
+  return most + logf((a == -INFINITY ? 0 : expf(a - most)) + (b == -INFINITY ? 0 : expf(b - most)));
+}
+
+/// kWidth divides dim where there are rows.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ CombineRows args) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads * kWidth;
+  for (std::size_t i = (static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth; i < args.count;
+       i += step) {
+    auto sum = loadPack<kWidth>(args.data, args.dataType, i);
+    if (args.carry != nullptr) {
+      const auto theirs = loadPack<kWidth>(args.carry, args.wireType, i);
+      float2 weight{1, 1};
+      if (args.lse != nullptr) {
+        const std::size_t row = i / args.dim;
+        const std::size_t at = row % args.heads * args.tokens + row / args.heads;
+        weight = weightsOf(args.lse[at], args.carryLse[at]);
+      }
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        // A weight of 0 leaves its side out, whatever it holds.
+        const float mine = weight.x == 0 ? 0 : weight.x * sum.value[k];
+        sum.value[k] = weight.y == 0 ? mine : mine + weight.y * theirs.value[k];
+      }
+    }
+    storePack<kWidth>(args.out, args.result, i, sum);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) mergeLseRows(float* lse, const float* carryLse, std::size_t rows) {
+  const std::size_t row = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (row < rows) lse[row] = mergedLse(lse[row], carryLse[row]);
+}
+
+void launch(const CombineRows& args, cudaStream_t stream) {
+  if (args.count == 0) return;
+  const auto aligned = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
+  const bool wide =
+      args.dim % 4 == 0 && args.count % 4 == 0 && aligned(args.out) && aligned(args.data) && aligned(args.carry);
+  const std::size_t each = static_cast<std::size_t>(kThreads) * (wide ? 4 : 1);
+  const auto ctas = static_cast<unsigned>(std::min(kMostCtas, (args.count + each - 1) / each));
+  if (wide) {
+    combineRows<4><<<ctas, kThreads, 0, stream>>>(args);
+  } else {
+    combineRows<1><<<ctas, kThreads, 0, stream>>>(args);
+  }
+}
+
+}  // namespace
+
+void launchMergeOutputs(void* out, const void* data, const void* carry, const float* lse, const float* carryLse,
+                        const OutputShape& shape, PartialTypes types, seqparDataType_t result, DeviceStream stream) {
+  launch({out, data, carry, carry == nullptr ? nullptr : lse, carryLse, shape.elements(), shape.tokens, shape.heads,
+          shape.dim, types.data, types.wire, result},
+         static_cast<cudaStream_t>(stream));
+}
+
+void launchMergeLse(float* lse, const float* carryLse, std::size_t rows, DeviceStream stream) {
+  const auto ctas = static_cast<unsigned>((rows + kThreads - 1) / kThreads);
+  if (ctas > 0) mergeLseRows<<<ctas, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(lse, carryLse, rows);
+}
+
+void launchAddSums(void* out, const void* data, const void* carry, std::size_t count, PartialTypes types,
+                   seqparDataType_t result, DeviceStream stream) {
+  launch({out, data, carry, nullptr, nullptr, count, 1, 1, 4, types.data, types.wire, result},
+         static_cast<cudaStream_t>(stream));
+}
+
+}  // namespace seqpar
