@@ -16,17 +16,16 @@ namespace seqpar {
 SEQPAR_LANE float widen(std::uint32_t bits, int type) {
   return type == seqparBfloat16 ? bfloatToFloat(bits) : halfToFloat(bits);
 }
-SEQPAR_LANE std::uint32_t narrow(float value, int type) {
-  return type == seqparBfloat16 ? floatToBfloat(value) : floatToHalf(value);
-}
-
 /// Two of them, the first in the lower half.
 SEQPAR_LANE void widenTwo(std::uint32_t bits, int type, float& first, float& second) {
   first = widen(bits & 0xffffU, type);
   second = widen(bits >> 16, type);
 }
 SEQPAR_LANE std::uint32_t narrowTwo(float first, float second, int type) {
-  return narrow(first, type) | narrow(second, type) << 16;
+  return type == seqparBfloat16 ? floatsToBfloats(first, second) : floatsToHalves(first, second);
+}
+SEQPAR_LANE std::uint16_t narrow(float value, int type) {
+  return static_cast<std::uint16_t>(narrowTwo(value, 0, type) & 0xffffU);
 }
 
 /// Two neighbours in memory.
@@ -156,8 +155,8 @@ SEQPAR_LANE void storeSlot(const CallerPanel<void*>& to, PanelSlot slot, const f
       if (to.scan.paired) {
         *reinterpret_cast<std::uint32_t*>(data) = narrowTwo(left, right, type);
       } else {
-        data[0] = static_cast<std::uint16_t>(narrow(left, type));
-        if (to.has(row, column + 1)) data[1] = static_cast<std::uint16_t>(narrow(right, type));
+        data[0] = narrow(left, type);
+        if (to.has(row, column + 1)) data[1] = narrow(right, type);
       }
     }
   }
