@@ -23,9 +23,14 @@
 #ifdef __CUDACC__
 #define SEQPAR_LANE __device__ __forceinline__
 #define SEQPAR_UNROLL _Pragma("unroll")
+/// What is rare is kept out of the way: a kernel that runs once is as fast as its instructions come.
+#define SEQPAR_RARE __device__ __noinline__
+#define SEQPAR_ROLLED _Pragma("unroll 1")
 #else
 #define SEQPAR_LANE inline
 #define SEQPAR_UNROLL
+#define SEQPAR_RARE inline
+#define SEQPAR_ROLLED
 #endif
 
 namespace seqpar {
@@ -63,10 +68,12 @@ class Wait {
   static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these
 
   SEQPAR_LANE bool late() {
-    const std::uint64_t now = Memory::now();
-    if (start_ == 0) start_ = now;
-    if (*view_.abort == 0 && (view_.timeoutNs == 0 || now - start_ <= view_.timeoutNs)) return false;
-    *view_.gaveUp = 1U + static_cast<std::uint32_t>(peer_);
+    if (start_ == 0) start_ = Memory::now();
+    return givesUp(view_, peer_, start_);
+  }
+  SEQPAR_RARE static bool givesUp(const PeerView& view, int peer, std::uint64_t start) {
+    if (*view.abort == 0 && (view.timeoutNs == 0 || Memory::now() - start <= view.timeoutNs)) return false;
+    *view.gaveUp = 1U + static_cast<std::uint32_t>(peer);
     return true;
   }
 
@@ -97,12 +104,8 @@ class Sender {
 
   /// Waits until lines below `end` have room. False: gave up.
   SEQPAR_LANE bool reserve(std::uint32_t end) {
-    Wait<Memory> wait(view_, peer_);
-    while (base_ + end > credit_ + kRingLines) {
-      credit_ = Memory::acquire(credits_);
-      if (base_ + end > credit_ + kRingLines && wait.over()) return false;
-    }
-    return true;
+    if (base_ + end > credit_ + kRingLines) credit_ = await(view_, peer_, credits_, base_ + end - kRingLines, credit_);
+    return base_ + end <= credit_ + kRingLines;
   }
 
   /// No word of `line` is kAbsent.
@@ -115,6 +118,16 @@ class Sender {
   SEQPAR_LANE std::uint64_t credit() const { return credit_; }
 
  private:
+  /// Waits for credit of at least `wanted`; less: gave up.
+  SEQPAR_RARE static std::uint64_t await(const PeerView& view, int peer, const std::uint64_t* credits,
+                                         std::uint64_t wanted, std::uint64_t credit) {
+    Wait<Memory> wait(view, peer);
+    while ((credit = Memory::acquire(credits)) < wanted) {
+      if (wait.over()) break;
+    }
+    return credit;
+  }
+
   SEQPAR_LANE Line* slot(std::uint32_t index) const {
     return ring_ + ((static_cast<std::uint32_t>(base_) + index) & (kRingLines - 1));
   }
@@ -146,13 +159,15 @@ class Receiver {
 
   /// Waits for the line `index`, of which `line` is what look() gave, and resets it. False: gave up.
   SEQPAR_LANE bool take(std::uint32_t index, Line& line) const {
-    Wait<Memory> wait(view_, peer_);
-    while (!complete(line)) {
-      if (wait.over()) return false;
-      line = look(index);
-    }
+    if (!await(index, line)) return false;
     reset(index);
     return true;
+  }
+  /// take() without the reset.
+  SEQPAR_LANE bool await(std::uint32_t index, Line& line) const {
+    if (complete(line)) return true;
+    line = awaitAt(view_, peer_, slot(index));
+    return complete(line);
   }
 
   /// Looks once at one word (see Sender::putWord).
@@ -161,17 +176,31 @@ class Receiver {
   }
   /// Waits for one word, of which `word` is what lookWord() gave, and leaves it there. False: gave up.
   SEQPAR_LANE bool awaitWord(std::uint32_t index, std::uint32_t& word) const {
-    Wait<Memory> wait(view_, peer_);
-    while (word == kAbsent) {
-      if (wait.over()) return false;
-      word = lookWord(index);
-    }
-    return true;
+    if (word != kAbsent) return true;
+    word = awaitAt(view_, peer_, &slot(index / 4)->word[index % 4]);
+    return word != kAbsent;
   }
 
-  SEQPAR_LANE Wait<Memory> wait() const { return Wait<Memory>(view_, peer_); }
-
  private:
+  SEQPAR_RARE static Line awaitAt(const PeerView& view, int peer, const Line* from) {
+    Wait<Memory> wait(view, peer);
+    Line line;
+    SEQPAR_ROLLED
+    while (!complete(line = Memory::load(from))) {
+      if (wait.over()) break;
+    }
+    return line;
+  }
+  SEQPAR_RARE static std::uint32_t awaitAt(const PeerView& view, int peer, const std::uint32_t* from) {
+    Wait<Memory> wait(view, peer);
+    std::uint32_t word;
+    SEQPAR_ROLLED
+    while ((word = Memory::load(from)) == kAbsent) {
+      if (wait.over()) break;
+    }
+    return word;
+  }
+
   SEQPAR_LANE Line* slot(std::uint32_t index) const {
     return ring_ + ((static_cast<std::uint32_t>(base_) + index) & (kRingLines - 1));
   }

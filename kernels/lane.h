@@ -21,6 +21,7 @@ class SteppedLane {
  public:
   SEQPAR_LANE SteppedLane(const PeerView& view, int lane, const Group& group, LanePositions& positions)
       : view_(view), lane_(lane), group_(group), at_(positions) {
+    SEQPAR_ROLLED
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       const ChannelState& state = *channelState(view, peer, lane);
       at_.sent[peer] = state.sent;
@@ -42,6 +43,7 @@ class SteppedLane {
   template <class LinesTo>
   SEQPAR_LANE bool reserve(const LinesTo& linesTo) {
     bool late = false;
+    SEQPAR_ROLLED
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       Sender<Memory> out = sender(peer);
       late = late || !out.reserve(linesTo(peer));
@@ -54,19 +56,25 @@ class SteppedLane {
   template <class LinesTo, class LinesFrom>
   SEQPAR_LANE bool advance(bool ok, const LinesTo& linesTo, const LinesFrom& linesFrom) {
     if (group_.any(!ok)) return false;
+    SEQPAR_ROLLED
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       at_.sent[peer] += linesTo(peer);
       at_.received[peer] += linesFrom(peer);
+    }
+    group_.sync();
+    // Publishing takes as long as all stores of the lane take to arrive; the other threads go on.
+    SEQPAR_ROLLED
+    for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       if (at_.received[peer] - at_.given[peer] < kCreditLines) continue;
       giveCredit<Memory>(view_, peer, lane_, at_.received[peer]);
       at_.given[peer] = at_.received[peer];
     }
-    group_.sync();
     return true;
   }
 
   /// After the last step.
   SEQPAR_LANE void finish() {
+    SEQPAR_ROLLED
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       ChannelState& state = *channelState(view_, peer, lane_);
       state.sent = at_.sent[peer];

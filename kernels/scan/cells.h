@@ -67,15 +67,7 @@ class Cells {
       if (kElements == 8 && lines == 2) copyWords(from[1], raw, 4);
       return raw;
     }
-    forElements(cell, [&](int i, std::uint32_t element) {
-      if (wide()) {
-        raw.word[i] = reinterpret_cast<const std::uint32_t*>(states)[element];
-      } else {
-        raw.word[i / 2] |= static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(states)[element])
-                           << (16 * (i % 2));
-      }
-    });
-    return raw;
+    return fetchSingly(task_, states, cell);
   }
 
   SEQPAR_LANE Values widen(const Raw& raw) const {
@@ -88,30 +80,20 @@ class Cells {
 
   /// Writes a cell of one of the caller's states.
   SEQPAR_LANE void store(std::byte* states, std::uint32_t cell, const Values& values) const {
+    if (!Shape::kPlain && !(task_.aligned && whole(cell))) return storeSingly(task_, states, cell, values);
     if (wide()) {
-      if (Shape::kPlain || (task_.aligned && whole(cell))) {
-        auto* to = reinterpret_cast<Line*>(states) + static_cast<std::size_t>(kElements / 4) * cell;
-        for (int i = 0; i < kElements; i += 4) {
-          to[i / 4] = Line{
-              {asBits(values.at[i]), asBits(values.at[i + 1]), asBits(values.at[i + 2]), asBits(values.at[i + 3])}};
-        }
-        return;
+      auto* to = reinterpret_cast<Line*>(states) + static_cast<std::size_t>(kElements / 4) * cell;
+      for (int i = 0; i < kElements; i += 4) {
+        to[i / 4] =
+            Line{{asBits(values.at[i]), asBits(values.at[i + 1]), asBits(values.at[i + 2]), asBits(values.at[i + 3])}};
       }
-      forElements(cell, [&](int i, std::uint32_t element) {
-        reinterpret_cast<std::uint32_t*>(states)[element] = asBits(values.at[i]);
-      });
       return;
     }
-    std::uint32_t word[kElements / 2];
-    packHalves(task_.stateType, values, word);
-    if (task_.aligned && whole(cell)) {
-      auto* to = reinterpret_cast<Pair*>(states) + static_cast<std::size_t>(kElements / 4) * cell;
-      for (int i = 0; i < kElements / 4; ++i) to[i] = Pair{{word[2 * i], word[2 * i + 1]}};
-      return;
+    auto* to = reinterpret_cast<Pair*>(states) + static_cast<std::size_t>(kElements / 4) * cell;
+    for (int i = 0; i < kElements; i += 4) {
+      to[i / 4] = Pair{{toHalves(task_.stateType, values.at[i], values.at[i + 1]),
+                        toHalves(task_.stateType, values.at[i + 2], values.at[i + 3])}};
     }
-    forElements(cell, [&](int i, std::uint32_t element) {
-      reinterpret_cast<std::uint16_t*>(states)[element] = static_cast<std::uint16_t>(word[i / 2] >> (16 * (i % 2)));
-    });
   }
 
   SEQPAR_LANE Line pack(const Values& values) const {
@@ -119,8 +101,9 @@ class Cells {
     if constexpr (kElements == 4) {
       for (int i = 0; i < 4; ++i) line.word[i] = sendable(asBits(values.at[i]), kAbsentAsFloat);
     } else {
-      packHalves(task_.wireType, values, line.word);
-      for (int i = 0; i < 4; ++i) line.word[i] = sendable(line.word[i], kAbsentAsHalves);
+      for (int i = 0; i < 4; ++i) {
+        line.word[i] = sendable(toHalves(task_.wireType, values.at[2 * i], values.at[2 * i + 1]), kAbsentAsHalves);
+      }
     }
     return line;
   }
@@ -138,6 +121,11 @@ class Cells {
   SEQPAR_LANE std::uint32_t factorNumber(std::uint32_t cell, int i) const {
     const std::uint32_t element = cell * kElements + static_cast<std::uint32_t>(i);
     return task_.span.quotient(Shape::kPlain || element < task_.elements ? element : task_.elements - 1);
+  }
+
+  /// True if that factor, the one of the given number, serves no element before.
+  SEQPAR_LANE bool begins(std::uint32_t number, std::uint32_t cell, int i) const {
+    return number * task_.span.divisor() == cell * kElements + static_cast<std::uint32_t>(i);
   }
 
   /// This rank's factors of a cell, exponentiated; 0 in heads that forget.
@@ -164,22 +152,23 @@ class Cells {
     return both;
   }
 
-  /// The hop of position 0: writes its outputs, and gives A x_0 + S.
-  SEQPAR_LANE Values firstHop(std::uint32_t cell) const {
-    const Raw own = fetch(task_.state, cell);
-    if (task_.initial != nullptr) return hop(cell, widen(fetch(task_.initial, cell)), own, factors(cell));
-    return hop(cell, Values{}, own, Factors{});
+  /// What position 0 hops from, in a cell of which `factors` are its own: x_0, or zeros, which factors do not count
+  /// for.
+  SEQPAR_LANE Values firstX(std::uint32_t cell, Factors& factors) const {
+    if (task_.initial != nullptr) return widen(fetch(task_.initial, cell));
+    factors = Factors{};
+    return Values{};
   }
 
-  /// The hop: writes this rank's outputs, and gives A x + S. `own` is S, c is A.
-  SEQPAR_LANE Values hop(std::uint32_t cell, Values x, const Raw& own, const Factors& c) const {
-    const Values after = apply(c, x, widen(own));
+  /// Writes the outputs of a hop from x to `after`.
+  SEQPAR_LANE void finish(std::uint32_t cell, Values x, const Values& after) const {
     if (task_.prefix != nullptr) {
-      for (int i = 0; i < kElements; ++i) x.at[i] = has(task_.resets, cell, i) ? 0.0F : x.at[i];
+      if (task_.flags) {
+        for (int i = 0; i < kElements; ++i) x.at[i] = has(task_.resets, cell, i) ? 0.0F : x.at[i];
+      }
       store(task_.prefix, cell, x);
     }
     if (task_.total != nullptr) store(task_.total, cell, after);
-    return after;
   }
 
  private:
@@ -194,35 +183,53 @@ class Cells {
     for (int i = 0; i < 4; ++i) raw.word[at + i] = line.word[i];
   }
 
-  template <class Do>
-  SEQPAR_LANE void forElements(std::uint32_t cell, const Do& act) const {
+  SEQPAR_RARE static Raw fetchSingly(const ScanTask& task, const std::byte* states, std::uint32_t cell) {
+    Raw raw{};
     for (int i = 0; i < kElements; ++i) {
       const std::uint32_t element = cell * kElements + static_cast<std::uint32_t>(i);
-      if (element < task_.elements) act(i, element);
+      if (element >= task.elements) break;
+      if (task.stateType == seqparFloat32) {
+        raw.word[i] = reinterpret_cast<const std::uint32_t*>(states)[element];
+      } else {
+        raw.word[i / 2] |= static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(states)[element])
+                           << (16 * (i % 2));
+      }
+    }
+    return raw;
+  }
+  SEQPAR_RARE static void storeSingly(const ScanTask& task, std::byte* states, std::uint32_t cell, Values values) {
+    for (int i = 0; i < kElements; ++i) {
+      const std::uint32_t element = cell * kElements + static_cast<std::uint32_t>(i);
+      if (element >= task.elements) break;
+      if (task.stateType == seqparFloat32) {
+        reinterpret_cast<std::uint32_t*>(states)[element] = asBits(values.at[i]);
+      } else {
+        const std::uint32_t half = toHalves(task.stateType, values.at[i], 0.0F);
+        reinterpret_cast<std::uint16_t*>(states)[element] = static_cast<std::uint16_t>(half);
+      }
     }
   }
 
   SEQPAR_LANE static float fromHalf(seqparDataType_t type, std::uint32_t bits) {
     return type == seqparBfloat16 ? bfloatToFloat(bits & 0xffffU) : halfToFloat(bits & 0xffffU);
   }
-  SEQPAR_LANE static void packHalves(seqparDataType_t type, const Values& values, std::uint32_t* word) {
-    for (int i = 0; i < kElements; i += 2) {
-      word[i / 2] = type == seqparBfloat16 ? floatToBfloat(values.at[i]) | floatToBfloat(values.at[i + 1]) << 16
-                                           : floatToHalf(values.at[i]) | floatToHalf(values.at[i + 1]) << 16;
-    }
+  SEQPAR_LANE static std::uint32_t toHalves(seqparDataType_t type, float low, float high) {
+    return type == seqparBfloat16 ? floatsToBfloats(low, high) : floatsToHalves(low, high);
   }
 
   SEQPAR_LANE bool has(const std::uint32_t* bits, std::uint32_t cell, int i) const {
-    if (!task_.flags) return false;
-    const std::uint32_t element = cell * kElements + static_cast<std::uint32_t>(Shape::kUniform ? 0 : i);
-    const std::uint32_t head = task_.head.quotient(element < task_.elements ? element : task_.elements - 1);
+    return task_.flags && flagged(task_, bits, cell * kElements + static_cast<std::uint32_t>(Shape::kUniform ? 0 : i));
+  }
+  SEQPAR_RARE static bool flagged(const ScanTask& task, const std::uint32_t* bits, std::uint32_t element) {
+    const std::uint32_t head = task.head.quotient(element < task.elements ? element : task.elements - 1);
     return (bits[head / 32] >> (head % 32) & 1U) != 0;
   }
 
   SEQPAR_LANE float decayed(float given) const {
-    if (task_.decayForm == seqparDecayLog) return expf(given);
-    if (task_.decayForm == seqparDecayLog2) return exp2f(given);
-    return given;
+    return task_.decayForm == seqparDecayLinear ? given : exponentiated(given, task_.decayForm);
+  }
+  SEQPAR_RARE static float exponentiated(float given, seqparDecayForm_t form) {
+    return form == seqparDecayLog ? expf(given) : exp2f(given);
   }
 
   const ScanTask& task_;

@@ -32,13 +32,16 @@ class ChainLane {
     std::uint64_t given = in.given;
     bool ok = true;
     const std::uint32_t row = static_cast<std::uint32_t>(group_.threads()) * kCells;
+    SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; begin < range_.end; begin += row) {
-      ok = ok && (task_.first() ? startRow(begin, next) : hopRow(begin, previous, next));
+      ok = ok && hopRow(begin, previous, next);
       const std::uint32_t end = begin + row < range_.end ? begin + row : range_.end;
       const std::uint64_t taken = in.received + (end - range_.begin);
       if (task_.first() || taken - given < kCreditLines) continue;
       if (group_.any(!ok)) return false;
-      if (group_.thread() == 0) giveCredit<Memory>(view_, before_, lane_, taken);
+      // Publishing takes as long as all stores of the lane take to arrive: the warps take turns.
+      const auto publisher = taken / kCreditLines * 32 % static_cast<std::uint64_t>(group_.threads());
+      if (static_cast<std::uint64_t>(group_.thread()) == publisher) giveCredit<Memory>(view_, before_, lane_, taken);
       given = taken;
     }
     if (group_.any(!ok)) return false;
@@ -56,61 +59,41 @@ class ChainLane {
   using Factors = typename Cells<Shape>::Factors;
   using Values = typename Cells<Shape>::Values;
 
-  static constexpr int kCells = Shape::kPlain ? 4 : 2;  // that a thread has in flight
+  static constexpr int kCells = Shape::kPlain ? 2 : 1;  // that a thread has in flight
 
   SEQPAR_LANE std::uint32_t cellOf(std::uint32_t begin, int i) const {
     return begin + static_cast<std::uint32_t>(group_.threads() * i + group_.thread());
   }
 
-  SEQPAR_LANE bool send(std::uint32_t cell, const Values& after, Sender<Memory>& next) const {
-    if (task_.last()) return true;
-    if (!next.reserve(cell - range_.begin + 1)) return false;
-    next.put(cell - range_.begin, cells_.pack(after));
-    return true;
-  }
-
-  SEQPAR_LANE bool startRow(std::uint32_t begin, Sender<Memory>& next) const {
-    SEQPAR_UNROLL
-    for (int i = 0; i < kCells; ++i) {
-      const std::uint32_t cell = cellOf(begin, i);
-      if (cell < range_.end && !send(cell, cells_.firstHop(cell), next)) return false;
-    }
-    return true;
-  }
-
-  /// Lines are hopped as they come, in any order.
   SEQPAR_LANE bool hopRow(std::uint32_t begin, const Receiver<Memory>& previous, Sender<Memory>& next) const {
     Raw own[kCells];
     Factors factors[kCells];
     Line line[kCells];
-    unsigned pending = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < kCells; ++i) {
       const std::uint32_t cell = cellOf(begin, i);
       if (cell >= range_.end) continue;
-      pending |= 1U << i;
-      line[i] = previous.look(cell - range_.begin);
+      if (!task_.first()) line[i] = previous.look(cell - range_.begin);
       own[i] = cells_.fetch(task_.state, cell);
       factors[i] = cells_.factors(cell);
     }
-    Wait<Memory> wait = previous.wait();
-    while (pending != 0) {
-      SEQPAR_UNROLL
-      for (int i = 0; i < kCells; ++i) {
-        if ((pending >> i & 1U) == 0 || !complete(line[i])) continue;
-        const std::uint32_t cell = cellOf(begin, i);
-        previous.reset(cell - range_.begin);
-        const Values x = cells_.unpack(line[i]);
-        if (!send(cell, Cells<Shape>::apply(factors[i], x, cells_.widen(own[i])), next)) return false;
-        cells_.hop(cell, x, own[i], factors[i]);
-        pending &= ~(1U << i);
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) {
+      const std::uint32_t cell = cellOf(begin, i);
+      if (cell >= range_.end) continue;
+      Values x;
+      if (task_.first()) {
+        x = cells_.firstX(cell, factors[i]);
+      } else {
+        if (!previous.take(cell - range_.begin, line[i])) return false;
+        x = cells_.unpack(line[i]);
       }
-      if (pending == 0) break;
-      if (wait.over()) return false;
-      SEQPAR_UNROLL
-      for (int i = 0; i < kCells; ++i) {
-        if ((pending >> i & 1U) != 0) line[i] = previous.look(cellOf(begin, i) - range_.begin);
+      const Values after = Cells<Shape>::apply(factors[i], x, cells_.widen(own[i]));
+      if (!task_.last()) {
+        if (!next.reserve(cell - range_.begin + 1)) return false;
+        next.put(cell - range_.begin, cells_.pack(after));
       }
+      cells_.finish(cell, x, after);
     }
     return true;
   }

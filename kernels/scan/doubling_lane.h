@@ -19,6 +19,7 @@ class DoublingLane {
         steps_(view, lane, group, positions) {}
 
   SEQPAR_LANE bool run() {
+    SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; begin < range_.end; begin += kRow) {
       if (!step({begin, begin + kRow < range_.end ? begin + kRow : range_.end})) return false;
     }
@@ -29,10 +30,10 @@ class DoublingLane {
  private:
   using Factors = typename Cells<Shape>::Factors;
   using Values = typename Cells<Shape>::Values;
-  using Maps = MapsOfPositions<Shape>;
+  using Map = MapLines<Shape>;
 
   static constexpr std::uint32_t kRow = 512;  // cells of a step
-  static_assert(MapLines<Shape>::mostLines(kRow) <= kRingLines - kCreditLines);
+  static_assert(MapLines<Shape>::most(kRow) <= kRingLines - kCreditLines);
 
   /// What a position p sends to p + skip: the map of the `skip` positions before p, or, with `own`, of skip - 1 before
   /// it and itself.
@@ -53,65 +54,73 @@ class DoublingLane {
   SEQPAR_LANE bool sends(int from, Round round) const {
     return from >= 0 && from + round.skip < task_.positions && (round.own || from > 0);
   }
-  SEQPAR_LANE static const MapLines<Shape>& mapFrom(const Maps& maps, int from, Round round) {
-    return from - round.skip + (round.own ? 1 : 0) <= 0 ? maps.absolute : maps.relative;
-  }
+  /// Whether the map that is sent does not begin at position 0.
+  SEQPAR_LANE static bool isRelative(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) > 0; }
 
   /// The lines from one position to another: they meet in one round at most.
-  SEQPAR_LANE std::uint32_t linesBetween(const Maps& maps, int from, int to) const {
+  SEQPAR_LANE std::uint32_t linesBetween(CellRange cells, int from, int to) const {
     if (from < 0 || to < 0) return 0;
+    SEQPAR_ROLLED
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
-      if (to - from == round.skip && sends(from, round)) return mapFrom(maps, from, round).lines();
+      if (to - from == round.skip && sends(from, round)) return Map::count(cells_, cells, isRelative(from, round));
     }
     return 0;
   }
 
   SEQPAR_LANE bool step(CellRange cells) {
-    const Maps maps(task_, cells_, cells);
-    const auto linesTo = [&](int peer) { return linesBetween(maps, task_.position, task_.positionOf[peer]); };
-    const auto linesFrom = [&](int peer) { return linesBetween(maps, task_.positionOf[peer], task_.position); };
+    const Map map(cells_, cells, 0);
+    const auto linesTo = [&](int peer) { return linesBetween(cells, task_.position, task_.positionOf[peer]); };
+    const auto linesFrom = [&](int peer) { return linesBetween(cells, task_.positionOf[peer], task_.position); };
     if (!steps_.reserve(linesTo)) return false;
     bool ok = true;
+    SEQPAR_ROLLED
     for (std::uint32_t cell = cells.begin + group_.thread(); ok && cell < cells.end; cell += group_.threads()) {
-      ok = scan(maps, cell);
+      ok = scan(map, cell);
     }
     if (group_.any(!ok)) return false;
+    SEQPAR_ROLLED
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
       const int from = task_.position - round.skip;
-      if (sends(from, round)) mapFrom(maps, from, round).resetFactors(receiverOf(from), group_);
+      if (sends(from, round) && isRelative(from, round)) map.resetFactors(receiverOf(from), group_);
     }
     return steps_.advance(true, linesTo, linesFrom);
   }
 
-  SEQPAR_LANE bool scan(const Maps& maps, std::uint32_t cell) const {
+  SEQPAR_LANE bool scan(const Map& map, std::uint32_t cell) const {
     const auto own = cells_.fetch(task_.state, cell);
-    const Factors ownFactors = cells_.factors(cell);
-    const Values ownState = task_.first() ? cells_.firstHop(cell) : cells_.widen(own);
+    Factors ownFactors = cells_.factors(cell);
+    Values ownState = cells_.widen(own);
+    if (task_.first()) {
+      const Values x = cells_.firstX(cell, ownFactors);
+      ownState = cells_.apply(ownFactors, x, ownState);
+      cells_.finish(cell, x, ownState);
+    }
     // The map of the positions before this one, as far as known.
     Values before{};
     Factors beforeFactors{};
+    SEQPAR_ROLLED
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
       if (sends(task_.position, round)) {
-        const MapLines<Shape>& map = mapFrom(maps, task_.position, round);
         const Sender<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
         const bool alone = number == 0 || task_.first();
         const Values state = !round.own ? before : alone ? ownState : cells_.apply(ownFactors, before, ownState);
-        map.putFactors(out, cell,
-                       !round.own ? beforeFactors
-                       : alone    ? ownFactors
-                                  : cells_.compose(ownFactors, beforeFactors));
+        if (isRelative(task_.position, round)) {
+          map.putFactors(out, cell,
+                         !round.own ? beforeFactors
+                         : alone    ? ownFactors
+                                    : cells_.compose(ownFactors, beforeFactors));
+        }
         out.put(map.lineOf(cell), cells_.pack(state));
       }
       const int from = task_.position - round.skip;
       if (!sends(from, round)) continue;
-      const MapLines<Shape>& map = mapFrom(maps, from, round);
       const Receiver<Memory> in = receiverOf(from);
       Line line = in.look(map.lineOf(cell));
       Factors factors{};
-      if (&map == &maps.relative) {
+      if (isRelative(from, round)) {
         factors = map.lookFactors(in, cell);
         if (!map.awaitFactors(in, cell, factors)) return false;
       }
@@ -120,7 +129,7 @@ class DoublingLane {
       before = number == 0 ? state : cells_.apply(beforeFactors, state, before);
       beforeFactors = number == 0 ? factors : cells_.compose(beforeFactors, factors);
     }
-    if (!task_.first()) cells_.hop(cell, before, own, ownFactors);
+    if (!task_.first()) cells_.finish(cell, before, cells_.apply(ownFactors, before, ownState));
     return true;
   }
 

@@ -37,6 +37,7 @@ class Lasp1Lane {
  private:
   template <class Do>
   SEQPAR_LANE bool forCells(CellRange piece, const Do& act) const {
+    SEQPAR_ROLLED
     for (std::uint32_t cell = piece.begin + group_.thread(); cell < piece.end; cell += group_.threads()) {
       if (!act(cell)) return false;
     }
@@ -48,26 +49,26 @@ class Lasp1Lane {
     if (task_.first()) return true;
     const Receiver<Memory> in = steps_.receiver(before_);
     return forCells(piece, [&](std::uint32_t cell) {
-      Wait<Memory> wait = in.wait();
-      while (!complete(in.look(cell - piece.begin))) {
-        if (wait.over()) return false;
-      }
-      return true;
+      Line line = in.look(cell - piece.begin);
+      return in.await(cell - piece.begin, line);
     });
   }
 
   SEQPAR_LANE void hop(CellRange piece) const {
     forCells(piece, [&](std::uint32_t cell) {
       const std::uint32_t index = cell - piece.begin;
-      typename Cells<Shape>::Values after;
+      auto factors = cells_.factors(cell);
+      const auto own = cells_.widen(cells_.fetch(task_.state, cell));
+      typename Cells<Shape>::Values x;
       if (task_.first()) {
-        after = cells_.firstHop(cell);
+        x = cells_.firstX(cell, factors);
       } else {
         const Receiver<Memory> in = steps_.receiver(before_);
-        const Line line = in.look(index);
+        x = cells_.unpack(in.look(index));
         in.reset(index);
-        after = cells_.hop(cell, cells_.unpack(line), cells_.fetch(task_.state, cell), cells_.factors(cell));
       }
+      const auto after = Cells<Shape>::apply(factors, x, own);
+      cells_.finish(cell, x, after);
       if (!task_.last()) steps_.sender(after_).put(index, cells_.pack(after));
       return true;
     });

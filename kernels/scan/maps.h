@@ -1,4 +1,4 @@
-// What the algorithms send of a range of cells: a line a cell with the state, behind lines with its factors, four to a
+// What the algorithms send of a range of cells: a line a cell with the state, then lines with its factors, four to a
 // line. Position 0 sends no factors: nothing comes before it.
 #pragma once
 
@@ -12,31 +12,27 @@ class MapLines {
  public:
   using Factors = typename Cells<Shape>::Factors;
 
-  SEQPAR_LANE MapLines(const ScanTask& task, const Cells<Shape>& cells, CellRange range, bool relative)
-      : task_(task), cells_(cells), range_(range) {
-    if (!relative || range.size() == 0) return;
-    firstFactor_ = cells.factorNumber(range.begin, 0);
-    const std::uint32_t end = cells.factorNumber(range.end - 1, Shape::kElements - 1) + 1;
-    factorLines_ = (end - firstFactor_ + 3) / 4;
-  }
+  /// `begin`: the number of the map's first line in its channel.
+  SEQPAR_LANE MapLines(const Cells<Shape>& cells, CellRange range, std::uint32_t begin)
+      : cells_(cells), range_(range), begin_(begin), firstFactor_(cells.factorNumber(range.begin, 0)) {}
 
+  /// Lines of a map of `range`; `relative`: with factors.
+  SEQPAR_LANE static std::uint32_t count(const Cells<Shape>& cells, CellRange range, bool relative) {
+    if (!relative || range.size() == 0) return range.size();
+    return range.size() + MapLines(cells, range, 0).factorLines();
+  }
   /// More than this many lines a map of `cells` cells never has.
-  static constexpr std::uint32_t mostLines(std::uint32_t cells) {
-    return cells + (cells * Shape::kFactors + 3) / 4 + 1;
-  }
+  static constexpr std::uint32_t most(std::uint32_t cells) { return cells + (cells * Shape::kFactors + 3) / 4 + 1; }
 
-  SEQPAR_LANE std::uint32_t lines() const { return factorLines_ + range_.size(); }
-  SEQPAR_LANE std::uint32_t lineOf(std::uint32_t cell) const { return factorLines_ + (cell - range_.begin); }
+  SEQPAR_LANE std::uint32_t lineOf(std::uint32_t cell) const { return begin_ + (cell - range_.begin); }
 
   /// Each factor is sent by the thread that has its first element here.
   template <class Memory>
   SEQPAR_LANE void putFactors(const Sender<Memory>& out, std::uint32_t cell, const Factors& factors) const {
-    if (factorLines_ == 0) return;
     for (int i = 0; i < Shape::kFactors; ++i) {
       const std::uint32_t number = cells_.factorNumber(cell, i);
-      const bool begins = number * task_.span.divisor() == cell * Shape::kElements + static_cast<std::uint32_t>(i);
-      if (!begins && (cell != range_.begin || i != 0)) continue;
-      out.putWord(number - firstFactor_, sendable(asBits(factors.at[i]), kAbsentAsFloat));
+      if (!cells_.begins(number, cell, i) && (cell != range_.begin || i != 0)) continue;
+      out.putWord(wordOf(number), sendable(asBits(factors.at[i]), kAbsentAsFloat));
     }
   }
 
@@ -44,7 +40,9 @@ class MapLines {
   template <class Memory>
   SEQPAR_LANE Factors lookFactors(const Receiver<Memory>& in, std::uint32_t cell) const {
     Factors factors;
-    for (int i = 0; i < Shape::kFactors; ++i) factors.at[i] = asFloat(in.lookWord(wordOf(cell, i)));
+    for (int i = 0; i < Shape::kFactors; ++i) {
+      factors.at[i] = asFloat(in.lookWord(wordOf(cells_.factorNumber(cell, i))));
+    }
     return factors;
   }
 
@@ -54,7 +52,7 @@ class MapLines {
     for (int i = 0; i < Shape::kFactors; ++i) {
       if (asBits(factors.at[i]) != kAbsent) continue;
       std::uint32_t word = kAbsent;
-      if (!in.awaitWord(wordOf(cell, i), word)) return false;
+      if (!in.awaitWord(wordOf(cells_.factorNumber(cell, i)), word)) return false;
       factors.at[i] = asFloat(word);
     }
     return true;
@@ -63,29 +61,25 @@ class MapLines {
   /// After a barrier behind all looks, by all threads together.
   template <class Memory, class Group>
   SEQPAR_LANE void resetFactors(const Receiver<Memory>& in, const Group& group) const {
-    for (std::uint32_t i = group.thread(); i < factorLines_; i += group.threads()) in.reset(i);
+    if (range_.size() == 0) return;
+    const std::uint32_t first = begin_ + range_.size();
+    const std::uint32_t lines = factorLines();
+    SEQPAR_ROLLED
+    for (std::uint32_t i = group.thread(); i < lines; i += group.threads()) in.reset(first + i);
   }
 
  private:
-  SEQPAR_LANE std::uint32_t wordOf(std::uint32_t cell, int i) const {
-    return cells_.factorNumber(cell, i) - firstFactor_;
+  SEQPAR_LANE std::uint32_t factorLines() const {
+    return (cells_.factorNumber(range_.end - 1, Shape::kElements - 1) - firstFactor_ + 4) / 4;
+  }
+  SEQPAR_LANE std::uint32_t wordOf(std::uint32_t factor) const {
+    return 4 * (begin_ + range_.size()) + (factor - firstFactor_);
   }
 
-  const ScanTask& task_;
   const Cells<Shape>& cells_;
   CellRange range_;
-  std::uint32_t firstFactor_ = 0;
-  std::uint32_t factorLines_ = 0;
-};
-
-/// The maps of all positions for one range of cells.
-template <class Shape>
-struct MapsOfPositions {
-  MapLines<Shape> absolute, relative;
-
-  SEQPAR_LANE MapsOfPositions(const ScanTask& task, const Cells<Shape>& cells, CellRange range)
-      : absolute(task, cells, range, false), relative(task, cells, range, true) {}
-  SEQPAR_LANE const MapLines<Shape>& of(int position) const { return position == 0 ? absolute : relative; }
+  std::uint32_t begin_;
+  std::uint32_t firstFactor_;
 };
 
 }  // namespace seqpar

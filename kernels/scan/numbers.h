@@ -36,10 +36,18 @@ SEQPAR_LANE float bfloatToFloat(std::uint32_t bits) {
   return asFloat(bits << 16);
 }
 
-SEQPAR_LANE std::uint32_t floatToBfloat(float value) {
-  const std::uint32_t bits = asBits(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) return bits >> 16 | 0x40U;
-  return (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
+/// Two of them, the first in the lower bits.
+SEQPAR_LANE std::uint32_t floatsToBfloats(float low, float high) {
+#ifdef __CUDACC__
+  std::uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  std::uint16_t both[2];
+  fromFloat(&low, &both[0], seqparBfloat16, 1);
+  fromFloat(&high, &both[1], seqparBfloat16, 1);
+  return both[0] | static_cast<std::uint32_t>(both[1]) << 16;
+#endif
 }
 
 /// From the lower 16 bits.
@@ -54,15 +62,18 @@ SEQPAR_LANE float halfToFloat(std::uint32_t bits) {
   return value;
 }
 
-SEQPAR_LANE std::uint32_t floatToHalf(float value) {
+/// Two of them, the first in the lower bits.
+SEQPAR_LANE std::uint32_t floatsToHalves(float low, float high) {
 #ifdef __CUDACC__
-  unsigned short half;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  std::uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 #else
-  std::uint16_t half;
-  fromFloat(&value, &half, seqparFloat16, 1);
+  std::uint16_t both[2];
+  fromFloat(&low, &both[0], seqparFloat16, 1);
+  fromFloat(&high, &both[1], seqparFloat16, 1);
+  return both[0] | static_cast<std::uint32_t>(both[1]) << 16;
 #endif
-  return half;
 }
 
 }  // namespace seqpar

@@ -20,6 +20,7 @@ class TransposedLane {
 
   SEQPAR_LANE bool run() {
     const std::uint32_t round = kMostShard * static_cast<std::uint32_t>(task_.positions);
+    SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; begin < range_.end; begin += round) {
       round_ = {begin, begin + round < range_.end ? begin + round : range_.end};
       shardCells_ = (round_.size() + static_cast<std::uint32_t>(task_.positions) - 1) /
@@ -34,12 +35,12 @@ class TransposedLane {
   using Raw = typename Cells<Shape>::Raw;
   using Factors = typename Cells<Shape>::Factors;
   using Values = typename Cells<Shape>::Values;
-  using Maps = MapsOfPositions<Shape>;
+  using Map = MapLines<Shape>;
 
-  static constexpr int kCells = Shape::kPlain ? 4 : 2;  // that a thread has in flight
-  static constexpr int kLooks = Shape::kPlain ? 8 : 4;  // lines that an owner looks at together
+  static constexpr int kCells = Shape::kPlain ? 2 : 1;    // that a thread has in flight
+  static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // lines that an owner looks at together
   static constexpr std::uint32_t kMostShard = Shape::kUniform ? 1024 : 512;
-  static_assert(MapLines<Shape>::mostLines(kMostShard) + kMostShard <= kRingLines - kCreditLines);
+  static_assert(MapLines<Shape>::most(kMostShard) + kMostShard <= kRingLines - kCreditLines);
 
   SEQPAR_LANE CellRange shardOf(int position) const {
     const std::uint32_t begin = round_.begin + shardCells_ * static_cast<std::uint32_t>(position);
@@ -48,15 +49,15 @@ class TransposedLane {
   }
   SEQPAR_LANE int ownerOf(std::uint32_t cell) const { return static_cast<int>((cell - round_.begin) / shardCells_); }
 
-  /// The map that position `from` sends to `owner`; the last position's is of no use to anyone.
-  SEQPAR_LANE std::uint32_t mapLines(int from, int owner) const {
-    if (from + 1 == task_.positions) return 0;
-    return MapLines<Shape>(task_, cells_, shardOf(owner), from > 0).lines();
-  }
-  /// Lines from one position to another in this round: its map of the other's shard, then x of its own shard.
+  // A position sends another x of its own shard and its map of the other's, in the channel in this order, whichever
+  // comes first in time.
+  SEQPAR_LANE std::uint32_t xLines(int from, int to) const { return to > 0 ? shardOf(from).size() : 0; }
+  SEQPAR_LANE Map mapBetween(int from, int to) const { return Map(cells_, shardOf(to), xLines(from, to)); }
   SEQPAR_LANE std::uint32_t linesBetween(int from, int to) const {
     if (from < 0 || to < 0 || from == to) return 0;
-    return mapLines(from, to) + (to > 0 ? shardOf(from).size() : 0);
+    // The last position's map is of no use to anyone.
+    const std::uint32_t map = from + 1 == task_.positions ? 0 : Map::count(cells_, shardOf(to), from > 0);
+    return xLines(from, to) + map;
   }
 
   SEQPAR_LANE bool step() {
@@ -64,13 +65,12 @@ class TransposedLane {
     const auto linesFrom = [&](int peer) { return linesBetween(task_.positionOf[peer], task_.position); };
     if (!steps_.reserve(linesTo)) return false;
     const CellRange mine = shardOf(task_.position);
-    const Maps maps(task_, cells_, mine);
     scatter();
-    const bool ok =
-        scan(mine, maps) && (task_.first() || (take({round_.begin, mine.begin}) && take({mine.end, round_.end})));
+    const bool ok = scan(mine) && (task_.first() || take());
     if (group_.any(!ok)) return false;
+    SEQPAR_ROLLED
     for (int from = 1; from + 1 < task_.positions; ++from) {
-      if (from != task_.position) maps.relative.resetFactors(receiverOf(from), group_);
+      if (from != task_.position) mapBetween(from, task_.position).resetFactors(receiverOf(from), group_);
     }
     return steps_.advance(true, linesTo, linesFrom);
   }
@@ -92,21 +92,34 @@ class TransposedLane {
         if (cell[i] >= round_.end) continue;
         const int owner = ownerOf(cell[i]);
         if (owner == task_.position) continue;
-        const MapLines<Shape> map(task_, cells_, shardOf(owner), !task_.first());
+        const Map map = mapBetween(task_.position, owner);
         const Sender<Memory> out = senderTo(owner);
-        map.putFactors(out, cell[i], factors[i]);
-        out.put(map.lineOf(cell[i]), cells_.pack(task_.first() ? cells_.firstHop(cell[i]) : cells_.widen(own[i])));
+        if (!task_.first()) map.putFactors(out, cell[i], factors[i]);
+        out.put(map.lineOf(cell[i]), cells_.pack(firstOr(cell[i], own[i], factors[i])));
       }
       return true;
     });
   }
 
+  /// What is sent of a cell: S or, at position 0, which finishes the cell here, A x_0 + S.
+  SEQPAR_LANE Values firstOr(std::uint32_t cell, const Raw& own, Factors factors) const {
+    if (!task_.first()) return cells_.widen(own);
+    return hop(cell, cells_.firstX(cell, factors), own, factors);
+  }
+  SEQPAR_LANE Values hop(std::uint32_t cell, const Values& x, const Raw& own, const Factors& factors) const {
+    const Values after = Cells<Shape>::apply(factors, x, cells_.widen(own));
+    cells_.finish(cell, x, after);
+    return after;
+  }
+
   /// Scans the own shard over all positions and sends them x.
-  SEQPAR_LANE bool scan(CellRange mine, const Maps& maps) const {
+  SEQPAR_LANE bool scan(CellRange mine) const {
+    SEQPAR_ROLLED
     for (std::uint32_t cell = mine.begin + group_.thread(); cell < mine.end; cell += group_.threads()) {
       const Raw own = cells_.fetch(task_.state, cell);
       const Factors ownFactors = cells_.factors(cell);
       Values x{};
+      SEQPAR_ROLLED
       for (int first = 0; first < task_.positions; first += kLooks) {
         Line line[kLooks];
         Factors factors[kLooks];
@@ -115,22 +128,24 @@ class TransposedLane {
           const int from = first + i;
           if (from + 1 >= task_.positions || from == task_.position) continue;
           const Receiver<Memory> in = receiverOf(from);
-          line[i] = in.look(maps.of(from).lineOf(cell));
-          factors[i] = from == 0 ? Factors{} : maps.relative.lookFactors(in, cell);
+          const Map map = mapBetween(from, task_.position);
+          line[i] = in.look(map.lineOf(cell));
+          factors[i] = from == 0 ? Factors{} : map.lookFactors(in, cell);
         }
         SEQPAR_UNROLL
         for (int i = 0; i < kLooks; ++i) {
           const int position = first + i;
           if (position >= task_.positions) continue;
           if (position == task_.position) {
-            x = task_.first() ? cells_.firstHop(cell) : cells_.hop(cell, x, own, ownFactors);
+            x = task_.first() ? firstOr(cell, own, ownFactors) : hop(cell, x, own, ownFactors);
             continue;
           }
-          if (position > 0) send(position, mine, cell, x);
+          if (position > 0) senderTo(position).put(cell - mine.begin, cells_.pack(x));
           if (position + 1 == task_.positions) continue;
           const Receiver<Memory> in = receiverOf(position);
-          if (!maps.relative.awaitFactors(in, cell, factors[i])) return false;
-          if (!in.take(maps.of(position).lineOf(cell), line[i])) return false;
+          const Map map = mapBetween(position, task_.position);
+          if (!map.awaitFactors(in, cell, factors[i])) return false;
+          if (!in.take(map.lineOf(cell), line[i])) return false;
           x = Cells<Shape>::apply(factors[i], x, cells_.unpack(line[i]));
         }
       }
@@ -138,44 +153,36 @@ class TransposedLane {
     return true;
   }
 
-  SEQPAR_LANE void send(int position, CellRange mine, std::uint32_t cell, const Values& x) const {
-    senderTo(position).put(mapLines(task_.position, position) + cell - mine.begin, cells_.pack(x));
-  }
-
   /// Hops the cells of other owners, as x comes.
-  SEQPAR_LANE bool take(CellRange cells) const {
-    return forBatches(cells, [&](const std::uint32_t(&cell)[kCells]) {
+  SEQPAR_LANE bool take() const {
+    return forBatches(round_, [&](const std::uint32_t(&cell)[kCells]) {
       Raw own[kCells];
       Factors factors[kCells];
       Line line[kCells];
       SEQPAR_UNROLL
       for (int i = 0; i < kCells; ++i) {
-        if (cell[i] >= cells.end) continue;
         const int owner = ownerOf(cell[i]);
-        line[i] = receiverOf(owner).look(xLine(owner, cell[i]));
+        if (cell[i] >= round_.end || owner == task_.position) continue;
+        line[i] = receiverOf(owner).look(cell[i] - shardOf(owner).begin);
         own[i] = cells_.fetch(task_.state, cell[i]);
         factors[i] = cells_.factors(cell[i]);
       }
       SEQPAR_UNROLL
       for (int i = 0; i < kCells; ++i) {
-        if (cell[i] >= cells.end) continue;
         const int owner = ownerOf(cell[i]);
-        if (!receiverOf(owner).take(xLine(owner, cell[i]), line[i])) return false;
-        cells_.hop(cell[i], cells_.unpack(line[i]), own[i], factors[i]);
+        if (cell[i] >= round_.end || owner == task_.position) continue;
+        if (!receiverOf(owner).take(cell[i] - shardOf(owner).begin, line[i])) return false;
+        hop(cell[i], cells_.unpack(line[i]), own[i], factors[i]);
       }
       return true;
     });
-  }
-
-  /// In the channel from `owner`.
-  SEQPAR_LANE std::uint32_t xLine(int owner, std::uint32_t cell) const {
-    return mapLines(owner, task_.position) + cell - shardOf(owner).begin;
   }
 
   /// Calls act(cells) for batches of this thread's cells; those past the end are to be left out.
   template <class Act>
   SEQPAR_LANE bool forBatches(CellRange cells, const Act& act) const {
     const auto threads = static_cast<std::uint32_t>(group_.threads());
+    SEQPAR_ROLLED
     for (std::uint32_t begin = cells.begin + group_.thread(); begin < cells.end; begin += threads * kCells) {
       std::uint32_t cell[kCells];
       SEQPAR_UNROLL

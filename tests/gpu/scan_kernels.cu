@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -79,7 +80,7 @@ struct RankRun {
 };
 
 struct Call {
-  ScanCase scanCase;
+  std::unique_ptr<const ScanCase> scanCase;  ///< what the buffers of the ranks point to
   Numbers numbers;
   seqparScanAlgorithm_t algorithm;
   std::vector<RankRun> ranks;
@@ -108,17 +109,17 @@ Call drawCall(std::mt19937_64& random, const GpuPeers& peers, seqparScanAlgorith
   }
   spec.flags = random() % 3 == 0;
   spec.initial = random() % 2 == 0;
-  Call call{makeScanCase(spec, numbers, random()), numbers, algorithm, {}};
+  Call call{std::make_unique<ScanCase>(makeScanCase(spec, numbers, random())), numbers, algorithm, {}};
   const std::size_t skew = random() % 4 == 0 ? sizeOf(spec.stateType) : 0;
   for (int rank = 0; rank < spec.size; ++rank) {
     const CurrentDevice current(peers.deviceOf(rank));
-    call.ranks.emplace_back(call.scanCase, rank, kOutputs[random() % std::size(kOutputs)], skew);
+    call.ranks.emplace_back(*call.scanCase, rank, kOutputs[random() % std::size(kOutputs)], skew);
   }
   return call;
 }
 
 void enqueue(const GpuPeers& peers, Call& call) {
-  const ScanSpec& spec = call.scanCase.spec;
+  const ScanSpec& spec = call.scanCase->spec;
   std::vector<int> order;
   for (int position = 0; position < spec.size; ++position) order.push_back(spec.rankAt(position));
   for (int rank = 0; rank < spec.size; ++rank) {
@@ -130,8 +131,8 @@ void enqueue(const GpuPeers& peers, Call& call) {
 
 std::string compare(const char* what, const std::vector<float>& got, const ReferenceState& wanted, const Call& call) {
   const bool exact = call.numbers == Numbers::Exact;
-  const double relative = exact ? 0 : relativeBound(call.scanCase.spec);
-  const double absolute = exact ? 0 : absoluteBound(call.scanCase.spec);
+  const double relative = exact ? 0 : relativeBound(call.scanCase->spec);
+  const double absolute = exact ? 0 : absoluteBound(call.scanCase->spec);
   for (size_t i = 0; i < got.size(); ++i) {
     const double error = std::abs(static_cast<double>(got[i]) - wanted.value[i]);
     if (error <= relative * wanted.size[i] + absolute) continue;
@@ -142,7 +143,7 @@ std::string compare(const char* what, const std::vector<float>& got, const Refer
 
 /// What is wrong, in words.
 std::string judge(Call& call) {
-  const auto reference = referenceScan(call.scanCase);
+  const auto reference = referenceScan(*call.scanCase);
   for (std::size_t rank = 0; rank < call.ranks.size(); ++rank) {
     RankRun& run = call.ranks[rank];
     run.fetch();
@@ -175,7 +176,7 @@ bool checkRandom(int size, int gpus, int lanes, int batches, int atOnce, std::ui
       const std::string wrong = judge(calls[i]);
       if (wrong.empty()) continue;
       std::ostringstream spec;
-      spec << calls[i].scanCase.spec;
+      spec << calls[i].scanCase->spec;
       std::printf("seed %llu, batch %d, call %zu, %s, %s: %s\n", static_cast<unsigned long long>(seed), batch, i,
                   seqparScanAlgorithmName(calls[i].algorithm), spec.str().c_str(), wrong.c_str());
       return false;

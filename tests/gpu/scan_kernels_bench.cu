@@ -159,8 +159,7 @@ void benchScanKernels(int gpus) {
   constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain,    seqparScanOneshot, seqparScanTransposed,
                                                    seqparScanDoubling, seqparScanLasp1,   seqparScanLasp2};
   const char* const lanesText = std::getenv("BENCH_LANES");
-  for (const int size : {2, 4, 8}) {
-    if (size == 2 && gpus == 1) std::printf("one GPU only: ");
+  for (const int size : {1, 2, 4, 8}) {
     const int fit = 256 * gpus / size;  // CTAs of all ranks must run at once
     const int lanes = std::min(lanesText == nullptr ? 32 : std::atoi(lanesText), fit);
     Bench bench(size, gpus, lanes, std::size_t{64} << 20);
