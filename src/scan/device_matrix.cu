@@ -20,19 +20,26 @@ constexpr std::size_t kSharedBytes = 99 << 10;
 constexpr int kRegisters = 192;
 
 template <class Shape>
-using Chain = MatrixChain<Shape, CudaMemory, CtaGroup, TensorProduct>;
-
-/// `scratch` is the pairs of all lanes where shared memory cannot hold them; else null.
-template <class Shape>
-__global__ void __maxnreg__(kRegisters)
-    matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
-                SplitNumber* __restrict__ scratch) {
-  extern __shared__ SplitNumber shared[];
+__device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, SplitNumber* pairs) {
   const int lane = static_cast<int>(blockIdx.x);
   const CtaGroup group;
-  SplitNumber* const mine = scratch == nullptr ? shared : scratch + lane * (2 * scan.group * pairsOf(scan.dk));
-  Chain<Shape> chain(view, scan, lane, group, mine);
+  MatrixChain<Shape, CudaMemory, CtaGroup, TensorProduct> chain(view, scan, lane, group, pairs);
   chain.run(partOf({0, scan.groups()}, lane, static_cast<int>(gridDim.x)));
+}
+
+template <class Shape>
+__global__ void __maxnreg__(kRegisters)
+    matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan) {
+  extern __shared__ SplitNumber shared[];
+  runChain<Shape>(view, scan, shared);
+}
+
+/// For matrices so large that shared memory holds no two panels: `scratch` has them for all lanes. A kernel of its own,
+/// since addresses that may be of either memory are slow.
+__global__ void __maxnreg__(kRegisters)
+    matrixChainOfLarge(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
+                       SplitNumber* scratch) {
+  runChain<AnyPanels>(view, scan, scratch + blockIdx.x * (2 * scan.group * pairsOf(scan.dk)));
 }
 
 void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStream_t stream) {
@@ -40,20 +47,20 @@ void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStre
   if (!pipelined) scan.group = static_cast<int>(std::clamp<std::size_t>(kSharedBytes / panel, 1, scan.panels()));
   const std::size_t bytes = panel * scan.group;
   const int lanes = std::min(view.lanes, scan.groups());
-  const auto kernel = arePlain(scan) ? matrixChain<PlainPanels> : matrixChain<AnyPanels>;
   if (bytes <= kSharedBytes) {
+    const auto kernel = arePlain(scan) ? matrixChain<PlainPanels> : matrixChain<AnyPanels>;
     checkCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
               "cudaFuncSetAttribute");
-    kernel<<<lanes, TensorProduct::kThreads, bytes, stream>>>(view, scan, nullptr);
+    kernel<<<lanes, TensorProduct::kThreads, bytes, stream>>>(view, scan);
     checkCuda(cudaGetLastError(), "matrixChain");
     return;
   }
   void* scratch = nullptr;
   checkCuda(cudaMallocAsync(&scratch, lanes * bytes, stream), "cudaMallocAsync");
-  kernel<<<lanes, TensorProduct::kThreads, 0, stream>>>(view, scan, static_cast<SplitNumber*>(scratch));
+  matrixChainOfLarge<<<lanes, TensorProduct::kThreads, 0, stream>>>(view, scan, static_cast<SplitNumber*>(scratch));
   const cudaError_t launched = cudaGetLastError();
   checkCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
-  checkCuda(launched, "matrixChain");
+  checkCuda(launched, "matrixChainOfLarge");
 }
 
 }  // namespace
