@@ -14,9 +14,8 @@ constexpr size_t kLargePage = size_t{2} << 20;
 
 }  // namespace
 
-// NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): the pointer that calls this owns it
 void FreePages::operator()(std::byte* memory) const noexcept {
-  std::free(memory);
+  std::free(memory);  // NOLINT: the unique pointer that calls this owns it
 }
 
 Pages allocatePages(size_t bytes) {
