@@ -11,6 +11,13 @@
 
 #include "scan/matrix_panel.h"
 
+/// Before a loop that is seldom run: its code stays small.
+#ifdef __CUDACC__
+#define SEQPAR_KEEP_LOOP _Pragma("unroll 1")
+#else
+#define SEQPAR_KEEP_LOOP
+#endif
+
 namespace seqpar {
 
 /// A dk x dk matrix: element (i, j) is data[i * rowStride + j * columnStride].
@@ -74,6 +81,7 @@ SEQPAR_LANE void joinSlot(const SplitNumber* panel, PanelSlot slot, float (&numb
 /// One slot of the product, number by number.
 SEQPAR_LANE void multiplySlot(const MatrixView& a, const SplitNumber* panel, PanelSlot slot, float (&numbers)[8]) {
   for (float& number : numbers) number = 0;
+  SEQPAR_KEEP_LOOP
   for (int k = 0; k < a.dk; ++k) {
     SEQPAR_UNROLL
     for (int lower = 0; lower < 2; ++lower) {

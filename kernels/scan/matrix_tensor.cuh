@@ -14,12 +14,14 @@ __device__ __forceinline__ void multiplyTile(float (&c)[4], const std::uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// For CTAs of kThreads. A warp has 16 rows of the transition in registers, up to 128 columns of it; larger matrices
-/// are loaded anew for each panel.
+constexpr int kTensorThreads = 256;
+
+/// For CTAs of kTensorThreads. A warp has 16 rows of the transition in registers, up to `Depth` columns of it (at most
+/// 128, which is also the number of rows that all warps have). `Exact`: matrices have that many rows and columns, and
+/// no code is there for others. Larger ones are loaded anew for each panel.
+template <int Depth, bool Exact>
 class TensorProduct {
  public:
-  static constexpr int kThreads = 256;
-  static constexpr int kDepth = 128;  ///< columns in registers
   /// Matrices as small are not worth a tile; their sums are too short to hide the product that is left out.
   static constexpr int kSmall = 16;
 
@@ -27,24 +29,27 @@ class TensorProduct {
     a_ = a;
     whole_ = a.columnStride == 1 && a.rowStride % 4 == 0 && a.dk % 4 == 0 &&
              reinterpret_cast<std::uintptr_t>(a.data) % 16 == 0;
-    if (a.dk <= kDepth) odd_ = fetch(static_cast<int>(threadIdx.x) / 32, 0);
+    if (Exact || a.dk <= Depth) odd_ = fetch(static_cast<int>(threadIdx.x) / 32, 0);
   }
 
   template <class Group, class Done>
   __device__ __forceinline__ void multiply(const Group&, const SplitNumber* panel, bool odd, const Done& done) {
     const int tiles = slotsOf(a_.dk) / 32;
-    for (int tile = static_cast<int>(threadIdx.x) / 32; tile < tiles; tile += kThreads / 32) {
+    for (int tile = static_cast<int>(threadIdx.x) / 32; tile < tiles; tile += kTensorThreads / 32) {
       const int slot = tile * 32 + static_cast<int>(threadIdx.x) % 32;
       float numbers[8];
-      if (odd || a_.dk <= kSmall || !multiplyRows(tile, panel, numbers)) {
+      if (odd || (!Exact && a_.dk <= kSmall) || !multiplyRows(tile, panel, numbers)) {
         multiplySlot(a_, panel, PanelSlot(slot), numbers);
       }
       done(slot, numbers);
+      if (Exact) break;
     }
   }
 
  private:
-  static constexpr int kSteps = kDepth / 16;
+  static constexpr int kSteps = Depth / 16;
+  static constexpr bool kEveryWarp = Exact && Depth == kTensorThreads / 2;  ///< has rows, all of them whole
+  static_assert(Depth % 16 == 0 && Depth <= 128);
 
   /// A tile's rows of 16 x 16 pieces: in a piece a thread has four neighbours of two rows.
   __device__ __forceinline__ bool fetch(int tile, int column) {
@@ -58,7 +63,7 @@ class TensorProduct {
         const int row = tile * 16 + lane / 4 + 8 * lower;
         float(&four)[4] = held_[step][lower];
         four[0] = four[1] = four[2] = four[3] = 0;
-        if (row >= a_.dk || k >= a_.dk) continue;
+        if (!kEveryWarp && (row >= a_.dk || k >= a_.dk)) continue;
         const float* const from = a_.data + row * a_.rowStride + k * a_.columnStride;
         if (whole_) {
           const float4 all = *reinterpret_cast<const float4*>(from);
@@ -69,7 +74,7 @@ class TensorProduct {
         } else {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            if (k + i < a_.dk) four[i] = from[i * a_.columnStride];
+            if (Exact || k + i < a_.dk) four[i] = from[i * a_.columnStride];
           }
         }
       }
@@ -85,28 +90,30 @@ class TensorProduct {
   /// One tile of the product. False if its rows hold an odd number.
   __device__ __forceinline__ bool multiplyRows(int tile, const SplitNumber* panel, float (&numbers)[8]) {
     float large[2][4] = {}, small[2][2][4] = {};
-    for (int column = 0; column < a_.dk; column += kDepth) {
-      if (a_.dk > kDepth) odd_ = fetch(tile, column);
+    if (Exact) {
       if (odd_) return false;
-      const int depth = a_.dk - column;
-      const SplitNumber* const part = panel + column * kPairStride;
-      depth >= kDepth ? multiplyHeld<true>(part, depth, large, small) : multiplyHeld<false>(part, depth, large, small);
+      multiplyHeld(panel, Depth, large, small);
+    } else {
+      for (int column = 0; column < a_.dk; column += Depth) {
+        if (a_.dk > Depth) odd_ = fetch(tile, column);
+        if (odd_) return false;
+        multiplyHeld(panel + column * kPairStride, a_.dk - column, large, small);
+      }
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) numbers[i] = large[i / 4][i % 4] + (small[0][i / 4][i % 4] + small[1][i / 4][i % 4]);
     return true;
   }
 
-  /// Adds the product of what is held and of `depth` rows, all kDepth if `Whole`. The accumulators that are apart make
-  /// short chains, and sums of small numbers keep their digits.
-  template <bool Whole>
+  /// Adds the product of what is held and of `depth` rows. The accumulators that are apart make short chains, and sums
+  /// of small numbers keep their digits.
   __device__ __forceinline__ void multiplyHeld(const SplitNumber* panel, int depth, float (&large)[2][4],
                                                float (&small)[2][2][4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const SplitNumber* const mine = panel + lane % 4 * 4 * kPairStride + lane / 4;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (!Whole && 16 * step >= depth) break;
+      if (!Exact && 16 * step >= depth) break;
 #pragma unroll
       for (int two = 0; two < 4; two += 2) {
         std::uint32_t high[4], low[4];

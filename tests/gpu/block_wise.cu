@@ -4,8 +4,13 @@
 #include <seqpar/seqpar_device.cuh>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,6 +94,30 @@ __global__ void waitAndPublish(seqparScanDevice_t scan, int rank, Outputs out) {
   }
 }
 
+/// Where the threads of the ranks meet, so that none is still setting something up on a GPU, which may wait for all of
+/// it, while another's kernels there wait for its own.
+class Meeting {
+ public:
+  explicit Meeting(int threads) : threads_(threads) {}
+  void meet() {
+    std::unique_lock lock(mutex_);
+    const int round = round_;
+    if (++arrived_ == threads_) {
+      arrived_ = 0;
+      ++round_;
+      all_.notify_all();
+    }
+    if (!all_.wait_for(lock, std::chrono::seconds(30), [&] { return round_ != round; })) {
+      throw std::runtime_error("a rank did not come to the meeting");
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_;
+  int threads_, arrived_ = 0, round_ = 0;
+};
+
 struct Shape {
   int ranks;
   std::int64_t heads, elements;
@@ -101,6 +130,7 @@ struct Rank {
   const Shape& shape;
   int rank;
   seqparComm_t comm;
+  Meeting& meeting;
   cudaStream_t stream;
   seqparScanDevice_t scan;
   Outputs out;
@@ -150,6 +180,7 @@ void onRanks(const Shape& shape, int gpus, const std::function<void(const Rank&)
     check(false, std::string("seqparCommInitAll: ") + seqparGetLastError(nullptr));
     return;
   }
+  Meeting meeting(shape.ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < shape.ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -170,6 +201,7 @@ void onRanks(const Shape& shape, int gpus, const std::function<void(const Rank&)
           body({shape,
                 rank,
                 comms[index],
+                meeting,
                 stream.get(),
                 scan,
                 {reinterpret_cast<float*>(prefix.get()), reinterpret_cast<float*>(total.get()), counters,
@@ -205,9 +237,13 @@ void checkCalls(const Shape& shape, int gpus) {
     checkCuda(cudaStreamEndCapture(rank.stream, &graph), "cudaStreamEndCapture");
     cudaGraphExec_t instance = nullptr;
     checkCuda(cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate");
+    checkCuda(cudaGraphUpload(instance, rank.stream), "cudaGraphUpload");
+    checkCuda(cudaStreamSynchronize(rank.stream), "cudaStreamSynchronize");
+    rank.meeting.meet();
     constexpr int kReplays = 150;
     for (int i = 0; i < kReplays; ++i) checkCuda(cudaGraphLaunch(instance, rank.stream), "cudaGraphLaunch");
     rank.verify(2 + kCalls + 2 * kReplays, what + ", replayed");
+    rank.meeting.meet();
     checkCuda(cudaGraphExecDestroy(instance), "cudaGraphExecDestroy");
     checkCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
   });
@@ -246,14 +282,30 @@ void checkRefusals() {
   seqparCommDestroy(comm);
 }
 
+/// Kernels are loaded now, which might wait for those that run.
+void loadKernels(int gpus) {
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const CurrentDevice current(gpu);
+    cudaFuncAttributes attributes{};
+    checkCuda(cudaFuncGetAttributes(&attributes, countCall), "cudaFuncGetAttributes");
+    checkCuda(cudaFuncGetAttributes(&attributes, passAll), "cudaFuncGetAttributes");
+    checkCuda(cudaFuncGetAttributes(&attributes, waitAndPublish), "cudaFuncGetAttributes");
+  }
+}
+
 }  // namespace
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  // Streams of ranks on one GPU must not share a hardware queue: one's kernels would wait behind another's.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("SEQPAR_TIMEOUT", "20", 0);
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
     std::printf("skipped: no GPU\n");
     return 77;
   }
+  loadKernels(gpus);
   checkRefusals();
   for (const int ranks : {1, 2, 3, 5}) {
     for (const seqparDirection_t direction : {seqparForward, seqparReverse}) {

@@ -40,8 +40,10 @@ __global__ void barrierKernel(BarrierView view) {
   }
 }
 
+constexpr int kSize = 128;
+
 /// What a rank does with a gathered [state | transition] of every rank, for one head and panel a CTA.
-__global__ void __launch_bounds__(TensorProduct::kThreads)
+__global__ void __launch_bounds__(kTensorThreads)
     combineKernel(const float* gathered, const __grid_constant__ MatrixScan scan) {
   extern __shared__ SplitNumber shared[];
   const CtaGroup group;
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(TensorProduct::kThreads)
   const std::size_t states = static_cast<std::size_t>(scan.heads) * scan.dk * scan.dv;
   const int slot = group.thread();
   float x[8] = {};
-  TensorProduct product;
+  TensorProduct<kSize, true> product;
   for (int position = 0; position <= scan.position; ++position) {
     const float* const map = gathered + static_cast<std::size_t>(position) * (states + matrices);
     if (position == scan.position) {
@@ -78,7 +80,7 @@ using Enqueue = std::function<void(int rank, cudaStream_t stream)>;
 
 class MatrixBench {
  public:
-  static constexpr int kHeads = 32, kSize = 128;
+  static constexpr int kHeads = 32;
   static constexpr std::size_t kFloats = std::size_t{kHeads} * kSize * kSize;
 
   MatrixBench(int ranks, int lanes, int gpus) : ranks_(ranks, lanes, gpus, 10'000'000'000), gpus_(gpus) {
@@ -123,7 +125,7 @@ class MatrixBench {
     scan.position = rank;
     scan.positions = size();
     constexpr std::size_t kBytes = pairsOf(kSize) * sizeof(SplitNumber);
-    combineKernel<<<scan.groups(), TensorProduct::kThreads, kBytes, stream>>>(gathered(rank), scan);
+    combineKernel<<<scan.groups(), kTensorThreads, kBytes, stream>>>(gathered(rank), scan);
     checkCuda(cudaGetLastError(), "combineKernel");
   }
 
@@ -255,13 +257,13 @@ inline double timeGathering(MatrixBench& bench) {
 /// Prints a table; the exit status.
 inline int benchMatrix(int gpus) {
   std::printf("MATRIX scan, %d heads of %d x %d, fp32 (%zu bytes of states); us, less a barrier\n", MatrixBench::kHeads,
-              MatrixBench::kSize, MatrixBench::kSize, MatrixBench::kFloats * sizeof(float));
+              kSize, kSize, MatrixBench::kFloats * sizeof(float));
   for (const int ranks : {1, 2, 4, 8}) {
     for (const int lanes : {16, 32, 64}) {
       if ((ranks + gpus - 1) / gpus * lanes > 128) continue;  // all must be resident
       MatrixBench bench(ranks, lanes, gpus);
       ScanProblem shape;
-      shape.dk = MatrixBench::kSize;
+      shape.dk = kSize;
       for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
         const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
         if (!deviceMatrixFits(each, shape, lanes)) continue;
