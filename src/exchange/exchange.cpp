@@ -15,10 +15,10 @@ struct IncomingString {
   size_t batch = 0;
   size_t bytes = 0;
   PieceWalk<std::byte> walk;
-  uint64_t offer = 0;  ///< where to read it; 0: it comes in messages
+  PieceWalk<const std::byte> offer;  ///< where to read it; nothing in it: it comes in messages
 
   void receive(Mailbox& mail, const Cutting& cutting, size_t round) {
-    if (offer != 0 || round >= cutting.messages(bytes)) return;
+    if (offer.left() > 0 || round >= cutting.messages(bytes)) return;
     const size_t size = cutting.messageAt(bytes, round);
     unpack(walk, mail.receive(from, size), size);
     mail.release(from);
@@ -59,12 +59,14 @@ void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte*
 
 /// Tells the receivers of a large string how it comes.
 void offer(Mailbox& mail, OutgoingString& string) {
-  const std::byte* const begin = string.to.size() == 1 ? string.walk.whole() : nullptr;
+  const bool worth = worthOffering(string);
+  std::vector<int> others;
   for (const int to : string.to) {
-    if (!mayOffer(mail, to, string.bytes)) continue;
-    sendOffer(mail, to, reinterpret_cast<uint64_t>(begin));
-    string.offered = begin != nullptr;
+    const bool told = mayOffer(mail, to, string.bytes);
+    if (told) sendOffer(mail, to, string, worth);
+    (told && worth ? string.readers : others).push_back(to);
   }
+  string.to = std::move(others);
 }
 
 void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing,
@@ -81,11 +83,11 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
   size_t rounds = 0;
   for (auto* string : out) {
     offer(mail, *string);
-    if (!string->offered) rounds = std::max(rounds, cutting.messages(string->bytes));
+    if (!string->to.empty()) rounds = std::max(rounds, cutting.messages(string->bytes));
   }
   for (auto* string : in) {
     if (mayOffer(mail, string->from, string->bytes)) string->offer = receiveOffer(mail, string->from);
-    if (string->offer == 0) rounds = std::max(rounds, cutting.messages(string->bytes) + kLead);
+    if (string->offer.left() == 0) rounds = std::max(rounds, cutting.messages(string->bytes) + kLead);
   }
   for (size_t round = 0; round < rounds; ++round) {
     for (auto* string : out) string->send(mail, cutting, round);
@@ -93,15 +95,16 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
     for (auto* string : in) string->receive(mail, cutting, round - kLead);
   }
 
+  std::vector<int> offering;
   for (auto* string : in) {
-    if (string->offer != 0) takeOffer(mail, string->from, string->offer, string->walk);
+    if (string->offer.left() == 0) continue;
+    takeOffer(mail, string->from, string->offer, string->walk);
+    offering.push_back(string->from);
   }
-  for (auto* string : out) {
-    if (string->offered) finishOffer(mail, string->to.front());
+  for (const auto* string : out) {
+    for (const int to : string->readers) finishOffer(mail, to);
   }
-  for (auto* string : in) {
-    if (string->offer != 0) confirmOffer(mail, string->from);
-  }
+  for (const int from : offering) confirmOffer(mail, from);
 }
 
 }  // namespace

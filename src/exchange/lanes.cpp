@@ -75,7 +75,7 @@ void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes) {
 }
 
 void OutgoingString::send(Mailbox& mail, const Cutting& cutting, size_t round) {
-  if (offered || round >= cutting.messages(bytes)) return;
+  if (to.empty() || round >= cutting.messages(bytes)) return;
   const size_t size = cutting.messageAt(bytes, round);
   pack(mail.acquire(to, size), walk, size);
   mail.commit();

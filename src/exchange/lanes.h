@@ -48,7 +48,7 @@ struct OutgoingString {
   size_t batch = 0;
   size_t bytes = 0;
   PieceWalk<const std::byte> walk;
-  bool offered = false;  ///< read where it lies by its receiver, in place of messages
+  std::vector<int> readers;  ///< of the receivers, those that read it where it lies, in place of messages
 
   void send(Mailbox& mail, const Cutting& cutting, size_t round);
 };

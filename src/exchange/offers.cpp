@@ -1,16 +1,30 @@
 #include "exchange/offers.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <memory>
 
 namespace seqpar {
 namespace {
 
-/// Shorter runs are read together and then put in place: a read has a price of its own.
-constexpr size_t kLeastRead = size_t{64} << 10;
-/// As much as stays in the caches until it is put in place.
-constexpr size_t kScratch = size_t{256} << 10;
+/// Shorter runs than these cost more to find in another process than to copy twice.
+constexpr size_t kLeastRun = size_t{4} << 10;
+/// Shorter runs than these are read together and then put in place.
+constexpr size_t kLeastPart = 512;
+/// Read at once; where it is put in place after that, it still is in the caches.
+constexpr size_t kAtOnce = size_t{256} << 10;
+/// Strings for several receivers are read from here on: less are faster out of one message that all of them read.
+constexpr size_t kSharedOffered = size_t{1} << 20;
+/// More pieces are not described.
+constexpr size_t kMostPieces = 16;
+
+/// A piece as it lies in the memory of its sender.
+struct OfferedPiece {
+  uint64_t address;
+  uint64_t run;
+  std::array<uint64_t, 3> count;
+  std::array<uint64_t, 3> stride;
+};
 
 void sendEmpty(Mailbox& mail, int to) {
   mail.acquire(to, 0);
@@ -24,33 +38,76 @@ void receiveEmpty(Mailbox& mail, int from) {
 
 }  // namespace
 
-void sendOffer(Mailbox& mail, int to, uint64_t address) {
-  copyTo(mail.acquire(to, sizeof(address)), &address, sizeof(address));
+bool worthOffering(const OutgoingString& string) {
+  const auto regions = string.walk.regions();
+  if (regions.size() > kMostPieces || string.bytes < (string.to.size() == 1 ? kOffered : kSharedOffered)) return false;
+  return std::all_of(regions.begin(), regions.end(), [](const auto& region) { return region.piece.run >= kLeastRun; });
+}
+
+void sendOffer(Mailbox& mail, int to, const OutgoingString& string, bool offered) {
+  const auto regions = string.walk.regions();
+  const uint64_t count = offered ? regions.size() : 0;
+  copyTo(mail.acquire(to, sizeof(count)), &count, sizeof(count));
+  mail.commit();
+  if (!offered) return;
+  std::vector<OfferedPiece> pieces;
+  for (const auto& [piece, buffer] : regions) {
+    const auto address = reinterpret_cast<uint64_t>(buffer + piece.offset);
+    pieces.push_back({address,
+                      piece.run,
+                      {piece.count[0], piece.count[1], piece.count[2]},
+                      {piece.stride[0], piece.stride[1], piece.stride[2]}});
+  }
+  const size_t bytes = pieces.size() * sizeof(OfferedPiece);
+  copyTo(mail.acquire(to, bytes), pieces.data(), bytes);
   mail.commit();
 }
 
-uint64_t receiveOffer(Mailbox& mail, int from) {
-  uint64_t address = 0;
-  std::memcpy(&address, mail.receive(from, sizeof(address)), sizeof(address));
+PieceWalk<const std::byte> receiveOffer(Mailbox& mail, int from) {
+  uint64_t count = 0;
+  std::memcpy(&count, mail.receive(from, sizeof(count)), sizeof(count));
   mail.release(from);
-  return address;
+  PieceWalk<const std::byte> offer;
+  if (count == 0) return offer;
+  std::vector<OfferedPiece> pieces(count);
+  std::memcpy(pieces.data(), mail.receive(from, count * sizeof(OfferedPiece)), count * sizeof(OfferedPiece));
+  mail.release(from);
+  for (const OfferedPiece& each : pieces) {
+    Piece piece;
+    piece.run = each.run;
+    std::copy(each.count.begin(), each.count.end(), piece.count.begin());
+    std::copy(each.stride.begin(), each.stride.end(), piece.stride.begin());
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, which only the kernel follows.
+    offer.add(piece, reinterpret_cast<const std::byte*>(each.address));
+  }
+  return offer;
 }
 
-void takeOffer(Mailbox& mail, int from, uint64_t address, PieceWalk<std::byte>& into) {
-  std::unique_ptr<std::byte[]> scratch;
+void takeOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, PieceWalk<std::byte>& into) {
+  if (offer.left() != into.left()) {
+    fail(seqparInternalError, "rank ", mail.rank(), " expects ", into.left(), " bytes from rank ", from,
+         ", which offers ", offer.left(), ": the ranks disagree about the operation");
+  }
+  std::vector<RemoteBytes> theirs;
+  std::vector<std::span<std::byte>> mine;
+  std::vector<std::byte> scratch;
   while (into.left() > 0) {
-    size_t bytes = 0;
-    if (into.contiguous() >= std::min(kLeastRead, into.left())) {
-      const auto part = into.next(into.left());
-      bytes = part.size();
-      mail.read(from, address, part);
-    } else {
-      if (scratch == nullptr) scratch = std::make_unique_for_overwrite<std::byte[]>(kScratch);
-      bytes = std::min(kScratch, into.left());
-      mail.read(from, address, {scratch.get(), bytes});
-      unpack(into, scratch.get(), bytes);
+    const size_t bytes = std::min(kAtOnce, into.left());
+    theirs.clear();
+    for (size_t listed = 0; listed < bytes; listed += theirs.back().bytes) {
+      const auto part = offer.next(bytes - listed);
+      theirs.push_back({reinterpret_cast<uint64_t>(part.data()), part.size()});
     }
-    address += bytes;
+    mine.clear();
+    if (into.contiguous() < std::min(kLeastPart, bytes)) {
+      scratch.resize(bytes);
+      mine.emplace_back(scratch);
+      mail.read(from, theirs, mine);
+      unpack(into, scratch.data(), bytes);
+      continue;
+    }
+    for (size_t listed = 0; listed < bytes; listed += mine.back().size()) mine.push_back(into.next(bytes - listed));
+    mail.read(from, theirs, mine);
   }
   sendEmpty(mail, from);
 }

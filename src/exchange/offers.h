@@ -12,18 +12,24 @@ namespace seqpar {
 
 /// From here on a string between ranks that can read each other begins with an offer, or with the word that there is
 /// none.
-inline constexpr size_t kOffered = size_t{1} << 20;
+inline constexpr size_t kOffered = size_t{64} << 10;
 
 inline bool mayOffer(const Mailbox& mail, int peer, size_t bytes) {
   return bytes >= kOffered && mail.readable(peer);
 }
 
-/// Says where the string lies; address 0: it will be sent in messages.
-void sendOffer(Mailbox& mail, int to, uint64_t address);
-uint64_t receiveOffer(Mailbox& mail, int from);
+/// True if a string is better read by its receivers than sent in messages.
+bool worthOffering(const OutgoingString& string);
 
-/// Reads a whole string at `address` of the rank `from`, and says so.
-void takeOffer(Mailbox& mail, int from, uint64_t address, PieceWalk<std::byte>& into);
+/// Says where the string lies; `offered` false: it will be sent in messages.
+void sendOffer(Mailbox& mail, int to, const OutgoingString& string, bool offered);
+
+/// The string as it lies in the memory of the rank `from`; nothing in it if it comes in messages. Only the addresses
+/// mean something.
+PieceWalk<const std::byte> receiveOffer(Mailbox& mail, int from);
+
+/// Reads a whole string that the rank `from` offers, and says so.
+void takeOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, PieceWalk<std::byte>& into);
 
 /// Waits until the rank `to` has read; answers.
 void finishOffer(Mailbox& mail, int to);

@@ -27,11 +27,12 @@ class PieceWalk {
 
   size_t left() const { return left_; }
 
-  /// The begin of all that was added if that is one contiguous part, else null. Before the first next().
-  Byte* whole() const {
-    const bool one = pieces_.size() == 1 && pieces_[0].piece.run == left_;
-    return one ? pieces_[0].buffer + pieces_[0].piece.offset : nullptr;
-  }
+  struct Region {
+    Piece piece;
+    Byte* buffer;
+  };
+  /// All that was added, simplified.
+  std::span<const Region> regions() const { return pieces_; }
 
   /// Bytes of the contiguous part that comes next; 0 at the end.
   size_t contiguous() const { return left_ == 0 ? 0 : pieces_[current_].piece.run - taken_; }
@@ -49,11 +50,6 @@ class PieceWalk {
   }
 
  private:
-  struct Region {
-    Piece piece;
-    Byte* buffer;
-  };
-
   void nextRun(const Piece& piece) {
     taken_ = 0;
     for (size_t axis = index_.size(); axis-- > 0;) {

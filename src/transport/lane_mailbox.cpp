@@ -8,8 +8,6 @@ namespace {
 /// From here on messages are written past the caches. Smaller ones are not: waiting for memory would cost more than it
 /// saves.
 constexpr size_t kStreamedBytes = 4096;
-/// Some milliseconds: a failure elsewhere ends a read between two of them.
-constexpr size_t kReadPiece = size_t{16} << 20;
 
 }  // namespace
 
@@ -118,16 +116,6 @@ bool LaneMailbox::ready(int from) {
   if (peer(from).receive) return false;
   parts_.network->progress();
   return arrived(from);
-}
-
-void LaneMailbox::read(int peer, uint64_t address, std::span<std::byte> into) {
-  while (!into.empty()) {
-    health_.check();
-    const auto piece = into.first(std::min(into.size(), kReadPiece));
-    parts_.reach->read(peer, address, piece);
-    address += piece.size();
-    into = into.subspan(piece.size());
-  }
 }
 
 void LaneMailbox::awaitDescriptor(int to) {

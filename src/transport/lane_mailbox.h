@@ -43,7 +43,10 @@ class LaneMailbox final : public Mailbox {
   void release(int from) override;
   bool ready(int from) override;
   bool readable(int peer) const override { return parts_.reach != nullptr && parts_.reach->readable(peer); }
-  void read(int peer, uint64_t address, std::span<std::byte> into) override;
+  using Mailbox::read;
+  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
+    parts_.reach->read(peer, from, into, health_);
+  }
 
  private:
   struct Peer {

@@ -15,6 +15,12 @@
 
 namespace seqpar {
 
+/// Bytes in the memory of another rank.
+struct RemoteBytes {
+  uint64_t address;
+  size_t bytes;
+};
+
 /// A one-way, in-order, reliable lane leads from every rank to every other. A sender writes a message in place - into
 /// memory that receivers of the same host read directly, so the arithmetic of a collective is fused into the store -
 /// and a receiver reads it in place. Messages of a lane are received in the order in which they were committed.
@@ -67,10 +73,16 @@ class Mailbox {
   /// True if this rank and `peer` can read each other's memory where it lies, which for large buffers is less work than
   /// messages.
   virtual bool readable(int peer) const = 0;
-  /// Copies from `address` in the process of `peer`, which must have said so by a message, and must be told by another
-  /// when it may change its memory again.
-  virtual void read(int peer, uint64_t address, std::span<std::byte> into) = 0;
+  /// Copies `from` in the process of `peer` to `into`, of as many bytes, one part behind the other. The peer must have
+  /// said by a message where they are, and must be told by another when it may change them again. Parts of less than 4
+  /// KiB at the peer take longer than they would in messages.
+  virtual void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) = 0;
 
+  /// read() of one part.
+  void read(int peer, uint64_t address, std::span<std::byte> into) {
+    const RemoteBytes from{address, into.size()};
+    read(peer, std::span(&from, 1), std::span(&into, 1));
+  }
   Target acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
 };
 

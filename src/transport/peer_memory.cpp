@@ -13,12 +13,46 @@
 namespace seqpar {
 namespace {
 
-/// Bytes copied; -1 with errno.
-ssize_t readProcess(uint64_t process, uint64_t address, std::span<std::byte> into) {
-  const iovec mine{into.data(), into.size()};
+/// Parts that one call of the kernel takes.
+constexpr size_t kParts = 1024;
+/// Some milliseconds: a failure elsewhere ends a read between two calls.
+constexpr size_t kReadPiece = size_t{16} << 20;
+
+iovec partOf(uint64_t address, size_t bytes) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, which only the kernel follows.
-  const iovec theirs{reinterpret_cast<void*>(address), into.size()};
-  return process_vm_readv(static_cast<pid_t>(process), &mine, 1, &theirs, 1, 0);
+  return {reinterpret_cast<void*>(address), bytes};
+}
+
+/// Bytes copied, as far as the shorter side goes; -1 with errno.
+ssize_t readProcess(uint64_t process, std::span<const iovec> from, std::span<const iovec> into) {
+  return process_vm_readv(static_cast<pid_t>(process), into.data(), into.size(), from.data(), from.size(), 0);
+}
+
+/// Adds a part, in pieces of at most kReadPiece.
+void addPart(std::vector<iovec>& parts, uint64_t address, size_t bytes) {
+  for (; bytes > 0; address += kReadPiece) {
+    const size_t piece = std::min(bytes, kReadPiece);
+    parts.push_back(partOf(address, piece));
+    bytes -= piece;
+  }
+}
+
+/// The first parts, of about kReadPiece bytes together.
+std::span<const iovec> firstOf(std::span<const iovec> parts) {
+  size_t bytes = 0;
+  size_t count = 0;
+  while (count < std::min(parts.size(), kParts) && bytes < kReadPiece) bytes += parts[count++].iov_len;
+  return parts.first(count);
+}
+
+/// Takes away the first `bytes`.
+void drop(std::span<iovec>& parts, size_t bytes) {
+  while (bytes > 0 && bytes >= parts.front().iov_len) {
+    bytes -= parts.front().iov_len;
+    parts = parts.subspan(1);
+  }
+  if (bytes == 0) return;
+  parts.front() = partOf(reinterpret_cast<uint64_t>(parts.front().iov_base) + bytes, parts.front().iov_len - bytes);
 }
 
 }  // namespace
@@ -46,21 +80,31 @@ PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
 
 bool PeerMemory::recognises(const Card& card) const {
   uint64_t token = 0;
-  const auto got = readProcess(card.process, card.address, std::as_writable_bytes(std::span(&token, 1)));
+  const iovec theirs = partOf(card.address, sizeof(token));
+  const iovec mine{&token, sizeof(token)};
+  const auto got = readProcess(card.process, {&theirs, 1}, {&mine, 1});
   return got == sizeof(token) && token == card.token;
 }
 
-void PeerMemory::read(int peer, uint64_t address, std::span<std::byte> into) const {
+void PeerMemory::read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into,
+                      const Health& health) const {
+  std::vector<iovec> theirParts;
+  std::vector<iovec> myParts;
+  for (const auto& part : from) addPart(theirParts, part.address, part.bytes);
+  for (const auto& part : into) addPart(myParts, reinterpret_cast<uint64_t>(part.data()), part.size());
   const Card& card = cards_[static_cast<size_t>(peer)];
+  std::span<iovec> theirs(theirParts);
+  std::span<iovec> mine(myParts);
   // For ranks that are threads of this process as well: what the kernel cannot read is an error, not a crash.
-  while (!into.empty()) {
-    const auto got = readProcess(card.process, address, into);
+  while (!mine.empty()) {
+    health.check();
+    const auto got = readProcess(card.process, firstOf(theirs), firstOf(mine));
     if (got <= 0) {
-      fail(seqparRemoteError, "reading ", into.size(), " bytes of rank ", peer, " (process ", card.process,
+      fail(seqparRemoteError, "reading from rank ", peer, " (process ", card.process,
            "): ", got == 0 ? "nothing came" : std::strerror(errno));
     }
-    into = into.subspan(static_cast<size_t>(got));
-    address += static_cast<uint64_t>(got);
+    drop(theirs, static_cast<size_t>(got));
+    drop(mine, static_cast<size_t>(got));
   }
 }
 

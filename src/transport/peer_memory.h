@@ -8,7 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "base/health.h"
 #include "bootstrap/allgather.h"
+#include "transport/mailbox.h"
 
 namespace seqpar {
 
@@ -20,8 +22,9 @@ class PeerMemory {
   /// True if this rank and `peer` can read each other.
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)]; }
 
-  /// Copies from `address` in the process of `peer`. RemoteError if that process is gone.
-  void read(int peer, uint64_t address, std::span<std::byte> into) const;
+  /// As Mailbox::read(). RemoteError if that process is gone; ends soon after `health` has failed.
+  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into,
+            const Health& health) const;
 
  private:
   /// Where a rank is, and a number to know it by: a process number alone may mean another process to another rank.

@@ -131,9 +131,21 @@ class MemoryLanes::Box final : public Mailbox {
   }
 
   bool readable(int) const override { return true; }
-  void read(int peer, uint64_t address, std::span<std::byte> into) override {
+  using Mailbox::read;
+  void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) override {
     require(peer >= 0 && peer < size() && peer != rank_, concat("read() of rank ", peer));
-    std::memcpy(into.data(), reinterpret_cast<const void*>(address), into.size());
+    std::vector<std::byte> all;
+    for (const auto& part : from) {
+      const auto* const begin = reinterpret_cast<const std::byte*>(part.address);
+      all.insert(all.end(), begin, begin + part.bytes);
+    }
+    size_t at = 0;
+    for (const auto part : into) {
+      require(part.size() <= all.size() - at, "read() into more bytes than there are");
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(at), part.size(), part.begin());
+      at += part.size();
+    }
+    require(at == all.size(), "read() of more bytes than there is room for");
   }
 
   size_t published() const { return published_; }

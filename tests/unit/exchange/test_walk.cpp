@@ -70,17 +70,3 @@ TEST_CASE("a walk takes every byte once, in order, however much is asked for") {
     REQUIRE(walk.contiguous() == 0);
   }
 }
-
-TEST_CASE("only what is in one part is whole") {
-  std::vector<char> memory(64);
-  PieceWalk<char> one;
-  one.add({0, 4, 4, {2, 2, 1}, {8, 4, 0}}, memory.data());
-  CHECK(one.whole() == memory.data() + 4);
-  PieceWalk<char> gaps;
-  gaps.add({0, 0, 4, {2, 1, 1}, {8, 0, 0}}, memory.data());
-  CHECK(gaps.whole() == nullptr);
-  PieceWalk<char> two;
-  two.add({0, 0, 4}, memory.data());
-  two.add({0, 4, 4}, memory.data());
-  CHECK(two.whole() == nullptr);
-}
