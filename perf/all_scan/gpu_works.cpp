@@ -136,6 +136,7 @@ std::vector<Peer> makeGpuPeers(std::shared_ptr<Problem> problem, Group& group, N
   std::vector<Peer> peers;
   peers.push_back({"nccl_lasp2", 0, Scan::workOf(std::make_shared<Gather>(problem, group, nccl)), {}});
   for (const int blocks : kChainBlocks) {
+    if (static_cast<size_t>(blocks) > problem->map().units()) break;
     const auto chain = std::make_shared<Chain>(problem, group, nccl, static_cast<size_t>(blocks));
     peers.push_back({"nccl_chain", blocks, Scan::workOf(chain), {}});
   }

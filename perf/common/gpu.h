@@ -57,7 +57,7 @@ class Gpu {
   virtual double elapsedUs(const std::function<void()>& enqueue) = 0;
   /// Collective: the times of `count` calls of `enqueue`, each after a barrier if `apart`.
   virtual std::vector<double> eachUs(int count, bool apart, const std::function<void()>& enqueue) = 0;
-  /// What `enqueue` enqueues, instead of doing it.
+  /// Collective: what `enqueue` enqueues, instead of doing it.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) = 0;
 
   /// Collective: `bytes` of every rank. Null where the GPUs cannot map each other's memory.

@@ -120,7 +120,11 @@ class CudaGpu : public Gpu {
       throw;
     }
     checkCuda(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
-    return std::make_unique<CudaGraph>(graph, stream_.get());
+    auto made = std::make_unique<CudaGraph>(graph, stream_.get());
+    checkCuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    // Making a graph waits for the GPU, and so for kernels of other ranks there: nobody launches before all have made.
+    group_.barrier();
+    return made;
   }
 
   std::unique_ptr<Window> window(size_t bytes) override { return makeWindow(group_, bytes); }

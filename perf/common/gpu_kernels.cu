@@ -4,7 +4,7 @@
 namespace seqpar::perf {
 namespace {
 
-constexpr uint64_t kPatienceNs = 60ull * 1000 * 1000 * 1000;
+constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
 constexpr int kStoreThreads = 1024;
 
 __device__ uint64_t now() {
@@ -13,7 +13,7 @@ __device__ uint64_t now() {
   return ns;
 }
 
-/// True when `word` has come to `epoch`, which may wrap around; false after a minute.
+/// True when `word` has come to `epoch`, which may wrap around; false after a while.
 __device__ bool waitFor(const volatile uint32_t* word, uint32_t epoch) {
   const uint64_t start = now();
   while (static_cast<int32_t>(*word - epoch) < 0) {

@@ -73,7 +73,8 @@ struct Style {
 Style styleOf(RowKind kind, size_t index) {
   switch (kind) {
     case RowKind::Library:
-      return {kColours[index % kColours.size()], "", 2.2, static_cast<int>(index % 4)};
+      // The first one is wide, since it may coincide with another.
+      return {kColours[index % kColours.size()], "", index == 0 ? 5.0 : 2.2, static_cast<int>(index % 4)};
     case RowKind::Peer:
       return {kColours[(index + 4) % kColours.size()], kDashes[0], 1.5, static_cast<int>((index + 2) % 4)};
     case RowKind::Limit:
@@ -82,8 +83,10 @@ Style styleOf(RowKind kind, size_t index) {
   return {"#777777", kDashes[1 + index % 2], 1.8, -1};
 }
 
+/// A point; `tip` is shown by viewers that can.
 std::string marker(const Style& style, double x, double y, std::string_view tip) {
-  const std::string open = format("fill=\"%s\"><title>", style.colour) + escaped(tip) + "</title></";
+  const std::string title = tip.empty() ? "" : "<title>" + escaped(tip) + "</title>";
+  const std::string open = format("fill=\"%s\">", style.colour) + title + "</";
   switch (style.marker) {
     case 0:
       return format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" ", x, y) + open + "circle>\n";
@@ -171,7 +174,7 @@ std::string drawPanel(Panel panel, double top) {
   std::array<size_t, 3> counts{};
   double legend = top + kTop + 10;
   int shown = -1;
-  constexpr std::array<const char*, 3> kHeadings{"seqpar", "peers", "limits (computed)"};
+  constexpr std::array<const char*, 3> kHeadings{"seqpar", "peers", "limits"};
   for (const Series& series : panel.series) {
     if (series.points.empty()) continue;
     const int kind = static_cast<int>(series.kind);
@@ -185,7 +188,7 @@ std::string drawPanel(Panel panel, double top) {
       shown = kind;
     }
     out += format("<path d=\"M%.1f %.1fh36\" ", at, legend) + stroke(style) + "/>\n";
-    out += marker(style, at + 18, legend, series.name) + label(at + 44, legend + 4, "start", series.name);
+    out += marker(style, at + 18, legend, "") + label(at + 44, legend + 4, "start", series.name);
     legend += kLegendStep;
   }
   return out;

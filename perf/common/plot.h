@@ -11,7 +11,7 @@ namespace seqpar::perf {
 enum class RowKind {
   Library,  ///< measured, of seqpar
   Peer,     ///< measured, of something that it is compared with
-  Limit     ///< computed, not measured
+  Limit     ///< what the hardware allows, computed or measured
 };
 
 /// A line of the picture.

@@ -227,7 +227,7 @@ void Report::row(const Row& row) {
   json_.beginObject().key("size").number(static_cast<double>(row.bytes));
   json_.key("count").number(static_cast<double>(row.count));
   for (size_t i = 0; i < row.labels.size(); ++i) json_.key(layout_.labels[i].name).text(row.labels[i]);
-  json_.key("computed").boolean(row.kind == RowKind::Limit);
+  json_.key("computed").boolean(row.outOfPlace.iterations == 0);
   json_.key("out_of_place");
   writeTiming(json_, row.outOfPlace, row.bytes, settings_.perIteration);
   if (row.inPlace) {

@@ -93,4 +93,8 @@ TEST_CASE("Complaints name the option and the value") {
   CHECK_THAT(complaint({"-b", "2M", "-e", "1M"}), Catch::Contains("-e"));
   CHECK_THAT(complaint({"-f", "1"}), Catch::Contains("-f"));
   CHECK_THAT(complaint({"-J", "/dev/null"}), Catch::Contains("/dev/null"));
+  CHECK_THAT(complaint({"--plot", "/dev/null"}), Catch::Contains("--plot") && Catch::Contains("/dev/null"));
+  CHECK_THAT(complaint({"--device", "abacus"}), Catch::Contains("--device") && Catch::Contains("abacus"));
+  CHECK_THAT(complaint({"--graph"}), Catch::Contains("--graph") && Catch::Contains("--device gpu"));
+  CHECK_THAT(complaint({"-g", "2", "-G", "-I"}), Catch::Contains("-I"));
 }

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Measures what docs/PERFORMANCE.md shows of GPUs: text, JSON and plots into a new directory. Minutes, on 2 to 8 GPUs of one host.
+# usage: perf/figures_gpu.sh BUILD_DIRECTORY NEW_DIRECTORY [GPUS]
+set -eu
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY [GPUS]" >&2; exit 2; }
+build=$1 out=$2
+here=$(cd "$(dirname "$0")" && pwd)
+found=$(nvidia-smi --list-gpus | wc -l)
+gpus=${3:-$found}
+mkdir "$out"
+programs=$build/perf
+[ -d "$programs" ] || programs=$build
+status=0
+{ nvidia-smi --query-gpu=index,name,driver_version --format=csv; env | grep '^NCCL_' || :; } > "$out/machine.txt"
+
+# run NAME COMMAND...: no run may hold up the others
+run() {
+  name=$1
+  shift
+  begin=$(date +%s)
+  timeout -s KILL "${LIMIT:-60}" "$@" -T 20 -J "$out/$name.json" > "$out/$name.txt" 2>&1 ||
+    { echo "$name: exit status $?: $(tail -1 "$out/$name.txt")"; status=1; }
+  echo "$name: $(($(date +%s) - begin)) s"
+}
+scan=$programs/all_scan_perf
+alone="-B -G -r 7 -l 0.1"
+
+LIMIT=120 run scan$gpus "$scan" -g "$gpus" $alone --algo all --peers -b 1K -e 256M -f 4 --plot "$out/scan$gpus.svg"
+run stream$gpus "$scan" -g "$gpus" -G -r 7 -l 0.1 --algo all --peers -b 64K -e 16M -f 4 --plot "$out/stream$gpus.svg"
+run matrix$gpus "$scan" -g "$gpus" $alone --algo all --peers -o matrix -b 512K -e 8M -f 4 --plot "$out/matrix$gpus.svg"
+run types$gpus "$scan" -g "$gpus" $alone -o sum,scalar,diag -d all -D all -b 2M
+ranks=2
+while [ "$ranks" -lt "$gpus" ]; do
+  run scan$ranks "$scan" -g $ranks $alone --algo all --peers -b 1K -e 256M -f 64
+  ranks=$((ranks + 1))
+done
+run sendrecv "$programs/sendrecv_perf" -g "$gpus" -r 7 -l 0.1 --peers -p all -b 8 -e 256M -f 8 --plot "$out/sendrecv.svg"
+run sendrecv_alone "$programs/sendrecv_perf" -g "$gpus" $alone --peers -p all -b 8 -e 256M -f 8
+
+# One process a GPU; and two nodes in name, between which NCCL and the library use sockets.
+run processes$gpus "$here/ranks.sh" "$gpus" 1 "$scan" --device gpu $alone --peers -b 64K -e 16M -f 4
+[ "$gpus" -lt 4 ] ||
+  run nodes$gpus "$here/ranks.sh" "$gpus" 2 "$scan" --device gpu -B -r 3 -l 0.1 --algo all --peers -b 2M -e 16M -f 8
+python3 "$here/summary_gpu.py" "$out" | tee "$out/summary.md"
+exit $status

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Summarises the JSON files that figures_gpu.sh wrote: Markdown tables of times and ratios."""
+import json
+import pathlib
+import sys
+
+
+def label(size):
+    for suffix, unit in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {suffix}"
+    return f"{size} B"
+
+
+def names(row):
+    """What a row is of, beside its size: the panel and who."""
+    if "by" in row:
+        return row["pattern"], row["by"]
+    who = "auto" if row["algo"].startswith("a:") else row["algo"]
+    if who == "nccl_chain":
+        who += f" K={row['K']}"
+    return f"{row['type']} {row['op']} {row['dir']}", who
+
+
+def tables(data):
+    """{panel: {size: {who: us}}}; the choice of auto is under "choice"."""
+    found = {}
+    for row in data["results"]:
+        panel, who = names(row)
+        times = found.setdefault(panel, {}).setdefault(row["size"], {})
+        times[who] = row["out_of_place"]["time"]
+        if who == "auto":
+            times["choice"] = row["algo"][2:]
+    return found
+
+
+def least(times, wanted):
+    """The fastest of those that are wanted: (us, who)."""
+    return min(((us, who) for who, us in times.items() if wanted(who)), default=(float("nan"), "-"))
+
+
+def is_peer(who):
+    return who.startswith("nccl")
+
+
+def is_algorithm(who):
+    return not is_peer(who) and not who.startswith("limit") and who not in ("auto", "choice")
+
+
+def scans(sizes):
+    print("| size | auto us | chose | best | auto / best | best peer | its us | peer / auto | LASP-2 / auto | chain's limit | any limit |")
+    print("|---" * 11 + "|")
+    for size, times in sizes.items():
+        auto = times.get("auto", float("nan"))
+        best, who = least(times, is_algorithm)
+        peer, rival = least(times, is_peer)
+        lasp2 = times.get("nccl_lasp2", float("nan"))
+        limits = " | ".join(f"{times[name]:.2f}" if name in times else "-" for name in ("limit:chain", "limit:any"))
+        print(f"| {label(size)} | {auto:.2f} | {times.get('choice', '-')} | {who} {best:.2f} | {auto / best:.2f} | {rival} | {peer:.2f} "
+              f"| {peer / auto:.2f} | {lasp2 / auto:.2f} | {limits} |")
+
+
+def neighbours(sizes):
+    print("| size | seqpar us | NCCL us | copy engine us | NCCL / seqpar | copy / seqpar |\n|---|---|---|---|---|---|")
+    for size, times in sizes.items():
+        ours, nccl, copy = (times.get(name, float("nan")) for name in ("seqpar", "nccl", "copy"))
+        print(f"| {label(size)} | {ours:.2f} | {nccl:.2f} | {copy:.2f} | {nccl / ours:.2f} | {copy / ours:.2f} |")
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: summary_gpu.py DIRECTORY")
+    for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
+        data = json.loads(path.read_text())
+        config, limits = data["config"], data.get("limits")
+        link = f", flag {limits['alpha_us']:.2f} us, stores {limits['bandwidth_bytes_per_s'] / 1e9:.0f} GB/s" if limits else ""
+        mode = "isolated" if config["barrier"] else "back to back"
+        print(f"### {path.stem}: {config['nranks']} ranks, {mode}{', graph' if config['graph'] else ''}{link}; "
+              f"wrong elements: {data['out_of_bounds']}\n")
+        for panel, sizes in tables(data).items():
+            print(f"{panel}\n")
+            (neighbours if "sendrecv" in data["program"] else scans)(sizes)
+            print()
+
+
+main()
