@@ -4,6 +4,7 @@
 
 #include "common/session.h"
 #include "common/values.h"
+#include "exchange/exchange.h"
 #include "mesh/traffic.h"
 
 #ifdef SEQPAR_PERF_MPI
@@ -59,58 +60,52 @@ class Mesh {
   seqparMesh_t mesh_ = nullptr;
 };
 
-Work meshWork(const std::shared_ptr<MeshTraffic>& traffic, Form form, seqparStream_t stream) {
+Work meshWork(const std::shared_ptr<MeshTraffic>& traffic, Form form, void* stream) {
   const bool atOnce = form == kAtOnce;
   Work work;
   work.prepare = [traffic, atOnce] { traffic->prepare(atOnce); };
   work.run = [traffic, atOnce, stream] { atOnce ? traffic->runAtOnce(stream) : traffic->runSteps(stream); };
   work.wrong = [traffic, atOnce] { return traffic->wrong(atOnce); };
   work.repeatable = atOnce;  // steps merge into their inputs
-  if (stream != nullptr) {
-    work.finish = [stream] { require(seqparStreamSynchronize(stream), "seqparStreamSynchronize"); };
-  }
   return work;
 }
 
-#ifdef SEQPAR_PERF_MPI
-/// MPI_Allgather in which every rank receives as many bytes as a rank of the mesh.
-Work mpiWork(size_t bytes, Group& group) {
-  struct Gather {
-    Gather(size_t part, Group& ranks)
-        : rank(ranks.rank()), send(part, ranks.comm()), all(part * static_cast<size_t>(ranks.size()), ranks.comm()) {}
-    static unsigned char byteOf(size_t sender, size_t index) {
-      return static_cast<unsigned char>((index * 31 + sender * 97 + 1) & 0x7f);
-    }
-    int rank;
-    Buffer send, all;
-  };
-  const auto gather = std::make_shared<Gather>(bytes / static_cast<size_t>(group.size() - 1), group);
-  for (size_t i = 0; i < gather->send.bytes(); ++i) {
-    gather->send.as<unsigned char>()[i] = Gather::byteOf(static_cast<size_t>(gather->rank), i);
+/// An all-gather in which every rank receives as many bytes as a rank of the mesh.
+struct PeerGather {
+  PeerGather(size_t part, Group& group)
+      : send(part, group.comm()), all(part * static_cast<size_t>(group.size()), group.comm()) {
+    for (size_t i = 0; i < part; ++i) send.as<unsigned char>()[i] = byteOf(static_cast<size_t>(group.rank()), i);
+    send.upload();
   }
-  Work work;
-  work.prepare = [gather] { std::memset(gather->all.data(), 0xff, gather->all.bytes()); };
-  work.run = [gather] {
-    const int part = static_cast<int>(gather->send.bytes());
-    MPI_Allgather(gather->send.data(), part, MPI_BYTE, gather->all.data(), part, MPI_BYTE, MPI_COMM_WORLD);
-  };
-  work.wrong = [gather] {
+  size_t wrong() {
+    all.download();
     size_t count = 0;
-    const size_t part = gather->send.bytes();
-    for (size_t i = 0; i < gather->all.bytes(); ++i) {
-      count += gather->all.as<unsigned char>()[i] == Gather::byteOf(i / part, i % part) ? 0 : 1;
+    for (size_t i = 0; i < all.bytes(); ++i) {
+      count += all.as<unsigned char>()[i] == byteOf(i / send.bytes(), i % send.bytes()) ? 0 : 1;
     }
     return count;
-  };
+  }
+  static unsigned char byteOf(size_t sender, size_t index) {
+    return static_cast<unsigned char>((index * 31 + sender * 97 + 1) & 0x7f);
+  }
+  Buffer send, all;
+};
+
+template <typename Run>
+Work peerWork(size_t bytes, Group& group, Run run) {
+  const auto gather = std::make_shared<PeerGather>(bytes / static_cast<size_t>(group.size() - 1), group);
+  Work work;
+  work.prepare = [gather] { gather->all.fill(0xff); };
+  work.run = [gather, run] { run(*gather); };
+  work.wrong = [gather] { return gather->wrong(); };
   return work;
 }
-#endif
 
 /// All shapes for one size and pass: measured in turns, printed with the model's choice first.
 class Comparison {
  public:
-  Comparison(Session& session, const MeshSettings& settings, seqparStream_t stream)
-      : session_(session), settings_(settings), stream_(stream) {}
+  Comparison(Session& session, const MeshSettings& settings, std::shared_ptr<Nccl> nccl)
+      : session_(session), settings_(settings), nccl_(std::move(nccl)) {}
 
   void run(size_t bytes, seqparMeshPass_t pass) {
     problem_ = problemFor(bytes, settings_);
@@ -132,11 +127,20 @@ class Comparison {
       meshes.push_back(std::make_unique<Mesh>(shape, params, comm()));
       const auto traffic = std::make_shared<MeshTraffic>(meshes.back()->get(), pass, problem_, comm());
       for (const int form : settings_.forms) {
-        add(shape, nameOf(form, kForms), meshWork(traffic, static_cast<Form>(form), stream_));
+        add(shape, nameOf(form, kForms), meshWork(traffic, static_cast<Form>(form), session_.stream));
+      }
+      const auto sent = static_cast<size_t>(bytesOfPass(shape, pass));
+      if (nccl_ != nullptr) {
+        add(shape, "nccl", peerWork(sent, session_.group, [nccl = nccl_](PeerGather& peer) {
+              nccl->allGather(peer.send.data(), peer.all.data(), peer.send.bytes());
+            }));
       }
 #ifdef SEQPAR_PERF_MPI
-      if (session_.settings.peers) {
-        add(shape, "mpi", mpiWork(static_cast<size_t>(bytesOfPass(shape, pass)), session_.group));
+      if (session_.settings.peers && session_.group.gpu() == nullptr) {
+        add(shape, "mpi", peerWork(sent, session_.group, [](PeerGather& peer) {
+              const int part = static_cast<int>(peer.send.bytes());
+              MPI_Allgather(peer.send.data(), part, MPI_BYTE, peer.all.data(), part, MPI_BYTE, MPI_COMM_WORLD);
+            }));
       }
 #endif
     }
@@ -164,7 +168,7 @@ class Comparison {
   void finish(Row& row, const seqparMeshEstimate_t& shape, seqparMeshPass_t pass, const std::vector<Row>& rows) {
     const double us = row.outOfPlace.us;
     const auto sent = static_cast<double>(bytesOfPass(shape, pass));
-    const bool peer = row.labels[2] == "mpi";
+    const bool peer = row.labels[2] == "mpi" || row.labels[2] == "nccl";
     // The ring moves keys and values only; its row is the one of the same form.
     const std::string ring = "1x" + std::to_string(session_.group.size());
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
@@ -177,20 +181,18 @@ class Comparison {
 
   Session& session_;
   const MeshSettings& settings_;
-  seqparStream_t stream_;
+  std::shared_ptr<Nccl> nccl_;
   MeshProblem problem_;
 };
 
 void runAll(Session& session, const MeshSettings& settings) {
   if (session.group.size() < 2) throw std::runtime_error("mesh_perf needs at least 2 ranks, but was given 1");
-  seqparStream_t stream = nullptr;
-  if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
+  const auto nccl = ncclPeer(session);
   for (const int pass : settings.passes) {
     for (const size_t size : session.settings.sizes()) {
-      Comparison(session, settings, stream).run(size, static_cast<seqparMeshPass_t>(pass));
+      Comparison(session, settings, nccl).run(size, static_cast<seqparMeshPass_t>(pass));
     }
   }
-  require(seqparStreamDestroy(stream), "seqparStreamDestroy");
 }
 
 void addOptions(OptionParser& parser, MeshSettings& settings) {
@@ -222,7 +224,8 @@ int main(int argc, char** argv) {
   program.summary =
       "The movements of Mesh-Attention without the attention, for all shapes a x b; 1 x n is the ring. Size is a\n"
       "block of queries. steps: the schedule's movements one after the other. atonce: all-gathers and\n"
-      "reduce-scatters. mpi: MPI_Allgather with as many bytes to each rank. *: the shape that the model chooses.";
+      "reduce-scatters. mpi, nccl: an all-gather with as many bytes to each rank. *: the shape that the model chooses.";
+  program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) { addOptions(parser, settings); };
   program.checkOptions = [&](Settings&) {
     if (settings.problem.heads % settings.problem.kvHeads != 0) {

@@ -38,16 +38,20 @@ Blocks::Blocks(const MeshGroup& group, size_t bytes, seqparComm_t comm)
     : group_(&group), bytes_(bytes), all_(bytes * group.size(), comm) {}
 
 void Blocks::prepare(bool atOnce) {
-  std::memset(all_.data(), 0xff, all_.bytes());
-  unsigned char* const own = at(atOnce ? group_->position : 0);
+  auto* const all = all_.as<unsigned char>();
+  std::memset(all, 0xff, all_.bytes());
+  unsigned char* const own = all + (atOnce ? group_->position : 0) * bytes_;
   for (size_t i = 0; i < bytes_; ++i) own[i] = byteOf(group_->self(), i);
+  all_.upload();
 }
 
 size_t Blocks::wrong(bool atOnce) {
+  all_.download();
   size_t count = 0;
   for (size_t slot = 0; slot < group_->size(); ++slot) {
     const int rank = group_->rankAt(slot, atOnce);
-    for (size_t i = 0; i < bytes_; ++i) count += at(slot)[i] == byteOf(rank, i) ? 0 : 1;
+    const unsigned char* const block = all_.as<unsigned char>() + slot * bytes_;
+    for (size_t i = 0; i < bytes_; ++i) count += block[i] == byteOf(rank, i) ? 0 : 1;
   }
   return count;
 }
@@ -73,9 +77,11 @@ Sums::Sums(const MeshGroup& group, size_t count, int type, seqparComm_t comm)
 void Sums::prepare(bool atOnce) {
   for (size_t slot = 0; slot < group_->size(); ++slot) {
     const int owner = group_->rankAt(slot, atOnce);
-    fill(at(slot), count_, type_, [&](size_t i) { return term(group_->self(), owner, i); });
+    fill(all_.as<std::byte>() + slot * carry_.bytes(), count_, type_,
+         [&](size_t i) { return term(group_->self(), owner, i); });
   }
-  std::memset(carry_.data(), 0xff, carry_.bytes());
+  all_.upload();
+  carry_.fill(0xff);
 }
 
 size_t Sums::wrong(bool atOnce) {
@@ -85,7 +91,9 @@ size_t Sums::wrong(bool atOnce) {
     for (const int rank : group_->ranks) sum += term(rank, group_->self(), i);
     return sum;
   });
-  return countWrong(atOnce ? carry_.data() : all_.data(), want.data(), count_, type_);
+  Buffer& got = atOnce ? carry_ : all_;
+  got.download();
+  return countWrong(got.as<std::byte>(), want.data(), count_, type_);
 }
 
 seqparMeshSum_t Sums::part(int index) {
@@ -124,8 +132,10 @@ void Outputs::prepare(bool atOnce) {
       lse_.as<float>()[place] = mainOf(token, head) == group_->position ? 0 : kTiny;
     }
   }
-  std::memset(carry_.data(), 0xff, carry_.bytes());
-  std::memset(carryLse_.data(), 0xff, carryLse_.bytes());
+  o_.upload();
+  lse_.upload();
+  carry_.fill(0xff);
+  carryLse_.fill(0xff);
 }
 
 size_t Outputs::wrong(bool atOnce) {
@@ -133,24 +143,29 @@ size_t Outputs::wrong(bool atOnce) {
   std::vector<std::byte> want(carry_.bytes());
   fill(want.data(), numbers_, type_,
        [&](size_t i) { return static_cast<float>(mainOf(i / dim / heads, i / dim % heads) + 1); });
-  const float* const gotLse = (atOnce ? carryLse_ : lse_).as<float>();
-  size_t count = countWrong((atOnce ? carry_ : o_).data(), want.data(), numbers_, type_);
-  for (size_t row = 0; row < rows_; ++row) count += gotLse[row] == 0 ? 0 : 1;
+  Buffer& got = atOnce ? carry_ : o_;
+  Buffer& gotLse = atOnce ? carryLse_ : lse_;
+  got.download();
+  gotLse.download();
+  size_t count = countWrong(got.as<std::byte>(), want.data(), numbers_, type_);
+  for (size_t row = 0; row < rows_; ++row) count += gotLse.as<float>()[row] == 0 ? 0 : 1;
   return count;
 }
 
 void Outputs::send(int index, void* stream) {
   const auto slot = static_cast<size_t>(index);
-  require(seqparMeshReduceO(index, o_.as<std::byte>() + slot * carry_.bytes(), lse_.as<float>() + slot * rows_,
-                            carry_.data(), carryLse_.as<float>(), tokens_, tokens_, heads_, dim_, type_, type_,
+  require(seqparMeshReduceO(index, static_cast<std::byte*>(o_.data()) + slot * carry_.bytes(),
+                            static_cast<float*>(lse_.data()) + slot * rows_, carry_.data(),
+                            static_cast<float*>(carryLse_.data()), tokens_, tokens_, heads_, dim_, type_, type_,
                             group_->mesh, stream),
           "seqparMeshReduceO");
 }
 
 void Outputs::scatter(void* stream) {
   const std::vector<int64_t> tokens(group_->size(), tokens_);
-  require(seqparMeshReduceScatterO(o_.data(), lse_.as<float>(), carry_.data(), carryLse_.as<float>(), tokens.data(),
-                                   heads_, dim_, type_, group_->mesh, stream),
+  require(seqparMeshReduceScatterO(o_.data(), static_cast<float*>(lse_.data()), carry_.data(),
+                                   static_cast<float*>(carryLse_.data()), tokens.data(), heads_, dim_, type_,
+                                   group_->mesh, stream),
           "seqparMeshReduceScatterO");
 }
 

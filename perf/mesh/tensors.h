@@ -37,7 +37,7 @@ class Blocks {
   void gather(void* stream);
 
  private:
-  unsigned char* at(size_t slot) { return all_.as<unsigned char>() + slot * bytes_; }
+  std::byte* at(size_t slot) { return static_cast<std::byte*>(all_.data()) + slot * bytes_; }
 
   const MeshGroup* group_;
   size_t bytes_;
@@ -55,7 +55,7 @@ class Sums {
   void scatter(void* stream);
 
  private:
-  std::byte* at(size_t slot) { return all_.as<std::byte>() + slot * carry_.bytes(); }
+  std::byte* at(size_t slot) { return static_cast<std::byte*>(all_.data()) + slot * carry_.bytes(); }
 
   const MeshGroup* group_;
   size_t count_;

@@ -59,7 +59,7 @@ int MeshBuilder::tilesToHide(double seconds) const {
 }
 
 void MeshBuilder::add(seqparMeshTile_t tile) {
-  done_[static_cast<size_t>(tile.q * shape_.b + tile.kv)] = true;
+  done_[place(tile.q, tile.kv)] = true;
   --missingInRow_[static_cast<size_t>(tile.q)];
   --missingInColumn_[static_cast<size_t>(tile.kv)];
   --missing_;

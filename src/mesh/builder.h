@@ -32,7 +32,10 @@ class MeshBuilder {
   MeshSchedule take() { return std::move(schedule_); }
 
  private:
-  bool done(int row, int column) const { return done_[static_cast<size_t>(row * shape_.b + column)]; }
+  size_t place(int row, int column) const {
+    return static_cast<size_t>(row) * static_cast<size_t>(shape_.b) + static_cast<size_t>(column);
+  }
+  bool done(int row, int column) const { return done_[place(row, column)]; }
   double cost(seqparMeshOperation_t operation) const { return costs_.step[static_cast<size_t>(operation)]; }
   int tilesToHide(double seconds) const;
   void add(seqparMeshTile_t tile);

@@ -1,6 +1,7 @@
 #include "mesh/print.h"
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <span>
 
@@ -19,7 +20,7 @@ const char* passName(seqparMeshPass_t pass) {
 
 /// Microseconds with three digits, whatever the locale says about points.
 std::string us(double seconds) {
-  const auto nanoseconds = static_cast<long long>(seconds * 1e9 + 0.5);
+  const auto nanoseconds = std::llround(seconds * 1e9);
   std::array<char, 32> digits{};
   std::snprintf(digits.data(), digits.size(), "%lld.%03lld", nanoseconds / 1000, nanoseconds % 1000);
   return digits.data();
@@ -34,13 +35,17 @@ std::span<const seqparMeshTile_t> tilesOf(const MeshSchedule& schedule, const se
   return std::span(schedule.tiles).subspan(static_cast<size_t>(step.firstTile), static_cast<size_t>(step.tileCount));
 }
 
+size_t placeOf(MeshShape shape, int row, int column) {
+  return static_cast<size_t>(row) * static_cast<size_t>(shape.b) + static_cast<size_t>(column);
+}
+
 /// The grid of tiles, each with the number of the step that computes it.
 std::string grid(const MeshSchedule& schedule) {
   constexpr size_t kWidth = 6;
   std::vector<size_t> stepOf(schedule.tiles.size(), 0);
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
     for (const auto& tile : tilesOf(schedule, schedule.steps[s])) {
-      stepOf[static_cast<size_t>(tile.q * schedule.shape.b + tile.kv)] = s;
+      stepOf[placeOf(schedule.shape, tile.q, tile.kv)] = s;
     }
   }
   std::string text(kWidth, ' ');
@@ -49,7 +54,7 @@ std::string grid(const MeshSchedule& schedule) {
   for (int row = 0; row < schedule.shape.a; ++row) {
     text += padded(concat("Q#", row), kWidth);
     for (int column = 0; column < schedule.shape.b; ++column) {
-      text += padded(std::to_string(stepOf[static_cast<size_t>(row * schedule.shape.b + column)]), kWidth);
+      text += padded(std::to_string(stepOf[placeOf(schedule.shape, row, column)]), kWidth);
     }
     text += '\n';
   }
