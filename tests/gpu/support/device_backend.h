@@ -23,6 +23,8 @@ constexpr int kSkipped = 77;
 
 /// The number of GPUs; ends the program as skipped if there are fewer than `least`.
 inline int requireGpus(int least) {
+  // A kernel that is loaded at its first launch waits for the device, where another rank's kernel may wait for it.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // NOLINT: no other thread is running yet
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count >= least) return count;

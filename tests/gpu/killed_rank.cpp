@@ -1,0 +1,166 @@
+// gpu_killed_rank: ranks as processes, a GPU each; one is killed in the middle of its scans. The others must learn of
+// it in time, though their kernels wait for it, must end their communicator, and make a new one without it. Exit status
+// 77 with fewer than two GPUs.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "gpu/support/prefix_sums.h"
+
+using namespace seqpar::test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What the parent, which never touches CUDA, tells each rank.
+struct Orders {
+  seqparUniqueId first, second;
+  int ranks;
+};
+
+seqparComm_t join(const seqparUniqueId& id, int ranks, int rank, int device) {
+  seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+  config.device = device;
+  config.timeoutMs = 20000;
+  seqparComm_t comm = nullptr;
+  expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
+  return comm;
+}
+
+void scanFor(PrefixSums& sums, unsigned calls) {
+  std::mt19937_64 random(7);
+  for (unsigned i = 0; i < calls; ++i) {
+    const DrawnScan scan(random);
+    sums.enqueue(i, scan.elements, scan.algorithm, scan.reverse);
+  }
+}
+
+/// Scans until the communicator has failed; returns the seconds that took.
+double scanUntilFailure(seqparComm_t comm) {
+  PrefixSums sums(comm);
+  const auto begin = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  seqparResult_t state = seqparSuccess;
+  try {
+    while (state == seqparSuccess && seconds() < 60) {
+      scanFor(sums, 100);
+      expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
+      sums.check("before the failure");
+    }
+  } catch (const std::runtime_error&) {
+    expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
+  }
+  expect(state == seqparRemoteError, "the state is ", seqparGetErrorString(state), ", expected a remote error");
+  // Kernels have given up, so the stream comes to its end.
+  expectCuda(cudaStreamSynchronize(sums.stream()), "cudaStreamSynchronize");
+  return seconds();
+}
+
+int runRank(int rank, int victim, const Orders& orders) {
+  if (requireGpus(2) < orders.ranks) return kSkipped;
+  DeviceBackend device(false);
+  backend() = &device;
+  expectCuda(cudaSetDevice(rank), "cudaSetDevice");
+  auto* const comm = join(orders.first, orders.ranks, rank, rank);
+  if (rank == victim) {
+    PrefixSums sums(comm);
+    for (;;) {  // until the parent kills it
+      scanFor(sums, 50);
+      sums.check("the victim");
+    }
+  }
+  const double seconds = scanUntilFailure(comm);
+  expect(seconds < 40, "the failure was noticed after ", seconds, " s");
+  std::printf("rank %d: %s\n", rank, seqparGetLastError(comm));
+  expectSuccess(seqparCommAbort(comm), "seqparCommAbort");
+
+  const int left = orders.ranks - 1;
+  auto* const again = join(orders.second, left, rank < victim ? rank : rank - 1, rank);
+  {
+    PrefixSums sums(again);
+    scanFor(sums, 1000);
+    sums.check("the new communicator");
+  }
+  expectSuccess(seqparCommDestroy(again), "seqparCommDestroy");
+  return 0;
+}
+
+struct Child {
+  pid_t process = 0;
+  int orders = -1;
+};
+
+Child start(int rank, int victim) {
+  std::array<int, 2> pipe{};
+  expect(::pipe(pipe.data()) == 0, "pipe failed");
+  const pid_t process = fork();
+  expect(process >= 0, "fork failed");
+  if (process > 0) {
+    close(pipe[0]);
+    return {process, pipe[1]};
+  }
+  close(pipe[1]);
+  Orders orders{};
+  int status = 1;
+  if (read(pipe[0], &orders, sizeof(orders)) == static_cast<ssize_t>(sizeof(orders)) && orders.ranks > rank) {
+    try {
+      status = runRank(rank, victim, orders);
+    } catch (const std::exception& error) {
+      std::printf("rank %d: %s\n", rank, error.what());
+    }
+  }
+  std::fflush(stdout);
+  _exit(status);
+}
+
+/// The number of GPUs, counted by a process of its own: CUDA does not survive a fork.
+int countGpus() {
+  const pid_t process = fork();
+  if (process == 0) {
+    int count = 0;
+    _exit(cudaGetDeviceCount(&count) == cudaSuccess ? count : 0);
+  }
+  int status = 0;
+  waitpid(process, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+}  // namespace
+
+int main() {
+  const int ranks = std::min(countGpus(), 8);
+  if (ranks < 2) {
+    std::printf("skipped: 2 GPUs needed, %d found\n", ranks);
+    return kSkipped;
+  }
+  const int victim = ranks / 2;
+  std::vector<Child> children;
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(rank, victim));
+  Orders orders{};
+  orders.ranks = ranks;
+  expectSuccess(seqparGetUniqueId(&orders.first), "seqparGetUniqueId");
+  expectSuccess(seqparGetUniqueId(&orders.second), "seqparGetUniqueId");
+  for (const auto& child : children) {
+    expect(write(child.orders, &orders, sizeof(orders)) == static_cast<ssize_t>(sizeof(orders)), "write failed");
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  kill(children[static_cast<std::size_t>(victim)].process, SIGKILL);
+
+  bool fine = true;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int status = 0;
+    waitpid(children[static_cast<std::size_t>(rank)].process, &status, 0);
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    const bool good = rank == victim ? killed : WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!good) std::printf("rank %d ended with status %d\n", rank, status);
+    fine = fine && good;
+  }
+  std::printf(fine ? "all right\n" : "failed\n");
+  return fine ? 0 : 1;
+}

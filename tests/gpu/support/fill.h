@@ -1,0 +1,16 @@
+// Kernels of the stress tests.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace seqpar::test {
+
+/// memory[0..count) = value.
+void launchFill(float* memory, std::size_t count, float value, cudaStream_t stream);
+/// Adds to *wrong the number of elements that are not `value`.
+void launchCompare(const float* memory, std::size_t count, float value, unsigned* wrong, cudaStream_t stream);
+
+}  // namespace seqpar::test
