@@ -296,7 +296,7 @@ class GroupCuda : public DeviceGroup {
     const std::uint32_t waited = *word(kGaveUpWord);
     if (waited == 0) return;
     const auto peer = std::min<std::size_t>(waited - 1, peerRanks_.size() - 1);
-    health_.fail(seqparRemoteError, concat("rank ", rank(), ": a kernel waited ", options_.timeout.count(),
+    health_.fail(seqparRemoteError, concat("rank ", rank(), ": the GPU waited ", options_.timeout.count(),
                                            " ms for rank ", peerRanks_[peer]));
   }
 

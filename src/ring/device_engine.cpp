@@ -1,7 +1,9 @@
 #include "ring/device_engine.h"
 
 #include "exchange/device_exchange.h"
+#include "ring/copy_engine.h"
 #include "ring/device_buffers.h"
+#include "ring/urgent_stream.h"
 
 namespace seqpar {
 namespace {
@@ -57,15 +59,6 @@ class DeviceRingEngine : public RingEngine {
   }
 
  private:
-  /// Of the highest priority: what is posted before a computation must not queue behind its thread blocks.
-  static StreamHandle makeUrgentStream() {
-    int least = 0, most = 0;
-    checkCuda(cudaDeviceGetStreamPriorityRange(&least, &most), "cudaDeviceGetStreamPriorityRange");
-    cudaStream_t stream = nullptr;
-    checkCuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, most), "cudaStreamCreateWithPriority");
-    return StreamHandle(stream);
-  }
-
   std::shared_ptr<Communicator> comm_;
   DeviceRingBuffers buffers_;
   StreamHandle stream_;
@@ -77,7 +70,9 @@ class DeviceRingEngine : public RingEngine {
 
 std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) {
   const CurrentDevice current(comm->device()->device());
-  return std::make_unique<DeviceRingEngine>(std::move(comm), buffers);
+  const auto byKernels = [&](const RingBuffers& given) { return std::make_unique<DeviceRingEngine>(comm, given); };
+  if (auto engine = makeCopyRingEngine(comm, buffers, byKernels)) return engine;
+  return byKernels(buffers);
 }
 
 }  // namespace seqpar

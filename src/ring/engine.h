@@ -18,6 +18,8 @@ struct RingBuffers {
   int sets = 1;                                  ///< set 0 is home
   std::vector<std::byte*> home;                  ///< [tensor]
   std::vector<std::vector<std::byte*>> scratch;  ///< [set - 1][tensor]
+  bool keepHome = false;                         ///< nothing arrives in set 0
+  bool everybody = false;                        ///< all ranks of the communicator are in the ring
 };
 
 /// A part of a tensor in one of the buffers.
@@ -31,6 +33,7 @@ struct RingPart {
 struct RingTransfer {
   int to = 0, from = 0;  ///< ranks of the communicator, others than this one
   std::vector<RingPart> out, in;
+  int receiveSet = 0;  ///< where parts arrive, here and at `to`, at the offset that they have in their tensor here
 };
 
 /// The stream on which a caller computes, of the kind of its communicator. Both null: the calling thread, or the

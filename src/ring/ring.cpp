@@ -8,8 +8,10 @@
 namespace seqpar {
 namespace {
 
-RingBuffers sized(RingBuffers buffers, const RingSpec& spec, int sets) {
+RingBuffers sized(RingBuffers buffers, const RingSpec& spec, int sets, int ranks) {
   buffers.sets = sets;
+  buffers.keepHome = spec.form.keepHome;
+  buffers.everybody = spec.form.places == ranks;
   buffers.mostBytes.assign(spec.bytes.front().size(), 0);
   for (const auto& ofPlace : spec.bytes) {
     for (size_t tensor = 0; tensor < ofPlace.size(); ++tensor) {
@@ -37,17 +39,17 @@ std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, c
   return makeHostRingEngine(std::move(comm), buffers);
 }
 
-Ring::Ring(std::shared_ptr<Communicator> comm, RingSpec spec, RingBuffers buffers)
+Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers)
     : spec_(std::move(spec)),
       schedule_(ringSchedule(spec_.form, spec_.place)),
-      engine_(makeRingEngine(std::move(comm), sized(std::move(buffers), spec_, schedule_.sets))) {}
+      engine_(makeRingEngine(comm, sized(std::move(buffers), spec_, schedule_.sets, comm->size()))) {}
 
 std::vector<RingTransfer> Ring::transfers(const RingStep& step) const {
   std::vector<RingTransfer> out;
   for (const auto& move : step.moves) {
     RingTransfer transfer{spec_.ranks[static_cast<size_t>(move.to)], spec_.ranks[static_cast<size_t>(move.from)],
                           parts(spec_, move.sendOrigin, move.sendSet, move),
-                          parts(spec_, move.receiveOrigin, move.receiveSet, move)};
+                          parts(spec_, move.receiveOrigin, move.receiveSet, move), move.receiveSet};
     if (!transfer.out.empty() || !transfer.in.empty()) out.push_back(std::move(transfer));
   }
   return out;

@@ -21,7 +21,7 @@ struct RingSpec {
 class Ring {
  public:
   /// Collective over the ring's ranks. The engine keeps `comm` alive. `buffers` without sizes and sets.
-  Ring(std::shared_ptr<Communicator> comm, RingSpec spec, RingBuffers buffers);
+  Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers);
 
   /// These throw InvalidUsage where they come in the wrong order; the text names the C interface's calls.
   void post(const CallerStream& stream);

@@ -1,0 +1,274 @@
+#include "ring/copy_engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "device/stream_memory.h"
+#include "device/watch.h"
+#include "ring/copy_window.h"
+#include "ring/transfer_log.h"
+#include "ring/urgent_stream.h"
+
+namespace seqpar {
+namespace {
+
+/// Below, the words take longer than a kernel would.
+constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
+/// Transfers between two fillings of the table of stamps.
+constexpr std::uint32_t kStamps = 1 << 16;
+/// How far a failed ring's words are set ahead of its latest transfer: later than any that may still be waited for.
+constexpr std::uint32_t kFarAhead = 1 << 30;
+constexpr std::chrono::milliseconds kPause{1};
+
+/// A transfer has a number, counted alike on all ranks, and words hold numbers. A step is, on one stream of the ring:
+/// tell the sender that there is room (which the caller's stream says by coming here), wait for room at the receiver,
+/// copy, tell the receiver, wait for the arrival. Everything that a rank gives the others in a step stands before what
+/// it waits for in that step, so that ranks cannot lock each other even where streams are served one after the other.
+///
+/// Numbers are copied into the words of others from a table, the stamps. After a failure the table is cleared before
+/// anything that is stuck is let go, so that nobody takes what then happens for a step of the ring.
+class CopyRingEngine : public RingEngine {
+ public:
+  CopyRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, const MakeCapturable& makeCapturable)
+      : comm_(std::move(comm)),
+        group_(*comm_->device()),
+        window_(group_, buffers),
+        capturable_(makeCapturable(window_.placed(buffers))),
+        rescue_(makeStream()),
+        stream_(makeUrgentStream()),
+        stamps_(allocateDevice(kStamps * sizeof(std::uint32_t))),
+        far_(allocateMapped(CopyWindow::kWordsBytes)),
+        seen_(allocateMapped(CopyWindow::kWordsBytes)) {
+    fillStamps();
+    watch_ = std::make_unique<Watch>(
+        comm_->health(), [this] { look(); }, [this] { release(); });
+  }
+
+  ~CopyRingEngine() override {
+    // Buffers must not be freed under a copy. It ends by its peers' doing, or by release() after a failure.
+    while (!log_.idle()) std::this_thread::sleep_for(kPause);
+  }
+
+  const char* name() const override { return "copy engines, no multiprocessor"; }
+  std::byte* buffer(int set, size_t tensor) const override { return capturable_->buffer(set, tensor); }
+
+  void post(std::vector<RingTransfer> transfers, const CallerStream& caller) override {
+    const CurrentDevice current(group_.device());
+    const auto stream = static_cast<cudaStream_t>(caller.device);
+    latest_ = nullptr;
+    // A graph is replayed, and numbers are not.
+    if (capturing(stream)) return capturable_->post(std::move(transfers), caller);
+
+    const Posting posting(*this);
+    if (number_ - filled_ == kStamps) {
+      awaitIdle();
+      fillStamps();
+    }
+    requireRunning();
+    ++number_;
+    auto transfer = log_.take();
+    checkCuda(cudaEventRecord(transfer->before.get(), stream), "cudaEventRecord");
+    checkCuda(cudaStreamWaitEvent(stream_.get(), transfer->before.get(), 0), "cudaStreamWaitEvent");
+    const auto close = [&] {
+      latest_ = transfer->after.get();
+      checkCuda(cudaEventRecord(latest_, stream_.get()), "cudaEventRecord");
+      log_.add(std::move(transfer));
+    };
+    try {
+      comm_->enqueue("seqparRingPost", stream_.get(), [&](DeviceGroup&) { enqueue(transfers, *transfer); });
+    } catch (...) {
+      close();  // what was enqueued must be let go like anything else
+      throw;
+    }
+    close();
+  }
+
+  void wait(const CallerStream& caller) override {
+    if (latest_ == nullptr) return capturable_->wait(caller);
+    const CurrentDevice current(group_.device());
+    checkCuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(caller.device), latest_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  /// While one exists release() goes on.
+  class Posting {
+   public:
+    explicit Posting(CopyRingEngine& engine) : engine_(engine) { engine_.posting_ = true; }
+    Posting(const Posting&) = delete;
+    Posting& operator=(const Posting&) = delete;
+    ~Posting() { engine_.posting_ = false; }
+
+   private:
+    CopyRingEngine& engine_;
+  };
+
+  void enqueue(const std::vector<RingTransfer>& transfers, TransferLog::Transfer& log) {
+    const int self = comm_->rank();
+    for (const auto& transfer : transfers) {
+      if (!transfer.in.empty()) tell(transfer.from, CopyWindow::roomAt(self));
+    }
+    for (const auto& transfer : transfers) {
+      if (transfer.out.empty()) continue;
+      await(CopyWindow::roomAt(transfer.to), log);
+      copy(transfer);
+      tell(transfer.to, CopyWindow::arrivedFrom(self));
+    }
+    for (const auto& transfer : transfers) {
+      if (!transfer.in.empty()) await(CopyWindow::arrivedFrom(transfer.from), log);
+    }
+  }
+
+  void copy(const RingTransfer& transfer) {
+    for (const auto& part : transfer.out) {
+      const std::byte* from = buffer(part.set, part.tensor) + part.offset;
+      std::byte* into = window_.tensor(transfer.to, transfer.receiveSet, part.tensor) + part.offset;
+      checkCuda(cudaMemcpyAsync(into, from, part.bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+    }
+  }
+
+  /// Writes this transfer's number into a word of another rank, behind everything before it on the stream.
+  void tell(int rank, std::size_t word) {
+    const std::byte* stamp = stamps_.get() + (number_ - filled_ - 1) * sizeof(std::uint32_t);
+    checkCuda(cudaMemcpyAsync(window_.word(rank, word), stamp, sizeof(std::uint32_t), cudaMemcpyDefault, stream_.get()),
+              "cudaMemcpyAsync");
+  }
+
+  /// Holds the stream until a word of this rank has this transfer's number.
+  void await(std::size_t word, TransferLog::Transfer& log) {
+    log.needs.push_back({word, number_});
+    streamWait(stream_.get(), window_.word(comm_->rank(), word), number_);
+  }
+
+  /// Makes stamps for the numbers that follow; nothing may be under way.
+  void fillStamps() {
+    filled_ = number_;
+    std::vector<std::uint32_t> stamps(kStamps);
+    std::iota(stamps.begin(), stamps.end(), filled_ + 1);
+    checkCuda(cudaMemcpyAsync(stamps_.get(), stamps.data(), kStamps * sizeof(std::uint32_t), cudaMemcpyDefault,
+                              stream_.get()),
+              "cudaMemcpyAsync");
+    checkCuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  }
+
+  void awaitIdle() {
+    while (!log_.idle()) {
+      requireRunning();
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  void requireRunning() const {
+    if (ended_) comm_->health().check();
+  }
+
+  // What follows runs on the watch's thread.
+
+  /// A wait that takes too long is reported like that of a kernel.
+  void look() {
+    const std::chrono::nanoseconds limit(group_.peers().timeoutNs);
+    if (limit.count() == 0 || nothingToDo()) return;
+    const auto needs = log_.overdue(limit);
+    if (needs.empty()) return;
+    copyWords(seen_.get(), window_.word(comm_->rank(), 0));
+    const auto unmet = std::find_if(needs.begin(), needs.end(), [&](const TransferLog::Need& need) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, seen_.get() + need.word * CopyWindow::kWordStride, sizeof(value));
+      return static_cast<std::int32_t>(value - need.value) < 0;
+    });
+    const auto blamed = unmet == needs.end() ? needs.back() : *unmet;
+    *group_.peers().gaveUp = 1 + static_cast<std::uint32_t>(blamed.word % kMostPeers);
+  }
+
+  bool nothingToDo() {
+    useDevice();
+    return log_.idle();
+  }
+
+  /// Lets go what is stuck. Peers that have not noticed yet may still write into the words, so it does so until nothing
+  /// is.
+  void release() {
+    useDevice();
+    ended_ = true;
+    while (posting_ || !log_.idle()) {
+      const std::uint32_t far = number_ + kFarAhead;
+      for (std::size_t word = 0; word < CopyWindow::kWords; ++word) {
+        std::memcpy(far_.get() + word * CopyWindow::kWordStride, &far, sizeof(far));
+      }
+      (void)cudaMemsetAsync(stamps_.get(), 0, kStamps * sizeof(std::uint32_t), rescue_.get());
+      copyWords(window_.word(comm_->rank(), 0), far_.get());
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  void copyWords(std::byte* into, const std::byte* from) {
+    (void)cudaMemcpyAsync(into, from, CopyWindow::kWordsBytes, cudaMemcpyDefault, rescue_.get());
+    (void)cudaStreamSynchronize(rescue_.get());
+  }
+
+  /// For good, and so that a capture on another thread is not disturbed.
+  void useDevice() {
+    auto mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)cudaSetDevice(group_.device());
+  }
+
+  std::shared_ptr<Communicator> comm_;
+  DeviceGroup& group_;
+  CopyWindow window_;
+  std::unique_ptr<RingEngine> capturable_;
+  StreamHandle rescue_, stream_;
+  DeviceMemory stamps_;
+  MappedMemory far_, seen_;
+  TransferLog log_;
+  std::atomic<std::uint32_t> number_{0};  ///< of the latest transfer
+  std::uint32_t filled_ = 0;              ///< the stamps are for the numbers after this one
+  cudaEvent_t latest_ = nullptr;          ///< behind the latest transfer; null if that was captured
+  std::atomic<bool> posting_{false}, ended_{false};
+  std::unique_ptr<Watch> watch_;  // last: it ends before what it looks at
+};
+
+/// What a rank tells the others before a ring is made.
+struct Offer {
+  std::array<char, 16> bus{};
+  int process = 0;
+  int able = 0;
+
+  bool sharesWith(const Offer& other) const { return process == other.process && bus == other.bus; }
+};
+
+/// Streams of one process on one GPU may be served one after the other, and then one rank's wait holds up the other.
+bool allAble(Communicator& comm, bool able) {
+  Offer mine;
+  mine.process = static_cast<int>(getpid());
+  const auto found = cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device()->device());
+  (void)cudaGetLastError();
+  mine.able = able && found == cudaSuccess ? 1 : 0;
+  std::vector<Offer> all(static_cast<std::size_t>(comm.size()));
+  comm.control().gatherValues(mine, std::span(all));
+  for (auto offer = all.begin(); offer != all.end(); ++offer) {
+    if (offer->able == 0) return false;
+    if (std::any_of(offer + 1, all.end(), [&](const Offer& other) { return offer->sharesWith(other); })) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<RingEngine> makeCopyRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
+                                               const MakeCapturable& makeCapturable) {
+  const auto& bytes = buffers.mostBytes;
+  const bool large = *std::max_element(bytes.begin(), bytes.end()) >= kLeastBytes;
+  if (!buffers.everybody || comm->size() == 1 || !comm->device()->direct() || !large) return nullptr;
+  // All ranks come here alike, but whose memory things arrive in is each rank's own affair.
+  const bool ours = buffers.scratch.empty() && (buffers.home.empty() || buffers.keepHome);
+  if (!allAble(*comm, ours && canStreamWait())) return nullptr;
+  return std::make_unique<CopyRingEngine>(comm, buffers, makeCapturable);
+}
+
+}  // namespace seqpar
