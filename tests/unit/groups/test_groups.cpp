@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <string>
 
 #include "common/ranks.h"
 #include "seqpar/groups.h"
@@ -82,5 +84,21 @@ TEST_CASE("What does not fit the world is refused in words, and the world goes o
     checkMembers(comm, grid, dims, rank);
     expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
   });
+  CHECK(errors == "");
+}
+
+TEST_CASE("Ranks that disagree about the grid are told, if arguments are compared") {
+  setenv("SEQPAR_CHECK", "1", 1);
+  const auto errors = onCommunicator(2, [](seqparComm_t world, int rank) {
+    seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;
+    grid.extent[rank == 0 ? seqparDimRing : seqparDimData] = 2;
+    const unsigned dims = SEQPAR_DIM(seqparDimRing);
+    seqparComm_t comm = nullptr;
+    expect(seqparGroupsCreate(world, &grid, &dims, 1, &comm, nullptr) == seqparInvalidUsage, "it was not noticed");
+    const std::string text = seqparGetLastError(world);
+    expect(text.find("rank 1 has extent 1, rank 0 has 2") != std::string::npos, "the error is '", text, "'");
+    expect(comm == nullptr, "a communicator was made");
+  });
+  unsetenv("SEQPAR_CHECK");
   CHECK(errors == "");
 }

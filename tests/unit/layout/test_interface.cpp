@@ -1,6 +1,7 @@
 // The C functions of seqpar/layout.h: what they give and what they refuse.
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "common/ranks.h"
@@ -167,6 +168,46 @@ TEST_CASE("Plans that cannot be are refused in words, and so is their misuse") {
     refused(seqparRedistribute(plan, &send, &receive, nullptr), "plan is ");
     expectSuccess(seqparRedistributePlanDestroy(nullptr), "seqparRedistributePlanDestroy");
   });
+  CHECK(errors == "");
+}
+
+TEST_CASE("Ranks that disagree about a plan are told, if arguments are compared") {
+  setenv("SEQPAR_CHECK", "1", 1);
+  const auto errors = onCommunicator(2, [](seqparComm_t comm, int rank) {
+    const auto disagree = [&](seqparResult_t result, const std::string& words) {
+      expect(result == seqparInvalidUsage, words, ": got ", seqparGetErrorString(result));
+      const std::string text = seqparGetLastError(comm);
+      expect(text.find(words) != std::string::npos, "expected '", words, "' in '", text, "'");
+    };
+    seqparRedistributePlan_t plan = nullptr;
+    const auto create = [&](const LayoutCase& from, int64_t row) {
+      const auto had = from.get();
+      const auto wanted = contiguous(2, 10);
+      return seqparRedistributePlanCreate(&plan, &had, &wanted, 1, nullptr, &row, comm);
+    };
+    const LayoutCase zigzag{seqparZigzag, 2, 10, 1, 1, {0, 4, 10}};
+    auto other = zigzag;
+    other.bounds[1] += rank;
+    disagree(create(other, 4), "rank 1 has the hash of from->cuSeqlens");
+    disagree(create(zigzag, 4 + rank), "rank 1 has the hash of outer and rowBytes");
+    other.bounds = zigzag.bounds;
+    other.kind = rank == 0 ? seqparZigzag : seqparStriped;
+    disagree(create(other, 4), "rank 1 has from->kind 2, rank 0 has 1");
+    expect(plan == nullptr, "a plan was made");
+
+    expectSuccess(create(zigzag, 4), "seqparRedistributePlanCreate", comm);
+    auto* const first = plan;
+    expectSuccess(create(zigzag, 8), "seqparRedistributePlanCreate", comm);
+    std::vector<std::byte> send(80);
+    std::vector<std::byte> receive(80);
+    const void* from = send.data();
+    void* into = receive.data();
+    disagree(seqparRedistribute(rank == 0 ? first : plan, &from, &into, nullptr), "rank 1 has the hash of the plan");
+    expectSuccess(seqparRedistribute(first, &from, &into, nullptr), "seqparRedistribute", comm);
+    expectSuccess(seqparRedistributePlanDestroy(first), "seqparRedistributePlanDestroy");
+    expectSuccess(seqparRedistributePlanDestroy(plan), "seqparRedistributePlanDestroy");
+  });
+  unsetenv("SEQPAR_CHECK");
   CHECK(errors == "");
 }
 
