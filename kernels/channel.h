@@ -10,7 +10,8 @@
 //   Line load(const Line*), void store(Line*, Line), uint32_t load(const uint32_t*), void store(uint32_t*, uint32_t):
 //     relaxed, of the whole system, each word of a line by itself;
 //   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
-//   uint64_t now(): nanoseconds; void pause(): after a look that found nothing.
+//   uint64_t now(): nanoseconds; void pause(): after a look that found nothing;
+//   void prefetch(const void*): the memory will be read soon.
 // Group is the threads of a lane: int thread(), int threads(), void sync(), bool any(bool) (a barrier, too).
 #pragma once
 

@@ -41,6 +41,7 @@ struct CudaMemory {
     return ns;
   }
   static SEQPAR_LANE void pause() {}
+  static SEQPAR_LANE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 };
 
 /// All threads of a one-dimensional CTA.

@@ -14,10 +14,9 @@
 
 namespace seqpar {
 
-/// A ring holds this many 16-byte lines: together the rings of 32 lanes hold what NVLink carries in 5 us, which is more
-/// than a line and its credit take.
-constexpr std::uint32_t kRingLines = 4096;
-constexpr std::size_t kRingBytes = std::size_t{kRingLines} * 16;
+/// A ring holds this many 16-byte lines: the rings of 32 lanes hold what NVLink carries in 11 us, several times what a
+/// line and its credit take.
+constexpr std::uint32_t kRingLines = 8192;
 /// A receiver gives credit when it owes at least this many lines, so that a sender who knows of nothing in flight can
 /// always send kRingLines - kCreditLines.
 constexpr std::uint32_t kCreditLines = kRingLines / 4;
@@ -27,11 +26,12 @@ struct alignas(32) ChannelState {
   std::uint64_t sent = 0;      ///< lines sent to the peer
   std::uint64_t received = 0;  ///< lines received from the peer
   std::uint64_t given = 0;     ///< lines received from the peer that it knows of
-  std::uint64_t unused = 0;
+  std::uint64_t credit = 0;    ///< lines sent to the peer that it is known to have taken
 };
 
 /// Among `size` peers with `lanes` lanes each.
 struct ChannelLayout {
+  static constexpr std::size_t kRingBytes = std::size_t{kRingLines} * 16;
   /// Credits are written by different peers.
   static constexpr std::size_t kCreditStride = 64;
 

@@ -5,7 +5,8 @@
 
 namespace seqpar {
 
-/// Stores this rank's times to `times`, memory that the device can write, unless it gives up. `stream`: a cudaStream_t.
+/// Stores the times of this rank's view.lanes lanes to `times`, memory that the device can write; a lane that gives up
+/// stores nothing. `stream`: a cudaStream_t.
 void launchProbe(const PeerView& view, ProbeTimes* times, void* stream);
 
 }  // namespace seqpar

@@ -6,13 +6,15 @@
 
 namespace seqpar {
 
+/// Of one lane, in ns of the GPU's clock.
 struct ProbeTimes {
   static constexpr std::uint32_t kTimedTokens = 48;
-  static constexpr std::uint32_t kRowLines = kRingLines / 2;
+  static constexpr std::uint32_t kRowLines = 4096;
   static constexpr std::uint32_t kTimedRows = 31;
 
-  std::uint64_t tokenNs = 0;   ///< of kTimedTokens rounds of the ring
-  std::uint64_t streamNs = 0;  ///< of kTimedRows rows of all lanes
+  std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; lane 0 only
+  std::uint64_t streamBegin = 0;  ///< when kTimedRows rows began,
+  std::uint64_t streamEnd = 0;    ///< and when they were through
 };
 
 template <class Memory, class Group>
@@ -29,9 +31,9 @@ class ProbeLane {
   /// False: gave up.
   SEQPAR_LANE bool run(ProbeTimes& times) {
     bool ok = true;
-    if (lane_ == 0 && group_.thread() == 0) ok = passTokens(times.tokenNs);
+    if (lane_ == 0 && group_.thread() == 0) ok = passTokens(times.tokens);
     const auto tokens = lane_ == 0 ? kTokens : 0U;
-    if (!advance(ok, tokens) || !stream(times.streamNs)) return false;
+    if (!advance(ok, tokens) || !stream(times)) return false;
     steps_.finish();
     return true;
   }
@@ -64,23 +66,37 @@ class ProbeLane {
     return true;
   }
 
-  SEQPAR_LANE bool stream(std::uint64_t& ns) {
-    std::uint64_t start = 0;
+  SEQPAR_LANE bool stream(ProbeTimes& times) {
     for (std::uint32_t row = 0; row <= ProbeTimes::kTimedRows; ++row) {
       Sender<Memory> out = steps_.sender(next_);
       const Receiver<Memory> in = steps_.receiver(previous_);
-      bool ok = out.reserve(kRowLines);
-      for (std::uint32_t i = group_.thread(); ok && i < kRowLines; i += group_.threads()) {
-        out.put(i, Line{{i, i, i, i}});
-      }
-      for (std::uint32_t i = group_.thread(); ok && i < kRowLines; i += group_.threads()) {
-        Line line = in.look(i);
-        ok = in.take(i, line);
-      }
+      const bool ok = out.reserve(kRowLines) && exchangeRow(out, in);
       if (!advance(ok, kRowLines)) return false;
-      if (row == 0) start = Memory::now();
+      if (row == 0) times.streamBegin = Memory::now();
     }
-    ns = Memory::now() - start;
+    times.streamEnd = Memory::now();
+    return true;
+  }
+
+  SEQPAR_LANE bool exchangeRow(const Sender<Memory>& out, const Receiver<Memory>& in) const {
+    constexpr int kLines = 4;  // that a thread has in flight
+    const auto threads = static_cast<std::uint32_t>(group_.threads());
+    SEQPAR_ROLLED
+    for (std::uint32_t begin = group_.thread(); begin < kRowLines; begin += threads * kLines) {
+      Line line[kLines];
+      SEQPAR_UNROLL
+      for (int i = 0; i < kLines; ++i) {
+        const std::uint32_t index = begin + threads * static_cast<std::uint32_t>(i);
+        if (index >= kRowLines) continue;
+        out.put(index, Line{{index, index, index, index}});
+        line[i] = in.look(index);
+      }
+      SEQPAR_UNROLL
+      for (int i = 0; i < kLines; ++i) {
+        const std::uint32_t index = begin + threads * static_cast<std::uint32_t>(i);
+        if (index < kRowLines && !in.take(index, line[i])) return false;
+      }
+    }
     return true;
   }
 

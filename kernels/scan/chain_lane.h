@@ -22,11 +22,11 @@ class ChainLane {
         after_(task.last() ? -1 : task.peerAt[task.position + 1]) {}
 
   SEQPAR_LANE bool run() {
+    for (int i = 0; i < kAhead * kCells; ++i) cells_.template prefetch<Memory>(cellOf(range_.begin, i));
     const int self = view_.self;
     const ChannelState in = *channelState(view_, task_.first() ? self : before_, lane_);
     const ChannelState out = *channelState(view_, task_.last() ? self : after_, lane_);
-    const std::uint64_t credit = task_.last() ? 0 : Memory::acquire(Sender<Memory>::creditWord(view_, after_, lane_));
-    Sender<Memory> next(view_, task_.last() ? self : after_, lane_, out.sent, credit);
+    Sender<Memory> next(view_, task_.last() ? self : after_, lane_, out.sent, out.credit);
     const Receiver<Memory> previous(view_, task_.first() ? self : before_, lane_, in.received);
 
     std::uint64_t given = in.given;
@@ -46,10 +46,15 @@ class ChainLane {
     }
     if (group_.any(!ok)) return false;
     if (group_.thread() != 0) return true;
-    if (!task_.last()) channelState(view_, after_, lane_)->sent = out.sent + range_.size();
+    if (!task_.last()) {
+      ChannelState& state = *channelState(view_, after_, lane_);
+      state.sent = out.sent + range_.size();
+      state.credit = next.credit();
+    }
     if (!task_.first()) {
-      channelState(view_, before_, lane_)->received = in.received + range_.size();
-      channelState(view_, before_, lane_)->given = given;
+      ChannelState& state = *channelState(view_, before_, lane_);
+      state.received = in.received + range_.size();
+      state.given = given;
     }
     return true;
   }
@@ -60,6 +65,7 @@ class ChainLane {
   using Values = typename Cells<Shape>::Values;
 
   static constexpr int kCells = Shape::kPlain ? 2 : 1;  // that a thread has in flight
+  static constexpr int kAhead = 4;                      // rows
 
   SEQPAR_LANE std::uint32_t cellOf(std::uint32_t begin, int i) const {
     return begin + static_cast<std::uint32_t>(group_.threads() * i + group_.thread());
@@ -73,9 +79,10 @@ class ChainLane {
     for (int i = 0; i < kCells; ++i) {
       const std::uint32_t cell = cellOf(begin, i);
       if (cell >= range_.end) continue;
-      if (!task_.first()) line[i] = previous.look(cell - range_.begin);
       own[i] = cells_.fetch(task_.state, cell);
       factors[i] = cells_.factors(cell);
+      cells_.template prefetch<Memory>(cellOf(begin, i + kAhead * kCells));
+      if (!task_.first()) line[i] = previous.look(cell - range_.begin);
     }
     SEQPAR_UNROLL
     for (int i = 0; i < kCells; ++i) {
@@ -85,7 +92,7 @@ class ChainLane {
       if (task_.first()) {
         x = cells_.firstX(cell, factors[i]);
       } else {
-        if (!previous.take(cell - range_.begin, line[i])) return false;
+        if (!previous.await(cell - range_.begin, line[i])) return false;
         x = cells_.unpack(line[i]);
       }
       const Values after = Cells<Shape>::apply(factors[i], x, cells_.widen(own[i]));
@@ -93,6 +100,7 @@ class ChainLane {
         if (!next.reserve(cell - range_.begin + 1)) return false;
         next.put(cell - range_.begin, cells_.pack(after));
       }
+      if (!task_.first()) previous.reset(cell - range_.begin);
       cells_.finish(cell, x, after);
     }
     return true;

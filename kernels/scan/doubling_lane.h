@@ -33,7 +33,7 @@ class DoublingLane {
   using Map = MapLines<Shape>;
 
   static constexpr std::uint32_t kRow = 512;  // cells of a step
-  static_assert(MapLines<Shape>::most(kRow) <= kRingLines - kCreditLines);
+  static_assert(MapLines<Shape>::most(kRow) <= SteppedLane<Memory, Group>::kMostLines);
 
   /// What a position p sends to p + skip: the map of the `skip` positions before p, or, with `own`, of skip - 1 before
   /// it and itself.
@@ -90,6 +90,7 @@ class DoublingLane {
 
   SEQPAR_LANE bool scan(const Map& map, std::uint32_t cell) const {
     const auto own = cells_.fetch(task_.state, cell);
+    cells_.template prefetch<Memory>(cell + kRow);
     Factors ownFactors = cells_.factors(cell);
     Values ownState = cells_.widen(own);
     if (task_.first()) {

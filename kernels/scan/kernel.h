@@ -10,11 +10,14 @@
 
 namespace seqpar {
 
-/// Threads of a CTA. With 64 registers each, two CTAs share a multiprocessor, so that several communicators do.
-constexpr int kScanThreads = 512;
+/// Threads of a call, a quarter of what an H100 or H200 runs at once, so that four communicators can work beside each
+/// other: with 64 registers each, 1024 threads fill a multiprocessor.
+constexpr int kScanThreads = 32 * 1024;
+constexpr int kMostThreads = 1024;  // of a CTA
+constexpr int kLeastThreads = 256;
 
 template <class Program>
-__global__ void __launch_bounds__(kScanThreads, 2)
+__global__ void __launch_bounds__(kMostThreads)
     scanKernel(const __grid_constant__ PeerView view, const __grid_constant__ ScanTask task) {
   __shared__ LanePositions positions;
   const CtaGroup group;
@@ -23,7 +26,9 @@ __global__ void __launch_bounds__(kScanThreads, 2)
 
 template <class Program>
 void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
-  scanKernel<Program><<<task.lanes, kScanThreads, 0, stream>>>(view, task);
+  int threads = kMostThreads;
+  while (threads > kLeastThreads && threads * task.lanes > kScanThreads) threads /= 2;
+  scanKernel<Program><<<task.lanes, threads, 0, stream>>>(view, task);
   checkCuda(cudaGetLastError(), "launching a scan");
 }
 

@@ -34,7 +34,7 @@ class OneshotLane {
 
   static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // lines that a thread looks at together
   static constexpr std::uint32_t kRow = 512;              // cells of a step
-  static_assert(MapLines<Shape>::most(kRow) <= kRingLines - kCreditLines);
+  static_assert(MapLines<Shape>::most(kRow) <= SteppedLane<Memory, Group>::kMostLines);
 
   using Map = MapLines<Shape>;
 
@@ -64,6 +64,7 @@ class OneshotLane {
 
   SEQPAR_LANE bool exchange(const Map& map, std::uint32_t cell) const {
     const auto own = cells_.fetch(task_.state, cell);
+    cells_.template prefetch<Memory>(cell + kRow);
     Factors factors = cells_.factors(cell);
     Values x{};
     Values state = cells_.widen(own);

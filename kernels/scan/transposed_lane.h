@@ -40,7 +40,7 @@ class TransposedLane {
   static constexpr int kCells = Shape::kPlain ? 2 : 1;    // that a thread has in flight
   static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // lines that an owner looks at together
   static constexpr std::uint32_t kMostShard = Shape::kUniform ? 1024 : 512;
-  static_assert(MapLines<Shape>::most(kMostShard) + kMostShard <= kRingLines - kCreditLines);
+  static_assert(MapLines<Shape>::most(kMostShard) + kMostShard <= SteppedLane<Memory, Group>::kMostLines);
 
   SEQPAR_LANE CellRange shardOf(int position) const {
     const std::uint32_t begin = round_.begin + shardCells_ * static_cast<std::uint32_t>(position);

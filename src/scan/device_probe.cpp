@@ -1,28 +1,37 @@
 #include "scan/device_probe.h"
 
-#include <new>
+#include <algorithm>
+#include <memory>
+#include <span>
 
 #include "probe.h"
 
 namespace seqpar {
 
-DeviceProbe::DeviceProbe() : times_(allocateMapped(sizeof(ProbeTimes))) {}
-
 void DeviceProbe::start(const PeerView& view, cudaStream_t stream) {
+  if (!times_ || lanes_ != view.lanes)
+    times_ = allocateMapped(static_cast<std::size_t>(view.lanes) * sizeof(ProbeTimes));
   size_ = view.size;
   lanes_ = view.lanes;
-  auto* const times = new (times_.get()) ProbeTimes;
+  auto* const times = reinterpret_cast<ProbeTimes*>(times_.get());
+  std::uninitialized_fill_n(times, lanes_, ProbeTimes());
   if (size_ > 1) launchProbe(view, times, stream);
 }
 
 DeviceLink DeviceProbe::result() const {
   if (size_ == 1) return {};
-  const auto& times = *reinterpret_cast<const ProbeTimes*>(times_.get());
-  if (times.streamNs == 0) fail(seqparRemoteError, "a peer did not take part in the measurement of the links");
+  const std::span times(reinterpret_cast<const ProbeTimes*>(times_.get()), static_cast<std::size_t>(lanes_));
+  std::uint64_t begin = times.front().streamBegin, end = times.front().streamEnd;
+  for (const ProbeTimes& lane : times) {
+    if (lane.streamEnd == 0) fail(seqparRemoteError, "a peer did not take part in the measurement of the links");
+    begin = std::min(begin, lane.streamBegin);
+    end = std::max(end, lane.streamEnd);
+  }
   DeviceLink link;
-  link.alpha = static_cast<double>(times.tokenNs) * 1e-9 / (ProbeTimes::kTimedTokens * static_cast<double>(size_));
+  link.alpha =
+      static_cast<double>(times.front().tokens) * 1e-9 / (ProbeTimes::kTimedTokens * static_cast<double>(size_));
   link.bytesPerSecond = static_cast<double>(lanes_) * ProbeTimes::kTimedRows * ProbeTimes::kRowLines * sizeof(Line) /
-                        (static_cast<double>(times.streamNs) * 1e-9);
+                        (static_cast<double>(end - begin) * 1e-9);
   return link;
 }
 

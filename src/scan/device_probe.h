@@ -11,7 +11,6 @@ namespace seqpar {
 /// that all have the same.
 class DeviceProbe {
  public:
-  DeviceProbe();
   /// Enqueues it on `stream` of the current device; takes well below a millisecond.
   void start(const PeerView& view, cudaStream_t stream);
   /// Once the stream has come past it. RemoteError if it gave up.
@@ -20,7 +19,7 @@ class DeviceProbe {
  private:
   MappedMemory times_;
   int size_ = 1;
-  int lanes_ = 1;
+  int lanes_ = 0;
 };
 
 /// Starts a measurement and waits for it.

@@ -113,7 +113,7 @@ ScanSpec largeSpec(int size) {
   spec.size = size;
   spec.heads = 3;
   spec.dk = 64;
-  spec.dv = 256;
+  spec.dv = 1024;
   spec.initial = true;
   return spec;
 }

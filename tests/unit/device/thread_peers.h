@@ -37,6 +37,7 @@ struct ThreadMemory {
                                       std::chrono::nanoseconds(1));
   }
   static void pause() { std::this_thread::yield(); }
+  static void prefetch(const void*) {}
 };
 
 /// What the threads of a lane share.
