@@ -8,7 +8,10 @@
 #include "device/cuda.h"
 #include "scan/device_matrix_task.h"
 #include "scan/matrix_chain.h"
+#include "scan/matrix_doubling.h"
+#include "scan/matrix_gather.h"
 #include "scan/matrix_tensor.cuh"
+#include "scan/matrix_transposed.h"
 
 namespace seqpar {
 namespace {
@@ -76,16 +79,91 @@ void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStre
   checkCuda(launched, "matrixChainOfLarge");
 }
 
+/// What the algorithms that send maps have in shared memory. The largest amount that a CTA of this architecture gets,
+/// less what is static.
+constexpr std::size_t kMapBytes = 220 << 10;
+
+SEQPAR_BOTH constexpr std::size_t matrixBytes(int dk) {
+  return static_cast<std::size_t>(dk) * matrixStride(dk) * sizeof(float);
+}
+constexpr std::size_t mapBytes(int dk, int panels, int matrices) {
+  return static_cast<std::size_t>(panels + 2) * pairsOf(dk) * sizeof(SplitNumber) + matrices * matrixBytes(dk);
+}
+constexpr int matricesOf(int algorithm) {
+  return algorithm == seqparScanDoubling ? 2 : 1;
+}
+
+/// The most panels of a group that an algorithm can work on; 0: it cannot do the shape.
+int mostMapPanels(int algorithm, std::size_t dk, int wireType) {
+  if (dk > 128) return 0;  // a matrix must fit registers, and shared memory
+  const int rows = static_cast<int>(dk);
+  int panels = 0;
+  while (panels < 32 && mapBytes(rows, panels + 1, matricesOf(algorithm)) <= kMapBytes &&
+         mapLines(rows, wireType, panels + 1) <= kMostMapLines) {
+    ++panels;
+  }
+  return panels;
+}
+
+using AnyGather = MatrixGather<CudaMemory, CtaGroup, AnyProduct>;
+using AnyTransposed = MatrixTransposed<CudaMemory, CtaGroup, AnyProduct>;
+using AnyDoubling = MatrixDoubling<CudaMemory, CtaGroup, AnyProduct>;
+
+__global__ void __maxnreg__(kRegisters)
+    matrixMaps(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, int algorithm) {
+  extern __shared__ SplitNumber shared[];
+  __shared__ PortPositions out, in;
+  const CtaGroup group;
+  float* const matrices = reinterpret_cast<float*>(shared + (scan.group + 2) * pairsOf(scan.dk));
+  const MapMemory memory{shared, {matrices, matrices + matrixBytes(scan.dk) / sizeof(float)}, &out, &in};
+  const int lane = static_cast<int>(blockIdx.x);
+  const int lanes = static_cast<int>(gridDim.x);
+  if (algorithm == seqparScanDoubling) {
+    AnyDoubling(view, scan, lane, lanes, group, memory).run();
+  } else if (algorithm == seqparScanTransposed) {
+    AnyTransposed(view, scan, lane, lanes, group, memory).run();
+  } else {
+    AnyGather(view, scan, lane, lanes, algorithm == seqparScanLasp2, group, memory).run();
+  }
+}
+
+void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
+  if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
+  const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), scan.wireType);
+  // A matrix is sent once a group: large groups, but enough of them for all lanes.
+  scan.group = std::clamp(scan.heads * scan.panels() / view.lanes, 1, std::min(most, scan.panels()));
+  const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
+  checkCuda(cudaFuncSetAttribute(matrixMaps, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+            "cudaFuncSetAttribute");
+  const int lanes = std::min(view.lanes, scan.groups());
+  matrixMaps<<<lanes, kTensorThreads, bytes, stream>>>(view, scan, algorithm);
+  checkCuda(cudaGetLastError(), "matrixMaps");
+}
+
+bool isChain(int algorithm) {
+  return algorithm == seqparScanChain || algorithm == seqparScanLasp1;
+}
+
 }  // namespace
 
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem&, int) {
-  return algorithm == seqparScanChain || algorithm == seqparScanLasp1;
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem) {
+  return isChain(algorithm) || mostMapPanels(algorithm, problem.dk, problem.wireType) > 0;
 }
 
 void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
                             const seqparScanEstimate_t& choice, DeviceStream stream) {
+  const auto algorithm = static_cast<seqparScanAlgorithm_t>(choice.algorithm);
+  if (!deviceMatrixFits(algorithm, problem)) {
+    fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by algorithm ", choice.algorithm,
+         " on GPUs, expected chain or lasp1, or dk up to 128");
+  }
+  const auto cudaStream = static_cast<cudaStream_t>(stream);
   for (const MatrixScan& scan : makeMatrixScans(view, problem, order)) {
-    launchChain(view, scan, choice.algorithm != seqparScanLasp1, static_cast<cudaStream_t>(stream));
+    if (order.size() == 1 || isChain(algorithm)) {
+      launchChain(view, scan, algorithm != seqparScanLasp1, cudaStream);
+    } else {
+      launchMaps(view, scan, algorithm, cudaStream);
+    }
   }
 }
 

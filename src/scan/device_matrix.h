@@ -9,9 +9,9 @@
 
 namespace seqpar {
 
-/// True if `algorithm` can do the problem's shape on the device between so many positions: CHAIN and LASP1 can do all
-/// whose panels fit shared memory, the others need a whole matrix there. Looks at dk alone; the same on all ranks.
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int lanes);
+/// True if `algorithm` can do the problem's shape on the device: CHAIN and LASP1 can do all, the others need a whole
+/// matrix in shared memory, dk up to 128. The same on all ranks.
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem);
 
 /// Collective over the peers: launches the scan of `problem`, whose op is MATRIX, on `stream`. order[p] is the number
 /// among the peers of the rank at position p. One launch a call, for up to kMatrixHeads heads; more heads are several

@@ -266,7 +266,7 @@ inline int benchMatrix(int gpus) {
       shape.dk = kSize;
       for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
         const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
-        if (!deviceMatrixFits(each, shape, lanes)) continue;
+        if (!deviceMatrixFits(each, shape)) continue;
         double times[2];
         for (const bool initial : {false, true}) {
           times[initial] = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, initial, rank, stream); });

@@ -128,7 +128,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       const bool exact = random() % 2 == 0;
       ScanProblem shape;
       shape.dk = spec.dk;
-      if (!deviceMatrixFits(algorithm, shape, ranks.view(0).lanes)) continue;
+      if (!deviceMatrixFits(algorithm, shape)) continue;
       Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
               {},
               exact,
@@ -185,7 +185,7 @@ void checkNonFinite(const DeviceRanks& ranks) {
   for (const seqparScanAlgorithm_t algorithm : kAll) {
     ScanProblem shape;
     shape.dk = spec.dk;
-    if (!deviceMatrixFits(algorithm, shape, ranks.view(0).lanes)) continue;
+    if (!deviceMatrixFits(algorithm, shape)) continue;
     for (const float value : values) {
       ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 7);
       for (ScanCase::Rank& rank : scanCase.ranks) {

@@ -5,18 +5,30 @@
 #include <memory>
 #include <vector>
 
-#include "scan/matrix_plan.h"
+#include "scan/matrix_maps.h"
 #include "scan_case.h"
 #include "thread_peers.h"
 
 namespace seqpar::test {
 
-inline constexpr std::array kMatrixAlgorithms = {seqparScanChain, seqparScanLasp1};
+inline constexpr std::array kMatrixAlgorithms = {seqparScanChain, seqparScanLasp1,      seqparScanOneshot,
+                                                 seqparScanLasp2, seqparScanTransposed, seqparScanDoubling};
+
+/// What the threads of a CTA share.
+struct MatrixShared {
+  MatrixShared(int dk, int group);
+  MapMemory memory();
+
+  std::vector<SplitNumber> pairs;
+  std::vector<float> matrix;
+  PortPositions out, in;
+};
 
 /// A scan by all peers, with outputs[rank]; `group` panels are worked on together.
 class ThreadMatrixScan {
  public:
-  ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int group);
+  ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int group,
+                   int threadsOfLane);
 
   /// One thread's part.
   void run(seqparScanAlgorithm_t algorithm, const LaneThread& thread);
@@ -27,7 +39,8 @@ class ThreadMatrixScan {
  private:
   struct RankScan {
     std::vector<MatrixScan> scans;
-    std::vector<std::vector<std::byte>> shared;  ///< of each lane
+    std::vector<MatrixShared> shared;  ///< of each CTA
+    std::unique_ptr<Meeting> all;      ///< scans of a rank follow each other, as kernels of a stream do
   };
 
   std::unique_ptr<const ScanCase> case_;  ///< where the buffers look for it

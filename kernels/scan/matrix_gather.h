@@ -1,0 +1,60 @@
+// ONESHOT and LASP2 for MATRIX: every position's map goes to all later positions, or to all others, each of which
+// applies those of the positions before it one after the other.
+#pragma once
+
+#include "scan/matrix_maps.h"
+
+namespace seqpar {
+
+template <class Memory, class Group, class Product>
+class MatrixGather {
+ public:
+  /// `toAll`: LASP2. The lane's share is the groups lane, lane + lanes, ... A group's map must fit a ring: then nobody
+  /// waits in sending for one who is sending too.
+  SEQPAR_LANE MatrixGather(const PeerView& view, const MatrixScan& scan, int lane, int lanes, bool toAll,
+                           const Group& group, const MapMemory& memory)
+      : scan_(scan),
+        lane_(lane),
+        lanes_(lanes),
+        toAll_(toAll),
+        maps_(scan, group, memory),
+        out_(view, lane, group, *memory.out),
+        in_(view, lane, group, *memory.in) {}
+
+  SEQPAR_LANE void run() {
+    std::uint32_t to = 0;
+    for (int position = toAll_ ? 0 : scan_.position + 1; position < scan_.positions; ++position) {
+      if (position != scan_.position) to |= 1U << scan_.order[position];
+    }
+    for (int number = lane_; number < scan_.groups(); number += lanes_) {
+      const PanelGroup panels = scan_.at(number);
+      if (to != 0 && !maps_.sendOwn(out_, to, panels)) return;
+      if (!receive(panels)) return;
+      maps_.hop(panels);
+    }
+    out_.finish();
+    in_.finish();
+  }
+
+ private:
+  SEQPAR_LANE bool receive(const PanelGroup& panels) {
+    if (scan_.first()) maps_.startFromInitial(panels);
+    for (int position = 0; position < scan_.position; ++position) {
+      const int peer = scan_.order[position];
+      if (!(position == 0 ? maps_.takeAbsolute(in_, peer, panels) : maps_.takeThrough(in_, peer, panels))) return false;
+    }
+    for (int position = scan_.position + 1; toAll_ && position < scan_.positions; ++position) {
+      if (!maps_.discard(in_, scan_.order[position], panels)) return false;
+    }
+    return true;
+  }
+
+  const MatrixScan& scan_;
+  int lane_, lanes_;
+  bool toAll_;
+  MatrixMaps<Memory, Group, Product> maps_;
+  OutPort<Memory, Group> out_;
+  InPort<Memory, Group> in_;
+};
+
+}  // namespace seqpar

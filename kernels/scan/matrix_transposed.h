@@ -1,0 +1,77 @@
+// TRANSPOSED for MATRIX: every position sends its map of each group to the group's owner, who applies the maps of all
+// positions in order and gives each position its x.
+#pragma once
+
+#include "scan/matrix_maps.h"
+
+namespace seqpar {
+
+template <class Memory, class Group, class Product>
+class MatrixTransposed {
+ public:
+  /// The lane's share is the groups lane, lane + lanes, ..., in rounds of one a position. A group's map and its x must
+  /// fit a ring together: then nobody waits in sending for one who is sending too.
+  SEQPAR_LANE MatrixTransposed(const PeerView& view, const MatrixScan& scan, int lane, int lanes, const Group& group,
+                               const MapMemory& memory)
+      : scan_(scan),
+        lane_(lane),
+        lanes_(lanes),
+        maps_(scan, group, memory),
+        out_(view, lane, group, *memory.out),
+        in_(view, lane, group, *memory.in) {}
+
+  SEQPAR_LANE void run() {
+    for (int first = lane_; first < scan_.groups(); first += lanes_ * scan_.positions) {
+      if (!scan_.last() && !scatter(first)) return;
+      const int mine = numberOf(first, scan_.position);
+      if (mine < scan_.groups() && !combine(scan_.at(mine))) return;
+      if (!take(first)) return;
+    }
+    out_.finish();
+    in_.finish();
+  }
+
+ private:
+  SEQPAR_LANE std::uint32_t bit(int position) const { return 1U << scan_.order[position]; }
+  /// The group of the round that a position owns.
+  SEQPAR_LANE int numberOf(int first, int position) const { return first + position * lanes_; }
+
+  SEQPAR_LANE bool scatter(int first) {
+    for (int owner = 0; owner < scan_.positions && numberOf(first, owner) < scan_.groups(); ++owner) {
+      if (!maps_.sendOwn(out_, bit(owner), scan_.at(numberOf(first, owner)))) return false;
+    }
+    return true;
+  }
+
+  SEQPAR_LANE bool combine(const PanelGroup& panels) {
+    for (int position = 1; position < scan_.positions; ++position) {
+      const int before = scan_.order[position - 1];
+      if (!(position == 1 ? maps_.takeAbsolute(in_, before, panels) : maps_.takeThrough(in_, before, panels))) {
+        return false;
+      }
+      if (!maps_.sendState(out_, bit(position), panels)) return false;
+    }
+    return true;
+  }
+
+  SEQPAR_LANE bool take(int first) {
+    for (int owner = 0; owner < scan_.positions && numberOf(first, owner) < scan_.groups(); ++owner) {
+      const PanelGroup panels = scan_.at(numberOf(first, owner));
+      if (scan_.first()) {
+        maps_.startFromInitial(panels);
+      } else if (!maps_.takeAbsolute(in_, scan_.order[owner], panels)) {
+        return false;
+      }
+      maps_.hop(panels);
+    }
+    return true;
+  }
+
+  const MatrixScan& scan_;
+  int lane_, lanes_;
+  MatrixMaps<Memory, Group, Product> maps_;
+  OutPort<Memory, Group> out_;
+  InPort<Memory, Group> in_;
+};
+
+}  // namespace seqpar
