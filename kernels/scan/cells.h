@@ -50,12 +50,11 @@ class Cells {
 
   SEQPAR_LANE std::uint32_t count() const { return (task_.elements + kElements - 1) / kElements; }
 
-  /// Fetches this rank's S of a cell into a cache, if there is such a cell.
+  /// Fetches this rank's S of a cell below `end` into a cache.
   template <class Memory>
-  SEQPAR_LANE void prefetch(std::uint32_t cell) const {
-    if (cell >= count()) return;
-    const std::uint32_t bytes = kElements * (wide() ? 4U : 2U);
-    Memory::prefetch(task_.state + static_cast<std::size_t>(cell) * bytes);
+  SEQPAR_LANE void prefetch(std::uint32_t cell, std::uint32_t end) const {
+    if (cell >= end) return;
+    Memory::prefetch(task_.state + static_cast<std::size_t>(cell) * kElements * (wide() ? 4 : 2));
   }
 
   /// A cell of one of the caller's states; null: zeros. What is past the end is zeros.

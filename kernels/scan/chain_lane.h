@@ -22,7 +22,7 @@ class ChainLane {
         after_(task.last() ? -1 : task.peerAt[task.position + 1]) {}
 
   SEQPAR_LANE bool run() {
-    for (int i = 0; i < kAhead * kCells; ++i) cells_.template prefetch<Memory>(cellOf(range_.begin, i));
+    for (int i = 0; i < kAhead * kCells; ++i) cells_.template prefetch<Memory>(cellOf(range_.begin, i), range_.end);
     const int self = view_.self;
     const ChannelState in = *channelState(view_, task_.first() ? self : before_, lane_);
     const ChannelState out = *channelState(view_, task_.last() ? self : after_, lane_);
@@ -81,7 +81,7 @@ class ChainLane {
       if (cell >= range_.end) continue;
       own[i] = cells_.fetch(task_.state, cell);
       factors[i] = cells_.factors(cell);
-      cells_.template prefetch<Memory>(cellOf(begin, i + kAhead * kCells));
+      cells_.template prefetch<Memory>(cellOf(begin, i + kAhead * kCells), range_.end);
       if (!task_.first()) line[i] = previous.look(cell - range_.begin);
     }
     SEQPAR_UNROLL

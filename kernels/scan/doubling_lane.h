@@ -90,7 +90,7 @@ class DoublingLane {
 
   SEQPAR_LANE bool scan(const Map& map, std::uint32_t cell) const {
     const auto own = cells_.fetch(task_.state, cell);
-    cells_.template prefetch<Memory>(cell + kRow);
+    cells_.template prefetch<Memory>(cell + kRow, range_.end);
     Factors ownFactors = cells_.factors(cell);
     Values ownState = cells_.widen(own);
     if (task_.first()) {

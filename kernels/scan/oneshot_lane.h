@@ -64,7 +64,7 @@ class OneshotLane {
 
   SEQPAR_LANE bool exchange(const Map& map, std::uint32_t cell) const {
     const auto own = cells_.fetch(task_.state, cell);
-    cells_.template prefetch<Memory>(cell + kRow);
+    cells_.template prefetch<Memory>(cell + kRow, range_.end);
     Factors factors = cells_.factors(cell);
     Values x{};
     Values state = cells_.widen(own);

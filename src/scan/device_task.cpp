@@ -9,8 +9,8 @@
 namespace seqpar {
 namespace {
 
-/// Elements that are worth a CTA.
-constexpr std::size_t kElementsOfLane = 2048;
+/// Elements that are worth a CTA: few, since small scans wait for instructions, and each multiprocessor issues its own.
+constexpr std::size_t kElementsOfLane = 512;
 
 template <class Byte>
 Byte* at(Byte* data, seqparDataType_t type, std::size_t element) {
