@@ -24,7 +24,7 @@ constexpr int kRegisters = 192;
 
 /// Heads of the usual sizes have kernels that are half as long: a kernel that runs once is as fast as its instructions
 /// come.
-using AnyProduct = TensorProduct<128, false>;
+using AnyProduct = CudaTensorProduct<128, false>;
 
 template <class Shape, class Product>
 __device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, SplitNumber* pairs) {
@@ -53,8 +53,8 @@ using Kernel = void (*)(PeerView, MatrixScan);
 
 Kernel kernelFor(const MatrixScan& scan) {
   if (!arePlain(scan)) return matrixChain<AnyPanels, AnyProduct>;
-  if (scan.dk == 128) return matrixChain<PlainPanels, TensorProduct<128, true>>;
-  if (scan.dk == 64) return matrixChain<PlainPanels, TensorProduct<64, true>>;
+  if (scan.dk == 128) return matrixChain<PlainPanels, CudaTensorProduct<128, true>>;
+  if (scan.dk == 64) return matrixChain<PlainPanels, CudaTensorProduct<64, true>>;
   return matrixChain<AnyPanels, AnyProduct>;
 }
 

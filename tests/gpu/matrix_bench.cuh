@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   const std::size_t states = static_cast<std::size_t>(scan.heads) * scan.dk * scan.dv;
   const int slot = group.thread();
   float x[8] = {};
-  TensorProduct<kSize, true> product;
+  CudaTensorProduct<kSize, true> product;
   for (int position = 0; position <= scan.position; ++position) {
     const float* const map = gathered + static_cast<std::size_t>(position) * (states + matrices);
     if (position == scan.position) {
