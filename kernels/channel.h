@@ -73,8 +73,10 @@ class Wait {
     return givesUp(view_, peer_, start_);
   }
   SEQPAR_RARE static bool givesUp(const PeerView& view, int peer, std::uint64_t start) {
-    if (*view.abort == 0 && (view.timeoutNs == 0 || Memory::now() - start <= view.timeoutNs)) return false;
-    *view.gaveUp = 1U + static_cast<std::uint32_t>(peer);
+    if (Memory::load(const_cast<const std::uint32_t*>(view.abort)) == 0 &&
+        (view.timeoutNs == 0 || Memory::now() - start <= view.timeoutNs))
+      return false;
+    Memory::store(const_cast<std::uint32_t*>(view.gaveUp), 1U + static_cast<std::uint32_t>(peer));
     return true;
   }
 

@@ -83,15 +83,14 @@ class TransposedLane {
       Factors factors[kCells];
       SEQPAR_UNROLL
       for (int i = 0; i < kCells; ++i) {
-        if (cell[i] >= round_.end) continue;
+        if (cell[i] >= round_.end || ownerOf(cell[i]) == task_.position) continue;
         own[i] = cells_.fetch(task_.state, cell[i]);
         factors[i] = cells_.factors(cell[i]);
       }
       SEQPAR_UNROLL
       for (int i = 0; i < kCells; ++i) {
-        if (cell[i] >= round_.end) continue;
         const int owner = ownerOf(cell[i]);
-        if (owner == task_.position) continue;
+        if (cell[i] >= round_.end || owner == task_.position) continue;
         const Map map = mapBetween(task_.position, owner);
         const Sender<Memory> out = senderTo(owner);
         if (!task_.first()) map.putFactors(out, cell[i], factors[i]);
