@@ -16,7 +16,11 @@
  *       }
  *     seqparRingClose(ring);
  *
- * On host memory a transfer runs on a thread of the ring's own.
+ * On host memory a transfer runs on a thread of the ring's own; on a GPU on a stream of the ring's own, by kernels or
+ * NCCL. With SEQPAR_RING_ENGINE=copy on all ranks, copy engines move a ring over all ranks of a communicator that all
+ * reach each other's memory, if its largest tensor has at least 1 MiB and nothing arrives in the caller's buffers
+ * (`scratch` is NULL, and `home` is NULL or kept); the computation beside it then keeps every multiprocessor. What is
+ * captured into a graph, and rings with several ranks of one process on a GPU, still use kernels.
  */
 #ifndef SEQPAR_RING_H_
 #define SEQPAR_RING_H_
@@ -96,8 +100,7 @@ typedef struct {
  * rank's own. Ranks that are in no list do not call it; rings of one communicator may share ranks, as far as their
  * calls come in the same order on all ranks that they share. Errors: InvalidArgument (NULL, wrong magic, ranks that are
  * none, twice in the list, or without this one, inner no divisor, steps, tensors or their sizes out of range, buffers
- * of the caller that overlap), InvalidUsage (a device communicator: there are no rings on GPU memory in this version),
- * SystemError (no memory), and RemoteError.
+ * of the caller that overlap), SystemError (no memory), UnhandledCudaError, and RemoteError.
  */
 SEQPAR_API seqparResult_t seqparRingOpen(seqparRing_t* ring, const seqparRingParams_t* params, seqparComm_t comm);
 
@@ -123,7 +126,8 @@ SEQPAR_API seqparResult_t seqparRingPost(seqparRing_t ring, void* stream);
 
 /**
  * Waits until the posted transfer is done: later work of `stream` may use the next tensors, which are the current ones
- * from now on. NULL: waits in the call. Errors: InvalidUsage (nothing was posted), RemoteError.
+ * from now on. NULL: waits in the call (on a GPU: the default stream). Errors: InvalidUsage (nothing was posted),
+ * RemoteError.
  */
 SEQPAR_API seqparResult_t seqparRingWait(seqparRing_t ring, void* stream);
 

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/env.h"
 #include "device/stream_memory.h"
 #include "device/watch.h"
 #include "ring/copy_window.h"
@@ -21,7 +22,7 @@ namespace {
 /// Below, the words take longer than a kernel would.
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 /// Transfers between two fillings of the table of stamps.
-constexpr std::uint32_t kStamps = 1 << 16;
+constexpr std::uint32_t kStamps = 1 << 12;
 /// How far a failed ring's words are set ahead of its latest transfer: later than any that may still be waited for.
 constexpr std::uint32_t kFarAhead = 1 << 30;
 constexpr std::chrono::milliseconds kPause{1};
@@ -233,6 +234,12 @@ class CopyRingEngine : public RingEngine {
   std::unique_ptr<Watch> watch_;  // last: it ends before what it looks at
 };
 
+/// Whether the environment asks for copy engines.
+bool wanted() {
+  constexpr std::array<Choice, 2> kEngines{{{"kernels", 0}, {"copy", 1}}};
+  return envChoice("SEQPAR_RING_ENGINE", kEngines).value_or(0) == 1;
+}
+
 /// What a rank tells the others before a ring is made.
 struct Offer {
   std::array<char, 16> bus{};
@@ -267,7 +274,7 @@ std::unique_ptr<RingEngine> makeCopyRingEngine(const std::shared_ptr<Communicato
   if (!buffers.everybody || comm->size() == 1 || !comm->device()->direct() || !large) return nullptr;
   // All ranks come here alike, but whose memory things arrive in is each rank's own affair.
   const bool ours = buffers.scratch.empty() && (buffers.home.empty() || buffers.keepHome);
-  if (!allAble(*comm, ours && canStreamWait())) return nullptr;
+  if (!allAble(*comm, ours && wanted() && canStreamWait())) return nullptr;
   return std::make_unique<CopyRingEngine>(comm, buffers, makeCapturable);
 }
 

@@ -18,9 +18,8 @@ constexpr size_t kPieces = 4;
 /// A rank sends this many pieces before it waits for its first: slack between neighbours, well inside the mailbox's
 /// window.
 constexpr size_t kLead = 2;
-/// From here on one copy by one processor is faster than two by two, if the buffers lie on large pages, and as fast if
-/// not.
-constexpr size_t kInPlace = size_t{2} << 20;
+/// From here on one copy, and the three messages about it, are faster than two copies.
+constexpr size_t kInPlace = size_t{128} << 10;
 
 /// One direction of an exchange, cut into pieces; both ends cut alike.
 class Cut {

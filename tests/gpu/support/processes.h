@@ -1,0 +1,72 @@
+// Ranks as processes that may share GPUs, since CUDA serves the streams of one process in an order of its own.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/ranks.h"
+
+namespace seqpar::test {
+
+/// What the parent, which never touches CUDA, tells each rank: ids of communicators to make.
+using Ids = std::array<seqparUniqueId, 2>;
+
+/// Runs body(rank, ids) in `ranks` new processes, none of which lives longer than `seconds`; an exception is printed
+/// and counts as status 1. Returns the largest status, where `victim` is expected to be killed and counts as 0 then.
+inline int onProcesses(int ranks, unsigned seconds, std::optional<int> victim,
+                       const std::function<int(int rank, const Ids& ids)>& body) {
+  struct Child {
+    pid_t process;
+    int orders;
+  };
+  std::vector<Child> children;
+  std::fflush(stdout);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::array<int, 2> ends{};
+    expect(pipe(ends.data()) == 0, "pipe failed");
+    const pid_t process = fork();
+    expect(process >= 0, "fork failed");
+    if (process > 0) {
+      close(ends[0]);
+      children.push_back({process, ends[1]});
+      continue;
+    }
+    close(ends[1]);
+    alarm(seconds);
+    Ids ids{};
+    int status = 1;
+    try {
+      expect(read(ends[0], ids.data(), sizeof(ids)) == static_cast<ssize_t>(sizeof(ids)), "no orders came");
+      status = body(rank, ids);
+    } catch (const std::exception& error) {
+      std::printf("rank %d: %s\n", rank, error.what());
+    }
+    std::fflush(stdout);
+    _exit(status);
+  }
+  Ids ids{};
+  for (auto& id : ids) expectSuccess(seqparGetUniqueId(&id), "seqparGetUniqueId");
+  for (const auto& child : children) {
+    expect(write(child.orders, ids.data(), sizeof(ids)) == static_cast<ssize_t>(sizeof(ids)), "write failed");
+    close(child.orders);
+  }
+  int worst = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int status = 0;
+    waitpid(children[static_cast<std::size_t>(rank)].process, &status, 0);
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    const int result = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    worst = std::max(worst, victim == rank ? !killed : result);
+    if (victim != rank && !WIFEXITED(status)) std::printf("rank %d ended by signal %d\n", rank, WTERMSIG(status));
+  }
+  return worst;
+}
+
+}  // namespace seqpar::test
