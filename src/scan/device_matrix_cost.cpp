@@ -10,35 +10,38 @@
 namespace seqpar {
 namespace {
 
-constexpr double kCall = 4.0e-6;    // a kernel that loads its matrices before it can begin
-constexpr double kLaneRate = 2e11;  // fp32 products and sums a lane does in a second
+constexpr double kCall = 4.0e-6;      // a kernel that loads its matrices before it can begin
+constexpr double kLaneRate = 1.3e11;  // fp32 products and sums that a lane does in a second; measured on an H200
+constexpr double kMapRate = 0.5;      // of that where maps travel; not measured
+constexpr double kPanelColumns = 16;
+constexpr double kLasp1Panels = 2;  // that shared memory holds of heads with 128 rows
 
 /// Quantities that all formulas share. Seconds and bytes.
 struct Terms {
-  double ranks, state, matrices, alpha, perByte;
-  double hop;      // a state through a matrix
-  double compose;  // a matrix through a matrix
+  double ranks, alpha;
+  double state, map;  // sent: the states; what the maps of all groups are, each with its matrix
+  double panel, hop;  // through a matrix: a panel, and all that a lane has of them
+  double panels;      // of a lane
+  double compose;     // a lane's matrices through a matrix
 };
 
 double seconds(int algorithm, const Terms& t) {
   const double hops = t.ranks - 1;
-  const double map = (t.state + t.matrices) * t.perByte;
+  const double chain = t.panels * t.panel + hops * (t.panel + t.alpha);
   switch (algorithm) {
     case seqparScanChain:
-      return hops * t.alpha + t.state * t.perByte + t.ranks * t.hop;
-    case seqparScanOneshot:
-      return t.alpha + hops * (map + t.hop);
+      return std::max(chain, t.state + hops * t.alpha);
+    case seqparScanLasp1:
+      return std::max(chain + hops * (kLasp1Panels - 1) * t.panel, t.state + hops * t.alpha);
     case seqparScanTransposed:
     case seqparScanHier:
-      return 2 * t.alpha + hops / t.ranks * (map + t.state * t.perByte) + t.hop * 2;
+      return 2 * t.alpha + hops / t.ranks * (t.map + t.state) + 2 * t.hop / kMapRate;
     case seqparScanDoubling: {
       const double rounds = t.ranks <= 2 ? 1 : std::ceil(std::log2(t.ranks - 1) + std::log2(4.0 / 3.0));
-      return rounds * (t.alpha + map + t.hop + t.compose);
+      return rounds * (t.alpha + t.map + (t.hop + t.compose) / kMapRate);
     }
-    case seqparScanLasp1:
-      return hops * (t.alpha + t.state * t.perByte + t.hop);
     default:
-      return t.alpha + hops * (map + t.hop);
+      return t.alpha + hops * t.map + t.ranks * t.hop / kMapRate;
   }
 }
 
@@ -48,14 +51,19 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
                                                            const DeviceLink& link, int lanes) {
   const auto heads = static_cast<double>(problem.heads);
   const auto dk = static_cast<double>(problem.dk);
+  const double panels = heads * std::ceil(static_cast<double>(problem.dv) / kPanelColumns);
+  const double used = std::min<double>(lanes, panels);
+  const double perByte = link.bytesPerSecond > 0 ? 1 / link.bytesPerSecond : 0;
   Terms t{};
   t.ranks = positions;
-  t.state = static_cast<double>(problem.elements() * sizeOf(problem.wireType));
-  t.matrices = heads * dk * dk * sizeof(float);
   t.alpha = link.alpha;
-  t.perByte = link.bytesPerSecond > 0 ? 1 / link.bytesPerSecond : 0;
-  t.hop = 2 * static_cast<double>(problem.elements()) * dk / (lanes * kLaneRate);
-  t.compose = 2 * heads * dk * dk * dk / (lanes * kLaneRate);
+  t.state = static_cast<double>(problem.elements() * sizeOf(problem.wireType)) * perByte;
+  // Few panels go with a matrix: at worst one.
+  t.map = t.state + panels * dk * dk * sizeof(float) * perByte;
+  t.panels = std::ceil(panels / used);
+  t.panel = 2 * dk * dk * kPanelColumns / kLaneRate;
+  t.hop = t.panels * t.panel;
+  t.compose = t.panels * std::ceil(dk / kPanelColumns) * t.panel;
 
   std::vector<seqparScanEstimate_t> out;
   for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
