@@ -143,9 +143,9 @@ TokenPlace Layout::toLocal(int64_t global) const {
   });
   if (slices_ == 1) return place;
   const int64_t even = whole / slices_;
-  const int64_t longer = (even + 1) * (whole % slices_);  // tokens in slices that have one more
-  const int64_t slice =
-      place.local < longer ? place.local / (even + 1) : whole % slices_ + (place.local - longer) / even;
+  const int64_t longer = (even + 1) * (whole % slices_);  // tokens in slices that have one more: all if even is 0
+  const int64_t slice = place.local < longer ? place.local / (even + 1)
+                                             : whole % slices_ + (place.local - longer) / std::max<int64_t>(even, 1);
   return {part * slices_ + static_cast<int>(slice), place.local - sliceBegin(whole, static_cast<int>(slice))};
 }
 
