@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kLongest = 3 << 20;
 constexpr size_t kKeys = 4093;
 constexpr size_t kLengths[] = {
-    0, 1, 48, 49, 4095, 4096, 8191, 65536, 65537, 300001, 1 << 20, (2 << 20) - 1, 2 << 20, (2 << 20) + 5, kLongest};
+    0, 1, 48, 49, 4095, 4096, 8191, 65536, 65537, (128 << 10) - 1, 128 << 10, 300001, (2 << 20) + 5, kLongest};
 
 /// What a sender with this key sends. Copied and compared as a whole: byte by byte would take minutes under the
 /// sanitizers.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLongest = (2 << 20) + 5;
 constexpr size_t kKeys = 4093;
-constexpr size_t kLengths[] = {0, 1, 63, 4095, 8192, 65536, 65537, 200001, (2 << 20) - 1, 2 << 20, kLongest};
+constexpr size_t kLengths[] = {0, 1, 63, 4095, 8192, 65536, 65537, (128 << 10) - 1, 128 << 10, 200001, kLongest};
 
 /// What belongs to this key, of any length.
 const unsigned char* pattern(std::uint64_t key) {
@@ -201,7 +201,7 @@ class RingRun {
 };
 
 std::vector<std::vector<size_t>> randomSizes(std::mt19937_64& random, int places, bool large) {
-  const size_t choices = large ? std::size(kLengths) : std::size(kLengths) - 3;
+  const size_t choices = large ? std::size(kLengths) : std::size(kLengths) - 1;
   const size_t tensors = 1 + random() % 4;
   std::vector<std::vector<size_t>> sizes(static_cast<size_t>(places));
   std::vector<size_t> row(tensors);

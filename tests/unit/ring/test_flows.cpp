@@ -12,7 +12,7 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr size_t kLengths[] = {0, 1, 63, 8192, 65536, 65537, 300001, 1 << 20, 2 << 20, (2 << 20) + 5};
+constexpr size_t kLengths[] = {0, 1, 63, 8192, 65536, 65537, (128 << 10) - 1, 128 << 10, 300001, (2 << 20) + 5};
 
 using Tensors = std::vector<std::vector<std::byte>>;
 
