@@ -3,7 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * The conventions of seqpar.h hold here too.
+ * The conventions of seqpar.h hold here too. An `axis` is a seqparMeshAxis_t, a `pass` a seqparMeshPass_t, a `dataType`
+ * and a `wireType` a seqparDataType_t; other numbers are InvalidArgument.
  *
  * n = a x b ranks each own block i of the queries and block i of the keys and values. Attention of all blocks to all is
  * an n x n matrix of tiles; rank i computes the a x b tiles of the rows in its Q group and the columns in its KV group:
@@ -156,7 +157,7 @@ SEQPAR_API seqparResult_t seqparMeshShape(seqparMesh_t mesh, int* a, int* b);
  * The group of this rank. `ranks` [a or b], out: the members by position; `position`, out: this rank's. Either may be
  * NULL. Block #u of this rank is the block of ranks[(position - u) modulo size]. Errors: InvalidArgument (axis).
  */
-SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, seqparMeshAxis_t axis, int* ranks, int* position);
+SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, int axis, int* ranks, int* position);
 
 /** A tile: the attention of the queries #q to the keys and values #kv of this rank. */
 typedef struct {
@@ -182,7 +183,7 @@ typedef struct {
  *
  * Errors: InvalidArgument (pass, NULL, arrays that are too short).
  */
-SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, seqparMeshPass_t pass, seqparMeshStep_t* steps,
+SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, int pass, seqparMeshStep_t* steps,
                                              seqparMeshTile_t* tiles, int* stepCount, int* tileCount);
 
 /**
@@ -194,8 +195,7 @@ SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, seqparMeshPass_t
  *
  * Errors: InvalidArgument (pass, NULL, room that is too short).
  */
-SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, seqparMeshPass_t pass, int json, char* text,
-                                                 size_t* bytes);
+SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, int pass, int json, char* text, size_t* bytes);
 
 /* ---------------------------------------------------------------------------------------------------------------------
  * Steps
@@ -226,8 +226,8 @@ typedef struct {
  * Receive buffers must not overlap each other nor any send buffer. Errors: InvalidArgument (no such mesh, axis, count,
  * NULL, overlap), InvalidUsage (a group of one rank, in which nothing can come), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparMeshPart_t* parts, int count,
-                                            seqparMesh_t mesh, void* stream);
+SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* parts, int count, seqparMesh_t mesh,
+                                            void* stream);
 
 /**
  * Step `index` of Send O: hands the row #index over, which is complete. What the predecessor handed over last (in
@@ -254,8 +254,7 @@ SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparM
  */
 SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
                                             int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
-                                            seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t mesh,
-                                            void* stream);
+                                            int dataType, int wireType, seqparMesh_t mesh, void* stream);
 
 /** One tensor of a send step. */
 typedef struct {
@@ -270,9 +269,8 @@ typedef struct {
  * Step `index` of Send dQ (axis Q) or Send dKV (axis KV): as seqparMeshReduceO(), where partial results are added, in
  * fp32. Errors: as seqparMeshReduceO() and InvalidArgument (axis, count).
  */
-SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, const seqparMeshSum_t* parts, int count,
-                                              seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t mesh,
-                                              void* stream);
+SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparMeshSum_t* parts, int count,
+                                              int dataType, int wireType, seqparMesh_t mesh, void* stream);
 
 /* ---------------------------------------------------------------------------------------------------------------------
  * Without overlap
@@ -290,8 +288,8 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, 
  *
  * Errors: InvalidArgument (no such mesh, axis, NULL, overlap other than that), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void* send, void* receive,
-                                              const size_t* bytes, seqparMesh_t mesh, void* stream);
+SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* receive, const size_t* bytes,
+                                              seqparMesh_t mesh, void* stream);
 
 /**
  * All Send dQ or Send dKV steps of an axis at once, for one tensor: sums in fp32, in order of position.
@@ -302,9 +300,8 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void*
  *
  * Errors: InvalidArgument (no such mesh, axis, NULL, type, overlap), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const void* send, void* receive,
-                                                  const size_t* counts, seqparDataType_t dataType, seqparMesh_t mesh,
-                                                  void* stream);
+SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, void* receive, const size_t* counts,
+                                                  int dataType, seqparMesh_t mesh, void* stream);
 
 /**
  * All Send O steps at once: partial outputs merge in fp32, in order of position, as seqparMeshReduceO() says.
@@ -318,8 +315,8 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const v
  * Errors: as seqparMeshReduceScatter().
  */
 SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* lse, void* result, float* resultLse,
-                                                   const int64_t* tokens, int64_t heads, int64_t dim,
-                                                   seqparDataType_t dataType, seqparMesh_t mesh, void* stream);
+                                                   const int64_t* tokens, int64_t heads, int64_t dim, int dataType,
+                                                   seqparMesh_t mesh, void* stream);
 
 #ifdef __cplusplus
 }

@@ -208,7 +208,7 @@ SEQPAR_API seqparResult_t seqparMeshShape(seqparMesh_t mesh, int* a, int* b) {
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, seqparMeshAxis_t axis, int* ranks, int* position) {
+SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, int axis, int* ranks, int* position) {
   const char* call = "seqparMeshGroup";
   return atBoundary(call, [&] {
     const auto entry = findMesh(call, mesh);
@@ -219,7 +219,7 @@ SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, seqparMeshAxis_t ax
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, seqparMeshPass_t pass, seqparMeshStep_t* steps,
+SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, int pass, seqparMeshStep_t* steps,
                                              seqparMeshTile_t* tiles, int* stepCount, int* tileCount) {
   const char* call = "seqparMeshSchedule";
   return atBoundary(call, [&] {
@@ -232,8 +232,7 @@ SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, seqparMeshPass_t
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, seqparMeshPass_t pass, int json, char* text,
-                                                 size_t* bytes) {
+SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, int pass, int json, char* text, size_t* bytes) {
   const char* call = "seqparMeshScheduleText";
   return atBoundary(call, [&] {
     const auto entry = findMesh(call, mesh);

@@ -27,20 +27,20 @@ seqparResult_t onMesh(const char* call, seqparMesh_t handle, Body&& body) {
   return onComm(call, mesh->comm, [&](Communicator& comm) { body(*mesh, comm); });
 }
 
-void requireType(const char* call, const char* argument, int type) {
+seqparDataType_t typeOf(const char* call, const char* argument, int type) {
   if (type < seqparFloat32 || type > seqparBfloat16) {
     fail(seqparInvalidArgument, call, ": ", argument, " is ", type, ", expected a seqparDataType_t");
   }
+  return static_cast<seqparDataType_t>(type);
 }
 
-PartialTypes checkTypes(const char* call, seqparDataType_t dataType, seqparDataType_t wireType) {
-  requireType(call, "dataType", dataType);
-  requireType(call, "wireType", wireType);
+PartialTypes checkTypes(const char* call, int dataType, int wireType) {
+  const PartialTypes types{typeOf(call, "dataType", dataType), typeOf(call, "wireType", wireType)};
   if (wireType != dataType && dataType != seqparFloat32) {
-    fail(seqparInvalidArgument, call, ": wireType is ", typeName(wireType), " and dataType is ", typeName(dataType),
+    fail(seqparInvalidArgument, call, ": wireType is ", typeName(types.wire), " and dataType is ", typeName(types.data),
          ", expected the same type, or fp32 data");
   }
-  return {dataType, wireType};
+  return types;
 }
 
 void requireIndex(const char* call, int index, const MeshGroup& group) {
@@ -130,8 +130,8 @@ BlockBytes blockBytes(const char* call, const char* argument, const Count* count
 
 extern "C" {
 
-SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparMeshPart_t* parts, int count,
-                                            seqparMesh_t handle, void* stream) {
+SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* parts, int count, seqparMesh_t handle,
+                                            void* stream) {
   const char* call = "seqparMeshReceive";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
     requireAxis(call, axis);
@@ -161,8 +161,7 @@ SEQPAR_API seqparResult_t seqparMeshReceive(seqparMeshAxis_t axis, const seqparM
 
 SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
                                             int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
-                                            seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t handle,
-                                            void* stream) {
+                                            int dataType, int wireType, seqparMesh_t handle, void* stream) {
   const char* call = "seqparMeshReduceO";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
     const auto& group = mesh.group(seqparMeshAxisQ);
@@ -177,10 +176,10 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
       return product(call, what, {rows, heads, columns, static_cast<int64_t>(sizeOf(type))});
     };
     const bool alone = group.size() == 1;
-    const Buffer outputs{"o", o, bytes("tokens x heads x dim", tokens, dim, dataType)};
+    const Buffer outputs{"o", o, bytes("tokens x heads x dim", tokens, dim, types.data)};
     const Buffer logarithms{"lse", lse, bytes("heads x tokens", tokens, 1, seqparFloat32)};
     const Buffer carryBuffer{"carry", carry,
-                             alone ? 0 : bytes("carryTokens x heads x dim", mostCarried, dim, wireType)};
+                             alone ? 0 : bytes("carryTokens x heads x dim", mostCarried, dim, types.wire)};
     const Buffer carryLogarithms{"carryLse", carryLse,
                                  alone ? 0 : bytes("heads x carryTokens", mostCarried, 1, seqparFloat32)};
     requireAll(call, {outputs, logarithms, carryBuffer, carryLogarithms}, comm);
@@ -200,16 +199,16 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, const seqparMeshSum_t* parts, int count,
-                                              seqparDataType_t dataType, seqparDataType_t wireType, seqparMesh_t handle,
-                                              void* stream) {
+SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparMeshSum_t* parts, int count,
+                                              int dataType, int wireType, seqparMesh_t handle, void* stream) {
   const char* call = "seqparMeshReduceSum";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
     requireAxis(call, axis);
     requireParts(call, parts, count);
     const auto& group = mesh.group(axis);
     requireIndex(call, index, group);
-    SumStep step{group, index, {parts, parts + count}, checkTypes(call, dataType, wireType)};
+    const auto types = checkTypes(call, dataType, wireType);
+    SumStep step{group, index, {parts, parts + count}, types};
     const bool alone = group.size() == 1;
     const auto bytes = [&](const char* what, size_t numbers, seqparDataType_t type) {
       constexpr auto kMost = static_cast<size_t>(std::numeric_limits<int64_t>::max());
@@ -218,9 +217,9 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, 
     std::vector<Buffer> all;
     for (auto& part : step.parts) {
       if (index == 0) part.carryCount = part.count;
-      all.push_back({"parts->data", part.data, bytes("parts->count", part.count, dataType)});
+      all.push_back({"parts->data", part.data, bytes("parts->count", part.count, types.data)});
       const size_t carried = index == 1 ? part.carryCount : std::max(part.count, part.carryCount);
-      all.push_back({"parts->carry", part.carry, alone ? 0 : bytes("parts->carryCount", carried, wireType)});
+      all.push_back({"parts->carry", part.carry, alone ? 0 : bytes("parts->carryCount", carried, types.wire)});
       requireAll(call, {all[all.size() - 2], all.back()}, comm);
     }
     requireAllApart(call, all, {});
@@ -236,8 +235,8 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(seqparMeshAxis_t axis, int index, 
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void* send, void* receive,
-                                              const size_t* bytes, seqparMesh_t handle, void* stream) {
+SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* receive, const size_t* bytes,
+                                              seqparMesh_t handle, void* stream) {
   const char* call = "seqparMeshAllGather";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
     requireAxis(call, axis);
@@ -263,41 +262,40 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(seqparMeshAxis_t axis, const void*
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshReduceScatter(seqparMeshAxis_t axis, const void* send, void* receive,
-                                                  const size_t* counts, seqparDataType_t dataType, seqparMesh_t handle,
-                                                  void* stream) {
+SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, void* receive, const size_t* counts,
+                                                  int dataType, seqparMesh_t handle, void* stream) {
   const char* call = "seqparMeshReduceScatter";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
     requireAxis(call, axis);
-    requireType(call, "dataType", dataType);
+    const auto type = typeOf(call, "dataType", dataType);
     const auto& group = mesh.group(axis);
-    const auto blocks = blockBytes(call, "counts", counts, group, static_cast<int64_t>(sizeOf(dataType)));
+    const auto blocks = blockBytes(call, "counts", counts, group, static_cast<int64_t>(sizeOf(type)));
     const Buffer in{"send", send, blocks.all};
     const Buffer out{"receive", receive, blocks.own};
     requireAll(call, {in, out}, comm);
     requireApart(call, out, in, false);
     const auto hostStream = streamOf(call, comm, stream);
     requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}});
-    const auto shards = groupShards(group, blocks.counts, sizeOf(dataType));
+    const auto shards = groupShards(group, blocks.counts, sizeOf(type));
     auto reduction = std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position)));
     std::vector<const std::byte*> from{static_cast<const std::byte*>(send)};
     std::vector<std::byte*> into{static_cast<std::byte*>(receive)};
     if (comm.device() != nullptr) {
-      return comm.enqueue(
-          call, stream, [&](DeviceGroup& device) { reduceOnDevice(device, *reduction, dataType, from, into, stream); });
+      return comm.enqueue(call, stream,
+                          [&](DeviceGroup& device) { reduceOnDevice(device, *reduction, type, from, into, stream); });
     }
-    runReduction(comm, call, std::move(reduction), dataType, std::move(from), std::move(into), hostStream.get());
+    runReduction(comm, call, std::move(reduction), type, std::move(from), std::move(into), hostStream.get());
   });
 }
 
 SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* lse, void* result, float* resultLse,
-                                                   const int64_t* tokens, int64_t heads, int64_t dim,
-                                                   seqparDataType_t dataType, seqparMesh_t handle, void* stream) {
+                                                   const int64_t* tokens, int64_t heads, int64_t dim, int dataType,
+                                                   seqparMesh_t handle, void* stream) {
   const char* call = "seqparMeshReduceScatterO";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
-    requireType(call, "dataType", dataType);
+    const auto type = typeOf(call, "dataType", dataType);
     const auto& group = mesh.group(seqparMeshAxisQ);
-    const size_t rowBytes = product(call, "heads x dim", {heads, dim, static_cast<int64_t>(sizeOf(dataType))});
+    const size_t rowBytes = product(call, "heads x dim", {heads, dim, static_cast<int64_t>(sizeOf(type))});
     const size_t lseBytes = product(call, "heads", {heads, static_cast<int64_t>(sizeof(float))});
     const auto outputs = blockBytes(call, "tokens", tokens, group, static_cast<int64_t>(rowBytes));
     const auto logarithms = blockBytes(call, "tokens", tokens, group, static_cast<int64_t>(lseBytes));
@@ -308,7 +306,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* l
     const auto hostStream = streamOf(call, comm, stream);
     requireAgreement(call, comm, {{"heads", heads}, {"dim", dim}, {"dataType", dataType}});
     if (rowBytes == 0) return;
-    LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(heads), dataType};
+    LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(heads), type};
     if (comm.device() != nullptr) {
       return comm.enqueue(call, stream, [&](DeviceGroup& device) {
         reduceLseOnDevice(device, shards, static_cast<size_t>(group.position), static_cast<const std::byte*>(o), lse,

@@ -16,7 +16,7 @@ struct MeshEntry {
   std::array<MeshSchedule, 2> schedules;  ///< by seqparMeshPass_t
   std::array<MeshCosts, 2> costs;         ///< likewise
 
-  const MeshGroup& group(seqparMeshAxis_t axis) const { return groups[static_cast<size_t>(axis)]; }
+  const MeshGroup& group(int axis) const { return groups[static_cast<size_t>(axis)]; }
 };
 
 HandleTable<MeshEntry, seqparMesh_t>& meshes();

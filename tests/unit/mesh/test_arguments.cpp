@@ -100,13 +100,12 @@ TEST_CASE("steps refuse what cannot be") {
   CHECK(seqparMeshReceive(q, nullptr, 1, alone.mesh, nullptr) == seqparInvalidArgument);
   CHECK(seqparMeshReceive(q, &part, 0, alone.mesh, nullptr) == seqparInvalidArgument);
   CHECK(seqparMeshReceive(q, &part, SEQPAR_MESH_PARTS + 1, alone.mesh, nullptr) == seqparInvalidArgument);
-  CHECK(seqparMeshReceive(static_cast<seqparMeshAxis_t>(2), &part, 1, alone.mesh, nullptr) == seqparInvalidArgument);
+  CHECK(seqparMeshReceive(2, &part, 1, alone.mesh, nullptr) == seqparInvalidArgument);
   checkText({"axis is 2"});
   CHECK(seqparMeshReceive(q, &part, 1, nullptr, nullptr) == seqparInvalidArgument);
   checkText({"seqparMeshReceive", "mesh"});
 
-  const auto reduce = [&](int index, int64_t tokens, int64_t heads, int64_t dim, seqparDataType_t data,
-                          seqparDataType_t wire) {
+  const auto reduce = [&](int index, int64_t tokens, int64_t heads, int64_t dim, int data, int wire) {
     return seqparMeshReduceO(index, a.data(), b.data(), nullptr, nullptr, tokens, 0, heads, dim, data, wire, alone.mesh,
                              nullptr);
   };
@@ -121,7 +120,7 @@ TEST_CASE("steps refuse what cannot be") {
   checkText({"overflows"});
   CHECK(reduce(0, 2, 2, 2, bf16, f32) == seqparInvalidArgument);
   checkText({"wireType is fp32"});
-  CHECK(reduce(0, 2, 2, 2, f32, static_cast<seqparDataType_t>(7)) == seqparInvalidArgument);
+  CHECK(reduce(0, 2, 2, 2, f32, 7) == seqparInvalidArgument);
   CHECK(seqparMeshReduceO(0, a.data(), a.data() + 1, nullptr, nullptr, 2, 0, 2, 2, f32, f32, alone.mesh, nullptr) ==
         seqparInvalidArgument);
   checkText({"overlaps"});
@@ -173,8 +172,7 @@ TEST_CASE("queries tell sizes first and refuse room that is too short") {
   CHECK(step.operation == seqparMeshCompute);
   CHECK(tile.q == 0);
   CHECK(tile.kv == 0);
-  CHECK(seqparMeshSchedule(alone.mesh, static_cast<seqparMeshPass_t>(2), nullptr, nullptr, &steps, &tiles) ==
-        seqparInvalidArgument);
+  CHECK(seqparMeshSchedule(alone.mesh, 2, nullptr, nullptr, &steps, &tiles) == seqparInvalidArgument);
 
   size_t bytes = 0;
   CHECK(seqparMeshScheduleText(alone.mesh, seqparMeshBackward, 1, nullptr, &bytes) == seqparSuccess);
