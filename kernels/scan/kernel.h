@@ -10,11 +10,21 @@
 
 namespace seqpar {
 
-/// Threads of a call, a quarter of what an H100 or H200 runs at once, so that four communicators can work beside each
-/// other: with 64 registers each, 1024 threads fill a multiprocessor.
-constexpr int kScanThreads = 32 * 1024;
-constexpr int kMostThreads = 1024;  // of a CTA
-constexpr int kLeastThreads = 256;
+/// The most threads of a call, a quarter of what an H100 or H200 runs at once, so that four communicators can work
+/// beside each other: with 64 registers each, 1024 threads fill a multiprocessor.
+constexpr std::uint32_t kScanThreads = 32 * 1024;
+constexpr std::uint32_t kMostThreads = 1024;  // of a CTA
+constexpr std::uint32_t kLeastThreads = 128;
+
+/// Threads of a CTA: one for four elements, as far as the limits allow.
+inline std::uint32_t scanThreads(const ScanTask& task) {
+  const auto lanes = static_cast<std::uint32_t>(task.lanes);
+  std::uint32_t threads = kLeastThreads;
+  while (threads < kMostThreads && 2 * threads * lanes <= kScanThreads && threads * lanes < task.elements / 4) {
+    threads *= 2;
+  }
+  return threads;
+}
 
 template <class Program>
 __global__ void __launch_bounds__(kMostThreads)
@@ -26,9 +36,7 @@ __global__ void __launch_bounds__(kMostThreads)
 
 template <class Program>
 void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
-  int threads = kMostThreads;
-  while (threads > kLeastThreads && threads * task.lanes > kScanThreads) threads /= 2;
-  scanKernel<Program><<<task.lanes, threads, 0, stream>>>(view, task);
+  scanKernel<Program><<<task.lanes, scanThreads(task), 0, stream>>>(view, task);
   checkCuda(cudaGetLastError(), "launching a scan");
 }
 
