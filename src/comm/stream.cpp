@@ -1,15 +1,19 @@
 #include "comm/stream.h"
 
+#include <sched.h>
+
+#include <cstdint>
 #include <utility>
 
 namespace seqpar {
 
-HostStream::HostStream() : thread_([this] { serve(); }) {}
+HostStream::HostStream(unsigned awake) : thread_([this, awake] { serve(awake); }) {}
 
 HostStream::~HostStream() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    pushed_.store(SIZE_MAX, std::memory_order_release);
   }
   wake_.notify_one();
   thread_.join();
@@ -20,6 +24,7 @@ void HostStream::enqueue(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
     ++enqueued_;
+    pushed_.store(enqueued_, std::memory_order_release);
   }
   wake_.notify_one();
 }
@@ -44,9 +49,15 @@ void HostStream::keep(seqparResult_t result, const std::string& text) {
   if (!error_) error_ = std::make_unique<Error>(result, text);
 }
 
-void HostStream::serve() {
+void HostStream::serve(unsigned awake) {
   std::unique_lock lock(mutex_);
   while (true) {
+    if (queue_.empty() && awake > 0) {
+      const size_t seen = enqueued_;
+      lock.unlock();
+      for (unsigned look = 0; look < awake && pushed_.load(std::memory_order_acquire) == seen; ++look) sched_yield();
+      lock.lock();
+    }
     wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
     auto work = std::move(queue_.front());

@@ -1,6 +1,7 @@
 // Host streams and events: in-order queues of work, each with a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -15,7 +16,8 @@ namespace seqpar {
 
 class HostStream {
  public:
-  HostStream();
+  /// Between pieces of work its thread gives the processor away at `awake` looks for the next, and then sleeps.
+  explicit HostStream(unsigned awake = 0);
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
   /// Runs what is enqueued, then ends the thread.
@@ -28,7 +30,7 @@ class HostStream {
   bool idle() const;
 
  private:
-  void serve();
+  void serve(unsigned awake);
   void keep(seqparResult_t result, const std::string& text);
 
   mutable std::mutex mutex_;
@@ -36,6 +38,7 @@ class HostStream {
   std::deque<std::function<void()>> queue_;
   size_t enqueued_ = 0, finished_ = 0;
   bool stopping_ = false;
+  std::atomic<size_t> pushed_{0};  ///< pieces of work so far, for looks without the lock
   std::unique_ptr<Error> error_;
   std::thread thread_;
 };

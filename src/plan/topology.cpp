@@ -79,11 +79,14 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
     out.processes.push_back(numberOf(place.process, processes));
   }
   out.nodeCount = static_cast<int>(numbers.size());
+  double fullest = 0;
   for (size_t node = 0; node < ranks.size(); ++node) {
     const double count = std::max(1, CPU_COUNT(&processors[node]));
     const double contention = ranks[node] / count;
     out.contention = std::max(out.contention, contention);
+    fullest = std::max(fullest, contention);
   }
+  out.processorsOfRank = 1 / fullest;
   return out;
 }
 

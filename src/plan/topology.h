@@ -14,7 +14,8 @@ struct Topology {
   std::vector<int> processes;        ///< process of each rank, numbered likewise
   std::vector<std::string> models;   ///< processor model of each node
   int nodeCount = 1;
-  double contention = 1;  ///< ranks for each processor of the fullest node, at least 1
+  double contention = 1;        ///< ranks for each processor of the fullest node, at least 1
+  double processorsOfRank = 1;  ///< processors for each rank of the fullest node
 };
 
 /// Collective.

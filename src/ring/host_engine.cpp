@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include <utility>
 
 #include "base/pages.h"
@@ -21,9 +23,18 @@ void carryOut(Mailbox& mail, const std::vector<HostTransfer>& transfers) {
   exchangeFlows(mail, flows);
 }
 
+/// How often to look, giving the processor away, before sleeping. A thread that sleeps at once is woken on its waker's
+/// processor, and there ring and computation would take turns; awake for a millisecond, both are seen to want one.
+/// `threads`: how many of this rank's want a processor.
+unsigned looks(const Communicator& comm, double threads) {
+  constexpr unsigned kWithOwnProcessor = 4000, kShared = 100;
+  return comm.topology().processorsOfRank >= threads ? kWithOwnProcessor : kShared;
+}
+
 class HostRingEngine : public RingEngine {
  public:
-  HostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) : comm_(std::move(comm)) {
+  HostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers)
+      : comm_(std::move(comm)), own_(looks(*comm_, 2)) {
     for (int set = 0; set < buffers.sets; ++set) addSet(buffers, set);
   }
 
@@ -50,6 +61,7 @@ class HostRingEngine : public RingEngine {
   void wait(const CallerStream& stream) override {
     // A transfer that failed has ended the communicator, which is where its error is kept.
     if (!stream.host) {
+      for (unsigned look = 0; look < looks(*comm_, 1) && !done_.passed(); ++look) sched_yield();
       done_.synchronize();
       comm_->health().check();
       return;
