@@ -107,6 +107,34 @@ Work mpiWork(const std::shared_ptr<Movement>& movement, Bytes expected) {
   };
   return work;
 }
+
+/// Copies between the sequence array, where ranks' heads lie side by side, and blocks of them, one a rank.
+void transpose(unsigned char* blocks, unsigned char* sequence, const Shape& shape, size_t ranks, bool toBlocks) {
+  const size_t run = shape.headsOfRank * shape.headBytes;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t token = 0; token < shape.tokens; ++token) {
+      unsigned char* const inBlock = blocks + (rank * shape.tokens + token) * run;
+      unsigned char* const inRow = sequence + (token * ranks + rank) * run;
+      std::memcpy(toBlocks ? inBlock : inRow, toBlocks ? inRow : inBlock, run);
+    }
+  }
+}
+
+/// MPI_Alltoall with the copies before or after it that make it the same operation.
+Work packedMpiWork(const std::shared_ptr<Movement>& movement, const Shape& shape, Direction direction, Work work) {
+  const auto blocks = std::make_shared<Buffer>(shape.arrayBytes, movement->group.comm());
+  work.run = [movement, shape, direction, blocks] {
+    const auto ranks = static_cast<size_t>(movement->group.size());
+    const auto block = static_cast<int>(shape.arrayBytes / ranks);
+    auto* const packed = blocks->as<unsigned char>();
+    const bool toHeads = direction == kToHeads;
+    if (toHeads) transpose(packed, movement->send.as<unsigned char>(), shape, ranks, true);
+    MPI_Alltoall(toHeads ? packed : movement->send.data(), block, MPI_BYTE, toHeads ? movement->receive.data() : packed,
+                 block, MPI_BYTE, MPI_COMM_WORLD);
+    if (!toHeads) transpose(packed, movement->receive.as<unsigned char>(), shape, ranks, false);
+  };
+  return work;
+}
 #endif
 
 void runAll(Session& session, const Choices& choices) {
@@ -117,11 +145,13 @@ void runAll(Session& session, const Choices& choices) {
       const Shape shape(size, choices, session.group.size());
       const auto movement = std::make_shared<Movement>(shape.arrayBytes, shape.arrayBytes, session.group);
       Rows rows(session, shape.arrayBytes, nameOf(direction, kDirections));
-      rows.add("seqpar", libraryWork(movement, shape, direction, session.stream));
+      const Work library = libraryWork(movement, shape, direction, session.stream);
+      rows.add("seqpar", library);
       if (nccl != nullptr) rows.add("nccl", ncclWork(movement, nccl, blocksOfAll(*movement, shape, direction)));
 #ifdef SEQPAR_PERF_MPI
       if (session.settings.peers && session.group.gpu() == nullptr) {
         rows.add("mpi", mpiWork(movement, blocksOfAll(*movement, shape, direction)));
+        rows.add("mpi_pack", packedMpiWork(movement, shape, direction, library));
       }
 #endif
       rows.measure();
@@ -140,7 +170,7 @@ int main(int argc, char** argv) {
   program.summary =
       "seqparSequenceToHeads and seqparHeadsToSequence: every rank has SIZE bytes, of which it keeps one part in as\n"
       "many as there are ranks. Peers: MPI_Alltoall, or ncclSend and ncclRecv, of the same volume without the\n"
-      "transposition.";
+      "transposition; mpi_pack has the transposition too, by copies before or after MPI_Alltoall.";
   program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) {
     parser.add('D', "direction", "NAMES", "to_heads, to_sequence or all (to_heads)",

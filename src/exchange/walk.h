@@ -37,6 +37,13 @@ class PieceWalk {
   /// Bytes of the contiguous part that comes next; 0 at the end.
   size_t contiguous() const { return left_ == 0 ? 0 : pieces_[current_].piece.run - taken_; }
 
+  /// Where the next bytes are; null at the end.
+  const Byte* ahead() const {
+    if (left_ == 0) return nullptr;
+    const Region& region = pieces_[current_];
+    return region.buffer + region.piece.offset + at_ + taken_;
+  }
+
   /// The next bytes, contiguous: 1 to `most`, none at the end.
   std::span<Byte> next(size_t most) {
     if (left_ == 0) return {};
