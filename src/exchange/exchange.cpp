@@ -57,18 +57,6 @@ void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte*
   }
 }
 
-/// Tells the receivers of a large string how it comes.
-void offer(Mailbox& mail, OutgoingString& string) {
-  const bool worth = worthOffering(string);
-  std::vector<int> others;
-  for (const int to : string.to) {
-    const bool told = mayOffer(mail, to, string.bytes);
-    if (told) sendOffer(mail, to, string, worth);
-    (told && worth ? string.readers : others).push_back(to);
-  }
-  string.to = std::move(others);
-}
-
 void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing,
                    std::span<IncomingString> incoming) {
   std::vector<OutgoingString*> out;
@@ -98,7 +86,8 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
   std::vector<int> offering;
   for (auto* string : in) {
     if (string->offer.left() == 0) continue;
-    takeOffer(mail, string->from, string->offer, string->walk);
+    readOffer(mail, string->from, string->offer, string->walk);
+    thankForOffer(mail, string->from);
     offering.push_back(string->from);
   }
   for (const auto* string : out) {

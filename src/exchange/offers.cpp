@@ -36,14 +36,14 @@ void receiveEmpty(Mailbox& mail, int from) {
   mail.release(from);
 }
 
-}  // namespace
-
+/// True if a string is better read by its receivers than sent in messages.
 bool worthOffering(const OutgoingString& string) {
   const auto regions = string.walk.regions();
   if (regions.size() > kMostPieces || string.bytes < (string.to.size() == 1 ? kOffered : kSharedOffered)) return false;
   return std::all_of(regions.begin(), regions.end(), [](const auto& region) { return region.piece.run >= kLeastRun; });
 }
 
+/// Says where the string lies; `offered` false: it will be sent in messages.
 void sendOffer(Mailbox& mail, int to, const OutgoingString& string, bool offered) {
   const auto regions = string.walk.regions();
   const uint64_t count = offered ? regions.size() : 0;
@@ -61,6 +61,19 @@ void sendOffer(Mailbox& mail, int to, const OutgoingString& string, bool offered
   const size_t bytes = pieces.size() * sizeof(OfferedPiece);
   copyTo(mail.acquire(to, bytes), pieces.data(), bytes);
   mail.commit();
+}
+
+}  // namespace
+
+void offer(Mailbox& mail, OutgoingString& string) {
+  const bool offered = worthOffering(string);
+  std::vector<int> others;
+  for (const int to : string.to) {
+    const bool told = mayOffer(mail, to, string.bytes);
+    if (told) sendOffer(mail, to, string, offered);
+    (told && offered ? string.readers : others).push_back(to);
+  }
+  string.to = std::move(others);
 }
 
 PieceWalk<const std::byte> receiveOffer(Mailbox& mail, int from) {
@@ -83,32 +96,43 @@ PieceWalk<const std::byte> receiveOffer(Mailbox& mail, int from) {
   return offer;
 }
 
-void takeOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, PieceWalk<std::byte>& into) {
-  if (offer.left() != into.left()) {
-    fail(seqparInternalError, "rank ", mail.rank(), " expects ", into.left(), " bytes from rank ", from,
-         ", which offers ", offer.left(), ": the ranks disagree about the operation");
+void readOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, std::span<const std::span<std::byte>> into) {
+  size_t room = 0;
+  for (const auto part : into) room += part.size();
+  std::vector<RemoteBytes> parts;
+  for (size_t listed = 0; listed < room; listed += parts.back().bytes) {
+    const auto part = offer.next(room - listed);
+    parts.push_back({reinterpret_cast<uint64_t>(part.data()), part.size()});
   }
-  std::vector<RemoteBytes> theirs;
-  std::vector<std::span<std::byte>> mine;
+  mail.read(from, parts, into);
+}
+
+void readOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, PieceWalk<std::byte>& into) {
+  requireLength(mail, from, offer, into.left());
+  std::vector<std::span<std::byte>> parts;
   std::vector<std::byte> scratch;
   while (into.left() > 0) {
     const size_t bytes = std::min(kAtOnce, into.left());
-    theirs.clear();
-    for (size_t listed = 0; listed < bytes; listed += theirs.back().bytes) {
-      const auto part = offer.next(bytes - listed);
-      theirs.push_back({reinterpret_cast<uint64_t>(part.data()), part.size()});
-    }
-    mine.clear();
+    parts.clear();
     if (into.contiguous() < std::min(kLeastPart, bytes)) {
       scratch.resize(bytes);
-      mine.emplace_back(scratch);
-      mail.read(from, theirs, mine);
+      parts.emplace_back(scratch);
+      readOffer(mail, from, offer, parts);
       unpack(into, scratch.data(), bytes);
       continue;
     }
-    for (size_t listed = 0; listed < bytes; listed += mine.back().size()) mine.push_back(into.next(bytes - listed));
-    mail.read(from, theirs, mine);
+    for (size_t listed = 0; listed < bytes; listed += parts.back().size()) parts.push_back(into.next(bytes - listed));
+    readOffer(mail, from, offer, parts);
   }
+}
+
+void requireLength(const Mailbox& mail, int from, const PieceWalk<const std::byte>& offer, size_t expected) {
+  if (offer.left() == expected) return;
+  fail(seqparInternalError, "rank ", mail.rank(), " expects ", expected, " bytes from rank ", from, ", which offers ",
+       offer.left(), ": the ranks disagree about the operation");
+}
+
+void thankForOffer(Mailbox& mail, int from) {
   sendEmpty(mail, from);
 }
 

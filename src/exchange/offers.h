@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "exchange/lanes.h"
 
@@ -18,18 +19,22 @@ inline bool mayOffer(const Mailbox& mail, int peer, size_t bytes) {
   return bytes >= kOffered && mail.readable(peer);
 }
 
-/// True if a string is better read by its receivers than sent in messages.
-bool worthOffering(const OutgoingString& string);
-
-/// Says where the string lies; `offered` false: it will be sent in messages.
-void sendOffer(Mailbox& mail, int to, const OutgoingString& string, bool offered);
+/// Tells the receivers of a large string how it comes, and moves those that are to read it from `to` to `readers`.
+void offer(Mailbox& mail, OutgoingString& string);
 
 /// The string as it lies in the memory of the rank `from`; nothing in it if it comes in messages. Only the addresses
 /// mean something.
 PieceWalk<const std::byte> receiveOffer(Mailbox& mail, int from);
 
-/// Reads a whole string that the rank `from` offers, and says so.
-void takeOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, PieceWalk<std::byte>& into);
+/// InternalError if an offer is not as long as expected.
+void requireLength(const Mailbox& mail, int from, const PieceWalk<const std::byte>& offer, size_t expected);
+
+/// Reads the next bytes of a string that the rank `from` offers, as many as there is room for.
+void readOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, std::span<const std::span<std::byte>> into);
+/// Reads all of it. InternalError if it is not as long as expected.
+void readOffer(Mailbox& mail, int from, PieceWalk<const std::byte>& offer, PieceWalk<std::byte>& into);
+/// Says that it was read.
+void thankForOffer(Mailbox& mail, int from);
 
 /// Waits until the rank `to` has read; answers.
 void finishOffer(Mailbox& mail, int to);

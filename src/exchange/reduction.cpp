@@ -6,6 +6,7 @@
 #include "base/convert.h"
 #include "exchange/combine.h"
 #include "exchange/lanes.h"
+#include "exchange/offers.h"
 
 namespace seqpar {
 namespace {
@@ -174,6 +175,72 @@ class Sums {
   size_t finished_ = 0;  ///< all sums before this one are
 };
 
+/// The terms of another rank on their way here.
+struct Arrival {
+  int from;
+  Terms* terms;
+  PieceWalk<const std::byte> offer;  ///< where to read them; nothing in it: they come in messages
+  bool offered = false;
+  std::vector<std::byte> scratch;  ///< what was read of an offer
+
+  bool comes(const Cutting& cutting, size_t round) const { return round < cutting.messages(terms->length); }
+
+  void begin(Mailbox& mail, const Cutting& cutting, size_t round) {
+    const size_t bytes = cutting.messageAt(terms->length, round);
+    if (!offered) return terms->arrive({mail.receive(from, bytes), bytes});
+    scratch.resize(bytes);
+    const std::span<std::byte> into(scratch);
+    readOffer(mail, from, offer, std::span(&into, 1));
+    terms->arrive(scratch);
+  }
+
+  void end(Mailbox& mail) {
+    terms->keepRest();
+    if (!offered) mail.release(from);
+  }
+};
+
+void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing, Sums& sums) {
+  std::vector<OutgoingString*> out;
+  std::vector<Arrival> in;
+  size_t rounds = 0;
+  for (auto& string : outgoing) {
+    if (string.batch != batch) continue;
+    out.push_back(&string);
+    offer(mail, string);
+    if (!string.to.empty()) rounds = std::max(rounds, cutting.messages(string.bytes));
+  }
+  for (auto& [from, terms] : sums.terms()) {
+    if (from == mail.rank() || terms.batch != batch) continue;
+    Arrival& arrival = in.emplace_back(Arrival{from, &terms, {}, false, {}});
+    rounds = std::max(rounds, cutting.messages(terms.length) + kLead);
+    if (!mayOffer(mail, from, terms.length)) continue;
+    arrival.offer = receiveOffer(mail, from);
+    arrival.offered = arrival.offer.left() > 0;
+    if (arrival.offered) requireLength(mail, from, arrival.offer, terms.length);
+  }
+  for (size_t round = 0; round < rounds; ++round) {
+    for (auto* string : out) string->send(mail, cutting, round);
+    if (round < kLead) continue;
+    for (auto& arrival : in) {
+      if (arrival.comes(cutting, round - kLead)) arrival.begin(mail, cutting, round - kLead);
+    }
+    sums.advance();
+    for (auto& arrival : in) {
+      if (arrival.comes(cutting, round - kLead)) arrival.end(mail);
+    }
+  }
+  for (const auto& arrival : in) {
+    if (arrival.offered) thankForOffer(mail, arrival.from);
+  }
+  for (const auto* string : out) {
+    for (const int to : string->readers) finishOffer(mail, to);
+  }
+  for (const auto& arrival : in) {
+    if (arrival.offered) confirmOffer(mail, arrival.from);
+  }
+}
+
 }  // namespace
 
 void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t type,
@@ -186,37 +253,7 @@ void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t ty
     if (from != mail.rank()) terms.batch = cutting.batchOf(from, mail.rank());
   }
   sums.advance();
-  for (size_t batch = 0; batch < cutting.batches(); ++batch) {
-    std::vector<OutgoingString*> out;
-    std::vector<std::pair<int, Terms*>> in;
-    size_t rounds = 0;
-    for (auto& string : outgoing) {
-      if (string.batch != batch) continue;
-      out.push_back(&string);
-      rounds = std::max(rounds, cutting.messages(string.bytes));
-    }
-    for (auto& [from, terms] : sums.terms()) {
-      if (from == mail.rank() || terms.batch != batch) continue;
-      in.emplace_back(from, &terms);
-      rounds = std::max(rounds, cutting.messages(terms.length) + kLead);
-    }
-    for (size_t round = 0; round < rounds; ++round) {
-      for (auto* string : out) string->send(mail, cutting, round);
-      if (round < kLead) continue;
-      const auto arrives = [&](const Terms& terms) { return round - kLead < cutting.messages(terms.length); };
-      for (const auto& [from, terms] : in) {
-        if (!arrives(*terms)) continue;
-        const size_t bytes = cutting.messageAt(terms->length, round - kLead);
-        terms->arrive({mail.receive(from, bytes), bytes});
-      }
-      sums.advance();
-      for (const auto& [from, terms] : in) {
-        if (!arrives(*terms)) continue;
-        terms->keepRest();
-        mail.release(from);
-      }
-    }
-  }
+  for (size_t batch = 0; batch < cutting.batches(); ++batch) reduceBatch(mail, cutting, batch, outgoing, sums);
   sums.requireFinished();
 }
 
