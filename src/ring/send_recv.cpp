@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "seqpar/seqpar.h"
+#include "base/error.h"
 
 namespace seqpar {
 namespace {
@@ -18,8 +18,12 @@ constexpr size_t kPieces = 4;
 /// A rank sends this many pieces before it waits for its first: slack between neighbours, well inside the mailbox's
 /// window.
 constexpr size_t kLead = 2;
-/// From here on one copy, and the three messages about it, are faster than two copies.
-constexpr size_t kInPlace = size_t{128} << 10;
+/// From here on a tensor between ranks that can read each other begins with an offer: where it lies, or 0 if it comes
+/// in pieces.
+constexpr size_t kOffered = size_t{128} << 10;
+/// A rank that also receives has both copies of pieces to make, and reading in place saves one of them. One that only
+/// sends shares them with the receiver, which is faster than one copy up to here.
+constexpr size_t kInPlace = size_t{2} << 20;
 
 /// One direction of an exchange, cut into pieces; both ends cut alike.
 class Cut {
@@ -48,22 +52,44 @@ void receiveEmpty(Mailbox& mail, int from) {
   mail.release(from);
 }
 
-bool inPlace(const Mailbox& mail, int peer, size_t bytes) {
-  return bytes >= kInPlace && mail.readable(peer);
-}
-
 /// One direction of a flow: its tensors' pieces one after the other, without what is read in place.
 template <typename Byte>
 class Pieces {
  public:
-  Pieces() = default;
-  Pieces(const Mailbox& mail, int peer, std::span<const std::span<Byte>> tensors)
-      : mail_(&mail), peer_(peer), tensors_(peer == SEQPAR_NO_PEER ? std::span<const std::span<Byte>>{} : tensors) {
+  Pieces() = default;  // NOLINT: offers are written before they are read, and there may be none
+
+  void begin(const Mailbox& mail, int peer, std::span<const std::span<Byte>> tensors) {
+    mail_ = &mail;
+    peer_ = peer;
+    if (peer != SEQPAR_NO_PEER) tensors_ = tensors;
+    if (tensors_.size() > kMostTensors) {
+      fail(seqparInternalError, tensors_.size(), " tensors in a flow, expected at most ", kMostTensors);
+    }
+  }
+
+  int peer() const { return peer_; }
+  bool hasLarge() const {
+    return std::any_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.size() >= kOffered; });
+  }
+
+  /// Calls visit(tensor, offer) for all that begin with an offer, which it sets.
+  template <typename Visit>
+  void eachOffered(Visit visit) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (offered(i)) visit(tensors_[i], offers_[i]);
+    }
     skip();
   }
 
+  /// Calls visit(tensor, offer) for all that are read in place.
+  template <typename Visit>
+  void eachInPlace(Visit visit) const {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (inPlace(i)) visit(tensors_[i], offers_[i]);
+    }
+  }
+
   bool left() const { return tensor_ < tensors_.size(); }
-  int peer() const { return peer_; }
 
   std::span<Byte> next() {
     const auto all = tensors_[tensor_];
@@ -77,23 +103,18 @@ class Pieces {
     return piece;
   }
 
-  /// Calls visit(tensor) for all that is read in place.
-  template <typename Visit>
-  void eachInPlace(Visit visit) const {
-    for (const auto& tensor : tensors_) {
-      if (inPlace(*mail_, peer_, tensor.size())) visit(tensor);
-    }
-  }
-
  private:
+  bool offered(size_t i) const { return tensors_[i].size() >= kOffered && mail_->readable(peer_); }
+  bool inPlace(size_t i) const { return offered(i) && offers_[i] != 0; }
   void skip() {
-    while (left() && inPlace(*mail_, peer_, tensors_[tensor_].size())) ++tensor_;
+    while (left() && inPlace(tensor_)) ++tensor_;
   }
 
   const Mailbox* mail_ = nullptr;
   int peer_ = SEQPAR_NO_PEER;
   std::span<const std::span<Byte>> tensors_;
   size_t tensor_ = 0, index_ = 0;
+  std::array<uint64_t, kMostTensors> offers_;
 };
 
 struct Progress {
@@ -118,12 +139,21 @@ void exchangePieces(Mailbox& mail, std::span<Progress> flows) {
   }
 }
 
-void readOffer(Mailbox& mail, int from, std::span<std::byte> into) {
-  uint64_t address = 0;
-  std::memcpy(&address, mail.receive(from, sizeof(address)), sizeof(address));
-  mail.release(from);
-  mail.read(from, address, into);
-  sendSmall(mail, from, {});
+/// Every rank sends its offers before it waits for others'.
+void exchangeOffers(Mailbox& mail, std::span<Progress> flows) {
+  for (auto& flow : flows) {
+    const bool receives = flow.in.hasLarge();
+    flow.out.eachOffered([&](std::span<const std::byte> tensor, uint64_t& offer) {
+      offer = receives || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
+      sendSmall(mail, flow.out.peer(), std::as_bytes(std::span(&offer, 1)));
+    });
+  }
+  for (auto& flow : flows) {
+    flow.in.eachOffered([&](std::span<std::byte>, uint64_t& offer) {
+      std::memcpy(&offer, mail.receive(flow.in.peer(), sizeof(offer)), sizeof(offer));
+      mail.release(flow.in.peer());
+    });
+  }
 }
 
 }  // namespace
@@ -132,29 +162,28 @@ void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
   std::array<Progress, kMostFlows> storage;
   const std::span progress(storage.data(), flows.size());
   for (size_t i = 0; i < flows.size(); ++i) {
-    progress[i] = {{mail, flows[i].to, flows[i].out}, {mail, flows[i].from, flows[i].in}};
+    progress[i].out.begin(mail, flows[i].to, flows[i].out);
+    progress[i].in.begin(mail, flows[i].from, flows[i].in);
   }
+  exchangeOffers(mail, progress);
   exchangePieces(mail, progress);
 
-  // A large buffer: its address goes to the receiver, which reads it and says so. The sender's answer, that it was
-  // still waiting, is what makes the bytes good: one that had given up might have changed them.
+  // Who has read says so. The sender's answer, that it was still waiting, is what makes the bytes good: one that had
+  // given up might have changed them.
   for (const auto& flow : progress) {
-    flow.out.eachInPlace([&](std::span<const std::byte> tensor) {
-      const auto address = reinterpret_cast<uint64_t>(tensor.data());
-      sendSmall(mail, flow.out.peer(), std::as_bytes(std::span(&address, 1)));
+    flow.in.eachInPlace([&](std::span<std::byte> tensor, uint64_t offer) {
+      mail.read(flow.in.peer(), offer, tensor);
+      sendSmall(mail, flow.in.peer(), {});
     });
   }
   for (const auto& flow : progress) {
-    flow.in.eachInPlace([&](std::span<std::byte> tensor) { readOffer(mail, flow.in.peer(), tensor); });
-  }
-  for (const auto& flow : progress) {
-    flow.out.eachInPlace([&](auto) {
+    flow.out.eachInPlace([&](auto, auto) {
       receiveEmpty(mail, flow.out.peer());
       sendSmall(mail, flow.out.peer(), {});
     });
   }
   for (const auto& flow : progress) {
-    flow.in.eachInPlace([&](auto) { receiveEmpty(mail, flow.in.peer()); });
+    flow.in.eachInPlace([&](auto, auto) { receiveEmpty(mail, flow.in.peer()); });
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace seqpar {
 
-/// The most flows of one call.
-inline constexpr size_t kMostFlows = 2;
+/// The most flows of one call, and tensors of one flow each way.
+inline constexpr size_t kMostFlows = 2, kMostTensors = 64;
 
 /// Tensors that go to one rank and tensors that come from another, each in the order of the list. Peers are ranks other
 /// than this one, or SEQPAR_NO_PEER; then the list means nothing.
