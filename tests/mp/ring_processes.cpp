@@ -1,33 +1,9 @@
 // ring_processes, under mpirun: the suite with ranks as processes.
-#include <cstdio>
-#include <random>
-
-#include "common/ranks.h"
-#include "ring_suite.h"
-#include "seqpar/seqpar_mpi.h"
+#include "common/run_processes.h"
+#include "mp/ring_suite.h"
 
 using namespace seqpar::test;
 
-int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  unsigned long long seed = std::random_device{}();
-  MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
-  if (rank == 0) std::printf("seed %llu\n", seed);
-  try {
-    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-    config.timeoutMs = 60000;
-    seqparComm_t comm = nullptr;
-    expectSuccess(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
-    runRingSuite(comm, seed, 10);
-    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
-  } catch (const std::exception& error) {
-    std::printf("rank %d: %s\n", rank, error.what());
-    std::fflush(stdout);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  if (rank == 0) std::printf("all right\n");
-  return 0;
+int main() {
+  return runAsProcesses([](seqparComm_t comm, std::uint64_t seed) { runRingSuite(comm, seed, 10); });
 }

@@ -1,22 +1,23 @@
 // scan_processes mpi|environment, under mpirun: the suite with ranks as processes, bootstrapped by MPI or by the
 // variables that torchrun sets.
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
 
-#include "common/ranks.h"
-#include "exchange_suite.h"
-#include "scan_suite.h"
-#include "seqpar/seqpar_mpi.h"
+#include "common/run_processes.h"
+#include "mp/exchange_suite.h"
+#include "mp/scan_suite.h"
 
 using namespace seqpar::test;
 
 namespace {
 
 /// The launcher's numbers as torchrun would hand them over; the port is drawn by rank 0.
-seqparComm_t initByEnvironment(int rank, int ranks) {
+seqparComm_t initByEnvironment() {
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   int port = 20000 + static_cast<int>(std::random_device{}() % 20000);
   MPI_Bcast(&port, 1, MPI_INT, 0, MPI_COMM_WORLD);
   setenv("RANK", std::to_string(rank).c_str(), 1);
@@ -28,34 +29,13 @@ seqparComm_t initByEnvironment(int rank, int ranks) {
   return comm;
 }
 
-seqparComm_t initByMpi() {
-  seqparComm_t comm = nullptr;
-  expectSuccess(seqparCommInitMPI(&comm, MPI_COMM_WORLD, nullptr), "seqparCommInitMPI");
-  return comm;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  int rank = 0, ranks = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  unsigned long long seed = std::random_device{}();
-  MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
-  if (rank == 0) std::printf("seed %llu\n", seed);
-  try {
-    auto* const comm =
-        argc > 1 && std::strcmp(argv[1], "environment") == 0 ? initByEnvironment(rank, ranks) : initByMpi();
+  const bool byEnvironment = argc > 1 && std::strcmp(argv[1], "environment") == 0;
+  const auto suite = [](seqparComm_t comm, std::uint64_t seed) {
     runScanSuite(comm, seed, 120);
     runExchangeSuite(comm, seed, 25);
-    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
-  } catch (const std::exception& error) {
-    std::printf("rank %d: %s\n", rank, error.what());
-    std::fflush(stdout);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  if (rank == 0) std::printf("all right\n");
-  return 0;
+  };
+  return byEnvironment ? runAsProcesses(suite, initByEnvironment) : runAsProcesses(suite);
 }

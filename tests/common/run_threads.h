@@ -1,0 +1,44 @@
+// The main function of a suite whose ranks are threads of one process.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <random>
+
+#include "common/ranks.h"
+
+namespace seqpar::test {
+
+/// A suite; `seed` is the same on all ranks.
+using Suite = std::function<void(seqparComm_t comm, std::uint64_t seed)>;
+
+/// Runs `suite` on `ranks` threads, `ranksOfNode` neighbours on a node. Returns the exit status.
+inline int runAsThreads(int ranks, int ranksOfNode, const Suite& suite) {
+  const auto seed = static_cast<std::uint64_t>(std::random_device{}());
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  seqparUniqueId id;
+  if (seqparGetUniqueId(&id) != seqparSuccess) {
+    std::printf("%s\n", seqparGetLastError(nullptr));
+    return 1;
+  }
+  const auto errors = onThreads(ranks, [&](int rank) {
+    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+    const auto node = "node" + std::to_string(rank / ranksOfNode);
+    config.hostId = node.c_str();
+    config.timeoutMs = 60000;
+    seqparComm_t comm = nullptr;
+    expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
+    try {
+      suite(comm, seed);
+    } catch (...) {
+      seqparCommAbort(comm);
+      throw;
+    }
+    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  });
+  std::printf("%s", errors.empty() ? "all right\n" : errors.c_str());
+  return errors.empty() ? 0 : 1;
+}
+
+}  // namespace seqpar::test
