@@ -76,7 +76,7 @@ phase() { # NAME
         test_base test_bootstrap test_transport test_api test_ring unit_device_lanes unit_device_matrix unit_exchange \
         attn_test fault scan_threads ring_threads mesh_threads redistribute_threads exchange_ops_threads
       ;;
-    fuzz) build_and_test fuzz . fuzz_wire fuzz_wire_seeds ;;
+    fuzz) build_and_test fuzz '^fuzz' fuzz_wire fuzz_wire_seeds ;;
     cuda)
       if ! command -v nvcc > /dev/null; then
         echo "skipped: there is no nvcc"
