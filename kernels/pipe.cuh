@@ -4,26 +4,11 @@
 
 #include <cstdint>
 
+#include "channel_cuda.h"
 #include "device/peers.h"
 #include "pipe_layout.h"
 
 namespace seqpar::device {
-
-inline __device__ std::uint64_t loadAcquire(const std::uint64_t* word) {
-  std::uint64_t value;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-  return value;
-}
-
-inline __device__ void storeRelease(std::uint64_t* word, std::uint64_t value) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-
-inline __device__ std::uint64_t nanoseconds() {
-  std::uint64_t now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
 
 /// Threads of a CTA that work together, with a barrier of their own. `id` 1 to 15.
 struct ThreadGroup {
@@ -74,11 +59,11 @@ class PipeEnds {
 
   /// By the leader, after a barrier behind the group's stores: `chunks` chunks so far are complete at `peer`.
   __device__ void announce(int peer, std::uint64_t chunks) const {
-    storeRelease(word(peer, PipeLayout::arrived(view_.self, lane_, view_.size, view_.lanes)), chunks);
+    CudaMemory::release(word(peer, PipeLayout::arrived(view_.self, lane_, view_.size, view_.lanes)), chunks);
   }
   /// By the leader, after a barrier behind the group's loads: `chunks` chunks so far may be overwritten by `peer`.
   __device__ void giveBack(int peer, std::uint64_t chunks) const {
-    storeRelease(word(peer, PipeLayout::taken(view_.self, lane_, view_.size, view_.lanes)), chunks);
+    CudaMemory::release(word(peer, PipeLayout::taken(view_.self, lane_, view_.size, view_.lanes)), chunks);
   }
 
   __device__ void markDead() const { *dead_ = 1; }
@@ -93,14 +78,14 @@ class PipeEnds {
 
   __device__ bool await(const std::uint64_t* counter, std::uint64_t least, int peer) const {
     constexpr int kSpins = 2000;  // the abort word is host memory: a look costs a microsecond
-    if (loadAcquire(counter) >= least) return true;
-    const std::uint64_t begin = nanoseconds();
+    if (CudaMemory::acquire(counter) >= least) return true;
+    const std::uint64_t begin = CudaMemory::now();
     for (;;) {
       for (int spin = 0; spin < kSpins; ++spin) {
-        if (loadAcquire(counter) >= least) return true;
+        if (CudaMemory::acquire(counter) >= least) return true;
       }
       if (*view_.abort != 0) return false;
-      if (view_.timeoutNs != 0 && nanoseconds() - begin > view_.timeoutNs) {
+      if (view_.timeoutNs != 0 && CudaMemory::now() - begin > view_.timeoutNs) {
         *view_.gaveUp = static_cast<std::uint32_t>(peer) + 1;
         __threadfence_system();
         return false;

@@ -5,8 +5,8 @@
 #include <initializer_list>
 
 #include "base/convert.h"
+#include "packs.cuh"
 #include "scan/nccl_matrix.h"
-#include "scan/nccl_numbers.cuh"
 
 namespace seqpar {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scan/nccl_numbers.cuh"
+#include "packs.cuh"
 
 namespace seqpar {
 namespace {

@@ -60,13 +60,8 @@ void start(const char* call, Communicator& comm, Route route, std::vector<Piece>
 
 void start(const char* call, Communicator& comm, Reduction reduction, seqparDataType_t type,
            std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
-  if (comm.device() != nullptr) {
-    comm.enqueue(call, stream,
-                 [&](DeviceGroup& group) { reduceOnDevice(group, reduction, type, sends, receives, stream); });
-    return;
-  }
   runReduction(comm, call, std::make_shared<const Reduction>(std::move(reduction)), type, std::move(sends),
-               std::move(receives), findStream(call, stream).get());
+               std::move(receives), callerStream(call, stream, comm));
 }
 
 struct HaloBuffers {

@@ -24,4 +24,9 @@ std::shared_ptr<HostStream> findStream(const char* call, void* stream) {
   return require(streams(), static_cast<seqparStream_t>(stream), call, "stream", "host stream (or NULL)");
 }
 
+CallerStream callerStream(const char* call, void* stream, const Communicator& comm) {
+  if (comm.device() != nullptr) return {nullptr, stream};
+  return {findStream(call, stream), nullptr};
+}
+
 }  // namespace seqpar

@@ -94,6 +94,9 @@ std::shared_ptr<Object> require(const HandleTable<Object, Handle>& table, Handle
   return object;
 }
 
+/// A collective's `stream` argument on `comm`.
+CallerStream callerStream(const char* call, void* stream, const Communicator& comm);
+
 /// The host stream behind a collective's `stream` argument; null for NULL.
 std::shared_ptr<HostStream> findStream(const char* call, void* stream);
 

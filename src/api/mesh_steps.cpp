@@ -7,7 +7,6 @@
 #include "api/meshes.h"
 #include "base/convert.h"
 #include "comm/agreement.h"
-#include "exchange/device_exchange.h"
 #include "exchange/device_reduction.h"
 #include "exchange/exchange.h"
 #include "exchange/lse.h"
@@ -88,20 +87,6 @@ void requireAgreement(const char* call, Communicator& comm, std::initializer_lis
   if (comm.config().checkArguments) checkAgreement(comm.control(), call, std::span(values.begin(), values.size()));
 }
 
-std::shared_ptr<HostStream> streamOf(const char* call, const Communicator& comm, void* stream) {
-  return comm.device() != nullptr ? nullptr : findStream(call, stream);
-}
-
-/// One route, on the host or on the device.
-void move(const char* call, Communicator& comm, Route route, std::vector<const std::byte*> sends,
-          std::vector<std::byte*> receives, void* stream, HostStream* hostStream) {
-  if (comm.device() == nullptr) {
-    return runExchange(comm, call, std::make_shared<const Route>(std::move(route)), std::move(sends),
-                       std::move(receives), hostStream);
-  }
-  comm.enqueue(call, stream, [&](DeviceGroup& group) { exchangeOnDevice(group, route, sends, receives, stream); });
-}
-
 /// Numbers of each member's block times `each` bytes, and all of them.
 struct BlockBytes {
   std::vector<size_t> counts;
@@ -152,10 +137,10 @@ SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* pa
       receives.push_back(static_cast<std::byte*>(part.receive));
     }
     requireAllApart(call, out, in);
-    const auto hostStream = streamOf(call, comm, stream);
+    const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}, {"count", count}});
-    move(call, comm, shiftRoute(group, sendBytes, receiveBytes), std::move(sends), std::move(receives), stream,
-         hostStream.get());
+    auto route = std::make_shared<const Route>(shiftRoute(group, sendBytes, receiveBytes));
+    runExchange(comm, call, std::move(route), std::move(sends), std::move(receives), on);
   });
 }
 
@@ -185,7 +170,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
     requireAll(call, {outputs, logarithms, carryBuffer, carryLogarithms}, comm);
     const Buffer all[] = {outputs, logarithms, carryBuffer, carryLogarithms};
     requireAllApart(call, all, {});
-    const auto hostStream = streamOf(call, comm, stream);
+    const auto on = callerStream(call, stream, comm);
     requireAgreement(
         call, comm, {{"index", index}, {"heads", heads}, {"dim", dim}, {"dataType", dataType}, {"wireType", wireType}});
     if (alone) return;
@@ -195,7 +180,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
     if (comm.device() != nullptr) {
       return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceOutputsOnDevice(device, step, stream); });
     }
-    comm.run(call, hostStream.get(), [step = std::move(step)](Mailbox& mail) { reduceOutputs(mail, step); });
+    comm.run(call, on.host.get(), [step = std::move(step)](Mailbox& mail) { reduceOutputs(mail, step); });
   });
 }
 
@@ -223,7 +208,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparM
       requireAll(call, {all[all.size() - 2], all.back()}, comm);
     }
     requireAllApart(call, all, {});
-    const auto hostStream = streamOf(call, comm, stream);
+    const auto on = callerStream(call, stream, comm);
     requireAgreement(
         call, comm,
         {{"axis", axis}, {"index", index}, {"count", count}, {"dataType", dataType}, {"wireType", wireType}});
@@ -231,7 +216,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparM
     if (comm.device() != nullptr) {
       return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceSumsOnDevice(device, step, stream); });
     }
-    comm.run(call, hostStream.get(), [step = std::move(step)](Mailbox& mail) { reduceSums(mail, step); });
+    comm.run(call, on.host.get(), [step = std::move(step)](Mailbox& mail) { reduceSums(mail, step); });
   });
 }
 
@@ -255,10 +240,10 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* 
     } else {
       requireApart(call, in, out, false);
     }
-    const auto hostStream = streamOf(call, comm, stream);
+    const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}});
-    move(call, comm, std::move(route), {static_cast<const std::byte*>(send)}, {static_cast<std::byte*>(receive)},
-         stream, hostStream.get());
+    runExchange(comm, call, std::make_shared<const Route>(std::move(route)), {static_cast<const std::byte*>(send)},
+                {static_cast<std::byte*>(receive)}, on);
   });
 }
 
@@ -274,17 +259,12 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, vo
     const Buffer out{"receive", receive, blocks.own};
     requireAll(call, {in, out}, comm);
     requireApart(call, out, in, false);
-    const auto hostStream = streamOf(call, comm, stream);
+    const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}});
     const auto shards = groupShards(group, blocks.counts, sizeOf(type));
     auto reduction = std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position)));
-    std::vector<const std::byte*> from{static_cast<const std::byte*>(send)};
-    std::vector<std::byte*> into{static_cast<std::byte*>(receive)};
-    if (comm.device() != nullptr) {
-      return comm.enqueue(call, stream,
-                          [&](DeviceGroup& device) { reduceOnDevice(device, *reduction, type, from, into, stream); });
-    }
-    runReduction(comm, call, std::move(reduction), type, std::move(from), std::move(into), hostStream.get());
+    runReduction(comm, call, std::move(reduction), type, {static_cast<const std::byte*>(send)},
+                 {static_cast<std::byte*>(receive)}, on);
   });
 }
 
@@ -303,7 +283,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* l
     const Buffer out[] = {{"result", result, outputs.own}, {"resultLse", resultLse, logarithms.own}};
     requireAll(call, {in[0], in[1], out[0], out[1]}, comm);
     requireAllApart(call, out, in);
-    const auto hostStream = streamOf(call, comm, stream);
+    const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"heads", heads}, {"dim", dim}, {"dataType", dataType}});
     if (rowBytes == 0) return;
     LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(heads), type};
@@ -313,7 +293,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* l
                           static_cast<std::byte*>(result), resultLse, stream);
       });
     }
-    comm.run(call, hostStream.get(),
+    comm.run(call, on.host.get(),
              [shards = std::move(shards), self = static_cast<size_t>(group.position), o, lse, result,
               resultLse](Mailbox& mail) {
                reduceLseOnHost(mail, shards, self, static_cast<const std::byte*>(o), lse,

@@ -6,7 +6,6 @@
 #include "api/buffers.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
-#include "exchange/device_exchange.h"
 #include "exchange/exchange.h"
 #include "layout/redistribute.h"
 #include "seqpar/layout.h"
@@ -205,12 +204,7 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
       from.push_back(static_cast<const std::byte*>(send[t]));
       into.push_back(static_cast<std::byte*>(receive[t]));
     }
-    if (comm.device() == nullptr) {
-      runExchange(comm, call, plan->route, std::move(from), std::move(into), findStream(call, stream).get());
-    } else {
-      comm.enqueue(call, stream,
-                   [&](DeviceGroup& group) { exchangeOnDevice(group, *plan->route, from, into, stream); });
-    }
+    runExchange(comm, call, plan->route, std::move(from), std::move(into), callerStream(call, stream, comm));
   });
 }
 

@@ -159,11 +159,6 @@ void compareRanks(const char* call, const RingSpec& spec, Communicator& comm) {
   checkAgreement(comm.control(), call, values);
 }
 
-CallerStream callerStream(const char* call, void* stream, const Communicator& comm) {
-  if (comm.device() != nullptr) return {nullptr, stream};
-  return {findStream(call, stream), nullptr};
-}
-
 /// body(Ring&, Communicator&) inside a call on the ring's communicator.
 template <typename Body>
 seqparResult_t onRing(const char* call, seqparRing_t handle, Body&& body) noexcept {

@@ -18,6 +18,13 @@
 
 namespace seqpar {
 
+/// The stream that a call was given, of the kind of its communicator. Both null: the calling thread, or the default
+/// stream.
+struct CallerStream {
+  std::shared_ptr<HostStream> host;
+  DeviceStream device = nullptr;
+};
+
 class Communicator {
  public:
   /// Collective over `oob`.

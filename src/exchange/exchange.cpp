@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "exchange/device_exchange.h"
 #include "exchange/lanes.h"
 #include "exchange/offers.h"
 
@@ -109,8 +110,13 @@ void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte
 
 void runExchange(Communicator& comm, const char* name, std::shared_ptr<const Route> route,
                  std::vector<const std::byte*> sendBuffers, std::vector<std::byte*> receiveBuffers,
-                 HostStream* stream) {
-  comm.run(name, stream,
+                 const CallerStream& stream) {
+  if (comm.device() != nullptr) {
+    return comm.enqueue(name, stream.device, [&](DeviceGroup& group) {
+      exchangeOnDevice(group, *route, sendBuffers, receiveBuffers, stream.device);
+    });
+  }
+  comm.run(name, stream.host.get(),
            [route = std::move(route), sends = std::move(sendBuffers),
             receives = std::move(receiveBuffers)](Mailbox& mail) { exchangeOnHost(mail, *route, sends, receives); });
 }

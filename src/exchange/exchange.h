@@ -16,8 +16,10 @@ namespace seqpar {
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers);
 
-/// The same as an operation of its own called `name` (a literal), on `stream` or, without one, in the call.
+/// The same as an operation of its own called `name` (a literal) on `stream`, on the host or on the communicator's
+/// device.
 void runExchange(Communicator& comm, const char* name, std::shared_ptr<const Route> route,
-                 std::vector<const std::byte*> sendBuffers, std::vector<std::byte*> receiveBuffers, HostStream* stream);
+                 std::vector<const std::byte*> sendBuffers, std::vector<std::byte*> receiveBuffers,
+                 const CallerStream& stream);
 
 }  // namespace seqpar

@@ -5,6 +5,7 @@
 
 #include "base/convert.h"
 #include "exchange/combine.h"
+#include "exchange/device_reduction.h"
 #include "exchange/lanes.h"
 #include "exchange/offers.h"
 
@@ -259,9 +260,14 @@ void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t ty
 
 void runReduction(Communicator& comm, const char* name, std::shared_ptr<const Reduction> reduction,
                   seqparDataType_t type, std::vector<const std::byte*> sendBuffers,
-                  std::vector<std::byte*> receiveBuffers, HostStream* stream) {
+                  std::vector<std::byte*> receiveBuffers, const CallerStream& stream) {
+  if (comm.device() != nullptr) {
+    return comm.enqueue(name, stream.device, [&](DeviceGroup& group) {
+      reduceOnDevice(group, *reduction, type, sendBuffers, receiveBuffers, stream.device);
+    });
+  }
   comm.run(
-      name, stream,
+      name, stream.host.get(),
       [reduction = std::move(reduction), type, sends = std::move(sendBuffers),
        receives = std::move(receiveBuffers)](Mailbox& mail) { reduceOnHost(mail, *reduction, type, sends, receives); });
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "mesh/device_rows.h"
-#include "scan/nccl_numbers.cuh"
+#include "packs.cuh"
 
 namespace seqpar {
 namespace {

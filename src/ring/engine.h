@@ -36,13 +36,6 @@ struct RingTransfer {
   int receiveSet = 0;  ///< where parts arrive, here and at `to`, at the offset that they have in their tensor here
 };
 
-/// The stream on which a caller computes, of the kind of its communicator. Both null: the calling thread, or the
-/// default stream.
-struct CallerStream {
-  std::shared_ptr<HostStream> host;
-  DeviceStream device = nullptr;
-};
-
 /// One transfer step is under way at a time.
 class RingEngine {
  public:
