@@ -3,84 +3,33 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * Conventions that hold for every function below unless its comment says otherwise:
+ * Conventions that hold for every function of this library unless its comment says otherwise:
  *
  *  - It returns a seqparResult_t and never throws, exits or prints (except through SEQPAR_DEBUG). On anything but
  *    seqparSuccess, seqparGetLastError() has a sentence that names the call, the argument, its value and what was
- * expected.
+ *    expected.
  *  - Arguments are checked before anything is sent: a call that returns seqparInvalidArgument or seqparInvalidUsage for
- * its own arguments has had no effect on any rank. It may be repeated, corrected.
+ *    its own arguments has had no effect on any rank. It may be repeated, corrected.
  *  - "Collective" means: every rank of the communicator calls it, in the same order relative to its other collective
- * calls, with arguments that agree as its comment says.
+ *    calls, with arguments that agree as its comment says.
  *  - A communicator may be used by one thread at a time; different communicators may be used by different threads at
- * the same time. seqparCommAbort() and seqparCommGetAsyncError() may be called at any time from any thread.
+ *    the same time. seqparCommAbort() and seqparCommGetAsyncError() may be called at any time from any thread.
  *  - Pointers are to host memory on a host communicator (seqparCommDevice() gives SEQPAR_HOST_DEVICE), and to memory
- * that the GPU can address on a device communicator: cudaMalloc's, managed or pinned. They need no registration.
+ *    that the GPU can address on a device communicator: cudaMalloc's, managed or pinned. They need no registration.
  *  - The `stream` of a collective is a seqparStream_t on a host communicator, or NULL to run to completion in the call;
- * on a device communicator it is a cudaStream_t of the communicator's device, or NULL for the default stream. There the
- * call returns once the work is enqueued, and it may be captured into a CUDA graph that all ranks replay alike. Errors
- * that kernels meet are seqparCommGetAsyncError()'s to tell; the outputs are then undefined.
+ *    on a device communicator it is a cudaStream_t of the communicator's device, or NULL for the default stream. There
+ *    the call returns once the work is enqueued, and it may be captured into a CUDA graph that all ranks replay alike.
+ *    Errors that kernels meet are seqparCommGetAsyncError()'s to tell; the outputs are then undefined.
  */
 #ifndef SEQPAR_SEQPAR_H_
 #define SEQPAR_SEQPAR_H_
 
-#include <stddef.h>
-#include <stdint.h>
+#include "seqpar/scan.h"  /* IWYU pragma: export */
+#include "seqpar/types.h" /* IWYU pragma: export */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---------------------------------------------------------------------------------------------------------------------
- * Version. The build system reads these macros: they are the only place where the version stands.
- * -------------------------------------------------------------------------------------------------------------------
- */
-#define SEQPAR_VERSION_MAJOR 0
-#define SEQPAR_VERSION_MINOR 1
-#define SEQPAR_VERSION_PATCH 0
-/** One number that orders versions: major * 10000 + minor * 100 + patch. */
-#define SEQPAR_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
-#define SEQPAR_VERSION_CODE SEQPAR_VERSION(SEQPAR_VERSION_MAJOR, SEQPAR_VERSION_MINOR, SEQPAR_VERSION_PATCH)
-
-#if defined(__GNUC__)
-#define SEQPAR_API __attribute__((visibility("default")))
-#else
-#define SEQPAR_API
-#endif
-
-/* ---------------------------------------------------------------------------------------------------------------------
- * Results
- * -------------------------------------------------------------------------------------------------------------------
- */
-
-/** What a call came to. The numbers are part of the ABI and agree with NCCL's. */
-typedef enum {
-  seqparSuccess = 0,            /**< done, or enqueued on the stream that was given */
-  seqparUnhandledCudaError = 1, /**< a CUDA call failed */
-  seqparSystemError = 2,     /**< the operating system or a network library refused something: memory, sockets, files */
-  seqparInternalError = 3,   /**< a defect of the library; please report it */
-  seqparInvalidArgument = 4, /**< an argument is wrong by itself */
-  seqparInvalidUsage = 5,    /**< the arguments are valid, but not here or not now */
-  seqparRemoteError = 6,     /**< another rank failed, left, or did not answer in time; the communicator is lost */
-  seqparInProgress = 7       /**< not finished yet */
-} seqparResult_t;
-
-/** A constant English phrase for `result`; "unknown result" for a number that is none. Never NULL. */
-SEQPAR_API const char* seqparGetErrorString(seqparResult_t result);
-
-typedef struct seqparComm* seqparComm_t;     /**< a communicator: one rank's membership in a group of ranks */
-typedef struct seqparStream* seqparStream_t; /**< a host stream: an in-order queue of work with a thread of its own */
-typedef struct seqparEvent* seqparEvent_t;   /**< a point in a host stream */
-
-/**
- * The text of the latest error: of `comm`, including errors of work that ran on a stream, or, with NULL, of the latest
- * failed call of the calling thread. An empty string if there was none. The text lives until the next call on the same
- * communicator (with NULL: of the same thread). Never NULL.
- */
-SEQPAR_API const char* seqparGetLastError(seqparComm_t comm);
-
-/** Stores SEQPAR_VERSION_CODE of the library that is loaded. Errors: seqparInvalidArgument for NULL. */
-SEQPAR_API seqparResult_t seqparGetVersion(int* version);
 
 /* ---------------------------------------------------------------------------------------------------------------------
  * Communicators
@@ -91,8 +40,6 @@ SEQPAR_API seqparResult_t seqparGetVersion(int* version);
 #define SEQPAR_HOST_DEVICE (-1)
 /** An integer field of a configuration that is left to its default. */
 #define SEQPAR_CONFIG_UNDEF_INT (-2147483647 - 1)
-/** First field but one of every structure that crosses this interface; set by its INITIALIZER. */
-#define SEQPAR_STRUCT_MAGIC 0x53514152u
 
 /** How ranks reach each other. */
 typedef enum {
@@ -329,17 +276,6 @@ SEQPAR_API seqparResult_t seqparEventQuery(seqparEvent_t event);
 SEQPAR_API seqparResult_t seqparEventElapsedTime(float* milliseconds, seqparEvent_t start, seqparEvent_t end);
 
 /* ---------------------------------------------------------------------------------------------------------------------
- * Data types
- * -------------------------------------------------------------------------------------------------------------------
- */
-
-typedef enum {
-  seqparFloat32 = 0, /**< IEEE binary32 */
-  seqparFloat16 = 1, /**< IEEE binary16 */
-  seqparBfloat16 = 2 /**< upper half of binary32; conversions round to nearest even */
-} seqparDataType_t;
-
-/* ---------------------------------------------------------------------------------------------------------------------
  * Send and receive
  * -------------------------------------------------------------------------------------------------------------------
  */
@@ -357,132 +293,6 @@ typedef enum {
  */
 SEQPAR_API seqparResult_t seqparSendRecv(const void* sendBuffer, size_t sendBytes, int sendPeer, void* receiveBuffer,
                                          size_t receiveBytes, int receivePeer, seqparComm_t comm, void* stream);
-
-/* ---------------------------------------------------------------------------------------------------------------------
- * All-Scan
- *
- * Position p of a scan is rank p in the forward direction and rank nranks-1-p in the reverse direction. Position p has
- * a state S_p and a transition A_p. With x_0 = initial (or 0):
- *
- *     prefix_p = x_p                       the state before position p   (exclusive scan)
- *     total_p  = x_(p+1) = A_p x_p + S_p   the state after position p    (inclusive scan)
- *
- * Source: ZeCO, "Zero Communication Overhead Sequence Parallelism for Linear Attention" (arXiv 2507.01004), All-Scan,
- * which is the DIAG operator with the CHAIN algorithm here; LASP-1 (arXiv 2404.02882) and LASP-2 (arXiv 2502.07563) as
- * baselines.
- * -------------------------------------------------------------------------------------------------------------------
- */
-
-/** What A_p is. The shape is that of the `transition` argument, fp32, row-major. */
-typedef enum {
-  seqparScanSum = 0,    /**< A = 1; `transition` is NULL. Plain linear attention */
-  seqparScanScalar = 1, /**< one number a head: [heads]. RetNet, Lightning Attention, Mamba-2 */
-  seqparScanDiag = 2,   /**< one number for each row of the state: [heads][dk]. GLA */
-  seqparScanMatrix = 3  /**< a matrix a head: [heads][dk][dk], x -> A x; in reverse x -> A^T x. DeltaNet, KDA, RWKV-7 */
-} seqparScanOp_t;
-
-typedef enum {
-  seqparForward = 0, /**< from rank 0 to the last rank */
-  seqparReverse = 1  /**< from the last rank to rank 0; gradients of states */
-} seqparDirection_t;
-
-/** How the numbers of a SCALAR or DIAG transition are given. Logarithms are exponentiated once, in fp32. */
-typedef enum {
-  seqparDecayLinear = 0, /**< the factor itself */
-  seqparDecayLog = 1,    /**< its natural logarithm; -inf is factor 0 */
-  seqparDecayLog2 = 2    /**< its logarithm to base 2; -inf is factor 0 */
-} seqparDecayForm_t;
-
-/** How the scan is done. */
-typedef enum {
-  seqparScanAuto = 0,    /**< the fastest by the measured cost model; the same on all ranks. SEQPAR_ALGO overrides it */
-  seqparScanChain = 1,   /**< ZeCO: a pipeline through the ranks in K blocks; each block takes one hop a rank */
-  seqparScanOneshot = 2, /**< every rank reads the states of all positions before its own and combines them */
-  seqparScanTransposed = 3, /**< all-to-all, each rank scans its shard of all positions, all-to-all back: 2 hops */
-  seqparScanDoubling =
-      4, /**< recursive doubling, exclusive: ceil(log2(P-1) + log2(4/3)) rounds (Traeff, arXiv 2507.04785) */
-  seqparScanHier = 5,  /**< TRANSPOSED inside a node, a chain of shards between the nodes, and back */
-  seqparScanLasp1 = 6, /**< baseline: a blocking, unpipelined chain */
-  seqparScanLasp2 = 7  /**< baseline: all-gather of all states, then a local combine */
-} seqparScanAlgorithm_t;
-
-/** Flags of one packed sequence on this rank, in scan order (in reverse: swap "first" and "last", "begins" and "ends").
- */
-#define SEQPAR_SCAN_RESET_IN 1u /**< a sequence begins at my first token: prefix = 0 and total = S */
-#define SEQPAR_SCAN_CUT 2u      /**< a sequence begins at a later token of mine: total = S */
-
-/**
- * Parameters of an All-Scan. Start from SEQPAR_ALL_SCAN_PARAMS_INITIALIZER. All ranks give the same values, except for
- * `flags`, which are each rank's own.
- */
-typedef struct {
-  size_t size;      /**< sizeof(seqparAllScanParams_t) */
-  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
-  unsigned version; /**< SEQPAR_VERSION_CODE */
-  int op;           /**< a seqparScanOp_t */
-  int direction;    /**< a seqparDirection_t */
-  int64_t heads;    /**< heads, with the batch folded in; 0: nothing to do */
-  int64_t dk;       /**< rows of a head's state */
-  int64_t dv;       /**< columns of a head's state */
-  int stateType;    /**< a seqparDataType_t: of state, initial, prefix and total */
-  int wireType;     /**< a seqparDataType_t: states are rounded to it when sent. Arithmetic is always fp32 */
-  int decayForm;    /**< a seqparDecayForm_t; linear for SUM and MATRIX */
-  int64_t
-      sequences; /**< packed sequences that `flags` speaks of; divides heads; head h belongs to h / (heads/sequences) */
-  const uint8_t* flags; /**< [sequences] of SEQPAR_SCAN_* bits, read during the call; NULL: none set */
-  int algorithm;        /**< a seqparScanAlgorithm_t */
-  int blocks;           /**< the number of blocks K to aim at; 0: chosen by the cost model */
-} seqparAllScanParams_t;
-
-#define SEQPAR_ALL_SCAN_PARAMS_INITIALIZER                                                                           \
-  {                                                                                                                  \
-    sizeof(seqparAllScanParams_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparScanDiag, seqparForward, 0, 0, 0, \
-        seqparFloat32, seqparFloat32, seqparDecayLinear, 1, (const uint8_t*)0, seqparScanAuto, 0                     \
-  }
-
-/**
- * All-Scan, collective over `comm`.
- *
- *   state       [heads][dk][dv] of stateType, row-major: S of this rank
- *   transition  A of this rank, fp32, shaped as seqparScanOp_t says; NULL for SUM only. A factor of exactly 0 forgets
- * the incoming state whatever it holds, NaN and infinity included initial     [heads][dk][dv] of stateType: x_0. Read
- * at position 0 only; NULL: zeros prefix      [heads][dk][dv] of stateType, out: x_p. NULL: not wanted. Position 0 gets
- * initial, or zeros total       [heads][dk][dv] of stateType, out: x_(p+1). NULL: not wanted. On the last position it
- * is the final state
- *
- * Which outputs are wanted may differ between ranks; at least one must be. prefix or total may be the same pointer as
- * state (in place); any other overlap between the buffers is an error. Inputs must stay unchanged, and outputs unread,
- * until the work is done on `stream`. Results do not depend on timing. Algorithms agree bit for bit where the
- * arithmetic is exact.
- *
- * Errors: InvalidArgument (NULL, a wrong magic, negative or overflowing shapes, unknown enumerators, overlap, a device
- * pointer on a host communicator, flags outside the known bits), InvalidUsage (HIER where the ranks of a node are not
- * neighbours, an algorithm that cannot do this shape: CHAIN and LASP1 can do all), RemoteError.
- */
-SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transition, const void* initial, void* prefix,
-                                        void* total, const seqparAllScanParams_t* params, seqparComm_t comm,
-                                        void* stream);
-
-/** What the cost model says of one algorithm for one shape. */
-typedef struct {
-  int algorithm;  /**< a seqparScanAlgorithm_t, not Auto */
-  int blocks;     /**< K */
-  double modelUs; /**< predicted time, us; infinity where the algorithm cannot do this shape */
-} seqparScanEstimate_t;
-
-#define SEQPAR_SCAN_ALGORITHMS 7 /**< number of algorithms beside Auto */
-
-/**
- * Stores the choice for `params` in estimates[0] and all algorithms, fastest first, in
- * estimates[1..SEQPAR_SCAN_ALGORITHMS]. If params names an algorithm, or SEQPAR_ALGO does, the choice is that one.
- * `estimates` has SEQPAR_SCAN_ALGORITHMS + 1 entries. Not collective, and the same on all ranks. Errors: as
- * seqparAllScan for params.
- */
-SEQPAR_API seqparResult_t seqparAllScanPlan(const seqparAllScanParams_t* params, seqparComm_t comm,
-                                            seqparScanEstimate_t* estimates);
-
-/** The name of an algorithm as SEQPAR_ALGO and the perf binaries spell it ("chain"); NULL for a number that is none. */
-SEQPAR_API const char* seqparScanAlgorithmName(int algorithm);
 
 #ifdef __cplusplus
 }

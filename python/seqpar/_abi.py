@@ -1,4 +1,4 @@
-"""The part of seqpar.h that the package uses: numbers, structures, and the loaded library."""
+"""The part of seqpar.h and what it includes that the package uses: numbers, structures, and the loaded library."""
 
 import ctypes
 import os

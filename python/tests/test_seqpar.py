@@ -1,4 +1,4 @@
-"""Tests of the Python package against the built library (SEQPAR_LIBRARY) and the header (SEQPAR_HEADER)."""
+"""Tests of the Python package against the built library (SEQPAR_LIBRARY) and the headers (SEQPAR_HEADERS, a folder)."""
 
 import os
 import pathlib
@@ -58,13 +58,17 @@ def reference(states, transitions, op, initial):
     return result
 
 
+def header(*names):
+    return "".join((pathlib.Path(os.environ["SEQPAR_HEADERS"]) / name).read_text() for name in names)
+
+
 class Header(unittest.TestCase):
-    def test_numbers_agree_with_the_header(self):
-        text = pathlib.Path(os.environ["SEQPAR_HEADER"]).read_text()
+    def test_numbers_agree_with_the_headers(self):
+        text = header("types.h", "scan.h", "seqpar.h")
 
         def number(name):
             match = re.search(rf"\bseqpar{name}\s*=\s*(\d+)", text)
-            self.assertIsNotNone(match, f"seqpar{name} is not in the header")
+            self.assertIsNotNone(match, f"seqpar{name} is not in the headers")
             return int(match.group(1))
 
         for name, value in _abi.RESULTS.items():
@@ -75,11 +79,11 @@ class Header(unittest.TestCase):
                 self.assertEqual(number(prefix + name.capitalize()), value, prefix + name)
 
     def test_versions_agree(self):
-        text = pathlib.Path(os.environ["SEQPAR_HEADER"]).read_text()
-        header = ".".join(re.search(rf"SEQPAR_VERSION_{part} (\d+)", text).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
+        text = header("types.h")
+        built = ".".join(re.search(rf"SEQPAR_VERSION_{part} (\d+)", text).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
         project = (pathlib.Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
-        self.assertEqual(seqpar.version(), header)
-        self.assertIn(f'version = "{header}"', project)
+        self.assertEqual(seqpar.version(), built)
+        self.assertIn(f'version = "{built}"', project)
 
 
 class Collectives(unittest.TestCase):

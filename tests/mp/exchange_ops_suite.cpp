@@ -2,131 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <numeric>
-#include <random>
 
 #include "base/convert.h"
 #include "common/backend.h"
+#include "exchange_case.h"
+#include "margin_array.h"
 #include "seqpar/exchange.h"
 
 namespace seqpar::test {
 namespace {
 
-enum Call { kToHeads, kToSequence, kGather, kScatter, kScatterLse, kHalo, kHaloAdjoint, kCalls };
-const char* const kNames[] = {"seqparSequenceToHeads", "seqparHeadsToSequence",  "seqparAllGather",
-                              "seqparReduceScatter",   "seqparReduceScatterLse", "seqparHaloExchange",
-                              "seqparHaloAdjoint"};
-
-/// Small whole numbers: sums over 16 members are exact in every type.
-float valueOf(std::uint64_t key, size_t index) {
-  std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u + key * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 29)) * 0x94d049bb133111ebu;
-  return static_cast<float>(static_cast<int>((x >> 40) % 17) - 8);
-}
-
-/// Elements of a type, off the alignment of cache lines, between margins that must stay as they are.
-class Array {
- public:
-  Array(size_t count, seqparDataType_t type, size_t skew = 0)
-      : type_(type),
-        count_(count),
-        begin_(kMargin + skew % 5 * sizeOf(type)),
-        bytes_(begin_ + count * sizeOf(type) + kMargin, kFill) {}
-
-  void* data() { return bytes_.data() + begin_; }
-  void set(const std::vector<float>& values) { fromFloat(values.data(), data(), type_, values.size()); }
-  std::vector<float> get() {
-    std::vector<float> values(count_);
-    toFloat(data(), type_, values.data(), count_);
-    return values;
-  }
-  bool marginsIntact() const {
-    const auto intact = [](unsigned char byte) { return byte == kFill; };
-    const auto begin = bytes_.begin() + static_cast<std::ptrdiff_t>(begin_);
-    return std::all_of(bytes_.begin(), begin, intact) &&
-           std::all_of(begin + static_cast<std::ptrdiff_t>(count_ * sizeOf(type_)), bytes_.end(), intact);
-  }
-  size_t count() const { return count_; }
-
- private:
-  static constexpr unsigned char kFill = 0xff;  // NaN in every type
-  static constexpr size_t kMargin = 64;
-  seqparDataType_t type_;
-  size_t count_, begin_;
-  Vector<unsigned char> bytes_;
-};
-
-/// One case, the same on all ranks.
-struct Case {
-  Call call = kToHeads;
-  seqparDataType_t type = seqparFloat32;
-  std::vector<int> group;  ///< that of this rank; empty: all ranks
-  std::vector<int> ranks;  ///< of the members
-  std::vector<int64_t> tokens;
-  bool equalTokens = false;
-  int64_t outer = 1, inner = 1;
-  int64_t heads = 1, queryHeads = 0, headDim = 1;
-  int64_t left = 0, right = 0;
-  bool periodic = false, onStream = false, inPlace = false;
-  std::uint64_t key = 0;
-  size_t skew = 0;
-
-  size_t members() const { return ranks.size(); }
-  int64_t total() const { return std::accumulate(tokens.begin(), tokens.end(), int64_t{0}); }
-  int64_t first(size_t member) const {
-    return std::accumulate(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(member), int64_t{0});
-  }
-  std::uint64_t keyOf(size_t member) const { return key * 64 + member; }
-};
-
-Case randomCase(std::mt19937_64& random, int ranks, int rank, const ExchangeOps& options) {
-  const auto below = [&](std::uint64_t n) { return static_cast<int64_t>(random() % n); };
-  Case c;
-  do {
-    c.call = static_cast<Call>(below(kCalls));
-  } while (!options.sums &&
-           (c.call == kToSequence || c.call == kScatter || c.call == kScatterLse || c.call == kHaloAdjoint));
-  c.type = static_cast<seqparDataType_t>(below(3));
-  std::vector<int> all(static_cast<size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  c.ranks = all;
-  if (below(2) == 0) {  // two groups side by side
-    std::shuffle(all.begin(), all.end(), random);
-    const auto cut = all.begin() + static_cast<std::ptrdiff_t>(below(static_cast<std::uint64_t>(ranks) + 1));
-    const bool before = std::find(all.begin(), cut, rank) != cut;
-    c.group = before ? std::vector<int>(all.begin(), cut) : std::vector<int>(cut, all.end());
-    c.ranks = c.group;
-  }
-  const bool large = below(8) == 0;
-  const auto most = static_cast<std::uint64_t>(large ? options.most : 1 + below(40));
-  c.equalTokens = below(3) == 0;
-  std::vector<int64_t> lengths;  // for all ranks, so that both groups draw as many numbers
-  for (int i = 0; i < ranks; ++i) lengths.push_back(below(5) == 0 ? 0 : below(most + 1));
-  for (size_t i = 0; i < c.members(); ++i) c.tokens.push_back(lengths[c.equalTokens ? 0 : i]);
-  c.outer = 1 + below(3);
-  c.heads = 1 + below(9);
-  c.queryHeads = below(2) == 0 ? 0 : c.heads * (1 + below(4));
-  c.headDim = large ? 16 : 1 + below(12);
-  c.inner = c.call == kScatterLse ? c.heads * c.headDim : 1 + below(large ? 100 : 9);
-  c.left = below(3) == 0 ? 0 : below(static_cast<std::uint64_t>(2 * most + 2));
-  c.right = below(3) == 0 ? 0 : below(static_cast<std::uint64_t>(2 * most + 2));
-  c.periodic = below(2) == 0;
-  c.onStream = below(2) == 0;
-  c.inPlace = below(2) == 0;
-  if (c.inPlace && (c.call == kGather || c.call == kScatter)) c.outer = 1;
-  // A token may have more copies than 16-bit types can count.
-  if (c.call == kHaloAdjoint && c.periodic && c.left + c.right > c.total()) c.type = seqparFloat32;
-  c.key = random() >> 8;
-  c.skew = random();
-  return c;
-}
-
 /// What runs one case on one rank.
 class Runner {
  public:
-  Runner(const Case& given, seqparComm_t comm, int rank, void* stream)
+  Runner(const ExchangeCase& given, seqparComm_t comm, int rank, void* stream)
       : c_(given),
         comm_(comm),
         stream_(stream),
@@ -150,11 +40,11 @@ class Runner {
 
  private:
   void done(seqparResult_t result) {
-    expectSuccess(result, kNames[c_.call], comm_);
+    expectSuccess(result, nameOf(c_.call), comm_);
     backend()->synchronize(stream_);
   }
 
-  void compare(const char* what, Array& got, const std::vector<float>& expected) {
+  void compare(const char* what, MarginArray& got, const std::vector<float>& expected) {
     expect(got.marginsIntact(), what, ": written beyond its ends");
     const auto values = got.get();
     expect(values.size() == expected.size(), what, ": the test expects ", expected.size(), " of ", values.size());
@@ -202,8 +92,8 @@ class Runner {
   void gather() {
     const auto shape = shards();
     const auto mine = slice(c_.first(self_), c_.tokens[self_], {c_.key});
-    Array whole(static_cast<size_t>(c_.outer * c_.total() * c_.inner), c_.type, c_.skew);
-    Array shard(mine.size(), c_.type, c_.skew / 5);
+    MarginArray whole(static_cast<size_t>(c_.outer * c_.total() * c_.inner), c_.type, c_.skew);
+    MarginArray shard(mine.size(), c_.type, c_.skew / 5);
     shard.set(mine);
     void* from = shard.data();
     if (c_.inPlace) {
@@ -219,8 +109,8 @@ class Runner {
     const auto shape = shards();
     const auto mine = slice(0, c_.total(), {c_.keyOf(self_)});
     const auto expected = slice(c_.first(self_), c_.tokens[self_], allKeys());
-    Array whole(mine.size(), c_.type, c_.skew);
-    Array shard(expected.size(), c_.type, c_.skew / 5);
+    MarginArray whole(mine.size(), c_.type, c_.skew);
+    MarginArray shard(expected.size(), c_.type, c_.skew / 5);
     whole.set(mine);
     if (!c_.inPlace) {
       done(seqparReduceScatter(whole.data(), shard.data(), &shape, comm_, stream_));
@@ -248,11 +138,11 @@ class Runner {
   void scatterLse() {
     const auto shape = shards();
     const auto rows = static_cast<size_t>(c_.outer * c_.heads * c_.total());
-    Array out(rows * static_cast<size_t>(c_.headDim), c_.type, c_.skew);
-    Array lse(rows, seqparFloat32);
+    MarginArray out(rows * static_cast<size_t>(c_.headDim), c_.type, c_.skew);
+    MarginArray lse(rows, seqparFloat32);
     const auto ownRows = static_cast<size_t>(c_.outer * c_.heads * c_.tokens[self_]);
-    Array outShard(ownRows * static_cast<size_t>(c_.headDim), c_.type, c_.skew / 5);
-    Array lseShard(ownRows, seqparFloat32, c_.skew / 25);
+    MarginArray outShard(ownRows * static_cast<size_t>(c_.headDim), c_.type, c_.skew / 5);
+    MarginArray lseShard(ownRows, seqparFloat32, c_.skew / 25);
     std::vector<float> outs(out.count()), lses(rows), expectedOut(outShard.count()), expectedLse(ownRows);
     for (int64_t outer = 0; outer < c_.outer; ++outer) {
       for (int64_t head = 0; head < c_.heads; ++head) {
@@ -368,8 +258,8 @@ class Runner {
         expected.push_back(sum);
       });
     }
-    Array from(input.size(), c_.type, c_.skew);
-    Array into(expected.size(), c_.type, c_.skew / 5);
+    MarginArray from(input.size(), c_.type, c_.skew);
+    MarginArray into(expected.size(), c_.type, c_.skew / 5);
     from.set(input);
     const auto call = toHeads ? seqparSequenceToHeads : seqparHeadsToSequence;
     done(call(from.data(), into.data(), &shape, comm_, stream_));
@@ -398,9 +288,9 @@ class Runner {
     wanted.left = c_.left;
     wanted.right = c_.right;
     wanted.periodic = c_.periodic ? 1 : 0;
-    Array shard(static_cast<size_t>(c_.outer * c_.tokens[self_] * c_.inner), c_.type, c_.skew);
-    Array left(static_cast<size_t>(c_.outer * c_.left * c_.inner), c_.type, c_.skew / 5);
-    Array right(static_cast<size_t>(c_.outer * c_.right * c_.inner), c_.type, c_.skew / 25);
+    MarginArray shard(static_cast<size_t>(c_.outer * c_.tokens[self_] * c_.inner), c_.type, c_.skew);
+    MarginArray left(static_cast<size_t>(c_.outer * c_.left * c_.inner), c_.type, c_.skew / 5);
+    MarginArray right(static_cast<size_t>(c_.outer * c_.right * c_.inner), c_.type, c_.skew / 25);
     auto mine = slice(c_.first(self_), c_.tokens[self_], {c_.key});
     shard.set(mine);
     if (c_.call == kHalo) {
@@ -448,7 +338,7 @@ class Runner {
     compare("shard", shard, mine);
   }
 
-  const Case& c_;
+  const ExchangeCase& c_;
   seqparComm_t comm_;
   void* stream_;
   size_t self_;
@@ -463,11 +353,11 @@ void runExchangeOps(seqparComm_t comm, std::uint64_t seed, const ExchangeOps& op
   const Stream stream;
   for (int i = 0; i < options.cases; ++i) {
     std::mt19937_64 random(seed + static_cast<std::uint64_t>(i));
-    const Case c = randomCase(random, ranks, rank, options);
+    const ExchangeCase c = randomExchangeCase(random, ranks, rank, options);
     try {
       Runner(c, comm, rank, c.onStream ? stream.get() : backend()->noStream()).run();
     } catch (const std::exception& error) {
-      expect(false, "seed ", seed, ", case ", i, " (", kNames[c.call], ", ", typeName(c.type), ", ", c.members(),
+      expect(false, "seed ", seed, ", case ", i, " (", nameOf(c.call), ", ", typeName(c.type), ", ", c.members(),
              " members, ", c.total(), " tokens): ", error.what());
     }
   }

@@ -1,13 +1,12 @@
-// scan_processes mpi|environment, under mpirun: the suite with ranks as processes, bootstrapped by MPI or by the
-// variables that torchrun sets.
+// mp_processes SUITE [ROUNDS [environment]], under mpirun: a suite with ranks as processes, which are bootstrapped by
+// MPI, or by the variables that torchrun sets.
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
 
 #include "common/run_processes.h"
-#include "mp/exchange_suite.h"
-#include "mp/scan_suite.h"
+#include "mp/suites.h"
 
 using namespace seqpar::test;
 
@@ -32,10 +31,14 @@ seqparComm_t initByEnvironment() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool byEnvironment = argc > 1 && std::strcmp(argv[1], "environment") == 0;
-  const auto suite = [](seqparComm_t comm, std::uint64_t seed) {
-    runScanSuite(comm, seed, 120);
-    runExchangeSuite(comm, seed, 25);
-  };
-  return byEnvironment ? runAsProcesses(suite, initByEnvironment) : runAsProcesses(suite);
+  try {
+    const NamedSuite& suite = suiteCalled(argc > 1 ? argv[1] : "");
+    const int rounds = argc > 2 ? std::atoi(argv[2]) : suite.rounds;
+    const bool byEnvironment = argc > 3 && std::strcmp(argv[3], "environment") == 0;
+    const auto run = [&](seqparComm_t comm, std::uint64_t seed) { suite.run(comm, seed, rounds); };
+    return byEnvironment ? runAsProcesses(run, initByEnvironment) : runAsProcesses(run);
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 2;
+  }
 }
