@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "exchange/pieces.cuh"
+#include "exchange/pieces.h"
 
 namespace seqpar::device {
 
@@ -30,33 +30,33 @@ struct CombineArgs {
 };
 
 /// Numbers of one access.
-template <typename Number, typename Unit>
+template <typename Number, typename Access>
 struct Numbers {
-  static constexpr int kCount = sizeof(Unit) / sizeof(Number);
+  static constexpr int kCount = sizeof(Access) / sizeof(Number);
   float value[kCount];
 
   __device__ void load(const std::byte* from) {
-    const Unit unit = *reinterpret_cast<const Unit*>(from);
-    const auto* numbers = reinterpret_cast<const Number*>(&unit);
+    const Access access = *reinterpret_cast<const Access*>(from);
+    const auto* numbers = reinterpret_cast<const Number*>(&access);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) value[i] = static_cast<float>(numbers[i]);
   }
   __device__ void store(std::byte* into) const {
-    Unit unit;
-    auto* numbers = reinterpret_cast<Number*>(&unit);
+    Access access;
+    auto* numbers = reinterpret_cast<Number*>(&access);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) numbers[i] = static_cast<Number>(value[i]);
-    *reinterpret_cast<Unit*>(into) = unit;
+    *reinterpret_cast<Access*>(into) = access;
   }
 };
 
-template <typename Number, typename Unit>
+template <typename Number, typename Access>
 __device__ void combineSum(const CombineArgs& args, const SumArg& sum) {
-  using Values = Numbers<Number, Unit>;
-  const std::uint64_t units = sum.piece.bytes / sizeof(Unit);
+  using Values = Numbers<Number, Access>;
+  const std::uint64_t units = sum.piece.bytes / sizeof(Access);
   const std::uint64_t threads = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
   for (std::uint64_t unit = blockIdx.x * blockDim.x + threadIdx.x; unit < units; unit += threads) {
-    const std::uint64_t position = unit * sizeof(Unit);
+    const std::uint64_t position = unit * sizeof(Access);
     std::byte* const out = addressOf(sum.piece, position);
     Values total{};
     bool begun = args.rowBytes != 0;  // with factors, from zero: a term may be left out

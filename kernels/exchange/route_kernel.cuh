@@ -1,136 +1,79 @@
-// An exchange between peers in one kernel. Half of each CTA sends, half receives. Lane l of a string is CTA l's.
+// An exchange between peers in one kernel. Lane l of a string is CTA l's.
 #pragma once
 
-#include "exchange/pieces.cuh"
-#include "pipe.cuh"
+#include "exchange/chunks.h"
+#include "exchange/lines.h"
+#include "pipe_cuda.h"
 
 namespace seqpar::device {
 
-constexpr int kRouteThreads = 512;
+constexpr int kRouteWarps = 2 * PipeLayout::kTracks;
 
-/// Pieces travel in the kernel's parameter up to a number, and lie in device memory beyond.
-template <int kInline>
+/// Pieces travel in the kernel's parameter up to a number, and lie in device memory beyond. A small parameter comes
+/// faster, and its pieces are read by instructions of their own.
+template <int kStrings, int kPieces>
 struct RouteArgs {
-  PeerView view;  ///< peers of the strings are peer numbers
-  StringArg sends[kMostPeers], receives[kMostPeers];
-  int sendCount = 0, receiveCount = 0;  ///< strings, none of and to this rank itself
-  StringArg selfSend{}, selfReceive{};
-  const PieceArg* far = nullptr;  ///< all pieces, if they are not inline
-  PieceArg near[kInline];
+  static constexpr int kMostStrings = kStrings;
+  static constexpr int kMostPieces = kPieces;
 
-  __device__ const PieceArg* pieces() const { return far != nullptr ? far : near; }
+  Patience patience;
+  int sends, receives;              ///< strings, none of and to this rank itself
+  StringArg selfSend, selfReceive;  ///< with no pieces if there is nothing
+  StringArg strings[kStrings];      ///< those to send, then those to receive
+  const PieceArg* far;              ///< all pieces, if they are not inline
+  PieceArg near[kPieces];
 };
 
-/// The strings of a half's threads: thread i of the group waits and tells for string i.
-template <typename Args>
-__device__ void sendAll(const Args& args, PipeEnds ends, std::uint64_t* counts) {
-  const ThreadGroup group = ends.group();
-  const int lane = blockIdx.x;
-  const bool mine = group.rank < args.sendCount;
-  const Part part = mine ? partOf(args.sends[group.rank], lane) : Part{0, 0};
-  const int peer = mine ? args.sends[group.rank].peer : 0;
-  if (mine) counts[group.rank] = *ends.sent(peer);
-  group.sync();
-
-  std::uint64_t longest = 0;
-  for (int i = 0; i < args.sendCount; ++i) {
-    const Part other = partOf(args.sends[i], lane);
-    longest = max(longest, other.end - other.begin);
+/// All strings go in lines: every warp sends, and then receives.
+template <class Args>
+__global__ void __launch_bounds__(kRouteWarps * 32) linesKernel(const __grid_constant__ Args args) {
+  const PieceArg* const pieces = args.near;
+  const StringArg* const sends = args.strings;
+  const StringArg* const receives = args.strings + args.sends;
+  const int lane = static_cast<int>(blockIdx.x);
+  const WarpsGroup group(1, 0, static_cast<int>(blockDim.x / 32));
+  const LineSends<WarpsGroup> sent(sends, args.sends, lane, group);
+  const LineReceives<WarpsGroup> received(receives, args.receives, lane, group);
+  bool ok = sendLines<PipeMemory>(args.patience, pieces, sends, args.sends, lane, group);
+  // While it is on its way.
+  if (args.selfSend.count > 0) {
+    OwnString::copy(pieces, args.selfSend, args.selfReceive, static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
+                    static_cast<int>(gridDim.x * blockDim.x));
   }
-  for (std::uint64_t offset = 0; offset < longest; offset += PipeLayout::kChunk) {
-    const bool more = part.begin + offset < part.end;
-    if (more && !ends.awaitRoom(peer, counts[group.rank])) ends.markDead();
-    group.sync();
-    if (!ends.alive()) return;
-    for (int i = 0; i < args.sendCount; ++i) {
-      // Not all ranks to the same peer at once.
-      const int string = (i + args.view.self) % args.sendCount;
-      const Part all = partOf(args.sends[string], lane);
-      if (all.begin + offset >= all.end) continue;
-      const Part range{all.begin + offset, min(all.end, all.begin + offset + PipeLayout::kChunk)};
-      copyString<true>(args.pieces(), args.sends[string], range, ends.room(args.sends[string].peer, counts[string]),
-                       group.rank, group.threads);
-    }
-    group.sync();
-    if (more) ends.announce(peer, ++counts[group.rank]);
-    group.sync();
-  }
-  if (mine) *ends.sent(peer) = counts[group.rank];
+  ok = ok && receiveLines<PipeMemory>(args.patience, pieces, receives, args.receives, lane, group);
+  if (group.any(!ok)) return;
+  sent.finish(sends, args.sends, lane, group);
+  received.finish<PipeMemory>(receives, args.receives, lane, group);
 }
 
-template <typename Args>
-__device__ void receiveAll(const Args& args, PipeEnds ends, std::uint64_t* counts) {
-  const ThreadGroup group = ends.group();
-  const int lane = blockIdx.x;
-  const bool mine = group.rank < args.receiveCount;
-  const Part part = mine ? partOf(args.receives[group.rank], lane) : Part{0, 0};
-  const int peer = mine ? args.receives[group.rank].peer : 0;
-  if (mine) counts[group.rank] = *ends.received(peer);
-  group.sync();
-
-  std::uint64_t longest = 0;
-  for (int i = 0; i < args.receiveCount; ++i) {
-    const Part other = partOf(args.receives[i], lane);
-    longest = max(longest, other.end - other.begin);
-  }
-  for (std::uint64_t offset = 0; offset < longest; offset += PipeLayout::kChunk) {
-    const bool more = part.begin + offset < part.end;
-    if (more && !ends.awaitChunk(peer, counts[group.rank])) ends.markDead();
-    group.sync();
-    if (!ends.alive()) return;
-    for (int string = 0; string < args.receiveCount; ++string) {
-      const Part all = partOf(args.receives[string], lane);
-      if (all.begin + offset >= all.end) continue;
-      const Part range{all.begin + offset, min(all.end, all.begin + offset + PipeLayout::kChunk)};
-      copyString<false>(args.pieces(), args.receives[string], range,
-                        ends.chunk(args.receives[string].peer, counts[string]), group.rank, group.threads);
-    }
-    group.sync();
-    if (more) ends.giveBack(peer, ++counts[group.rank]);
-    group.sync();
-  }
-  if (mine) *ends.received(peer) = counts[group.rank];
-}
-
-/// What this rank sends to itself: every overlap of a piece that is sent with one that is received.
-template <typename Args>
-__device__ void copyToSelf(const Args& args) {
-  const PieceArg* pieces = args.pieces();
-  const int rank = blockIdx.x * blockDim.x + threadIdx.x;
-  const int threads = gridDim.x * blockDim.x;
-  int out = args.selfSend.first;
-  int in = args.selfReceive.first;
-  while (out < args.selfSend.first + args.selfSend.count && in < args.selfReceive.first + args.selfReceive.count) {
-    const PieceArg& from = pieces[out];
-    const PieceArg& into = pieces[in];
-    const std::uint64_t begin = max(from.begin, into.begin);
-    const std::uint64_t end = min(from.begin + from.bytes, into.begin + into.bytes);
-    if (begin < end) {
-      copyWide(
-          min(from.width, into.width), end - begin, rank, threads,
-          [&](std::uint64_t offset) { return addressOf(from, begin - from.begin + offset); },
-          [&](std::uint64_t offset) { return addressOf(into, begin - into.begin + offset); });
-    }
-    if (from.begin + from.bytes == end) ++out;
-    if (into.begin + into.bytes == end) ++in;
-  }
-}
-
-template <int kInline>
-__global__ void __launch_bounds__(kRouteThreads) routeKernel(const __grid_constant__ RouteArgs<kInline> args) {
-  constexpr int kHalf = kRouteThreads / 2;
-  __shared__ std::uint64_t counts[2][kMostPeers];
-  __shared__ int dead[2];
-  const bool sends = threadIdx.x < kHalf;
-  if (threadIdx.x < 2) dead[threadIdx.x] = 0;
-  __syncthreads();
-  const ThreadGroup group{sends ? 1 : 2, static_cast<int>(threadIdx.x) % kHalf, kHalf};
-  const PipeEnds ends(args.view, group, blockIdx.x, &dead[sends ? 0 : 1]);
-  if (args.selfSend.count > 0) copyToSelf(args);
-  if (sends) {
-    sendAll(args, ends, counts[0]);
+/// Half of the warps send and half receive, so that no order of sends and receives can lock.
+template <class Args, bool kFar>
+__global__ void __launch_bounds__(kRouteWarps * 32) routeKernel(const __grid_constant__ Args args) {
+  constexpr int kHalf = kRouteWarps / 2;
+  __shared__ ChunkCounts counts[kRouteWarps];
+  const PieceArg* const pieces = kFar ? args.far : args.near;
+  const int lane = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  if (warp < kHalf) {
+    const StringArg* const sends = args.strings;
+    const WarpsGroup group(1, 0, kHalf);
+    const LineSends<WarpsGroup> sent(sends, args.sends, lane, group);
+    const bool ok = sendLines<PipeMemory>(args.patience, pieces, sends, args.sends, lane, group);
+    if (group.any(!ok)) return;
+    sent.finish(sends, args.sends, lane, group);
+    if (!sendChunks<PipeMemory, CudaWarp>(args.patience, pieces, sends, args.sends, lane, warp, counts[warp])) return;
+    if (args.selfSend.count == 0) return;
+    OwnString::copy(pieces, args.selfSend, args.selfReceive, lane * kHalf * 32 + static_cast<int>(threadIdx.x),
+                    static_cast<int>(gridDim.x) * kHalf * 32);
   } else {
-    receiveAll(args, ends, counts[1]);
+    const StringArg* const receives = args.strings + args.sends;
+    const WarpsGroup group(2, kHalf, kHalf);
+    const LineReceives<WarpsGroup> received(receives, args.receives, lane, group);
+    const bool ok = receiveLines<PipeMemory>(args.patience, pieces, receives, args.receives, lane, group);
+    if (group.any(!ok)) return;
+    received.finish<PipeMemory>(receives, args.receives, lane, group);
+    receiveChunks<PipeMemory, CudaWarp>(args.patience, pieces, receives, args.receives, lane, warp - kHalf,
+                                        counts[warp]);
   }
 }
 

@@ -1,7 +1,7 @@
 // Strings between their pieces and plain memory, on one GPU: what NCCL sends, and what is combined later.
 #pragma once
 
-#include "exchange/pieces.cuh"
+#include "exchange/pieces.h"
 
 namespace seqpar::device {
 

@@ -232,7 +232,7 @@ class GroupCuda : public DeviceGroup {
     view_.gaveUp = word(kGaveUpWord);
     view_.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
     const auto channelState = ChannelLayout::stateBytes(count, options_.ctas);
-    const auto stateBytes = channelState + PipeLayout::stateBytes(count, options_.ctas);
+    const auto stateBytes = channelState + PipeState::bytes(count, options_.ctas);
     state_ = allocateDevice(stateBytes);
     view_.state = state_.get();
     view_.pipeState = state_.get() + channelState;

@@ -16,11 +16,11 @@ constexpr std::uint64_t kPart = 32 << 10;
 
 /// The bytes from the begin of a region to the end of its last run, whether all in between belong to it or not.
 std::uint64_t extent(const device::PieceArg& piece) {
-  if (piece.run == 0) return piece.bytes;
-  const std::uint64_t rows = piece.bytes / piece.run;
-  const std::uint64_t count0 = rows / piece.count1 / piece.count2;
-  return (count0 - 1) * piece.stride[0] + (piece.count1 - 1) * piece.stride[1] + (piece.count2 - 1) * piece.stride[2] +
-         piece.run;
+  if (piece.run.by == 0) return piece.bytes;
+  const std::uint64_t run = std::uint64_t{piece.run.by} << piece.shift;
+  const std::uint64_t count0 = piece.bytes / run / piece.count1.by / piece.count2.by;
+  return (count0 - 1) * piece.stride[0] + (piece.count1.by - 1) * piece.stride[1] +
+         (piece.count2.by - 1) * piece.stride[2] + run;
 }
 
 /// Sums of one launch.
@@ -37,9 +37,9 @@ class Batch {
     if (args_->count > 0 && (full || overlaps(sum.piece))) launch();
     device::SumArg& arg = args_->sums[args_->count++];
     arg = {sum.piece, terms_, terms, sum.existing ? 1 : 0, sum.row};
-    std::uint64_t bits = args_->rowBytes;
+    std::uint64_t bits = args_->rowBytes | sum.piece.bytes;
     for (const auto* term : sum.terms) bits |= reinterpret_cast<std::uint64_t>(term);
-    if (bits % 16 != 0) arg.piece.width = std::min<std::uint32_t>(arg.piece.width, 8);
+    if (bits % 16 != 0) arg.piece.width = std::min<std::uint16_t>(arg.piece.width, 8);
     std::copy(sum.terms.begin(), sum.terms.end(), args_->terms + terms_);
     std::copy(sum.factors.begin(), sum.factors.end(), args_->factors + terms_);
     terms_ += terms;

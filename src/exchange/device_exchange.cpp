@@ -32,13 +32,13 @@ Staged stage(const DeviceStrings& strings, DeviceArena& arena, int lanes) {
   Staged made;
   for (const auto& string : strings.others) {
     const auto& first = strings.pieces[static_cast<std::size_t>(string.first)];
-    if (string.count == 1 && first.run == 0) {
+    if (string.count == 1 && first.run.by == 0) {
       made.memory.push_back(first.base);
       continue;
     }
     made.memory.push_back(arena.take(string.bytes));
     made.copied.push_back(string);
-    made.copied.back().lanes = lanesFor(string.bytes, lanes);
+    shareAmong(made.copied.back(), lanes);
     made.copies.push_back(made.memory.back());
   }
   return made;

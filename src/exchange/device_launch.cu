@@ -13,10 +13,16 @@ namespace {
 
 using device::PieceArg;
 
-/// Parameters are copied at every launch: short lists, the usual ones, get small ones.
+/// Short lists, the usual ones, get small parameters.
+constexpr int kFewStrings = 14;
 constexpr int kFewPieces = 16;
+constexpr int kMostStrings = 2 * (kMostPeers - 1);
+using FewArgs = device::RouteArgs<kFewStrings, kFewPieces>;
+using ManyArgs = device::RouteArgs<kMostStrings, kMostInlinePieces>;
 /// CTAs for what a rank copies to itself.
-constexpr std::size_t kSelfPart = 64 << 10;
+constexpr std::uint64_t kSelfPart = 64 << 10;
+/// More than this keeps more than one warp busy.
+constexpr std::uint64_t kSelfWarp = 2 << 10;
 
 /// A list of pieces that is too long for a parameter, in memory that lives as long as the launch needs it.
 class FarPieces {
@@ -50,28 +56,70 @@ void fillPieces(Args& args, const FarPieces& far, std::span<const PieceArg> piec
   if (args.far == nullptr) std::copy(pieces.begin(), pieces.end(), args.near);
 }
 
-template <int kInline>
+/// The strings of one side with their pipes, in the order in which they are served: at any time, different ranks serve
+/// different ones.
+std::vector<device::StringArg> inOrder(const PeerView& view, const std::vector<device::StringArg>& strings,
+                                       bool upwards) {
+  std::vector<device::StringArg> ordered = strings;
+  const auto distance = [&](const device::StringArg& string) {
+    return (upwards ? string.peer - view.self + view.size : view.self - string.peer + view.size) % view.size;
+  };
+  std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  for (auto& string : ordered) {
+    string.end = {view.pipes[view.self] + PipeLayout::end(string.peer, 0, view.lanes),
+                  view.pipes[string.peer] + PipeLayout::end(view.self, 0, view.lanes),
+                  reinterpret_cast<PipeState*>(view.pipeState) + PipeLayout::number(string.peer, 0, view.lanes)};
+  }
+  return ordered;
+}
+
+/// Warps that find something to do in lane 0, which has most, if all strings go in lines.
+int warpsFor(const std::vector<device::StringArg>& strings) {
+  std::uint64_t blocks = 0;
+  for (const auto& string : strings) {
+    blocks += (std::min(string.each, string.bytes) + PipeLayout::kBlockBytes - 1) / PipeLayout::kBlockBytes;
+  }
+  return static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, device::kRouteWarps));
+}
+
+template <typename Args>
 void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const DeviceStrings& receives,
                      std::span<const PieceArg> pieces, cudaStream_t stream) {
   const FarPieces far(pieces, stream);
+  const auto out = inOrder(view, sends.others, true);
+  const auto in = inOrder(view, receives.others, false);
   // Kilobytes: not on the stack of a caller that we do not know.
-  const auto args = std::make_unique<device::RouteArgs<kInline>>();
-  args->view = view;
-  std::copy(sends.others.begin(), sends.others.end(), args->sends);
-  std::copy(receives.others.begin(), receives.others.end(), args->receives);
-  args->sendCount = static_cast<int>(sends.others.size());
-  args->receiveCount = static_cast<int>(receives.others.size());
+  const auto args = std::make_unique<Args>();
+  // NOLINTNEXTLINE: kernels read the word anew each time
+  args->patience = {const_cast<std::uint32_t*>(view.abort), const_cast<std::uint32_t*>(view.gaveUp), view.timeoutNs};
+  std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), args->strings));
+  args->sends = static_cast<int>(out.size());
+  args->receives = static_cast<int>(in.size());
   args->selfSend = sends.self;
   args->selfReceive = receives.self;
   fillPieces(*args, far, pieces);
 
-  int ctas = static_cast<int>(
-      std::min<std::size_t>((sends.self.bytes + kSelfPart - 1) / kSelfPart, static_cast<std::size_t>(view.lanes)));
-  for (const auto* strings : {&sends.others, &receives.others}) {
-    for (const auto& string : *strings) ctas = std::max(ctas, string.lanes);
+  const auto selfCtas = (sends.self.bytes + kSelfPart - 1) / kSelfPart;
+  int ctas = static_cast<int>(std::min(selfCtas, static_cast<std::uint64_t>(view.lanes)));
+  bool chunks = false;
+  for (const auto* strings : {&out, &in}) {
+    for (const auto& string : *strings) {
+      ctas = std::max(ctas, string.lanes);
+      chunks = chunks || string.chunk != 0;
+    }
   }
   if (ctas == 0) return;
-  device::routeKernel<kInline><<<ctas, device::kRouteThreads, 0, stream>>>(*args);
+  constexpr int kThreads = device::kRouteWarps * 32;
+  if (args->far != nullptr) {
+    if constexpr (Args::kMostPieces == kMostInlinePieces) {
+      device::routeKernel<Args, true><<<ctas, kThreads, 0, stream>>>(*args);
+    }
+  } else if (chunks) {
+    device::routeKernel<Args, false><<<ctas, kThreads, 0, stream>>>(*args);
+  } else {
+    const int warps = sends.self.bytes > kSelfWarp ? device::kRouteWarps : std::max(warpsFor(out), warpsFor(in));
+    device::linesKernel<Args><<<ctas, warps * 32, 0, stream>>>(*args);
+  }
 }
 
 template <bool kGather, int kInline>
@@ -98,8 +146,9 @@ void launchRoute(const PeerView& view, const DeviceStrings& sends, const DeviceS
   std::vector<PieceArg> pieces = sends.pieces;
   pieces.insert(pieces.end(), receives.pieces.begin(), receives.pieces.end());
   const auto on = static_cast<cudaStream_t>(stream);
-  if (pieces.size() <= kFewPieces) return launchRouteWith<kFewPieces>(view, sends, receives, pieces, on);
-  launchRouteWith<kMostInlinePieces>(view, sends, receives, pieces, on);
+  const bool few = pieces.size() <= kFewPieces && sends.others.size() + receives.others.size() <= kFewStrings;
+  if (few) return launchRouteWith<FewArgs>(view, sends, receives, pieces, on);
+  launchRouteWith<ManyArgs>(view, sends, receives, pieces, on);
 }
 
 void launchStrings(bool gather, std::span<const device::StringArg> strings, std::span<std::byte* const> memory,

@@ -8,12 +8,32 @@
 namespace seqpar {
 namespace {
 
+/// Longer strings go in chunks: they need a fence and a second journey, but a quarter less of the wires.
+constexpr std::uint64_t kMostByLines = 1 << 20;
 /// Fewer bytes a lane cost more in waiting than they save in copying.
-constexpr std::size_t kLeastPart = 4096;
+constexpr std::uint64_t kLeastByLines = std::uint64_t{2} * PipeLayout::kBlockBytes;
+constexpr std::uint64_t kLeastByChunks = 8192;
+
+std::uint64_t roundUp(std::uint64_t bytes, std::uint64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// Bytes of a lane if lanes shall have at least `least`.
+std::uint64_t partFor(std::uint64_t bytes, std::uint64_t least, int lanes) {
+  const auto used = std::clamp<std::uint64_t>((bytes + least - 1) / least, 1, static_cast<std::uint64_t>(lanes));
+  return roundUp((bytes + used - 1) / used, 128);
+}
+
+device::Divider dividerBy(std::uint32_t number) {
+  std::uint32_t log = 0;
+  while (std::uint64_t{1} << log < number) ++log;
+  const std::uint32_t shift = 31 + log;
+  return {number, static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + number - 1) / number), shift};
+}
 
 /// The largest of 16, 8, 4, 2, 1 that divides all that is or-ed into `bits`.
-std::uint32_t widthOf(std::uint64_t bits) {
-  for (const std::uint32_t width : {16U, 8U, 4U, 2U}) {
+std::uint16_t widthOf(std::uint64_t bits) {
+  for (const std::uint16_t width : {16, 8, 4, 2}) {
     if (bits % width == 0) return width;
   }
   return 1;
@@ -35,9 +55,8 @@ device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uin
     run *= piece.count[--dimension];
   }
   if (dimension == 0) {
-    made.run = 0;
-    made.count1 = made.count2 = 1;
-    made.width = widthOf(bits | made.bytes);
+    made.count1 = made.count2 = dividerBy(1);
+    made.width = widthOf(bits);
     return made;
   }
   // What is left of the counts moves to the end, where the fast index is.
@@ -51,16 +70,24 @@ device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uin
     fail(seqparInvalidUsage, "a piece of ", made.bytes, " bytes in runs of ", run,
          "; expected fewer than 2^32 runs of fewer than 2^32 bytes");
   }
-  made.run = static_cast<std::uint32_t>(run);
-  made.count1 = static_cast<std::uint32_t>(count[1]);
-  made.count2 = static_cast<std::uint32_t>(count[2]);
   made.width = widthOf(bits | run);
+  while (1U << made.shift < made.width) ++made.shift;
+  made.run = dividerBy(static_cast<std::uint32_t>(run / made.width));
+  made.count1 = dividerBy(static_cast<std::uint32_t>(count[1]));
+  made.count2 = dividerBy(static_cast<std::uint32_t>(count[2]));
+  made.huge = made.bytes / made.width >> 31 != 0;
   return made;
 }
 
-int lanesFor(std::size_t bytes, int lanes) {
-  const std::size_t wanted = (bytes + kLeastPart - 1) / kLeastPart;
-  return static_cast<int>(std::min(wanted, static_cast<std::size_t>(lanes)));
+void shareAmong(device::StringArg& string, int lanes) {
+  string.each = partFor(string.bytes, kLeastByLines, lanes);
+  string.chunk = 0;
+  if (string.bytes > kMostByLines || string.each > PipeLayout::kMostBlocks * PipeLayout::kBlockBytes) {
+    string.each = partFor(string.bytes, kLeastByChunks, lanes);
+    const auto chunk = roundUp((string.each + PipeLayout::kTracks - 1) / PipeLayout::kTracks, 512);
+    string.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, PipeLayout::kChunk));
+  }
+  string.lanes = static_cast<int>((string.bytes + string.each - 1) / string.each);
 }
 
 DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
@@ -80,8 +107,9 @@ DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const s
     for (const Piece* piece : pieces) {
       made.pieces.push_back(makePiece(*piece, buffers[static_cast<std::size_t>(piece->buffer)], string.bytes));
       string.bytes += piece->bytes();
+      string.narrow = string.narrow || made.pieces.back().width < 16 || piece->bytes() % 16 != 0;
     }
-    string.lanes = lanesFor(string.bytes, lanes);
+    shareAmong(string, lanes);
     if (peer == rank) {
       made.self = string;
     } else {

@@ -24,7 +24,7 @@ DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const s
 /// One piece at `begin` of its string.
 device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uint64_t begin);
 
-/// Lanes that share a string of `bytes`: the same number at both ends.
-int lanesFor(std::size_t bytes, int lanes);
+/// Parts a string among up to `lanes` CTAs and chooses how it travels, by its bytes alone: alike at both ends.
+void shareAmong(device::StringArg& string, int lanes);
 
 }  // namespace seqpar

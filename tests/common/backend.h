@@ -54,6 +54,10 @@ class Backend {
     work.release();  // run() has it now
   }
 
+  /// For all ranks, around calls that wait for whatever runs on this rank's device: where ranks share one, such a call
+  /// would wait for a kernel that waits for this rank.
+  virtual void meet() {}
+
   /// What a call is given that is meant to have no stream of its own.
   virtual void* noStream() { return nullptr; }
   /// Waits for what was enqueued on `stream`.

@@ -110,10 +110,11 @@ int main(int argc, char** argv) {
   }
   const int gpus = requireGpus(1);
   const int ranks = argc > 2 ? std::atoi(argv[2]) : gpus;
-  DeviceBackend device(ranks > gpus);
+  const bool processes = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  DeviceBackend device(!processes && ranks > gpus ? ranks : 0);
   backend() = &device;
 #ifdef SEQPAR_TEST_MPI
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return runProcess(suite->second, gpus);
+  if (processes) return runProcess(suite->second, gpus);
 #endif
   try {
     return runThreads(suite->second, ranks, gpus);

@@ -64,7 +64,7 @@ double scanUntilFailure(seqparComm_t comm) {
 
 int runRank(int rank, int victim, const Orders& orders) {
   if (requireGpus(2) < orders.ranks) return kSkipped;
-  DeviceBackend device(false);
+  DeviceBackend device(0);
   backend() = &device;
   expectCuda(cudaSetDevice(rank), "cudaSetDevice");
   auto* const comm = join(orders.first, orders.ranks, rank, rank);

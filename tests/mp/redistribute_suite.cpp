@@ -89,7 +89,7 @@ void check(const Problem& problem, seqparComm_t comm, int rank, const Stream* st
   auto back = tensorsOf(problem, had, false);
   auto* const plan = makePlan(problem.from, problem.to, problem.tensors, comm);
   auto* const inverse = makePlan(problem.to, problem.from, problem.tensors, comm);
-  void* const handle = stream == nullptr ? nullptr : stream->get();
+  void* const handle = stream == nullptr ? backend()->noStream() : stream->get();
   move(plan, original, there, handle, comm);
   move(inverse, there, back, handle, comm);
   expectSuccess(seqparRedistributePlanDestroy(plan), "seqparRedistributePlanDestroy");

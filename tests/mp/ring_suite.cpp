@@ -83,7 +83,11 @@ class RingRun {
   }
   RingRun(const RingRun&) = delete;
   RingRun& operator=(const RingRun&) = delete;
-  void close() { expectSuccess(seqparRingClose(ring_), "seqparRingClose"); }
+  void close() {
+    backend()->meet();
+    expectSuccess(seqparRingClose(ring_), "seqparRingClose");
+    backend()->meet();
+  }
 
   void run(int round) {
     std::vector<Seen> seen;
@@ -136,6 +140,7 @@ class RingRun {
       params.scratch = pointers_.data() + form_.tensors();
     }
     expectSuccess(seqparRingOpen(&ring_, &params, comm_), "seqparRingOpen", comm_);
+    backend()->meet();
   }
 
   std::pair<void*, size_t> current(int tensor) {
@@ -277,6 +282,7 @@ void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
   params.unchanged = 0;
   params.steps = ranks;
   expectSuccess(seqparRingOpen(&gradients, &params, comm), "seqparRingOpen", comm);
+  backend()->meet();
   auto* const stream = backend()->noStream();
   const auto current = [&](seqparRing_t ring) {
     void* pointer = nullptr;
@@ -312,8 +318,10 @@ void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
     const auto expected = (static_cast<std::uint64_t>(rank) * 1000 + i) * factor;
     expect(sum[i] == expected, "inner ", inner, ": gradient ", i, " is ", sum[i], ", expected ", expected);
   }
+  backend()->meet();
   expectSuccess(seqparRingClose(gradients), "seqparRingClose");
   expectSuccess(seqparRingClose(keys), "seqparRingClose");
+  backend()->meet();
 }
 
 /// Step t of a balanced schedule: rank r sends to r + t, its keys and values where that rank comes after it, else its

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -87,11 +89,24 @@ class Slab {
 /// Pinned host memory, which kernels and the test both address; streams of the calling thread's device.
 class DeviceBackend : public Backend {
  public:
-  /// `shared`: ranks of this process share a GPU. They then share the default stream too, in which their kernels would
-  /// wait for each other in vain; every thread gets one of its own instead.
-  explicit DeviceBackend(bool shared) : shared_(shared) {}
+  /// `sharing`: ranks of this process of which some share a GPU; 0: none do. They then share the default stream too, in
+  /// which their kernels would wait for each other in vain; every thread gets one of its own instead.
+  explicit DeviceBackend(int sharing) : sharing_(sharing) {}
 
-  void* noStream() override { return shared_ ? cudaStreamPerThread : nullptr; }
+  void* noStream() override { return sharing_ > 0 ? cudaStreamPerThread : nullptr; }
+
+  void meet() override {
+    if (sharing_ == 0) return;
+    std::unique_lock lock(mutex_);
+    const unsigned round = round_;
+    if (++met_ == sharing_) {
+      met_ = 0;
+      ++round_;
+      all_.notify_all();
+    }
+    const bool came = all_.wait_for(lock, std::chrono::seconds(60), [&] { return round_ != round; });
+    expect(came, "a rank did not come to a meeting of ", sharing_, " within 60 s");
+  }
 
   void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }
   void release(void* memory) noexcept override { slab_.release(memory); }
@@ -114,7 +129,11 @@ class DeviceBackend : public Backend {
   }
 
  private:
-  bool shared_;
+  int sharing_;
+  std::mutex mutex_;
+  std::condition_variable all_;
+  int met_ = 0;
+  unsigned round_ = 0;
   Slab slab_{std::size_t{1} << 30};
 };
 

@@ -1,0 +1,196 @@
+// Routes through pipes, on threads, against their definition.
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "exchange/pieces.h"
+#include "unit/exchange/pipes_on_threads.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+Bytes randomBytes(std::mt19937_64& random, std::size_t count) {
+  Bytes bytes(count);
+  // Runs of equal bytes, all zeros and all ones too: no pattern may pass for something else.
+  for (std::size_t i = 0; i < count;) {
+    const auto run = std::min<std::size_t>(count - i, 1 + random() % 40);
+    const auto kind = random() % 4;
+    for (const auto end = i + run; i < end; ++i) {
+      bytes[i] = kind == 0 ? std::byte{0} : kind == 1 ? std::byte{0xff} : static_cast<std::byte>(random());
+    }
+  }
+  return bytes;
+}
+
+/// `bytes` as one run, or in several dimensions where they divide well; appended to the end of `used`.
+Piece drawPiece(std::mt19937_64& random, std::size_t bytes, std::size_t& used) {
+  Piece piece;
+  const std::size_t aligned = std::size_t{1} << random() % 5;
+  piece.offset = (used + aligned - 1) / aligned * aligned;
+  piece.run = bytes;
+  for (std::size_t dimension = 3; dimension-- > 0;) {
+    const std::size_t by = 1 + random() % 4;
+    if (piece.run % by == 0) {
+      piece.count[dimension] = by;
+      piece.run /= by;
+    }
+  }
+  std::size_t extent = piece.run;
+  for (std::size_t dimension = 3; dimension-- > 0;) {
+    piece.stride[dimension] = extent + (random() % 2 == 0 ? 0 : aligned * (random() % 5));
+    extent = piece.stride[dimension] * (piece.count[dimension] - 1) + extent;
+  }
+  used = piece.offset + extent;
+  return piece;
+}
+
+/// Cuts a string into pieces of one rank's only buffer.
+void cut(std::mt19937_64& random, int peer, std::size_t bytes, std::vector<Transfer>& list, std::size_t& used) {
+  while (bytes > 0) {
+    std::size_t part = random() % 3 == 0 ? bytes : 1 + random() % bytes;
+    if (part > 16 && random() % 2 == 0) part -= part % 16;
+    list.push_back({peer, drawPiece(random, part, used)});
+    bytes -= part;
+  }
+}
+
+struct Case {
+  std::vector<Route> routes;
+  Buffers sends, receives;
+};
+
+Case drawCase(std::mt19937_64& random, int ranks, const std::vector<std::size_t>& lengths) {
+  Case made;
+  const auto count = static_cast<std::size_t>(ranks);
+  made.routes.resize(count);
+  std::vector<std::size_t> out(count, 0), in(count, 0);
+  for (int from = 0; from < ranks; ++from) {
+    for (int to = 0; to < ranks; ++to) {
+      const std::size_t bytes = lengths[random() % lengths.size()];
+      const auto sender = static_cast<std::size_t>(from);
+      const auto receiver = static_cast<std::size_t>(to);
+      cut(random, to, bytes, made.routes[sender].sends, out[sender]);
+      cut(random, from, bytes, made.routes[receiver].receives, in[receiver]);
+    }
+  }
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    made.sends.push_back({randomBytes(random, out[rank])});
+    made.receives.push_back({Bytes(in[rank], std::byte{0xa5})});
+  }
+  return made;
+}
+
+/// Exchanges that follow each other through the same pipes.
+void check(int ranks, int lanes, int rounds, const std::vector<std::size_t>& lengths, unsigned seed) {
+  std::mt19937_64 random(seed);
+  PipePeers peers(ranks, lanes);
+  for (int round = 0; round < rounds; ++round) {
+    Case drawn = drawCase(random, ranks, lengths);
+    auto expected = drawn.receives;
+    simulate(drawn.routes, drawn.sends, expected);
+    const auto ok = peers.exchange(drawn.routes, drawn.sends, drawn.receives);
+    INFO("round " << round);
+    REQUIRE(std::all_of(ok.begin(), ok.end(), [](bool one) { return one; }));
+    REQUIRE(drawn.receives == expected);
+  }
+}
+
+Route ofOne(bool sends, int peer, std::size_t bytes) {
+  Route route;
+  (sends ? route.sends : route.receives).push_back({peer, Piece{.run = bytes}});
+  return route;
+}
+
+}  // namespace
+
+TEST_CASE("short strings go in lines, around the rings several times") {
+  check(3, 2, 60, {0, 1, 8, 13, 16, 512, 1535, 1536, 1540, 5000, 20000}, 1);
+}
+
+TEST_CASE("long strings go in chunks, around the rings several times") {
+  check(2, 1, 3, {900001, 37000, 1500000}, 2);
+}
+
+TEST_CASE("strings of all lengths between many ranks") {
+  check(4, 2, 3, {0, 8, 4096, 60000, 100003, 300000}, 3);
+}
+
+TEST_CASE("a string's way and its parts depend on its bytes alone, and fit the pipes") {
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 20000; ++i) {
+    device::StringArg string{};
+    string.bytes = 1 + random() % (std::uint64_t{1} << random() % 34);
+    const int lanes = 1 + static_cast<int>(random() % 128);
+    shareAmong(string, lanes);
+    REQUIRE(string.lanes >= 1);
+    REQUIRE(string.lanes <= lanes);
+    REQUIRE(string.each % 128 == 0);
+    REQUIRE(string.each * static_cast<std::uint64_t>(string.lanes) >= string.bytes);
+    REQUIRE(string.each * static_cast<std::uint64_t>(string.lanes - 1) < string.bytes);
+    REQUIRE(string.chunk <= PipeLayout::kChunk);
+    REQUIRE(string.chunk % 16 == 0);
+    if (string.chunk == 0) REQUIRE(string.each <= PipeLayout::kMostBlocks * PipeLayout::kBlockBytes);
+  }
+}
+
+TEST_CASE("a piece's bytes lie where its runs say") {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::size_t used = 0;
+    const Piece piece = drawPiece(random, 1 + random() % 5000, used);
+    const auto offsets = bytesOf(piece);
+    const Bytes buffer(used);
+    const auto made = makePiece(piece, buffer.data(), 0);
+    for (std::size_t at = 0; at < offsets.size(); ++at) {
+      REQUIRE(device::addressOf(made, at) == buffer.data() + offsets[at]);
+    }
+  }
+}
+
+TEST_CASE("pieces of more units than 32 bits count are found too") {
+  // Nothing is read: only addresses are compared.
+  const Piece piece{.run = 3, .count = {5, 1 << 20, 500}, .stride = {std::size_t{1} << 40, 4096, 4}};
+  const auto made = makePiece(piece, nullptr, 0);
+  CHECK(made.huge);
+  for (const std::size_t i0 : {0, 4}) {
+    for (const std::size_t i1 : {1, (1 << 20) - 1}) {
+      const std::size_t at = ((i0 << 20 | i1) * 500 + 499) * 3 + 2;
+      REQUIRE(reinterpret_cast<std::uintptr_t>(device::addressOf(made, at)) == (i0 << 40) + i1 * 4096 + 499 * 4 + 2);
+    }
+  }
+}
+
+TEST_CASE("whoever waits in vain says for whom, and what it had is not passed on") {
+  for (const std::size_t bytes : {std::size_t{100}, std::size_t{2000000}}) {
+    PipePeers peers(2, 1, std::chrono::milliseconds(50));
+    Buffers sends{{Bytes(bytes)}, {Bytes(bytes)}};
+    Buffers receives{{Bytes(bytes, std::byte{0xa5})}, {Bytes(bytes, std::byte{0xa5})}};
+    const auto before = receives;
+    // Rank 1 never sends.
+    const auto ok = peers.exchange({ofOne(false, 1, bytes), Route{}}, sends, receives, {0});
+    CHECK_FALSE(ok[0]);
+    CHECK(peers.gaveUp(0) == 2);
+    CHECK(receives == before);
+  }
+}
+
+TEST_CASE("who sends more than there is room for waits, and gives up in time") {
+  PipePeers peers(2, 1, std::chrono::milliseconds(50));
+  Buffers sends{{Bytes(30000)}, {}};
+  Buffers receives{{}, {}};
+  std::vector<bool> ok;
+  for (int round = 0; round < 4; ++round)
+    ok.push_back(peers.exchange({ofOne(true, 1, 30000), {}}, sends, receives, {0})[0]);
+  CHECK(ok[0]);
+  CHECK_FALSE(ok[3]);
+  CHECK(peers.gaveUp(0) == 2);
+}
+
+TEST_CASE("an abort ends every wait") {
+  PipePeers peers(2, 1);
+  peers.abort();
+  Buffers sends{{Bytes(3000000)}, {}};
+  Buffers receives{{}, {}};
+  CHECK_FALSE(peers.exchange({ofOne(true, 1, 3000000), {}}, sends, receives, {0})[0]);
+}
