@@ -9,10 +9,15 @@
 // Memory has, all static:
 //   Line load(const Line*), void store(Line*, Line), uint32_t load(const uint32_t*), void store(uint32_t*, uint32_t):
 //     relaxed, of the whole system, each word of a line by itself;
+//   void storeIf(bool, Line*, Line): store() without a branch; void writeIf(bool, Line*, Line): a caller's line, so;
 //   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
 //   uint64_t now(): nanoseconds; void pause(): after a look that found nothing;
 //   void prefetch(const void*): the memory will be read soon.
-// Group is the threads of a lane: int thread(), int threads(), void sync(), bool any(bool) (a barrier, too).
+//   uint32_t increment(uint32_t* counter, uint32_t last): adds 1 in the lane's shared memory, or begins anew from 0 at
+//     `last`, acquires and releases for the lane; gives the number before.
+// Group is the threads of a lane: int thread(), int threads(), void sync(), bool any(bool) (a barrier, too). Its warps,
+// in a test single threads: int warps(), bool leads(): one thread of each, bool inFirstWarp(), bool warpAll(bool) (a
+// barrier of the warp), warp(): with thread() and threads().
 #pragma once
 
 #include <cstdint>
@@ -45,12 +50,34 @@ constexpr std::uint32_t kAbsent = 0xffffffffU;
 constexpr std::uint32_t kAbsentAsFloat = 0x7fffffffU;
 constexpr std::uint32_t kAbsentAsHalves = 0x7fff7fffU;
 
+/// A caller's line, by ordinary accesses: nvcc does not join those of the words.
+SEQPAR_LANE Line readLine(const Line* from) {
+#ifdef __CUDACC__
+  const uint4 all = *reinterpret_cast<const uint4*>(from);
+  return {{all.x, all.y, all.z, all.w}};
+#else
+  return *from;
+#endif
+}
+
 SEQPAR_LANE std::uint32_t sendable(std::uint32_t word, std::uint32_t instead) {
   return word == kAbsent ? instead : word;
 }
 
 SEQPAR_LANE bool complete(const Line& line) {
   return line.word[0] != kAbsent && line.word[1] != kAbsent && line.word[2] != kAbsent && line.word[3] != kAbsent;
+}
+
+/// Where lines are numbered from.
+struct RingPlace {
+  Line* ring;
+  std::uint32_t base;
+};
+
+/// A line of a ring, numbered from `base`.
+template <class Index>
+SEQPAR_LANE Line* slotOf(Line* ring, Index base, std::uint32_t index) {
+  return ring + ((static_cast<std::uint32_t>(base) + index) & (kRingLines - 1));
 }
 
 /// A wait for a peer: ask over() after every look that found nothing.
@@ -61,16 +88,21 @@ class Wait {
 
   /// True: give up, publish nothing more, and leave. The host has been told.
   SEQPAR_LANE bool over() {
+    return over([this] { return peer_; });
+  }
+  /// The same for one of several peers: peer() says which.
+  template <class PeerOf>
+  SEQPAR_LANE bool over(const PeerOf& peer) {
     Memory::pause();
-    return ++looks_ % kLooks == 0 && late();
+    return ++looks_ % kLooks == 0 && late(peer());
   }
 
  private:
   static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these
 
-  SEQPAR_LANE bool late() {
+  SEQPAR_LANE bool late(int peer) {
     if (start_ == 0) start_ = Memory::now();
-    return givesUp(view_, peer_, start_);
+    return givesUp(view_, peer, start_);
   }
   SEQPAR_RARE static bool givesUp(const PeerView& view, int peer, std::uint64_t start) {
     if (Memory::load(const_cast<const std::uint32_t*>(view.abort)) == 0 &&
@@ -95,11 +127,14 @@ class Sender {
   SEQPAR_LANE Sender(const PeerView& view, int peer, int lane, std::uint64_t base, std::uint64_t credit)
       : view_(view),
         peer_(peer),
-        ring_(reinterpret_cast<Line*>(view.windows[peer] + ChannelLayout::ringOffset(view.lanes, view.self, lane))),
+        ring_(ring(view, peer, lane)),
         credits_(creditWord(view, peer, lane)),
         base_(base),
         credit_(credit) {}
 
+  SEQPAR_LANE static Line* ring(const PeerView& view, int peer, int lane) {
+    return reinterpret_cast<Line*>(view.windows[peer] + ChannelLayout::ringOffset(view.lanes, view.self, lane));
+  }
   SEQPAR_LANE static const std::uint64_t* creditWord(const PeerView& view, int peer, int lane) {
     return reinterpret_cast<const std::uint64_t*>(view.windows[view.self] +
                                                   ChannelLayout::creditOffset(view.size, view.lanes, peer, lane));
@@ -131,9 +166,7 @@ class Sender {
     return credit;
   }
 
-  SEQPAR_LANE Line* slot(std::uint32_t index) const {
-    return ring_ + ((static_cast<std::uint32_t>(base_) + index) & (kRingLines - 1));
-  }
+  SEQPAR_LANE Line* slot(std::uint32_t index) const { return slotOf(ring_, base_, index); }
 
   const PeerView& view_;
   int peer_;
@@ -148,10 +181,14 @@ template <class Memory>
 class Receiver {
  public:
   SEQPAR_LANE Receiver(const PeerView& view, int peer, int lane, std::uint64_t base)
-      : view_(view),
-        peer_(peer),
-        ring_(reinterpret_cast<Line*>(view.windows[view.self] + ChannelLayout::ringOffset(view.lanes, peer, lane))),
-        base_(base) {}
+      : Receiver(view, peer, RingPlace{ring(view, peer, lane), static_cast<std::uint32_t>(base)}) {}
+  /// Of a ring that is known.
+  SEQPAR_LANE Receiver(const PeerView& view, int peer, RingPlace place)
+      : view_(view), peer_(peer), ring_(place.ring), base_(place.base) {}
+
+  SEQPAR_LANE static Line* ring(const PeerView& view, int peer, int lane) {
+    return reinterpret_cast<Line*>(view.windows[view.self] + ChannelLayout::ringOffset(view.lanes, peer, lane));
+  }
 
   /// Looks once; what is not complete() has not arrived, or not whole.
   SEQPAR_LANE Line look(std::uint32_t index) const { return Memory::load(slot(index)); }
@@ -168,9 +205,13 @@ class Receiver {
   }
   /// take() without the reset.
   SEQPAR_LANE bool await(std::uint32_t index, Line& line) const {
-    if (complete(line)) return true;
-    line = awaitAt(view_, peer_, slot(index));
-    return complete(line);
+    Wait<Memory> wait(view_, peer_);
+    SEQPAR_ROLLED
+    while (!complete(line)) {
+      if (wait.over()) return false;
+      line = look(index);
+    }
+    return true;
   }
 
   /// Looks once at one word (see Sender::putWord).
@@ -179,42 +220,25 @@ class Receiver {
   }
   /// Waits for one word, of which `word` is what lookWord() gave, and leaves it there. False: gave up.
   SEQPAR_LANE bool awaitWord(std::uint32_t index, std::uint32_t& word) const {
-    if (word != kAbsent) return true;
-    word = awaitAt(view_, peer_, &slot(index / 4)->word[index % 4]);
-    return word != kAbsent;
+    Wait<Memory> wait(view_, peer_);
+    SEQPAR_ROLLED
+    while (word == kAbsent) {
+      if (wait.over()) return false;
+      word = lookWord(index);
+    }
+    return true;
   }
 
  private:
-  SEQPAR_RARE static Line awaitAt(const PeerView& view, int peer, const Line* from) {
-    Wait<Memory> wait(view, peer);
-    Line line;
-    SEQPAR_ROLLED
-    while (!complete(line = Memory::load(from))) {
-      if (wait.over()) break;
-    }
-    return line;
-  }
-  SEQPAR_RARE static std::uint32_t awaitAt(const PeerView& view, int peer, const std::uint32_t* from) {
-    Wait<Memory> wait(view, peer);
-    std::uint32_t word;
-    SEQPAR_ROLLED
-    while ((word = Memory::load(from)) == kAbsent) {
-      if (wait.over()) break;
-    }
-    return word;
-  }
-
-  SEQPAR_LANE Line* slot(std::uint32_t index) const {
-    return ring_ + ((static_cast<std::uint32_t>(base_) + index) & (kRingLines - 1));
-  }
+  SEQPAR_LANE Line* slot(std::uint32_t index) const { return slotOf(ring_, base_, index); }
 
   const PeerView& view_;
   int peer_;
   Line* ring_;
-  std::uint64_t base_;
+  std::uint32_t base_;
 };
 
-SEQPAR_LANE ChannelState* channelState(const PeerView& view, int peer, int lane) {
+SEQPAR_BOTH inline ChannelState* channelState(const PeerView& view, int peer, int lane) {
   return reinterpret_cast<ChannelState*>(view.state) + ChannelLayout::number(view.lanes, peer, lane);
 }
 

@@ -19,6 +19,20 @@ struct CudaMemory {
                  "r"(line.word[2]), "r"(line.word[3])
                  : "memory");
   }
+  static SEQPAR_LANE void storeIf(bool live, Line* to, const Line& line) {
+    asm volatile(
+        "{\n .reg .pred live;\n setp.ne.u32 live, %5, 0;\n"
+        " @live st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
+        "r"(line.word[0]), "r"(line.word[1]), "r"(line.word[2]), "r"(line.word[3]), "r"(live ? 1U : 0U)
+        : "memory");
+  }
+  static SEQPAR_LANE void writeIf(bool live, Line* to, const Line& line) {
+    asm volatile(
+        "{\n .reg .pred live;\n setp.ne.u32 live, %5, 0;\n"
+        " @live st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
+        "r"(line.word[0]), "r"(line.word[1]), "r"(line.word[2]), "r"(line.word[3]), "r"(live ? 1U : 0U)
+        : "memory");
+  }
   static SEQPAR_LANE std::uint32_t load(const std::uint32_t* from) {
     std::uint32_t word;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
@@ -40,8 +54,21 @@ struct CudaMemory {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
   }
+  static SEQPAR_LANE std::uint32_t increment(std::uint32_t* counter, std::uint32_t last) {
+    std::uint32_t before;
+    asm volatile("fence.acq_rel.cta;\n atom.relaxed.cta.shared.inc.u32 %0, [%1], %2;\n fence.acq_rel.cta;"
+                 : "=r"(before)
+                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(last)
+                 : "memory");
+    return before;
+  }
   static SEQPAR_LANE void pause() {}
   static SEQPAR_LANE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+};
+
+struct CudaWarpGroup {
+  static SEQPAR_LANE int thread() { return static_cast<int>(threadIdx.x % 32); }
+  static SEQPAR_LANE int threads() { return 32; }
 };
 
 /// All threads of a one-dimensional CTA.
@@ -50,6 +77,11 @@ struct CtaGroup {
   static SEQPAR_LANE int threads() { return static_cast<int>(blockDim.x); }
   static SEQPAR_LANE void sync() { __syncthreads(); }
   static SEQPAR_LANE bool any(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
+  static SEQPAR_LANE int warps() { return threads() / 32; }
+  static SEQPAR_LANE bool leads() { return threadIdx.x % 32 == 0; }
+  static SEQPAR_LANE bool inFirstWarp() { return threadIdx.x < 32; }
+  static SEQPAR_LANE CudaWarpGroup warp() { return {}; }
+  static SEQPAR_LANE bool warpAll(bool mine) { return __all_sync(0xffffffffU, mine ? 1 : 0) != 0; }
 };
 
 }  // namespace seqpar

@@ -7,18 +7,27 @@ namespace {
 
 constexpr int kThreads = 512;
 
+template <bool kTokens>
 __global__ void __launch_bounds__(kThreads, 2) probeKernel(const __grid_constant__ PeerView view, ProbeTimes* times) {
   __shared__ LanePositions positions;
   const CtaGroup group;
+  ProbeLane<CudaMemory, CtaGroup> lane(view, static_cast<int>(blockIdx.x), group, positions);
   ProbeTimes mine;
-  const bool ok = ProbeLane<CudaMemory, CtaGroup>(view, static_cast<int>(blockIdx.x), group, positions).run(mine);
-  if (ok && threadIdx.x == 0) times[blockIdx.x] = mine;
+  const bool ok = kTokens ? lane.runTokens(mine) : lane.runStream(mine);
+  if (!ok || threadIdx.x != 0) return;
+  if (kTokens) {
+    times[blockIdx.x].tokens = mine.tokens;
+  } else {
+    times[blockIdx.x].streamBegin = mine.streamBegin;
+    times[blockIdx.x].streamEnd = mine.streamEnd;
+  }
 }
 
 }  // namespace
 
 void launchProbe(const PeerView& view, ProbeTimes* times, void* stream) {
-  probeKernel<<<view.lanes, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(view, times);
+  probeKernel<true><<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(view, times);
+  probeKernel<false><<<view.lanes, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(view, times);
   checkCuda(cudaGetLastError(), "launching a probe");
 }
 

@@ -1,5 +1,5 @@
 // A measurement of the channels between ring neighbours: tokens that go round one at a time, then a stream from
-// everyone to the next. Collective over all peers; all lanes take part.
+// everyone to the next. Collective over all peers.
 #pragma once
 
 #include "lane.h"
@@ -12,7 +12,7 @@ struct ProbeTimes {
   static constexpr std::uint32_t kRowLines = 4096;
   static constexpr std::uint32_t kTimedRows = 31;
 
-  std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; lane 0 only
+  std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; lane 0
   std::uint64_t streamBegin = 0;  ///< when kTimedRows rows began,
   std::uint64_t streamEnd = 0;    ///< and when they were through
 };
@@ -28,12 +28,16 @@ class ProbeLane {
         next_((view.self + 1) % view.size),
         previous_((view.self + view.size - 1) % view.size) {}
 
-  /// False: gave up.
-  SEQPAR_LANE bool run(ProbeTimes& times) {
-    bool ok = true;
-    if (lane_ == 0 && group_.thread() == 0) ok = passTokens(times.tokens);
-    const auto tokens = lane_ == 0 ? kTokens : 0U;
-    if (!advance(ok, tokens) || !stream(times)) return false;
+  /// Tokens: of one lane, while nothing else moves. False: gave up.
+  SEQPAR_LANE bool runTokens(ProbeTimes& times) {
+    if (!reserve(kTokens)) return false;
+    if (!advance(group_.thread() != 0 || passTokens(times.tokens), kTokens)) return false;
+    steps_.finish();
+    return true;
+  }
+  /// The stream, of all lanes. False: gave up.
+  SEQPAR_LANE bool runStream(ProbeTimes& times) {
+    if (!stream(times)) return false;
     steps_.finish();
     return true;
   }
@@ -43,24 +47,29 @@ class ProbeLane {
   static constexpr std::uint32_t kFirstTokens = 8;  // not timed
   static constexpr std::uint32_t kTokens = kFirstTokens + ProbeTimes::kTimedTokens;
 
+  SEQPAR_LANE bool reserve(std::uint32_t lines) {
+    return steps_.reserve([&](int peer) { return peer == next_ ? lines : 0U; });
+  }
   SEQPAR_LANE bool advance(bool ok, std::uint32_t lines) {
-    return steps_.advance(
-        ok, [&](int peer) { return peer == next_ ? lines : 0U; },
+    if (!steps_.settle(ok)) return false;
+    steps_.advance(
+        false, [&](int peer) { return peer == next_ ? lines : 0U; },
         [&](int peer) { return peer == previous_ ? lines : 0U; });
+    return true;
   }
 
   SEQPAR_LANE bool passTokens(std::uint64_t& ns) {
-    Sender<Memory> out = steps_.sender(next_);
+    const OutPort<Memory> out = steps_.sender(next_);
     const Receiver<Memory> in = steps_.receiver(previous_);
     std::uint64_t start = 0;
-    if (!out.reserve(kTokens)) return false;
     for (std::uint32_t i = 0; i < kTokens; ++i) {
       if (i == kFirstTokens) start = Memory::now();
       Line line{{i, i, i, i}};
       if (view_.self == 0) out.put(i, line);
       line = in.look(i);
-      if (!in.take(i, line)) return false;
+      if (!in.await(i, line)) return false;
       if (view_.self != 0) out.put(i, line);
+      in.reset(i);
     }
     ns = Memory::now() - start;
     return true;
@@ -68,9 +77,8 @@ class ProbeLane {
 
   SEQPAR_LANE bool stream(ProbeTimes& times) {
     for (std::uint32_t row = 0; row <= ProbeTimes::kTimedRows; ++row) {
-      Sender<Memory> out = steps_.sender(next_);
-      const Receiver<Memory> in = steps_.receiver(previous_);
-      const bool ok = out.reserve(kRowLines) && exchangeRow(out, in);
+      if (!reserve(kRowLines)) return false;
+      const bool ok = exchangeRow(steps_.sender(next_), steps_.receiver(previous_));
       if (!advance(ok, kRowLines)) return false;
       if (row == 0) times.streamBegin = Memory::now();
     }
@@ -78,7 +86,7 @@ class ProbeLane {
     return true;
   }
 
-  SEQPAR_LANE bool exchangeRow(const Sender<Memory>& out, const Receiver<Memory>& in) const {
+  SEQPAR_LANE bool exchangeRow(const OutPort<Memory>& out, const Receiver<Memory>& in) const {
     constexpr int kLines = 4;  // that a thread has in flight
     const auto threads = static_cast<std::uint32_t>(group_.threads());
     SEQPAR_ROLLED

@@ -48,8 +48,6 @@ class Cells {
 
   SEQPAR_LANE explicit Cells(const ScanTask& task) : task_(task) {}
 
-  SEQPAR_LANE std::uint32_t count() const { return (task_.elements + kElements - 1) / kElements; }
-
   /// Fetches this rank's S of a cell below `end` into a cache.
   template <class Memory>
   SEQPAR_LANE void prefetch(std::uint32_t cell, std::uint32_t end) const {
@@ -70,8 +68,8 @@ class Cells {
         return raw;
       }
       const auto* from = reinterpret_cast<const Line*>(states) + lines * cell;
-      copyWords(from[0], raw, 0);
-      if (kElements == 8 && lines == 2) copyWords(from[1], raw, 4);
+      copyWords(readLine(from), raw, 0);
+      if (kElements == 8 && lines == 2) copyWords(readLine(from + 1), raw, 4);
       return raw;
     }
     return fetchSingly(task_, states, cell);
@@ -136,12 +134,20 @@ class Cells {
   }
 
   /// This rank's factors of a cell, exponentiated; 0 in heads that forget.
-  SEQPAR_LANE Factors factors(std::uint32_t cell) const {
-    Factors all;
+  SEQPAR_LANE Factors factors(std::uint32_t cell) const { return decayed(cell, givenFactors(cell)); }
+
+  /// This rank's factors of a cell as the caller gave them: only fetched.
+  SEQPAR_LANE Factors givenFactors(std::uint32_t cell) const {
+    Factors given;
     for (int i = 0; i < kFactors; ++i) {
-      const float given = task_.transition == nullptr ? 1.0F : task_.transition[factorNumber(cell, i)];
-      all.at[i] = has(task_.forgets, cell, i) ? 0.0F : decayed(given);
+      given.at[i] = task_.transition == nullptr ? 1.0F : task_.transition[factorNumber(cell, i)];
     }
+    return given;
+  }
+  /// They, exponentiated; 0 in heads that forget.
+  SEQPAR_LANE Factors decayed(std::uint32_t cell, const Factors& given) const {
+    Factors all;
+    for (int i = 0; i < kFactors; ++i) all.at[i] = has(task_.forgets, cell, i) ? 0.0F : decayed(given.at[i]);
     return all;
   }
 
@@ -169,12 +175,7 @@ class Cells {
 
   /// Writes the outputs of a hop from x to `after`.
   SEQPAR_LANE void finish(std::uint32_t cell, Values x, const Values& after) const {
-    if (task_.prefix != nullptr) {
-      if (task_.flags) {
-        for (int i = 0; i < kElements; ++i) x.at[i] = has(task_.resets, cell, i) ? 0.0F : x.at[i];
-      }
-      store(task_.prefix, cell, x);
-    }
+    if (task_.prefix != nullptr) store(task_.prefix, cell, reset(cell, x));
     if (task_.total != nullptr) store(task_.total, cell, after);
   }
 
@@ -182,6 +183,17 @@ class Cells {
   struct alignas(8) Pair {
     std::uint32_t word[2];
   };
+
+  SEQPAR_LANE Values reset(std::uint32_t cell, Values x) const {
+    if (!task_.flags) return x;
+    // Where factors are uniform, one head has the whole cell.
+    if constexpr (Shape::kUniform) {
+      return has(task_.resets, cell, 0) ? Values{} : x;
+    } else {
+      for (int i = 0; i < kElements; ++i) x.at[i] = has(task_.resets, cell, i) ? 0.0F : x.at[i];
+      return x;
+    }
+  }
 
   SEQPAR_LANE bool wide() const { return Shape::kPlain || task_.stateType == seqparFloat32; }
   SEQPAR_LANE bool whole(std::uint32_t cell) const { return (cell + 1) * kElements <= task_.elements; }
@@ -225,18 +237,15 @@ class Cells {
   }
 
   SEQPAR_LANE bool has(const std::uint32_t* bits, std::uint32_t cell, int i) const {
-    return task_.flags && flagged(task_, bits, cell * kElements + static_cast<std::uint32_t>(Shape::kUniform ? 0 : i));
-  }
-  SEQPAR_RARE static bool flagged(const ScanTask& task, const std::uint32_t* bits, std::uint32_t element) {
-    const std::uint32_t head = task.head.quotient(element < task.elements ? element : task.elements - 1);
+    if (!task_.flags) return false;
+    const std::uint32_t element = cell * kElements + static_cast<std::uint32_t>(Shape::kUniform ? 0 : i);
+    const std::uint32_t head = task_.head.quotient(element < task_.elements ? element : task_.elements - 1);
     return (bits[head / 32] >> (head % 32) & 1U) != 0;
   }
 
   SEQPAR_LANE float decayed(float given) const {
-    return task_.decayForm == seqparDecayLinear ? given : exponentiated(given, task_.decayForm);
-  }
-  SEQPAR_RARE static float exponentiated(float given, seqparDecayForm_t form) {
-    return form == seqparDecayLog ? expf(given) : exp2f(given);
+    if (task_.decayForm == seqparDecayLinear) return given;
+    return task_.decayForm == seqparDecayLog ? expf(given) : exp2f(given);
   }
 
   const ScanTask& task_;

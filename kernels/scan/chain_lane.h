@@ -7,42 +7,37 @@
 
 namespace seqpar {
 
-/// One lane's part. False: gave up.
-template <class Shape, class Memory, class Group>
+/// One lane's part. Its threads go through rows of cells; `kCells`: those of a row that a thread has in flight.
+template <class Shape, class Memory, class Group, int kCells>
 class ChainLane {
  public:
-  SEQPAR_LANE ChainLane(const PeerView& view, const ScanTask& task, int lane, const Group& group, LanePositions&)
+  SEQPAR_LANE ChainLane(const PeerView& view, const ScanTask& task, int lane, const Group& group, LanePositions& shared)
       : view_(view),
         task_(task),
         lane_(lane),
         group_(group),
+        shared_(shared),
         cells_(task),
-        range_(partOf({0, cells_.count()}, lane, task.lanes)),
-        before_(task.first() ? -1 : task.peerAt[task.position - 1]),
-        after_(task.last() ? -1 : task.peerAt[task.position + 1]) {}
+        range_(task.part(lane, Shape::kElements)),
+        before_(task.first() ? view.self : task.peerAt[task.position - 1]),
+        after_(task.last() ? view.self : task.peerAt[task.position + 1]) {}
 
+  /// False: gave up.
   SEQPAR_LANE bool run() {
-    for (int i = 0; i < kAhead * kCells; ++i) cells_.template prefetch<Memory>(cellOf(range_.begin, i), range_.end);
-    const int self = view_.self;
-    const ChannelState in = *channelState(view_, task_.first() ? self : before_, lane_);
-    const ChannelState out = *channelState(view_, task_.last() ? self : after_, lane_);
-    Sender<Memory> next(view_, task_.last() ? self : after_, lane_, out.sent, out.credit);
-    const Receiver<Memory> previous(view_, task_.first() ? self : before_, lane_, in.received);
+    const auto row = static_cast<std::uint32_t>(group_.threads()) * kCells;
+    Fetched mine = fetch(range_.begin);
+    const ChannelState in = *channelState(view_, before_, lane_);
+    const ChannelState out = *channelState(view_, after_, lane_);
+    const Receiver<Memory> previous(view_, before_, lane_, in.received);
+    Sender<Memory> next(view_, after_, lane_, out.sent, out.credit);
 
-    std::uint64_t given = in.given;
+    StreamCredit<Memory, Group> credit(view_, before_, lane_, group_, shared_, in, task_.first() ? 0 : range_.size());
     bool ok = true;
-    const std::uint32_t row = static_cast<std::uint32_t>(group_.threads()) * kCells;
     SEQPAR_ROLLED
-    for (std::uint32_t begin = range_.begin; begin < range_.end; begin += row) {
-      ok = ok && hopRow(begin, previous, next);
-      const std::uint32_t end = begin + row < range_.end ? begin + row : range_.end;
-      const std::uint64_t taken = in.received + (end - range_.begin);
-      if (task_.first() || taken - given < kCreditLines) continue;
-      if (group_.any(!ok)) return false;
-      // Publishing takes as long as all stores of the lane take to arrive: the warps take turns.
-      const auto publisher = taken / kCreditLines * 32 % static_cast<std::uint64_t>(group_.threads());
-      if (static_cast<std::uint64_t>(group_.thread()) == publisher) giveCredit<Memory>(view_, before_, lane_, taken);
-      given = taken;
+    for (std::uint32_t begin = range_.begin; ok && begin < range_.end; begin += row) {
+      ok = hopRow(begin, mine, previous, next);
+      mine = fetch(begin + row);
+      ok = credit.through(ok, (begin + row < range_.end ? begin + row : range_.end) - range_.begin);
     }
     if (group_.any(!ok)) return false;
     if (group_.thread() != 0) return true;
@@ -51,11 +46,7 @@ class ChainLane {
       state.sent = out.sent + range_.size();
       state.credit = next.credit();
     }
-    if (!task_.first()) {
-      ChannelState& state = *channelState(view_, before_, lane_);
-      state.received = in.received + range_.size();
-      state.given = given;
-    }
+    if (!task_.first()) credit.finish(*channelState(view_, before_, lane_), range_.size());
     return true;
   }
 
@@ -64,45 +55,58 @@ class ChainLane {
   using Factors = typename Cells<Shape>::Factors;
   using Values = typename Cells<Shape>::Values;
 
-  static constexpr int kCells = Shape::kPlain ? 2 : 1;  // that a thread has in flight
-  static constexpr int kAhead = 4;                      // rows
+  static constexpr int kAhead = 2;  // rows
+
+  /// This rank's part of a thread's cells of a row, not yet looked at.
+  struct Fetched {
+    Raw own[kCells];
+    Factors factors[kCells];
+  };
 
   SEQPAR_LANE std::uint32_t cellOf(std::uint32_t begin, int i) const {
     return begin + static_cast<std::uint32_t>(group_.threads() * i + group_.thread());
   }
 
-  SEQPAR_LANE bool hopRow(std::uint32_t begin, const Receiver<Memory>& previous, Sender<Memory>& next) const {
-    Raw own[kCells];
-    Factors factors[kCells];
+  SEQPAR_LANE Fetched fetch(std::uint32_t begin) const {
+    Fetched mine{};
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) {
+      const std::uint32_t cell = cellOf(begin, i);
+      if (cell >= range_.end) continue;
+      mine.own[i] = cells_.fetch(task_.state, cell);
+      mine.factors[i] = cells_.givenFactors(cell);
+      cells_.template prefetch<Memory>(cellOf(begin, i + kAhead * kCells), range_.end);
+    }
+    return mine;
+  }
+
+  SEQPAR_LANE bool hopRow(std::uint32_t begin, const Fetched& mine, const Receiver<Memory>& previous,
+                          Sender<Memory>& next) const {
     Line line[kCells];
     SEQPAR_UNROLL
     for (int i = 0; i < kCells; ++i) {
       const std::uint32_t cell = cellOf(begin, i);
-      if (cell >= range_.end) continue;
-      own[i] = cells_.fetch(task_.state, cell);
-      factors[i] = cells_.factors(cell);
-      cells_.template prefetch<Memory>(cellOf(begin, i + kAhead * kCells), range_.end);
-      if (!task_.first()) line[i] = previous.look(cell - range_.begin);
+      if (cell < range_.end && !task_.first()) line[i] = previous.look(cell - range_.begin);
     }
     SEQPAR_UNROLL
     for (int i = 0; i < kCells; ++i) {
       const std::uint32_t cell = cellOf(begin, i);
-      if (cell >= range_.end) continue;
-      Values x;
-      if (task_.first()) {
-        x = cells_.firstX(cell, factors[i]);
-      } else {
-        if (!previous.await(cell - range_.begin, line[i])) return false;
-        x = cells_.unpack(line[i]);
-      }
-      const Values after = Cells<Shape>::apply(factors[i], x, cells_.widen(own[i]));
-      if (!task_.last()) {
-        if (!next.reserve(cell - range_.begin + 1)) return false;
-        next.put(cell - range_.begin, cells_.pack(after));
-      }
-      if (!task_.first()) previous.reset(cell - range_.begin);
-      cells_.finish(cell, x, after);
+      if (cell < range_.end && !hop(cell, mine.own[i], mine.factors[i], line[i], previous, next)) return false;
     }
+    return true;
+  }
+
+  SEQPAR_LANE bool hop(std::uint32_t cell, const Raw& own, const Factors& given, Line& line,
+                       const Receiver<Memory>& previous, Sender<Memory>& next) const {
+    const std::uint32_t index = cell - range_.begin;
+    if (!task_.last() && !next.reserve(index + 1)) return false;
+    if (!task_.first() && !previous.await(index, line)) return false;
+    Factors factors = cells_.decayed(cell, given);
+    const Values x = task_.first() ? cells_.firstX(cell, factors) : cells_.unpack(line);
+    const Values after = Cells<Shape>::apply(factors, x, cells_.widen(own));
+    if (!task_.last()) next.put(index, cells_.pack(after));
+    if (!task_.first()) previous.reset(index);
+    cells_.finish(cell, x, after);
     return true;
   }
 
@@ -110,6 +114,7 @@ class ChainLane {
   const ScanTask& task_;
   int lane_;
   const Group& group_;
+  LanePositions& shared_;
   Cells<Shape> cells_;
   CellRange range_;
   int before_, after_;

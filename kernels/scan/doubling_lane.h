@@ -15,7 +15,7 @@ class DoublingLane {
       : task_(task),
         group_(group),
         cells_(task),
-        range_(partOf({0, cells_.count()}, lane, task.lanes)),
+        range_(task.part(lane, Shape::kElements)),
         steps_(view, lane, group, positions) {}
 
   SEQPAR_LANE bool run() {
@@ -78,14 +78,16 @@ class DoublingLane {
     for (std::uint32_t cell = cells.begin + group_.thread(); ok && cell < cells.end; cell += group_.threads()) {
       ok = scan(map, cell);
     }
-    if (group_.any(!ok)) return false;
-    SEQPAR_ROLLED
-    for (int number = 0; hasRound(number); ++number) {
-      const Round round = roundOf(number);
-      const int from = task_.position - round.skip;
-      if (sends(from, round) && isRelative(from, round)) map.resetFactors(receiverOf(from), group_);
-    }
-    return steps_.advance(true, linesTo, linesFrom);
+    if (!steps_.settle(ok)) return false;
+    steps_.advance(cells.end == range_.end, linesTo, linesFrom, [&](const auto& warp) {
+      SEQPAR_ROLLED
+      for (int number = 0; hasRound(number); ++number) {
+        const Round round = roundOf(number);
+        const int from = task_.position - round.skip;
+        if (sends(from, round) && isRelative(from, round)) map.resetFactors(receiverOf(from), warp);
+      }
+    });
+    return true;
   }
 
   SEQPAR_LANE bool scan(const Map& map, std::uint32_t cell) const {
@@ -105,7 +107,7 @@ class DoublingLane {
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
       if (sends(task_.position, round)) {
-        const Sender<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
+        const OutPort<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
         const bool alone = number == 0 || task_.first();
         const Values state = !round.own ? before : alone ? ownState : cells_.apply(ownFactors, before, ownState);
         if (isRelative(task_.position, round)) {

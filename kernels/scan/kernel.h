@@ -6,6 +6,7 @@
 #include "channel_cuda.h"
 #include "device/cuda.h"
 #include "lane.h"
+#include "plain_task.h"
 #include "task.h"
 
 namespace seqpar {
@@ -37,6 +38,21 @@ __global__ void __launch_bounds__(kMostThreads)
 template <class Program>
 void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
   scanKernel<Program><<<task.lanes, scanThreads(task), 0, stream>>>(view, task);
+  checkCuda(cudaGetLastError(), "launching a scan");
+}
+
+/// A kernel of a program for plain cells without flags, whose task lies in front.
+template <class Program>
+__global__ void __launch_bounds__(kMostThreads)
+    plainKernel(const __grid_constant__ PlainTask task, const __grid_constant__ PeerView view) {
+  __shared__ LanePositions positions;
+  const CtaGroup group;
+  Program(view, task, static_cast<int>(blockIdx.x), group, positions).run();
+}
+
+template <class Program>
+void launchPlainKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  plainKernel<Program><<<task.lanes, scanThreads(task), 0, stream>>>(makePlainTask(view, task), view);
   checkCuda(cudaGetLastError(), "launching a scan");
 }
 

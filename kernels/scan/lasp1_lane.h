@@ -15,7 +15,7 @@ class Lasp1Lane {
       : task_(task),
         group_(group),
         cells_(task),
-        range_(partOf({0, cells_.count()}, lane, task.lanes)),
+        range_(task.part(lane, Shape::kElements)),
         steps_(view, lane, group, positions),
         before_(task.first() ? -1 : task.peerAt[task.position - 1]),
         after_(task.last() ? -1 : task.peerAt[task.position + 1]) {}
@@ -28,7 +28,8 @@ class Lasp1Lane {
       const auto linesFrom = [&](int peer) { return peer == before_ ? piece.size() : 0U; };
       if (!steps_.reserve(linesTo) || group_.any(!arrived(piece))) return false;
       hop(piece);
-      if (!steps_.advance(true, linesTo, linesFrom)) return false;
+      if (!steps_.settle(true)) return false;
+      steps_.advance(piece.end == range_.end, linesTo, linesFrom);
     }
     steps_.finish();
     return true;

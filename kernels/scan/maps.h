@@ -26,14 +26,30 @@ class MapLines {
 
   SEQPAR_LANE std::uint32_t lineOf(std::uint32_t cell) const { return begin_ + (cell - range_.begin); }
 
-  /// Each factor is sent by the thread that has its first element here.
-  template <class Memory>
-  SEQPAR_LANE void putFactors(const Sender<Memory>& out, std::uint32_t cell, const Factors& factors) const {
+  /// The words that a thread sends of its cell's factors: each is sent by the thread that has its first element here.
+  struct Words {
+    std::uint32_t at[Shape::kFactors];  ///< kNone: another thread's
+  };
+  static constexpr std::uint32_t kNone = 0xffffffffU;
+
+  SEQPAR_LANE Words words(std::uint32_t cell) const {
+    Words words;
     for (int i = 0; i < Shape::kFactors; ++i) {
       const std::uint32_t number = cells_.factorNumber(cell, i);
-      if (!cells_.begins(number, cell, i) && (cell != range_.begin || i != 0)) continue;
-      out.putWord(wordOf(number), sendable(asBits(factors.at[i]), kAbsentAsFloat));
+      const bool mine = cells_.begins(number, cell, i) || (cell == range_.begin && i == 0);
+      words.at[i] = mine ? wordOf(number) : kNone;
     }
+    return words;
+  }
+  template <class Out>
+  SEQPAR_LANE static void putFactors(const Out& out, const Words& words, const Factors& factors) {
+    for (int i = 0; i < Shape::kFactors; ++i) {
+      if (words.at[i] != kNone) out.putWord(words.at[i], sendable(asBits(factors.at[i]), kAbsentAsFloat));
+    }
+  }
+  template <class Out>
+  SEQPAR_LANE void putFactors(const Out& out, std::uint32_t cell, const Factors& factors) const {
+    putFactors(out, words(cell), factors);
   }
 
   /// Looks once.

@@ -8,6 +8,7 @@
 
 namespace seqpar {
 
+/// In steps of a cell a thread.
 template <class Shape, class Memory, class Group, bool Gather>
 class OneshotLane {
  public:
@@ -16,27 +17,39 @@ class OneshotLane {
       : task_(task),
         group_(group),
         cells_(task),
-        range_(partOf({0, cells_.count()}, lane, task.lanes)),
+        range_(task.part(lane, Shape::kElements)),
+        mine_(fetch(range_.begin + static_cast<std::uint32_t>(group.thread()))),
         steps_(view, lane, group, positions) {}
 
   SEQPAR_LANE bool run() {
+    const auto row = static_cast<std::uint32_t>(group_.threads());
     SEQPAR_ROLLED
-    for (std::uint32_t begin = range_.begin; begin < range_.end; begin += kRow) {
-      if (!step({begin, begin + kRow < range_.end ? begin + kRow : range_.end})) return false;
+    for (std::uint32_t begin = range_.begin; begin < range_.end; begin += row) {
+      if (!step({begin, begin + row < range_.end ? begin + row : range_.end})) return false;
     }
     steps_.finish();
     return true;
   }
 
  private:
+  using Raw = typename Cells<Shape>::Raw;
   using Factors = typename Cells<Shape>::Factors;
   using Values = typename Cells<Shape>::Values;
-
-  static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // lines that a thread looks at together
-  static constexpr std::uint32_t kRow = 512;              // cells of a step
-  static_assert(MapLines<Shape>::most(kRow) <= SteppedLane<Memory, Group>::kMostLines);
-
   using Map = MapLines<Shape>;
+
+  static constexpr int kLooks = Shape::kPlain ? 4 : 1;  // lines that a thread looks at together
+  static constexpr std::uint32_t kMostRow = 1024;       // cells of a step
+  static_assert(MapLines<Shape>::most(kMostRow) <= SteppedLane<Memory, Group>::kMostLines);
+
+  /// This rank's map of a cell, not yet looked at.
+  struct Fetched {
+    Raw state;
+    Factors factors;
+  };
+  SEQPAR_LANE Fetched fetch(std::uint32_t cell) const {
+    if (cell >= range_.end) return {};
+    return {cells_.fetch(task_.state, cell), cells_.givenFactors(cell)};
+  }
 
   /// Whether position `from` sends to position `to`.
   SEQPAR_LANE static bool sends(int from, int to) { return from >= 0 && to >= 0 && (Gather ? from != to : from < to); }
@@ -49,51 +62,47 @@ class OneshotLane {
     const auto linesTo = [&](int peer) { return lines(task_.position, task_.positionOf[peer]); };
     const auto linesFrom = [&](int peer) { return lines(task_.positionOf[peer], task_.position); };
     if (!steps_.reserve(linesTo)) return false;
-    bool ok = true;
-    SEQPAR_ROLLED
-    for (std::uint32_t cell = cells.begin + group_.thread(); ok && cell < cells.end; cell += group_.threads()) {
-      ok = exchange(map, cell);
-    }
-    if (group_.any(!ok)) return false;
-    SEQPAR_ROLLED
-    for (int from = 1; from < task_.positions; ++from) {
-      if (sends(from, task_.position)) map.resetFactors(receiverOf(from), group_);
-    }
-    return steps_.advance(true, linesTo, linesFrom);
+    const std::uint32_t cell = cells.begin + static_cast<std::uint32_t>(group_.thread());
+    if (!steps_.settle(cell >= cells.end || exchange(map, cell))) return false;
+    steps_.advance(cells.end == range_.end, linesTo, linesFrom, [&](const auto& warp) {
+      SEQPAR_ROLLED
+      for (int from = 1; from < task_.positions; ++from) {
+        if (sends(from, task_.position)) map.resetFactors(receiverOf(from), warp);
+      }
+    });
+    return true;
   }
 
-  SEQPAR_LANE bool exchange(const Map& map, std::uint32_t cell) const {
-    const auto own = cells_.fetch(task_.state, cell);
-    cells_.template prefetch<Memory>(cell + kRow, range_.end);
-    Factors factors = cells_.factors(cell);
-    Values x{};
-    Values state = cells_.widen(own);
+  SEQPAR_LANE bool exchange(const Map& map, std::uint32_t cell) {
+    const Values own = cells_.widen(mine_.state);
+    Factors factors = cells_.decayed(cell, mine_.factors);
     if (task_.first()) {
-      x = cells_.firstX(cell, factors);
-      state = Cells<Shape>::apply(factors, x, state);
+      const Values x = cells_.firstX(cell, factors);
+      const Values after = Cells<Shape>::apply(factors, x, own);
+      push(map, cell, after, factors);
+      cells_.finish(cell, x, after);
+    } else {
+      push(map, cell, own, factors);
     }
-    push(map, cell, state, factors);
-    if (!task_.first()) {
-      if (!fold(map, cell, x)) return false;
-      state = Cells<Shape>::apply(factors, x, state);
-    }
-    cells_.finish(cell, x, state);
-    return !Gather || drop(map, cell);
+    mine_ = fetch(cell + static_cast<std::uint32_t>(group_.threads()));
+    return (task_.first() || fold(map, cell, own, factors)) && (!Gather || drop(map, cell));
   }
 
   SEQPAR_LANE void push(const Map& map, std::uint32_t cell, const Values& state, const Factors& factors) const {
     const Line line = cells_.pack(state);
+    const auto words = map.words(cell);
     SEQPAR_ROLLED
     for (int to = Gather ? 0 : task_.position + 1; to < task_.positions; ++to) {
       if (!sends(task_.position, to)) continue;
-      const Sender<Memory> out = steps_.sender(task_.peerAt[to]);
-      if (!task_.first()) map.putFactors(out, cell, factors);
+      const OutPort<Memory> out = steps_.sender(task_.peerAt[to]);
       out.put(map.lineOf(cell), line);
+      if (!task_.first()) Map::putFactors(out, words, factors);
     }
   }
 
-  /// x of this position.
-  SEQPAR_LANE bool fold(const Map& map, std::uint32_t cell, Values& x) const {
+  /// x of this position, and the hop.
+  SEQPAR_LANE bool fold(const Map& map, std::uint32_t cell, const Values& own, const Factors& ownFactors) const {
+    Values x{};
     SEQPAR_ROLLED
     for (int first = 0; first < task_.position; first += kLooks) {
       Line line[kLooks];
@@ -111,11 +120,11 @@ class OneshotLane {
         const int from = first + i;
         if (from >= task_.position) continue;
         const Receiver<Memory> in = receiverOf(from);
-        if (!map.awaitFactors(in, cell, factors[i])) return false;
-        if (!in.take(map.lineOf(cell), line[i])) return false;
+        if (!map.awaitFactors(in, cell, factors[i]) || !in.take(map.lineOf(cell), line[i])) return false;
         x = Cells<Shape>::apply(factors[i], x, cells_.unpack(line[i]));
       }
     }
+    cells_.finish(cell, x, Cells<Shape>::apply(ownFactors, x, own));
     return true;
   }
 
@@ -138,6 +147,7 @@ class OneshotLane {
   const Group& group_;
   Cells<Shape> cells_;
   CellRange range_;
+  Fetched mine_;
   SteppedLane<Memory, Group> steps_;
 };
 

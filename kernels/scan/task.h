@@ -31,6 +31,12 @@ class Divider {
   std::uint32_t shift_ = 31;
 };
 
+/// Cells, or lines: [begin, end).
+struct CellRange {
+  std::uint32_t begin = 0, end = 0;
+  SEQPAR_BOTH std::uint32_t size() const { return end - begin; }
+};
+
 struct ScanTask {
   /// Heads that one kernel can have flags for, and elements that it can count.
   static constexpr std::uint32_t kMostHeads = 4096;
@@ -47,9 +53,10 @@ struct ScanTask {
   seqparDataType_t stateType = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
   seqparDecayForm_t decayForm = seqparDecayLinear;
-  bool aligned = false;  ///< all buffers are, to 16 bytes
-  bool flags = false;    ///< there are any
-  int lanes = 1;         ///< CTAs of this call
+  bool aligned = false;            ///< all buffers are, to 16 bytes
+  bool flags = false;              ///< there are any
+  int lanes = 1;                   ///< CTAs of this call
+  std::uint32_t laneElements = 0;  ///< of every lane but the last; see cut()
   int position = 0;
   int positions = 1;
   std::int8_t peerAt[kMostPeers] = {};          ///< the peer at each position
@@ -59,24 +66,24 @@ struct ScanTask {
 
   SEQPAR_BOTH bool first() const { return position == 0; }
   SEQPAR_BOTH bool last() const { return position + 1 == positions; }
-};
 
-/// Cells, or lines: [begin, end).
-struct CellRange {
-  std::uint32_t begin = 0, end = 0;
-  SEQPAR_BOTH std::uint32_t size() const { return end - begin; }
+  /// Cuts the elements for at most this many lanes: here, since kernels take long to divide. Parts are nearly equal,
+  /// and begin where lines of a cache begin.
+  void cut(int count) {
+    constexpr std::uint32_t kUnit = 128;
+    const std::uint32_t units = (elements + kUnit - 1) / kUnit;
+    const auto parts = static_cast<std::uint32_t>(count);
+    const std::uint32_t each = units == 0 ? 1 : (units + parts - 1) / parts;
+    laneElements = each * kUnit;
+    lanes = units == 0 ? 1 : static_cast<int>((units + each - 1) / each);
+  }
+  /// A lane's part, in cells of `cell` elements.
+  SEQPAR_BOTH CellRange part(int lane, std::uint32_t cell) const {
+    const std::uint32_t cells = (elements + cell - 1) / cell;
+    const std::uint32_t begin = laneElements / cell * static_cast<std::uint32_t>(lane);
+    const std::uint32_t end = begin + laneElements / cell;
+    return {begin < cells ? begin : cells, end < cells ? end : cells};
+  }
 };
-
-/// The part of `whole` with this number of `parts` that are nearly equal; inner bounds are multiples of a warp's cells.
-SEQPAR_BOTH inline CellRange partOf(CellRange whole, int number, int parts) {
-  constexpr std::uint32_t kUnit = 32;
-  const std::uint64_t units = (whole.size() + kUnit - 1) / kUnit;
-  const auto bound = [&](int i) {
-    const auto cell =
-        static_cast<std::uint32_t>(units * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts)) * kUnit;
-    return whole.begin + (cell < whole.size() ? cell : whole.size());
-  };
-  return {bound(number), bound(number + 1)};
-}
 
 }  // namespace seqpar

@@ -15,7 +15,7 @@ class TransposedLane {
       : task_(task),
         group_(group),
         cells_(task),
-        range_(partOf({0, cells_.count()}, lane, task.lanes)),
+        range_(task.part(lane, Shape::kElements)),
         steps_(view, lane, group, positions) {}
 
   SEQPAR_LANE bool run() {
@@ -67,12 +67,14 @@ class TransposedLane {
     const CellRange mine = shardOf(task_.position);
     scatter();
     const bool ok = scan(mine) && (task_.first() || take());
-    if (group_.any(!ok)) return false;
-    SEQPAR_ROLLED
-    for (int from = 1; from + 1 < task_.positions; ++from) {
-      if (from != task_.position) mapBetween(from, task_.position).resetFactors(receiverOf(from), group_);
-    }
-    return steps_.advance(true, linesTo, linesFrom);
+    if (!steps_.settle(ok)) return false;
+    steps_.advance(round_.end == range_.end, linesTo, linesFrom, [&](const auto& warp) {
+      SEQPAR_ROLLED
+      for (int from = 1; from + 1 < task_.positions; ++from) {
+        if (from != task_.position) mapBetween(from, task_.position).resetFactors(receiverOf(from), warp);
+      }
+    });
+    return true;
   }
 
   /// Sends this position's map of all shards but its own. At position 0 that is the hop, too.
@@ -80,7 +82,7 @@ class TransposedLane {
     if (task_.last()) return;
     forBatches(round_, [&](const std::uint32_t(&cell)[kCells]) {
       Raw own[kCells];
-      Factors factors[kCells];
+      Factors factors[kCells]{};
       SEQPAR_UNROLL
       for (int i = 0; i < kCells; ++i) {
         if (cell[i] >= round_.end || ownerOf(cell[i]) == task_.position) continue;
@@ -92,7 +94,7 @@ class TransposedLane {
         const int owner = ownerOf(cell[i]);
         if (cell[i] >= round_.end || owner == task_.position) continue;
         const Map map = mapBetween(task_.position, owner);
-        const Sender<Memory> out = senderTo(owner);
+        const OutPort<Memory> out = senderTo(owner);
         if (!task_.first()) map.putFactors(out, cell[i], factors[i]);
         out.put(map.lineOf(cell[i]), cells_.pack(firstOr(cell[i], own[i], factors[i])));
       }
@@ -156,7 +158,7 @@ class TransposedLane {
   SEQPAR_LANE bool take() const {
     return forBatches(round_, [&](const std::uint32_t(&cell)[kCells]) {
       Raw own[kCells];
-      Factors factors[kCells];
+      Factors factors[kCells]{};
       Line line[kCells];
       SEQPAR_UNROLL
       for (int i = 0; i < kCells; ++i) {
@@ -191,7 +193,7 @@ class TransposedLane {
     return true;
   }
 
-  SEQPAR_LANE Sender<Memory> senderTo(int position) const { return steps_.sender(task_.peerAt[position]); }
+  SEQPAR_LANE OutPort<Memory> senderTo(int position) const { return steps_.sender(task_.peerAt[position]); }
   SEQPAR_LANE Receiver<Memory> receiverOf(int position) const { return steps_.receiver(task_.peerAt[position]); }
 
   const ScanTask& task_;

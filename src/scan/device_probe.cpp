@@ -36,10 +36,17 @@ DeviceLink DeviceProbe::result() const {
 }
 
 DeviceLink measureDeviceLink(const PeerView& view, cudaStream_t stream) {
+  constexpr int kRepeats = 8;  // a GPU at rest takes a while to come to its usual clocks
   DeviceProbe probe;
-  probe.start(view, stream);
-  checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  return probe.result();
+  DeviceLink best;
+  for (int i = 0; i < kRepeats; ++i) {
+    probe.start(view, stream);
+    checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    const DeviceLink link = probe.result();
+    best.alpha = i == 0 ? link.alpha : std::min(best.alpha, link.alpha);
+    best.bytesPerSecond = std::max(best.bytesPerSecond, link.bytesPerSecond);
+  }
+  return best;
 }
 
 }  // namespace seqpar

@@ -22,7 +22,7 @@ class DeviceProbe {
   int lanes_ = 0;
 };
 
-/// Starts a measurement and waits for it.
+/// Measures a few times, and gives the best of each figure.
 DeviceLink measureDeviceLink(const PeerView& view, cudaStream_t stream);
 
 }  // namespace seqpar

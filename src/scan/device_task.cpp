@@ -77,7 +77,7 @@ std::vector<ScanTask> makeScanTasks(const PeerView& view, const ScanProblem& pro
     const auto flags = std::span(problem.headFlags).subspan(begin, heads);
     task.flags = std::any_of(flags.begin(), flags.end(), [](unsigned char each) { return each != 0; });
     placeFlags(task, flags);
-    task.lanes = static_cast<int>(std::clamp<std::size_t>(task.elements / kElementsOfLane, 1, view.lanes));
+    task.cut(static_cast<int>(std::clamp<std::size_t>(task.elements / kElementsOfLane, 1, view.lanes)));
   }
   return tasks;
 }

@@ -4,9 +4,11 @@
 #include <stdexcept>
 
 #include "scan/chain_lane.h"
+#include "scan/chain_plain_lane.h"
 #include "scan/doubling_lane.h"
 #include "scan/lasp1_lane.h"
 #include "scan/oneshot_lane.h"
+#include "scan/oneshot_plain_lane.h"
 #include "scan/shape_of.h"
 #include "scan/transposed_lane.h"
 
@@ -18,11 +20,17 @@ bool runProgram(const ScanTask& task, const LaneThread& thread) {
   return Program(thread.view, task, thread.lane, thread.group, thread.positions).run();
 }
 
+template <class Program>
+bool runPlain(const ScanTask& task, const LaneThread& thread) {
+  const PlainTask plain = makePlainTask(thread.view, task);
+  return Program(thread.view, plain, thread.lane, thread.group, thread.positions).run();
+}
+
 template <class Shape>
 bool runShape(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneThread& thread) {
   switch (algorithm) {
     case seqparScanChain:
-      return runProgram<ChainLane<Shape, ThreadMemory, ThreadGroup>>(task, thread);
+      return runProgram<ChainLane<Shape, ThreadMemory, ThreadGroup, 4>>(task, thread);
     case seqparScanOneshot:
       return runProgram<OneshotLane<Shape, ThreadMemory, ThreadGroup, false>>(task, thread);
     case seqparScanTransposed:
@@ -42,7 +50,20 @@ bool runShape(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneT
 
 bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneThread& thread) {
   bool ok = true;
-  withShape(task, [&](auto shape) { ok = runShape<decltype(shape)>(algorithm, task, thread); });
+  withShape(task, [&](auto shape) {
+    using Shape = decltype(shape);
+    // Programs for plain cells speak to others as those for all do: in one call some ranks take these, some those.
+    using Oneshot = OneshotPlainLane<ThreadMemory, ThreadGroup>;
+    const bool plain = Shape::kPlain && !task.flags && thread.view.self % 3 != 2;
+    if (plain && algorithm == seqparScanChain) {
+      ok = runPlain<ChainPlainLane<ThreadMemory, ThreadGroup>>(task, thread);
+    } else if (plain && algorithm == seqparScanOneshot &&
+               Oneshot::fits(task, static_cast<std::uint32_t>(thread.group.threads()))) {
+      ok = runPlain<Oneshot>(task, thread);
+    } else {
+      ok = runShape<Shape>(algorithm, task, thread);
+    }
+  });
   return ok;
 }
 
@@ -55,7 +76,7 @@ ThreadScan::ThreadScan(const ThreadPeers& peers, ScanCase scanCase, const std::v
     buffers_.emplace_back(case_, rank, outputs[static_cast<std::size_t>(rank)]);
     const ScanProblem problem = buffers_.back().problem();
     auto& tasks = tasks_.emplace_back(makeScanTasks(peers.view(rank), problem, order));
-    for (ScanTask& task : tasks) task.lanes = lanes;
+    for (ScanTask& task : tasks) task.cut(lanes);
   }
 }
 

@@ -136,6 +136,60 @@ TEST_CASE("All algorithms, back to back on one set of channels") {
   }
 }
 
+TEST_CASE("Small states, a cell a thread, beside the programs for all states") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  const auto run = [&](int size, int lanes, int threadsOfLane, std::size_t mostCells, int count) {
+    ThreadPeers peers(size, lanes);
+    std::vector<Call> calls;
+    for (int i = 0; i < count; ++i) {
+      ScanSpec spec;
+      spec.size = size;
+      spec.op = pick(random, {seqparScanSum, seqparScanScalar, seqparScanDiag});
+      spec.direction = pick(random, {seqparForward, seqparReverse});
+      spec.dk = 1 + random() % (mostCells / 2);
+      spec.dv = 4 * (1 + random() % (mostCells / spec.dk));
+      const Numbers numbers = pick(random, {Numbers::Exact, Numbers::Random});
+      if (spec.op != seqparScanSum) {
+        spec.decayForm = pick(random, {seqparDecayLinear, seqparDecayLog, seqparDecayLog2});
+        if (numbers == Numbers::Exact && spec.decayForm == seqparDecayLog) spec.decayForm = seqparDecayLog2;
+      }
+      spec.initial = random() % 2 == 0;
+      std::vector<Outputs> outputs;
+      for (int rank = 0; rank < size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
+      calls.push_back({pick(random, {seqparScanChain, seqparScanOneshot, seqparScanLasp2}), numbers,
+                       std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, lanes)});
+    }
+    CAPTURE(size, lanes);
+    runCalls(peers, threadsOfLane, calls);
+  };
+  for (int size = 1; size <= 8; ++size) run(size, 1, 3, 3, 40);
+  run(3, 2, 40, 64, 20);
+}
+
+TEST_CASE("Small states go round their rings") {
+  // Each call leaves credit to be given by a later one.
+  for (const auto algorithm : {seqparScanChain, seqparScanOneshot}) {
+    ScanSpec spec;
+    spec.size = 3;
+    spec.dk = 3;
+    spec.dv = 4;
+    ThreadPeers peers(3, 1);
+    std::vector<Call> calls;
+    const std::size_t enough = 2 * kRingLines / 3;
+    calls.push_back({algorithm, Numbers::Exact,
+                     std::make_unique<ThreadScan>(peers, makeScanCase(spec, Numbers::Exact, 4),
+                                                  std::vector<Outputs>(3, Outputs::Both), 1)});
+    peers.run(3, [&](const LaneThread& thread) {
+      for (std::size_t i = 1; i < enough; ++i) calls.front().scan->run(algorithm, thread);
+    });
+    runCalls(peers, 3, calls);
+    CAPTURE(seqparScanAlgorithmName(algorithm));
+    CHECK(peers.creditGiven(0, 1) >= kRingLines);
+  }
+}
+
 TEST_CASE("States that are several times the rings") {
   for (const auto algorithm : kDeviceAlgorithms) {
     for (const int size : {2, 3, 5}) {

@@ -22,20 +22,27 @@ TEST_CASE("A divider divides") {
   }
 }
 
-TEST_CASE("Parts follow each other and are nearly equal") {
-  for (const std::uint32_t cells : {1U, 31U, 32U, 33U, 1000U, 4097U}) {
-    for (const int parts : {1, 2, 3, 7, 32}) {
-      std::uint32_t at = 5;
-      std::uint32_t most = 0, least = cells;
-      for (int i = 0; i < parts; ++i) {
-        const CellRange part = partOf({5, 5 + cells}, i, parts);
-        REQUIRE(part.begin == at);
-        at = part.end;
-        most = std::max(most, part.size());
-        least = std::min(least, part.size());
+TEST_CASE("Parts follow each other and none is larger than need be") {
+  for (const std::uint32_t elements : {1U, 127U, 128U, 129U, 1000U, 4097U, ScanTask::kMostElements}) {
+    for (const int lanes : {1, 2, 3, 7, 32, 132}) {
+      for (const std::uint32_t cell : {4U, 8U}) {
+        CAPTURE(elements, lanes, cell);
+        ScanTask task;
+        task.elements = elements;
+        task.cut(lanes);
+        REQUIRE(task.lanes >= 1);
+        REQUIRE(task.lanes <= lanes);
+        std::uint32_t at = 0;
+        for (int lane = 0; lane < task.lanes; ++lane) {
+          const CellRange part = task.part(lane, cell);
+          REQUIRE(part.begin == at);
+          REQUIRE(part.begin * cell % 128 == 0);
+          REQUIRE(part.size() > 0);
+          REQUIRE(part.size() <= (elements / static_cast<std::uint32_t>(lanes) + 128) / cell + 1);
+          at = part.end;
+        }
+        REQUIRE(at == (elements + cell - 1) / cell);
       }
-      REQUIRE(at == 5 + cells);
-      REQUIRE(most - least <= 64);
     }
   }
 }

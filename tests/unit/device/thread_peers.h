@@ -26,6 +26,19 @@ struct ThreadMemory {
   static void store(Line* to, const Line& line) {
     for (int i = 0; i < 4; ++i) store(&to->word[i], line.word[i]);
   }
+  static void storeIf(bool live, Line* to, const Line& line) {
+    if (live) store(to, line);
+  }
+  static void writeIf(bool live, Line* to, const Line& line) {
+    if (live) *to = line;
+  }
+  static std::uint32_t increment(std::uint32_t* counter, std::uint32_t last) {
+    const std::atomic_ref count(*counter);
+    std::uint32_t before = count.load(std::memory_order_relaxed);
+    while (!count.compare_exchange_weak(before, before == last ? 0 : before + 1, std::memory_order_acq_rel)) {
+    }
+    return before;
+  }
   static std::uint64_t acquire(const std::uint64_t* from) {
     return std::atomic_ref(*const_cast<std::uint64_t*>(from)).load(std::memory_order_acquire);
   }
@@ -59,11 +72,21 @@ class Meeting {
 
 class ThreadGroup {
  public:
+  struct Warp {
+    static int thread() { return 0; }
+    static int threads() { return 1; }
+  };
+
   ThreadGroup(Meeting& meeting, int thread) : meeting_(&meeting), thread_(thread) {}
   int thread() const { return thread_; }
   int threads() const { return meeting_->threads(); }
   void sync() const { meeting_->meet(false); }
   bool any(bool mine) const { return meeting_->meet(mine); }
+  int warps() const { return threads(); }
+  static bool leads() { return true; }
+  bool inFirstWarp() const { return thread_ == 0; }
+  static Warp warp() { return {}; }
+  static bool warpAll(bool mine) { return mine; }
 
  private:
   Meeting* meeting_;

@@ -1,0 +1,117 @@
+// A scan of plain cells (see cells.h) without flags, the usual one, as its own kernels see it. A small one is done in
+// microseconds, of which a kernel's parameters, which come from memory line by line, cost tenths: so everything is
+// worked out by the host and lies close together.
+#pragma once
+
+#include "channel.h"
+#include "numbers.h"
+#include "task.h"
+
+namespace seqpar {
+
+struct PlainTask {
+  /// The channels with one peer, of lane 0; those of other lanes follow.
+  struct Port {
+    Line* out = nullptr;  ///< the ring at the peer
+    Line* in = nullptr;   ///< the ring of what the peer sends
+    ChannelState* state = nullptr;
+    int peer = 0;
+  };
+
+  const Line* state = nullptr;
+  const float* transition = nullptr;  ///< null: ones
+  const Line* initial = nullptr;      ///< null: zeros
+  Line* prefix = nullptr;             ///< null: not wanted
+  Line* total = nullptr;              ///< null: not wanted
+  Divider span;                       ///< elements of a factor
+  std::uint32_t cells = 0;
+  std::uint32_t laneCells = 0;
+  int position = 0;
+  int positions = 1;
+  seqparDecayForm_t decayForm = seqparDecayLinear;
+  Port before, after;      ///< of the positions next to this one
+  Port ports[kMostPeers];  ///< by position
+
+  SEQPAR_BOTH bool first() const { return position == 0; }
+  SEQPAR_BOTH bool last() const { return position + 1 == positions; }
+  /// The cells of a lane; none is without.
+  SEQPAR_BOTH CellRange part(int lane) const {
+    const std::uint32_t begin = laneCells * static_cast<std::uint32_t>(lane);
+    return {begin, cells - begin < laneCells ? cells : begin + laneCells};
+  }
+};
+
+/// Of a task of plain cells without flags.
+inline PlainTask makePlainTask(const PeerView& view, const ScanTask& task) {
+  PlainTask row;
+  row.state = reinterpret_cast<const Line*>(task.state);
+  row.transition = task.transition;
+  row.initial = reinterpret_cast<const Line*>(task.initial);
+  row.prefix = reinterpret_cast<Line*>(task.prefix);
+  row.total = reinterpret_cast<Line*>(task.total);
+  row.span = task.span;
+  row.cells = task.elements / 4;
+  row.laneCells = task.laneElements / 4;
+  row.position = task.position;
+  row.positions = task.positions;
+  row.decayForm = task.decayForm;
+  const auto ring = [&](int at, int sender) {
+    return reinterpret_cast<Line*>(view.windows[at] + ChannelLayout::ringOffset(view.lanes, sender, 0));
+  };
+  for (int p = 0; p < task.positions; ++p) {
+    const int peer = task.peerAt[p];
+    row.ports[p] = {ring(peer, view.self), ring(view.self, peer), channelState(view, peer, 0), peer};
+  }
+  if (!row.first()) row.before = row.ports[row.position - 1];
+  if (!row.last()) row.after = row.ports[row.position + 1];
+  return row;
+}
+
+struct PlainValues {
+  float at[4];
+};
+
+SEQPAR_LANE PlainValues valuesOf(const Line& line) {
+  return {{asFloat(line.word[0]), asFloat(line.word[1]), asFloat(line.word[2]), asFloat(line.word[3])}};
+}
+SEQPAR_LANE Line lineOf(const PlainValues& values) {
+  return {{asBits(values.at[0]), asBits(values.at[1]), asBits(values.at[2]), asBits(values.at[3])}};
+}
+SEQPAR_LANE Line sendableLineOf(const PlainValues& values) {
+  Line line = lineOf(values);
+  for (std::uint32_t& word : line.word) word = sendable(word, kAbsentAsFloat);
+  return line;
+}
+
+/// c x + s, and s itself where c is 0.
+SEQPAR_LANE PlainValues applied(float c, const PlainValues& x, const PlainValues& s) {
+  PlainValues after = s;
+  if (c != 0.0F) {
+    for (int i = 0; i < 4; ++i) after.at[i] = fmaf(c, x.at[i], s.at[i]);
+  }
+  return after;
+}
+
+/// This rank's part of a cell, only fetched.
+struct PlainCell {
+  Line own{};
+  float factor = 1;
+};
+
+SEQPAR_LANE std::uint32_t factorOf(const PlainTask& task, std::uint32_t cell) {
+  return task.span.quotient(4 * cell);
+}
+
+SEQPAR_LANE PlainCell fetched(const PlainTask& task, std::uint32_t cell) {
+  PlainCell mine;
+  if (task.state != nullptr) mine.own = readLine(task.state + cell);
+  if (task.transition != nullptr) mine.factor = task.transition[factorOf(task, cell)];
+  return mine;
+}
+
+SEQPAR_LANE float decayed(const PlainTask& task, float given) {
+  if (task.decayForm == seqparDecayLinear) return given;
+  return task.decayForm == seqparDecayLog ? expf(given) : exp2f(given);
+}
+
+}  // namespace seqpar
