@@ -1,4 +1,6 @@
 // Versions and error texts.
+#include <cstring>
+
 #include "api/boundary.h"
 
 using namespace seqpar;
@@ -6,7 +8,10 @@ using namespace seqpar;
 extern "C" {
 
 SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
-  switch (result) {
+  int number = 0;  // callers in C may give any
+  static_assert(sizeof(number) == sizeof(result));
+  std::memcpy(&number, &result, sizeof(number));
+  switch (number) {
     case seqparSuccess:
       return "success";
     case seqparUnhandledCudaError:

@@ -22,7 +22,6 @@ void streamLines(std::byte* to, const std::byte* from, size_t lines) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
     }
   }
-  _mm_sfence();
 }
 
 void copyLines(std::byte* to, const std::byte* from, size_t lines) {
@@ -37,7 +36,7 @@ void copyLines(std::byte* to, const std::byte* from, size_t lines) {
 }  // namespace
 #endif
 
-void copyTo(Target to, const void* from, size_t bytes) {
+void copyPartTo(Target to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   size_t streamed = 0;
 #if defined(__x86_64__)
@@ -49,12 +48,30 @@ void copyTo(Target to, const void* from, size_t bytes) {
   std::memcpy(to.data + streamed, static_cast<const std::byte*>(from) + streamed, bytes - streamed);
 }
 
-void copyFrom(void* to, const void* from, size_t bytes) {
+void finishParts() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+void copyTo(Target to, const void* from, size_t bytes) {
+  copyPartTo(to, from, bytes);
+  if (to.store == Store::Streamed) finishParts();
+}
+
+void copyFrom(void* to, const void* from, size_t bytes, [[maybe_unused]] Store store) {
   if (bytes == 0) return;
   size_t copied = 0;
 #if defined(__x86_64__)
-  copyLines(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes / kLine);
-  copied = bytes / kLine * kLine;
+  if (store == Store::Streamed) {
+    const size_t toLine = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+    copied = toLine < bytes ? toLine : bytes;
+    std::memcpy(to, from, copied);
+  }
+  const size_t lines = (bytes - copied) / kLine;
+  const auto copy = store == Store::Streamed ? streamLines : copyLines;
+  copy(static_cast<std::byte*>(to) + copied, static_cast<const std::byte*>(from) + copied, lines);
+  copied += lines * kLine;
 #endif
   std::memcpy(static_cast<std::byte*>(to) + copied, static_cast<const std::byte*>(from) + copied, bytes - copied);
 }

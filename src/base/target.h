@@ -27,8 +27,14 @@ struct Target {
 /// Copies. Streamed bytes are visible to whoever sees a later store of this thread.
 void copyTo(Target to, const void* from, size_t bytes);
 
+/// The same for one of several parts, which are visible so only after finishParts(): waiting once is faster than after
+/// every part.
+void copyPartTo(Target to, const void* from, size_t bytes);
+void finishParts();
+
 /// Copies from what another processor wrote. As fast to memory of any alignment, which memcpy is not: for large copies
 /// it may take to string instructions, and these were 6 times slower to an odd address.
-void copyFrom(void* to, const void* from, size_t bytes);
+/// Streamed bytes are visible to other threads only after finishParts().
+void copyFrom(void* to, const void* from, size_t bytes, Store store = Store::Cached);
 
 }  // namespace seqpar

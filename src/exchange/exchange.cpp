@@ -10,6 +10,16 @@
 namespace seqpar {
 namespace {
 
+/// What a rank receives in one exchange from here on goes past its caches, which have no room for it: storing into
+/// them would read all of it from memory first.
+constexpr size_t kStreamed = size_t{4} << 20;
+
+Store storeOf(std::span<const Transfer> receives) {
+  size_t bytes = 0;
+  for (const Transfer& transfer : receives) bytes += transfer.piece.bytes();
+  return bytes < kStreamed ? Store::Cached : Store::Streamed;
+}
+
 /// A string that this rank receives.
 struct IncomingString {
   int from = 0;
@@ -18,10 +28,10 @@ struct IncomingString {
   PieceWalk<std::byte> walk;
   PieceWalk<const std::byte> offer;  ///< where to read it; nothing in it: it comes in messages
 
-  void receive(Mailbox& mail, const Cutting& cutting, size_t round) {
+  void receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
     if (offer.left() > 0 || round >= cutting.messages(bytes)) return;
     const size_t size = cutting.messageAt(bytes, round);
-    unpack(walk, mail.receive(from, size), size);
+    unpack(walk, mail.receive(from, size), size, store);
     mail.release(from);
   }
 };
@@ -46,7 +56,7 @@ std::vector<IncomingString> incomingStrings(const Mailbox& mail, const Cutting& 
 }
 
 void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
-             std::span<std::byte* const> receiveBuffers) {
+             std::span<std::byte* const> receiveBuffers, Store store) {
   auto from = stringOf(std::span(route.sends), mail.rank(), sendBuffers);
   auto to = stringOf(std::span(route.receives), mail.rank(), receiveBuffers);
   if (from.left() != to.left()) {
@@ -54,12 +64,12 @@ void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte*
   }
   while (from.left() > 0) {
     const auto part = from.next(from.left());
-    unpack(to, part.data(), part.size());
+    unpack(to, part.data(), part.size(), store);
   }
 }
 
 void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing,
-                   std::span<IncomingString> incoming) {
+                   std::span<IncomingString> incoming, Store store) {
   std::vector<OutgoingString*> out;
   std::vector<IncomingString*> in;
   for (auto& string : outgoing) {
@@ -81,7 +91,7 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
   for (size_t round = 0; round < rounds; ++round) {
     for (auto* string : out) string->send(mail, cutting, round);
     if (round < kLead) continue;
-    for (auto* string : in) string->receive(mail, cutting, round - kLead);
+    for (auto* string : in) string->receive(mail, cutting, round - kLead, store);
   }
 
   std::vector<int> offering;
@@ -104,8 +114,12 @@ void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte
   const Cutting cutting(mail);
   auto outgoing = outgoingStrings(mail, cutting, route.sends, sendBuffers);
   auto incoming = incomingStrings(mail, cutting, route.receives, receiveBuffers);
-  copyOwn(mail, route, sendBuffers, receiveBuffers);
-  for (size_t batch = 0; batch < cutting.batches(); ++batch) exchangeBatch(mail, cutting, batch, outgoing, incoming);
+  const Store store = storeOf(route.receives);
+  copyOwn(mail, route, sendBuffers, receiveBuffers, store);
+  for (size_t batch = 0; batch < cutting.batches(); ++batch) {
+    exchangeBatch(mail, cutting, batch, outgoing, incoming, store);
+  }
+  if (store == Store::Streamed) finishParts();
 }
 
 void runExchange(Communicator& comm, const char* name, std::shared_ptr<const Route> route,

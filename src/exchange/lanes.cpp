@@ -25,6 +25,8 @@ bool equal(std::span<const Transfer* const> a, std::span<const Transfer* const> 
                     [](const Transfer* x, const Transfer* y) { return equal(x->piece, y->piece); });
 }
 
+/// Less than some whole lines of a cache is not worth the way past it.
+constexpr size_t kLeastStreamed = 512;
 /// Bytes of a run that are fetched ahead: processors find out by themselves how a long run goes on, but not where the
 /// next one begins.
 constexpr size_t kAhead = 2048;
@@ -70,16 +72,17 @@ void pack(Target to, PieceWalk<const std::byte>& from, size_t bytes) {
   while (bytes > 0) {
     const auto part = from.next(bytes);
     prefetch(from);
-    copyTo(to, part.data(), part.size());
+    copyPartTo(to, part.data(), part.size());
     to = to.after(part.size());
     bytes -= part.size();
   }
+  finishParts();
 }
 
-void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes) {
+void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes, Store store) {
   while (bytes > 0) {
     const auto part = to.next(bytes);
-    copyFrom(part.data(), from, part.size());
+    copyFrom(part.data(), from, part.size(), part.size() < kLeastStreamed ? Store::Cached : store);
     from += part.size();
     bytes -= part.size();
   }

@@ -39,8 +39,8 @@ class Cutting {
 
 /// Copies the next `bytes` of a string into a message.
 void pack(Target to, PieceWalk<const std::byte>& from, size_t bytes);
-/// Copies a message, or a part of one, to the next `bytes` of a string.
-void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes);
+/// Copies a message, or a part of one, to the next `bytes` of a string. Streamed: finishParts() is to follow.
+void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes, Store store = Store::Cached);
 
 /// A string that this rank sends, to all ranks that get the same.
 struct OutgoingString {

@@ -48,8 +48,17 @@ TEST_CASE("copies take every byte and no other, at any size, alignment and way o
           copyTo({target.at(to), store}, source.data() + from, size);
           CHECK(same(target));
         }
+        for (const Store store : {Store::Cached, Store::Streamed}) {
+          Guarded target(size + 64);
+          copyFrom(target.at(to), source.data() + from, size, store);
+          finishParts();
+          CHECK(same(target));
+        }
+        // As parts that are finished together.
         Guarded target(size + 64);
-        copyFrom(target.at(to), source.data() + from, size);
+        copyPartTo({target.at(to), Store::Streamed}, source.data() + from, size / 2);
+        copyPartTo({target.at(to + size / 2), Store::Streamed}, source.data() + from + size / 2, size - size / 2);
+        finishParts();
         CHECK(same(target));
       }
     }
