@@ -16,11 +16,14 @@
  *       }
  *     seqparRingClose(ring);
  *
- * On host memory a transfer runs on a thread of the ring's own; on a GPU on a stream of the ring's own, by kernels or
- * NCCL. With SEQPAR_RING_ENGINE=copy on all ranks, copy engines move a ring over all ranks of a communicator that all
- * reach each other's memory, if its largest tensor has at least 1 MiB and nothing arrives in the caller's buffers
- * (`scratch` is NULL, and `home` is NULL or kept); the computation beside it then keeps every multiprocessor. What is
- * captured into a graph, and rings with several ranks of one process on a GPU, still use kernels.
+ * On host memory a transfer runs on a thread of the ring's own; on a GPU on a stream of the ring's own, by copy
+ * engines, kernels or NCCL. Copy engines leave every multiprocessor to the computation. They move a ring if it goes
+ * over all ranks of a communicator that all reach each other's memory, nobody gives `scratch`, and a step has at least
+ * 2 MiB (256 KiB more for each further tensor); what is captured into a graph still goes by kernels, and so do rings
+ * with several ranks of one process on a GPU. The environment variable SEQPAR_RING_ENGINE decides otherwise: `kernels`
+ * on any rank: never; `copy` on all: whatever the size. seqparRingQuery() tells what moves a ring, and why. A ring of
+ * copy engines never writes into the caller's `home`, and its own memory is the communicator's afterwards, for the next
+ * such ring.
  */
 #ifndef SEQPAR_RING_H_
 #define SEQPAR_RING_H_
@@ -90,10 +93,11 @@ typedef struct {
   int posted;       /**< 1: a transfer was posted and not waited for yet */
   int source;       /**< the rank whose tensors the current ones were at the begin of the round */
   char engine[64];  /**< in words: what moves the data */
+  char reason[128]; /**< in words: why that does */
 } seqparRingInfo_t;
 
 #define SEQPAR_RING_INFO_INITIALIZER \
-  { sizeof(seqparRingInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, "" }
+  { sizeof(seqparRingInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, "", "" }
 
 /**
  * Collective over the ring's ranks: makes a ring. Its round has begun; the tensors of seqparRingCurrent() are this

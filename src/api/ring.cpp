@@ -181,6 +181,7 @@ seqparRingInfo_t describe(const Ring& ring) {
   info.posted = ring.posted() ? 1 : 0;
   info.source = ring.spec().ranks[static_cast<size_t>(ring.origin())];
   std::strncpy(info.engine, ring.engine(), sizeof(info.engine) - 1);
+  std::strncpy(info.reason, ring.reason().c_str(), sizeof(info.reason) - 1);
   return info;
 }
 

@@ -1,15 +1,11 @@
 #include "ring/copy_engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <numeric>
 #include <thread>
 
-#include "base/env.h"
 #include "device/stream_memory.h"
 #include "device/watch.h"
 #include "ring/copy_window.h"
@@ -19,8 +15,6 @@
 namespace seqpar {
 namespace {
 
-/// Below, the words take longer than a kernel would.
-constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 /// Transfers between two fillings of the table of stamps.
 constexpr std::uint32_t kStamps = 1 << 12;
 /// How far a failed ring's words are set ahead of its latest transfer: later than any that may still be waited for.
@@ -59,12 +53,12 @@ class CopyRingEngine : public RingEngine {
   const char* name() const override { return "copy engines, no multiprocessor"; }
   std::byte* buffer(int set, size_t tensor) const override { return capturable_->buffer(set, tensor); }
 
-  void post(std::vector<RingTransfer> transfers, const CallerStream& caller) override {
+  void post(const std::vector<RingTransfer>& transfers, const CallerStream& caller) override {
     const CurrentDevice current(group_.device());
     const auto stream = static_cast<cudaStream_t>(caller.device);
     latest_ = nullptr;
     // A graph is replayed, and numbers are not.
-    if (capturing(stream)) return capturable_->post(std::move(transfers), caller);
+    if (capturing(stream)) return capturable_->post(transfers, caller);
 
     const Posting posting(*this);
     if (number_ - filled_ == kStamps) {
@@ -125,12 +119,28 @@ class CopyRingEngine : public RingEngine {
     }
   }
 
+  /// Parts that lie side by side in windows go in one copy.
   void copy(const RingTransfer& transfer) {
+    const std::byte* from = nullptr;
+    std::byte* into = nullptr;
+    std::size_t bytes = 0;
+    const auto flush = [&] {
+      if (bytes == 0) return;
+      checkCuda(cudaMemcpyAsync(into, from, bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+    };
     for (const auto& part : transfer.out) {
-      const std::byte* from = buffer(part.set, part.tensor) + part.offset;
-      std::byte* into = window_.tensor(transfer.to, transfer.receiveSet, part.tensor) + part.offset;
-      checkCuda(cudaMemcpyAsync(into, from, part.bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+      const std::byte* const source = buffer(part.set, part.tensor) + part.offset;
+      std::byte* const target = window_.tensor(transfer.to, transfer.receiveSet, part.tensor) + part.offset;
+      const bool follows = window_.holds(part.set) && source == from + bytes && target == into + bytes;
+      if (bytes == 0 || !follows) {
+        flush();
+        from = source;
+        into = target;
+        bytes = 0;
+      }
+      bytes += part.bytes;
     }
+    flush();
   }
 
   /// Writes this transfer's number into a word of another rank, behind everything before it on the stream.
@@ -234,47 +244,10 @@ class CopyRingEngine : public RingEngine {
   std::unique_ptr<Watch> watch_;  // last: it ends before what it looks at
 };
 
-/// Whether the environment asks for copy engines.
-bool wanted() {
-  constexpr std::array<Choice, 2> kEngines{{{"kernels", 0}, {"copy", 1}}};
-  return envChoice("SEQPAR_RING_ENGINE", kEngines).value_or(0) == 1;
-}
-
-/// What a rank tells the others before a ring is made.
-struct Offer {
-  std::array<char, 16> bus{};
-  int process = 0;
-  int able = 0;
-
-  bool sharesWith(const Offer& other) const { return process == other.process && bus == other.bus; }
-};
-
-/// Streams of one process on one GPU may be served one after the other, and then one rank's wait holds up the other.
-bool allAble(Communicator& comm, bool able) {
-  Offer mine;
-  mine.process = static_cast<int>(getpid());
-  const auto found = cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device()->device());
-  (void)cudaGetLastError();
-  mine.able = able && found == cudaSuccess ? 1 : 0;
-  std::vector<Offer> all(static_cast<std::size_t>(comm.size()));
-  comm.control().gatherValues(mine, std::span(all));
-  for (auto offer = all.begin(); offer != all.end(); ++offer) {
-    if (offer->able == 0) return false;
-    if (std::any_of(offer + 1, all.end(), [&](const Offer& other) { return offer->sharesWith(other); })) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::unique_ptr<RingEngine> makeCopyRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
                                                const MakeCapturable& makeCapturable) {
-  const auto& bytes = buffers.mostBytes;
-  const bool large = *std::max_element(bytes.begin(), bytes.end()) >= kLeastBytes;
-  if (!buffers.everybody || comm->size() == 1 || !comm->device()->direct() || !large) return nullptr;
-  // All ranks come here alike, but whose memory things arrive in is each rank's own affair.
-  const bool ours = buffers.scratch.empty() && (buffers.home.empty() || buffers.keepHome);
-  if (!allAble(*comm, ours && wanted() && canStreamWait())) return nullptr;
   return std::make_unique<CopyRingEngine>(comm, buffers, makeCapturable);
 }
 

@@ -25,7 +25,9 @@ class CopyWindow {
 
   /// `buffers` with memory of the window for what the caller did not bring.
   RingBuffers placed(RingBuffers buffers) const;
-  /// Where a tensor of a set in which something arrives lies on `rank`.
+  /// Whether a set's tensors are in the window: whether something arrives there.
+  bool holds(int set) const { return set >= first_; }
+  /// Where a tensor of a set that it holds lies on `rank`.
   std::byte* tensor(int rank, int set, std::size_t number) const;
 
   std::byte* word(int rank, std::size_t number) const { return window_->at(rank) + number * kWordStride; }

@@ -41,7 +41,7 @@ class DeviceRingEngine : public RingEngine {
 
   std::byte* buffer(int set, size_t tensor) const override { return buffers_.at(set, tensor); }
 
-  void post(std::vector<RingTransfer> transfers, const CallerStream& stream) override {
+  void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) override {
     const CurrentDevice current(comm_->device()->device());
     checkCuda(cudaEventRecord(before_.get(), static_cast<cudaStream_t>(stream.device)), "cudaEventRecord");
     checkCuda(cudaStreamWaitEvent(stream_.get(), before_.get(), 0), "cudaStreamWaitEvent");
@@ -68,10 +68,11 @@ class DeviceRingEngine : public RingEngine {
 
 }  // namespace
 
-std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) {
+std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+                                                 const RingChoice& choice) {
   const CurrentDevice current(comm->device()->device());
   const auto byKernels = [&](const RingBuffers& given) { return std::make_unique<DeviceRingEngine>(comm, given); };
-  if (auto engine = makeCopyRingEngine(comm, buffers, byKernels)) return engine;
+  if (choice.copyEngines) return makeCopyRingEngine(comm, buffers, byKernels);
   return byKernels(buffers);
 }
 

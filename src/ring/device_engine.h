@@ -1,4 +1,5 @@
-// The ring engine of device communicators.
+// The ring engines of device communicators: copy engines where they can and pay; else kernels and NCCL steps of
+// exchanges, on a stream of the ring, of the highest priority.
 #pragma once
 
 #include <memory>
@@ -7,8 +8,11 @@
 
 namespace seqpar {
 
-/// Collective over the ring's ranks. Copy engines where they can and pay; else kernels and NCCL steps of exchanges, on
-/// a stream of the ring, of the highest priority.
-std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
+/// Collective over the ring's ranks; `buffers` without the number of sets.
+RingChoice chooseDeviceRingEngine(Communicator& comm, const RingBuffers& buffers);
+
+/// Collective over the ring's ranks.
+std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+                                                 const RingChoice& choice);
 
 }  // namespace seqpar

@@ -4,7 +4,11 @@
 
 namespace seqpar {
 
-std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator>, const RingBuffers&) {
+RingChoice chooseDeviceRingEngine(Communicator&, const RingBuffers&) {
+  fail(seqparInternalError, "a ring on a device in a build without CUDA");
+}
+
+std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator>, const RingBuffers&, const RingChoice&) {
   fail(seqparInternalError, "a ring on a device in a build without CUDA");
 }
 

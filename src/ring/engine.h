@@ -36,6 +36,13 @@ struct RingTransfer {
   int receiveSet = 0;  ///< where parts arrive, here and at `to`, at the offset that they have in their tensor here
 };
 
+/// How a ring is to be moved, the same on all its ranks.
+struct RingChoice {
+  bool copyEngines = false;
+  bool keepHome = false;  ///< nothing may arrive in set 0, though the caller would allow it
+  std::string reason;     ///< in words
+};
+
 /// One transfer step is under way at a time.
 class RingEngine {
  public:
@@ -49,14 +56,18 @@ class RingEngine {
   /// Null for an empty tensor in the engine's own memory.
   virtual std::byte* buffer(int set, size_t tensor) const = 0;
   /// Begins `transfers`, at most kMostFlows, once all earlier work of `stream` is done.
-  virtual void post(std::vector<RingTransfer> transfers, const CallerStream& stream) = 0;
+  virtual void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) = 0;
   /// Makes later work of `stream` wait for what was posted last; throws, or ends that stream's work, if it failed.
   virtual void wait(const CallerStream& stream) = 0;
 };
 
+/// Collective over the ring's ranks; `buffers` without the number of sets.
+RingChoice chooseRingEngine(Communicator& comm, const RingBuffers& buffers);
+
 /// Collective over the ring's ranks. Throws InvalidUsage where there is no
 /// engine for the communicator's memory.
-std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
+std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+                                           const RingChoice& choice);
 
 /// The engine of host communicators: messages, on a thread of its own.
 std::unique_ptr<RingEngine> makeHostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);

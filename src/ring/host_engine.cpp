@@ -42,7 +42,7 @@ class HostRingEngine : public RingEngine {
 
   std::byte* buffer(int set, size_t tensor) const override { return sets_[static_cast<size_t>(set)][tensor]; }
 
-  void post(std::vector<RingTransfer> transfers, const CallerStream& stream) override {
+  void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) override {
     std::vector<HostTransfer> work;
     for (const auto& transfer : transfers) {
       HostTransfer& made = work.emplace_back(HostTransfer{transfer.to, transfer.from, {}, {}});

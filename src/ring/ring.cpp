@@ -8,8 +8,7 @@
 namespace seqpar {
 namespace {
 
-RingBuffers sized(RingBuffers buffers, const RingSpec& spec, int sets, int ranks) {
-  buffers.sets = sets;
+RingBuffers sized(RingBuffers buffers, const RingSpec& spec, int ranks) {
   buffers.keepHome = spec.form.keepHome;
   buffers.everybody = spec.form.places == ranks;
   buffers.mostBytes.assign(spec.bytes.front().size(), 0);
@@ -32,27 +31,38 @@ std::vector<RingPart> parts(const RingSpec& spec, int origin, int set, const Rin
   return out;
 }
 
-}  // namespace
-
-std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) {
-  if (comm->device() != nullptr) return makeDeviceRingEngine(std::move(comm), buffers);
-  return makeHostRingEngine(std::move(comm), buffers);
-}
-
-Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers)
-    : spec_(std::move(spec)),
-      schedule_(ringSchedule(spec_.form, spec_.place)),
-      engine_(makeRingEngine(comm, sized(std::move(buffers), spec_, schedule_.sets, comm->size()))) {}
-
-std::vector<RingTransfer> Ring::transfers(const RingStep& step) const {
+std::vector<RingTransfer> transfersOf(const RingSpec& spec, const RingStep& step) {
   std::vector<RingTransfer> out;
   for (const auto& move : step.moves) {
-    RingTransfer transfer{spec_.ranks[static_cast<size_t>(move.to)], spec_.ranks[static_cast<size_t>(move.from)],
-                          parts(spec_, move.sendOrigin, move.sendSet, move),
-                          parts(spec_, move.receiveOrigin, move.receiveSet, move), move.receiveSet};
+    RingTransfer transfer{spec.ranks[static_cast<size_t>(move.to)], spec.ranks[static_cast<size_t>(move.from)],
+                          parts(spec, move.sendOrigin, move.sendSet, move),
+                          parts(spec, move.receiveOrigin, move.receiveSet, move), move.receiveSet};
     if (!transfer.out.empty() || !transfer.in.empty()) out.push_back(std::move(transfer));
   }
   return out;
+}
+
+}  // namespace
+
+RingChoice chooseRingEngine(Communicator& comm, const RingBuffers& buffers) {
+  if (comm.device() != nullptr) return chooseDeviceRingEngine(comm, buffers);
+  return {false, false, "the ranks' memory is the host's"};
+}
+
+std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+                                           const RingChoice& choice) {
+  if (comm->device() != nullptr) return makeDeviceRingEngine(std::move(comm), buffers, choice);
+  return makeHostRingEngine(std::move(comm), buffers);
+}
+
+Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers) : spec_(std::move(spec)) {
+  buffers = sized(std::move(buffers), spec_, comm->size());
+  choice_ = chooseRingEngine(*comm, buffers);
+  spec_.form.keepHome = buffers.keepHome = buffers.keepHome || choice_.keepHome;
+  schedule_ = ringSchedule(spec_.form, spec_.place);
+  for (const auto& step : schedule_.steps) transfers_.push_back(transfersOf(spec_, step));
+  buffers.sets = schedule_.sets;
+  engine_ = makeRingEngine(comm, buffers, choice_);
 }
 
 void Ring::post(const CallerStream& stream) {
@@ -62,7 +72,7 @@ void Ring::post(const CallerStream& stream) {
   if (step_ == spec_.form.steps) {
     fail(seqparInvalidUsage, "all ", step_, " transfers of the round are done; expected seqparRingReset first");
   }
-  engine_->post(transfers(schedule_.steps[static_cast<size_t>(step_)]), stream);
+  engine_->post(transfers_[static_cast<size_t>(step_)], stream);
   posted_ = true;
 }
 

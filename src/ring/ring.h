@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -37,12 +38,14 @@ class Ring {
   std::byte* current(size_t tensor) const { return engine_->buffer(set_, tensor); }
   size_t currentBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(origin())][tensor]; }
   const char* engine() const { return engine_->name(); }
+  /// Why it is that engine.
+  const std::string& reason() const { return choice_.reason; }
 
  private:
-  std::vector<RingTransfer> transfers(const RingStep& step) const;
-
   RingSpec spec_;
+  RingChoice choice_;
   RingSchedule schedule_;
+  std::vector<std::vector<RingTransfer>> transfers_;  ///< of each step
   std::unique_ptr<RingEngine> engine_;
   int step_ = 0;
   int set_ = 0;

@@ -83,7 +83,7 @@ struct DeviceBytes {
   void* at = nullptr;
 };
 
-/// Own buffers: copy engines, where tensors are large; the caller's: kernels.
+/// Own buffers: copy engines; the caller's: kernels.
 void ringOf(Rank& self, std::size_t bytes, bool own) {
   const DeviceBytes a(bytes), b(bytes);
   void* const home[] = {a.at};

@@ -92,7 +92,7 @@ class OpenRing {
     params.bytes = form.bytes.data();
     params.uneven = 1;
     std::vector<void*> home;
-    for (int i = 0; form.givesHome && i < form.tensors; ++i) home.push_back(deviceMemory<char>(bytesOf(self.rank, i)));
+    for (int i = 0; form.givesHome && i < form.tensors; ++i) home.push_back(deviceMemory<char>(mostBytes(i)));
     if (form.givesHome) params.home = home.data();
     expectSuccess(seqparRingOpen(&ring_, &params, self.comm), "seqparRingOpen", self.comm);
     expect(std::strcmp(info().engine, kEngine) == 0, "the engine is ", info().engine);
@@ -120,11 +120,13 @@ class OpenRing {
     });
   }
 
-  /// All steps of a round; one rank a step lingers over its tensors, and the others run ahead.
-  void round(int number) {
+  int steps() const { return form_.steps == 0 ? self_.ranks - 1 : form_.steps; }
+
+  void round(int number) { round(number, steps()); }
+  /// The first `steps` of a round; one rank a step lingers over its tensors, and the others run ahead.
+  void round(int number, int steps) {
     reset();
     fillHome(number);
-    const int steps = form_.steps == 0 ? self_.ranks - 1 : form_.steps;
     for (int step = 0; step <= steps; ++step) {
       if (form_.changed) change();
       if (step < steps) expectSuccess(post(), "seqparRingPost", self_.comm);
@@ -137,6 +139,11 @@ class OpenRing {
  private:
   std::size_t bytesOf(int place, int tensor) const {
     return form_.bytes[static_cast<std::size_t>(place * form_.tensors + tensor)];
+  }
+  std::size_t mostBytes(int tensor) const {
+    std::size_t most = 1;
+    for (int place = 0; place < self_.ranks; ++place) most = std::max(most, bytesOf(place, tensor));
+    return most;
   }
   seqparRingInfo_t info() const {
     seqparRingInfo_t info = SEQPAR_RING_INFO_INITIALIZER;
@@ -181,15 +188,15 @@ Form unevenForm(int ranks) {
 void runForms(const Rank& self) {
   for (int inner = 1; inner <= self.ranks; ++inner) {
     if (self.ranks % inner != 0) continue;
-    for (int kind = 0; kind < 6; ++kind) {
+    for (int kind = 0; kind < 8; ++kind) {
       Form form = unevenForm(self.ranks);
       form.inner = inner;
       form.changed = kind >= 4;
       form.keepHome = kind % 2 == 1;
-      form.givesHome = kind == 3;
-      form.steps = kind == 0 ? self.ranks : 0;
+      form.givesHome = kind % 4 >= 2;
+      form.steps = kind < 4 ? self.ranks : 0;
       OpenRing ring(self, form);
-      for (int round = 0; round < 3; ++round) ring.round(round);
+      for (int round = 0; round < 4; ++round) ring.round(round, round == 2 ? ring.steps() / 2 : ring.steps());
       ring.close();
     }
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <random>
 #include <string>
@@ -23,6 +24,7 @@ namespace {
 
 constexpr char kEngine[] = "copy engines, no multiprocessor";
 constexpr std::size_t kLarge = std::size_t{1} << 20;
+constexpr std::size_t kMostScratch = 2 * kLarge;
 constexpr std::chrono::seconds kPatience{60};
 
 struct Form {
@@ -30,6 +32,7 @@ struct Form {
   int inner = 0;
   bool changed = false, keepHome = false, reverse = false;
   std::vector<bool> givesHome;  ///< by rank
+  int givesScratch = -1;        ///< the rank that does; -1: none
   int steps = 0;
   int tensors = 1;
   std::vector<std::size_t> bytes;  ///< [place][tensor]
@@ -54,7 +57,7 @@ Form randomForm(int ranks, std::mt19937_64& random) {
   form.keepHome = random() % 2 == 0;
   form.reverse = random() % 2 == 0;
   for (std::size_t rank = 0; rank < form.givesHome.size(); ++rank) {
-    form.givesHome[rank] = form.keepHome && random() % 2 == 0;
+    form.givesHome[rank] = random() % 2 == 0;
   }
   form.tensors = 1 + static_cast<int>(random() % 3);
   constexpr std::size_t kLengths[] = {0, 1, 513, 70001, kLarge, kLarge + 4099};
@@ -111,14 +114,31 @@ class OpenRing {
     if (form.givesHome[static_cast<std::size_t>(self.rank)]) {
       for (auto& tensor : home_) buffers.home.push_back(reinterpret_cast<std::byte*>(tensor.data()));
     }
+    if (form.givesScratch == self.rank) {
+      const int sets = ringSchedule(spec.form, spec.place).sets;
+      for (int set = 1; set < sets; ++set) {
+        buffers.scratch.emplace_back();
+        for (int i = 0; i < form.tensors; ++i) {
+          scratch_.emplace_back(kMostScratch);
+          buffers.scratch.back().push_back(reinterpret_cast<std::byte*>(scratch_.back().data()));
+        }
+      }
+    }
     ring_ = std::make_unique<Ring>(self.comm, std::move(spec), std::move(buffers));
   }
 
   std::string engine() const { return ring_->engine(); }
+  std::string reason() const { return ring_->reason(); }
   void post() { ring_->post({nullptr, self_.stream}); }
   void wait() { ring_->wait({nullptr, self_.stream}); }
   void reset() { ring_->reset(); }
   int wrong() const { return *wrong_; }
+  /// Whether the current tensor is in the buffer of the round's beginning.
+  bool isHome() const {
+    const std::byte* const last = ring_->current(0);
+    ring_->reset();
+    return last == ring_->current(0);
+  }
 
   void fillHome(int round) {
     eachTensor([&](int tensor, unsigned char* at, std::size_t bytes) {
@@ -127,10 +147,12 @@ class OpenRing {
     });
   }
 
-  void round(int number) {
+  int steps() const { return form_.steps == 0 ? self_.ranks - 1 : form_.steps; }
+
+  /// A round that is left after `steps` steps.
+  void round(int number, int steps) {
     reset();
     fillHome(number);
-    const int steps = form_.steps == 0 ? self_.ranks - 1 : form_.steps;
     for (int step = 0; step <= steps; ++step) {
       if (form_.changed) change();
       if (step < steps) post();
@@ -179,6 +201,7 @@ class OpenRing {
   Form form_;
   std::uint64_t seed_;
   std::vector<std::vector<unsigned char>> home_;
+  std::deque<std::vector<unsigned char>> scratch_;
   std::unique_ptr<Ring> ring_;
   std::shared_ptr<int> wrong_ = std::make_shared<int>(0);  ///< belongs to the stream
 };
@@ -204,12 +227,17 @@ std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::fun
 
 void runForms(int ranks, std::uint64_t seed, int forms) {
   const auto errors = onRanks(ranks, kPatience, [&](Rank& self) {
-    std::mt19937_64 random(seed);
+    std::mt19937_64 random(seed);  // all ranks draw the same
     for (int i = 0; i < forms; ++i) {
       const Form form = randomForm(ranks, random);
       OpenRing ring(self, form, seed);
       expect(ring.engine() == kEngine, form, ": the engine is ", ring.engine());
-      for (int round = 0; round < 3; ++round) ring.round(round);
+      const int rounds = 3 + static_cast<int>(random() % 4);
+      for (int round = 0; round < rounds; ++round) {
+        const bool left = random() % 2 == 0;
+        ring.round(round,
+                   left ? static_cast<int>(random() % static_cast<std::uint64_t>(ring.steps() + 1)) : ring.steps());
+      }
       self.synchronize();
       self.comm->health().check();
       expect(ring.wrong() == 0, form, ": ", ring.wrong(), " tensors are wrong");
@@ -298,7 +326,7 @@ TEST_CASE("copy rings end when a rank gives up in the middle") {
       return;
     }
     OpenRing ring(self, plainForm(kRanks, 0), 1);
-    for (int round = 0; round < 5; ++round) ring.round(round);
+    for (int round = 0; round < 5; ++round) ring.round(round, ring.steps());
     ring.reset();
     ring.post();
     self.comm->abort();
@@ -306,29 +334,59 @@ TEST_CASE("copy rings end when a rank gives up in the middle") {
   CHECK(errors == "");
 }
 
-TEST_CASE("rings that copy engines cannot or must not move are moved by others") {
+TEST_CASE("the caller's own tensors are read, and never written") {
+  cpuCuda() = {false, 100};
+  const auto errors = onRanks(2, kPatience, [&](Rank& self) {
+    Form form = plainForm(2, 2);  // the second step would bring tensors home
+    form.givesHome[0] = true;
+    OpenRing ring(self, form, 3);
+    ring.round(0, 2);
+    ring.round(1, 2);
+    self.synchronize();
+    expect(ring.engine() == kEngine, "the engine is ", ring.engine());
+    expect(ring.wrong() == 0, ring.wrong(), " tensors are wrong");
+    expect(!ring.isHome(), "the last tensors arrived in the first buffers");
+    self.comm->close();
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("a ring's engine, and why it is that") {
   cpuCuda() = {};
   const std::string kernels = "kernels on a stream of the ring";
   const auto errors = onRanks(3, kPatience, [&](Rank& self) {
-    const auto check = [&](const char* what, const Form& form, const std::string& expected) {
+    const auto check = [&](const char* what, const Form& form, const std::string& engine, const std::string& reason) {
       const OpenRing ring(self, form, 1);
-      expect(ring.engine() == expected, what, ": the engine is ", ring.engine());
+      expect(ring.engine() == engine, what, ": the engine is ", ring.engine());
+      expect(ring.reason() == reason, what, ": the reason is ", ring.reason());
     };
-    const Form large = plainForm(3, 0);
-    check("large tensors", large, kEngine);
-    Form small = large;
-    small.bytes.assign(3, kLarge - 1);
-    check("small tensors", small, kernels);
-    Form arriving = large;
-    arriving.givesHome[1] = true;
-    check("one rank's caller has the memory of arrivals", arriving, kernels);
-    Form keeping = arriving;
-    keeping.keepHome = true;
-    check("the caller's home is kept", keeping, kEngine);
-    if (self.rank == 0) unsetenv("SEQPAR_RING_ENGINE");
-    std::vector<int> all(3);
-    self.comm->control().gatherValues(self.rank, std::span(all));
-    check("the environment does not ask", large, kernels);
+    // Of one process, whose environment it is.
+    const auto environment = [&](const char* wish) {
+      std::vector<int> all(3);
+      self.comm->control().gatherValues(self.rank, std::span(all));
+      if (self.rank == 0) setenv("SEQPAR_RING_ENGINE", wish, 1);
+      self.comm->control().gatherValues(self.rank, std::span(all));
+    };
+    Form small = plainForm(3, 0);
+    small.bytes.assign(3, 2 * kLarge - 1);
+    Form large = small;
+    large.bytes[1] = 2 * kLarge;
+    Form pair = small;
+    pair.tensors = 2;
+    pair.bytes = {kLarge / 4, 2 * kLarge, kLarge / 4, kLarge, 0, 0};  // the largest of each count
+    Form few = pair;
+    few.bytes[1] = 2 * kLarge - 1;
+    Form scratch = large;
+    scratch.givesScratch = 1;
+    check("copies asked for", small, kEngine, "SEQPAR_RING_ENGINE is copy");
+    check("memory for arrivals", scratch, kernels, "rank 1 gave memory for what arrives");
+    environment("auto");
+    check("small tensors", small, kernels, "a step has less than 2048 KiB");
+    check("large tensors", large, kEngine, "a step has at least 2048 KiB");
+    check("two small tensors", few, kernels, "a step has less than 2304 KiB");
+    check("two tensors", pair, kEngine, "a step has at least 2304 KiB");
+    environment("kernels");
+    check("kernels asked for", large, kernels, "SEQPAR_RING_ENGINE is kernels on rank 0");
     self.comm->close();
   });
   CHECK(errors == "");

@@ -1,0 +1,97 @@
+// Which engine moves a ring of GPUs.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/env.h"
+#include "device/cuda.h"
+#include "device/stream_memory.h"
+#include "ring/device_engine.h"
+
+namespace seqpar {
+namespace {
+
+constexpr std::size_t kKilo = 1024;
+/// From here on copies take no longer than kernels do, beside nothing; beside computation they win earlier.
+constexpr std::size_t kLeastBytes = 2048 * kKilo;
+/// Each further tensor may be a copy of its own, which takes more time to begin.
+constexpr std::size_t kPerTensor = 256 * kKilo;
+
+enum Wish { kAuto, kKernels, kCopy };
+
+Wish wished() {
+  constexpr std::array<Choice, 3> kEngines{{{"auto", kAuto}, {"kernels", kKernels}, {"copy", kCopy}}};
+  return static_cast<Wish>(envChoice("SEQPAR_RING_ENGINE", kEngines).value_or(kAuto));
+}
+
+/// What a rank tells the others before a ring is made.
+struct Offer {
+  std::array<char, 16> bus{};
+  int process = 0;
+  int wish = kAuto;
+  int canWait = 0;
+  int givesHome = 0, givesScratch = 0;
+
+  bool sharesWith(const Offer& other) const { return process == other.process && bus == other.bus; }
+};
+
+Offer offerOf(Communicator& comm, const RingBuffers& buffers, Wish wish) {
+  Offer mine;
+  mine.process = static_cast<int>(getpid());
+  const auto found = cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device()->device());
+  (void)cudaGetLastError();
+  mine.wish = wish;
+  mine.canWait = found == cudaSuccess && canStreamWait() ? 1 : 0;
+  mine.givesHome = buffers.home.empty() ? 0 : 1;
+  mine.givesScratch = buffers.scratch.empty() ? 0 : 1;
+  return mine;
+}
+
+/// Why copy engines cannot move such a ring of one of these ranks; "" if they can.
+std::string obstacle(const std::vector<Offer>& offers) {
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    const Offer& offer = offers[rank];
+    if (offer.wish == kKernels) return concat("SEQPAR_RING_ENGINE is kernels on rank ", rank);
+    if (offer.canWait == 0) return concat("streams of rank ", rank, " cannot wait for words of memory");
+    if (offer.givesScratch != 0) return concat("rank ", rank, " gave memory for what arrives");
+    // Streams of one process on one GPU may be served one after the other: one rank's wait would hold up the other.
+    for (std::size_t other = rank + 1; other < offers.size(); ++other) {
+      if (offer.sharesWith(offers[other])) return concat("ranks ", rank, " and ", other, " share a GPU and a process");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+RingChoice chooseDeviceRingEngine(Communicator& comm, const RingBuffers& buffers) {
+  // All ranks come here alike: up to the offers, everything is the same on all of them but the environment.
+  if (comm.size() == 1) return {false, false, "one rank"};
+  if (!comm.device()->direct()) return {false, false, "not all ranks reach each other's memory"};
+  if (!buffers.everybody) return {false, false, "not all ranks of the communicator are in the ring"};
+  const CurrentDevice current(comm.device()->device());
+  const Wish wish = wished();
+  std::vector<Offer> offers(static_cast<std::size_t>(comm.size()));
+  comm.control().gatherValues(offerOf(comm, buffers, wish), std::span(offers));
+  auto reason = obstacle(offers);
+  if (!reason.empty()) return {false, false, reason};
+
+  const auto& bytes = buffers.mostBytes;
+  const auto all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+  const auto tensors = static_cast<std::size_t>(bytes.size() - std::count(bytes.begin(), bytes.end(), std::size_t{0}));
+  const auto least = kLeastBytes + (std::max<std::size_t>(tensors, 1) - 1) * kPerTensor;
+  const auto any = [&](auto counts) { return std::any_of(offers.begin(), offers.end(), counts); };
+  if (!any([](const Offer& offer) { return offer.wish != kCopy; })) {
+    reason = "SEQPAR_RING_ENGINE is copy";
+  } else if (all < least) {
+    return {false, false, concat("a step has less than ", least / kKilo, " KiB")};
+  } else {
+    reason = concat("a step has at least ", least / kKilo, " KiB");
+  }
+  // What arrives must lie in memory that the others have mapped, so a caller's own tensors stay where they are.
+  return {true, any([](const Offer& offer) { return offer.givesHome != 0; }), reason};
+}
+
+}  // namespace seqpar
