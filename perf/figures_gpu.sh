@@ -37,6 +37,12 @@ done
 run sendrecv "$programs/sendrecv_perf" -g "$gpus" -r 7 -l 0.1 --peers -p all -b 8 -e 256M -f 8 --plot "$out/sendrecv.svg"
 run sendrecv_alone "$programs/sendrecv_perf" -g "$gpus" $alone --peers -p all -b 8 -e 256M -f 8
 
+run ring "$programs/ring_perf" -g "$gpus" -r 5 -l 0.05 --peers -b 1M -e 64M -f 4 --plot "$out/ring.svg"
+run mesh "$programs/mesh_perf" -g "$gpus" -r 5 -l 0.05 --peers -c 0 -b 1M -e 16M -f 4 -p all
+# A slow network: mesh and ring over NCCL's sockets, where what is sent decides ("by sent" is the ratio of that alone).
+LIMIT=120 run mesh_sockets env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 SEQPAR_TRANSPORT=network \
+  "$programs/mesh_perf" -g "$gpus" -r 3 -l 0.1 --peers -c 0 -b 16M -p all
+
 # One process a GPU; and two nodes in name, between which NCCL and the library use sockets.
 run processes$gpus "$here/ranks.sh" "$gpus" 1 "$scan" --device gpu $alone --peers -b 64K -e 16M -f 4
 [ "$gpus" -lt 4 ] ||

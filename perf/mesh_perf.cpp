@@ -145,6 +145,7 @@ class Comparison {
 #endif
     }
     std::vector<Row> rows = session_.measure(cases);
+    ring_ = &*std::find_if(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.a == 1; });
     for (size_t i = 0; i < rows.size(); ++i) finish(rows[i], *shapeOfCase[i], pass, rows);
   }
 
@@ -175,7 +176,8 @@ class Comparison {
       return other.labels[2] == row.labels[2] && (other.labels[1] == ring || other.labels[1] == "*" + ring);
     });
     const double model = pass == seqparMeshForward ? shape.forwardUs : shape.backwardUs;
-    row.extras = {sent / 1e6, sent / us / 1e3, peer ? Timing::kNone : model, same->outOfPlace.us / us};
+    const auto ofRing = static_cast<double>(bytesOfPass(*ring_, pass));
+    row.extras = {sent / 1e6, sent / us / 1e3, peer ? Timing::kNone : model, same->outOfPlace.us / us, ofRing / sent};
     session_.report.row(row);
   }
 
@@ -183,6 +185,7 @@ class Comparison {
   const MeshSettings& settings_;
   std::shared_ptr<Nccl> nccl_;
   MeshProblem problem_;
+  const seqparMeshEstimate_t* ring_ = nullptr;
 };
 
 void runAll(Session& session, const MeshSettings& settings) {
@@ -235,7 +238,11 @@ int main(int argc, char** argv) {
   program.layout = [] {
     return Layout{{{"pass", "", 8}, {"shape", "", 7}, {"by", "", 6}},
                   false,
-                  {{"sent", "(MB)", 8}, {"sentbw", "(GB/s)", 7}, {"model", "(us)", 9}, {"ring/", "(x)", 7}}};
+                  {{"sent", "(MB)", 8},
+                   {"sentbw", "(GB/s)", 7},
+                   {"model", "(us)", 9},
+                   {"ring/", "(x)", 7},
+                   {"by sent", "(x)", 8}}};
   };
   program.body = [&](Session& session) { runAll(session, settings); };
   return runProgram(program, argc, argv);

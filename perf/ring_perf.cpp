@@ -1,17 +1,11 @@
-// ring_perf: tensors that go round a ring, alone and beside computation, beside MPI's ways.
+// ring_perf: tensors that go round a ring, alone and beside computation, beside MPI's ways; on GPUs beside NCCL's and
+// the copy engine's.
 #include <algorithm>
-#include <chrono>
-#include <limits>
 #include <memory>
 #include <vector>
 
-#include "common/session.h"
-#include "ring/tensors.h"
-#include "seqpar/ring.h"
-
-#ifdef SEQPAR_PERF_MPI
-#include <mpi.h>
-#endif
+#include "exchange/exchange.h"
+#include "ring/works.h"
 
 namespace seqpar::perf {
 namespace {
@@ -25,191 +19,22 @@ struct Options {
   size_t inner = 0;
 };
 
-/// Arithmetic that needs a processor and no memory.
-void compute(long rounds) {
-  volatile double sink = 0;
-  double a = 1, b = 2, c = 3, d = 4;
-  for (long i = 0; i < rounds; ++i) {
-    a = a * 0.9999 + 0.1;
-    b = b * 0.9998 + 0.1;
-    c = c * 0.9997 + 0.1;
-    d = d * 0.9996 + 0.1;
-  }
-  sink = a + b + c + d;
-  static_cast<void>(sink);
+/// How much of the shorter of two times is gone when both are done at once, in percent.
+double hidden(const Row& one, const Row& other, const Row& both) {
+  const double saved = one.outOfPlace.us + other.outOfPlace.us - both.outOfPlace.us;
+  return 100 * saved / std::min(one.outOfPlace.us, other.outOfPlace.us);
 }
-
-/// Rounds of compute() that take `us` on the slowest rank.
-long roundsFor(double us, Group& group) {
-  constexpr long kProbe = 200000;
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 5; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    compute(kProbe);
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    best = std::min(best, took.count());
-  }
-  const double mine = best / kProbe;
-  return static_cast<long>(us / combine(group.gather(std::span(&mine, 1)), Average::Most));
-}
-
-using TensorsPointer = std::shared_ptr<Tensors>;
-
-Work shiftWork(const TensorsPointer& tensors, seqparStream_t stream) {
-  Work work;
-  work.prepare = [tensors] { tensors->spoil(); };
-  work.run = [tensors, stream] {
-    std::vector<const void*> send(tensors->set(0), tensors->set(1));
-    seqparShiftParams_t params = SEQPAR_SHIFT_PARAMS_INITIALIZER;
-    params.sendTensors = params.receiveTensors = tensors->count();
-    params.sendPeer = tensors->rankAfter(1);
-    params.receivePeer = tensors->rankAfter(-1);
-    params.sendBuffers = send.data();
-    params.receiveBuffers = tensors->set(1);
-    params.sendBytes = params.receiveBytes = tensors->sizes().data();
-    require(seqparShift(&params, tensors->group().comm(), stream), "seqparShift", tensors->group().comm());
-  };
-  if (stream != nullptr)
-    work.finish = [stream] { require(seqparStreamSynchronize(stream), "seqparStreamSynchronize"); };
-  work.wrong = [tensors] { return tensors->wrong(tensors->set(1), tensors->rankAfter(-1)); };
-  return work;
-}
-
-/// Sets of buffers that are enough for a ring that keeps its home: plain, and double.
-constexpr int kPlainSets = 3, kDoubleSets = 5;
-
-/// The library's ring over all sets of the tensors.
-class OpenRing {
- public:
-  OpenRing(TensorsPointer tensors, size_t inner, seqparStream_t stream)
-      : tensors_(std::move(tensors)), comm_(tensors_->group().comm()), stream_(stream) {
-    seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
-    params.tensors = tensors_->count();
-    params.bytes = tensors_->sizes().data();
-    params.inner = static_cast<int>(inner);
-    params.keepHome = 1;
-    params.home = tensors_->set(0);
-    params.scratch = tensors_->set(1);
-    require(seqparRingOpen(&ring_, &params, comm_), "seqparRingOpen", comm_);
-  }
-  OpenRing(const OpenRing&) = delete;
-  OpenRing& operator=(const OpenRing&) = delete;
-  ~OpenRing() { seqparRingClose(ring_); }
-
-  void round(long rounds) {
-    require(seqparRingReset(ring_), "seqparRingReset", comm_);
-    for (int step = 0; step + 1 < tensors_->group().size(); ++step) {
-      require(seqparRingPost(ring_, stream_), "seqparRingPost", comm_);
-      computeOnStream(rounds);
-      require(seqparRingWait(ring_, stream_), "seqparRingWait", comm_);
-    }
-  }
-
-  void spoil() { tensors_->spoil(); }
-
-  void finish() {
-    if (stream_ != nullptr) require(seqparStreamSynchronize(stream_), "seqparStreamSynchronize");
-  }
-
-  size_t wrong() const {
-    std::vector<void*> pointers(static_cast<size_t>(tensors_->count()));
-    seqparRingInfo_t info = SEQPAR_RING_INFO_INITIALIZER;
-    require(seqparRingQuery(ring_, &info), "seqparRingQuery", comm_);
-    for (int i = 0; i < tensors_->count(); ++i) {
-      require(seqparRingCurrent(ring_, i, &pointers[static_cast<size_t>(i)], nullptr), "seqparRingCurrent", comm_);
-    }
-    return tensors_->wrong(pointers.data(), info.source);
-  }
-
- private:
-  void computeOnStream(long rounds) {
-    if (rounds == 0) return;
-    if (stream_ == nullptr) return compute(rounds);
-    rounds_ = rounds;
-    require(seqparStreamLaunch(
-                stream_, [](void* argument) { compute(*static_cast<const long*>(argument)); }, &rounds_),
-            "seqparStreamLaunch");
-  }
-
-  TensorsPointer tensors_;
-  seqparComm_t comm_;
-  seqparStream_t stream_;
-  seqparRing_t ring_ = nullptr;
-  long rounds_ = 0;
-};
-
-Work ringWork(const std::shared_ptr<OpenRing>& ring, int steps, long rounds) {
-  Work work;
-  work.prepare = [ring] { ring->spoil(); };
-  work.run = [ring, rounds] { ring->round(rounds); };
-  work.finish = [ring] { ring->finish(); };
-  work.wrong = [ring] { return ring->wrong(); };
-  work.timesPerIteration = steps;
-  return work;
-}
-
-Work computeWork(int steps, long rounds) {
-  Work work;
-  work.prepare = [] {};
-  work.run = [steps, rounds] {
-    for (int step = 0; step < steps; ++step) compute(rounds);
-  };
-  work.wrong = [] { return size_t{0}; };
-  work.timesPerIteration = steps;
-  return work;
-}
-
-#ifdef SEQPAR_PERF_MPI
-/// `steps` shifts, each posted before compute() and waited for after it.
-Work mpiWork(const TensorsPointer& tensors, int steps, long rounds) {
-  Work work;
-  work.prepare = [tensors] { tensors->spoil(); };
-  work.run = [tensors, steps, rounds] {
-    std::vector<MPI_Request> requests(2 * tensors->sizes().size());
-    for (int step = 0; step < steps; ++step) {
-      void* const* from = tensors->set(step == 0 ? 0 : 2 - step % 2);
-      void* const* into = tensors->set(1 + step % 2);
-      for (size_t i = 0; i < tensors->sizes().size(); ++i) {
-        const int bytes = static_cast<int>(tensors->sizes()[i]);
-        MPI_Irecv(into[i], bytes, MPI_BYTE, tensors->rankAfter(-1), 0, MPI_COMM_WORLD, &requests[2 * i]);
-        MPI_Isend(from[i], bytes, MPI_BYTE, tensors->rankAfter(1), 0, MPI_COMM_WORLD, &requests[2 * i + 1]);
-      }
-      if (rounds > 0) compute(rounds);
-      MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-    }
-  };
-  work.wrong = [tensors, steps] {
-    return tensors->wrong(tensors->set(1 + (steps - 1) % 2), tensors->rankAfter(-steps));
-  };
-  work.timesPerIteration = steps;
-  return work;
-}
-
-/// MPI_Sendrecv, one tensor after the other.
-Work sendrecvWork(const TensorsPointer& tensors) {
-  Work work;
-  work.prepare = [tensors] { tensors->spoil(); };
-  work.run = [tensors] {
-    for (size_t i = 0; i < tensors->sizes().size(); ++i) {
-      const int bytes = static_cast<int>(tensors->sizes()[i]);
-      MPI_Sendrecv(tensors->set(0)[i], bytes, MPI_BYTE, tensors->rankAfter(1), 0, tensors->set(1)[i], bytes, MPI_BYTE,
-                   tensors->rankAfter(-1), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    }
-  };
-  work.wrong = [tensors] { return tensors->wrong(tensors->set(1), tensors->rankAfter(-1)); };
-  return work;
-}
-#endif
 
 /// The rows of one pattern and size.
 class Table {
  public:
   Table(Session& session, int pattern, size_t bytes) : session_(session), pattern_(pattern), bytes_(bytes) {}
 
-  void add(const char* by, Work work) {
+  void add(const char* by, Work work, RowKind kind = RowKind::Library) {
     Row row;
     row.bytes = row.count = bytes_;
     row.labels = {nameOf(pattern_, kPatterns), by};
+    row.kind = kind;
     cases_.push_back({row, std::move(work), {}});
   }
 
@@ -220,6 +45,10 @@ class Table {
     return rows;
   }
 
+  void print(size_t reference) {
+    for (const Row& row : measure(reference)) session_.report.row(row);
+  }
+
  private:
   Session& session_;
   int pattern_;
@@ -227,72 +56,112 @@ class Table {
   std::vector<Case> cases_;
 };
 
-/// How much of the shorter of two times is gone when both are done at once, in percent.
-double hidden(const Row& one, const Row& other, const Row& both) {
-  const double saved = one.outOfPlace.us + other.outOfPlace.us - both.outOfPlace.us;
-  return 100 * saved / std::min(one.outOfPlace.us, other.outOfPlace.us);
-}
+/// All patterns of one size.
+class Comparison {
+ public:
+  Comparison(Session& session, const Options& options, size_t bytes, std::shared_ptr<Nccl> nccl)
+      : session_(session),
+        options_(options),
+        bytes_(bytes),
+        steps_(session.group.size() - 1),
+        nccl_(std::move(nccl)),
+        tensors_(std::make_shared<Tensors>(bytes, options.tensors, options.inner == 0 ? kPlainSets : kDoubleSets,
+                                           session.group)) {}
 
-void runShift(Session& session, const TensorsPointer& tensors, size_t bytes, seqparStream_t stream) {
-  Table table(session, kShift, bytes);
-  table.add("seqpar", shiftWork(tensors, stream));
-#ifdef SEQPAR_PERF_MPI
-  if (session.settings.peers) table.add("sendrecv", sendrecvWork(tensors));
-  if (session.settings.peers) table.add("isend", mpiWork(tensors, 1, 0));
-#endif
-  for (const Row& row : table.measure(0)) session.report.row(row);
-}
+  void run(int pattern) {
+    Table table(session_, pattern, bytes_);
+    switch (pattern) {
+      case kShift:
+        return runShift(table);
+      case kRing:
+        return runRing(table);
+      default:
+        return runOverlap(table);
+    }
+  }
 
-void runRing(Session& session, [[maybe_unused]] const TensorsPointer& tensors, size_t bytes,
-             const std::shared_ptr<OpenRing>& ring) {
-  const int steps = session.group.size() - 1;
-  Table table(session, kRing, bytes);
-  table.add("seqpar", ringWork(ring, steps, 0));
-#ifdef SEQPAR_PERF_MPI
-  if (session.settings.peers) table.add("isend", mpiWork(tensors, steps, 0));
-#endif
-  for (const Row& row : table.measure(0)) session.report.row(row);
-}
+ private:
+  bool onGpu() const { return session_.group.gpu() != nullptr; }
+  bool withMpi() const { return session_.settings.peers && !onGpu(); }
 
-/// Computation that takes as long as the ring alone, the two alone and together.
-void runOverlap(Session& session, [[maybe_unused]] const TensorsPointer& tensors, size_t bytes,
-                const std::shared_ptr<OpenRing>& ring) {
-  const int steps = session.group.size() - 1;
-  Table probe(session, kOverlap, bytes);
-  probe.add("ring", ringWork(ring, steps, 0));
-  const long rounds = roundsFor(probe.measure(0)[0].outOfPlace.us, session.group);
-  Table table(session, kOverlap, bytes);
-  table.add("compute", computeWork(steps, rounds));
-  table.add("ring", ringWork(ring, steps, 0));
-  table.add("both", ringWork(ring, steps, rounds));
+  void runShift(Table& table) {
+    table.add("seqpar", shiftWork(tensors_, session_.stream));
+    addGpuPeers(table, 1);
 #ifdef SEQPAR_PERF_MPI
-  if (session.settings.peers) table.add("isend", mpiWork(tensors, steps, 0));
-  if (session.settings.peers) table.add("isend+c", mpiWork(tensors, steps, rounds));
+    if (withMpi()) table.add("sendrecv", sendrecvWork(tensors_), RowKind::Peer);
+    if (withMpi()) table.add("isend", mpiWork(tensors_, 1, 0), RowKind::Peer);
 #endif
-  auto rows = table.measure(2);
-  rows[2].extras[1] = hidden(rows[0], rows[1], rows[2]);
-  if (rows.size() > 3) rows[4].extras[1] = hidden(rows[0], rows[3], rows[4]);
-  for (const Row& row : rows) session.report.row(row);
-}
+    table.print(0);
+  }
+
+  void runRing(Table& table) {
+    table.add("seqpar", ringWork(open(onGpu()), steps_, 0));
+    if (onGpu()) table.add("buffers", ringWork(open(false), steps_, 0));
+    addGpuPeers(table, steps_);
+#ifdef SEQPAR_PERF_MPI
+    if (withMpi()) table.add("isend", mpiWork(tensors_, steps_, 0), RowKind::Peer);
+#endif
+    table.print(0);
+  }
+
+  /// Computation that takes as long as the ring alone, the two alone and together.
+  void runOverlap(Table& table) {
+    const auto ring = open(onGpu());
+    Table probe(session_, kOverlap, bytes_);
+    probe.add("ring", ringWork(ring, steps_, 0));
+    const long rounds = roundsFor(probe.measure(0)[0].outOfPlace.us, session_);
+    table.add("compute", computeWork(session_, steps_, rounds));
+    table.add("ring", ringWork(ring, steps_, 0));
+    table.add("both", ringWork(ring, steps_, rounds));
+    if (onGpu()) {
+      const auto buffers = open(false);
+      table.add("buffers", ringWork(buffers, steps_, 0));
+      table.add("buffs+c", ringWork(buffers, steps_, rounds));
+    }
+#ifdef SEQPAR_PERF_MPI
+    if (withMpi()) table.add("isend", mpiWork(tensors_, steps_, 0), RowKind::Peer);
+    if (withMpi()) table.add("isend+c", mpiWork(tensors_, steps_, rounds), RowKind::Peer);
+#endif
+    auto rows = table.measure(2);
+    rows[2].extras[1] = hidden(rows[0], rows[1], rows[2]);
+    if (rows.size() > 3) rows[4].extras[1] = hidden(rows[0], rows[3], rows[4]);
+    for (const Row& row : rows) session_.report.row(row);
+  }
+
+  void addGpuPeers(Table& table, int steps) {
+    if (nccl_ != nullptr) table.add("nccl", ncclWork(tensors_, steps, nccl_), RowKind::Peer);
+    if (!session_.settings.peers || !onGpu()) return;
+    Work copy = copyWork(tensors_, *session_.group.gpu());
+    if (copy.run) table.add("copy", std::move(copy), RowKind::Limit);
+  }
+
+  std::shared_ptr<OpenRing> open(bool ownMemory) {
+    auto ring = std::make_shared<OpenRing>(tensors_, options_.inner, ownMemory, session_);
+    if (onGpu()) {
+      const auto info = ring->info();
+      session_.report.note(std::string(ownMemory ? "ring of " : "ring in the caller's buffers, ") +
+                           std::to_string(bytes_) + " bytes: " + info.engine + ": " + info.reason);
+    }
+    return ring;
+  }
+
+  Session& session_;
+  const Options& options_;
+  size_t bytes_;
+  int steps_;
+  std::shared_ptr<Nccl> nccl_;
+  TensorsPointer tensors_;
+};
 
 void runAll(Session& session, const Options& options) {
   if (session.group.size() < 2) throw std::runtime_error("ring_perf needs at least 2 ranks, but was given 1");
-  seqparStream_t stream = nullptr;
-  if (!session.settings.blocking) require(seqparStreamCreate(&stream), "seqparStreamCreate");
-  const int sets = options.inner == 0 ? kPlainSets : kDoubleSets;
+  const auto nccl = ncclPeer(session);
   for (const int pattern : options.patterns) {
     for (const size_t size : session.settings.sizes()) {
-      const auto tensors = std::make_shared<Tensors>(size, options.tensors, sets, session.group);
-      if (pattern == kShift) {
-        runShift(session, tensors, size, stream);
-        continue;
-      }
-      const auto ring = std::make_shared<OpenRing>(tensors, options.inner, stream);
-      pattern == kRing ? runRing(session, tensors, size, ring) : runOverlap(session, tensors, size, ring);
+      Comparison(session, options, size, nccl).run(pattern);
       session.group.barrier();
     }
   }
-  require(seqparStreamDestroy(stream), "seqparStreamDestroy");
 }
 
 }  // namespace
@@ -303,11 +172,13 @@ int main(int argc, char** argv) {
   Options options;
   Program program;
   program.name = "ring_perf";
+  program.knowsGpus = true;
   program.summary =
       "Tensors that go round a ring; times are of one step. shift: seqparShift to the next rank. ring: nranks - 1 "
       "steps\n"
-      "of a seqparRing. overlap: such a ring beside computation that takes as long; hidden is the part of the shorter\n"
-      "one of the two that both together do not take.";
+      "of a seqparRing, on GPUs in its own memory, and in the caller's (buffers). overlap: such a ring beside\n"
+      "computation that takes as long; hidden is the part of the shorter one of the two that both together do not "
+      "take.";
   program.addOptions = [&](OptionParser& parser) {
     parser.add('p', "pattern", "NAMES", "shift, ring, overlap or all (all)",
                [&](const std::string& text) { options.patterns = parseNames(text, kPatterns); });
@@ -319,7 +190,8 @@ int main(int argc, char** argv) {
   };
   program.checkOptions = [](Settings&) {};
   program.layout = [] {
-    return Layout{{{"pattern", "", 8}, {"by", "", 8}}, false, {{"/seqpar", "(x)", 8}, {"hidden", "(%)", 7}}};
+    return Layout{
+        {{"pattern", "", 8, InPlot::Panel}, {"by", "", 8}}, false, {{"/seqpar", "(x)", 8}, {"hidden", "(%)", 7}}};
   };
   program.body = [&](Session& session) { runAll(session, options); };
   return runProgram(program, argc, argv);

@@ -14,6 +14,8 @@ def label(size):
 
 def names(row):
     """What a row is of, beside its size: the panel and who."""
+    if "shape" in row:
+        return row["pass"], f"{row['shape'].lstrip('*')} {row['by']}"
     if "by" in row:
         return row["pattern"], row["by"]
     who = "auto" if row["algo"].startswith("a:") else row["algo"]
@@ -67,6 +69,16 @@ def neighbours(sizes):
         print(f"| {label(size)} | {ours:.2f} | {nccl:.2f} | {copy:.2f} | {nccl / ours:.2f} | {copy / ours:.2f} |")
 
 
+def plainly(sizes):
+    everybody = list(dict.fromkeys(who for times in sizes.values() for who in times))
+    print("| size | " + " | ".join(f"{who} us" for who in everybody) + " |\n" + "|---" * (1 + len(everybody)) + "|")
+    for size, times in sizes.items():
+        print(f"| {label(size)} | " + " | ".join(f"{times[who]:.1f}" if who in times else "-" for who in everybody) + " |")
+
+
+SHAPES = {"all_scan_perf": scans, "sendrecv_perf": neighbours}
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: summary_gpu.py DIRECTORY")
@@ -79,7 +91,7 @@ def main():
               f"wrong elements: {data['out_of_bounds']}\n")
         for panel, sizes in tables(data).items():
             print(f"{panel}\n")
-            (neighbours if "sendrecv" in data["program"] else scans)(sizes)
+            SHAPES.get(data["program"], plainly)(sizes)
             print()
 
 

@@ -1,10 +1,12 @@
 """Rings beside attention on GPUs: PyTorch computes, seqpar or PyTorch moves tensors to the next rank meanwhile.
 
-    SEQPAR_RING_ENGINE=copy SEQPAR_LIBRARY=.../libseqpar.so.0 torchrun --nproc_per_node 2 perf/ring/overlap.py
+    SEQPAR_LIBRARY=.../libseqpar.so.0 torchrun --nproc_per_node 2 perf/ring/overlap.py
 
 A step is an attention forward (cuDNN, bf16, 32 heads of 128) and a shift, posted before it and waited for after it.
-Times are of one step, of the slowest rank, the median of several loops. The length of the sequence is chosen so that
-attention takes at least as long as the shift.
+Attention takes about --times us, and what is shifted is as much as a copy moves in that time. Beside the ring's engines
+and PyTorch stand two controls: the events by which a shift is tied to the computation, with nothing between them, and
+a bare copy to the next GPU between them, which waits for nobody. Times are of one step, of the slowest rank, the median
+of several loops, which take turns; the GPU is held back while the host enqueues a loop.
 """
 
 import argparse
@@ -21,8 +23,10 @@ from torch.nn.functional import scaled_dot_product_attention
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "seqpar"))
 import _abi  # noqa: E402
 
-STEPS = 20
+MOST_STEPS, LEAST_STEPS = 80, 20
 MIB = 1 << 20
+HOLD_CYCLES = 6_000_000
+RING_US = 12  # what a step of a ring takes beside its copy, at most
 
 
 class RingParams(_abi.Versioned):
@@ -54,7 +58,7 @@ class Ring:
         _abi.check(_abi.lib.seqparRingOpen(ctypes.byref(self.ring), ctypes.byref(params), comm), comm)
         info = RingInfo()
         _abi.check(_abi.lib.seqparRingQuery(self.ring, ctypes.byref(info)), comm)
-        self.engine = info.engine.decode()
+        self.name = "ring: " + info.engine.decode()
         self.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
     def post(self):
@@ -73,7 +77,7 @@ class Ring:
 
 
 class TorchShift:
-    engine = "PyTorch batch_isend_irecv"
+    name = "PyTorch batch_isend_irecv"
 
     def __init__(self, rank, ranks, size):
         self.send, self.receive = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
@@ -91,28 +95,125 @@ class TorchShift:
         torch.cuda.synchronize()
 
 
-def measure(step, loops):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    for loop in range(loops + 2):
+class Events:
+    """What ties a transfer to the computation, and no transfer."""
+
+    name = "control: events alone"
+
+    def __init__(self):
+        self.stream = torch.cuda.Stream(priority=-1)
+        self.before, self.after = torch.cuda.Event(), torch.cuda.Event()
+
+    def post(self):
+        self.before.record()
+        self.stream.wait_event(self.before)
+        self.transfer()
+        self.after.record(self.stream)
+
+    def transfer(self):
+        pass
+
+    def wait(self):
+        torch.cuda.current_stream().wait_event(self.after)
+
+    def close(self):
+        torch.cuda.synchronize()
+
+
+class IpcHandle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+
+class BareCopy(Events):
+    """A copy between this GPU and the next or the one before, which waits for nobody."""
+
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def __init__(self, rank, ranks, size, pull):
+        super().__init__()
+        self.name = "control: bare copy, " + ("read" if pull else "written")
+        self.size = size
+        self.own = [self.allocate(), self.allocate()]
+        exported = IpcHandle()
+        self.call("cuIpcGetMemHandle", ctypes.byref(exported), self.own[0])
+        mine = torch.tensor(list(exported.bytes), dtype=torch.uint8, device="cuda")
+        every = [torch.empty_like(mine) for _ in range(ranks)]
+        dist.all_gather(every, mine)
+        handle = IpcHandle((ctypes.c_ubyte * 64)(*every[(rank + (-1 if pull else 1)) % ranks].tolist()))
+        self.theirs = ctypes.c_uint64()
+        self.call("cuIpcOpenMemHandle_v2", ctypes.byref(self.theirs), handle, 1)
+        self.source, self.target = (self.theirs, self.own[1]) if pull else (self.own[1], self.theirs)
+
+    def call(self, name, *arguments):
+        result = getattr(self.driver, name)(*arguments)
+        if result != 0:
+            raise RuntimeError(f"{name}: error {result} of the driver")
+
+    def allocate(self):
+        memory = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(self.size))
+        return memory
+
+    def transfer(self):
+        self.call("cuMemcpyDtoDAsync_v2", self.target, self.source, ctypes.c_size_t(self.size),
+                  ctypes.c_void_p(self.stream.cuda_stream))
+
+    def close(self):
+        torch.cuda.synchronize()
+        self.call("cuIpcCloseMemHandle", self.theirs)
         dist.barrier()
         torch.cuda.synchronize()
-        begin.record()
-        for _ in range(STEPS):
-            step()
-        end.record()
-        end.synchronize()
-        slowest = torch.tensor([begin.elapsed_time(end)], device="cuda")
-        dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        if loop >= 2:
-            times.append(slowest.item() * 1000 / STEPS)
-    return statistics.median(times)
+        for memory in self.own:
+            self.call("cuMemFree_v2", memory)
+
+
+def time_once(step, hold=True, steps=LEAST_STEPS):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    dist.barrier()
+    torch.cuda.synchronize()
+    if hold:
+        torch.cuda._sleep(HOLD_CYCLES)
+    begin.record()
+    for _ in range(steps):
+        step()
+    end.record()
+    end.synchronize()
+    slowest = torch.tensor([begin.elapsed_time(end)], device="cuda")
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return slowest.item() * 1000 / steps
+
+
+def measure(step, loops, hold=True):
+    """Median us of a step."""
+    return statistics.median([time_once(step, hold) for _ in range(loops + 2)][2:])
+
+
+def compare(compute, both, loops, steps):
+    """Median us of a step of computation alone, of one with a shift beside it, and of the ratios of the pairs."""
+    times = [[], []]
+    for loop in range(loops + 2):
+        for which in (0, 1) if loop % 2 == 0 else (1, 0):
+            times[which].append(time_once((compute, both)[which], True, steps))
+    alone, beside = (found[2:] for found in times)
+    ratios = [one / other for one, other in zip(beside, alone)]
+    return statistics.median(alone), statistics.median(beside), statistics.median(ratios)
 
 
 def attention(length):
     query, key, value = (torch.randn(1, 32, length, 128, dtype=torch.bfloat16, device="cuda") for _ in range(3))
 
     return lambda: scaled_dot_product_attention(query, key, value)
+
+
+def attention_for(us):
+    """Attention that takes about as long."""
+    length = 256
+    while True:
+        compute = attention(length)
+        took = measure(compute, 3)
+        if took >= us:
+            return length, compute
+        length = max(length + 128, int(length * min(2, (us / took) ** 0.5)) // 128 * 128)
 
 
 def shift_step(engine):
@@ -134,9 +235,9 @@ def both_step(engine, compute):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", type=int, default=15)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 64], help="MiB a step")
-    parser.add_argument("--least", type=int, default=64, help="MiB from which on attention is computed beside")
+    parser.add_argument("--loops", type=int, default=11)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1, 8, 64], help="MiB a step, alone")
+    parser.add_argument("--times", type=int, nargs="*", default=[250, 1000, 4000], help="us of attention")
     options = parser.parse_args()
     dist.init_process_group("nccl")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -148,32 +249,33 @@ def main():
 
     def report(what, us, note=""):
         if rank == 0:
-            print(f"{what:58} {us:9.1f} us {note}", flush=True)
+            print(f"{what:62} {us:9.1f} us {note}", flush=True)
+
+    def engines_for(size):
+        return [Ring(comm, ranks, size, True), Ring(comm, ranks, size, False), TorchShift(rank, ranks, size),
+                BareCopy(rank, ranks, size, False), BareCopy(rank, ranks, size, True)]
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         for mib in options.sizes:
-            size = mib * MIB
-            engines = [Ring(comm, ranks, size, True), Ring(comm, ranks, size, False), TorchShift(rank, ranks, size)]
-            alone = [measure(shift_step(engine), options.loops) for engine in engines]
-            for engine, us in zip(engines, alone):
-                report(f"{mib} MiB, {engine.engine}", us, f"{size / us / 1000:6.1f} GB/s")
-            if mib < options.least:
-                for engine in engines:
-                    engine.close()
-                continue
-            length = 256
-            compute = attention(length)
-            while measure(compute, 3) < alone[0]:
-                length += 256
-                compute = attention(length)
-            for _ in range(2):
-                before = measure(compute, options.loops)
-                report(f"{mib} MiB, attention of {length} tokens alone", before)
-                for engine in engines:
-                    us = measure(both_step(engine, compute), options.loops)
-                    report(f"{mib} MiB, beside it {engine.engine}", us, f"{100 * (us / before - 1):+6.1f} %")
-            for engine in engines:
+            for engine in engines_for(mib * MIB):
+                held, eager = (measure(shift_step(engine), options.loops, hold) for hold in (True, False))
+                report(f"{mib} MiB, {engine.name}", held, f"{mib * MIB / held / 1000:6.1f} GB/s; "
+                       f"called as it goes {eager:7.1f} us {mib * MIB / eager / 1000:6.1f} GB/s")
+                engine.close()
+        for aim in options.times:
+            length, compute = attention_for(aim)
+            attended = measure(compute, 5)
+            probe = BareCopy(rank, ranks, 64 * MIB, False)
+            mib = int(64 * (attended - RING_US) / measure(shift_step(probe), 5))
+            probe.close()
+            steps = max(LEAST_STEPS, min(MOST_STEPS, int(20000 / attended)))
+            report(f"attention of {length} tokens", attended)
+            for engine in [Events()] + engines_for(mib * MIB):
+                alone, beside, ratio = compare(compute, both_step(engine, compute), options.loops, steps)
+                shift = measure(shift_step(engine), 3)
+                report(f"  {mib} MiB beside it, {engine.name}", beside,
+                       f"instead of {alone:7.1f}: {100 * (ratio - 1):+6.1f} %; the shift alone {shift:7.1f}")
                 engine.close()
     _abi.check(_abi.lib.seqparCommDestroy(comm))
     dist.destroy_process_group()

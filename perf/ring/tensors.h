@@ -21,6 +21,8 @@ class Tensors {
 
   /// Overwrites all sets but home.
   void spoil();
+  /// Copies home to memory of the same kind elsewhere.
+  void copyHome(void* const* pointers) const;
   /// Bytes that are not what the rank `source` has at home.
   size_t wrong(void* const* pointers, int source) const;
 
