@@ -165,25 +165,18 @@ void runAll(Session& session, const Choices& choices) {
 int main(int argc, char** argv) {
   using namespace seqpar::perf;
   Choices choices;
-  Program program;
-  program.name = "alltoall_perf";
-  program.summary =
+  Program program = exchangeProgram(
+      "alltoall_perf",
       "seqparSequenceToHeads and seqparHeadsToSequence: every rank has SIZE bytes, of which it keeps one part in as\n"
       "many as there are ranks. Peers: MPI_Alltoall, or ncclSend and ncclRecv, of the same volume without the\n"
-      "transposition; mpi_pack has the transposition too, by copies before or after MPI_Alltoall.";
-  program.knowsGpus = true;
+      "transposition; mpi_pack has the transposition too, by copies before or after MPI_Alltoall.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.add('D', "direction", "NAMES", "to_heads, to_sequence or all (to_heads)",
-               [&](const std::string& text) { choices.directions = parseNames(text, kDirections); });
-    parser.add('d', "datatype", "NAME", "of the elements (bfloat16)",
-               [&](const std::string& text) { choices.type = parseName(text, typeNames()); });
-    parser.add(0, "heads", "N", "heads, rounded up to a multiple of the ranks (32)",
-               [&](const std::string& text) { choices.heads = static_cast<size_t>(parseInteger(text, 1, 1 << 20)); });
-    parser.add(0, "dim", "N", "elements of a head, fewer if one token does not fit SIZE (128)",
-               [&](const std::string& text) { choices.headDim = static_cast<size_t>(parseInteger(text, 1, 1 << 20)); });
+    parser.addNames('D', "direction", "to_heads, to_sequence or all (to_heads)", kDirections, choices.directions);
+    parser.addName('d', "datatype", "of the elements (bfloat16)", typeNames(), choices.type);
+    parser.addCount(0, "heads", "heads, rounded up to a multiple of the ranks (32)", 1 << 20, choices.heads);
+    parser.addCount(0, "dim", "elements of a head, fewer if one token does not fit SIZE (128)", 1 << 20,
+                    choices.headDim);
   };
-  program.checkOptions = [](Settings&) {};
-  program.layout = Rows::layout;
   program.body = [&](Session& session) { runAll(session, choices); };
   return runProgram(program, argc, argv);
 }

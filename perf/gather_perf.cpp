@@ -179,23 +179,15 @@ void runAll(Session& session, const Choices& choices) {
 int main(int argc, char** argv) {
   using namespace seqpar::perf;
   Choices choices;
-  Program program;
-  program.name = "gather_perf";
-  program.summary =
-      "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is that of the whole "
-      "array,\n"
-      "of which every rank has or gets an equal shard. Peers: MPI_Allgather or ncclAllGather; "
-      "MPI_Reduce_scatter_block\n"
-      "of floats, a plain sum, for both others.";
-  program.knowsGpus = true;
+  Program program = exchangeProgram(
+      "gather_perf",
+      "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is that of the whole\n"
+      "array, of which every rank has or gets an equal shard. Peers: MPI_Allgather or ncclAllGather;\n"
+      "MPI_Reduce_scatter_block of floats, a plain sum, for both others.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.add('o', "op", "NAMES", "allgather, reducescatter, lse or all (allgather)",
-               [&](const std::string& text) { choices.operations = parseNames(text, kOperations); });
-    parser.add('d', "datatype", "NAME", "of the elements (float)",
-               [&](const std::string& text) { choices.type = parseName(text, typeNames()); });
+    parser.addNames('o', "op", "allgather, reducescatter, lse or all (allgather)", kOperations, choices.operations);
+    parser.addName('d', "datatype", "of the elements (float)", typeNames(), choices.type);
   };
-  program.checkOptions = [](Settings&) {};
-  program.layout = Rows::layout;
   program.body = [&](Session& session) { runAll(session, choices); };
   return runProgram(program, argc, argv);
 }

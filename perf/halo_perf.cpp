@@ -193,23 +193,15 @@ void runAll(Session& session, const Choices& choices) {
 int main(int argc, char** argv) {
   using namespace seqpar::perf;
   Choices choices;
-  Program program;
-  program.name = "halo_perf";
-  program.summary =
-      "seqparHaloExchange and seqparHaloAdjoint on a ring of ranks, of floats: SIZE is that of the halo of one side, "
-      "and\n"
-      "every rank gets one from each. Peers: MPI_Sendrecv to the right, then to the left, followed by an addition "
-      "each\n"
-      "for the adjoint; or ncclSend and ncclRecv.";
-  program.knowsGpus = true;
+  Program program = exchangeProgram(
+      "halo_perf",
+      "seqparHaloExchange and seqparHaloAdjoint on a ring of ranks, of floats: SIZE is that of the halo of one side,\n"
+      "and every rank gets one from each. Peers: MPI_Sendrecv to the right, then to the left, followed by an\n"
+      "addition each for the adjoint; or ncclSend and ncclRecv.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.add('o', "op", "NAMES", "halo, adjoint or all (halo)",
-               [&](const std::string& text) { choices.operations = parseNames(text, kOperations); });
-    parser.add(0, "shard", "N", "length of a shard, in halos (4)",
-               [&](const std::string& text) { choices.tokens = static_cast<size_t>(parseInteger(text, 1, 1 << 20)); });
+    parser.addNames('o', "op", "halo, adjoint or all (halo)", kOperations, choices.operations);
+    parser.addCount(0, "shard", "length of a shard, in halos (4)", 1 << 20, choices.tokens);
   };
-  program.checkOptions = [](Settings&) {};
-  program.layout = Rows::layout;
   program.body = [&](Session& session) { runAll(session, choices); };
   return runProgram(program, argc, argv);
 }

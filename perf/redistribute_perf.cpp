@@ -241,10 +241,8 @@ int main(int argc, char** argv) {
       "ncclSend and ncclRecv in one group, as mpi.";
   program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) {
-    parser.add(0, "from", "NAMES", "contiguous, zigzag, striped or all (contiguous)",
-               [&](const std::string& text) { choices.from = parseNames(text, kKinds); });
-    parser.add(0, "to", "NAMES", "the same (zigzag)",
-               [&](const std::string& text) { choices.to = parseNames(text, kKinds); });
+    parser.addNames(0, "from", "contiguous, zigzag, striped or all (contiguous)", kKinds, choices.from);
+    parser.addNames(0, "to", "the same (zigzag)", kKinds, choices.to);
     parser.add(0, "row", "BYTES", "bytes of a token's row; at most SIZE is used (8K)",
                [&](const std::string& text) { choices.rowBytes = parseBytes(text); });
     parser.add(0, "stripe", "TOKENS", "block of striped layouts (1)",

@@ -225,10 +225,8 @@ int main(int argc, char** argv) {
       "rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine alone\n"
       "does to the neighbour's memory.";
   program.addOptions = [&](OptionParser& parser) {
-    parser.add('p', "pattern", "NAMES", "pingpong, shift or all (pingpong)",
-               [&](const std::string& text) { patterns = parseNames(text, kPatterns); });
+    parser.addNames('p', "pattern", "pingpong, shift or all (pingpong)", kPatterns, patterns);
   };
-  program.checkOptions = [](Settings&) {};
   program.layout = [] {
     return Layout{{{"pattern", "", 8, InPlot::Panel}, {"by", "", 7}}, false, {{"/seqpar", "(x)", 8}}};
   };

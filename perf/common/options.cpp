@@ -103,6 +103,22 @@ void OptionParser::add(char shortName, std::string name, std::string argument, s
   options_.push_back({shortName, std::move(name), std::move(argument), std::move(help), std::move(set)});
 }
 
+void OptionParser::addName(char shortName, std::string name, std::string help, const Names& names, int& into) {
+  add(shortName, std::move(name), "NAME", std::move(help),
+      [names, &into](const std::string& text) { into = parseName(text, names); });
+}
+
+void OptionParser::addNames(char shortName, std::string name, std::string help, const Names& names,
+                            std::vector<int>& into) {
+  add(shortName, std::move(name), "NAMES", std::move(help),
+      [names, &into](const std::string& text) { into = parseNames(text, names); });
+}
+
+void OptionParser::addCount(char shortName, std::string name, std::string help, long most, size_t& into) {
+  add(shortName, std::move(name), "N", std::move(help),
+      [most, &into](const std::string& text) { into = static_cast<size_t>(parseInteger(text, 1, most)); });
+}
+
 const OptionParser::Option& OptionParser::find(const std::string& flag) const {
   for (const Option& option : options_) {
     if (flag == "--" + option.name) return option;

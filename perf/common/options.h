@@ -41,6 +41,10 @@ class OptionParser {
 
   /// Adds "-s, --name ARGUMENT". shortName 0: none. An empty `argument` makes a switch, whose setter gets "1".
   void add(char shortName, std::string name, std::string argument, std::string help, Setter set);
+  /// Options whose value goes to `into`: one of `names`, several of them, or a whole number in [1, most].
+  void addName(char shortName, std::string name, std::string help, const Names& names, int& into);
+  void addNames(char shortName, std::string name, std::string help, const Names& names, std::vector<int>& into);
+  void addCount(char shortName, std::string name, std::string help, long most, size_t& into);
 
   /// Calls the setters in the order of the arguments. False if help was asked for. Throws UsageError.
   bool parse(std::span<char* const> arguments) const;

@@ -93,7 +93,7 @@ int runProgram(const Program& program, int argc, char** argv) {
     if (settings.peers && !settings.gpu && launchMode(settings) != LaunchMode::Mpi) {
       throw UsageError("option --peers: MPI is not there; start with mpirun a build that has MPI, without -t");
     }
-    program.checkOptions(settings);
+    if (program.checkOptions) program.checkOptions(settings);
   } catch (const UsageError& error) {
     if (speaks()) complain(program.name, error.what());
     return kExitUsage;

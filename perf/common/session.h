@@ -33,7 +33,7 @@ struct Program {
   std::string name, summary;
   bool knowsGpus = false;  ///< gives collectives nothing but Buffer::data() and Session::stream
   std::function<void(OptionParser&)> addOptions;
-  std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError
+  std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError; may be empty
   std::function<Layout()> layout;
   std::function<void(Session&)> body;  ///< on each rank; in the threads mode by several threads at once
 };

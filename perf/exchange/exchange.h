@@ -92,4 +92,14 @@ inline std::shared_ptr<Nccl> ncclPeer(Session& session) {
   return nccl;
 }
 
+/// A program whose rows are Rows', without its options and its body.
+inline Program exchangeProgram(std::string name, std::string summary) {
+  Program program;
+  program.name = std::move(name);
+  program.summary = std::move(summary);
+  program.knowsGpus = true;
+  program.layout = Rows::layout;
+  return program;
+}
+
 }  // namespace seqpar::perf

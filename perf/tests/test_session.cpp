@@ -18,7 +18,6 @@ int runWith(bool corrupted, std::vector<std::string> arguments) {
   Program program;
   program.name = "test";
   program.addOptions = [](OptionParser&) {};
-  program.checkOptions = [](Settings&) {};
   program.layout = [] { return Layout{{}, false, {}}; };
   program.body = [corrupted](Session& session) {
     const std::vector<float> want{1, 2, 3, 4};
