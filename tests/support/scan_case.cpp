@@ -100,7 +100,7 @@ class Draw {
 
 }  // namespace
 
-size_t ScanSpec::transitionElements() const {
+size_t transitionElements(seqparScanOp_t op, size_t heads, size_t dk) {
   switch (op) {
     case seqparScanSum:
       return 0;

@@ -11,6 +11,9 @@
 
 namespace seqpar::test {
 
+/// Length of a transition argument.
+size_t transitionElements(seqparScanOp_t op, size_t heads, size_t dk);
+
 struct ScanSpec {
   int size = 1;  ///< ranks
   seqparScanOp_t op = seqparScanDiag;
@@ -24,8 +27,7 @@ struct ScanSpec {
   bool initial = false;  ///< with an initial state
 
   size_t elements() const { return heads * dk * dv; }
-  /// Length of the transition argument.
-  size_t transitionElements() const;
+  size_t transitionElements() const { return test::transitionElements(op, heads, dk); }
   /// The rank at position p.
   int rankAt(int position) const { return direction == seqparForward ? position : size - 1 - position; }
 };

@@ -40,6 +40,20 @@ struct Fixture {
   seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
 };
 
+/// A ring of one rank, of a tensor of 10 bytes.
+std::pair<seqparComm_t, seqparRing_t> ringOfOne() {
+  seqparComm_t comm = nullptr;
+  REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
+  seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
+  const size_t bytes = 10;
+  params.tensors = 1;
+  params.bytes = &bytes;
+  params.steps = 1;
+  seqparRing_t ring = nullptr;
+  REQUIRE(seqparRingOpen(&ring, &params, comm) == seqparSuccess);
+  return {comm, ring};
+}
+
 }  // namespace
 
 TEST_CASE("parameters of a ring") {
@@ -136,15 +150,7 @@ TEST_CASE("how many scratch sets a ring needs") {
 }
 
 TEST_CASE("calls on a ring in the wrong order") {
-  seqparComm_t comm = nullptr;
-  REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
-  seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
-  const size_t bytes = 10;
-  params.tensors = 1;
-  params.bytes = &bytes;
-  params.steps = 1;
-  seqparRing_t ring = nullptr;
-  REQUIRE(seqparRingOpen(&ring, &params, comm) == seqparSuccess);
+  auto [comm, ring] = ringOfOne();
 
   CHECK(seqparRingWait(ring, nullptr) == seqparInvalidUsage);
   CHECK_THAT(seqparGetLastError(comm), Contains("seqparRingWait") && Contains("seqparRingPost first"));
@@ -179,15 +185,7 @@ TEST_CASE("calls on a ring in the wrong order") {
 }
 
 TEST_CASE("a ring outlives its communicator without harm") {
-  seqparComm_t comm = nullptr;
-  REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
-  seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
-  const size_t bytes = 10;
-  params.tensors = 1;
-  params.bytes = &bytes;
-  params.steps = 1;
-  seqparRing_t ring = nullptr;
-  REQUIRE(seqparRingOpen(&ring, &params, comm) == seqparSuccess);
+  auto [comm, ring] = ringOfOne();
   CHECK(seqparCommDestroy(comm) == seqparSuccess);
   CHECK(seqparRingPost(ring, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparGetLastError(nullptr), Contains("comm is"));

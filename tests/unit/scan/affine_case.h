@@ -11,6 +11,7 @@
 
 #include "base/convert.h"
 #include "scan/affine.h"
+#include "scan_case.h"
 
 namespace seqpar::test {
 
@@ -82,20 +83,6 @@ inline Generator powers(std::mt19937& random) {
   };
 }
 
-inline size_t transitionSize(seqparScanOp_t op, size_t heads, size_t dk) {
-  switch (op) {
-    case seqparScanSum:
-      return 0;
-    case seqparScanScalar:
-      return heads;
-    case seqparScanDiag:
-      return heads * dk;
-    case seqparScanMatrix:
-      return heads * dk * dk;
-  }
-  return 0;
-}
-
 /// One rank's part, with the memory that it points to. `problem` may be changed before affine() is made.
 struct Case {
   ScanProblem problem;
@@ -105,7 +92,7 @@ struct Case {
   /// Linear decays; no flags; both outputs wanted.
   Case(seqparScanOp_t op, size_t heads, size_t dk, size_t dv, seqparDataType_t stateType, seqparDataType_t wireType,
        const Generator& states, const Generator& factors, bool skewed = false)
-      : transition(generate(transitionSize(op, heads, dk), factors)),
+      : transition(generate(transitionElements(op, heads, dk), factors)),
         state(generate(heads * dk * dv, states), stateType, skewed),
         prefix(heads * dk * dv, stateType, skewed),
         total(heads * dk * dv, stateType, skewed) {
