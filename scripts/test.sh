@@ -54,7 +54,8 @@ build_and_test() { # PRESET [NAMES [TARGET...]]
     return
   fi
   echo "built after $((SECONDS - started)) s"
-  ctest --preset "$preset" --parallel "$jobs" --tests-regex "$names" --exclude-regex "${leave_out:-^$}" \
+  # Twice as many as there are processors: tests of failures wait for timeouts most of their time.
+  ctest --preset "$preset" --parallel "$((2 * jobs))" --tests-regex "$names" --exclude-regex "${leave_out:-^$}" \
     --output-junit "$work/$preset.xml" || status=$?
   # ctest tells which tests were skipped, their output why.
   grep -hE '^skipped' "build/$preset/Testing/Temporary/LastTest.log" | sort | uniq -c
