@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# subdirectory.sh CMAKE SOURCE_DIR WORK_DIR C_COMPILER CXX_COMPILER
+# subdirectory.sh CMAKE SOURCE_DIR WORK_DIR C_COMPILER CXX_COMPILER CXX_FLAGS
 # The library as a folder of another project: built and linked by add_subdirectory(), nothing of it installed or tested.
 set -euo pipefail
-cmake=$1 source=$2 work=$3 cc=$4 cxx=$5
+# The flags are those of the build that this is a test of, so that a compiler cache has most of it.
+cmake=$1 source=$2 work=$3 cc=$4 cxx=$5 flags=${6-}
 rm -rf "$work"
 mkdir -p "$work/project"
 cat > "$work/project/CMakeLists.txt" << END
@@ -15,7 +16,7 @@ add_executable(program "$source/tests/consumer/consumer.c")
 target_link_libraries(program PRIVATE seqpar::seqpar Threads::Threads)
 END
 "$cmake" -S "$work/project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER="$cc" \
-  -DCMAKE_CXX_COMPILER="$cxx" > "$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$flags" > "$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 "$cmake" --build "$work/build" --target program > "$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/build/program"
 tests=$(cd "$work/build" && ctest -N | tail -1)
