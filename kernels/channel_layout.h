@@ -14,9 +14,9 @@
 
 namespace seqpar {
 
-/// A ring holds this many 16-byte lines: the rings of 32 lanes hold what NVLink carries in 11 us, several times what a
+/// A ring holds this many 16-byte lines: the rings of 128 lanes hold what NVLink carries in 23 us, several times what a
 /// line and its credit take.
-constexpr std::uint32_t kRingLines = 8192;
+constexpr std::uint32_t kRingLines = 4096;
 /// A receiver gives credit when it owes at least this many lines, so that a sender who knows of nothing in flight can
 /// always send kRingLines - kCreditLines.
 constexpr std::uint32_t kCreditLines = kRingLines / 4;

@@ -24,12 +24,12 @@ struct LanePositions {
 /// Gives credit for what a lane takes from one peer in a stream, of which every warp takes some of each part: without a
 /// barrier, so that no warp waits for the publishing, which takes as long as all stores of the lane take to arrive.
 template <class Memory, class Group>
-class StreamCredit {
+class SpanCredit {
  public:
   /// `lines` will be taken, from position `received` on, of which `given` has been given back. By all threads,
   /// together.
-  SEQPAR_LANE StreamCredit(const PeerView& view, int peer, int lane, const Group& group, LanePositions& shared,
-                           const ChannelState& state, std::uint32_t lines)
+  SEQPAR_LANE SpanCredit(const PeerView& view, int peer, int lane, const Group& group, LanePositions& shared,
+                         const ChannelState& state, std::uint32_t lines)
       : view_(view),
         peer_(peer),
         lane_(lane),
@@ -60,15 +60,8 @@ class StreamCredit {
     return true;
   }
 
-  /// By one thread, after a barrier behind everything: `lines` were taken.
-  SEQPAR_LANE void finish(ChannelState& state, std::uint32_t lines) {
-    state.received = received_ + lines;
-    if (state.received - given_ >= kCreditLines) {
-      giveCredit<Memory>(view_, peer_, lane_, state.received);
-      given_ = state.received;
-    }
-    state.given = given_;
-  }
+  /// What the peer knows of, or will when the last warp is through.
+  SEQPAR_LANE std::uint64_t given() const { return given_; }
 
  private:
   const PeerView& view_;
@@ -83,9 +76,9 @@ class StreamCredit {
 
 /// Sends as a Sender does, to a ring that has room.
 template <class Memory>
-class OutPort {
+class PortSender {
  public:
-  SEQPAR_LANE explicit OutPort(const LanePositions::Port& port) : ring_(port.out), base_(port.sent) {}
+  SEQPAR_LANE explicit PortSender(const LanePositions::Port& port) : ring_(port.out), base_(port.sent) {}
   SEQPAR_LANE void put(std::uint32_t index, const Line& line) const {
     Memory::store(slotOf(ring_, base_, index), line);
   }
@@ -120,7 +113,7 @@ class SteppedLane {
     tight_ = group.any(tight);
   }
 
-  SEQPAR_LANE OutPort<Memory> sender(int peer) const { return OutPort<Memory>(at_.ports[peer]); }
+  SEQPAR_LANE PortSender<Memory> sender(int peer) const { return PortSender<Memory>(at_.ports[peer]); }
   SEQPAR_LANE Receiver<Memory> receiver(int peer) const {
     return Receiver<Memory>(view_, peer, RingPlace{at_.ports[peer].in, at_.ports[peer].received});
   }

@@ -9,8 +9,8 @@ namespace seqpar {
 /// Of one lane, in ns of the GPU's clock.
 struct ProbeTimes {
   static constexpr std::uint32_t kTimedTokens = 48;
-  static constexpr std::uint32_t kRowLines = 4096;
-  static constexpr std::uint32_t kTimedRows = 31;
+  static constexpr std::uint32_t kRowLines = 2048;
+  static constexpr std::uint32_t kTimedRows = 47;
 
   std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; lane 0
   std::uint64_t streamBegin = 0;  ///< when kTimedRows rows began,
@@ -59,7 +59,7 @@ class ProbeLane {
   }
 
   SEQPAR_LANE bool passTokens(std::uint64_t& ns) {
-    const OutPort<Memory> out = steps_.sender(next_);
+    const PortSender<Memory> out = steps_.sender(next_);
     const Receiver<Memory> in = steps_.receiver(previous_);
     std::uint64_t start = 0;
     for (std::uint32_t i = 0; i < kTokens; ++i) {
@@ -86,7 +86,7 @@ class ProbeLane {
     return true;
   }
 
-  SEQPAR_LANE bool exchangeRow(const OutPort<Memory>& out, const Receiver<Memory>& in) const {
+  SEQPAR_LANE bool exchangeRow(const PortSender<Memory>& out, const Receiver<Memory>& in) const {
     constexpr int kLines = 4;  // that a thread has in flight
     const auto threads = static_cast<std::uint32_t>(group_.threads());
     SEQPAR_ROLLED

@@ -10,7 +10,16 @@ void launchChain(const PeerView& view, const ScanTask& task, ScanStream stream) 
   const auto run = static_cast<cudaStream_t>(stream);
   withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
-    if (Shape::kPlain && !task.flags) return launchPlainKernel<ChainPlainLane<CudaMemory, CtaGroup>>(view, task, run);
+    if (Shape::kPlain && !task.flags) {
+      using OneRow = ChainPlainLane<CudaMemory, CtaGroup, 1, true>;
+      using Rows = ChainPlainLane<CudaMemory, CtaGroup, 1, false>;
+      // Long streams need more in flight, and others come through sooner with less.
+      using LongRows = ChainPlainLane<CudaMemory, CtaGroup, 2, false>;
+      const std::uint32_t threads = scanThreads(task);
+      if (OneRow::fits(task, threads)) return launchPlainKernel<OneRow>(view, task, run);
+      if (task.part(0, 4).size() <= 8 * threads) return launchPlainKernel<Rows>(view, task, run);
+      return launchPlainKernel<LongRows>(view, task, run);
+    }
     launchScanKernel<ChainLane<Shape, CudaMemory, CtaGroup, Shape::kPlain ? 4 : 2>>(view, task, run);
   });
 }

@@ -31,7 +31,7 @@ class ChainLane {
     const Receiver<Memory> previous(view_, before_, lane_, in.received);
     Sender<Memory> next(view_, after_, lane_, out.sent, out.credit);
 
-    StreamCredit<Memory, Group> credit(view_, before_, lane_, group_, shared_, in, task_.first() ? 0 : range_.size());
+    SpanCredit<Memory, Group> credit(view_, before_, lane_, group_, shared_, in, task_.first() ? 0 : range_.size());
     bool ok = true;
     SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; ok && begin < range_.end; begin += row) {
@@ -46,7 +46,14 @@ class ChainLane {
       state.sent = out.sent + range_.size();
       state.credit = next.credit();
     }
-    if (!task_.first()) credit.finish(*channelState(view_, before_, lane_), range_.size());
+    if (!task_.first()) {
+      ChannelState& state = *channelState(view_, before_, lane_);
+      state.received = in.received + range_.size();
+      state.given = credit.given();
+      if (state.received - state.given < kCreditLines) return true;
+      giveCredit<Memory>(view_, before_, lane_, state.received);
+      state.given = state.received;
+    }
     return true;
   }
 

@@ -7,83 +7,137 @@
 
 namespace seqpar {
 
-/// A thread has a cell in each row of the lane's.
-template <class Memory, class Group>
+/// One lane's part. Its threads go through rows of cells, of which each thread has kCells, and those in flight at once.
+/// kOneRow: there is one row only; see fits().
+template <class Memory, class Group, int kCells, bool kOneRow>
 class ChainPlainLane {
  public:
   SEQPAR_LANE ChainPlainLane(const PeerView& view, const PlainTask& task, int lane, const Group& group,
                              LanePositions& shared)
       : view_(view), task_(task), lane_(lane), group_(group), shared_(shared), range_(task.part(lane)) {}
 
+  /// Whether lanes of so many threads can do their parts.
+  static bool fits(const ScanTask& task, std::uint32_t threads) {
+    return !kOneRow || task.part(0, 4).size() <= threads * kCells;
+  }
+
   /// False: gave up.
   SEQPAR_LANE bool run() {
-    const auto row = static_cast<std::uint32_t>(group_.threads());
-    std::uint32_t cell = range_.begin + static_cast<std::uint32_t>(group_.thread());
-    PlainCell mine = fetch(cell);
+    const auto step = static_cast<std::uint32_t>(group_.threads()) * kCells;
+    Row row;
+    place(row, range_.begin);
+    fetch(row);
     ChannelState in{};
     ChannelState out{};
-    if (!task_.first()) in = task_.before.state[lane_];
-    if (!task_.last()) out = task_.after.state[lane_];
-    Sender<Memory> next(view_, task_.after.peer, lane_, out.sent, out.credit);
-    StreamCredit<Memory, Group> credit(view_, task_.before.peer, lane_, group_, shared_, in,
-                                       task_.first() ? 0 : range_.size());
-    const auto inAt = static_cast<std::uint32_t>(in.received) - range_.begin;
-    const auto outAt = static_cast<std::uint32_t>(out.sent) - range_.begin;
+    if (!task_.first()) in = task_.channel(task_.before, lane_);
+    if (!task_.last()) out = task_.channel(task_.after, lane_);
+    const Ends ends{task_.inRing(task_.before, lane_), task_.outAfter + static_cast<std::size_t>(lane_) * kRingLines,
+                    static_cast<std::uint32_t>(in.received) - range_.begin,
+                    static_cast<std::uint32_t>(out.sent) - range_.begin};
+    Sender<Memory> next(view_, task_.after, lane_, out.sent, out.credit);
     bool ok = true;
-    SEQPAR_ROLLED
-    for (std::uint32_t begin = range_.begin; ok && begin < range_.end; begin += row, cell += row) {
-      const PlainCell now = mine;
-      mine = fetch(cell + row);
-      if (cell < range_.end) {
-        ok = task_.last() || next.reserve(cell - range_.begin + 1);
-        ok = ok &&
-             hop(cell, now, slotOf(ringOf(task_.before.in), inAt, cell), slotOf(ringOf(task_.after.out), outAt, cell));
+    if constexpr (kOneRow) {
+      ok = !row.has[0] || hopRow(row, ends, next);
+    } else {
+      SpanCredit<Memory, Group> credit(view_, task_.before, lane_, group_, shared_, in,
+                                       task_.first() ? 0 : range_.size());
+      SEQPAR_ROLLED
+      for (std::uint32_t begin = range_.begin; ok && begin < range_.end; begin += step) {
+        const Row now = row;
+        place(row, begin + step);
+        if (kCells == 1) fetch(row);
+        ok = !now.has[0] || hopRow(now, ends, next);
+        if (kCells > 1) fetch(row);  // there are no registers for two rows
+        for (int i = 0; i < kCells; ++i) prefetch(row.cell[i] + kAhead * step);
+        ok = credit.through(ok, (begin + step < range_.end ? begin + step : range_.end) - range_.begin);
       }
-      ok = credit.through(ok, (begin + row < range_.end ? begin + row : range_.end) - range_.begin);
+      in.given = credit.given();
     }
     if (group_.any(!ok)) return false;
-    if (group_.thread() != 0) return true;
-    if (!task_.last()) {
-      ChannelState& state = task_.after.state[lane_];
-      state.sent = out.sent + range_.size();
-      state.credit = next.credit();
-    }
-    if (!task_.first()) credit.finish(task_.before.state[lane_], range_.size());
+    if (group_.thread() == 0) finish(in, out, next.credit());
     return true;
   }
 
  private:
-  SEQPAR_LANE PlainCell fetch(std::uint32_t cell) const {
-    return cell < range_.end ? fetched(task_, cell) : PlainCell{};
-  }
-  SEQPAR_LANE Line* ringOf(Line* rings) const { return rings + static_cast<std::size_t>(lane_) * kRingLines; }
+  /// A thread's cells of a row, and this rank's part of them.
+  struct Row {
+    std::uint32_t cell[kCells];
+    bool has[kCells];
+    PlainCell mine[kCells];
+  };
+  /// Rings, and the numbers of lines in them less the numbers of their cells.
+  struct Ends {
+    Line* in;
+    Line* out;
+    std::uint32_t inAt, outAt;
+  };
 
-  SEQPAR_LANE bool hop(std::uint32_t cell, const PlainCell& mine, Line* in, Line* out) const {
-    const PlainValues own = valuesOf(mine.own);
-    float factor = decayed(task_, mine.factor);
+  SEQPAR_LANE void place(Row& row, std::uint32_t begin) const {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) {
+      row.cell[i] = begin + static_cast<std::uint32_t>(group_.threads() * i + group_.thread());
+      row.has[i] = row.cell[i] < range_.end;
+    }
+  }
+  static constexpr std::uint32_t kAhead = 2;  // rows
+  SEQPAR_LANE void prefetch(std::uint32_t cell) const {
+    if (task_.state != nullptr && cell < range_.end) Memory::prefetch(task_.state + cell);
+  }
+  SEQPAR_LANE void fetch(Row& row) const {
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) row.mine[i] = row.has[i] ? fetched(task_, row.cell[i]) : PlainCell{};
+  }
+
+  SEQPAR_LANE bool hopRow(const Row& row, const Ends& ends, Sender<Memory>& next) const {
+    if (!task_.last()) {
+      std::uint32_t last = row.cell[0];
+      SEQPAR_UNROLL
+      for (int i = 1; i < kCells; ++i) last = row.has[i] ? row.cell[i] : last;
+      if (!next.reserve(last - range_.begin + 1)) return false;
+    }
+    Line* in[kCells];
+    Line* out[kCells];
+    PlainValues own[kCells];
+    float factor[kCells];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kCells; ++i) {
+      // What there is not is looked at in place of.
+      const std::uint32_t cell = row.has[i] ? row.cell[i] : row.cell[0];
+      in[i] = slotOf(ends.in, ends.inAt, cell);
+      out[i] = slotOf(ends.out, ends.outAt, cell);
+      own[i] = valuesOf(row.mine[i].own);
+      factor[i] = decayed(task_, row.mine[i].factor);
+    }
     if (task_.first()) {
-      PlainValues x{};
-      if (task_.initial != nullptr) {
-        x = valuesOf(readLine(task_.initial + cell));
-      } else {
-        factor = 0;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kCells; ++i) {
+        PlainValues x{};
+        if (task_.initial != nullptr && row.has[i]) x = valuesOf(readLine(task_.initial + row.cell[i]));
+        const PlainValues after = task_.initial == nullptr ? own[i] : applied(factor[i], x, own[i]);
+        Memory::storeIf(row.has[i] && !task_.last(), out[i], sendableLineOf(after));
+        write(row.has[i], row.cell[i], x, after);
       }
-      const PlainValues after = applied(factor, x, own);
-      Memory::storeIf(!task_.last(), out, sendableLineOf(after));
-      write(true, cell, x, after);
       return true;
     }
-    // Everything is done at every look, though without effect: when the line comes, the instructions are at hand.
-    Wait<Memory> wait(view_, task_.before.peer);
+    // Everything is done at every look, though without effect: when the lines come, the instructions are at hand.
+    Wait<Memory> wait(view_, task_.before);
     SEQPAR_ROLLED
     for (;;) {
-      const Line line = Memory::load(in);
-      const bool live = complete(line);
-      const PlainValues x = valuesOf(line);
-      const PlainValues after = applied(factor, x, own);
-      Memory::storeIf(live && !task_.last(), out, sendableLineOf(after));
-      Memory::storeIf(live, in, Line{{kAbsent, kAbsent, kAbsent, kAbsent}});
-      write(live, cell, x, after);
+      Line line[kCells];
+      SEQPAR_UNROLL
+      for (int i = 0; i < kCells; ++i) line[i] = Memory::load(in[i]);
+      bool live = true;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kCells; ++i) live = live && complete(line[i]);
+      SEQPAR_UNROLL
+      for (int i = 0; i < kCells; ++i) {
+        const bool here = live && row.has[i];
+        const PlainValues x = valuesOf(line[i]);
+        const PlainValues after = applied(factor[i], x, own[i]);
+        Memory::storeIf(here && !task_.last(), out[i], sendableLineOf(after));
+        Memory::storeIf(here, in[i], Line{{kAbsent, kAbsent, kAbsent, kAbsent}});
+        write(here, row.cell[i], x, after);
+      }
       if (live) return true;
       if (wait.over()) return false;
     }
@@ -92,6 +146,24 @@ class ChainPlainLane {
   SEQPAR_LANE void write(bool live, std::uint32_t cell, const PlainValues& x, const PlainValues& after) const {
     Memory::writeIf(live && task_.prefix != nullptr, task_.prefix + cell, lineOf(x));
     Memory::writeIf(live && task_.total != nullptr, task_.total + cell, lineOf(after));
+  }
+
+  /// After a barrier behind everything, by one thread.
+  SEQPAR_LANE void finish(ChannelState in, const ChannelState& out, std::uint64_t credit) const {
+    if (!task_.last()) {
+      ChannelState& state = task_.channel(task_.after, lane_);
+      state.sent = out.sent + range_.size();
+      state.credit = credit;
+    }
+    if (task_.first()) return;
+    in.received += range_.size();
+    if (in.received - in.given >= kCreditLines) {
+      giveCredit<Memory>(view_, task_.before, lane_, in.received);
+      in.given = in.received;
+    }
+    ChannelState& state = task_.channel(task_.before, lane_);
+    state.received = in.received;
+    state.given = in.given;
   }
 
   const PeerView& view_;

@@ -107,7 +107,7 @@ class DoublingLane {
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
       if (sends(task_.position, round)) {
-        const OutPort<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
+        const PortSender<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
         const bool alone = number == 0 || task_.first();
         const Values state = !round.own ? before : alone ? ownState : cells_.apply(ownFactors, before, ownState);
         if (isRelative(task_.position, round)) {

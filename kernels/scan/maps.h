@@ -7,6 +7,9 @@
 
 namespace seqpar {
 
+/// The most cells of a step of ONESHOT.
+constexpr std::uint32_t kMostOneshotRow = 512;
+
 template <class Shape>
 class MapLines {
  public:

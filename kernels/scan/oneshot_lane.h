@@ -22,7 +22,7 @@ class OneshotLane {
         steps_(view, lane, group, positions) {}
 
   SEQPAR_LANE bool run() {
-    const auto row = static_cast<std::uint32_t>(group_.threads());
+    const std::uint32_t row = rowCells();
     SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; begin < range_.end; begin += row) {
       if (!step({begin, begin + row < range_.end ? begin + row : range_.end})) return false;
@@ -38,8 +38,12 @@ class OneshotLane {
   using Map = MapLines<Shape>;
 
   static constexpr int kLooks = Shape::kPlain ? 4 : 1;  // lines that a thread looks at together
-  static constexpr std::uint32_t kMostRow = 1024;       // cells of a step
-  static_assert(MapLines<Shape>::most(kMostRow) <= SteppedLane<Memory, Group>::kMostLines);
+  static_assert(MapLines<Shape>::most(kMostOneshotRow) <= SteppedLane<Memory, Group>::kMostLines);
+
+  SEQPAR_LANE std::uint32_t rowCells() const {
+    const auto threads = static_cast<std::uint32_t>(group_.threads());
+    return threads < kMostOneshotRow ? threads : kMostOneshotRow;
+  }
 
   /// This rank's map of a cell, not yet looked at.
   struct Fetched {
@@ -84,7 +88,7 @@ class OneshotLane {
     } else {
       push(map, cell, own, factors);
     }
-    mine_ = fetch(cell + static_cast<std::uint32_t>(group_.threads()));
+    mine_ = fetch(cell + rowCells());
     return (task_.first() || fold(map, cell, own, factors)) && (!Gather || drop(map, cell));
   }
 
@@ -94,7 +98,7 @@ class OneshotLane {
     SEQPAR_ROLLED
     for (int to = Gather ? 0 : task_.position + 1; to < task_.positions; ++to) {
       if (!sends(task_.position, to)) continue;
-      const OutPort<Memory> out = steps_.sender(task_.peerAt[to]);
+      const PortSender<Memory> out = steps_.sender(task_.peerAt[to]);
       out.put(map.lineOf(cell), line);
       if (!task_.first()) Map::putFactors(out, words, factors);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lane.h"
+#include "scan/maps.h"
 #include "scan/plain_task.h"
 
 namespace seqpar {
@@ -23,7 +24,9 @@ class OneshotPlainLane {
         factors_(factorOf(task, range_.end - 1) - firstFactor_ + 1) {}
 
   /// Whether a lane of so many threads can do a lane's part.
-  static bool fits(const ScanTask& task, std::uint32_t threads) { return task.part(0, 4).size() <= threads; }
+  static bool fits(const ScanTask& task, std::uint32_t threads) {
+    return task.part(0, 4).size() <= (threads < kMostOneshotRow ? threads : kMostOneshotRow);
+  }
 
   /// False: gave up.
   SEQPAR_LANE bool run() {
@@ -44,14 +47,14 @@ class OneshotPlainLane {
 
   /// Where the lines of a position begin.
   SEQPAR_LANE bool openPort(int p) {
-    const PlainTask::Port& port = task_.ports[p];
     if (p == task_.position) return true;
-    const ChannelState state = port.state[lane_];
+    const int peer = task_.peerAt[p];
+    const ChannelState state = task_.channel(peer, lane_);
     at_.state[p] = state;
     at_.ports[p].sent = static_cast<std::uint32_t>(state.sent);
     at_.ports[p].received = static_cast<std::uint32_t>(state.received);
     if (p < task_.position) return true;
-    Sender<Memory> out(view_, port.peer, lane_, state.sent, state.credit);
+    Sender<Memory> out(view_, peer, lane_, state.sent, state.credit);
     const bool room = out.reserve(lines(task_.position));
     at_.state[p].credit = out.credit();
     return room;
@@ -60,8 +63,8 @@ class OneshotPlainLane {
   /// Lines that position `from` sends to each later one: nothing comes before position 0, which sends no factors.
   SEQPAR_LANE std::uint32_t lines(int from) const { return range_.size() + (from == 0 ? 0 : (factors_ + 3) / 4); }
 
-  SEQPAR_LANE Line* outRing(int p) const { return task_.ports[p].out + static_cast<std::size_t>(lane_) * kRingLines; }
-  SEQPAR_LANE Line* inRing(int p) const { return task_.ports[p].in + static_cast<std::size_t>(lane_) * kRingLines; }
+  SEQPAR_LANE Line* outRing(int p) const { return task_.out[p] + static_cast<std::size_t>(lane_) * kRingLines; }
+  SEQPAR_LANE Line* inRing(int p) const { return task_.inRing(task_.peerAt[p], lane_); }
   SEQPAR_LANE static std::uint32_t* wordOf(Line* ring, std::uint32_t base, std::uint32_t word) {
     return &slotOf(ring, base, word / 4)->word[word % 4];
   }
@@ -85,8 +88,9 @@ class OneshotPlainLane {
     const Line line = sendableLineOf(state);
     const std::uint32_t bits = sendable(asBits(factor), kAbsentAsFloat);
     sends = sends && !task_.first();
+    // Who has most to fold first.
     SEQPAR_ROLLED
-    for (int to = task_.position + 1; to < task_.positions; ++to) {
+    for (int to = task_.positions - 1; to > task_.position; --to) {
       Line* const ring = outRing(to);
       const std::uint32_t base = at_.ports[to].sent;
       Memory::store(slotOf(ring, base, static_cast<std::uint32_t>(group_.thread())), line);
@@ -117,7 +121,7 @@ class OneshotPlainLane {
       factorAt[i] = from == 0 ? slot[i]->word : wordOf(ring, at_.ports[from].received, word);
     }
     const bool end = first + kLooks >= task_.position;
-    Wait<Memory> wait(view_, task_.ports[first].peer);
+    Wait<Memory> wait(view_, task_.peerAt[first]);
     SEQPAR_ROLLED
     for (;;) {
       Line line[kLooks];
@@ -149,7 +153,7 @@ class OneshotPlainLane {
         for (int i = 0; i < kLooks; ++i) {
           if (!complete(line[i]) || bits[i] == kAbsent) from = first + i < task_.position ? first + i : first;
         }
-        return task_.ports[from].peer;
+        return static_cast<int>(task_.peerAt[from]);
       };
       if (wait.over(missing)) return false;
     }
@@ -180,10 +184,10 @@ class OneshotPlainLane {
       if (p > task_.position) state.sent += lines(task_.position);
       if (p < task_.position) state.received += lines(p);
       if (state.received - state.given >= kCreditLines) {
-        giveCredit<Memory>(view_, task_.ports[p].peer, lane_, state.received);
+        giveCredit<Memory>(view_, task_.peerAt[p], lane_, state.received);
         state.given = state.received;
       }
-      task_.ports[p].state[lane_] = state;
+      task_.channel(task_.peerAt[p], lane_) = state;
     }
   }
 

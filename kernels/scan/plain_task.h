@@ -10,14 +10,6 @@
 namespace seqpar {
 
 struct PlainTask {
-  /// The channels with one peer, of lane 0; those of other lanes follow.
-  struct Port {
-    Line* out = nullptr;  ///< the ring at the peer
-    Line* in = nullptr;   ///< the ring of what the peer sends
-    ChannelState* state = nullptr;
-    int peer = 0;
-  };
-
   const Line* state = nullptr;
   const float* transition = nullptr;  ///< null: ones
   const Line* initial = nullptr;      ///< null: zeros
@@ -29,11 +21,22 @@ struct PlainTask {
   int position = 0;
   int positions = 1;
   seqparDecayForm_t decayForm = seqparDecayLinear;
-  Port before, after;      ///< of the positions next to this one
-  Port ports[kMostPeers];  ///< by position
+  int lanes = 1;                   ///< of the channels, not of this scan
+  int before = 0, after = 0;       ///< the peers next to this one
+  Line* in = nullptr;              ///< rings of what peers send, by peer and lane
+  ChannelState* states = nullptr;  ///< by peer and lane
+  Line* outAfter = nullptr;        ///< the rings at the peer after this one, by lane
+  std::int8_t peerAt[kMostPeers] = {};
+  Line* out[kMostPeers] = {};  ///< the rings at others, by position; then by lane
 
   SEQPAR_BOTH bool first() const { return position == 0; }
   SEQPAR_BOTH bool last() const { return position + 1 == positions; }
+  SEQPAR_BOTH Line* inRing(int peer, int lane) const {
+    return in + ChannelLayout::number(lanes, peer, lane) * kRingLines;
+  }
+  SEQPAR_BOTH ChannelState& channel(int peer, int lane) const {
+    return states[ChannelLayout::number(lanes, peer, lane)];
+  }
   /// The cells of a lane; none is without.
   SEQPAR_BOTH CellRange part(int lane) const {
     const std::uint32_t begin = laneCells * static_cast<std::uint32_t>(lane);
@@ -43,28 +46,30 @@ struct PlainTask {
 
 /// Of a task of plain cells without flags.
 inline PlainTask makePlainTask(const PeerView& view, const ScanTask& task) {
-  PlainTask row;
-  row.state = reinterpret_cast<const Line*>(task.state);
-  row.transition = task.transition;
-  row.initial = reinterpret_cast<const Line*>(task.initial);
-  row.prefix = reinterpret_cast<Line*>(task.prefix);
-  row.total = reinterpret_cast<Line*>(task.total);
-  row.span = task.span;
-  row.cells = task.elements / 4;
-  row.laneCells = task.laneElements / 4;
-  row.position = task.position;
-  row.positions = task.positions;
-  row.decayForm = task.decayForm;
-  const auto ring = [&](int at, int sender) {
-    return reinterpret_cast<Line*>(view.windows[at] + ChannelLayout::ringOffset(view.lanes, sender, 0));
-  };
+  PlainTask plain;
+  plain.state = reinterpret_cast<const Line*>(task.state);
+  plain.transition = task.transition;
+  plain.initial = reinterpret_cast<const Line*>(task.initial);
+  plain.prefix = reinterpret_cast<Line*>(task.prefix);
+  plain.total = reinterpret_cast<Line*>(task.total);
+  plain.span = task.span;
+  plain.cells = task.elements / 4;
+  plain.laneCells = task.laneElements / 4;
+  plain.position = task.position;
+  plain.positions = task.positions;
+  plain.decayForm = task.decayForm;
+  plain.lanes = view.lanes;
+  plain.in = reinterpret_cast<Line*>(view.windows[view.self] + ChannelLayout::ringOffset(view.lanes, 0, 0));
+  plain.states = channelState(view, 0, 0);
   for (int p = 0; p < task.positions; ++p) {
-    const int peer = task.peerAt[p];
-    row.ports[p] = {ring(peer, view.self), ring(view.self, peer), channelState(view, peer, 0), peer};
+    plain.peerAt[p] = task.peerAt[p];
+    plain.out[p] =
+        reinterpret_cast<Line*>(view.windows[task.peerAt[p]] + ChannelLayout::ringOffset(view.lanes, view.self, 0));
   }
-  if (!row.first()) row.before = row.ports[row.position - 1];
-  if (!row.last()) row.after = row.ports[row.position + 1];
-  return row;
+  if (!plain.first()) plain.before = plain.peerAt[plain.position - 1];
+  if (!plain.last()) plain.after = plain.peerAt[plain.position + 1];
+  if (!plain.last()) plain.outAfter = plain.out[plain.position + 1];
+  return plain;
 }
 
 struct PlainValues {

@@ -94,7 +94,7 @@ class TransposedLane {
         const int owner = ownerOf(cell[i]);
         if (cell[i] >= round_.end || owner == task_.position) continue;
         const Map map = mapBetween(task_.position, owner);
-        const OutPort<Memory> out = senderTo(owner);
+        const PortSender<Memory> out = senderTo(owner);
         if (!task_.first()) map.putFactors(out, cell[i], factors[i]);
         out.put(map.lineOf(cell[i]), cells_.pack(firstOr(cell[i], own[i], factors[i])));
       }
@@ -193,7 +193,7 @@ class TransposedLane {
     return true;
   }
 
-  SEQPAR_LANE OutPort<Memory> senderTo(int position) const { return steps_.sender(task_.peerAt[position]); }
+  SEQPAR_LANE PortSender<Memory> senderTo(int position) const { return steps_.sender(task_.peerAt[position]); }
   SEQPAR_LANE Receiver<Memory> receiverOf(int position) const { return steps_.receiver(task_.peerAt[position]); }
 
   const ScanTask& task_;

@@ -54,11 +54,18 @@ bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const La
     using Shape = decltype(shape);
     // Programs for plain cells speak to others as those for all do: in one call some ranks take these, some those.
     using Oneshot = OneshotPlainLane<ThreadMemory, ThreadGroup>;
+    const auto threads = static_cast<std::uint32_t>(thread.group.threads());
     const bool plain = Shape::kPlain && !task.flags && thread.view.self % 3 != 2;
     if (plain && algorithm == seqparScanChain) {
-      ok = runPlain<ChainPlainLane<ThreadMemory, ThreadGroup>>(task, thread);
-    } else if (plain && algorithm == seqparScanOneshot &&
-               Oneshot::fits(task, static_cast<std::uint32_t>(thread.group.threads()))) {
+      using OneRow = ChainPlainLane<ThreadMemory, ThreadGroup, 1, true>;
+      if (OneRow::fits(task, threads)) {
+        ok = runPlain<OneRow>(task, thread);
+      } else if ((thread.view.self + thread.lane) % 2 == 0) {
+        ok = runPlain<ChainPlainLane<ThreadMemory, ThreadGroup, 1, false>>(task, thread);
+      } else {
+        ok = runPlain<ChainPlainLane<ThreadMemory, ThreadGroup, 2, false>>(task, thread);
+      }
+    } else if (plain && algorithm == seqparScanOneshot && Oneshot::fits(task, threads)) {
       ok = runPlain<Oneshot>(task, thread);
     } else {
       ok = runShape<Shape>(algorithm, task, thread);
