@@ -7,8 +7,9 @@
 
 namespace seqpar {
 
-/// The most cells of a step of ONESHOT.
+/// The most cells of a step of ONESHOT, and of a shard of TRANSPOSED.
 constexpr std::uint32_t kMostOneshotRow = 512;
+constexpr std::uint32_t kMostTransposedShard = 512;
 
 template <class Shape>
 class MapLines {

@@ -19,7 +19,7 @@ class TransposedLane {
         steps_(view, lane, group, positions) {}
 
   SEQPAR_LANE bool run() {
-    const std::uint32_t round = kMostShard * static_cast<std::uint32_t>(task_.positions);
+    const std::uint32_t round = kMostTransposedShard * static_cast<std::uint32_t>(task_.positions);
     SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; begin < range_.end; begin += round) {
       round_ = {begin, begin + round < range_.end ? begin + round : range_.end};
@@ -39,8 +39,8 @@ class TransposedLane {
 
   static constexpr int kCells = Shape::kPlain ? 2 : 1;    // that a thread has in flight
   static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // lines that an owner looks at together
-  static constexpr std::uint32_t kMostShard = Shape::kUniform ? 1024 : 512;
-  static_assert(MapLines<Shape>::most(kMostShard) + kMostShard <= SteppedLane<Memory, Group>::kMostLines);
+  static_assert(MapLines<Shape>::most(kMostTransposedShard) + kMostTransposedShard <=
+                SteppedLane<Memory, Group>::kMostLines);
 
   SEQPAR_LANE CellRange shardOf(int position) const {
     const std::uint32_t begin = round_.begin + shardCells_ * static_cast<std::uint32_t>(position);

@@ -9,15 +9,20 @@
 namespace seqpar {
 namespace {
 
-// Seconds that do not depend on the links, and rates of a lane in bytes a second, fitted to measurements on H200.
-constexpr double kCall = 3.3e-6;       // a kernel, its positions, and its last stores
-constexpr double kHop = 0.2e-6;        // what a hop takes beside alpha
-constexpr double kPeer = 0.5e-6;       // another peer that every position sends to and receives from
-constexpr double kStep = 2.0e-6;       // another step of a lane: its barriers, and the wait for what it reads
-constexpr double kStepBytes = 8192;    // that a lane sends a peer in a step
-constexpr double kPieceBytes = 65536;  // of LASP1
-constexpr double kStreamRate = 15e9;   // of a lane that hops lines
-constexpr double kShardRate = 9e9;     // of a lane that scatters, scans and takes
+// Seconds that do not depend on the links, and rates, fitted to measurements on H200.
+constexpr double kCall = 1.8e-6;          // a kernel, its positions, and its last stores
+constexpr double kGeneral = 2.0e-6;       // what a program for all cells takes beside one for plain cells
+constexpr double kHop = 0.1e-6;           // what a hop takes beside alpha
+constexpr double kPeer = 0.2e-6;          // another peer that every position sends to and receives from
+constexpr double kFold = 0.45e-6;         // waiting for several peers
+constexpr double kShards = 1.2e-6;        // a shard's turn
+constexpr double kStep = 1.0e-6;          // another row: a barrier, and the wait for what it reads
+constexpr double kPieceBytes = 65536;     // of LASP1, a lane
+constexpr double kStreamRate = 1.5e12;    // bytes a second of all threads that hop lines
+constexpr double kShardRate = 0.25e12;    // and of those that scatter, scan and take
+constexpr double kLaneRowBytes = 16384;   // that a lane has in flight at most,
+constexpr double kRowBytes = 512 * 1024;  // and that all lanes have
+constexpr double kFullLanes = 32;         // from here on more lanes are not more threads
 
 /// Quantities that all formulas share. Seconds and bytes.
 struct Terms {
@@ -27,29 +32,34 @@ struct Terms {
   double map;    // bytes of a state with its factors
   double alpha;  // latency of a hop
   double perByte;
+  bool plain;  // cells may be
 };
 
 double seconds(int algorithm, const Terms& t) {
   const double hops = t.ranks - 1;
-  const double moreSteps = std::max(0.0, t.state / (kStepBytes * t.lanes) - 1);
-  const double stream = t.state * (t.perByte + 1 / (t.lanes * kStreamRate));
+  const double threads = std::min(1.0, t.lanes / kFullLanes);
+  const double moreRows = std::max(0.0, t.state / std::min(kRowBytes, kLaneRowBytes * t.lanes) - 1);
+  const bool oneRow = t.plain && moreRows == 0;
+  const double stream = t.state * (t.perByte + 1 / (threads * kStreamRate));
   switch (algorithm) {
     case seqparScanChain:
-      return hops * (t.alpha + kHop) + stream;
+      return hops * (t.alpha + kHop) + stream + (t.plain ? 0 : kGeneral / 2);
     case seqparScanOneshot:
-      return t.alpha + hops * (t.map * t.perByte + kPeer) + moreSteps * kStep;
+      return t.alpha + kFold + hops * (t.map * t.perByte + kPeer) + moreRows * kStep + (oneRow ? 0 : kGeneral);
     case seqparScanTransposed:
-    case seqparScanHier:
-      return 2 * t.alpha + kStep + hops * ((t.map + t.state) / t.ranks * t.perByte + kPeer) +
-             t.state / (t.lanes * kShardRate);
+    case seqparScanHier: {
+      const double shards =
+          oneRow ? t.state / (threads * kStreamRate) : kGeneral + kShards + t.state / (threads * kShardRate);
+      return 2 * t.alpha + kFold + hops * ((t.map + t.state) / t.ranks * t.perByte + kPeer) + shards;
+    }
     case seqparScanDoubling: {
       const double rounds = t.ranks <= 2 ? 1 : std::ceil(std::log2(t.ranks - 1) + std::log2(4.0 / 3.0));
-      return rounds * (t.alpha + kPeer + t.map * t.perByte) + moreSteps * (kStep + rounds * t.alpha);
+      return kGeneral + rounds * (t.alpha + kPeer + t.map * t.perByte) + moreRows * (kStep + rounds * t.alpha);
     }
     case seqparScanLasp1:
-      return hops * (t.alpha + kStep / 2 + std::min(t.state, kPieceBytes * t.lanes) * t.perByte) + stream;
+      return kGeneral + hops * (t.alpha + kStep / 2 + std::min(t.state, kPieceBytes * t.lanes) * t.perByte) + stream;
     default:
-      return t.alpha + hops * (t.map * t.perByte + 2 * kPeer) + moreSteps * 1.5 * kStep;
+      return kGeneral + t.alpha + hops * (t.map * t.perByte + 2 * kPeer) + moreRows * 1.5 * kStep;
   }
 }
 
@@ -64,6 +74,7 @@ std::vector<seqparScanEstimate_t> estimateDeviceScan(const ScanProblem& problem,
   const double factors = static_cast<double>(problem.heads) *
                          (problem.op == seqparScanDiag ? static_cast<double>(problem.dk) : 1) * sizeof(float);
   t.map = t.state + factors;
+  t.plain = problem.stateType == seqparFloat32 && problem.wireType == seqparFloat32;
   t.alpha = link.alpha;
   t.perByte = link.bytesPerSecond > 0 ? 1 / link.bytesPerSecond : 0;
 

@@ -11,6 +11,7 @@
 #include "scan/oneshot_plain_lane.h"
 #include "scan/shape_of.h"
 #include "scan/transposed_lane.h"
+#include "scan/transposed_plain_lane.h"
 
 namespace seqpar::test {
 namespace {
@@ -54,6 +55,7 @@ bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const La
     using Shape = decltype(shape);
     // Programs for plain cells speak to others as those for all do: in one call some ranks take these, some those.
     using Oneshot = OneshotPlainLane<ThreadMemory, ThreadGroup>;
+    using Transposed = TransposedPlainLane<ThreadMemory, ThreadGroup>;
     const auto threads = static_cast<std::uint32_t>(thread.group.threads());
     const bool plain = Shape::kPlain && !task.flags && thread.view.self % 3 != 2;
     if (plain && algorithm == seqparScanChain) {
@@ -67,6 +69,8 @@ bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const La
       }
     } else if (plain && algorithm == seqparScanOneshot && Oneshot::fits(task, threads)) {
       ok = runPlain<Oneshot>(task, thread);
+    } else if (plain && algorithm == seqparScanTransposed && Transposed::fits(task, threads)) {
+      ok = runPlain<Transposed>(task, thread);
     } else {
       ok = runShape<Shape>(algorithm, task, thread);
     }

@@ -158,7 +158,8 @@ TEST_CASE("Small states, a cell a thread, beside the programs for all states") {
       spec.initial = random() % 2 == 0;
       std::vector<Outputs> outputs;
       for (int rank = 0; rank < size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
-      calls.push_back({pick(random, {seqparScanChain, seqparScanOneshot, seqparScanLasp2}), numbers,
+      calls.push_back({pick(random, {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanLasp2}),
+                       numbers,
                        std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, lanes)});
     }
     CAPTURE(size, lanes);
@@ -170,7 +171,7 @@ TEST_CASE("Small states, a cell a thread, beside the programs for all states") {
 
 TEST_CASE("Small states go round their rings") {
   // Each call leaves credit to be given by a later one.
-  for (const auto algorithm : {seqparScanChain, seqparScanOneshot}) {
+  for (const auto algorithm : {seqparScanChain, seqparScanOneshot, seqparScanTransposed}) {
     ScanSpec spec;
     spec.size = 3;
     spec.dk = 3;
