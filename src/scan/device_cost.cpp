@@ -15,7 +15,7 @@ constexpr double kGeneral = 2.0e-6;       // what a program for all cells takes 
 constexpr double kHop = 0.1e-6;           // what a hop takes beside alpha
 constexpr double kPeer = 0.2e-6;          // another peer that every position sends to and receives from
 constexpr double kFold = 0.45e-6;         // waiting for several peers
-constexpr double kShards = 1.2e-6;        // a shard's turn
+constexpr double kShard = 0.8e-6;         // the second hop: sharing out what was scanned
 constexpr double kStep = 1.0e-6;          // another row: a barrier, and the wait for what it reads
 constexpr double kPieceBytes = 65536;     // of LASP1, a lane
 constexpr double kStreamRate = 1.5e12;    // bytes a second of all threads that hop lines
@@ -48,9 +48,8 @@ double seconds(int algorithm, const Terms& t) {
       return t.alpha + kFold + hops * (t.map * t.perByte + kPeer) + moreRows * kStep + (oneRow ? 0 : kGeneral);
     case seqparScanTransposed:
     case seqparScanHier: {
-      const double shards =
-          oneRow ? t.state / (threads * kStreamRate) : kGeneral + kShards + t.state / (threads * kShardRate);
-      return 2 * t.alpha + kFold + hops * ((t.map + t.state) / t.ranks * t.perByte + kPeer) + shards;
+      const double shards = oneRow ? t.state / (threads * kStreamRate) : kGeneral + t.state / (threads * kShardRate);
+      return 2 * t.alpha + kFold + kShard + hops * ((t.map + t.state) / t.ranks * t.perByte + kPeer) + shards;
     }
     case seqparScanDoubling: {
       const double rounds = t.ranks <= 2 ? 1 : std::ceil(std::log2(t.ranks - 1) + std::log2(4.0 / 3.0));
