@@ -34,6 +34,11 @@ struct PipeMemory : CudaMemory {
   }
 };
 
+/// This thread's warp in the CTA, in a way from which the compiler knows that it is one number for the warp.
+SEQPAR_LANE int warpNumber() {
+  return __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
+}
+
 /// Threads of a CTA that work together: whole warps, with barrier number `id` of their own.
 class WarpsGroup {
  public:
@@ -41,7 +46,7 @@ class WarpsGroup {
 
   __device__ WarpsGroup(int id, int firstWarp, int warps) : id_(id), first_(firstWarp), warps_(warps) {}
   SEQPAR_LANE int warps() const { return warps_; }
-  SEQPAR_LANE int warp() const { return static_cast<int>(threadIdx.x / 32) - first_; }
+  SEQPAR_LANE int warp() const { return warpNumber() - first_; }
   SEQPAR_LANE int thread() const { return static_cast<int>(threadIdx.x) - first_ * 32; }
   SEQPAR_LANE int threads() const { return warps_ * 32; }
   /// A barrier; true if any thread brings true.

@@ -24,8 +24,8 @@ struct PipeLayout {
 
   /// A lane's chunks go through rings of their own, by turns: each is one warp's business at either end.
   static constexpr std::uint32_t kTracks = 8;
-  static constexpr std::uint32_t kSlots = 4;
-  static constexpr std::uint32_t kChunk = 8 << 10;
+  static constexpr std::uint32_t kSlots = 2;
+  static constexpr std::uint32_t kChunk = 16 << 10;
   static constexpr std::size_t kTrackBytes = std::size_t{kSlots} * kChunk;
 
   /// At each end: what has come in, then the words by which the peer tells how far it is.

@@ -32,6 +32,7 @@ struct Track {
 /// one thread's business.
 struct ChunkCounts {
   std::uint64_t before[kMostPeers], after[kMostPeers];
+  std::uint64_t taken[kMostPeers];  ///< of what is sent, as far as known; as `after`
 };
 
 SEQPAR_LANE std::size_t slotOf(int track, std::uint64_t chunk) {
@@ -57,7 +58,9 @@ SEQPAR_LANE bool sendChunks(const Patience& patience, const PieceArg* pieces, co
                             int lane, int track, ChunkCounts& counts) {
   if (!anyHas(strings, count, lane, track, 0)) return true;
   for (int i = Warp::thread(); i < count; i += Warp::threads()) {
-    counts.before[i] = counts.after[i] = strings[i].end.on(lane).state->chunksSent[track];
+    const PipeEnd end = strings[i].end.on(lane);
+    counts.before[i] = counts.after[i] = end.state->chunksSent[track];
+    counts.taken[i] = Memory::look(wordAt(end.here, wordOf(PipeLayout::kTaken, track)));
   }
   Warp::sync();
   SEQPAR_ROLLED
@@ -66,9 +69,12 @@ SEQPAR_LANE bool sendChunks(const Patience& patience, const PieceArg* pieces, co
     for (int i = Warp::thread(); i < count; i += Warp::threads()) {
       if (!Track(strings[i], lane, track).has(step)) continue;
       const auto* const taken = wordAt(strings[i].end.on(lane).here, wordOf(PipeLayout::kTaken, track));
-      const std::uint64_t number = counts.before[i] + step;
-      ok = ok && awaitPeer<Memory>(patience, strings[i].peer,
-                                   [&] { return number < Memory::look(taken) + PipeLayout::kSlots; });
+      const std::uint64_t number = counts.after[i];
+      if (number < counts.taken[i] + PipeLayout::kSlots) continue;
+      ok = ok && awaitPeer<Memory>(patience, strings[i].peer, [&] {
+             counts.taken[i] = Memory::look(taken);
+             return number < counts.taken[i] + PipeLayout::kSlots;
+           });
     }
     if (Warp::any(!ok)) return false;
     Warp::sync();
@@ -110,8 +116,11 @@ SEQPAR_LANE bool receiveChunks(const Patience& patience, const PieceArg* pieces,
       const PipeEnd end = strings[i].end.on(lane);
       const std::uint64_t number = counts.before[i] + step;
       const auto* const arrived = wordAt(end.here, wordOf(PipeLayout::kArrived, track));
-      // All threads look, since each must see what was announced.
-      const bool ok = awaitPeer<Memory>(patience, strings[i].peer, [&] { return Memory::acquire(arrived) > number; });
+      // All threads acquire, since each must see what was announced; waiting is cheaper without.
+      const auto there = [&] { return Memory::acquire(arrived) > number; };
+      const bool ok =
+          there() ||
+          (awaitPeer<Memory>(patience, strings[i].peer, [&] { return Memory::look(arrived) > number; }) && there());
       if (Warp::any(!ok)) return false;
       std::byte* const slot = end.here + slotOf(track, number);
       copyString<false>(pieces, strings[i], mine.at(step), slot, Warp::thread(), Warp::threads());

@@ -187,6 +187,10 @@ SEQPAR_LANE void accessUnit(const PieceArg* pieces, const StringArg& string, std
 struct NarrowUnits {
   SEQPAR_RARE static Unit gather(const PieceArg* pieces, const StringArg& string, std::uint64_t position,
                                  std::uint32_t bytes) {
+    if (string.units == Units::Words) {
+      const auto* const words = reinterpret_cast<const std::uint32_t*>(pieces[string.first].base + position);
+      return {words[0], bytes > 4 ? words[1] : 0, bytes > 8 ? words[2] : 0, bytes > 12 ? words[3] : 0};
+    }
     std::uint64_t low = 0, high = 0;
     accessUnit(pieces, string, position, bytes, [&](const std::byte* from, std::uint32_t width, std::uint32_t offset) {
       std::uint64_t value = 0;
@@ -219,6 +223,14 @@ struct NarrowUnits {
 
   SEQPAR_RARE static void scatter(const PieceArg* pieces, const StringArg& string, std::uint64_t position,
                                   std::uint32_t bytes, Unit unit) {
+    if (string.units == Units::Words) {
+      auto* const words = reinterpret_cast<std::uint32_t*>(pieces[string.first].base + position);
+      words[0] = unit.x;
+      if (bytes > 4) words[1] = unit.y;
+      if (bytes > 8) words[2] = unit.z;
+      if (bytes > 12) words[3] = unit.w;
+      return;
+    }
     const std::uint64_t low = unit.x | static_cast<std::uint64_t>(unit.y) << 32;
     const std::uint64_t high = unit.z | static_cast<std::uint64_t>(unit.w) << 32;
     accessUnit(pieces, string, position, bytes, [&](std::byte* into, std::uint32_t width, std::uint32_t offset) {
@@ -244,7 +256,7 @@ struct NarrowUnits {
   }
 };
 
-/// Where the whole unit of 16 bytes at `position` lies in a string that is not narrow.
+/// Where the whole unit of 16 bytes at `position` lies in a string of such.
 SEQPAR_LANE std::byte* unitAt(const PieceArg* pieces, const StringArg& string, std::uint64_t position) {
   const PieceArg& piece = pieces[string.count == 1 ? string.first : pieceAt(pieces, string, position)];
   const std::uint64_t inside = position - piece.begin;
@@ -253,11 +265,11 @@ SEQPAR_LANE std::byte* unitAt(const PieceArg* pieces, const StringArg& string, s
 
 /// Up to 16 bytes of a string from `position` on.
 SEQPAR_LANE Unit gatherUnit(const PieceArg* pieces, const StringArg& string, std::uint64_t position) {
-  if (!string.narrow) return *reinterpret_cast<const Unit*>(unitAt(pieces, string, position));
+  if (string.units == Units::Whole) return *reinterpret_cast<const Unit*>(unitAt(pieces, string, position));
   return NarrowUnits::gather(pieces, string, position, static_cast<std::uint32_t>(lesser(16, string.bytes - position)));
 }
 SEQPAR_LANE void scatterUnit(const PieceArg* pieces, const StringArg& string, std::uint64_t position, Unit unit) {
-  if (!string.narrow) {
+  if (string.units == Units::Whole) {
     *reinterpret_cast<Unit*>(unitAt(pieces, string, position)) = unit;
   } else {
     NarrowUnits::scatter(pieces, string, position, static_cast<std::uint32_t>(lesser(16, string.bytes - position)),

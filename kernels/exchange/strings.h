@@ -31,6 +31,13 @@ struct PieceArg {
   bool huge;            ///< 2^31 units or more
 };
 
+/// What a string's units of 16 bytes are like.
+enum class Units : std::uint8_t {
+  Whole,   ///< each is whole in one piece, and aligned
+  Words,   ///< the string is a run of words of 4 bytes
+  Narrow,  ///< neither
+};
+
 /// All that goes to, or comes from, one peer.
 struct StringArg {
   std::uint64_t bytes;
@@ -41,7 +48,7 @@ struct StringArg {
   int first;  ///< pieces [first, first + count) of the list, ascending by `begin`
   int count;
   std::uint32_t chunk;  ///< bytes of a chunk, a multiple of 128; 0: the string goes in lines
-  bool narrow;          ///< some unit of 16 bytes is not whole in one piece, or not aligned
+  Units units;
 };
 
 }  // namespace seqpar::device

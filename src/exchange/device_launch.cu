@@ -20,9 +20,9 @@ constexpr int kMostStrings = 2 * (kMostPeers - 1);
 using FewArgs = device::RouteArgs<kFewStrings, kFewPieces>;
 using ManyArgs = device::RouteArgs<kMostStrings, kMostInlinePieces>;
 /// CTAs for what a rank copies to itself.
-constexpr std::uint64_t kSelfPart = 64 << 10;
-/// More than this keeps more than one warp busy.
-constexpr std::uint64_t kSelfWarp = 2 << 10;
+constexpr std::uint64_t kSelfPart = 32 << 10;
+/// The most that a communicator has.
+constexpr std::uint64_t kMostLanes = 128;
 
 /// A list of pieces that is too long for a parameter, in memory that lives as long as the launch needs it.
 class FarPieces {
@@ -79,7 +79,7 @@ int warpsFor(const std::vector<device::StringArg>& strings) {
   for (const auto& string : strings) {
     blocks += (std::min(string.each, string.bytes) + PipeLayout::kBlockBytes - 1) / PipeLayout::kBlockBytes;
   }
-  return static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, device::kRouteWarps));
+  return static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, device::kLinesWarps));
 }
 
 template <typename Args>
@@ -99,8 +99,7 @@ void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const Dev
   args->selfReceive = receives.self;
   fillPieces(*args, far, pieces);
 
-  const auto selfCtas = (sends.self.bytes + kSelfPart - 1) / kSelfPart;
-  int ctas = static_cast<int>(std::min(selfCtas, static_cast<std::uint64_t>(view.lanes)));
+  int ctas = 0;
   bool chunks = false;
   for (const auto* strings : {&out, &in}) {
     for (const auto& string : *strings) {
@@ -108,17 +107,20 @@ void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const Dev
       chunks = chunks || string.chunk != 0;
     }
   }
-  if (ctas == 0) return;
+  const auto wanted = std::min<std::uint64_t>((sends.self.bytes + kSelfPart - 1) / kSelfPart, kMostLanes);
+  const int own = std::min(static_cast<int>(wanted), view.lanes - ctas);
+  if (ctas + own == 0) return;
   constexpr int kThreads = device::kRouteWarps * 32;
   if (args->far != nullptr) {
     if constexpr (Args::kMostPieces == kMostInlinePieces) {
-      device::routeKernel<Args, true><<<ctas, kThreads, 0, stream>>>(*args);
+      device::routeKernel<Args, true><<<std::max(ctas, own), kThreads, 0, stream>>>(*args);
     }
   } else if (chunks) {
     device::routeKernel<Args, false><<<ctas, kThreads, 0, stream>>>(*args);
   } else {
-    const int warps = sends.self.bytes > kSelfWarp ? device::kRouteWarps : std::max(warpsFor(out), warpsFor(in));
-    device::linesKernel<Args><<<ctas, warps * 32, 0, stream>>>(*args);
+    args->linesCtas = ctas;
+    const int warps = sends.self.bytes > 0 ? device::kLinesWarps : std::max(warpsFor(out), warpsFor(in));
+    device::linesKernel<Args><<<ctas + own, warps * 32, 0, stream>>>(*args);
   }
 }
 

@@ -9,7 +9,7 @@ namespace seqpar {
 namespace {
 
 /// Longer strings go in chunks: they need a fence and a second journey, but a quarter less of the wires.
-constexpr std::uint64_t kMostByLines = 1 << 20;
+constexpr std::uint64_t kMostByLines = 2 << 20;
 /// Fewer bytes a lane cost more in waiting than they save in copying.
 constexpr std::uint64_t kLeastByLines = std::uint64_t{2} * PipeLayout::kBlockBytes;
 constexpr std::uint64_t kLeastByChunks = 8192;
@@ -90,6 +90,18 @@ void shareAmong(device::StringArg& string, int lanes) {
   string.lanes = static_cast<int>((string.bytes + string.each - 1) / string.each);
 }
 
+namespace {
+
+device::Units unitsOf(std::span<const device::PieceArg> pieces) {
+  const auto whole = [](const device::PieceArg& piece) { return piece.width == 16 && piece.bytes % 16 == 0; };
+  if (std::all_of(pieces.begin(), pieces.end(), whole)) return device::Units::Whole;
+  const auto& first = pieces.front();
+  const bool words = pieces.size() == 1 && first.run.by == 0 && first.width % 4 == 0 && first.bytes % 4 == 0;
+  return words ? device::Units::Words : device::Units::Narrow;
+}
+
+}  // namespace
+
 DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
                           int ranks, int lanes, int first) {
   DeviceStrings made;
@@ -107,8 +119,8 @@ DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const s
     for (const Piece* piece : pieces) {
       made.pieces.push_back(makePiece(*piece, buffers[static_cast<std::size_t>(piece->buffer)], string.bytes));
       string.bytes += piece->bytes();
-      string.narrow = string.narrow || made.pieces.back().width < 16 || piece->bytes() % 16 != 0;
     }
+    string.units = unitsOf(std::span(made.pieces).last(pieces.size()));
     shareAmong(string, lanes);
     if (peer == rank) {
       made.self = string;
