@@ -13,7 +13,7 @@ struct CommConfig {
   int transport = seqparTransportAuto;
   int device = SEQPAR_HOST_DEVICE;
   bool checkArguments = false;
-  int ctas = 64;                 ///< the most CTAs of a collective on a GPU
+  int ctas = 128;                ///< the most CTAs of a collective on a GPU
   void* borrowedNccl = nullptr;  ///< an ncclComm_t of the caller
   std::string hostId;            ///< never empty after resolveConfig()
   std::string interfaceName;     ///< empty: by route

@@ -24,7 +24,7 @@ struct DeviceOptions {
   int device = 0;
   std::chrono::milliseconds timeout{300000};  ///< 0: none
   int transport = 0;                          ///< a seqparTransport_t
-  int ctas = 64;                              ///< the most CTAs that a collective may use
+  int ctas = 128;                             ///< the most CTAs that a collective may use
   std::vector<int> nodes;                     ///< node of each rank
   void* borrowedNccl = nullptr;               ///< an ncclComm_t of the caller with the same ranks, or null: our own
 };

@@ -206,6 +206,9 @@ class GroupCuda : public DeviceGroup {
     if (!still.empty()) fail(seqparSystemError, "GPU memory could not be mapped: ", still);
   }
 
+  /// Exchanges are as fast with these as with more, whose memory would be several times the channels'.
+  int pipeLanes() const { return std::min(options_.ctas, 64); }
+
   /// The window of a kernel's view: the channels, then the pipes.
   std::size_t pipesOffset(std::size_t peers) const {
     constexpr std::size_t kAlignment = 4096;
@@ -213,7 +216,7 @@ class GroupCuda : public DeviceGroup {
     return (channels + kAlignment - 1) / kAlignment * kAlignment;
   }
   std::size_t windowBytes(std::size_t peers) const {
-    return pipesOffset(peers) + PipeLayout::windowBytes(static_cast<int>(peers), options_.ctas);
+    return pipesOffset(peers) + PipeLayout::windowBytes(static_cast<int>(peers), pipeLanes());
   }
 
   /// Prepares a window that is all zeros (null: there is none) for kernels. The ranks must meet before they use it.
@@ -224,6 +227,7 @@ class GroupCuda : public DeviceGroup {
     view_.self = static_cast<int>(std::find(peers.begin(), peers.end(), rank()) - peers.begin());
     view_.size = count;
     view_.lanes = options_.ctas;
+    view_.pipeLanes = pipeLanes();
     for (int peer = 0; peer < count; ++peer) {
       view_.windows[peer] = window->at(peer);
       view_.pipes[peer] = window->at(peer) + pipesOffset(peers.size());
@@ -232,7 +236,7 @@ class GroupCuda : public DeviceGroup {
     view_.gaveUp = word(kGaveUpWord);
     view_.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
     const auto channelState = ChannelLayout::stateBytes(count, options_.ctas);
-    const auto stateBytes = channelState + PipeState::bytes(count, options_.ctas);
+    const auto stateBytes = channelState + PipeState::bytes(count, pipeLanes());
     state_ = allocateDevice(stateBytes);
     view_.state = state_.get();
     view_.pipeState = state_.get() + channelState;

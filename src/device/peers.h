@@ -16,6 +16,7 @@ struct PeerView {
   int lanes = 1;                        ///< the most CTAs that a kernel may use; the same on all ranks
   std::byte* windows[kMostPeers] = {};  ///< each peer's window (kernels/channel_layout.h), as mapped here
   std::byte* state = nullptr;           ///< this rank's own bookkeeping in device memory: kept from call to call
+  int pipeLanes = 1;                    ///< the most lanes that pipes join; at most `lanes`
   std::byte* pipes[kMostPeers] = {};    ///< each peer's second window (kernels/pipe_layout.h)
   std::byte* pipeState = nullptr;       ///< this rank's own bookkeeping of the pipes
   const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0

@@ -72,7 +72,7 @@ void exchangeByNccl(DeviceGroup&, const DeviceStrings&, const DeviceStrings&, De
 
 void exchangeOnDevice(DeviceGroup& group, const Route& route, std::span<const std::byte* const> sendBuffers,
                       std::span<std::byte* const> receiveBuffers, DeviceStream stream) {
-  const int lanes = group.peers().lanes;
+  const int lanes = group.peers().pipeLanes;
   const std::vector<const std::byte*> receiving(receiveBuffers.begin(), receiveBuffers.end());
   auto sends = makeStrings(route.sends, sendBuffers, group.rank(), group.size(), lanes, 0);
   const bool direct = group.direct();

@@ -66,9 +66,9 @@ std::vector<device::StringArg> inOrder(const PeerView& view, const std::vector<d
   };
   std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   for (auto& string : ordered) {
-    string.end = {view.pipes[view.self] + PipeLayout::end(string.peer, 0, view.lanes),
-                  view.pipes[string.peer] + PipeLayout::end(view.self, 0, view.lanes),
-                  reinterpret_cast<PipeState*>(view.pipeState) + PipeLayout::number(string.peer, 0, view.lanes)};
+    string.end = {view.pipes[view.self] + PipeLayout::end(string.peer, 0, view.pipeLanes),
+                  view.pipes[string.peer] + PipeLayout::end(view.self, 0, view.pipeLanes),
+                  reinterpret_cast<PipeState*>(view.pipeState) + PipeLayout::number(string.peer, 0, view.pipeLanes)};
   }
   return ordered;
 }
@@ -108,7 +108,7 @@ void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const Dev
     }
   }
   const auto wanted = std::min<std::uint64_t>((sends.self.bytes + kSelfPart - 1) / kSelfPart, kMostLanes);
-  const int own = std::min(static_cast<int>(wanted), view.lanes - ctas);
+  const int own = std::min(static_cast<int>(wanted), view.pipeLanes - ctas);
   if (ctas + own == 0) return;
   constexpr int kThreads = device::kRouteWarps * 32;
   if (args->far != nullptr) {
