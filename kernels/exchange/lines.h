@@ -107,8 +107,8 @@ SEQPAR_LANE bool receiveLines(const Patience& patience, const PieceArg* pieces, 
   return ok;
 }
 
-/// A thread's share of the strings' bookkeeping: read when a call begins, so that its end waits for nothing, and
-/// written after a barrier behind sendLines() or receiveLines() of all threads.
+/// A thread's share of the strings' bookkeeping: read ahead, so that a call's end waits for nothing, and written after
+/// a barrier behind sendLines() or receiveLines() of all threads.
 template <class Group>
 class LineSends {
  public:
