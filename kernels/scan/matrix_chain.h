@@ -1,5 +1,6 @@
 // CHAIN and LASP1 for MATRIX: a lane takes the panels of its groups from the position before, hops, and sends them on.
 // CHAIN has one panel in a group; LASP1 as many as shared memory holds, all of which arrive before any is worked on.
+// matrix_teams.h has CHAIN for the usual sizes, with the same lines in the same order.
 #pragma once
 
 #include "scan/matrix_product.h"
@@ -8,11 +9,10 @@ namespace seqpar {
 
 /// A lane. Shared memory is 2 * scan.group panels of pairs, so that one group is filled while slow warps still read
 /// the other.
-template <class Shape, class Memory, class Group, class Product>
+template <class Memory, class Group, class Product>
 class MatrixChain {
  public:
-  SEQPAR_LANE MatrixChain(const PeerView& view, const MatrixScan& scan, int lane, const Group& group,
-                          SplitNumber* pairs)
+  SEQPAR_LANE MatrixChain(const PeerView& view, const MatrixScan& scan, int lane, const Group& group, SplitPair* pairs)
       : view_(view),
         scan_(scan),
         lane_(lane),
@@ -55,8 +55,8 @@ class MatrixChain {
   SEQPAR_LANE void lookAhead(int number) {
     const int slot = group_.thread();
     if (number == kNone || slot >= slots_) return;
-    loadSlot<Shape>(own(scan_.state, scan_.at(number), 0), PanelSlot(slot), state_);
-    if (!scan_.first()) seen_ = lookAtSlot<Shape>(in_, takenLines_, slots_, slot, scan_.wireType);
+    loadSlot<AnyPanels>(own(scan_.state, scan_.at(number), 0), PanelSlot(slot), state_);
+    if (!scan_.first()) seen_ = lookAtSlot<AnyPanels>(in_, takenLines_, slots_, slot, scan_.wireType);
   }
 
   /// S of a slot; `ahead` is that of this thread's first one.
@@ -65,7 +65,7 @@ class MatrixChain {
       SEQPAR_UNROLL
       for (int n = 0; n < 8; ++n) s[n] = ahead[n];
     } else {
-      loadSlot<Shape>(own(scan_.state, panels, i), PanelSlot(slot), s);
+      loadSlot<AnyPanels>(own(scan_.state, panels, i), PanelSlot(slot), s);
     }
   }
 
@@ -77,7 +77,7 @@ class MatrixChain {
         float numbers[8];
         loadState(panels, i, slot, state_, numbers);
         send(slot, numbers);
-        storeSlot<Shape>(own(scan_.total, panels, i), PanelSlot(slot), numbers);
+        storeSlot<AnyPanels>(own(scan_.total, panels, i), PanelSlot(slot), numbers);
       }
       sentLines_ += scan_.last() ? 0 : lines_;
     }
@@ -85,7 +85,7 @@ class MatrixChain {
       for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) {
         float x[8];
         arrive(panels, i, slot, x);
-        if (!late_) storeSlot<Shape>(own(scan_.prefix, panels, i), PanelSlot(slot), x);
+        if (!late_) storeSlot<AnyPanels>(own(scan_.prefix, panels, i), PanelSlot(slot), x);
       }
       takenLines_ += scan_.first() ? 0 : lines_;
     }
@@ -102,7 +102,7 @@ class MatrixChain {
       product_.load(transitionOf(scan_, panels.head));
       loaded_ = panels.head;
     }
-    SplitNumber* const shared = pairs_ + static_cast<std::size_t>(turn_) * scan_.group * pairsOf(scan_.dk);
+    SplitPair* const shared = pairs_ + static_cast<std::size_t>(turn_) * scan_.group * pairsOf(scan_.dk);
     turn_ ^= 1;
     bool odd = false;
     for (int i = 0; i < panels.count; ++i) {
@@ -121,7 +121,7 @@ class MatrixChain {
     for (int n = 0; n < 8; ++n) ahead[n] = state_[n];
     lookAhead(next);
     for (int i = 0; i < panels.count; ++i) {
-      const SplitNumber* const panel = shared + i * pairsOf(scan_.dk);
+      const SplitPair* const panel = shared + i * pairsOf(scan_.dk);
       if (!wanted) {
         for (int slot = group_.thread(); slot < slots_; slot += group_.threads()) keepPrefix(panels, i, panel, slot);
         continue;
@@ -133,7 +133,7 @@ class MatrixChain {
         SEQPAR_UNROLL
         for (int n = 0; n < 8; ++n) numbers[n] += s[n];
         send(slot, numbers);
-        storeSlot<Shape>(own(scan_.total, panels, i), PanelSlot(slot), numbers);
+        storeSlot<AnyPanels>(own(scan_.total, panels, i), PanelSlot(slot), numbers);
         keepPrefix(panels, i, panel, slot);
       });
       sentLines_ += scan_.last() ? 0 : lines_;
@@ -147,29 +147,29 @@ class MatrixChain {
     SEQPAR_UNROLL
     for (int n = 0; n < 8; ++n) x[n] = 0;
     if (scan_.first()) {
-      if (!scan_.resets[panels.head]) loadSlot<Shape>(own(scan_.initial, panels, i), PanelSlot(slot), x);
+      if (!scan_.resets[panels.head]) loadSlot<AnyPanels>(own(scan_.initial, panels, i), PanelSlot(slot), x);
       return;
     }
     if (late_) return;
     if (i != 0 || slot != group_.thread()) {
-      seen_ = lookAtSlot<Shape>(in_, takenLines_, slots_, slot, scan_.wireType);
+      seen_ = lookAtSlot<AnyPanels>(in_, takenLines_, slots_, slot, scan_.wireType);
     }
-    late_ = !takeSlot<Shape>(in_, takenLines_, slots_, slot, scan_.wireType, seen_, x);
+    late_ = !takeSlot<AnyPanels>(in_, takenLines_, slots_, slot, scan_.wireType, seen_, x);
     if (!late_ && !scan_.resets[panels.head]) return;
     SEQPAR_UNROLL
     for (int n = 0; n < 8; ++n) x[n] = 0;
   }
 
-  SEQPAR_LANE void keepPrefix(const PanelGroup& panels, int i, const SplitNumber* panel, int slot) const {
+  SEQPAR_LANE void keepPrefix(const PanelGroup& panels, int i, const SplitPair* panel, int slot) const {
     if (scan_.prefix == nullptr) return;
     float x[8];
     joinSlot(panel, PanelSlot(slot), x);
-    storeSlot<Shape>(own(scan_.prefix, panels, i), PanelSlot(slot), x);
+    storeSlot<AnyPanels>(own(scan_.prefix, panels, i), PanelSlot(slot), x);
   }
 
   SEQPAR_LANE void reserve() { late_ = late_ || (!scan_.last() && !out_.reserve(sentLines_ + lines_)); }
   SEQPAR_LANE void send(int slot, const float (&numbers)[8]) const {
-    if (!late_ && !scan_.last()) putSlot<Shape>(out_, sentLines_, slots_, slot, scan_.wireType, numbers);
+    if (!late_ && !scan_.last()) putSlot<AnyPanels>(out_, sentLines_, slots_, slot, scan_.wireType, numbers);
   }
 
   /// After a barrier that follows the taking. Telling the other side holds up the thread that does it, so half a ring
@@ -196,7 +196,7 @@ class MatrixChain {
   const MatrixScan& scan_;
   int lane_;
   const Group& group_;
-  SplitNumber* pairs_;
+  SplitPair* pairs_;
   int slots_;
   std::uint32_t lines_;
   int before_, after_;

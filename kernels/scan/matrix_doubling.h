@@ -117,7 +117,7 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
       group_.sync();
     }
     const bool through = keeps_;
-    const bool fine = this->replaceStates(panels, [&](int i, SplitNumber* to, bool& oddAfter) {
+    const bool fine = this->replaceStates(panels, [&](int i, SplitPair* to, bool& oddAfter) {
       bool odd = false;
       if (!takePassing(peer, scan_.wireType, odd)) return false;
       const auto add = [&](int slot, float(&numbers)[8]) {

@@ -11,7 +11,7 @@ namespace seqpar {
 /// Shared memory of a CTA that works on maps: panels of pairs, one more than a group has and one for what goes through
 /// a matrix by itself, and matrices.
 struct MapMemory {
-  SplitNumber* pairs;
+  SplitPair* pairs;
   float* matrix[2];  ///< the second is for DOUBLING
   PortPositions *out, *in;
 };
@@ -60,7 +60,7 @@ class MatrixMaps {
     if (!takeKeeps(in, peer, keeps)) return false;
     if (keeps && !takeMatrix(in, peer, memory_.matrix[0])) return false;
     if (keeps) product_.load(inShared(memory_.matrix[0]));
-    return replaceStates(panels, [&](int i, SplitNumber* to, bool& odd) {
+    return replaceStates(panels, [&](int i, SplitPair* to, bool& odd) {
       bool late = false;
       const Receiver<Memory> from = in.receiver(peer);
       const auto add = [&](int slot, float(&numbers)[8]) {
@@ -175,10 +175,10 @@ class MatrixMaps {
   }
 
   /// Panel i of the state. There is one place more than panels, which is always the one before panel 0's.
-  SEQPAR_LANE SplitNumber* state(int i) const { return place((turn_ + i) % (scan_.group + 1)); }
-  SEQPAR_LANE SplitNumber* place(int number) const { return memory_.pairs + number * pairsOf(scan_.dk); }
+  SEQPAR_LANE SplitPair* state(int i) const { return place((turn_ + i) % (scan_.group + 1)); }
+  SEQPAR_LANE SplitPair* place(int number) const { return memory_.pairs + number * pairsOf(scan_.dk); }
   /// For a panel that goes through a matrix by itself.
-  SEQPAR_LANE SplitNumber* passing() const { return place(scan_.group + 1); }
+  SEQPAR_LANE SplitPair* passing() const { return place(scan_.group + 1); }
   SEQPAR_LANE bool isOdd(int i) const { return (odd_ >> i & 1U) != 0; }
 
   /// Gives each panel of the state a new value: make(i, place for it, odd) ends with a barrier, after which the old one

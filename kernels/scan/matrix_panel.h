@@ -1,6 +1,6 @@
 // A panel is 16 columns of a matrix of dk rows. It is worked on in slots of 8 numbers, laid out as a warp holds the
-// result of a tensor core product; 32 slots are 16 rows. Rows and columns beyond the matrix are zeros. On the wire a
-// slot is two lines of fp32, or one of a 16-bit type.
+// result of a tensor core product whose rows i and i + 8 are neighbours in the matrix; 32 slots are 16 rows. Rows and
+// columns beyond the matrix are zeros. On the wire a slot is two lines of fp32, or one of a 16-bit type.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +38,9 @@ struct PanelSlot {
   int row, column;  ///< of number 0
 
   SEQPAR_LANE explicit PanelSlot(int number)
-      : row(number / 32 * kPanelRows + number % 32 / 4), column(number % 4 * 2) {}
+      : row(number / 32 * kPanelRows + number % 32 / 4 * 2), column(number % 4 * 2) {}
   /// Numbers 2 * pair and 2 * pair + 1 are neighbours in this row, from this column.
-  SEQPAR_LANE int rowOf(int pair) const { return row + pair % 2 * 8; }
+  SEQPAR_LANE int rowOf(int pair) const { return row + pair % 2; }
   SEQPAR_LANE int columnOf(int pair) const { return column + pair / 2 * 8; }
 };
 
@@ -66,7 +66,8 @@ struct CallerPanel {
   SEQPAR_LANE bool has(int row, int columnOfPanel) const { return row < scan.dk && column + columnOfPanel < scan.dv; }
 };
 
-/// How panels lie. Plain ones are of fp32, also on the wire, paired, and 16 whole rows and columns each.
+/// How panels lie. Plain ones are of fp32, also on the wire, paired, and 16 whole rows and columns each; their matrices
+/// are aligned to four numbers.
 struct AnyPanels {
   static constexpr bool kPlain = false;
 };
@@ -75,7 +76,8 @@ struct PlainPanels {
 };
 SEQPAR_BOTH inline bool arePlain(const MatrixScan& scan) {
   return scan.paired && scan.stateType == seqparFloat32 && scan.wireType == seqparFloat32 &&
-         scan.dk % kPanelRows == 0 && scan.dv % kPanelColumns == 0;
+         scan.dk % kPanelRows == 0 && scan.dv % kPanelColumns == 0 &&
+         reinterpret_cast<std::uintptr_t>(scan.transition) % 16 == 0;
 }
 
 template <class Shape>
@@ -86,7 +88,7 @@ SEQPAR_LANE void loadSlot(const CallerPanel<const void*>& from, PanelSlot slot, 
     const float* const data = static_cast<const float*>(from.data) + from.element(slot.row, slot.column);
     SEQPAR_UNROLL
     for (int pair = 0; pair < 4; ++pair) {
-      const std::size_t at = static_cast<std::size_t>(pair % 2) * 8 * from.scan.dv + pair / 2 * 8;
+      const std::size_t at = static_cast<std::size_t>(pair % 2) * from.scan.dv + pair / 2 * 8;
       const TwoFloats two = *reinterpret_cast<const TwoFloats*>(data + at);
       numbers[2 * pair] = two.left;
       numbers[2 * pair + 1] = two.right;
@@ -130,7 +132,7 @@ SEQPAR_LANE void storeSlot(const CallerPanel<void*>& to, PanelSlot slot, const f
     float* const data = static_cast<float*>(to.data) + to.element(slot.row, slot.column);
     SEQPAR_UNROLL
     for (int pair = 0; pair < 4; ++pair) {
-      const std::size_t at = static_cast<std::size_t>(pair % 2) * 8 * to.scan.dv + pair / 2 * 8;
+      const std::size_t at = static_cast<std::size_t>(pair % 2) * to.scan.dv + pair / 2 * 8;
       *reinterpret_cast<TwoFloats*>(data + at) = TwoFloats{numbers[2 * pair], numbers[2 * pair + 1]};
     }
     return;

@@ -64,12 +64,19 @@ struct GroupRange {
   int begin, end;
 };
 
-/// Part `part` of `parts` of `range`.
-SEQPAR_BOTH constexpr GroupRange partOf(GroupRange range, int part, int parts) {
-  const auto bound = [=](int i) {
-    return range.begin + static_cast<int>(static_cast<std::int64_t>(range.end - range.begin) * i / parts);
-  };
-  return {bound(part), bound(part + 1)};
-}
+/// How lanes share the groups of a scan, the same on all ranks whatever their kernels. Made by hosts: kernels would
+/// wait for divisions.
+class LaneShares {
+ public:
+  LaneShares(int groups, int lanes) : each_(groups / lanes), more_(groups % lanes) {}
+
+  SEQPAR_BOTH GroupRange of(int lane) const {
+    const int begin = lane * each_ + (lane < more_ ? lane : more_);
+    return {begin, begin + each_ + (lane < more_ ? 1 : 0)};
+  }
+
+ private:
+  int each_, more_;
+};
 
 }  // namespace seqpar

@@ -5,8 +5,10 @@
 
 namespace seqpar {
 
+/// A warp among `Threads` that work on a panel, the CTA's first ones or next ones.
+template <int Threads>
 struct CudaWarp {
-  static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x); }
+  static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x % Threads); }
   static __device__ __forceinline__ bool any(bool mine) { return __any_sync(0xffffffffU, mine) != 0; }
   static __device__ __forceinline__ void multiplyTile(float (&c)[4], const std::uint32_t (&a)[4],
                                                       const std::uint32_t (&b)[2]) {
@@ -17,7 +19,10 @@ struct CudaWarp {
   }
 };
 
-template <int Depth, bool Exact>
-using CudaTensorProduct = TensorProduct<CudaWarp, Depth, Exact>;
+using CudaTensorProduct = TensorProduct<CudaWarp<kTensorThreads>>;
+
+/// For teams of twice as many threads as matrices have rows.
+template <int Depth, Matrices kind>
+using CudaExactProduct = ExactProduct<CudaWarp<2 * Depth>, Depth, kind>;
 
 }  // namespace seqpar

@@ -1,9 +1,9 @@
 // The product of a transition and a panel on tensor cores, near the accuracy of fp32: numbers are sums of two that the
-// tensor cores take whole, of whose products the least one is left out.
+// tensor cores take whole, or but for the last digit, of whose products the least one is left out.
 //
-// Warp is the threads that a tensor core serves together, all static: int thread(), of the CTA; bool any(bool); and
-// multiplyTile(c, a, b): c += a b for a 16 x 8, b 8 x 8, as the instruction mma.m16n8k8 holds them, of which it reads
-// 11 digits.
+// Warp is the threads that a tensor core serves together, all static: int thread(), of those that work on a panel;
+// bool any(bool); and multiplyTile(c, a, b): c += a b for a 16 x 8, b 8 x 8, as the instruction mma.m16n8k8 holds them,
+// of which it reads 11 digits.
 #pragma once
 
 #include "scan/matrix_product.h"
@@ -16,10 +16,131 @@ struct alignas(16) FourFloats {
   float at[4];
 };
 
-/// For CTAs of kTensorThreads. A warp has 16 rows of the transition in registers, up to `Depth` columns of it (at most
-/// 128, which is also the number of rows that all warps have). `Exact`: matrices have that many rows and columns, and
-/// no code is there for others. Larger ones are loaded anew for each panel.
-template <class Warp, int Depth, bool Exact>
+/// Which matrices there are, so that no code is there for others.
+enum class Matrices {
+  Any,
+  Rows,     ///< Depth x Depth, rows lie together and are aligned to four numbers
+  Columns,  ///< the same of columns
+};
+
+/// 16 rows of a matrix, up to `Depth` columns of it, in the registers of a warp. In 16 x 16 pieces a thread has four
+/// neighbours of two rows.
+template <class Warp, int Depth, Matrices kind>
+class HeldRows {
+ public:
+  static constexpr int kSteps = Depth / 16;
+  static_assert(Depth % 16 == 0 && Depth <= 128);
+
+  /// From `row` and `column` on; beyond the matrix there are zeros.
+  SEQPAR_LANE void load(const MatrixView& a, int row, int column) {
+    const int lane = Warp::thread() % 32;
+    const int first = row + lane / 4 * 2;
+    SEQPAR_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      const int k = column + 16 * step + lane % 4 * 4;
+      if (kind == Matrices::Rows) {
+        SEQPAR_UNROLL
+        for (int lower = 0; lower < 2; ++lower) {
+          const FourFloats all = *reinterpret_cast<const FourFloats*>(a.data + (first + lower) * Depth + k);
+          SEQPAR_UNROLL
+          for (int i = 0; i < 4; ++i) at_[step][lower][i] = all.at[i];
+        }
+      } else if (kind == Matrices::Columns) {
+        SEQPAR_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const TwoFloats two = *reinterpret_cast<const TwoFloats*>(a.data + first + (k + i) * Depth);
+          at_[step][0][i] = two.left;
+          at_[step][1][i] = two.right;
+        }
+      } else {
+        SEQPAR_UNROLL
+        for (int lower = 0; lower < 2; ++lower) loadFour(a, first + lower, k, at_[step][lower]);
+      }
+    }
+  }
+
+  /// True if a row of the warp holds an odd number.
+  SEQPAR_LANE bool isOdd() const {
+    std::uint32_t largest = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kSteps * 8; ++i) {
+      const std::uint32_t size = sizeBits(at_[i / 8][i / 4 % 2][i % 4]);
+      largest = size > largest ? size : largest;
+    }
+    return Warp::any(largest >= kOddBits);
+  }
+
+  /// The product with the first `depth` rows of `panel` is added to that of other columns. Sums of small numbers are
+  /// apart, and keep their digits.
+  template <int halves>
+  SEQPAR_LANE void multiply(const SplitPair* panel, int depth, float (&large)[halves][4], float (&small)[2][4]) const {
+    const int lane = Warp::thread() % 32;
+    const int place = lane ^ lane / 8;
+    SEQPAR_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      if (kind == Matrices::Any && 16 * step >= depth) break;
+      SEQPAR_UNROLL
+      for (int piece = 0; piece < 2; ++piece) {
+        const SplitPair* const from =
+            panel + step * pairsOfRows(halves) + piece * halves * kPairsOfPiece + (place ^ 4 * piece);
+        std::uint32_t high[4], low[4];
+        SEQPAR_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float number = at_[step][i % 2][2 * piece + i / 2];
+          const float rounded = roundToEleven(number);
+          high[i] = asBits(rounded);
+          low[i] = asBits(number - rounded);
+        }
+        SEQPAR_UNROLL
+        for (int half = 0; half < halves; ++half) {
+          const SplitPair pair = from[half * kPairsOfPiece];
+          const std::uint32_t highs[2] = {asBits(pair.high[0]), asBits(pair.high[1])};
+          const std::uint32_t lows[2] = {asBits(pair.low[0]), asBits(pair.low[1])};
+          Warp::multiplyTile(small[half], high, lows);
+          Warp::multiplyTile(large[half], high, highs);
+          Warp::multiplyTile(small[halves == 1 ? 1 : half], low, highs);
+        }
+      }
+    }
+  }
+
+  /// All sums of a slot.
+  template <int halves>
+  SEQPAR_LANE static void add(const float (&large)[halves][4], const float (&small)[2][4],
+                              float (&numbers)[4 * halves]) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4 * halves; ++i) {
+      const float rest = halves == 1 ? small[0][i % 4] + small[1][i % 4] : small[i / 4][i % 4];
+      numbers[i] = large[i / 4][i % 4] + rest;
+    }
+  }
+
+ private:
+  /// Four neighbours of a row of any matrix.
+  SEQPAR_LANE static void loadFour(const MatrixView& a, int row, int column, float (&four)[4]) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) four[i] = 0;
+    if (row >= a.dk || column >= a.dk) return;
+    const float* const from = a.data + row * a.rowStride + column * a.columnStride;
+    if (a.columnStride == 1 && a.rowStride % 4 == 0 && a.dk % 4 == 0 &&
+        reinterpret_cast<std::uintptr_t>(a.data) % 16 == 0) {
+      const FourFloats all = *reinterpret_cast<const FourFloats*>(from);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) four[i] = all.at[i];
+    } else {
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (column + i < a.dk) four[i] = from[i * a.columnStride];
+      }
+    }
+  }
+
+  float at_[kSteps][2][4];
+};
+
+/// What multiplies matrices of any size, for CTAs of kTensorThreads. A warp has 16 rows of the transition in registers,
+/// up to 128 columns of it; larger ones are loaded anew for each panel.
+template <class Warp>
 class TensorProduct {
  public:
   /// Matrices as small are not worth a tile; their sums are too short to hide the product that is left out.
@@ -27,121 +148,74 @@ class TensorProduct {
 
   SEQPAR_LANE void load(const MatrixView& a) {
     a_ = a;
-    whole_ = a.columnStride == 1 && a.rowStride % 4 == 0 && a.dk % 4 == 0 &&
-             reinterpret_cast<std::uintptr_t>(a.data) % 16 == 0;
-    if (Exact || a.dk <= Depth) odd_ = fetch(Warp::thread() / 32, 0);
+    if (a.dk > kDepth) return;
+    rows_.load(a, Warp::thread() / 32 * kPanelRows, 0);
+    odd_ = rows_.isOdd();
   }
 
   template <class Group, class Done>
-  SEQPAR_LANE void multiply(const Group&, const SplitNumber* panel, bool odd, const Done& done) {
+  SEQPAR_LANE void multiply(const Group&, const SplitPair* panel, bool odd, const Done& done) {
     const int tiles = slotsOf(a_.dk) / 32;
     for (int tile = Warp::thread() / 32; tile < tiles; tile += kTensorThreads / 32) {
       const int slot = tile * 32 + Warp::thread() % 32;
       float numbers[8];
-      if (odd || (!Exact && a_.dk <= kSmall) || !multiplyRows(tile, panel, numbers)) {
+      if (odd || a_.dk <= kSmall || !multiplyRows(tile, panel, numbers)) {
         multiplySlot(a_, panel, PanelSlot(slot), numbers);
       }
       done(slot, numbers);
-      if (Exact) break;
     }
   }
 
  private:
-  static constexpr int kSteps = Depth / 16;
-  static constexpr bool kEveryWarp = Exact && Depth == kTensorThreads / 2;  ///< has rows, all of them whole
-  static_assert(Depth % 16 == 0 && Depth <= 128);
-
-  /// A tile's rows of 16 x 16 pieces: in a piece a thread has four neighbours of two rows.
-  SEQPAR_LANE bool fetch(int tile, int column) {
-    const int lane = Warp::thread() % 32;
-    bool odd = false;
-    SEQPAR_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
-      const int k = column + 16 * step + lane % 4 * 4;
-      SEQPAR_UNROLL
-      for (int lower = 0; lower < 2; ++lower) {
-        const int row = tile * 16 + lane / 4 + 8 * lower;
-        float(&four)[4] = held_[step][lower];
-        four[0] = four[1] = four[2] = four[3] = 0;
-        if (!kEveryWarp && (row >= a_.dk || k >= a_.dk)) continue;
-        const float* const from = a_.data + row * a_.rowStride + k * a_.columnStride;
-        if (whole_) {
-          const FourFloats all = *reinterpret_cast<const FourFloats*>(from);
-          four[0] = all.at[0];
-          four[1] = all.at[1];
-          four[2] = all.at[2];
-          four[3] = all.at[3];
-        } else {
-          SEQPAR_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            if (Exact || k + i < a_.dk) four[i] = from[i * a_.columnStride];
-          }
-        }
-      }
-    }
-    SEQPAR_UNROLL
-    for (int i = 0; i < kSteps * 8; ++i) {
-      float rounded;
-      odd |= roundsToOdd(held_[i / 8][i / 4 % 2][i % 4], rounded);
-    }
-    return Warp::any(odd);
-  }
+  static constexpr int kDepth = 128;
 
   /// One tile of the product. False if its rows hold an odd number.
-  SEQPAR_LANE bool multiplyRows(int tile, const SplitNumber* panel, float (&numbers)[8]) {
-    float large[2][4] = {}, small[2][2][4] = {};
-    if (Exact) {
-      if (odd_) return false;
-      multiplyHeld(panel, Depth, large, small);
-    } else {
-      for (int column = 0; column < a_.dk; column += Depth) {
-        if (a_.dk > Depth) odd_ = fetch(tile, column);
-        if (odd_) return false;
-        multiplyHeld(panel + column * kPairStride, a_.dk - column, large, small);
+  SEQPAR_LANE bool multiplyRows(int tile, const SplitPair* panel, float (&numbers)[8]) {
+    float large[2][4] = {}, small[2][4] = {};
+    for (int column = 0; column < a_.dk; column += kDepth) {
+      if (a_.dk > kDepth) {
+        rows_.load(a_, tile * kPanelRows, column);
+        odd_ = rows_.isOdd();
       }
+      if (odd_) return false;
+      rows_.multiply(panel + column / kPanelRows * pairsOfRows(2), a_.dk - column, large, small);
     }
-    SEQPAR_UNROLL
-    for (int i = 0; i < 8; ++i) numbers[i] = large[i / 4][i % 4] + (small[0][i / 4][i % 4] + small[1][i / 4][i % 4]);
+    rows_.add(large, small, numbers);
     return true;
   }
 
-  /// Adds the product of what is held and of `depth` rows. The accumulators that are apart make short chains, and sums
-  /// of small numbers keep their digits.
-  SEQPAR_LANE void multiplyHeld(const SplitNumber* panel, int depth, float (&large)[2][4],
-                                float (&small)[2][2][4]) const {
-    const int lane = Warp::thread() % 32;
-    const SplitNumber* const mine = panel + lane % 4 * 4 * kPairStride + lane / 4;
-    SEQPAR_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
-      if (!Exact && 16 * step >= depth) break;
-      SEQPAR_UNROLL
-      for (int two = 0; two < 4; two += 2) {
-        std::uint32_t high[4], low[4];
-        SEQPAR_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const float number = held_[step][i % 2][two + i / 2];
-          float rounded;
-          roundsToOdd(number, rounded);
-          high[i] = asBits(rounded);
-          low[i] = asBits(number - rounded) + 0x1000U;  // what lies below the 11 digits is not looked at
-        }
-        SEQPAR_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const SplitNumber* const from = mine + (16 * step + two) * kPairStride + 8 * half;
-          const SplitNumber first = from[0], second = from[kPairStride];
-          const std::uint32_t highs[2] = {asBits(first.high), asBits(second.high)};
-          const std::uint32_t lows[2] = {asBits(first.low) + 0x1000U, asBits(second.low) + 0x1000U};
-          Warp::multiplyTile(large[half], high, highs);
-          Warp::multiplyTile(small[0][half], high, lows);
-          Warp::multiplyTile(small[1][half], low, highs);
-        }
-      }
+  MatrixView a_;
+  bool odd_ = false;
+  HeldRows<Warp, kDepth, Matrices::Any> rows_;
+};
+
+/// What multiplies matrices of one size, for twice as many threads as they have rows: a thread has one slot.
+template <class Warp, int Depth, Matrices kind>
+class ExactProduct {
+ public:
+  /// Only asks for the matrix; settle() waits for it.
+  SEQPAR_LANE void load(const MatrixView& a) {
+    a_ = a;
+    rows_.load(a, Warp::thread() / 32 * kPanelRows, 0);
+  }
+  SEQPAR_LANE void settle() { odd_ = rows_.isOdd(); }
+
+  /// The thread's own slot of the product with a panel of one half or of both.
+  template <int count>
+  SEQPAR_LANE void multiply(int slot, const SplitPair* panel, bool odd, float (&numbers)[count]) const {
+    if (odd || odd_) {
+      multiplySlot(a_, panel, PanelSlot(slot), numbers);
+      return;
     }
+    float large[count / 4][4] = {}, small[2][4] = {};
+    rows_.multiply(panel, Depth, large, small);
+    rows_.add(large, small, numbers);
   }
 
+ private:
   MatrixView a_;
-  bool whole_ = false, odd_ = false;
-  float held_[kSteps][2][4];
+  bool odd_ = false;
+  HeldRows<Warp, Depth, kind> rows_;
 };
 
 }  // namespace seqpar

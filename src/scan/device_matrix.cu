@@ -10,6 +10,7 @@
 #include "scan/matrix_chain.h"
 #include "scan/matrix_doubling.h"
 #include "scan/matrix_gather.h"
+#include "scan/matrix_teams.h"
 #include "scan/matrix_tensor.cuh"
 #include "scan/matrix_transposed.h"
 
@@ -22,58 +23,116 @@ constexpr std::size_t kSharedBytes = 99 << 10;
 /// What a thread needs without spilling; other kernels still find some beside a CTA.
 constexpr int kRegisters = 192;
 
-/// Heads of the usual sizes have kernels that are half as long: a kernel that runs once is as fast as its instructions
-/// come.
-using AnyProduct = CudaTensorProduct<128, false>;
+using AnyProduct = CudaTensorProduct;
 
-template <class Shape, class Product>
-__device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, SplitNumber* pairs) {
+__device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, const LaneShares& shares,
+                                         SplitPair* pairs) {
   const int lane = static_cast<int>(blockIdx.x);
   const CtaGroup group;
-  MatrixChain<Shape, CudaMemory, CtaGroup, Product> chain(view, scan, lane, group, pairs);
-  chain.run(partOf({0, scan.groups()}, lane, static_cast<int>(gridDim.x)));
+  MatrixChain<CudaMemory, CtaGroup, AnyProduct> chain(view, scan, lane, group, pairs);
+  chain.run(shares.of(lane));
 }
 
-template <class Shape, class Product>
 __global__ void __maxnreg__(kRegisters)
-    matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan) {
-  extern __shared__ SplitNumber shared[];
-  runChain<Shape, Product>(view, scan, shared);
+    matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, LaneShares shares) {
+  extern __shared__ SplitPair shared[];
+  runChain(view, scan, shares, shared);
 }
 
 /// For matrices so large that shared memory holds no two panels: `scratch` has them for all lanes. A kernel of its own,
 /// since addresses that may be of either memory are slow.
 __global__ void __maxnreg__(kRegisters)
     matrixChainOfLarge(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
-                       SplitNumber* scratch) {
-  runChain<AnyPanels, AnyProduct>(view, scan, scratch + blockIdx.x * (2 * scan.group * pairsOf(scan.dk)));
+                       LaneShares shares, SplitPair* scratch) {
+  runChain(view, scan, shares, scratch + blockIdx.x * (2 * scan.group * pairsOf(scan.dk)));
 }
 
-using Kernel = void (*)(PeerView, MatrixScan);
+/// Threads of all teams of a CTA, which fill a multiprocessor.
+constexpr int kTeamThreads = 512;
 
-Kernel kernelFor(const MatrixScan& scan) {
-  if (!arePlain(scan)) return matrixChain<AnyPanels, AnyProduct>;
-  if (scan.dk == 128) return matrixChain<PlainPanels, CudaTensorProduct<128, true>>;
-  if (scan.dk == 64) return matrixChain<PlainPanels, CudaTensorProduct<64, true>>;
-  return matrixChain<AnyPanels, AnyProduct>;
+template <int Rows>
+class CudaTeam {
+ public:
+  static constexpr int kThreads = 2 * Rows;
+  static constexpr int kTeams = kTeamThreads / kThreads;
+
+  static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x % kThreads); }
+  static __device__ __forceinline__ int number() { return static_cast<int>(threadIdx.x / kThreads); }
+  static __device__ __forceinline__ bool any(bool mine) {
+    std::uint32_t result;
+    asm volatile(
+        "{\n"
+        ".reg .pred mine, all;\n"
+        "setp.ne.u32 mine, %1, 0;\n"
+        "barrier.cta.red.or.pred all, %2, %3, mine;\n"
+        "selp.u32 %0, 1, 0, all;\n"
+        "}"
+        : "=r"(result)
+        : "r"(mine ? 1U : 0U), "r"(1 + number()), "n"(kThreads)
+        : "memory");
+    return result != 0;
+  }
+  static __device__ __forceinline__ bool anyOfLane(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
+};
+
+template <int Rows, bool reverse>
+using CudaTeams =
+    MatrixTeams<Rows, CudaMemory, CudaTeam<Rows>, CudaExactProduct<Rows, reverse ? Matrices::Columns : Matrices::Rows>>;
+
+/// Heads of the usual sizes have kernels that are short: a kernel that runs once is as fast as its instructions come.
+template <int Rows, bool reverse>
+__global__ void __launch_bounds__(kTeamThreads)
+    matrixTeams(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, LaneShares shares) {
+  extern __shared__ SplitPair memory[];
+  auto& shared = *reinterpret_cast<typename CudaTeams<Rows, reverse>::Shared*>(memory);
+  const CudaTeam<Rows> team;
+  const int lane = static_cast<int>(blockIdx.x);
+  CudaTeams<Rows, reverse> teams(view, scan, lane, team, shared, reverse);
+  teams.run(shares.of(lane));
+}
+
+int lanesOf(const PeerView& view, const MatrixScan& scan) {
+  return std::min({view.lanes, kMostMatrixLanes, scan.groups()});
+}
+
+void allowShared(const void* kernel, std::size_t bytes) {
+  checkCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+            "cudaFuncSetAttribute");
+}
+
+/// False: there is no kernel for the shape.
+bool launchTeams(const PeerView& view, const MatrixScan& scan, cudaStream_t stream) {
+  if (!arePlain(scan) || (scan.dk != 128 && scan.dk != 64)) return false;
+  const auto launch = [&](auto kernel, std::size_t bytes) {
+    allowShared(reinterpret_cast<const void*>(kernel), bytes);
+    const int lanes = lanesOf(view, scan);
+    kernel<<<lanes, kTeamThreads, bytes, stream>>>(view, scan, LaneShares(scan.groups(), lanes));
+    checkCuda(cudaGetLastError(), "matrixTeams");
+  };
+  if (scan.dk == 128) {
+    launch(scan.reverse ? matrixTeams<128, true> : matrixTeams<128, false>, sizeof(CudaTeams<128, false>::Shared));
+  } else {
+    launch(scan.reverse ? matrixTeams<64, true> : matrixTeams<64, false>, sizeof(CudaTeams<64, false>::Shared));
+  }
+  return true;
 }
 
 void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStream_t stream) {
-  const std::size_t panel = 2 * pairsOf(scan.dk) * sizeof(SplitNumber);
+  if (pipelined && launchTeams(view, scan, stream)) return;
+  const std::size_t panel = 2 * pairsOf(scan.dk) * sizeof(SplitPair);
   if (!pipelined) scan.group = static_cast<int>(std::clamp<std::size_t>(kSharedBytes / panel, 1, scan.panels()));
   const std::size_t bytes = panel * scan.group;
-  const int lanes = std::min(view.lanes, scan.groups());
+  const int lanes = lanesOf(view, scan);
+  const LaneShares shares(scan.groups(), lanes);
   if (bytes <= kSharedBytes) {
-    const auto kernel = kernelFor(scan);
-    checkCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-              "cudaFuncSetAttribute");
-    kernel<<<lanes, kTensorThreads, bytes, stream>>>(view, scan);
+    allowShared(reinterpret_cast<const void*>(matrixChain), bytes);
+    matrixChain<<<lanes, kTensorThreads, bytes, stream>>>(view, scan, shares);
     checkCuda(cudaGetLastError(), "matrixChain");
     return;
   }
   void* scratch = nullptr;
   checkCuda(cudaMallocAsync(&scratch, lanes * bytes, stream), "cudaMallocAsync");
-  matrixChainOfLarge<<<lanes, kTensorThreads, 0, stream>>>(view, scan, static_cast<SplitNumber*>(scratch));
+  matrixChainOfLarge<<<lanes, kTensorThreads, 0, stream>>>(view, scan, shares, static_cast<SplitPair*>(scratch));
   const cudaError_t launched = cudaGetLastError();
   checkCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
   checkCuda(launched, "matrixChainOfLarge");
@@ -87,7 +146,7 @@ SEQPAR_BOTH constexpr std::size_t matrixBytes(int dk) {
   return static_cast<std::size_t>(dk) * matrixStride(dk) * sizeof(float);
 }
 constexpr std::size_t mapBytes(int dk, int panels, int matrices) {
-  return static_cast<std::size_t>(panels + 2) * pairsOf(dk) * sizeof(SplitNumber) + matrices * matrixBytes(dk);
+  return static_cast<std::size_t>(panels + 2) * pairsOf(dk) * sizeof(SplitPair) + matrices * matrixBytes(dk);
 }
 constexpr int matricesOf(int algorithm) {
   return algorithm == seqparScanDoubling ? 2 : 1;
@@ -111,7 +170,7 @@ using AnyDoubling = MatrixDoubling<CudaMemory, CtaGroup, AnyProduct>;
 
 __global__ void __maxnreg__(kRegisters)
     matrixMaps(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, int algorithm) {
-  extern __shared__ SplitNumber shared[];
+  extern __shared__ SplitPair shared[];
   __shared__ PortPositions out, in;
   const CtaGroup group;
   float* const matrices = reinterpret_cast<float*>(shared + (scan.group + 2) * pairsOf(scan.dk));
@@ -131,11 +190,11 @@ void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream
   if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
   const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), scan.wireType);
   // A matrix is sent once a group: large groups, but enough of them for all lanes.
-  scan.group = std::clamp(scan.heads * scan.panels() / view.lanes, 1, std::min(most, scan.panels()));
+  scan.group =
+      std::clamp(scan.heads * scan.panels() / std::min(view.lanes, kMostMatrixLanes), 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
-  checkCuda(cudaFuncSetAttribute(matrixMaps, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-            "cudaFuncSetAttribute");
-  const int lanes = std::min(view.lanes, scan.groups());
+  allowShared(reinterpret_cast<const void*>(matrixMaps), bytes);
+  const int lanes = lanesOf(view, scan);
   matrixMaps<<<lanes, kTensorThreads, bytes, stream>>>(view, scan, algorithm);
   checkCuda(cudaGetLastError(), "matrixMaps");
 }

@@ -9,6 +9,9 @@
 
 namespace seqpar {
 
+/// The most CTAs of a call, each of which fills a multiprocessor: two communicators, or two ranks, fit an H100 or H200.
+constexpr int kMostMatrixLanes = 64;
+
 /// True if `algorithm` can do the problem's shape on the device: CHAIN and LASP1 can do all, the others need a whole
 /// matrix in shared memory, dk up to 128. The same on all ranks.
 bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem);

@@ -10,9 +10,10 @@
 namespace seqpar {
 namespace {
 
-constexpr double kCall = 4.0e-6;      // a kernel that loads its matrices before it can begin
-constexpr double kLaneRate = 1.3e11;  // fp32 products and sums that a lane does in a second; measured on an H200
-constexpr double kMapRate = 0.5;      // of that where maps travel; not measured
+constexpr double kCall = 4.0e-6;       // a kernel that loads its matrices before it can begin
+constexpr double kLaneRate = 1.3e11;   // fp32 products and sums that a lane does in a second; measured on an H200
+constexpr double kTeamsRate = 2.2e11;  // the same of the kernels for usual heads, in CHAIN
+constexpr double kMapRate = 0.5;       // of that where maps travel; not measured
 constexpr double kPanelColumns = 16;
 constexpr double kLasp1Panels = 2;  // that shared memory holds of heads with 128 rows
 
@@ -21,13 +22,21 @@ struct Terms {
   double ranks, alpha;
   double state, map;  // sent: the states; what the maps of all groups are, each with its matrix
   double panel, hop;  // through a matrix: a panel, and all that a lane has of them
+  double chainPanel;  // in CHAIN
   double panels;      // of a lane
   double compose;     // a lane's matrices through a matrix
 };
 
+/// Heads of the sizes that have kernels of their own.
+bool areUsual(const ScanProblem& problem) {
+  return (problem.dk == 64 || problem.dk == 128) && problem.dv % 16 == 0 && problem.stateType == seqparFloat32 &&
+         problem.wireType == seqparFloat32;
+}
+
 double seconds(int algorithm, const Terms& t) {
   const double hops = t.ranks - 1;
-  const double chain = t.panels * t.panel + hops * (t.panel + t.alpha);
+  const double panel = algorithm == seqparScanChain ? t.chainPanel : t.panel;
+  const double chain = t.panels * panel + hops * (panel + t.alpha);
   switch (algorithm) {
     case seqparScanChain:
       return std::max(chain, t.state + hops * t.alpha);
@@ -52,7 +61,7 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
   const auto heads = static_cast<double>(problem.heads);
   const auto dk = static_cast<double>(problem.dk);
   const double panels = heads * std::ceil(static_cast<double>(problem.dv) / kPanelColumns);
-  const double used = std::min<double>(lanes, panels);
+  const double used = std::min<double>(std::min(lanes, kMostMatrixLanes), panels);
   const double perByte = link.bytesPerSecond > 0 ? 1 / link.bytesPerSecond : 0;
   Terms t{};
   t.ranks = positions;
@@ -62,6 +71,7 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
   t.map = t.state + panels * dk * dk * sizeof(float) * perByte;
   t.panels = std::ceil(panels / used);
   t.panel = 2 * dk * dk * kPanelColumns / kLaneRate;
+  t.chainPanel = areUsual(problem) ? t.panel * kLaneRate / kTeamsRate : t.panel;
   t.hop = t.panels * t.panel;
   t.compose = t.panels * std::ceil(dk / kPanelColumns) * t.panel;
 

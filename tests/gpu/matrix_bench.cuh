@@ -45,14 +45,14 @@ constexpr int kSize = 128;
 /// What a rank does with a gathered [state | transition] of every rank, for one head and panel a CTA.
 __global__ void __launch_bounds__(kTensorThreads)
     combineKernel(const float* gathered, const __grid_constant__ MatrixScan scan) {
-  extern __shared__ SplitNumber shared[];
+  extern __shared__ SplitPair shared[];
   const CtaGroup group;
   const PanelGroup at = scan.at(static_cast<int>(blockIdx.x));
   const std::size_t matrices = static_cast<std::size_t>(scan.heads) * scan.dk * scan.dk;
   const std::size_t states = static_cast<std::size_t>(scan.heads) * scan.dk * scan.dv;
   const int slot = group.thread();
   float x[8] = {};
-  CudaTensorProduct<kSize, true> product;
+  CudaExactProduct<kSize, Matrices::Rows> product;
   for (int position = 0; position <= scan.position; ++position) {
     const float* const map = gathered + static_cast<std::size_t>(position) * (states + matrices);
     if (position == scan.position) {
@@ -64,10 +64,9 @@ __global__ void __launch_bounds__(kTensorThreads)
       MatrixScan one = scan;
       one.transition = map + states;
       product.load(transitionOf(one, at.head));
+      product.settle();
       const bool odd = group.any(splitSlot(shared, PanelSlot(slot), x));
-      product.multiply(group, shared, odd, [&](int, float(&numbers)[8]) {
-        for (int i = 0; i < 8; ++i) x[i] = numbers[i];
-      });
+      product.multiply(slot, shared, odd, x);
       group.sync();
     }
     for (int i = 0; i < 8; ++i) x[i] = position > 0 ? x[i] + s[i] : s[i];
@@ -124,7 +123,7 @@ class MatrixBench {
     scan.paired = true;
     scan.position = rank;
     scan.positions = size();
-    constexpr std::size_t kBytes = pairsOf(kSize) * sizeof(SplitNumber);
+    constexpr std::size_t kBytes = pairsOf(kSize) * sizeof(SplitPair);
     combineKernel<<<scan.groups(), kTensorThreads, kBytes, stream>>>(gathered(rank), scan);
     checkCuda(cudaGetLastError(), "combineKernel");
   }
@@ -254,8 +253,8 @@ inline double timeGathering(MatrixBench& bench) {
 }
 #endif
 
-/// Prints a table; the exit status.
-inline int benchMatrix(int gpus) {
+/// Prints a table, of one algorithm if it is named; the exit status.
+inline int benchMatrix(int gpus, const std::string& only) {
   std::printf("MATRIX scan, %d heads of %d x %d, fp32 (%zu bytes of states); us, less a barrier\n", MatrixBench::kHeads,
               kSize, kSize, MatrixBench::kFloats * sizeof(float));
   for (const int ranks : {1, 2, 4, 8}) {
@@ -266,7 +265,7 @@ inline int benchMatrix(int gpus) {
       shape.dk = kSize;
       for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
         const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
-        if (!deviceMatrixFits(each, shape)) continue;
+        if (!deviceMatrixFits(each, shape) || (!only.empty() && only != seqparScanAlgorithmName(each))) continue;
         double times[2];
         for (const bool initial : {false, true}) {
           times[initial] = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, initial, rank, stream); });

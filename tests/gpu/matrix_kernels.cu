@@ -1,11 +1,12 @@
 // MATRIX All-Scan kernels between ranks without a communicator, against the definition in fp64. Exit status 77: no GPU.
-// --bench prints times instead.
+// --bench prints times instead, --bench ALGORITHM those of one.
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "matrix_bench.cuh"
 #include "reference_scan.h"
@@ -106,6 +107,11 @@ ScanSpec randomSpec(std::mt19937_64& random, int size) {
   spec.wireType = static_cast<seqparDataType_t>(random() % 3);
   spec.flags = random() % 2 == 0;
   spec.initial = random() % 2 == 0;
+  if (random() % 3 == 0) {  // of those that have kernels of their own
+    spec.dk = random() % 2 == 0 ? 64 : 128;
+    spec.dv = 16 * (1 + random() % 8);
+    spec.stateType = spec.wireType = seqparFloat32;
+  }
   return spec;
 }
 
@@ -124,7 +130,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
     for (int i = 0; i < kTogether; ++i) {
       const std::uint64_t seed = random();
       const ScanSpec spec = randomSpec(random, ranks.size());
-      const seqparScanAlgorithm_t algorithm = kAll[random() % std::size(kAll)];
+      const seqparScanAlgorithm_t algorithm = random() % 3 == 0 ? seqparScanChain : kAll[random() % std::size(kAll)];
       const bool exact = random() % 2 == 0;
       ScanProblem shape;
       shape.dk = spec.dk;
@@ -172,32 +178,32 @@ void checkLarge(const DeviceRanks& ranks, std::mt19937_64& random) {
   }
 }
 
-/// Infinities and NaN go where they belong and nowhere else, through tensor cores too; flags forget them.
+/// Infinities and NaN go to the elements that meet them and nowhere else, through tensor cores too; flags forget them.
 void checkNonFinite(const DeviceRanks& ranks) {
-  ScanSpec spec;
-  spec.size = ranks.size();
-  spec.op = seqparScanMatrix;
-  spec.heads = 2;
-  spec.dk = 48;
-  spec.dv = 20;
   const float values[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-                          std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()};
-  for (const seqparScanAlgorithm_t algorithm : kAll) {
-    ScanProblem shape;
-    shape.dk = spec.dk;
-    if (!deviceMatrixFits(algorithm, shape)) continue;
-    for (const float value : values) {
-      ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 7);
-      for (ScanCase::Rank& rank : scanCase.ranks) {
-        // No zeros: the definition skips them, arithmetic makes NaN of 0 times infinity.
-        for (float& factor : rank.transition) factor = 0x1p-7F;
-        for (float& number : rank.state) number = 1;
+                          std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::max()};
+  for (const auto& [dk, dv] : {std::pair<std::size_t, std::size_t>{48, 20}, {64, 32}, {128, 16}}) {
+    ScanSpec spec;
+    spec.size = ranks.size();
+    spec.op = seqparScanMatrix;
+    spec.heads = 2;
+    spec.dk = dk;
+    spec.dv = dv;
+    for (const seqparScanAlgorithm_t algorithm : kAll) {
+      for (const float value : values) {
+        ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 7);
+        for (ScanCase::Rank& rank : scanCase.ranks) {
+          for (float& factor : rank.transition) factor = 0x1p-7F;
+          for (float& number : rank.state) number = 1;
+          rank.transition[9 * dk + 5] = 0;  // row 9 does not meet what is in row 5
+        }
+        scanCase.ranks[0].state[5 * dv + 3] = value;
+        if (spec.size > 2) scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;
+        std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, Outputs::Both, 0);
+        ranks.synchronize();
+        compare(scanCase, buffers, false, words(spec, algorithm, 7) + ", with " + std::to_string(value));
       }
-      scanCase.ranks[0].state[5 * spec.dv + 3] = value;
-      if (spec.size > 2) scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;
-      std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, Outputs::Both, 0);
-      ranks.synchronize();
-      compare(scanCase, buffers, false, words(spec, algorithm, 7) + ", with " + std::to_string(value));
     }
   }
 }
@@ -270,7 +276,9 @@ int main(int count, char** arguments) {
     return 77;
   }
   try {
-    if (count > 1 && std::string(arguments[1]) == "--bench") return benchMatrix(gpus);
+    if (count > 1 && std::string(arguments[1]) == "--bench") {
+      return benchMatrix(gpus, count > 2 ? arguments[2] : "");
+    }
     const int rounds = count > 1 ? std::stoi(arguments[1]) : 20;
     const std::uint64_t seed = std::random_device()();
     std::printf("seed %llu, %d GPUs\n", static_cast<unsigned long long>(seed), gpus);

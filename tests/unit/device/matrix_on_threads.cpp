@@ -9,10 +9,65 @@
 namespace seqpar::test {
 namespace {
 
-template <class Shape>
-void runChain(const MatrixScan& scan, const LaneThread& thread, SplitNumber* pairs) {
-  MatrixChain<Shape, ThreadMemory, ThreadGroup, PlainProduct> lane(thread.view, scan, thread.lane, thread.group, pairs);
-  lane.run(partOf({0, scan.groups()}, thread.lane, thread.view.lanes));
+LaneShares sharesOf(const MatrixScan& scan, const LaneThread& thread) {
+  return {scan.groups(), thread.view.lanes};
+}
+
+void runChain(const MatrixScan& scan, const LaneThread& thread, SplitPair* pairs) {
+  MatrixChain<ThreadMemory, ThreadGroup, PlainProduct> lane(thread.view, scan, thread.lane, thread.group, pairs);
+  lane.run(sharesOf(scan, thread).of(thread.lane));
+}
+
+template <int Threads>
+class ThreadTeam {
+ public:
+  static constexpr int kTeams = 2;
+  static constexpr int kThreads = Threads;
+
+  ThreadTeam(const ThreadGroup& lane, std::array<Meeting, 2>& teams) : lane_(lane), teams_(teams) {}
+  int thread() const { return lane_.thread() % Threads; }
+  int threads() const { return Threads; }
+  int number() const { return lane_.thread() / Threads; }
+  bool any(bool mine) const { return teams_[static_cast<std::size_t>(number())].meet(mine); }
+  bool anyOfLane(bool mine) const { return lane_.any(mine); }
+
+ private:
+  const ThreadGroup& lane_;
+  std::array<Meeting, 2>& teams_;
+};
+
+class SlotProduct {
+ public:
+  void load(const MatrixView& a) { a_ = a; }
+  static void settle() {}
+  void multiply(int slot, const SplitPair* panel, bool, float (&numbers)[4]) const {
+    multiplySlot(a_, panel, PanelSlot(slot), numbers);
+  }
+
+ private:
+  MatrixView a_;
+};
+
+template <int Rows, int Threads>
+void runTeams(const MatrixScan& scan, const LaneThread& thread, MatrixShared& memory) {
+  using Team = ThreadTeam<Threads>;
+  using Lane = MatrixTeams<Rows, ThreadMemory, Team, SlotProduct>;
+  auto& shared = *reinterpret_cast<typename Lane::Shared*>(memory.teamMemory.data());
+  const Team team(thread.group, *memory.teams);
+  Lane(thread.view, scan, thread.lane, team, shared, scan.reverse).run(sharesOf(scan, thread).of(thread.lane));
+}
+
+/// False: there are no teams for the shape, or for so many threads.
+bool runTeams(const MatrixScan& scan, const LaneThread& thread, MatrixShared& memory) {
+  if (!arePlain(scan) || scan.group != 1 || (scan.dk != 16 && scan.dk != 48)) return false;
+  if (thread.group.threads() == 2) {
+    scan.dk == 16 ? runTeams<16, 1>(scan, thread, memory) : runTeams<48, 1>(scan, thread, memory);
+  } else if (thread.group.threads() == 4) {
+    scan.dk == 16 ? runTeams<16, 2>(scan, thread, memory) : runTeams<48, 2>(scan, thread, memory);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 void runGather(const MatrixScan& scan, const LaneThread& thread, const MapMemory& memory, bool toAll) {
@@ -35,9 +90,11 @@ void runDoubling(const MatrixScan& scan, const LaneThread& thread, const MapMemo
 
 }  // namespace
 
-MatrixShared::MatrixShared(int dk, int group)
+MatrixShared::MatrixShared(int dk, int group, int threadsOfLane)
     : pairs(static_cast<std::size_t>(2 * group + 2) * pairsOf(dk)),
-      matrix(2 * static_cast<std::size_t>(dk * matrixStride(dk))) {}
+      teamMemory(8 * pairsOf(dk)),  // more than two teams have
+      matrix(2 * static_cast<std::size_t>(dk * matrixStride(dk))),
+      teams(new std::array<Meeting, 2>{Meeting(threadsOfLane / 2), Meeting(threadsOfLane / 2)}) {}
 
 MapMemory MatrixShared::memory() {
   return {pairs.data(), {matrix.data(), matrix.data() + matrix.size() / 2}, &out, &in};
@@ -54,14 +111,17 @@ ThreadMatrixScan::ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, 
     RankScan& mine = ranks_.emplace_back();
     mine.scans = makeMatrixScans(peers.view(rank), buffers_.back().problem(), order);
     for (MatrixScan& scan : mine.scans) scan.group = group;
-    mine.shared.assign(static_cast<std::size_t>(peers.lanes()), MatrixShared(mine.scans[0].dk, group));
+    for (int lane = 0; lane < peers.lanes(); ++lane) {
+      mine.shared.emplace_back(mine.scans[0].dk, group, threadsOfLane);
+    }
     mine.all = std::make_unique<Meeting>(peers.lanes() * threadsOfLane);
   }
 }
 
 void ThreadMatrixScan::run(seqparScanAlgorithm_t algorithm, const LaneThread& thread) {
   RankScan& mine = ranks_[static_cast<std::size_t>(thread.view.self)];
-  const MapMemory memory = mine.shared[static_cast<std::size_t>(thread.lane)].memory();
+  MatrixShared& shared = mine.shared[static_cast<std::size_t>(thread.lane)];
+  const MapMemory memory = shared.memory();
   for (const MatrixScan& scan : mine.scans) {
     switch (algorithm) {
       case seqparScanOneshot:
@@ -75,8 +135,9 @@ void ThreadMatrixScan::run(seqparScanAlgorithm_t algorithm, const LaneThread& th
         runDoubling(scan, thread, memory);
         break;
       default:
-        arePlain(scan) ? runChain<PlainPanels>(scan, thread, memory.pairs)
-                       : runChain<AnyPanels>(scan, thread, memory.pairs);
+        if (algorithm != seqparScanChain || thread.view.self % 3 == 2 || !runTeams(scan, thread, shared)) {
+          runChain(scan, thread, memory.pairs);
+        }
     }
     mine.all->meet(false);
   }

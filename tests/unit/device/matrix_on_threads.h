@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scan/matrix_maps.h"
+#include "scan/matrix_teams.h"
 #include "scan_case.h"
 #include "thread_peers.h"
 
@@ -16,12 +17,13 @@ inline constexpr std::array kMatrixAlgorithms = {seqparScanChain, seqparScanLasp
 
 /// What the threads of a CTA share.
 struct MatrixShared {
-  MatrixShared(int dk, int group);
+  MatrixShared(int dk, int group, int threadsOfLane);
   MapMemory memory();
 
-  std::vector<SplitNumber> pairs;
+  std::vector<SplitPair> pairs, teamMemory;
   std::vector<float> matrix;
   PortPositions out, in;
+  std::unique_ptr<std::array<Meeting, 2>> teams;
 };
 
 /// A scan by all peers, with outputs[rank]; `group` panels are worked on together.
@@ -30,7 +32,8 @@ class ThreadMatrixScan {
   ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int group,
                    int threadsOfLane);
 
-  /// One thread's part.
+  /// One thread's part. CHAIN with 2 or 4 threads a lane and shapes that allow it is done by teams, but for every third
+  /// rank.
   void run(seqparScanAlgorithm_t algorithm, const LaneThread& thread);
 
   ScanBuffers& buffers(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
