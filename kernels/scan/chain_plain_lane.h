@@ -115,7 +115,7 @@ class ChainPlainLane {
         if (task_.initial != nullptr && row.has[i]) x = valuesOf(readLine(task_.initial + row.cell[i]));
         const PlainValues after = task_.initial == nullptr ? own[i] : applied(factor[i], x, own[i]);
         Memory::storeIf(row.has[i] && !task_.last(), out[i], sendableLineOf(after));
-        write(row.has[i], row.cell[i], x, after);
+        writePlain<Memory>(task_, row.has[i], row.cell[i], x, after);
       }
       return true;
     }
@@ -135,17 +135,12 @@ class ChainPlainLane {
         const PlainValues x = valuesOf(line[i]);
         const PlainValues after = applied(factor[i], x, own[i]);
         Memory::storeIf(here && !task_.last(), out[i], sendableLineOf(after));
-        Memory::storeIf(here, in[i], Line{{kAbsent, kAbsent, kAbsent, kAbsent}});
-        write(here, row.cell[i], x, after);
+        Memory::storeIf(here, in[i], absentLine());
+        writePlain<Memory>(task_, here, row.cell[i], x, after);
       }
       if (live) return true;
       if (wait.over()) return false;
     }
-  }
-
-  SEQPAR_LANE void write(bool live, std::uint32_t cell, const PlainValues& x, const PlainValues& after) const {
-    Memory::writeIf(live && task_.prefix != nullptr, task_.prefix + cell, lineOf(x));
-    Memory::writeIf(live && task_.total != nullptr, task_.total + cell, lineOf(after));
   }
 
   /// After a barrier behind everything, by one thread.

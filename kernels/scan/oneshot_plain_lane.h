@@ -2,9 +2,8 @@
 // what it gets, in order. On the wire as in oneshot_lane.h.
 #pragma once
 
-#include "lane.h"
 #include "scan/maps.h"
-#include "scan/plain_task.h"
+#include "scan/plain_ports.h"
 
 namespace seqpar {
 
@@ -15,9 +14,8 @@ class OneshotPlainLane {
                                LanePositions& positions)
       : view_(view),
         task_(task),
-        lane_(lane),
         group_(group),
-        at_(positions),
+        ports_(view, task, lane, group, positions),
         range_(task.part(lane)),
         cell_(range_.begin + static_cast<std::uint32_t>(group.thread())),
         firstFactor_(factorOf(task, range_.begin)),
@@ -32,45 +30,22 @@ class OneshotPlainLane {
   SEQPAR_LANE bool run() {
     const bool has = cell_ < range_.end;
     const PlainCell mine = has ? fetched(task_, cell_) : PlainCell{};
-    bool ok = true;
-    SEQPAR_ROLLED
-    for (int p = group_.thread(); p < task_.positions; p += group_.threads()) ok = openPort(p) && ok;
+    const auto linesBetween = [&](int from, int to) { return from < to ? lines(from) : 0U; };
+    if (!ports_.open(linesBetween)) return false;
+    const bool ok = !has || exchange(valuesOf(mine.own), decayed(task_, mine.factor), factorOf(task_, cell_));
     if (group_.any(!ok)) return false;
-    if (has) ok = exchange(valuesOf(mine.own), decayed(task_, mine.factor), factorOf(task_, cell_));
-    if (group_.any(!ok)) return false;
-    if (group_.inFirstWarp()) finish();
+    ports_.close(linesBetween, (factors_ + 3) / 4, [&](int) { return range_.size(); });
     return true;
   }
 
  private:
   static constexpr int kLooks = 4;  // lines that a thread looks at together
 
-  /// Where the lines of a position begin.
-  SEQPAR_LANE bool openPort(int p) {
-    if (p == task_.position) return true;
-    const int peer = task_.peerAt[p];
-    const ChannelState state = task_.channel(peer, lane_);
-    at_.state[p] = state;
-    at_.ports[p].sent = static_cast<std::uint32_t>(state.sent);
-    at_.ports[p].received = static_cast<std::uint32_t>(state.received);
-    if (p < task_.position) return true;
-    Sender<Memory> out(view_, peer, lane_, state.sent, state.credit);
-    const bool room = out.reserve(lines(task_.position));
-    at_.state[p].credit = out.credit();
-    return room;
-  }
-
   /// Lines that position `from` sends to each later one: nothing comes before position 0, which sends no factors.
   SEQPAR_LANE std::uint32_t lines(int from) const { return range_.size() + (from == 0 ? 0 : (factors_ + 3) / 4); }
 
-  SEQPAR_LANE Line* outRing(int p) const { return task_.out[p] + static_cast<std::size_t>(lane_) * kRingLines; }
-  SEQPAR_LANE Line* inRing(int p) const { return task_.inRing(task_.peerAt[p], lane_); }
-  SEQPAR_LANE static std::uint32_t* wordOf(Line* ring, std::uint32_t base, std::uint32_t word) {
-    return &slotOf(ring, base, word / 4)->word[word % 4];
-  }
-
   SEQPAR_LANE bool exchange(const PlainValues& own, float factor, std::uint32_t number) const {
-    const std::uint32_t word = 4 * range_.size() + number - firstFactor_;
+    const std::uint32_t word = number - firstFactor_;
     PlainValues x{};
     PlainValues state = own;
     if (task_.first()) {
@@ -79,7 +54,7 @@ class OneshotPlainLane {
     }
     push(state, factor, word, number * task_.span.divisor() == 4 * cell_ || group_.thread() == 0);
     if (!task_.first()) return fold(own, factor, word);
-    write(true, x, state);
+    writePlain<Memory>(task_, true, cell_, x, state);
     return true;
   }
 
@@ -91,10 +66,8 @@ class OneshotPlainLane {
     // Who has most to fold first.
     SEQPAR_ROLLED
     for (int to = task_.positions - 1; to > task_.position; --to) {
-      Line* const ring = outRing(to);
-      const std::uint32_t base = at_.ports[to].sent;
-      Memory::store(slotOf(ring, base, static_cast<std::uint32_t>(group_.thread())), line);
-      if (sends) Memory::store(wordOf(ring, base, word), bits);
+      Memory::store(ports_.outLine(to, static_cast<std::uint32_t>(group_.thread())), line);
+      if (sends) Memory::store(ports_.outWord(to, range_.size(), word), bits);
     }
   }
 
@@ -115,10 +88,9 @@ class OneshotPlainLane {
     SEQPAR_UNROLL
     for (int i = 0; i < kLooks; ++i) {
       const int from = first + i < task_.position ? first + i : first;
-      Line* const ring = inRing(from);
-      slot[i] = slotOf(ring, at_.ports[from].received, static_cast<std::uint32_t>(group_.thread()));
+      slot[i] = ports_.inLine(from, static_cast<std::uint32_t>(group_.thread()));
       // The first map has no factor: any word of it will do.
-      factorAt[i] = from == 0 ? slot[i]->word : wordOf(ring, at_.ports[from].received, word);
+      factorAt[i] = from == 0 ? slot[i]->word : ports_.inWord(from, range_.size(), word);
     }
     const bool end = first + kLooks >= task_.position;
     Wait<Memory> wait(view_, task_.peerAt[first]);
@@ -141,9 +113,9 @@ class OneshotPlainLane {
       }
       SEQPAR_UNROLL
       for (int i = 0; i < kLooks; ++i) {
-        Memory::storeIf(live && first + i < task_.position, slot[i], Line{{kAbsent, kAbsent, kAbsent, kAbsent}});
+        Memory::storeIf(live && first + i < task_.position, slot[i], absentLine());
       }
-      write(live && end, y, applied(factor, y, own));
+      writePlain<Memory>(task_, live && end, cell_, y, applied(factor, y, own));
       if (live) {
         x = y;
         return true;
@@ -159,43 +131,10 @@ class OneshotPlainLane {
     }
   }
 
-  SEQPAR_LANE void write(bool live, const PlainValues& x, const PlainValues& after) const {
-    Memory::writeIf(live && task_.prefix != nullptr, task_.prefix + cell_, lineOf(x));
-    Memory::writeIf(live && task_.total != nullptr, task_.total + cell_, lineOf(after));
-  }
-
-  /// After a barrier behind everything, by one warp: puts the factors' lines back, which many threads had wanted,
-  /// counts, and gives credit.
-  SEQPAR_LANE void finish() const {
-    const auto warp = group_.warp();
-    SEQPAR_ROLLED
-    for (int from = 1; from < task_.position; ++from) {
-      Line* const ring = inRing(from);
-      SEQPAR_ROLLED
-      for (std::uint32_t i = range_.size() + warp.thread(); i < lines(from); i += warp.threads()) {
-        Memory::store(slotOf(ring, at_.ports[from].received, i), Line{{kAbsent, kAbsent, kAbsent, kAbsent}});
-      }
-    }
-    group_.warpAll(true);
-    SEQPAR_ROLLED
-    for (int p = warp.thread(); p < task_.positions; p += warp.threads()) {
-      if (p == task_.position) continue;
-      ChannelState state = at_.state[p];
-      if (p > task_.position) state.sent += lines(task_.position);
-      if (p < task_.position) state.received += lines(p);
-      if (state.received - state.given >= kCreditLines) {
-        giveCredit<Memory>(view_, task_.peerAt[p], lane_, state.received);
-        state.given = state.received;
-      }
-      task_.channel(task_.peerAt[p], lane_) = state;
-    }
-  }
-
   const PeerView& view_;
   const PlainTask& task_;
-  int lane_;
   const Group& group_;
-  LanePositions& at_;
+  PlainPorts<Memory, Group> ports_;
   CellRange range_;
   std::uint32_t cell_;
   std::uint32_t firstFactor_, factors_;

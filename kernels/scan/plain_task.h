@@ -88,6 +88,10 @@ SEQPAR_LANE Line sendableLineOf(const PlainValues& values) {
   return line;
 }
 
+SEQPAR_LANE Line absentLine() {
+  return {{kAbsent, kAbsent, kAbsent, kAbsent}};
+}
+
 /// c x + s, and s itself where c is 0.
 SEQPAR_LANE PlainValues applied(float c, const PlainValues& x, const PlainValues& s) {
   PlainValues after = s;
@@ -112,6 +116,14 @@ SEQPAR_LANE PlainCell fetched(const PlainTask& task, std::uint32_t cell) {
   if (task.state != nullptr) mine.own = readLine(task.state + cell);
   if (task.transition != nullptr) mine.factor = task.transition[factorOf(task, cell)];
   return mine;
+}
+
+/// Writes the outputs of a cell if `live`, without a branch.
+template <class Memory>
+SEQPAR_LANE void writePlain(const PlainTask& task, bool live, std::uint32_t cell, const PlainValues& x,
+                            const PlainValues& after) {
+  Memory::writeIf(live && task.prefix != nullptr, task.prefix + cell, lineOf(x));
+  Memory::writeIf(live && task.total != nullptr, task.total + cell, lineOf(after));
 }
 
 SEQPAR_LANE float decayed(const PlainTask& task, float given) {

@@ -2,9 +2,8 @@
 // shard's owner, who scans it over all positions and sends each its x. On the wire as in transposed_lane.h.
 #pragma once
 
-#include "lane.h"
 #include "scan/maps.h"
-#include "scan/plain_task.h"
+#include "scan/plain_ports.h"
 
 namespace seqpar {
 
@@ -15,9 +14,8 @@ class TransposedPlainLane {
                                   LanePositions& positions)
       : view_(view),
         task_(task),
-        lane_(lane),
         group_(group),
-        at_(positions),
+        ports_(view, task, lane, group, positions),
         range_(task.part(lane)),
         cell_(range_.begin + static_cast<std::uint32_t>(group.thread())),
         shardCells_((range_.size() + static_cast<std::uint32_t>(task.positions) - 1) /
@@ -32,13 +30,12 @@ class TransposedPlainLane {
   SEQPAR_LANE bool run() {
     const bool has = cell_ < range_.end;
     const PlainCell mine = has ? fetched(task_, cell_) : PlainCell{};
-    bool ok = true;
-    SEQPAR_ROLLED
-    for (int p = group_.thread(); p < task_.positions; p += group_.threads()) ok = openPort(p) && ok;
+    const auto lines = [&](int from, int to) { return linesBetween(from, to); };
+    if (!ports_.open(lines)) return false;
+    const bool ok = !has || exchange(valuesOf(mine.own), decayed(task_, mine.factor));
     if (group_.any(!ok)) return false;
-    if (has) ok = exchange(valuesOf(mine.own), decayed(task_, mine.factor));
-    if (group_.any(!ok)) return false;
-    if (group_.inFirstWarp()) finish();
+    const CellRange shard = shardOf(task_.position);
+    ports_.close(lines, factorLines(shard), [&](int from) { return xLines(from, task_.position) + shard.size(); });
     return true;
   }
 
@@ -64,26 +61,6 @@ class TransposedPlainLane {
     return xLines(from, to) + map;
   }
 
-  SEQPAR_LANE bool openPort(int p) {
-    if (p == task_.position) return true;
-    const int peer = task_.peerAt[p];
-    const ChannelState state = task_.channel(peer, lane_);
-    at_.state[p] = state;
-    at_.ports[p] = {task_.out[p] + static_cast<std::size_t>(lane_) * kRingLines, task_.inRing(peer, lane_),
-                    static_cast<std::uint32_t>(state.sent), static_cast<std::uint32_t>(state.received)};
-    Sender<Memory> out(view_, peer, lane_, state.sent, state.credit);
-    const bool room = out.reserve(linesBetween(task_.position, p));
-    at_.state[p].credit = out.credit();
-    return room;
-  }
-
-  SEQPAR_LANE Line* outLine(int to, std::uint32_t index) const {
-    return slotOf(at_.ports[to].out, at_.ports[to].sent, index);
-  }
-  SEQPAR_LANE Line* inLine(int from, std::uint32_t index) const {
-    return slotOf(at_.ports[from].in, at_.ports[from].received, index);
-  }
-
   SEQPAR_LANE bool exchange(const PlainValues& own, float factor) const {
     const auto owner = static_cast<int>((cell_ - range_.begin) / shardCells_);
     PlainValues x{};
@@ -95,24 +72,23 @@ class TransposedPlainLane {
     if (owner == task_.position) return scan(own, factor, x, state);
     if (!task_.last()) sendMap(owner, state, factor);
     if (!task_.first()) return take(owner, own, factor);
-    write(true, x, state);
+    writePlain<Memory>(task_, true, cell_, x, state);
     return true;
   }
 
   SEQPAR_LANE void sendMap(int owner, const PlainValues& state, float factor) const {
     const CellRange shard = shardOf(owner);
     const std::uint32_t first = xLines(task_.position, owner);
-    Memory::store(outLine(owner, first + cell_ - shard.begin), sendableLineOf(state));
+    Memory::store(ports_.outLine(owner, first + cell_ - shard.begin), sendableLineOf(state));
     const std::uint32_t number = factorOf(task_, cell_);
     if (task_.first() || (number * task_.span.divisor() != 4 * cell_ && cell_ != shard.begin)) return;
     const std::uint32_t word = number - factorOf(task_, shard.begin);
-    Memory::store(&outLine(owner, first + shard.size() + word / 4)->word[word % 4],
-                  sendable(asBits(factor), kAbsentAsFloat));
+    Memory::store(ports_.outWord(owner, first + shard.size(), word), sendable(asBits(factor), kAbsentAsFloat));
   }
 
   /// The cell of another's shard: x comes.
   SEQPAR_LANE bool take(int owner, const PlainValues& own, float factor) const {
-    Line* const in = inLine(owner, cell_ - shardOf(owner).begin);
+    Line* const in = ports_.inLine(owner, cell_ - shardOf(owner).begin);
     Wait<Memory> wait(view_, task_.peerAt[owner]);
     SEQPAR_ROLLED
     for (;;) {
@@ -120,7 +96,7 @@ class TransposedPlainLane {
       const bool live = complete(line);
       const PlainValues x = valuesOf(line);
       Memory::storeIf(live, in, absentLine());
-      write(live, x, applied(factor, x, own));
+      writePlain<Memory>(task_, live, cell_, x, applied(factor, x, own));
       if (live) return true;
       if (wait.over()) return false;
     }
@@ -150,9 +126,9 @@ class TransposedPlainLane {
       const int from = first + i;
       if (!sendsMap(from)) continue;
       const std::uint32_t begin = xLines(from, task_.position);
-      slot[i] = inLine(from, begin + index);
+      slot[i] = ports_.inLine(from, begin + index);
       // The first map has no factor: any word of it will do.
-      factorAt[i] = from == 0 ? slot[i]->word : &inLine(from, begin + shard.size() + word / 4)->word[word % 4];
+      factorAt[i] = from == 0 ? slot[i]->word : ports_.inWord(from, begin + shard.size(), word);
     }
     Wait<Memory> wait(view_, task_.peerAt[first]);
     SEQPAR_ROLLED
@@ -174,11 +150,11 @@ class TransposedPlainLane {
         if (at >= task_.positions) continue;
         if (at == task_.position) {
           const PlainValues after = at == 0 ? state : applied(factor, y, own);
-          write(live, y, after);
+          writePlain<Memory>(task_, live, cell_, y, after);
           y = after;
           continue;
         }
-        if (at > 0) Memory::storeIf(live, outLine(at, index), sendableLineOf(y));
+        if (at > 0) Memory::storeIf(live, ports_.outLine(at, index), sendableLineOf(y));
         if (slot[i] == nullptr) continue;
         y = applied(at == 0 ? 0.0F : asFloat(bits[i]), y, valuesOf(line[i]));
         Memory::storeIf(live, slot[i], absentLine());
@@ -200,47 +176,10 @@ class TransposedPlainLane {
 
   SEQPAR_LANE bool sendsMap(int from) const { return from + 1 < task_.positions && from != task_.position; }
 
-  SEQPAR_LANE static Line absentLine() { return Line{{kAbsent, kAbsent, kAbsent, kAbsent}}; }
-
-  SEQPAR_LANE void write(bool live, const PlainValues& x, const PlainValues& after) const {
-    Memory::writeIf(live && task_.prefix != nullptr, task_.prefix + cell_, lineOf(x));
-    Memory::writeIf(live && task_.total != nullptr, task_.total + cell_, lineOf(after));
-  }
-
-  /// After a barrier behind everything, by one warp: puts the factors' lines back, which many threads had wanted,
-  /// counts, and gives credit.
-  SEQPAR_LANE void finish() const {
-    const auto warp = group_.warp();
-    const CellRange shard = shardOf(task_.position);
-    SEQPAR_ROLLED
-    for (int from = 1; from + 1 < task_.positions; ++from) {
-      if (from == task_.position) continue;
-      const std::uint32_t begin = xLines(from, task_.position) + shard.size();
-      SEQPAR_ROLLED
-      for (std::uint32_t i = warp.thread(); i < factorLines(shard); i += warp.threads()) {
-        Memory::store(inLine(from, begin + i), absentLine());
-      }
-    }
-    group_.warpAll(true);
-    SEQPAR_ROLLED
-    for (int p = warp.thread(); p < task_.positions; p += warp.threads()) {
-      if (p == task_.position) continue;
-      ChannelState state = at_.state[p];
-      state.sent += linesBetween(task_.position, p);
-      state.received += linesBetween(p, task_.position);
-      if (state.received - state.given >= kCreditLines) {
-        giveCredit<Memory>(view_, task_.peerAt[p], lane_, state.received);
-        state.given = state.received;
-      }
-      task_.channel(task_.peerAt[p], lane_) = state;
-    }
-  }
-
   const PeerView& view_;
   const PlainTask& task_;
-  int lane_;
   const Group& group_;
-  LanePositions& at_;
+  PlainPorts<Memory, Group> ports_;
   CellRange range_;
   std::uint32_t cell_;
   std::uint32_t shardCells_;
