@@ -72,7 +72,8 @@ typedef struct {
   /** The network interface for the control connections, e.g. "eth0". NULL: the one that routes to the peer.
       SEQPAR_SOCKET_IFNAME. */
   const char* interfaceName;
-  /** On a GPU: the most CTAs (thread blocks) that a collective may use, 1 to 128. Default 128. All ranks give the same.
+  /** On a GPU: the most CTAs (thread blocks) that a collective may use, 1 to 128. Default 128, of which exchanges join
+      peers by 64 at most and MATRIX scans, whose blocks fill a multiprocessor, use 64 at most. All ranks give the same.
       SEQPAR_CTAS. */
   int ctas;
 } seqparConfig_t;

@@ -51,7 +51,7 @@ class Cells {
   /// Fetches this rank's S of a cell below `end` into a cache.
   template <class Memory>
   SEQPAR_LANE void prefetch(std::uint32_t cell, std::uint32_t end) const {
-    if (cell >= end) return;
+    if (cell >= end || task_.state == nullptr) return;
     Memory::prefetch(task_.state + static_cast<std::size_t>(cell) * kElements * (wide() ? 4 : 2));
   }
 

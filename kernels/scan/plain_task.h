@@ -68,7 +68,7 @@ inline PlainTask makePlainTask(const PeerView& view, const ScanTask& task) {
   }
   if (!plain.first()) plain.before = plain.peerAt[plain.position - 1];
   if (!plain.last()) plain.after = plain.peerAt[plain.position + 1];
-  if (!plain.last()) plain.outAfter = plain.out[plain.position + 1];
+  plain.outAfter = plain.out[plain.last() ? plain.position : plain.position + 1];  // the last one does not use it
   return plain;
 }
 
@@ -122,8 +122,11 @@ SEQPAR_LANE PlainCell fetched(const PlainTask& task, std::uint32_t cell) {
 template <class Memory>
 SEQPAR_LANE void writePlain(const PlainTask& task, bool live, std::uint32_t cell, const PlainValues& x,
                             const PlainValues& after) {
-  Memory::writeIf(live && task.prefix != nullptr, task.prefix + cell, lineOf(x));
-  Memory::writeIf(live && task.total != nullptr, task.total + cell, lineOf(after));
+  const auto write = [&](Line* to, const PlainValues& values) {
+    Memory::writeIf(live && to != nullptr, to == nullptr ? nullptr : to + cell, lineOf(values));
+  };
+  write(task.prefix, x);
+  write(task.total, after);
 }
 
 SEQPAR_LANE float decayed(const PlainTask& task, float given) {

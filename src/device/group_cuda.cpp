@@ -207,7 +207,9 @@ class GroupCuda : public DeviceGroup {
   }
 
   /// Exchanges are as fast with these as with more, whose memory would be several times the channels'.
-  int pipeLanes() const { return std::min(options_.ctas, 64); }
+  int pipeLanes() const {
+    return std::min(options_.ctas, 64);
+  }
 
   /// The window of a kernel's view: the channels, then the pipes.
   std::size_t pipesOffset(std::size_t peers) const {
