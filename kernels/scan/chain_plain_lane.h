@@ -101,7 +101,7 @@ class ChainPlainLane {
     float factor[kCells];
     SEQPAR_UNROLL
     for (int i = 0; i < kCells; ++i) {
-      // What there is not is looked at in place of.
+      // Where there is no further cell, it looks where the first one does.
       const std::uint32_t cell = row.has[i] ? row.cell[i] : row.cell[0];
       in[i] = slotOf(ends.in, ends.inAt, cell);
       out[i] = slotOf(ends.out, ends.outAt, cell);
