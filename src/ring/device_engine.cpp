@@ -68,7 +68,7 @@ class DeviceRingEngine : public RingEngine {
 
 }  // namespace
 
-std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+std::unique_ptr<RingEngine> makeDeviceRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
                                                  const RingChoice& choice) {
   const CurrentDevice current(comm->device()->device());
   const auto byKernels = [&](const RingBuffers& given) { return std::make_unique<DeviceRingEngine>(comm, given); };

@@ -12,7 +12,7 @@ namespace seqpar {
 RingChoice chooseDeviceRingEngine(Communicator& comm, const RingBuffers& buffers);
 
 /// Collective over the ring's ranks.
-std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+std::unique_ptr<RingEngine> makeDeviceRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
                                                  const RingChoice& choice);
 
 }  // namespace seqpar

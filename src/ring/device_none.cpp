@@ -8,7 +8,8 @@ RingChoice chooseDeviceRingEngine(Communicator&, const RingBuffers&) {
   fail(seqparInternalError, "a ring on a device in a build without CUDA");
 }
 
-std::unique_ptr<RingEngine> makeDeviceRingEngine(std::shared_ptr<Communicator>, const RingBuffers&, const RingChoice&) {
+std::unique_ptr<RingEngine> makeDeviceRingEngine(const std::shared_ptr<Communicator>&, const RingBuffers&,
+                                                 const RingChoice&) {
   fail(seqparInternalError, "a ring on a device in a build without CUDA");
 }
 

@@ -51,7 +51,7 @@ RingChoice chooseRingEngine(Communicator& comm, const RingBuffers& buffers) {
 
 std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
                                            const RingChoice& choice) {
-  if (comm->device() != nullptr) return makeDeviceRingEngine(std::move(comm), buffers, choice);
+  if (comm->device() != nullptr) return makeDeviceRingEngine(comm, buffers, choice);
   return makeHostRingEngine(std::move(comm), buffers);
 }
 
