@@ -1,4 +1,5 @@
 // gather_perf: all-gather and reduce-scatter along the sequence, also of partial softmax results, beside MPI and NCCL.
+#include <algorithm>
 #include <limits>
 
 #include "common/values.h"
@@ -97,21 +98,30 @@ void addGather(Session& session, const Shape& shape, const Choices& choices, con
   rows.measure();
 }
 
-#ifdef SEQPAR_PERF_MPI
-/// MPI's sum of floats, for lse too: no operation of MPI is nearer.
-void addMpiSum(Session& session, Rows& rows, const std::shared_ptr<Movement>& movement, const Shape& shape, int type) {
-  if (!session.settings.peers || session.group.gpu() != nullptr || type != seqparFloat32) return;
+/// The peers' sum of floats, for lse too: no operation of theirs is nearer.
+void addSum(Session& session, Rows& rows, const std::shared_ptr<Movement>& movement, const Shape& shape, int type,
+            const std::shared_ptr<Nccl>& nccl) {
+  if (!session.settings.peers || type != seqparFloat32) return;
   const auto first = static_cast<size_t>(session.group.rank()) * shape.shardElements;
   Work work = workOn(movement, valuesOf(first, shape.shardElements, 0, session.group.size(), 1, type));
+  if (nccl != nullptr) {
+    work.run = [movement, nccl, count = shape.shardElements] {
+      nccl->reduceScatter(movement->send.data(), movement->receive.data(), count);
+    };
+    rows.add("nccl", std::move(work));
+    return;
+  }
+#ifdef SEQPAR_PERF_MPI
+  if (session.group.gpu() != nullptr) return;
   work.run = [movement, count = static_cast<int>(shape.shardElements)] {
     MPI_Reduce_scatter_block(movement->send.data(), movement->receive.data(), count, MPI_FLOAT, MPI_SUM,
                              MPI_COMM_WORLD);
   };
   rows.add("mpi", std::move(work));
-}
 #endif
+}
 
-void addScatter(Session& session, const Shape& shape, const Choices& choices) {
+void addScatter(Session& session, const Shape& shape, const Choices& choices, const std::shared_ptr<Nccl>& nccl) {
   const auto movement = std::make_shared<Movement>(shape.wholeBytes, shape.shardBytes, session.group);
   const int rank = session.group.rank();
   setInput(*movement, valuesOf(0, shape.wholeElements, rank, 1, 1, choices.type));
@@ -124,51 +134,46 @@ void addScatter(Session& session, const Shape& shape, const Choices& choices) {
             "seqparReduceScatter", comm);
   };
   rows.add("seqpar", std::move(work));
-#ifdef SEQPAR_PERF_MPI
-  addMpiSum(session, rows, movement, shape, choices.type);
-#endif
+  addSum(session, rows, movement, shape, choices.type, nccl);
   rows.measure();
 }
 
 /// As many ranks as a power of 2 have the same logarithm in every row, the others nothing: the weights are exact.
-void addScatterLse(Session& session, const Shape& shape, const Choices& choices) {
+void addScatterLse(Session& session, const Shape& shape, const Choices& choices, const std::shared_ptr<Nccl>& nccl) {
   const auto movement = std::make_shared<Movement>(shape.wholeBytes, shape.shardBytes, session.group);
   const int rank = session.group.rank();
   int parts = 1;
   while (parts * 2 <= session.group.size()) parts *= 2;
   setInput(*movement, valuesOf(0, shape.wholeElements, rank, 1, 1, choices.type));
   const auto first = static_cast<size_t>(rank) * shape.shardElements;
-  const auto lse = std::make_shared<std::vector<float>>(shape.wholeElements / kHeadDim,
-                                                        rank < parts ? 5.0f : -std::numeric_limits<float>::infinity());
-  const auto lseShard = std::make_shared<std::vector<float>>(shape.shardElements / kHeadDim);
+  const size_t lses = shape.wholeElements / kHeadDim;
+  const auto lse = std::make_shared<Buffer>(lses * sizeof(float), session.group.comm());
+  const auto lseShard = std::make_shared<Buffer>(shape.shardElements / kHeadDim * sizeof(float), session.group.comm());
+  std::fill_n(lse->as<float>(), lses, rank < parts ? 5.0f : -std::numeric_limits<float>::infinity());
+  lse->upload();
   Rows rows(session, shape.wholeBytes, "lse");
   Work work =
       workOn(movement, valuesOf(first, shape.shardElements, 0, parts, 1 / static_cast<float>(parts), choices.type));
   work.run = [movement, lse, lseShard, params = shape.params, stream = session.stream] {
     const seqparComm_t comm = movement->group.comm();
-    require(seqparReduceScatterLse(movement->send.data(), lse->data(), movement->receive.data(), lseShard->data(), 1,
-                                   &params, comm, stream),
-            "seqparReduceScatterLse", comm);
+    require(
+        seqparReduceScatterLse(movement->send.data(), static_cast<const float*>(lse->data()), movement->receive.data(),
+                               static_cast<float*>(lseShard->data()), 1, &params, comm, stream),
+        "seqparReduceScatterLse", comm);
   };
   rows.add("seqpar", std::move(work));
-#ifdef SEQPAR_PERF_MPI
-  addMpiSum(session, rows, movement, shape, choices.type);
-#endif
+  addSum(session, rows, movement, shape, choices.type, nccl);
   rows.measure();
 }
 
 void runAll(Session& session, const Choices& choices) {
   const auto nccl = ncclPeer(session);
   for (const int operation : choices.operations) {
-    if (operation != kGather && session.group.gpu() != nullptr) {
-      throw std::runtime_error("gather_perf: " + nameOf(operation, kOperations) +
-                               " works on host memory only; expected --op allgather with GPUs");
-    }
     for (const size_t size : session.settings.sizes()) {
       const Shape shape(size, choices, static_cast<Operation>(operation), session.group.size());
       if (operation == kGather) addGather(session, shape, choices, nccl);
-      if (operation == kScatter) addScatter(session, shape, choices);
-      if (operation == kScatterLse) addScatterLse(session, shape, choices);
+      if (operation == kScatter) addScatter(session, shape, choices, nccl);
+      if (operation == kScatterLse) addScatterLse(session, shape, choices, nccl);
     }
   }
 }
@@ -183,7 +188,7 @@ int main(int argc, char** argv) {
       "gather_perf",
       "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is that of the whole\n"
       "array, of which every rank has or gets an equal shard. Peers: MPI_Allgather or ncclAllGather;\n"
-      "MPI_Reduce_scatter_block of floats, a plain sum, for both others.");
+      "MPI_Reduce_scatter_block or ncclReduceScatter of floats, a plain sum, for both others.");
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames('o', "op", "allgather, reducescatter, lse or all (allgather)", kOperations, choices.operations);
     parser.addName('d', "datatype", "of the elements (float)", typeNames(), choices.type);

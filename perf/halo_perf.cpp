@@ -137,6 +137,7 @@ void measureAdjoint(Session& session, const Shape& shape) {
     work.prepare = [=] {
       const Bytes first = valuesOf(2 * elements, shape.tokens * elements, rank);
       std::memcpy(movement->receive.as<unsigned char>(), first.data(), first.size());
+      movement->receive.upload();
     };
     return work;
   };
@@ -150,7 +151,7 @@ void measureAdjoint(Session& session, const Shape& shape) {
   };
   rows.add("seqpar", std::move(work));
 #ifdef SEQPAR_PERF_MPI
-  if (session.settings.peers) {
+  if (session.settings.peers && session.group.gpu() == nullptr) {
     const auto arrived = std::make_shared<std::vector<float>>(elements);
     Work peer = spoilt(workOn(movement, expected));
     peer.run = [=] {
@@ -176,9 +177,6 @@ void runAll(Session& session, const Choices& choices) {
   if (session.group.size() < 2) throw std::runtime_error("halo_perf needs at least 2 ranks, but was given 1");
   const auto nccl = ncclPeer(session);
   for (const int operation : choices.operations) {
-    if (operation == kAdjoint && session.group.gpu() != nullptr) {
-      throw std::runtime_error("halo_perf: adjoint works on host memory only; expected --op halo with GPUs");
-    }
     for (const size_t size : session.settings.sizes()) {
       const Shape shape(size, choices);
       if (operation == kFetch) measureFetch(session, shape, nccl);
@@ -197,7 +195,7 @@ int main(int argc, char** argv) {
       "halo_perf",
       "seqparHaloExchange and seqparHaloAdjoint on a ring of ranks, of floats: SIZE is that of the halo of one side,\n"
       "and every rank gets one from each. Peers: MPI_Sendrecv to the right, then to the left, followed by an\n"
-      "addition each for the adjoint; or ncclSend and ncclRecv.");
+      "addition each for the adjoint; or ncclSend and ncclRecv, for the halo alone.");
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames('o', "op", "halo, adjoint or all (halo)", kOperations, choices.operations);
     parser.addCount(0, "shard", "length of a shard, in halos (4)", 1 << 20, choices.tokens);

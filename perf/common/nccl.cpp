@@ -34,6 +34,7 @@ struct Library {
     load("ncclSend", send);
     load("ncclRecv", recv);
     load("ncclAllGather", allGather);
+    load("ncclReduceScatter", reduceScatter);
   }
 
   void check(ncclResult_t result, const char* call) const {
@@ -52,6 +53,7 @@ struct Library {
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) recv = nullptr;
   decltype(&ncclAllGather) allGather = nullptr;
+  decltype(&ncclReduceScatter) reduceScatter = nullptr;
 
  private:
   template <typename Function>
@@ -89,6 +91,9 @@ class NcclRank : public Nccl {
   }
   void allGather(const void* mine, void* all, size_t bytes) override {
     nccl_.check(nccl_.allGather(mine, all, bytes, ncclInt8, comm_, stream_), "ncclAllGather");
+  }
+  void reduceScatter(const void* all, void* mine, size_t count) override {
+    nccl_.check(nccl_.reduceScatter(all, mine, count, ncclFloat, ncclSum, comm_, stream_), "ncclReduceScatter");
   }
 
  private:

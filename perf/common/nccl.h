@@ -24,6 +24,8 @@ class Nccl {
   virtual void send(const void* from, size_t bytes, int peer) = 0;
   virtual void receive(void* into, size_t bytes, int peer) = 0;
   virtual void allGather(const void* mine, void* all, size_t bytes) = 0;
+  /// Sums of floats; `count` of them come to each rank.
+  virtual void reduceScatter(const void* all, void* mine, size_t count) = 0;
 };
 
 /// Collective. Null, with the reason in words, where some rank cannot, or ranks share a GPU, which NCCL refuses.
