@@ -35,9 +35,9 @@ class ProbeLane {
     steps_.finish();
     return true;
   }
-  /// The stream, of all lanes. False: gave up.
-  SEQPAR_LANE bool runStream(ProbeTimes& times) {
-    if (!stream(times)) return false;
+  /// The stream, of all lanes; `rows` of it are timed. False: gave up.
+  SEQPAR_LANE bool runStream(ProbeTimes& times, std::uint32_t rows = ProbeTimes::kTimedRows) {
+    if (!stream(times, rows)) return false;
     steps_.finish();
     return true;
   }
@@ -75,8 +75,8 @@ class ProbeLane {
     return true;
   }
 
-  SEQPAR_LANE bool stream(ProbeTimes& times) {
-    for (std::uint32_t row = 0; row <= ProbeTimes::kTimedRows; ++row) {
+  SEQPAR_LANE bool stream(ProbeTimes& times, std::uint32_t rows) {
+    for (std::uint32_t row = 0; row <= rows; ++row) {
       if (!reserve(kRowLines)) return false;
       const bool ok = exchangeRow(steps_.sender(next_), steps_.receiver(previous_));
       if (!advance(ok, kRowLines)) return false;
