@@ -250,4 +250,14 @@ SEQPAR_LANE void giveCredit(const PeerView& view, int peer, int lane, std::uint6
                   taken);
 }
 
+/// Counts `lines` that were taken and reset, by threads that have met in a barrier since, and gives credit once enough
+/// is owed.
+template <class Memory>
+SEQPAR_LANE void countTaken(const PeerView& view, int peer, int lane, ChannelState& state, std::uint32_t lines) {
+  state.received += lines;
+  if (state.received - state.given < kCreditLines) return;
+  giveCredit<Memory>(view, peer, lane, state.received);
+  state.given = state.received;
+}
+
 }  // namespace seqpar

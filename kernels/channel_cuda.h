@@ -66,9 +66,13 @@ struct CudaMemory {
   static SEQPAR_LANE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 };
 
+/// This thread's warp.
 struct CudaWarpGroup {
   static SEQPAR_LANE int thread() { return static_cast<int>(threadIdx.x % 32); }
   static SEQPAR_LANE int threads() { return 32; }
+  static SEQPAR_LANE void sync() { __syncwarp(); }
+  /// True if any thread brings true.
+  static SEQPAR_LANE bool any(bool mine) { return __any_sync(0xffffffffU, mine ? 1 : 0) != 0; }
 };
 
 /// All threads of a one-dimensional CTA.

@@ -1,4 +1,4 @@
-// A lane that talks to many peers in steps: the positions of all its channels, and how they advance.
+// What lanes need beside channels: credit for streams; steps in which a lane talks to many peers.
 #pragma once
 
 #include "channel.h"
@@ -148,12 +148,9 @@ class SteppedLane {
       for (int peer = warp.thread(); peer < view_.size; peer += warp.threads()) {
         ChannelState& state = at_.state[peer];
         state.sent += linesTo(peer);
-        state.received += linesFrom(peer);
+        countTaken<Memory>(view_, peer, lane_, state, linesFrom(peer));
         placePort(peer);
         tight = tight || isTight(peer);
-        if (state.received - state.given < kCreditLines) continue;
-        giveCredit<Memory>(view_, peer, lane_, state.received);
-        state.given = state.received;
       }
     }
     if (!last) tight_ = group_.any(tight);

@@ -70,12 +70,4 @@ class WarpsGroup {
   int id_, first_, warps_;
 };
 
-struct CudaWarp {
-  static SEQPAR_LANE int thread() { return static_cast<int>(threadIdx.x % 32); }
-  static SEQPAR_LANE int threads() { return 32; }
-  static SEQPAR_LANE void sync() { __syncwarp(); }
-  /// True if any thread brings true.
-  static SEQPAR_LANE bool any(bool mine) { return __any_sync(0xffffffffU, mine ? 1 : 0) != 0; }
-};
-
 }  // namespace seqpar

@@ -66,7 +66,7 @@ __device__ void sendRoute(const Args& args, const PieceArg* pieces, int warp, Ch
   const bool ok = sendLines<PipeMemory>(args.patience, pieces, sends, args.sends, lane, group);
   if (group.any(!ok)) return;
   sent.finish(sends, args.sends, lane, group);
-  if (!sendChunks<PipeMemory, CudaWarp>(args.patience, pieces, sends, args.sends, lane, warp, counts)) return;
+  if (!sendChunks<PipeMemory, CudaWarpGroup>(args.patience, pieces, sends, args.sends, lane, warp, counts)) return;
   if (args.selfSend.count == 0) return;
   OwnString::copy(pieces, args.selfSend, args.selfReceive, lane * group.threads() + group.thread(),
                   static_cast<int>(gridDim.x) * group.threads());
@@ -81,7 +81,7 @@ __device__ void receiveRoute(const Args& args, const PieceArg* pieces, int warp,
   const bool ok = receiveLines<PipeMemory>(args.patience, pieces, receives, args.receives, lane, group);
   if (group.any(!ok)) return;
   received.finish<PipeMemory>(receives, args.receives, lane, group);
-  receiveChunks<PipeMemory, CudaWarp>(args.patience, pieces, receives, args.receives, lane, warp, counts);
+  receiveChunks<PipeMemory, CudaWarpGroup>(args.patience, pieces, receives, args.receives, lane, warp, counts);
 }
 
 /// Half of the warps send and half receive, so that no order of sends and receives can lock.

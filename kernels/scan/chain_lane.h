@@ -26,7 +26,7 @@ class ChainLane {
   SEQPAR_LANE bool run() {
     const auto row = static_cast<std::uint32_t>(group_.threads()) * kCells;
     Fetched mine = fetch(range_.begin);
-    const ChannelState in = *channelState(view_, before_, lane_);
+    ChannelState in = *channelState(view_, before_, lane_);
     const ChannelState out = *channelState(view_, after_, lane_);
     const Receiver<Memory> previous(view_, before_, lane_, in.received);
     Sender<Memory> next(view_, after_, lane_, out.sent, out.credit);
@@ -47,12 +47,11 @@ class ChainLane {
       state.credit = next.credit();
     }
     if (!task_.first()) {
+      in.given = credit.given();
+      countTaken<Memory>(view_, before_, lane_, in, range_.size());
       ChannelState& state = *channelState(view_, before_, lane_);
-      state.received = in.received + range_.size();
-      state.given = credit.given();
-      if (state.received - state.given < kCreditLines) return true;
-      giveCredit<Memory>(view_, before_, lane_, state.received);
-      state.given = state.received;
+      state.received = in.received;
+      state.given = in.given;
     }
     return true;
   }

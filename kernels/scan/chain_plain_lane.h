@@ -151,11 +151,7 @@ class ChainPlainLane {
       state.credit = credit;
     }
     if (task_.first()) return;
-    in.received += range_.size();
-    if (in.received - in.given >= kCreditLines) {
-      giveCredit<Memory>(view_, task_.before, lane_, in.received);
-      in.given = in.received;
-    }
+    countTaken<Memory>(view_, task_.before, lane_, in, range_.size());
     ChannelState& state = task_.channel(task_.before, lane_);
     state.received = in.received;
     state.given = in.given;

@@ -246,8 +246,8 @@ class MatrixTeams {
   int before_, after_;
   Product product_;
   std::uint32_t lines_ = 0;  ///< of the call
-  std::int32_t given_ =
-      0;  ///< lines of this call for which there is credit; less than 0: some of calls before are owed
+  /// Lines of this call for which there is credit; less than 0: some of calls before are owed.
+  std::int32_t given_ = 0;
   bool late_ = false;
 };
 

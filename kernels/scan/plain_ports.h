@@ -73,11 +73,7 @@ class PlainPorts {
       const int peer = task_.peerAt[p];
       ChannelState state = at_.state[p];
       state.sent += lines(task_.position, p);
-      state.received += lines(p, task_.position);
-      if (state.received - state.given >= kCreditLines) {
-        giveCredit<Memory>(view_, peer, lane_, state.received);
-        state.given = state.received;
-      }
+      countTaken<Memory>(view_, peer, lane_, state, lines(p, task_.position));
       task_.channel(peer, lane_) = state;
     }
   }
