@@ -9,18 +9,18 @@ namespace seqpar {
 template <class Memory, class Group, class Product>
 class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
  public:
-  /// The lane's share is the groups lane, lane + lanes, ...
-  SEQPAR_LANE MatrixDoubling(const PeerView& view, const MatrixScan& scan, int lane, int lanes, const Group& group,
+  /// The CTA's share is the groups number, number + ctas, ...
+  SEQPAR_LANE MatrixDoubling(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
                              const MapMemory& memory)
       : Maps(scan, group, memory),
-        lane_(lane),
-        lanes_(lanes),
-        out_(view, lane, group, *memory.out),
-        in_(view, lane, group, *memory.in) {}
+        number_(number),
+        ctas_(ctas),
+        out_(view, number, group, *memory.out),
+        in_(view, number, group, *memory.in) {}
 
   SEQPAR_LANE void run() {
-    for (int number = lane_; number < scan_.groups(); number += lanes_) {
-      const PanelGroup panels = scan_.at(number);
+    for (int at = number_; at < scan_.groups(); at += ctas_) {
+      const PanelGroup panels = scan_.at(at);
       known_ = false;
       for (int i = 0; has(i); ++i) {
         if (!send(roundOf(i), panels) || !receive(roundOf(i), panels)) return;
@@ -147,7 +147,7 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     return fine;
   }
 
-  int lane_, lanes_;
+  int number_, ctas_;
   OutPort<Memory, Group> out_;
   InPort<Memory, Group> in_;
   bool known_ = false;  ///< the state, and if keeps_ the matrix, are of a run of positions before this one

@@ -9,25 +9,25 @@ namespace seqpar {
 template <class Memory, class Group, class Product>
 class MatrixGather {
  public:
-  /// `toAll`: LASP2. The lane's share is the groups lane, lane + lanes, ... A group's map must fit a ring: then nobody
-  /// waits in sending for one who is sending too.
-  SEQPAR_LANE MatrixGather(const PeerView& view, const MatrixScan& scan, int lane, int lanes, bool toAll,
+  /// `toAll`: LASP2. The CTA's share is the groups number, number + ctas, ... A group's map must fit the port's rings:
+  /// then nobody waits in sending for one who is sending too.
+  SEQPAR_LANE MatrixGather(const PeerView& view, const MatrixScan& scan, int number, int ctas, bool toAll,
                            const Group& group, const MapMemory& memory)
       : scan_(scan),
-        lane_(lane),
-        lanes_(lanes),
+        number_(number),
+        ctas_(ctas),
         toAll_(toAll),
         maps_(scan, group, memory),
-        out_(view, lane, group, *memory.out),
-        in_(view, lane, group, *memory.in) {}
+        out_(view, number, group, *memory.out),
+        in_(view, number, group, *memory.in) {}
 
   SEQPAR_LANE void run() {
     std::uint32_t to = 0;
     for (int position = toAll_ ? 0 : scan_.position + 1; position < scan_.positions; ++position) {
       if (position != scan_.position) to |= 1U << scan_.order[position];
     }
-    for (int number = lane_; number < scan_.groups(); number += lanes_) {
-      const PanelGroup panels = scan_.at(number);
+    for (int at = number_; at < scan_.groups(); at += ctas_) {
+      const PanelGroup panels = scan_.at(at);
       if (to != 0 && !maps_.sendOwn(out_, to, panels)) return;
       if (!receive(panels)) return;
       maps_.hop(panels);
@@ -50,7 +50,7 @@ class MatrixGather {
   }
 
   const MatrixScan& scan_;
-  int lane_, lanes_;
+  int number_, ctas_;
   bool toAll_;
   MatrixMaps<Memory, Group, Product> maps_;
   OutPort<Memory, Group> out_;

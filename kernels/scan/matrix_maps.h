@@ -16,10 +16,10 @@ struct MapMemory {
   PortPositions *out, *in;
 };
 
-/// Lines of the map of so many panels and of as many x.
-SEQPAR_BOTH constexpr std::uint32_t mapLines(int dk, int wireType, int panels) {
-  const int matrix = (dk + kPanelColumns - 1) / kPanelColumns * linesOf(dk, seqparFloat32);
-  return static_cast<std::uint32_t>(1 + matrix + 2 * panels * linesOf(dk, wireType));
+/// At most so many lines of the map of so many panels, and of as many x, are in one of the port's rings.
+SEQPAR_BOTH constexpr std::uint32_t mapLines(int dk, int panels, int ways) {
+  const int pieces = 1 + (dk + kPanelColumns - 1) / kPanelColumns + 2 * panels;
+  return static_cast<std::uint32_t>((pieces + ways - 1) / ways * linesOf(dk, seqparFloat32));
 }
 /// A peer who has taken everything has room for these: it owes less credit than would be given.
 constexpr std::uint32_t kMostMapLines = kRingLines - kCreditLines + 1;

@@ -9,19 +9,19 @@ namespace seqpar {
 template <class Memory, class Group, class Product>
 class MatrixTransposed {
  public:
-  /// The lane's share is the groups lane, lane + lanes, ..., in rounds of one a position. A group's map and its x must
-  /// fit a ring together: then nobody waits in sending for one who is sending too.
-  SEQPAR_LANE MatrixTransposed(const PeerView& view, const MatrixScan& scan, int lane, int lanes, const Group& group,
+  /// The CTA's share is the groups number, number + ctas, ..., in rounds of one a position. A group's map and its x
+  /// must fit the port's rings together: then nobody waits in sending for one who is sending too.
+  SEQPAR_LANE MatrixTransposed(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
                                const MapMemory& memory)
       : scan_(scan),
-        lane_(lane),
-        lanes_(lanes),
+        number_(number),
+        ctas_(ctas),
         maps_(scan, group, memory),
-        out_(view, lane, group, *memory.out),
-        in_(view, lane, group, *memory.in) {}
+        out_(view, number, group, *memory.out),
+        in_(view, number, group, *memory.in) {}
 
   SEQPAR_LANE void run() {
-    for (int first = lane_; first < scan_.groups(); first += lanes_ * scan_.positions) {
+    for (int first = number_; first < scan_.groups(); first += ctas_ * scan_.positions) {
       if (!scan_.last() && !scatter(first)) return;
       const int mine = numberOf(first, scan_.position);
       if (mine < scan_.groups() && !combine(scan_.at(mine))) return;
@@ -34,7 +34,7 @@ class MatrixTransposed {
  private:
   SEQPAR_LANE std::uint32_t bit(int position) const { return 1U << scan_.order[position]; }
   /// The group of the round that a position owns.
-  SEQPAR_LANE int numberOf(int first, int position) const { return first + position * lanes_; }
+  SEQPAR_LANE int numberOf(int first, int position) const { return first + position * ctas_; }
 
   SEQPAR_LANE bool scatter(int first) {
     for (int owner = 0; owner < scan_.positions && numberOf(first, owner) < scan_.groups(); ++owner) {
@@ -68,7 +68,7 @@ class MatrixTransposed {
   }
 
   const MatrixScan& scan_;
-  int lane_, lanes_;
+  int number_, ctas_;
   MatrixMaps<Memory, Group, Product> maps_;
   OutPort<Memory, Group> out_;
   InPort<Memory, Group> in_;

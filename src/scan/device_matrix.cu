@@ -152,13 +152,13 @@ constexpr int matricesOf(int algorithm) {
   return algorithm == seqparScanDoubling ? 2 : 1;
 }
 
-/// The most panels of a group that an algorithm can work on; 0: it cannot do the shape.
-int mostMapPanels(int algorithm, std::size_t dk, int wireType) {
+/// The most panels of a group that an algorithm can work on where there are so many lanes; 0: it cannot do the shape.
+int mostMapPanels(int algorithm, std::size_t dk, int lanes) {
   if (dk > 128) return 0;  // a matrix must fit registers, and shared memory
   const int rows = static_cast<int>(dk);
   int panels = 0;
   while (panels < 32 && mapBytes(rows, panels + 1, matricesOf(algorithm)) <= kMapBytes &&
-         mapLines(rows, wireType, panels + 1) <= kMostMapLines) {
+         mapLines(rows, panels + 1, portWays(lanes)) <= kMostMapLines) {
     ++panels;
   }
   return panels;
@@ -175,27 +175,26 @@ __global__ void __maxnreg__(kRegisters)
   const CtaGroup group;
   float* const matrices = reinterpret_cast<float*>(shared + (scan.group + 2) * pairsOf(scan.dk));
   const MapMemory memory{shared, {matrices, matrices + matrixBytes(scan.dk) / sizeof(float)}, &out, &in};
-  const int lane = static_cast<int>(blockIdx.x);
-  const int lanes = static_cast<int>(gridDim.x);
+  const int number = static_cast<int>(blockIdx.x);
+  const int ctas = static_cast<int>(gridDim.x);
   if (algorithm == seqparScanDoubling) {
-    AnyDoubling(view, scan, lane, lanes, group, memory).run();
+    AnyDoubling(view, scan, number, ctas, group, memory).run();
   } else if (algorithm == seqparScanTransposed) {
-    AnyTransposed(view, scan, lane, lanes, group, memory).run();
+    AnyTransposed(view, scan, number, ctas, group, memory).run();
   } else {
-    AnyGather(view, scan, lane, lanes, algorithm == seqparScanLasp2, group, memory).run();
+    AnyGather(view, scan, number, ctas, algorithm == seqparScanLasp2, group, memory).run();
   }
 }
 
 void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
   if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
-  const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), scan.wireType);
-  // A matrix is sent once a group: large groups, but enough of them for all lanes.
-  scan.group =
-      std::clamp(scan.heads * scan.panels() / std::min(view.lanes, kMostMatrixLanes), 1, std::min(most, scan.panels()));
+  const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), view.lanes);
+  const int ports = std::min(view.lanes / portWays(view.lanes), kMostMatrixLanes);
+  // A matrix is sent once a group: large groups, but enough of them for all CTAs.
+  scan.group = std::clamp(scan.heads * scan.panels() / ports, 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
   allowShared(reinterpret_cast<const void*>(matrixMaps), bytes);
-  const int lanes = lanesOf(view, scan);
-  matrixMaps<<<lanes, kTensorThreads, bytes, stream>>>(view, scan, algorithm);
+  matrixMaps<<<std::min(ports, scan.groups()), kTensorThreads, bytes, stream>>>(view, scan, algorithm);
   checkCuda(cudaGetLastError(), "matrixMaps");
 }
 
@@ -205,16 +204,17 @@ bool isChain(int algorithm) {
 
 }  // namespace
 
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem) {
-  return isChain(algorithm) || mostMapPanels(algorithm, problem.dk, problem.wireType) > 0;
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, std::size_t dk, int lanes) {
+  return isChain(algorithm) || mostMapPanels(algorithm, dk, lanes) > 0;
 }
 
 void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
                             const seqparScanEstimate_t& choice, DeviceStream stream) {
   const auto algorithm = static_cast<seqparScanAlgorithm_t>(choice.algorithm);
-  if (!deviceMatrixFits(algorithm, problem)) {
-    fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by algorithm ", choice.algorithm,
-         " on GPUs, expected chain or lasp1, or dk up to 128");
+  if (!deviceMatrixFits(algorithm, problem.dk, view.lanes)) {
+    fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by ", seqparScanAlgorithmName(algorithm),
+         " on GPUs with config.ctas ", view.lanes,
+         ", expected chain or lasp1, or dk up to 128 with 2 CTAs and up to 64 with one");
   }
   const auto cudaStream = static_cast<cudaStream_t>(stream);
   for (const MatrixScan& scan : makeMatrixScans(view, problem, order)) {

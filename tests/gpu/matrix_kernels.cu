@@ -132,9 +132,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       const ScanSpec spec = randomSpec(random, ranks.size());
       const seqparScanAlgorithm_t algorithm = random() % 3 == 0 ? seqparScanChain : kAll[random() % std::size(kAll)];
       const bool exact = random() % 2 == 0;
-      ScanProblem shape;
-      shape.dk = spec.dk;
-      if (!deviceMatrixFits(algorithm, shape)) continue;
+      check(deviceMatrixFits(algorithm, spec.dk, ranks.view(0).lanes), words(spec, algorithm, seed) + " is refused");
       Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
               {},
               exact,

@@ -5,7 +5,7 @@
 
 #include "matrix_on_threads.h"
 #include "reference_scan.h"
-#include "scan/matrix_product.h"
+#include "scan/matrix_maps.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -108,6 +108,26 @@ TEST_CASE("MATRIX lanes go round their rings, with more lines than a ring has") 
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 11 + static_cast<std::uint64_t>(round)), outputs,
                           group, threads);
     peers.run(threads, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+    compare(scan, true);
+  }
+}
+
+TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two lanes") {
+  const auto algorithm = GENERATE(seqparScanOneshot, seqparScanTransposed, seqparScanDoubling, seqparScanLasp2);
+  CAPTURE(seqparScanAlgorithmName(algorithm));
+  ScanSpec spec;
+  spec.size = 4;
+  spec.op = seqparScanMatrix;
+  spec.heads = 3;
+  spec.dk = 128;
+  spec.dv = 16;
+  REQUIRE(mapLines(128, 1, 1) > kMostMapLines);
+  REQUIRE(mapLines(128, 1, 2) <= kMostMapLines);
+  ThreadPeers peers(spec.size, 3);  // the third is left over
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 5 + round), std::vector<Outputs>(4, Outputs::Both),
+                          1, 2);
+    peers.run(2, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
     compare(scan, true);
   }
 }
