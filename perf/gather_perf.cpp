@@ -4,6 +4,7 @@
 
 #include "common/values.h"
 #include "exchange/exchange.h"
+#include "exchange/group_gather.h"
 #include "seqpar/exchange.h"
 
 #ifdef SEQPAR_PERF_MPI
@@ -13,8 +14,8 @@
 namespace seqpar::perf {
 namespace {
 
-enum Operation { kGather, kScatter, kScatterLse };
-const Names kOperations{{"allgather", kGather}, {"reducescatter", kScatter}, {"lse", kScatterLse}};
+enum Operation { kGather, kScatter, kScatterLse, kGroup };
+const Names kOperations{{"allgather", kGather}, {"reducescatter", kScatter}, {"lse", kScatterLse}, {"group", kGroup}};
 
 constexpr size_t kHeadDim = 128;  ///< of `lse`
 
@@ -169,6 +170,10 @@ void addScatterLse(Session& session, const Shape& shape, const Choices& choices,
 void runAll(Session& session, const Choices& choices) {
   const auto nccl = ncclPeer(session);
   for (const int operation : choices.operations) {
+    if (operation == kGroup) {
+      runGroupGathers(session);
+      continue;
+    }
     for (const size_t size : session.settings.sizes()) {
       const Shape shape(size, choices, static_cast<Operation>(operation), session.group.size());
       if (operation == kGather) addGather(session, shape, choices, nccl);
@@ -187,10 +192,12 @@ int main(int argc, char** argv) {
   Program program = exchangeProgram(
       "gather_perf",
       "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is that of the whole\n"
-      "array, of which every rank has or gets an equal shard. Peers: MPI_Allgather or ncclAllGather;\n"
+      "array, of which every rank has or gets an equal shard. group: seqparMeshAllGather in the KV groups of the mesh\n"
+      "that is most nearly square, all at once. Peers: MPI_Allgather or ncclAllGather, among the same ranks;\n"
       "MPI_Reduce_scatter_block or ncclReduceScatter of floats, a plain sum, for both others.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('o', "op", "allgather, reducescatter, lse or all (allgather)", kOperations, choices.operations);
+    parser.addNames('o', "op", "allgather, reducescatter, lse, group or all (allgather)", kOperations,
+                    choices.operations);
     parser.addName('d', "datatype", "of the elements (float)", typeNames(), choices.type);
   };
   program.body = [&](Session& session) { runAll(session, choices); };

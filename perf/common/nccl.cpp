@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <stdexcept>
 #endif
 
@@ -70,8 +71,8 @@ const Library& library() {
 
 class NcclRank : public Nccl {
  public:
-  NcclRank(Group& group, const ncclUniqueId& id) : stream_(static_cast<cudaStream_t>(group.gpu()->stream())) {
-    nccl_.check(nccl_.commInitRank(&comm_, group.size(), id, group.rank()), "ncclCommInitRank");
+  NcclRank(void* stream, const ncclUniqueId& id, int size, int rank) : stream_(static_cast<cudaStream_t>(stream)) {
+    nccl_.check(nccl_.commInitRank(&comm_, size, id, rank), "ncclCommInitRank");
   }
   ~NcclRank() override { nccl_.commDestroy(comm_); }
 
@@ -104,14 +105,15 @@ class NcclRank : public Nccl {
 
 }  // namespace
 
-std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason) {
+std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason, std::span<const int> members) {
   if (group.gpu()->sharing() > 1) {
     reason = "ranks share a GPU, which NCCL refuses";
     return nullptr;
   }
   std::string problem = library().problem;
   ncclUniqueId mine{};
-  if (problem.empty() && group.rank() == 0 && library().getUniqueId(&mine) != ncclSuccess) {
+  const int first = members.empty() ? 0 : members.front();
+  if (problem.empty() && group.rank() == first && library().getUniqueId(&mine) != ncclSuccess) {
     problem = "ncclGetUniqueId failed";
   }
   for (const std::string& text : group.gatherText(problem)) {
@@ -120,10 +122,13 @@ std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason) {
   std::vector<ncclUniqueId> all(static_cast<size_t>(group.size()));
   group.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   if (!reason.empty()) return nullptr;
-  return std::make_unique<NcclRank>(group, all[0]);
+  const auto here = std::find(members.begin(), members.end(), group.rank());
+  const int size = members.empty() ? group.size() : static_cast<int>(members.size());
+  const int rank = members.empty() ? group.rank() : static_cast<int>(here - members.begin());
+  return std::make_unique<NcclRank>(group.gpu()->stream(), all[static_cast<size_t>(first)], size, rank);
 }
 #else
-std::unique_ptr<Nccl> makeNccl(Group&, std::string& reason) {
+std::unique_ptr<Nccl> makeNccl(Group&, std::string& reason, std::span<const int>) {
   reason = "this build has no NCCL";
   return nullptr;
 }

@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace seqpar::perf {
 
 class Group;
 
-/// One rank of an NCCL communicator over all ranks. Everything goes to the stream of the rank's GPU; sizes are bytes.
+/// One rank of an NCCL communicator. Everything goes to the stream of the rank's GPU; sizes are bytes.
 class Nccl {
  public:
   Nccl() = default;
@@ -28,7 +29,8 @@ class Nccl {
   virtual void reduceScatter(const void* all, void* mine, size_t count) = 0;
 };
 
-/// Collective. Null, with the reason in words, where some rank cannot, or ranks share a GPU, which NCCL refuses.
-std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason);
+/// Collective: over all ranks or, with `members`, over those, this rank among them; other ranks name others. Null, with
+/// the reason in words, where some rank cannot, or ranks share a GPU, which NCCL refuses.
+std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason, std::span<const int> members = {});
 
 }  // namespace seqpar::perf

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,11 +84,11 @@ class Rows {
   std::vector<Case> cases_;
 };
 
-/// NCCL if peers are wanted and the ranks are on GPUs; else null. Says why, where it cannot be had.
-inline std::shared_ptr<Nccl> ncclPeer(Session& session) {
+/// NCCL if peers are wanted and the ranks are on GPUs; else null. Says why, where it cannot be had. As makeNccl().
+inline std::shared_ptr<Nccl> ncclPeer(Session& session, std::span<const int> members = {}) {
   if (!session.settings.peers || session.group.gpu() == nullptr) return nullptr;
   std::string reason;
-  std::shared_ptr<Nccl> nccl = makeNccl(session.group, reason);
+  std::shared_ptr<Nccl> nccl = makeNccl(session.group, reason, members);
   if (nccl == nullptr) session.report.note("no NCCL beside it: " + reason);
   return nccl;
 }
