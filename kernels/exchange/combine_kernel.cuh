@@ -17,7 +17,17 @@ struct SumArg {
   PieceArg piece;  ///< its width also divides the terms' addresses and a row's bytes
   int first, count;
   int existing;
-  std::uint64_t row;  ///< of its first element, for the factors
+};
+
+/// Softmax results: the terms of the only sum, one a member, have weights by row, which follow from their lse.
+struct LseArgs {
+  const float* parts = nullptr;  ///< [members][outer][heads][tokens]
+  float* merged = nullptr;       ///< [outer][heads][tokens], written here
+  int members = 0;
+  std::uint64_t rows = 0, tokens = 0, heads = 0;
+  std::uint64_t rowBytes = 0;  ///< of the region [outer][tokens][heads][rowBytes]
+
+  SEQPAR_BOTH float at(int member, std::uint64_t row) const { return parts[member * rows + row]; }
 };
 
 /// Regions that do not overlap each other.
@@ -25,8 +35,7 @@ struct CombineArgs {
   SumArg sums[kMostSums];
   int count = 0;
   const std::byte* terms[kMostTerms];
-  const float* factors[kMostTerms];  ///< by term, a number for each row; null: none
-  std::uint64_t rowBytes = 0;        ///< 0: no factors
+  LseArgs lse;  ///< with kLse
 };
 
 /// Numbers of one access.
@@ -35,8 +44,7 @@ struct Numbers {
   static constexpr int kCount = sizeof(Access) / sizeof(Number);
   float value[kCount];
 
-  __device__ void load(const std::byte* from) {
-    const Access access = *reinterpret_cast<const Access*>(from);
+  __device__ void set(const Access& access) {
     const auto* numbers = reinterpret_cast<const Number*>(&access);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) value[i] = static_cast<float>(numbers[i]);
@@ -50,87 +58,103 @@ struct Numbers {
   }
 };
 
-template <typename Number, typename Access>
+/// The weights of one row, from the largest lse and the sum of what the others are beside it.
+class RowWeights {
+ public:
+  __device__ RowWeights(const LseArgs& lse, std::uint64_t row) : lse_(lse), row_(row) {
+    for (int m = 0; m < lse.members; ++m) {
+      const float each = lse.at(m, row);
+      most_ = isnan(each) || isnan(most_) ? NAN : fmaxf(most_, each);
+    }
+    for (int m = 0; m < lse.members; ++m) sum_ += share(m);
+  }
+  __device__ float of(int member) const { return most_ == -INFINITY ? 0 : share(member) / sum_; }
+  __device__ float merged() const { return most_ == -INFINITY ? most_ : most_ + logf(sum_); }
+
+ private:
+  __device__ float share(int member) const {
+    const float each = lse_.at(member, row_);
+    return each == -INFINITY ? 0 : expf(each - most_);
+  }
+
+  const LseArgs& lse_;
+  std::uint64_t row_;
+  float most_ = -INFINITY, sum_ = 0;
+};
+
+/// The row of lse at a position of the region.
+__device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t position) {
+  const std::uint64_t row = position / lse.rowBytes;
+  const std::uint64_t token = row / lse.heads;
+  const std::uint64_t outer = token / lse.tokens;
+  return (outer * lse.heads + (row - token * lse.heads)) * lse.tokens + (token - outer * lse.tokens);
+}
+
+template <typename Number, typename Access, bool kLse>
 __device__ void combineSum(const CombineArgs& args, const SumArg& sum) {
+  constexpr int kTogether = 4;  // terms that are fetched at once
   using Values = Numbers<Number, Access>;
   const std::uint64_t units = sum.piece.bytes / sizeof(Access);
   const std::uint64_t threads = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
   for (std::uint64_t unit = blockIdx.x * blockDim.x + threadIdx.x; unit < units; unit += threads) {
     const std::uint64_t position = unit * sizeof(Access);
     std::byte* const out = addressOf(sum.piece, position);
-    Values total{};
-    bool begun = args.rowBytes != 0;  // with factors, from zero: a term may be left out
-    if (sum.existing != 0) {
-      total.load(out);
-      begun = true;
-    }
-    for (int i = sum.first; i < sum.first + sum.count; ++i) {
-      float factor = 1;
-      if (args.rowBytes != 0) {
-        factor = args.factors[i][sum.row + position / args.rowBytes];
-        if (factor == 0) continue;
+    const auto add = [&](const auto& weightOf) {
+      Values total{};
+      bool begun = kLse;  // with weights, from zero: a term may be left out
+      if (sum.existing != 0) {
+        total.set(*reinterpret_cast<const Access*>(out));
+        begun = true;
       }
-      Values term;
-      term.load(args.terms[i] + position);
+      for (int first = 0; first < sum.count; first += kTogether) {
+        Access access[kTogether] = {};
 #pragma unroll
-      for (int n = 0; n < Values::kCount; ++n) {
-        total.value[n] = begun ? total.value[n] + factor * term.value[n] : term.value[n];
+        for (int i = 0; i < kTogether; ++i) {
+          const int term = sum.first + (first + i < sum.count ? first + i : first);
+          access[i] = *reinterpret_cast<const Access*>(args.terms[term] + position);
+        }
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const float weight = first + i < sum.count ? weightOf(first + i) : 0;
+          if (weight == 0) continue;
+          Values term;
+          term.set(access[i]);
+#pragma unroll
+          for (int n = 0; n < Values::kCount; ++n) {
+            total.value[n] = begun ? total.value[n] + weight * term.value[n] : term.value[n];
+          }
+          begun = true;
+        }
       }
-      begun = true;
+      total.store(out);
+    };
+    if constexpr (kLse) {
+      const RowWeights weights(args.lse, lseRow(args.lse, position));
+      add([&](int term) { return weights.of(term); });
+    } else {
+      add([](int) { return 1.0F; });
     }
-    total.store(out);
   }
 }
 
-template <typename Number>
+__device__ inline void mergeLse(const LseArgs& lse) {
+  const std::uint64_t threads = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
+  for (std::uint64_t row = blockIdx.x * blockDim.x + threadIdx.x; row < lse.rows; row += threads) {
+    lse.merged[row] = RowWeights(lse, row).merged();
+  }
+}
+
+template <typename Number, bool kLse>
 __global__ void __launch_bounds__(kCombineThreads) combineKernel(const __grid_constant__ CombineArgs args) {
   for (int i = 0; i < args.count; ++i) {
     const SumArg& sum = args.sums[i];
     if (sum.piece.width == 16) {
-      combineSum<Number, uint4>(args, sum);
+      combineSum<Number, uint4, kLse>(args, sum);
     } else {
-      combineSum<Number, Number>(args, sum);
+      combineSum<Number, Number, kLse>(args, sum);
     }
   }
-}
-
-/// Merging softmax results: from every part's lse of a row the factor of its row of outputs, and the merged lse.
-struct LseArgs {
-  const float* parts = nullptr;  ///< [members][outer][heads][tokens]
-  float* merged = nullptr;       ///< [outer][heads][tokens]
-  float* factors = nullptr;      ///< [members][outer][tokens][heads]
-  int members = 0;
-  std::uint64_t rows = 0, tokens = 0, heads = 0;
-};
-
-__global__ void lseKernel(const __grid_constant__ LseArgs args) {
-  const std::uint64_t row = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row >= args.rows) return;
-  const std::uint64_t token = row % args.tokens;
-  const std::uint64_t head = row / args.tokens % args.heads;
-  const std::uint64_t outer = row / args.tokens / args.heads;
-  float* const factor = args.factors + (outer * args.tokens + token) * args.heads + head;
-
-  float most = -INFINITY;
-  for (int m = 0; m < args.members; ++m) {
-    const float lse = args.parts[m * args.rows + row];
-    most = isnan(lse) || isnan(most) ? NAN : fmaxf(most, lse);
-  }
-  if (most == -INFINITY) {
-    for (int m = 0; m < args.members; ++m) factor[m * args.rows] = 0;
-    args.merged[row] = -INFINITY;
-    return;
-  }
-  float sum = 0;
-  for (int m = 0; m < args.members; ++m) {
-    const float lse = args.parts[m * args.rows + row];
-    sum += lse == -INFINITY ? 0 : expf(lse - most);
-  }
-  for (int m = 0; m < args.members; ++m) {
-    const float lse = args.parts[m * args.rows + row];
-    factor[m * args.rows] = (lse == -INFINITY ? 0 : expf(lse - most)) / sum;
-  }
-  args.merged[row] = most + logf(sum);
+  if constexpr (kLse) mergeLse(args.lse);
 }
 
 }  // namespace seqpar::device

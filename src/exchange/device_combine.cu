@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/convert.h"
 #include "device/cuda.h"
 #include "exchange/combine_kernel.cuh"
 
@@ -11,8 +12,8 @@ namespace {
 
 using device::CombineArgs;
 
-/// Bytes that pay for another CTA.
-constexpr std::uint64_t kPart = 32 << 10;
+/// CTAs of a multiprocessor: enough to keep its memory busy.
+constexpr std::uint64_t kCtas = 4;
 
 /// The bytes from the begin of a region to the end of its last run, whether all in between belong to it or not.
 std::uint64_t extent(const device::PieceArg& piece) {
@@ -23,12 +24,24 @@ std::uint64_t extent(const device::PieceArg& piece) {
          (piece.count2.by - 1) * piece.stride[2] + run;
 }
 
+template <typename Number>
+void launchCombine(const CombineArgs& args, unsigned ctas, cudaStream_t stream) {
+  if (args.lse.rows > 0) {
+    device::combineKernel<Number, true><<<ctas, device::kCombineThreads, 0, stream>>>(args);
+  } else {
+    device::combineKernel<Number, false><<<ctas, device::kCombineThreads, 0, stream>>>(args);
+  }
+}
+
 /// Sums of one launch.
 class Batch {
  public:
-  Batch(seqparDataType_t type, std::size_t rowBytes, int processors, cudaStream_t stream)
-      : args_(std::make_unique<CombineArgs>()), type_(type), processors_(processors), stream_(stream) {
-    args_->rowBytes = rowBytes;
+  Batch(seqparDataType_t type, int processors, DeviceStream stream, const device::LseArgs& lse = {})
+      : args_(std::make_unique<CombineArgs>()),
+        type_(type),
+        most_(kCtas * static_cast<std::uint64_t>(processors)),
+        stream_(static_cast<cudaStream_t>(stream)) {
+    args_->lse = lse;
   }
 
   void add(const ReadySum& sum) {
@@ -36,34 +49,33 @@ class Batch {
     const bool full = args_->count == device::kMostSums || terms_ + terms > device::kMostTerms;
     if (args_->count > 0 && (full || overlaps(sum.piece))) launch();
     device::SumArg& arg = args_->sums[args_->count++];
-    arg = {sum.piece, terms_, terms, sum.existing ? 1 : 0, sum.row};
-    std::uint64_t bits = args_->rowBytes | sum.piece.bytes;
+    arg = {sum.piece, terms_, terms, sum.existing ? 1 : 0};
+    std::uint64_t bits = args_->lse.rowBytes | sum.piece.bytes;
     for (const auto* term : sum.terms) bits |= reinterpret_cast<std::uint64_t>(term);
     if (bits % 16 != 0) arg.piece.width = std::min<std::uint16_t>(arg.piece.width, 8);
     std::copy(sum.terms.begin(), sum.terms.end(), args_->terms + terms_);
-    std::copy(sum.factors.begin(), sum.factors.end(), args_->factors + terms_);
     terms_ += terms;
-    most_ = std::max(most_, sum.piece.bytes);
+    const std::uint64_t access = arg.piece.width == 16 ? 16 : sizeOf(type_);
+    accesses_ = std::max(accesses_, sum.piece.bytes / access);
   }
 
   void launch() {
-    if (args_->count == 0) return;
-    const auto wanted = std::max<std::uint64_t>(1, (most_ + kPart - 1) / kPart);
-    const auto ctas =
-        static_cast<unsigned>(std::min<std::uint64_t>(wanted, static_cast<std::uint64_t>(processors_) * 4));
-    const auto run = [&](auto kernel) { kernel<<<ctas, device::kCombineThreads, 0, stream_>>>(*args_); };
+    const std::uint64_t work = std::max(accesses_, args_->lse.rows);
+    if (work == 0) return;
+    const std::uint64_t wanted = (work + device::kCombineThreads - 1) / device::kCombineThreads;
+    const auto ctas = static_cast<unsigned>(std::min(wanted, most_));
     switch (type_) {
       case seqparFloat32:
-        run(device::combineKernel<float>);
+        launchCombine<float>(*args_, ctas, stream_);
         break;
       case seqparFloat16:
-        run(device::combineKernel<__half>);
+        launchCombine<__half>(*args_, ctas, stream_);
         break;
       default:
-        run(device::combineKernel<__nv_bfloat16>);
+        launchCombine<__nv_bfloat16>(*args_, ctas, stream_);
     }
     args_->count = terms_ = 0;
-    most_ = 0;
+    accesses_ = 0;
   }
 
  private:
@@ -75,27 +87,27 @@ class Batch {
 
   std::unique_ptr<CombineArgs> args_;
   seqparDataType_t type_;
-  int processors_;
+  std::uint64_t most_;  ///< CTAs
   cudaStream_t stream_;
   int terms_ = 0;
-  std::uint64_t most_ = 0;
+  std::uint64_t accesses_ = 0;  ///< of the largest sum
 };
 
 }  // namespace
 
-void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, std::size_t rowBytes, int processors,
-                DeviceStream stream) {
-  Batch batch(type, rowBytes, processors, static_cast<cudaStream_t>(stream));
+void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream) {
+  Batch batch(type, processors, stream);
   for (const auto& sum : sums) batch.add(sum);
   batch.launch();
 }
 
-void launchLseMerge(const float* parts, float* merged, float* factors, int members, std::size_t outer,
-                    std::size_t heads, std::size_t tokens, DeviceStream stream) {
-  constexpr unsigned kThreads = 256;
-  const device::LseArgs args{parts, merged, factors, members, outer * heads * tokens, tokens, heads};
-  const auto ctas = static_cast<unsigned>((args.rows + kThreads - 1) / kThreads);
-  if (ctas > 0) device::lseKernel<<<ctas, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
+void launchLseSum(std::span<const ReadySum> outputs, const ReadyLse& lse, seqparDataType_t type, int processors,
+                  DeviceStream stream) {
+  Batch batch(type, processors, stream,
+              {lse.parts, lse.merged, static_cast<int>(lse.members), lse.outer * lse.heads * lse.tokens, lse.tokens,
+               lse.heads, lse.rowBytes});
+  for (const auto& sum : outputs) batch.add(sum);
+  batch.launch();
 }
 
 }  // namespace seqpar

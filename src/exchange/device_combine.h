@@ -16,17 +16,21 @@ struct ReadySum {
   device::PieceArg piece{};
   bool existing = false;                ///< what stands there is the first term
   std::vector<const std::byte*> terms;  ///< in their order
-  std::vector<const float*> factors;    ///< one a term, or none
-  std::size_t row = 0;                  ///< of the region's first element, for the factors
 };
 
-/// Adds all sums, each after those before it that it may overlap. `rowBytes` as the factors count; 0 without factors.
-void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, std::size_t rowBytes, int processors,
-                DeviceStream stream);
+/// Adds all sums, each after those before it that it may overlap.
+void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream);
 
-/// From parts [members][outer][heads][tokens]: merged [outer][heads][tokens] and factors
-/// [members][outer][tokens][heads].
-void launchLseMerge(const float* parts, float* merged, float* factors, int members, std::size_t outer,
-                    std::size_t heads, std::size_t tokens, DeviceStream stream);
+/// Softmax results that lie ready.
+struct ReadyLse {
+  const float* parts = nullptr;  ///< [members][outer][heads][tokens]
+  float* merged = nullptr;       ///< [outer][heads][tokens]
+  std::size_t members = 0, outer = 0, heads = 0, tokens = 0;
+  std::size_t rowBytes = 0;  ///< of outputs [outer][tokens][heads][rowBytes]
+};
+
+/// Merges the logarithms, and the outputs, which are the terms of `outputs`, one a member: no sum if rowBytes is 0.
+void launchLseSum(std::span<const ReadySum> outputs, const ReadyLse& lse, seqparDataType_t type, int processors,
+                  DeviceStream stream);
 
 }  // namespace seqpar

@@ -11,7 +11,7 @@ void exchangeOnDevice(DeviceGroup&, const Route&, std::span<const std::byte* con
 }
 
 void reduceOnDevice(DeviceGroup&, const Reduction&, seqparDataType_t, std::span<const std::byte* const>,
-                    std::span<std::byte* const>, DeviceStream, const RowFactors*) {
+                    std::span<std::byte* const>, DeviceStream) {
   fail(seqparInternalError, "a reduction on a device in a build without CUDA");
 }
 

@@ -1,5 +1,6 @@
 #include "exchange/device_reduction.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/convert.h"
@@ -11,34 +12,54 @@
 namespace seqpar {
 namespace {
 
-/// The bytes of every rank's string of terms.
-std::map<int, std::size_t> stringBytes(const Reduction& reduction) {
+/// Terms of sums on their way to this GPU: each rank's string of terms.
+struct Gathering {
+  Route route;
+  std::vector<const std::byte*> from;
+  std::vector<std::byte*> into;
+  std::map<int, const std::byte*> strings;
+};
+
+/// What `rank` sends itself where it lies, if that is in one run; else null.
+const std::byte* ownRun(const Reduction& reduction, int rank, std::span<const std::byte* const> buffers) {
+  const Transfer* only = nullptr;
+  for (const auto& transfer : reduction.sends) {
+    if (transfer.peer != rank || transfer.piece.bytes() == 0) continue;
+    if (only != nullptr) return nullptr;
+    only = &transfer;
+  }
+  if (only == nullptr) return nullptr;
+  const auto* const buffer = buffers[static_cast<std::size_t>(only->piece.buffer)];
+  const auto made = makePiece(only->piece, buffer, 0);
+  return made.run.by == 0 ? made.base : nullptr;
+}
+
+Gathering gatherTerms(DeviceGroup& group, const Reduction& reduction, std::span<const std::byte* const> sendBuffers) {
   std::map<int, std::size_t> bytes;
   for (const auto& sum : reduction.sums) {
     for (const int rank : sum.from) bytes[rank] += sum.piece.bytes();
   }
-  return bytes;
+  Gathering made;
+  made.from.assign(sendBuffers.begin(), sendBuffers.end());
+  const std::byte* const own = ownRun(reduction, group.rank(), sendBuffers);
+  std::copy_if(reduction.sends.begin(), reduction.sends.end(), std::back_inserter(made.route.sends),
+               [&](const Transfer& transfer) { return own == nullptr || transfer.peer != group.rank(); });
+  for (const auto& [rank, count] : bytes) {
+    if (count == 0) continue;
+    if (own != nullptr && rank == group.rank()) {
+      made.strings[rank] = own;
+      continue;
+    }
+    auto* const memory = group.arena().take(count);
+    made.strings[rank] = memory;
+    made.route.receives.push_back({rank, Piece{.buffer = static_cast<int>(made.into.size()), .run = count}});
+    made.into.push_back(memory);
+  }
+  return made;
 }
 
-}  // namespace
-
-void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
-                    std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
-                    DeviceStream stream, const RowFactors* factors) {
-  Route route;
-  route.sends = reduction.sends;
-  std::map<int, std::byte*> strings;
-  std::vector<std::byte*> memory;
-  for (const auto& [rank, bytes] : stringBytes(reduction)) {
-    if (bytes == 0) continue;
-    strings[rank] = group.arena().take(bytes);
-    route.receives.push_back({rank, Piece{.buffer = static_cast<int>(memory.size()), .run = bytes}});
-    memory.push_back(strings[rank]);
-  }
-  exchangeOnDevice(group, route, sendBuffers, memory, stream);
-
-  const std::size_t rowBytes = factors == nullptr ? 0 : factors->elements * sizeOf(type);
-  std::size_t before = 0;
+std::vector<ReadySum> readySums(const Reduction& reduction, std::map<int, const std::byte*> strings,
+                                std::span<std::byte* const> receiveBuffers) {
   std::vector<ReadySum> sums;
   for (const auto& sum : reduction.sums) {
     const std::size_t bytes = sum.piece.bytes();
@@ -49,32 +70,63 @@ void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataTy
     for (const int rank : sum.from) {
       ready.terms.push_back(strings[rank]);
       strings[rank] += bytes;
-      if (factors != nullptr) ready.factors.push_back(factors->term[ready.factors.size()]);
     }
-    if (rowBytes != 0) ready.row = before / rowBytes;
-    before += bytes;
     sums.push_back(std::move(ready));
   }
-  launchSums(sums, type, rowBytes, group.processors(), stream);
+  return sums;
+}
+
+void exchange(DeviceGroup& group, const Gathering& gathering, DeviceStream stream) {
+  exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
+}
+
+/// Whether outputs and logarithms can be one string to each rank without spoiling its alignment.
+bool canJoin(const LseShards& shards) {
+  const auto& out = shards.out;
+  return std::all_of(out.tokens.begin(), out.tokens.end(), [&](std::size_t tokens) {
+    return tokens * sizeof(float) % 16 == 0 && tokens * out.inner % 16 == 0;
+  });
+}
+
+}  // namespace
+
+void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
+                    std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
+                    DeviceStream stream) {
+  const Gathering gathering = gatherTerms(group, reduction, sendBuffers);
+  exchange(group, gathering, stream);
+  launchSums(readySums(reduction, gathering.strings, receiveBuffers), type, group.processors(), stream);
 }
 
 void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,
                        const float* lse, std::byte* outShard, float* lseShard, DeviceStream stream) {
   const std::size_t members = shards.out.members();
   const std::size_t tokens = shards.out.tokens[member];
-  const std::size_t rows = shards.out.outer * tokens * shards.heads;
-  auto* const parts = group.arena().take<float>(members * rows);
-  auto* const factors = group.arena().take<float>(members * rows);
-  const auto* const lseBytes = reinterpret_cast<const std::byte*>(lse);
-  auto* const partsBytes = reinterpret_cast<std::byte*>(parts);
-  exchangeOnDevice(group, lseRoute(shards, member), std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
-  launchLseMerge(parts, lseShard, factors, static_cast<int>(members), shards.out.outer, shards.heads, tokens, stream);
+  auto* const parts = group.arena().take<float>(members * shards.out.outer * shards.heads * tokens);
 
-  RowFactors rowFactors;
-  rowFactors.elements = shards.heads == 0 ? 0 : shards.out.inner / shards.heads / sizeOf(shards.type);
-  for (std::size_t m = 0; m < members; ++m) rowFactors.term.push_back(factors + m * rows);
-  reduceOnDevice(group, scatterSum(shards.out, member), shards.type, std::span(&out, 1), std::span(&outShard, 1),
-                 stream, &rowFactors);
+  const Reduction outputs = scatterSum(shards.out, member);
+  Gathering gathering = gatherTerms(group, outputs, std::span(&out, 1));
+  Gathering logarithms{
+      lseRoute(shards, member), {reinterpret_cast<const std::byte*>(lse)}, {reinterpret_cast<std::byte*>(parts)}, {}};
+  // Over NCCL a string of several pieces would be copied together first.
+  if (group.direct() && canJoin(shards)) {
+    const auto join = [](auto& transfers, auto& buffers, const auto& more, auto* buffer) {
+      for (Transfer transfer : more) {
+        transfer.piece.buffer = static_cast<int>(buffers.size());
+        transfers.push_back(transfer);
+      }
+      buffers.push_back(buffer);
+    };
+    join(gathering.route.sends, gathering.from, logarithms.route.sends, logarithms.from[0]);
+    join(gathering.route.receives, gathering.into, logarithms.route.receives, logarithms.into[0]);
+  } else {
+    exchange(group, logarithms, stream);
+  }
+  exchange(group, gathering, stream);
+  const std::size_t rowBytes = shards.heads == 0 ? 0 : shards.out.inner / shards.heads;
+  launchLseSum(readySums(outputs, gathering.strings, std::span(&outShard, 1)),
+               {parts, lseShard, members, shards.out.outer, shards.heads, tokens, rowBytes}, shards.type,
+               group.processors(), stream);
 }
 
 }  // namespace seqpar

@@ -11,11 +11,10 @@
 namespace seqpar {
 
 /// Enqueues one rank's part of a reduction of elements of `type` on `stream`; to be called from
-/// DeviceGroup::enqueue(). As reduceOnHost() otherwise; with `factors`, which point to device memory, no sum has an
-/// existing term.
+/// DeviceGroup::enqueue(). As reduceOnHost() otherwise.
 void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
                     std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
-                    DeviceStream stream, const RowFactors* factors = nullptr);
+                    DeviceStream stream);
 
 /// reduceLseOnHost() on a GPU, from DeviceGroup::enqueue().
 void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,

@@ -12,7 +12,7 @@ namespace {
 
 /// What a rank receives in one exchange from here on goes past its caches, which have no room for it: storing into
 /// them would read all of it from memory first.
-constexpr size_t kStreamed = size_t{4} << 20;
+constexpr size_t kStreamed = size_t{8} << 20;
 
 Store storeOf(std::span<const Transfer> receives) {
   size_t bytes = 0;
