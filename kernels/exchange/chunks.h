@@ -98,6 +98,17 @@ SEQPAR_LANE bool sendChunks(const Patience& patience, const PieceArg* pieces, co
   return true;
 }
 
+/// Waits for a chunk, by all threads of the warp: each acquires, since each must see what was announced, and waiting is
+/// cheaper without. False: gave up.
+template <class Memory>
+SEQPAR_LANE bool awaitChunk(const Patience& patience, const StringArg& string, int lane, int track,
+                            std::uint64_t number) {
+  const auto* const arrived = wordAt(string.end.on(lane).here, wordOf(PipeLayout::kArrived, track));
+  const auto there = [&] { return Memory::acquire(arrived) > number; };
+  return there() ||
+         (awaitPeer<Memory>(patience, string.peer, [&] { return Memory::look(arrived) > number; }) && there());
+}
+
 /// Receives what a track of a lane has of all strings of the list that come in chunks. False: gave up.
 template <class Memory, class Warp>
 SEQPAR_LANE bool receiveChunks(const Patience& patience, const PieceArg* pieces, const StringArg* strings, int count,
@@ -115,13 +126,7 @@ SEQPAR_LANE bool receiveChunks(const Patience& patience, const PieceArg* pieces,
       if (!mine.has(step)) continue;
       const PipeEnd end = strings[i].end.on(lane);
       const std::uint64_t number = counts.before[i] + step;
-      const auto* const arrived = wordAt(end.here, wordOf(PipeLayout::kArrived, track));
-      // All threads acquire, since each must see what was announced; waiting is cheaper without.
-      const auto there = [&] { return Memory::acquire(arrived) > number; };
-      const bool ok =
-          there() ||
-          (awaitPeer<Memory>(patience, strings[i].peer, [&] { return Memory::look(arrived) > number; }) && there());
-      if (Warp::any(!ok)) return false;
+      if (Warp::any(!awaitChunk<Memory>(patience, strings[i], lane, track, number))) return false;
       std::byte* const slot = end.here + slotOf(track, number);
       copyString<false>(pieces, strings[i], mine.at(step), slot, Warp::thread(), Warp::threads());
       Warp::sync();
@@ -129,6 +134,43 @@ SEQPAR_LANE bool receiveChunks(const Patience& patience, const PieceArg* pieces,
       Memory::tell(wordAt(end.there, wordOf(PipeLayout::kTaken, track)), number + 1);
       counts.after[i] = number + 1;
     }
+  }
+  for (int i = Warp::thread(); i < count; i += Warp::threads()) {
+    strings[i].end.on(lane).state->chunksReceived[track] = counts.after[i];
+  }
+  return true;
+}
+
+/// The same for strings, one at least, that are as long as each other and all come in chunks: take(part, slots) sees a
+/// chunk of each at once, by all threads of the warp; `slots`, theirs to share, has room for an address a string.
+/// False: gave up.
+template <class Memory, class Warp, class Take>
+SEQPAR_LANE bool takeChunks(const Patience& patience, const StringArg* strings, int count, int lane, int track,
+                            ChunkCounts& counts, const std::byte** slots, const Take& take) {
+  const Track mine(strings[0], lane, track);
+  if (!mine.has(0)) return true;
+  for (int i = Warp::thread(); i < count; i += Warp::threads()) {
+    counts.after[i] = strings[i].end.on(lane).state->chunksReceived[track];
+  }
+  Warp::sync();
+  SEQPAR_ROLLED
+  for (std::uint32_t step = 0; mine.has(step); ++step) {
+    bool ok = true;
+    SEQPAR_ROLLED
+    for (int i = 0; i < count; ++i) {
+      ok = ok && awaitChunk<Memory>(patience, strings[i], lane, track, counts.after[i]);
+    }
+    if (Warp::any(!ok)) return false;
+    for (int i = Warp::thread(); i < count; i += Warp::threads()) {
+      slots[i] = strings[i].end.on(lane).here + slotOf(track, counts.after[i]);
+    }
+    Warp::sync();
+    take(mine.at(step), slots);
+    Warp::sync();
+    for (int i = Warp::thread(); i < count; i += Warp::threads()) {
+      Memory::tell(wordAt(strings[i].end.on(lane).there, wordOf(PipeLayout::kTaken, track)), ++counts.after[i]);
+    }
+    Warp::sync();
   }
   for (int i = Warp::thread(); i < count; i += Warp::threads()) {
     strings[i].end.on(lane).state->chunksReceived[track] = counts.after[i];

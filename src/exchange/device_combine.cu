@@ -101,11 +101,9 @@ void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int proce
   batch.launch();
 }
 
-void launchLseSum(std::span<const ReadySum> outputs, const ReadyLse& lse, seqparDataType_t type, int processors,
+void launchLseSum(std::span<const ReadySum> outputs, const device::LseArgs& lse, seqparDataType_t type, int processors,
                   DeviceStream stream) {
-  Batch batch(type, processors, stream,
-              {lse.parts, lse.merged, static_cast<int>(lse.members), lse.outer * lse.heads * lse.tokens, lse.tokens,
-               lse.heads, lse.rowBytes});
+  Batch batch(type, processors, stream, lse);
   for (const auto& sum : outputs) batch.add(sum);
   batch.launch();
 }

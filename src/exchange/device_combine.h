@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/group.h"
+#include "exchange/lse_args.h"
 #include "exchange/strings.h"
 #include "seqpar/seqpar.h"
 
@@ -21,16 +22,8 @@ struct ReadySum {
 /// Adds all sums, each after those before it that it may overlap.
 void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream);
 
-/// Softmax results that lie ready.
-struct ReadyLse {
-  const float* parts = nullptr;  ///< [members][outer][heads][tokens]
-  float* merged = nullptr;       ///< [outer][heads][tokens]
-  std::size_t members = 0, outer = 0, heads = 0, tokens = 0;
-  std::size_t rowBytes = 0;  ///< of outputs [outer][tokens][heads][rowBytes]
-};
-
 /// Merges the logarithms, and the outputs, which are the terms of `outputs`, one a member: no sum if rowBytes is 0.
-void launchLseSum(std::span<const ReadySum> outputs, const ReadyLse& lse, seqparDataType_t type, int processors,
+void launchLseSum(std::span<const ReadySum> outputs, const device::LseArgs& lse, seqparDataType_t type, int processors,
                   DeviceStream stream);
 
 }  // namespace seqpar

@@ -11,14 +11,6 @@
 namespace seqpar {
 namespace {
 
-/// Ranks become peer numbers.
-void numberPeers(const DeviceGroup& group, DeviceStrings& strings) {
-  const auto& ranks = group.peerRanks();
-  for (auto& string : strings.others) {
-    string.peer = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), string.peer) - ranks.begin());
-  }
-}
-
 #ifdef SEQPAR_NCCL
 
 /// Where each string lies for NCCL: in place if it is one run, else in memory of its own.
@@ -79,8 +71,8 @@ void exchangeOnDevice(DeviceGroup& group, const Route& route, std::span<const st
   const int first = direct ? static_cast<int>(sends.pieces.size()) : 0;
   auto receives = makeStrings(route.receives, receiving, group.rank(), group.size(), lanes, first);
   if (direct) {
-    numberPeers(group, sends);
-    numberPeers(group, receives);
+    numberPeers(sends, group.peerRanks());
+    numberPeers(receives, group.peerRanks());
     launchRoute(group.peers(), sends, receives, stream);
     return;
   }

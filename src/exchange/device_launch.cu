@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "device/cuda.h"
-#include "exchange/route_kernel.cuh"
+#include "exchange/device_route.h"
 #include "exchange/string_kernel.cuh"
 
 namespace seqpar {
@@ -13,12 +13,6 @@ namespace {
 
 using device::PieceArg;
 
-/// Short lists, the usual ones, get small parameters.
-constexpr int kFewStrings = 14;
-constexpr int kFewPieces = 16;
-constexpr int kMostStrings = 2 * (kMostPeers - 1);
-using FewArgs = device::RouteArgs<kFewStrings, kFewPieces>;
-using ManyArgs = device::RouteArgs<kMostStrings, kMostInlinePieces>;
 /// CTAs for what a rank copies to itself.
 constexpr std::uint64_t kSelfPart = 32 << 10;
 /// The most that a communicator has.
@@ -56,25 +50,8 @@ void fillPieces(Args& args, const FarPieces& far, std::span<const PieceArg> piec
   if (args.far == nullptr) std::copy(pieces.begin(), pieces.end(), args.near);
 }
 
-/// The strings of one side with their pipes, in the order in which they are served: at any time, different ranks serve
-/// different ones.
-std::vector<device::StringArg> inOrder(const PeerView& view, const std::vector<device::StringArg>& strings,
-                                       bool upwards) {
-  std::vector<device::StringArg> ordered = strings;
-  const auto distance = [&](const device::StringArg& string) {
-    return (upwards ? string.peer - view.self + view.size : view.self - string.peer + view.size) % view.size;
-  };
-  std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
-  for (auto& string : ordered) {
-    string.end = {view.pipes[view.self] + PipeLayout::end(string.peer, 0, view.pipeLanes),
-                  view.pipes[string.peer] + PipeLayout::end(view.self, 0, view.pipeLanes),
-                  reinterpret_cast<PipeState*>(view.pipeState) + PipeLayout::number(string.peer, 0, view.pipeLanes)};
-  }
-  return ordered;
-}
-
 /// Warps that find something to do in lane 0, which has most, if all strings go in lines.
-int warpsFor(const std::vector<device::StringArg>& strings) {
+int warpsFor(std::span<const device::StringArg> strings) {
   std::uint64_t blocks = 0;
   for (const auto& string : strings) {
     blocks += (std::min(string.each, string.bytes) + PipeLayout::kBlockBytes - 1) / PipeLayout::kBlockBytes;
@@ -86,27 +63,12 @@ template <typename Args>
 void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const DeviceStrings& receives,
                      std::span<const PieceArg> pieces, cudaStream_t stream) {
   const FarPieces far(pieces, stream);
-  const auto out = inOrder(view, sends.others, true);
-  const auto in = inOrder(view, receives.others, false);
-  // Kilobytes: not on the stack of a caller that we do not know.
-  const auto args = std::make_unique<Args>();
-  // NOLINTNEXTLINE: kernels read the word anew each time
-  args->patience = {const_cast<std::uint32_t*>(view.abort), const_cast<std::uint32_t*>(view.gaveUp), view.timeoutNs};
-  std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), args->strings));
-  args->sends = static_cast<int>(out.size());
-  args->receives = static_cast<int>(in.size());
-  args->selfSend = sends.self;
-  args->selfReceive = receives.self;
+  const auto args = makeRouteArgs<Args>(view, sends, receives);
   fillPieces(*args, far, pieces);
 
-  int ctas = 0;
-  bool chunks = false;
-  for (const auto* strings : {&out, &in}) {
-    for (const auto& string : *strings) {
-      ctas = std::max(ctas, string.lanes);
-      chunks = chunks || string.chunk != 0;
-    }
-  }
+  const auto strings = std::span(args->strings).first(static_cast<std::size_t>(args->sends + args->receives));
+  const int ctas = lanesOf(strings);
+  const bool chunks = std::any_of(strings.begin(), strings.end(), [](const auto& string) { return string.chunk != 0; });
   const auto wanted = std::min<std::uint64_t>((sends.self.bytes + kSelfPart - 1) / kSelfPart, kMostLanes);
   const int own = std::min(static_cast<int>(wanted), view.pipeLanes - ctas);
   if (ctas + own == 0) return;
@@ -119,7 +81,9 @@ void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const Dev
     device::routeKernel<Args, false><<<ctas, kThreads, 0, stream>>>(*args);
   } else {
     args->linesCtas = ctas;
-    const int warps = sends.self.bytes > 0 ? device::kLinesWarps : std::max(warpsFor(out), warpsFor(in));
+    const auto out = static_cast<std::size_t>(args->sends);
+    const int most = std::max(warpsFor(strings.first(out)), warpsFor(strings.subspan(out)));
+    const int warps = sends.self.bytes > 0 ? device::kLinesWarps : most;
     device::linesKernel<Args><<<ctas + own, warps * 32, 0, stream>>>(*args);
   }
 }
@@ -148,8 +112,7 @@ void launchRoute(const PeerView& view, const DeviceStrings& sends, const DeviceS
   std::vector<PieceArg> pieces = sends.pieces;
   pieces.insert(pieces.end(), receives.pieces.begin(), receives.pieces.end());
   const auto on = static_cast<cudaStream_t>(stream);
-  const bool few = pieces.size() <= kFewPieces && sends.others.size() + receives.others.size() <= kFewStrings;
-  if (few) return launchRouteWith<FewArgs>(view, sends, receives, pieces, on);
+  if (areFew(sends, receives)) return launchRouteWith<FewArgs>(view, sends, receives, pieces, on);
   launchRouteWith<ManyArgs>(view, sends, receives, pieces, on);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/convert.h"
 #include "device/arena.h"
+#include "exchange/device_arriving.h"
 #include "exchange/device_combine.h"
 #include "exchange/device_exchange.h"
 #include "exchange/device_strings.h"
@@ -34,20 +35,31 @@ const std::byte* ownRun(const Reduction& reduction, int rank, std::span<const st
   return made.run.by == 0 ? made.base : nullptr;
 }
 
-Gathering gatherTerms(DeviceGroup& group, const Reduction& reduction, std::span<const std::byte* const> sendBuffers) {
+/// What a rank sends in a reduction, and where its own term lies if that is in one run and need not be sent.
+struct Outgoing {
+  Outgoing(const Reduction& reduction, int rank, std::span<const std::byte* const> sendBuffers)
+      : buffers(sendBuffers), own(ownRun(reduction, rank, sendBuffers)) {
+    std::copy_if(reduction.sends.begin(), reduction.sends.end(), std::back_inserter(sends),
+                 [&](const Transfer& transfer) { return own == nullptr || transfer.peer != rank; });
+  }
+
+  std::span<const std::byte* const> buffers;
+  const std::byte* own;
+  std::vector<Transfer> sends;
+};
+
+Gathering gatherTerms(DeviceGroup& group, const Reduction& reduction, const Outgoing& out) {
   std::map<int, std::size_t> bytes;
   for (const auto& sum : reduction.sums) {
     for (const int rank : sum.from) bytes[rank] += sum.piece.bytes();
   }
   Gathering made;
-  made.from.assign(sendBuffers.begin(), sendBuffers.end());
-  const std::byte* const own = ownRun(reduction, group.rank(), sendBuffers);
-  std::copy_if(reduction.sends.begin(), reduction.sends.end(), std::back_inserter(made.route.sends),
-               [&](const Transfer& transfer) { return own == nullptr || transfer.peer != group.rank(); });
+  made.from.assign(out.buffers.begin(), out.buffers.end());
+  made.route.sends = out.sends;
   for (const auto& [rank, count] : bytes) {
     if (count == 0) continue;
-    if (own != nullptr && rank == group.rank()) {
-      made.strings[rank] = own;
+    if (out.own != nullptr && rank == group.rank()) {
+      made.strings[rank] = out.own;
       continue;
     }
     auto* const memory = group.arena().take(count);
@@ -76,10 +88,6 @@ std::vector<ReadySum> readySums(const Reduction& reduction, std::map<int, const 
   return sums;
 }
 
-void exchange(DeviceGroup& group, const Gathering& gathering, DeviceStream stream) {
-  exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-}
-
 /// Whether outputs and logarithms can be one string to each rank without spoiling its alignment.
 bool canJoin(const LseShards& shards) {
   const auto& out = shards.out;
@@ -88,45 +96,62 @@ bool canJoin(const LseShards& shards) {
   });
 }
 
+/// The transfers of a second route and its only buffer.
+template <typename Buffer>
+void join(std::vector<Transfer>& transfers, std::vector<Buffer>& buffers, const std::vector<Transfer>& more,
+          Buffer buffer) {
+  for (Transfer transfer : more) {
+    transfer.piece.buffer = static_cast<int>(buffers.size());
+    transfers.push_back(transfer);
+  }
+  buffers.push_back(buffer);
+}
+
 }  // namespace
 
 void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
                     std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
                     DeviceStream stream) {
-  const Gathering gathering = gatherTerms(group, reduction, sendBuffers);
-  exchange(group, gathering, stream);
+  const Outgoing out(reduction, group.rank(), sendBuffers);
+  if (reduction.sums.size() == 1) {
+    const Sum& sum = reduction.sums.front();
+    auto* const buffer = receiveBuffers[static_cast<std::size_t>(sum.piece.buffer)];
+    const auto arriving = planArrivingSum(group, out.sends, sendBuffers, sum, buffer, out.own);
+    if (arriving) return launchArrivingSum(group.peers(), *arriving, type, stream);
+  }
+  const Gathering gathering = gatherTerms(group, reduction, out);
+  exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
   launchSums(readySums(reduction, gathering.strings, receiveBuffers), type, group.processors(), stream);
 }
 
 void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,
                        const float* lse, std::byte* outShard, float* lseShard, DeviceStream stream) {
-  const std::size_t members = shards.out.members();
-  const std::size_t tokens = shards.out.tokens[member];
-  auto* const parts = group.arena().take<float>(members * shards.out.outer * shards.heads * tokens);
+  device::LseArgs weights;
+  weights.members = static_cast<int>(shards.out.members());
+  weights.tokens = shards.out.tokens[member];
+  weights.heads = shards.heads;
+  weights.rows = shards.out.outer * shards.heads * weights.tokens;
+  weights.rowBytes = shards.heads == 0 ? 0 : shards.out.inner / shards.heads;
+  weights.merged = lseShard;
+  auto* const parts = group.arena().take<float>(shards.out.members() * weights.rows);
+  weights.parts = parts;
 
+  const Route logarithms = lseRoute(shards, member);
+  const auto* const lseBytes = reinterpret_cast<const std::byte*>(lse);
+  auto* const partsBytes = reinterpret_cast<std::byte*>(parts);
   const Reduction outputs = scatterSum(shards.out, member);
-  Gathering gathering = gatherTerms(group, outputs, std::span(&out, 1));
-  Gathering logarithms{
-      lseRoute(shards, member), {reinterpret_cast<const std::byte*>(lse)}, {reinterpret_cast<std::byte*>(parts)}, {}};
+  const Outgoing outgoing(outputs, group.rank(), std::span(&out, 1));
+  Gathering gathering = gatherTerms(group, outputs, outgoing);
   // Over NCCL a string of several pieces would be copied together first.
   if (group.direct() && canJoin(shards)) {
-    const auto join = [](auto& transfers, auto& buffers, const auto& more, auto* buffer) {
-      for (Transfer transfer : more) {
-        transfer.piece.buffer = static_cast<int>(buffers.size());
-        transfers.push_back(transfer);
-      }
-      buffers.push_back(buffer);
-    };
-    join(gathering.route.sends, gathering.from, logarithms.route.sends, logarithms.from[0]);
-    join(gathering.route.receives, gathering.into, logarithms.route.receives, logarithms.into[0]);
+    join(gathering.route.sends, gathering.from, logarithms.sends, lseBytes);
+    join(gathering.route.receives, gathering.into, logarithms.receives, partsBytes);
   } else {
-    exchange(group, logarithms, stream);
+    exchangeOnDevice(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
   }
-  exchange(group, gathering, stream);
-  const std::size_t rowBytes = shards.heads == 0 ? 0 : shards.out.inner / shards.heads;
-  launchLseSum(readySums(outputs, gathering.strings, std::span(&outShard, 1)),
-               {parts, lseShard, members, shards.out.outer, shards.heads, tokens, rowBytes}, shards.type,
-               group.processors(), stream);
+  exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
+  launchLseSum(readySums(outputs, gathering.strings, std::span(&outShard, 1)), weights, shards.type, group.processors(),
+               stream);
 }
 
 }  // namespace seqpar

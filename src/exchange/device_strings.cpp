@@ -90,6 +90,19 @@ void shareAmong(device::StringArg& string, int lanes) {
   string.lanes = static_cast<int>((string.bytes + string.each - 1) / string.each);
 }
 
+bool isLong(std::uint64_t bytes, int lanes) {
+  device::StringArg string{};
+  string.bytes = bytes;
+  if (bytes > 0) shareAmong(string, lanes);
+  return string.chunk != 0;
+}
+
+void numberPeers(DeviceStrings& strings, std::span<const int> ranks) {
+  for (auto& string : strings.others) {
+    string.peer = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), string.peer) - ranks.begin());
+  }
+}
+
 namespace {
 
 device::Units unitsOf(std::span<const device::PieceArg> pieces) {

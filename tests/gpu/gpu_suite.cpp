@@ -25,7 +25,7 @@ using Suite = std::function<void(seqparComm_t, std::uint64_t seed)>;
 const std::map<std::string, Suite>& suites() {
   static const std::map<std::string, Suite> all{
       {"exchange", [](seqparComm_t comm, std::uint64_t seed) { runExchangeSuite(comm, seed, 40); }},
-      {"ops", [](seqparComm_t comm, std::uint64_t seed) { runExchangeOps(comm, seed); }},
+      {"ops", [](seqparComm_t comm, std::uint64_t seed) { runExchangeOps(comm, seed, {.most = 12000}); }},
       {"redistribute", [](seqparComm_t comm, std::uint64_t seed) { runRedistributeSuite(comm, seed, 20); }},
       {"mesh", [](seqparComm_t comm, std::uint64_t seed) { runMeshSuite(comm, seed, 4); }},
       {"ring", [](seqparComm_t comm, std::uint64_t seed) { runRingSuite(comm, seed, 12); }},

@@ -33,7 +33,7 @@ Call drawCall(Random& random, int ranks, int index) {
   spec.op = pick(random, {seqparScanSum, seqparScanScalar, seqparScanDiag, seqparScanMatrix});
   spec.direction = pick(random, {seqparForward, seqparReverse});
   spec.heads = pick<size_t>(random, {1, 2, 3, 6, 32});
-  spec.dk = pick<size_t>(random, {1, 3, 16, 33, 64, spec.heads > 6 ? 64 : 128});
+  spec.dk = pick<size_t>(random, {1, 3, 16, 33, 64, size_t{spec.heads > 6 ? 64U : 128U}});
   spec.dv = pick<size_t>(random, {1, 5, 16, 48, 128});
   spec.sequences = pick<size_t>(random, {1, spec.heads});
   spec.stateType = pick(random, {seqparFloat32, seqparFloat16, seqparBfloat16});

@@ -71,6 +71,7 @@ struct PipePeers::Rank {
   DeviceStrings sends, receives;
   std::vector<device::PieceArg> pieces;
   Patience patience;
+  Taking taking = Taking::Each;
   std::atomic<bool> ok{true};
 
   void lines(int lane) {
@@ -98,10 +99,26 @@ struct PipePeers::Rank {
     }
   }
   void chunksIn(int lane, int track) {
+    if (taking == Taking::Together) return chunksTogether(lane, track);
     device::ChunkCounts counts{};
     if (!device::receiveChunks<ThreadMemory, OneThreadWarp>(patience, pieces.data(), receives.others.data(),
                                                             static_cast<int>(receives.others.size()), lane, track,
                                                             counts)) {
+      ok = false;
+    }
+  }
+  void chunksTogether(int lane, int track) {
+    if (receives.others.empty()) return;
+    device::ChunkCounts counts{};
+    const std::byte* slots[kMostPeers];
+    const auto take = [&](const device::Part& part, const std::byte* const* from) {
+      for (std::size_t i = 0; i < receives.others.size(); ++i) {
+        device::copyString<false>(pieces.data(), receives.others[i], part, const_cast<std::byte*>(from[i]), 0, 1);
+      }
+    };
+    if (!device::takeChunks<ThreadMemory, OneThreadWarp>(patience, receives.others.data(),
+                                                         static_cast<int>(receives.others.size()), lane, track, counts,
+                                                         slots, take)) {
       ok = false;
     }
   }
@@ -134,7 +151,7 @@ void PipePeers::connect(int rank, std::vector<device::StringArg>& strings) {
 }
 
 std::vector<bool> PipePeers::exchange(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives,
-                                      const std::vector<int>& present) {
+                                      const std::vector<int>& present, Taking taking) {
   const std::vector<int> ranks = present.empty() ? inOrder(static_cast<std::size_t>(size_)) : present;
   std::vector<Rank> states(static_cast<std::size_t>(size_));
   std::vector<std::jthread> threads;
@@ -151,6 +168,7 @@ std::vector<bool> PipePeers::exchange(const std::vector<Route>& routes, const Bu
     connect(rank, state.sends.others);
     connect(rank, state.receives.others);
     state.patience = {&abort_, &gaveUp_[number], timeoutNs_};
+    state.taking = taking;
   }
   for (const int rank : ranks) {
     Rank& state = states[static_cast<std::size_t>(rank)];

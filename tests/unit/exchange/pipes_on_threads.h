@@ -16,9 +16,11 @@ class PipePeers {
   PipePeers(int size, int lanes, std::chrono::milliseconds timeout = std::chrono::seconds(100));
 
   int size() const { return size_; }
+  /// How strings that come in chunks are taken: each by itself; or, being as long as each other, together.
+  enum class Taking { Each, Together };
   /// Carries out the routes of the ranks in `present` (empty: all). By rank: whether it came to its end.
   std::vector<bool> exchange(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives,
-                             const std::vector<int>& present = {});
+                             const std::vector<int>& present = {}, Taking taking = Taking::Each);
   void abort();
   /// 1 + the peer that `rank` has given up waiting for; 0: none.
   std::uint32_t gaveUp(int rank) const { return gaveUp_[static_cast<std::size_t>(rank)]; }

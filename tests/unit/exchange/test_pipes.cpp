@@ -116,6 +116,39 @@ TEST_CASE("strings of all lengths between many ranks") {
   check(4, 2, 3, {0, 8, 4096, 60000, 100003, 300000}, 3);
 }
 
+TEST_CASE("long strings of one length are taken together, in turns with each by itself") {
+  constexpr int kRanks = 3;
+  std::mt19937_64 random(6);
+  PipePeers peers(kRanks, 2);
+  for (int round = 0; round < 4; ++round) {
+    const std::size_t bytes = 600000 + 16 * (random() % 50000);
+    Case drawn = drawCase(random, kRanks, {bytes});
+    REQUIRE(isLong(bytes, 2));
+    auto expected = drawn.receives;
+    simulate(drawn.routes, drawn.sends, expected);
+    const auto taking = round % 2 == 0 ? PipePeers::Taking::Together : PipePeers::Taking::Each;
+    const auto ok = peers.exchange(drawn.routes, drawn.sends, drawn.receives, {}, taking);
+    REQUIRE(std::all_of(ok.begin(), ok.end(), [](bool one) { return one; }));
+    REQUIRE(drawn.receives == expected);
+  }
+}
+
+TEST_CASE("whoever takes strings together waits for the one that is missing") {
+  constexpr std::size_t kBytes = 2000000;
+  PipePeers peers(3, 1, std::chrono::milliseconds(300));
+  Buffers sends{{}, {Bytes(kBytes)}, {}};
+  Buffers receives{{Bytes(2 * kBytes, std::byte{0xa5})}, {}, {}};
+  Route both;
+  both.receives = {{1, Piece{.run = kBytes}}, {2, Piece{.offset = kBytes, .run = kBytes}}};
+  const auto before = receives;
+  // Rank 2 never sends.
+  const auto ok =
+      peers.exchange({both, ofOne(true, 0, kBytes), Route{}}, sends, receives, {0, 1}, PipePeers::Taking::Together);
+  CHECK_FALSE(ok[0]);
+  CHECK(peers.gaveUp(0) == 3);
+  CHECK(receives == before);
+}
+
 TEST_CASE("a string's way and its parts depend on its bytes alone, and fit the pipes") {
   std::mt19937_64 random(4);
   for (int i = 0; i < 20000; ++i) {

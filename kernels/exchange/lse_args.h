@@ -1,0 +1,24 @@
+// Softmax results that are added by weights, for kernels and for the host code that launches them.
+#pragma once
+
+#include <cstdint>
+
+#include "channel_layout.h"
+
+namespace seqpar::device {
+
+/// The terms of a sum, one a member, have weights by row, which follow from their lse.
+struct LseArgs {
+  const float* parts = nullptr;  ///< [members][outer][heads][tokens]
+  float* merged = nullptr;       ///< [outer][heads][tokens], written here
+  int members = 0;
+  std::uint64_t rows = 0;  ///< outer x heads x tokens; 0: plain sums
+  std::uint64_t tokens = 0, heads = 0;
+  std::uint64_t rowBytes = 0;  ///< of the region [outer][tokens][heads][rowBytes]
+
+  SEQPAR_BOTH float at(int member, std::uint64_t row) const {
+    return parts[static_cast<std::uint64_t>(member) * rows + row];
+  }
+};
+
+}  // namespace seqpar::device

@@ -1,0 +1,115 @@
+// Adding terms in fp32 in their order, and the weights of softmax results.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "exchange/lse_args.h"
+
+namespace seqpar::device {
+
+/// Numbers of one access.
+template <typename Number, typename Access>
+struct Numbers {
+  static constexpr int kCount = sizeof(Access) / sizeof(Number);
+  float value[kCount];
+
+  __device__ void set(const Access& access) {
+    const auto* numbers = reinterpret_cast<const Number*>(&access);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) value[i] = static_cast<float>(numbers[i]);
+  }
+  __device__ void store(std::byte* into) const {
+    Access access;
+    auto* numbers = reinterpret_cast<Number*>(&access);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) numbers[i] = static_cast<Number>(value[i]);
+    *reinterpret_cast<Access*>(into) = access;
+  }
+};
+
+/// The weights of one row, from the largest lse and the sum of what the others are beside it.
+class RowWeights {
+ public:
+  __device__ RowWeights(const LseArgs& lse, std::uint64_t row) : lse_(lse), row_(row) {
+    for (int m = 0; m < lse.members; ++m) {
+      const float each = lse.at(m, row);
+      most_ = isnan(each) || isnan(most_) ? NAN : fmaxf(most_, each);
+    }
+    for (int m = 0; m < lse.members; ++m) sum_ += share(m);
+  }
+  __device__ float of(int member) const { return most_ == -INFINITY ? 0 : share(member) / sum_; }
+  __device__ float merged() const { return most_ == -INFINITY ? most_ : most_ + logf(sum_); }
+
+ private:
+  __device__ float share(int member) const {
+    const float each = lse_.at(member, row_);
+    return each == -INFINITY ? 0 : expf(each - most_);
+  }
+
+  const LseArgs& lse_;
+  std::uint64_t row_;
+  float most_ = -INFINITY, sum_ = 0;
+};
+
+/// The row of lse at a position of the region.
+__device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t position) {
+  const std::uint64_t row = position / lse.rowBytes;
+  const std::uint64_t token = row / lse.heads;
+  const std::uint64_t outer = token / lse.tokens;
+  return (outer * lse.heads + (row - token * lse.heads)) * lse.tokens + (token - outer * lse.tokens);
+}
+
+/// Sums of kUnits accesses of a region, of which the first is there; out(u) is where number u stands, termAt(i, u)
+/// where its term i does, and weightOf(i, u) the term's weight. `begun`: the sum begins with what stands there if
+/// `existing`, else with 0, and not with the first term.
+template <typename Number, typename Access, int kUnits, typename Out, typename TermAt, typename WeightOf>
+__device__ __forceinline__ void addTerms(const bool (&has)[kUnits], bool existing, bool begun, int count,
+                                         const Out& out, const TermAt& termAt, const WeightOf& weightOf) {
+  constexpr int kTogether = 4;  // terms that are fetched at once
+  using Values = Numbers<Number, Access>;
+  Values total[kUnits] = {};
+  if (existing) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) total[u].set(*reinterpret_cast<const Access*>(out(has[u] ? u : 0)));
+    begun = true;
+  }
+  for (int first = 0; first < count; first += kTogether) {
+    Access access[kTogether][kUnits];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int term = first + i < count ? first + i : first;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        access[i][u] = *reinterpret_cast<const Access*>(termAt(term, has[u] ? u : 0));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= count) break;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const float weight = weightOf(first + i, u);
+        if (weight == 0) continue;
+        Values term;
+        term.set(access[i][u]);
+#pragma unroll
+        for (int n = 0; n < Values::kCount; ++n) {
+          total[u].value[n] = begun ? total[u].value[n] + weight * term.value[n] : term.value[n];
+        }
+      }
+      begun = true;
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    if (has[u]) total[u].store(out(u));
+  }
+}
+
+/// By threads of which this one is number `rank`.
+__device__ inline void mergeLse(const LseArgs& lse, std::uint64_t rank, std::uint64_t threads) {
+  for (std::uint64_t row = rank; row < lse.rows; row += threads) lse.merged[row] = RowWeights(lse, row).merged();
+}
+
+}  // namespace seqpar::device

@@ -1,0 +1,92 @@
+#include "exchange/device_arriving.h"
+
+#include "device/cuda.h"
+#include "exchange/arriving_kernel.cuh"
+#include "exchange/device_route.h"
+
+namespace seqpar {
+namespace {
+
+bool isAligned(const std::byte* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
+
+device::ArrivingArgs termsOf(const FewArgs& route, const ArrivingSum& sum) {
+  device::ArrivingArgs args{};
+  args.region = sum.region;
+  args.own = sum.own;
+  args.existing = sum.existing ? 1 : 0;
+  args.count = static_cast<int>(sum.from.size());
+  const auto received = std::span(route.strings).subspan(static_cast<std::size_t>(route.sends));
+  for (std::size_t term = 0; term < sum.from.size(); ++term) {
+    args.string[term] = -1;
+    for (int i = 0; i < route.receives; ++i) {
+      if (received[static_cast<std::size_t>(i)].peer == sum.from[term]) args.string[term] = static_cast<std::int8_t>(i);
+    }
+  }
+  return args;
+}
+
+template <typename Number>
+void launch(const FewArgs& route, const device::ArrivingArgs& sum, cudaStream_t stream) {
+  const auto strings = std::span(route.strings).first(static_cast<std::size_t>(route.sends + route.receives));
+  const int ctas = lanesOf(strings);
+  constexpr int kThreads = device::kRouteWarps * 32;
+  device::arrivingKernel<FewArgs, Number><<<ctas, kThreads, 0, stream>>>(route, sum);
+}
+
+}  // namespace
+
+std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const Transfer> sends,
+                                           std::span<const std::byte* const> sendBuffers, const Sum& sum,
+                                           std::byte* buffer, const std::byte* own) {
+  const std::uint64_t bytes = sum.piece.bytes();
+  const int lanes = group.peers().pipeLanes;
+  if (!group.direct() || !isLong(bytes, lanes)) return {};
+  ArrivingSum made;
+  made.existing = sum.existing;
+  made.own = own;
+  made.region = makePiece(sum.piece, buffer, 0);
+  if (made.region.width != 16 || made.region.huge || bytes % 16 != 0 || !isAligned(own)) return {};
+
+  const auto& ranks = group.peerRanks();
+  std::vector<Transfer> coming;
+  for (const int rank : sum.from) {
+    if (rank == group.rank()) {
+      if (own == nullptr) return {};
+      made.from.push_back(-1);
+      continue;
+    }
+    made.from.push_back(static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()));
+    coming.push_back({rank, Piece{.run = bytes}});
+  }
+  if (coming.empty()) return {};
+  made.sends = makeStrings(sends, sendBuffers, group.rank(), group.size(), lanes, 0);
+  const std::byte* const nowhere = nullptr;
+  made.receives = makeStrings(coming, std::span(&nowhere, 1), group.rank(), group.size(), lanes, 0);
+  made.receives.pieces.clear();
+  if (made.sends.self.count > 0 || !areFew(made.sends, made.receives)) return {};
+  numberPeers(made.sends, ranks);
+  numberPeers(made.receives, ranks);
+  return made;
+}
+
+void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataType_t type, DeviceStream stream) {
+  const auto route = makeRouteArgs<FewArgs>(view, sum.sends, sum.receives);
+  std::copy(sum.sends.pieces.begin(), sum.sends.pieces.end(), route->near);
+  const auto terms = termsOf(*route, sum);
+  const auto on = static_cast<cudaStream_t>(stream);
+  switch (type) {
+    case seqparFloat32:
+      launch<float>(*route, terms, on);
+      break;
+    case seqparFloat16:
+      launch<__half>(*route, terms, on);
+      break;
+    default:
+      launch<__nv_bfloat16>(*route, terms, on);
+  }
+  checkCuda(cudaGetLastError(), "a sum of what arrives");
+}
+
+}  // namespace seqpar

@@ -1,0 +1,32 @@
+// Sums of long terms from peers, made out of the pipes: no term is stored where it is to be added.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/group.h"
+#include "exchange/device_strings.h"
+#include "exchange/reduction.h"
+
+namespace seqpar {
+
+/// A sum, and what this rank sends to others.
+struct ArrivingSum {
+  DeviceStrings sends, receives;
+  device::PieceArg region{};
+  bool existing = false;
+  std::vector<int> from;           ///< peers' numbers, -1 for this rank, in the order of their terms
+  const std::byte* own = nullptr;  ///< this rank's term
+};
+
+/// The only sum of a reduction, whose terms are all that comes, in `region`'s buffer; `own`: where this rank's own term
+/// lies in one run. Nothing if this way is not open to it on this rank: other ranks may go another.
+std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const Transfer> sends,
+                                           std::span<const std::byte* const> sendBuffers, const Sum& sum,
+                                           std::byte* buffer, const std::byte* own);
+
+/// Sends, receives and adds.
+void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataType_t type, DeviceStream stream);
+
+}  // namespace seqpar
