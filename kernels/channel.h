@@ -242,6 +242,14 @@ SEQPAR_BOTH inline ChannelState* channelState(const PeerView& view, int peer, in
   return reinterpret_cast<ChannelState*>(view.state) + ChannelLayout::number(view.lanes, peer, lane);
 }
 
+/// A channel at the begin of a call, or of a step of one; the same at both ends, even if calls that left it untouched
+/// have been here.
+SEQPAR_LANE ChannelState begun(ChannelState state) {
+  state.sent = (state.sent + kCallLines - 1) / kCallLines * kCallLines;
+  state.received = (state.received + kCallLines - 1) / kCallLines * kCallLines;
+  return state;
+}
+
 /// Tells `peer` that `taken` of its lines are taken and reset, by threads that have met in a barrier since.
 template <class Memory>
 SEQPAR_LANE void giveCredit(const PeerView& view, int peer, int lane, std::uint64_t taken) {

@@ -17,9 +17,13 @@ namespace seqpar {
 /// A ring holds this many 16-byte lines: the rings of 128 lanes hold what NVLink carries in 23 us, several times what a
 /// line and its credit take.
 constexpr std::uint32_t kRingLines = 4096;
-/// A receiver gives credit when it owes at least this many lines, so that a sender who knows of nothing in flight can
-/// always send kRingLines - kCreditLines.
+/// The first line of a call, or of a step of one, is a multiple of this, as the caller's parts are: accesses of a warp
+/// that are not aligned to the lines of caches go over NVLink in more pieces, which takes a sixth longer.
+constexpr std::uint32_t kCallLines = 8;
+/// A receiver gives credit when it owes at least this many lines,
 constexpr std::uint32_t kCreditLines = kRingLines / 4;
+/// so that a sender who knows of nothing in flight can always send this many.
+constexpr std::uint32_t kSureLines = kRingLines - kCreditLines - kCallLines;
 
 /// One rank's side of the channels to and from (peer, lane), in lines since the window was made.
 struct alignas(32) ChannelState {

@@ -97,7 +97,7 @@ class PortSender {
 template <class Memory, class Group>
 class SteppedLane {
  public:
-  static constexpr std::uint32_t kMostLines = kRingLines - kCreditLines;
+  static constexpr std::uint32_t kMostLines = kSureLines;
 
   SEQPAR_LANE SteppedLane(const PeerView& view, int lane, const Group& group, LanePositions& positions)
       : view_(view), lane_(lane), group_(group), at_(positions) {
@@ -106,7 +106,7 @@ class SteppedLane {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.ports[peer].out = Sender<Memory>::ring(view, peer, lane);
       at_.ports[peer].in = Receiver<Memory>::ring(view, peer, lane);
-      at_.state[peer] = *channelState(view, peer, lane);
+      at_.state[peer] = begun(*channelState(view, peer, lane));
       placePort(peer);
       tight = tight || isTight(peer);
     }
@@ -149,6 +149,7 @@ class SteppedLane {
         ChannelState& state = at_.state[peer];
         state.sent += linesTo(peer);
         countTaken<Memory>(view_, peer, lane_, state, linesFrom(peer));
+        state = begun(state);
         placePort(peer);
         tight = tight || isTight(peer);
       }

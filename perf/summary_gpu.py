@@ -14,7 +14,7 @@ def label(size):
 
 def names(row):
     """What a row is of, beside its size: the panel and who."""
-    if "shape" in row:
+    if "pass" in row:
         return row["pass"], f"{row['shape'].lstrip('*')} {row['by']}"
     if "by" in row:
         return row["pattern"], row["by"]

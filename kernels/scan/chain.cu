@@ -18,9 +18,10 @@ void launchChain(const PeerView& view, const ScanTask& task, ScanStream stream) 
       const std::uint32_t threads = scanThreads(task);
       if (OneRow::fits(task, threads)) return launchPlainKernel<OneRow>(view, task, run);
       if (task.part(0, 4).size() <= 8 * threads) return launchPlainKernel<Rows>(view, task, run);
-      return launchPlainKernel<LongRows>(view, task, run);
+      return launchPlainKernel<LongRows>(view, task, run, 2);
     }
-    launchScanKernel<ChainLane<Shape, CudaMemory, CtaGroup, Shape::kPlain ? 4 : 2>>(view, task, run);
+    constexpr int kCells = Shape::kPlain ? 4 : 2;
+    launchScanKernel<ChainLane<Shape, CudaMemory, CtaGroup, kCells>>(view, task, run, kCells);
   });
 }
 

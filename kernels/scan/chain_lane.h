@@ -26,8 +26,8 @@ class ChainLane {
   SEQPAR_LANE bool run() {
     const auto row = static_cast<std::uint32_t>(group_.threads()) * kCells;
     Fetched mine = fetch(range_.begin);
-    ChannelState in = *channelState(view_, before_, lane_);
-    const ChannelState out = *channelState(view_, after_, lane_);
+    ChannelState in = begun(*channelState(view_, before_, lane_));
+    const ChannelState out = begun(*channelState(view_, after_, lane_));
     const Receiver<Memory> previous(view_, before_, lane_, in.received);
     Sender<Memory> next(view_, after_, lane_, out.sent, out.credit);
 

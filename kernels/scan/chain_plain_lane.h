@@ -29,8 +29,8 @@ class ChainPlainLane {
     fetch(row);
     ChannelState in{};
     ChannelState out{};
-    if (!task_.first()) in = task_.channel(task_.before, lane_);
-    if (!task_.last()) out = task_.channel(task_.after, lane_);
+    if (!task_.first()) in = begun(task_.channel(task_.before, lane_));
+    if (!task_.last()) out = begun(task_.channel(task_.after, lane_));
     const Ends ends{task_.inRing(task_.before, lane_), task_.outAfter + static_cast<std::size_t>(lane_) * kRingLines,
                     static_cast<std::uint32_t>(in.received) - range_.begin,
                     static_cast<std::uint32_t>(out.sent) - range_.begin};

@@ -17,11 +17,13 @@ constexpr std::uint32_t kScanThreads = 32 * 1024;
 constexpr std::uint32_t kMostThreads = 1024;  // of a CTA
 constexpr std::uint32_t kLeastThreads = 128;
 
-/// Threads of a CTA: one for four elements, as far as the limits allow.
-inline std::uint32_t scanThreads(const ScanTask& task) {
+/// Threads of a CTA: one for four elements, as far as the limits allow. A thread sends up to `lines` lines before it
+/// gives credit for those it has taken: they must have room.
+inline std::uint32_t scanThreads(const ScanTask& task, std::uint32_t lines = 1) {
   const auto lanes = static_cast<std::uint32_t>(task.lanes);
   std::uint32_t threads = kLeastThreads;
-  while (threads < kMostThreads && 2 * threads * lanes <= kScanThreads && threads * lanes < task.elements / 4) {
+  while (threads < kMostThreads && 2 * threads * lines <= kSureLines && 2 * threads * lanes <= kScanThreads &&
+         threads * lanes < task.elements / 4) {
     threads *= 2;
   }
   return threads;
@@ -36,8 +38,8 @@ __global__ void __launch_bounds__(kMostThreads)
 }
 
 template <class Program>
-void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
-  scanKernel<Program><<<task.lanes, scanThreads(task), 0, stream>>>(view, task);
+void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t lines = 1) {
+  scanKernel<Program><<<task.lanes, scanThreads(task, lines), 0, stream>>>(view, task);
   checkCuda(cudaGetLastError(), "launching a scan");
 }
 
@@ -51,8 +53,8 @@ __global__ void __launch_bounds__(kMostThreads)
 }
 
 template <class Program>
-void launchPlainKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
-  plainKernel<Program><<<task.lanes, scanThreads(task), 0, stream>>>(makePlainTask(view, task), view);
+void launchPlainKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t lines = 1) {
+  plainKernel<Program><<<task.lanes, scanThreads(task, lines), 0, stream>>>(makePlainTask(view, task), view);
   checkCuda(cudaGetLastError(), "launching a scan");
 }
 

@@ -22,13 +22,13 @@ class MatrixChain {
         lines_(static_cast<std::uint32_t>(linesOf(scan.dk, scan.wireType))),
         before_(scan.first() ? view.self : scan.order[scan.position - 1]),
         after_(scan.last() ? view.self : scan.order[scan.position + 1]),
-        in_(view, before_, lane, channelState(view, before_, lane)->received),
-        out_(view, after_, lane, channelState(view, after_, lane)->sent,
+        in_(view, before_, lane, begun(*channelState(view, before_, lane)).received),
+        out_(view, after_, lane, begun(*channelState(view, after_, lane)).sent,
              Memory::acquire(Sender<Memory>::creditWord(view, after_, lane))) {}
 
   SEQPAR_LANE void run(GroupRange range) {
     given_ = channelState(view_, before_, lane_)->given;
-    received_ = channelState(view_, before_, lane_)->received;
+    received_ = begun(*channelState(view_, before_, lane_)).received;
     if (range.begin < range.end) lookAhead(range.begin);
     for (int number = range.begin; number < range.end; ++number) {
       const PanelGroup panels = scan_.at(number);
@@ -189,7 +189,9 @@ class MatrixChain {
       state.received = received_ + takenLines_;
       state.given = given_;
     }
-    if (!scan_.last()) channelState(view_, after_, lane_)->sent += sentLines_;
+    if (scan_.last()) return;
+    ChannelState& state = *channelState(view_, after_, lane_);
+    state.sent = begun(state).sent + sentLines_;
   }
 
   const PeerView& view_;

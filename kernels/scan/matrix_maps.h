@@ -16,13 +16,12 @@ struct MapMemory {
   PortPositions *out, *in;
 };
 
-/// At most so many lines of the map of so many panels, and of as many x, are in one of the port's rings.
+/// At most so many lines of the map of so many panels, and of as many x, are in one of the port's rings, which take
+/// panels by turns. A peer who has taken everything has room for kSureLines.
 SEQPAR_BOTH constexpr std::uint32_t mapLines(int dk, int panels, int ways) {
-  const int pieces = 1 + (dk + kPanelColumns - 1) / kPanelColumns + 2 * panels;
-  return static_cast<std::uint32_t>((pieces + ways - 1) / ways * linesOf(dk, seqparFloat32));
+  const int pieces = (dk + kPanelColumns - 1) / kPanelColumns + 2 * panels;
+  return static_cast<std::uint32_t>(1 + (pieces + ways - 1) / ways * linesOf(dk, seqparFloat32));
 }
-/// A peer who has taken everything has room for these: it owes less credit than would be given.
-constexpr std::uint32_t kMostMapLines = kRingLines - kCreditLines + 1;
 
 /// Numbers from one row of a matrix in shared memory to the next; rows are aligned to 16 bytes.
 SEQPAR_BOTH constexpr int matrixStride(int dk) {

@@ -26,7 +26,7 @@ class OutPort {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.way[peer] = 0;
       for (int way = 0; way < ways_; ++way) {
-        at_.lines[way][peer] = channelState(view, peer, first_ + way)->sent;
+        at_.lines[way][peer] = begun(*channelState(view, peer, first_ + way)).sent;
         at_.credit[way][peer] = Memory::acquire(Sender<Memory>::creditWord(view, peer, first_ + way));
       }
     }
@@ -80,7 +80,7 @@ class InPort {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.way[peer] = 0;
       for (int way = 0; way < ways_; ++way) {
-        at_.lines[way][peer] = channelState(view, peer, first_ + way)->received;
+        at_.lines[way][peer] = begun(*channelState(view, peer, first_ + way)).received;
         at_.credit[way][peer] = channelState(view, peer, first_ + way)->given;
       }
     }

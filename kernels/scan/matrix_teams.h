@@ -41,14 +41,16 @@ class MatrixTeams {
     if (!fine || team_.anyOfLane(late_) || team_.number() != 0 || team_.thread() != 0) return;
     if (!scan_.first()) {
       ChannelState& state = *channelState(view_, before_, lane_);
-      state.received += lines_;
+      state.received = begun(state).received + lines_;
       if (lines_ >= kCredited * kLines) state.given = state.received - lines_ % (kCredited * kLines);
       if (state.received - state.given >= kCreditLines) {
         state.given = state.received;
         giveCredit<Memory>(view_, before_, lane_, state.received);
       }
     }
-    if (!scan_.last()) channelState(view_, after_, lane_)->sent += lines_;
+    if (scan_.last()) return;
+    ChannelState& state = *channelState(view_, after_, lane_);
+    state.sent = begun(state).sent + lines_;
   }
 
  private:
@@ -117,8 +119,8 @@ class MatrixTeams {
   SEQPAR_LANE bool work(int begin) {
     const int ofHead = scan_.dv / 8;
     Half half(begin + team_.number(), ofHead);
-    const std::uint64_t received = channelState(view_, before_, lane_)->received;
-    const std::uint64_t sent = channelState(view_, after_, lane_)->sent;
+    const std::uint64_t received = begun(*channelState(view_, before_, lane_)).received;
+    const std::uint64_t sent = begun(*channelState(view_, after_, lane_)).sent;
     bool through = passes(half.head), settled = false;
     Numbers s, coming;
     load(scan_.state, half, s);

@@ -23,7 +23,7 @@ class PlainPorts {
     for (int p = group_.thread(); p < task_.positions; p += group_.threads()) {
       if (p == task_.position) continue;
       const int peer = task_.peerAt[p];
-      const ChannelState state = task_.channel(peer, lane_);
+      const ChannelState state = begun(task_.channel(peer, lane_));
       at_.state[p] = state;
       at_.ports[p].sent = static_cast<std::uint32_t>(state.sent);
       at_.ports[p].received = static_cast<std::uint32_t>(state.received);

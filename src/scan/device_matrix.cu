@@ -158,7 +158,7 @@ int mostMapPanels(int algorithm, std::size_t dk, int lanes) {
   const int rows = static_cast<int>(dk);
   int panels = 0;
   while (panels < 32 && mapBytes(rows, panels + 1, matricesOf(algorithm)) <= kMapBytes &&
-         mapLines(rows, panels + 1, portWays(lanes)) <= kMostMapLines) {
+         mapLines(rows, panels + 1, portWays(lanes)) <= kSureLines) {
     ++panels;
   }
   return panels;
@@ -204,17 +204,18 @@ bool isChain(int algorithm) {
 
 }  // namespace
 
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, std::size_t dk, int lanes) {
-  return isChain(algorithm) || mostMapPanels(algorithm, dk, lanes) > 0;
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int lanes) {
+  if (!isChain(algorithm)) return mostMapPanels(algorithm, problem.dk, lanes) > 0;
+  return problem.dk <= kSureLines && linesOf(static_cast<int>(problem.dk), problem.wireType) <= int{kSureLines};
 }
 
 void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
                             const seqparScanEstimate_t& choice, DeviceStream stream) {
   const auto algorithm = static_cast<seqparScanAlgorithm_t>(choice.algorithm);
-  if (!deviceMatrixFits(algorithm, problem.dk, view.lanes)) {
+  if (order.size() > 1 && !deviceMatrixFits(algorithm, problem, view.lanes)) {
     fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by ", seqparScanAlgorithmName(algorithm),
-         " on GPUs with config.ctas ", view.lanes,
-         ", expected chain or lasp1, or dk up to 128 with 2 CTAs and up to 64 with one");
+         " on GPUs with config.ctas ", view.lanes, ", expected dk up to 752 (1520 in 16 bits on the wire) by chain or",
+         " lasp1, up to 128 by others with 2 CTAs, up to 64 with one");
   }
   const auto cudaStream = static_cast<cudaStream_t>(stream);
   for (const MatrixScan& scan : makeMatrixScans(view, problem, order)) {

@@ -77,9 +77,9 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
 
   std::vector<seqparScanEstimate_t> out;
   for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
-    double us = std::numeric_limits<double>::infinity();
-    if (deviceMatrixFits(static_cast<seqparScanAlgorithm_t>(algorithm), problem.dk, lanes)) {
-      us = positions == 1 ? 0 : (kCall + seconds(algorithm, t)) * 1e6;
+    double us = positions == 1 ? 0 : std::numeric_limits<double>::infinity();
+    if (positions > 1 && deviceMatrixFits(static_cast<seqparScanAlgorithm_t>(algorithm), problem, lanes)) {
+      us = (kCall + seconds(algorithm, t)) * 1e6;
     }
     out.push_back({algorithm, 1, us});
   }

@@ -261,9 +261,11 @@ inline int benchMatrix(int gpus, const std::string& only) {
     for (const int lanes : {16, 32, 64}) {
       if ((ranks + gpus - 1) / gpus * lanes > 128) continue;  // all must be resident
       MatrixBench bench(ranks, lanes, gpus);
+      ScanProblem shape;
+      shape.dk = kSize;
       for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
         const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
-        if (!deviceMatrixFits(each, kSize, lanes) || (!only.empty() && only != seqparScanAlgorithmName(each))) continue;
+        if (!deviceMatrixFits(each, shape, lanes) || (!only.empty() && only != seqparScanAlgorithmName(each))) continue;
         double times[2];
         for (const bool initial : {false, true}) {
           times[initial] = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, initial, rank, stream); });

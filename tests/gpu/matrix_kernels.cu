@@ -132,7 +132,10 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       const ScanSpec spec = randomSpec(random, ranks.size());
       const seqparScanAlgorithm_t algorithm = random() % 3 == 0 ? seqparScanChain : kAll[random() % std::size(kAll)];
       const bool exact = random() % 2 == 0;
-      check(deviceMatrixFits(algorithm, spec.dk, ranks.view(0).lanes), words(spec, algorithm, seed) + " is refused");
+      ScanProblem shape;
+      shape.dk = spec.dk;
+      shape.wireType = spec.wireType;
+      check(deviceMatrixFits(algorithm, shape, ranks.view(0).lanes), words(spec, algorithm, seed) + " is refused");
       Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
               {},
               exact,
@@ -154,7 +157,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
 
 /// Matrices larger than the registers, and than shared memory.
 void checkLarge(const DeviceRanks& ranks, std::mt19937_64& random) {
-  for (const std::size_t dk : {129, 200, 256, 400}) {
+  for (const std::size_t dk : {129, 200, 400, 752}) {
     for (const seqparDirection_t direction : {seqparForward, seqparReverse}) {
       ScanSpec spec;
       spec.size = ranks.size();

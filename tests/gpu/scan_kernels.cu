@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -91,6 +92,17 @@ Value pick(std::mt19937_64& random, std::initializer_list<Value> values) {
   return values.begin()[random() % values.size()];
 }
 
+Call makeCall(std::mt19937_64& random, const GpuPeers& peers, const ScanSpec& spec, Numbers numbers,
+              seqparScanAlgorithm_t algorithm) {
+  Call call{std::make_unique<ScanCase>(makeScanCase(spec, numbers, random())), numbers, algorithm, {}};
+  const std::size_t skew = random() % 4 == 0 ? sizeOf(spec.stateType) : 0;
+  for (int rank = 0; rank < spec.size; ++rank) {
+    const CurrentDevice current(peers.deviceOf(rank));
+    call.ranks.emplace_back(*call.scanCase, rank, kOutputs[random() % std::size(kOutputs)], skew);
+  }
+  return call;
+}
+
 Call drawCall(std::mt19937_64& random, const GpuPeers& peers, seqparScanAlgorithm_t algorithm) {
   ScanSpec spec;
   spec.size = peers.size();
@@ -109,13 +121,7 @@ Call drawCall(std::mt19937_64& random, const GpuPeers& peers, seqparScanAlgorith
   }
   spec.flags = random() % 3 == 0;
   spec.initial = random() % 2 == 0;
-  Call call{std::make_unique<ScanCase>(makeScanCase(spec, numbers, random())), numbers, algorithm, {}};
-  const std::size_t skew = random() % 4 == 0 ? sizeOf(spec.stateType) : 0;
-  for (int rank = 0; rank < spec.size; ++rank) {
-    const CurrentDevice current(peers.deviceOf(rank));
-    call.ranks.emplace_back(*call.scanCase, rank, kOutputs[random() % std::size(kOutputs)], skew);
-  }
-  return call;
+  return makeCall(random, peers, spec, numbers, algorithm);
 }
 
 void enqueue(const GpuPeers& peers, Call& call) {
@@ -157,13 +163,15 @@ std::string judge(Call& call) {
   return "";
 }
 
-/// Random calls, `atOnce` of them without synchronisation between.
-bool checkRandom(int size, int gpus, int lanes, int batches, int atOnce, std::uint64_t seed) {
+using Draw = std::function<Call(std::mt19937_64&, const GpuPeers&)>;
+
+/// Calls, `atOnce` of them without synchronisation between.
+bool checkCalls(int size, int gpus, int lanes, int batches, int atOnce, std::uint64_t seed, const Draw& draw) {
   std::mt19937_64 random(seed);
   const GpuPeers peers(size, lanes, gpus);
   for (int batch = 0; batch < batches; ++batch) {
     std::vector<Call> calls;
-    for (int i = 0; i < atOnce; ++i) calls.push_back(drawCall(random, peers, kAlgorithms[random() % 7]));
+    for (int i = 0; i < atOnce; ++i) calls.push_back(draw(random, peers));
     for (Call& call : calls) enqueue(peers, call);
     peers.synchronize();
     for (int rank = 0; rank < size; ++rank) {
@@ -184,6 +192,26 @@ bool checkRandom(int size, int gpus, int lanes, int batches, int atOnce, std::ui
   }
   std::printf("%d ranks on %d GPUs, %d lanes: %d calls right\n", size, std::min(size, gpus), lanes, batches * atOnce);
   return true;
+}
+
+bool checkRandom(int size, int gpus, int lanes, int batches, int atOnce, std::uint64_t seed) {
+  return checkCalls(size, gpus, lanes, batches, atOnce, seed, [](std::mt19937_64& random, const GpuPeers& peers) {
+    return drawCall(random, peers, kAlgorithms[random() % 7]);
+  });
+}
+
+/// Few lanes with as many threads as a CTA has go round their rings, at any place in them.
+bool checkFewLanes(int gpus, std::uint64_t seed) {
+  return checkCalls(2, gpus, 1, 2, 12, seed, [](std::mt19937_64& random, const GpuPeers& peers) {
+    ScanSpec spec;
+    spec.size = peers.size();
+    spec.op = seqparScanDiag;
+    spec.heads = 1 + random() % 4;
+    spec.dk = 64;
+    spec.dv = 128 + 4 * (random() % 30);
+    spec.flags = random() % 2 == 0;
+    return makeCall(random, peers, spec, Numbers::Exact, random() % 2 == 0 ? seqparScanChain : seqparScanLasp1);
+  });
 }
 
 /// A rank that does not come: the others end in time, and say for whom they waited.
@@ -225,7 +253,7 @@ int run(int argumentCount, char** arguments) {
   for (int size = 1; size <= 8; ++size) {
     if (!checkRandom(size, gpus, 1 + size % 4 * 5, 6, 24, seed + static_cast<std::uint64_t>(size))) return 1;
   }
-  return checkAbsent(gpus) ? 0 : 1;
+  return checkFewLanes(gpus, seed) && checkAbsent(gpus) ? 0 : 1;
 }
 
 }  // namespace

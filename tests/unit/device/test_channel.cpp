@@ -131,3 +131,18 @@ TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
     CHECK(floatsToBfloats(value, 1.0F) == (0x3f800000U | host));
   }
 }
+
+TEST_CASE("A call begins at a multiple of eight lines, at both ends alike") {
+  for (std::uint64_t lines = 0; lines < 40; ++lines) {
+    ChannelState state;
+    state.sent = lines;
+    state.received = 1000 + lines;
+    state.given = state.credit = lines / 2;
+    const ChannelState at = begun(state);
+    CHECK(at.sent == (lines + 7) / 8 * 8);
+    CHECK(at.received == 1000 + at.sent);
+    CHECK(at.given == state.given);
+    CHECK(at.credit == state.credit);
+    CHECK(begun(at).sent == at.sent);
+  }
+}

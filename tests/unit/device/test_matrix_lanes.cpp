@@ -121,8 +121,8 @@ TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two
   spec.heads = 3;
   spec.dk = 128;
   spec.dv = 16;
-  REQUIRE(mapLines(128, 1, 1) > kMostMapLines);
-  REQUIRE(mapLines(128, 1, 2) <= kMostMapLines);
+  REQUIRE(mapLines(128, 1, 1) > kSureLines);
+  REQUIRE(mapLines(128, 1, 2) <= kSureLines);
   ThreadPeers peers(spec.size, 3);  // the third is left over
   for (std::uint64_t round = 0; round < 3; ++round) {
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 5 + round), std::vector<Outputs>(4, Outputs::Both),
