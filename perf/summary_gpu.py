@@ -17,7 +17,7 @@ def names(row):
     if "pass" in row:
         return row["pass"], f"{row['shape'].lstrip('*')} {row['by']}"
     if "by" in row:
-        return row["pattern"], row["by"]
+        return row.get("pattern") or row["op"], row["by"]
     who = "auto" if row["algo"].startswith("a:") else row["algo"]
     if who == "nccl_chain":
         who += f" K={row['K']}"

@@ -13,8 +13,8 @@ namespace {
 constexpr double kCall = 1.8e-6;          // a kernel, its positions, and its last stores
 constexpr double kGeneral = 2.0e-6;       // what a program for all cells takes beside one for plain cells
 constexpr double kHop = 0.1e-6;           // what a hop takes beside alpha
-constexpr double kPeer = 0.2e-6;          // another peer that every position sends to and receives from
-constexpr double kFold = 0.45e-6;         // waiting for several peers
+constexpr double kPeer = 0.25e-6;         // another peer that every position sends to and receives from
+constexpr double kFold = 0.55e-6;         // waiting for several peers
 constexpr double kShard = 0.8e-6;         // the second hop: sharing out what was scanned
 constexpr double kStep = 1.0e-6;          // another row: a barrier, and the wait for what it reads
 constexpr double kPieceBytes = 65536;     // of LASP1, a lane

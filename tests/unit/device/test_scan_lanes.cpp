@@ -193,15 +193,14 @@ TEST_CASE("Small states go round their rings") {
 
 TEST_CASE("States that are several times the rings") {
   for (const auto algorithm : kDeviceAlgorithms) {
-    for (const int size : {2, 3, 5}) {
+    for (const int size : {2, 4}) {
       ThreadPeers peers(size, 1);
       const ScanSpec spec = largeSpec(size);
       const std::vector<Outputs> outputs(static_cast<size_t>(size), Outputs::Both);
+      const auto numbers = size == 2 ? Numbers::Random : Numbers::Exact;
       std::vector<Call> calls;
-      for (const auto numbers : {Numbers::Exact, Numbers::Random}) {
-        calls.push_back(
-            {algorithm, numbers, std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, 11), outputs, 1)});
-      }
+      calls.push_back(
+          {algorithm, numbers, std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, 11), outputs, 1)});
       CAPTURE(seqparScanAlgorithmName(algorithm), size);
       runCalls(peers, 1, calls);
       if (algorithm == seqparScanChain) CHECK(peers.creditGiven(0, 1) >= kRingLines);

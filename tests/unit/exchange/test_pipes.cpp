@@ -121,7 +121,7 @@ TEST_CASE("long strings of one length are taken together, in turns with each by 
   std::mt19937_64 random(6);
   PipePeers peers(kRanks, 2);
   for (int round = 0; round < 4; ++round) {
-    const std::size_t bytes = 600000 + 16 * (random() % 50000);
+    const std::size_t bytes = 80000 + 16 * (random() % 5000);
     Case drawn = drawCase(random, kRanks, {bytes});
     REQUIRE(isLong(bytes, 2));
     auto expected = drawn.receives;
