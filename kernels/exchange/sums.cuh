@@ -5,8 +5,22 @@
 #include <cuda_fp16.h>
 
 #include "exchange/lse_args.h"
+#include "seqpar/types.h"
 
 namespace seqpar::device {
+
+/// Calls act(number) with a number of the type.
+template <typename Act>
+void withNumber(seqparDataType_t type, const Act& act) {
+  switch (type) {
+    case seqparFloat32:
+      return act(float{});
+    case seqparFloat16:
+      return act(__half{});
+    default:
+      act(__nv_bfloat16{});
+  }
+}
 
 /// Numbers of one access.
 template <typename Number, typename Access>

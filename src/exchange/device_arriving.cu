@@ -76,16 +76,7 @@ void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataT
   std::copy(sum.sends.pieces.begin(), sum.sends.pieces.end(), route->near);
   const auto terms = termsOf(*route, sum);
   const auto on = static_cast<cudaStream_t>(stream);
-  switch (type) {
-    case seqparFloat32:
-      launch<float>(*route, terms, on);
-      break;
-    case seqparFloat16:
-      launch<__half>(*route, terms, on);
-      break;
-    default:
-      launch<__nv_bfloat16>(*route, terms, on);
-  }
+  device::withNumber(type, [&](auto number) { launch<decltype(number)>(*route, terms, on); });
   checkCuda(cudaGetLastError(), "a sum of what arrives");
 }
 

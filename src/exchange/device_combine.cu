@@ -64,16 +64,7 @@ class Batch {
     if (work == 0) return;
     const std::uint64_t wanted = (work + device::kCombineThreads - 1) / device::kCombineThreads;
     const auto ctas = static_cast<unsigned>(std::min(wanted, most_));
-    switch (type_) {
-      case seqparFloat32:
-        launchCombine<float>(*args_, ctas, stream_);
-        break;
-      case seqparFloat16:
-        launchCombine<__half>(*args_, ctas, stream_);
-        break;
-      default:
-        launchCombine<__nv_bfloat16>(*args_, ctas, stream_);
-    }
+    device::withNumber(type_, [&](auto number) { launchCombine<decltype(number)>(*args_, ctas, stream_); });
     args_->count = terms_ = 0;
     accesses_ = 0;
   }
