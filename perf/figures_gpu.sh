@@ -37,6 +37,9 @@ done
 run sendrecv "$programs/sendrecv_perf" -g "$gpus" -r 7 -l 0.1 --peers -p all -b 8 -e 256M -f 8 --plot "$out/sendrecv.svg"
 run sendrecv_alone "$programs/sendrecv_perf" -g "$gpus" $alone --peers -p all -b 8 -e 256M -f 8
 
+run alltoall "$programs/alltoall_perf" -g "$gpus" $alone --peers -D all -b 64K -e 64M -f 4
+run gather "$programs/gather_perf" -g "$gpus" $alone --peers -o all -b 64K -e 64M -f 4
+run halo "$programs/halo_perf" -g "$gpus" $alone --peers -o all -b 64K -e 64M -f 4
 run ring "$programs/ring_perf" -g "$gpus" -r 5 -l 0.05 --peers -b 1M -e 64M -f 4 --plot "$out/ring.svg"
 run mesh "$programs/mesh_perf" -g "$gpus" -r 5 -l 0.05 --peers -c 0 -b 1M -e 16M -f 4 -p all
 # A slow network: mesh and ring over NCCL's sockets, where what is sent decides ("by sent" is the ratio of that alone).
