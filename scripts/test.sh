@@ -72,7 +72,7 @@ phase() { # NAME
     asan) leave_out='_threads: [12467] ranks$' build_and_test asan ;;
     # What has threads. Pure functions have nothing to find here.
     tsan)
-      leave_out='_threads: [124678] ranks$|unit_device_matrix:(The product|What is not finite|Numbers)' build_and_test tsan \
+      leave_out='_threads: [124678] ranks$|unit_device_matrix:(The product|What is not finite|Numbers)|test_ring:(every form|a round may|a double ring|slices)' build_and_test tsan \
         '^(test_(base|bootstrap|transport|api|ring)|unit_(device|exchange)|attn|fault|.*_threads)' \
         test_base test_bootstrap test_transport test_api test_ring unit_device_lanes unit_device_matrix unit_exchange \
         unit_exchange_pipes \

@@ -143,7 +143,7 @@ TEST_CASE("blocks and alignment do not change a bit") {
     for (const auto& [dk, dv] : {std::pair<size_t, size_t>{40, 5}, {17, 64}, {128, 100}, {400, 128}}) {
       for (const seqparDataType_t type : kTypes) {
         std::vector<std::byte> total, wire;
-        for (const size_t pieces : {1, 2, 3, 5, 11, 29, 500}) {
+        for (const size_t pieces : {1, 3, 11, 500}) {
           for (const bool skewed : {false, true}) {
             std::mt19937 random(seed);
             Case c(op, 3, dk, dv, type, type, normal(random), normal(random), skewed);
