@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "scan/device_task.h"
+#include "scan/threads.h"
 
 using namespace seqpar;
 
@@ -88,4 +89,22 @@ TEST_CASE("A head that a kernel cannot count is refused") {
   problem.headFlags.assign(1, 0);
   const int order[] = {0};
   CHECK_THROWS_AS(makeScanTasks(view, problem, order), Error);
+}
+
+TEST_CASE("Threads of a scan fit the GPU, and what they send at once fits a ring") {
+  for (const std::uint32_t elements : {1U, 4096U, 1U << 20, ScanTask::kMostElements}) {
+    for (const int lanes : {1, 2, 11, 16, 64, 128}) {
+      for (const std::uint32_t lines : {1U, 2U, 4U}) {
+        CAPTURE(elements, lanes, lines);
+        ScanTask task;
+        task.elements = elements;
+        task.cut(lanes);
+        const std::uint32_t threads = scanThreads(task, lines);
+        CHECK(threads % 32 == 0);
+        CHECK(threads <= kMostThreads);
+        CHECK(threads * lines <= kSureLines);
+        CHECK((threads == kLeastThreads || threads * static_cast<std::uint32_t>(task.lanes) <= kScanThreads));
+      }
+    }
+  }
 }
