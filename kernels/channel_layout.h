@@ -20,9 +20,10 @@ constexpr std::uint32_t kRingLines = 4096;
 /// The first line of a call, or of a step of one, is a multiple of this, as the caller's parts are: accesses of a warp
 /// that are not aligned to the lines of caches go over NVLink in more pieces, which takes a sixth longer.
 constexpr std::uint32_t kCallLines = 8;
-/// A receiver gives credit when it owes at least this many lines,
+/// A receiver gives credit when it owes at least this many lines.
 constexpr std::uint32_t kCreditLines = kRingLines / 4;
-/// so that a sender who knows of nothing in flight can always send this many.
+/// A sender who knows of nothing in flight can always send this many: what is owed, and what was left out at the begin
+/// of the call, is less than the rest.
 constexpr std::uint32_t kSureLines = kRingLines - kCreditLines - kCallLines;
 
 /// One rank's side of the channels to and from (peer, lane), in lines since the window was made.

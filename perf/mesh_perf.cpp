@@ -45,21 +45,6 @@ seqparMeshParams_t paramsFor(const MeshProblem& problem, seqparMeshPass_t pass) 
   return params;
 }
 
-/// A mesh for a scope.
-class Mesh {
- public:
-  Mesh(const seqparMeshEstimate_t& shape, const seqparMeshParams_t& params, seqparComm_t comm) {
-    require(seqparMeshCreate(&mesh_, shape.a, shape.b, &params, comm), "seqparMeshCreate", comm);
-  }
-  Mesh(const Mesh&) = delete;
-  Mesh& operator=(const Mesh&) = delete;
-  ~Mesh() { seqparMeshDestroy(mesh_); }
-  seqparMesh_t get() const { return mesh_; }
-
- private:
-  seqparMesh_t mesh_ = nullptr;
-};
-
 Work meshWork(const std::shared_ptr<MeshTraffic>& traffic, Form form, void* stream) {
   const bool atOnce = form == kAtOnce;
   Work work;
@@ -124,7 +109,7 @@ class Comparison {
       shapeOfCase.push_back(&shape);
     };
     for (const auto& shape : shapes) {
-      meshes.push_back(std::make_unique<Mesh>(shape, params, comm()));
+      meshes.push_back(std::make_unique<Mesh>(shape.a, shape.b, &params, comm()));
       const auto traffic = std::make_shared<MeshTraffic>(meshes.back()->get(), pass, problem_, comm());
       for (const int form : settings_.forms) {
         add(shape, nameOf(form, kForms), meshWork(traffic, static_cast<Form>(form), session_.stream));

@@ -56,7 +56,10 @@ __global__ void __launch_bounds__(kCombineThreads) combineKernel(const __grid_co
     }
   }
   if constexpr (kLse) {
-    mergeLse(args.lse, blockIdx.x * blockDim.x + threadIdx.x, static_cast<std::uint64_t>(gridDim.x) * blockDim.x);
+    const std::uint64_t threads = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
+    for (std::uint64_t row = blockIdx.x * blockDim.x + threadIdx.x; row < args.lse.rows; row += threads) {
+      args.lse.merged[row] = RowWeights(args.lse, row).merged();
+    }
   }
 }
 

@@ -121,9 +121,4 @@ __device__ __forceinline__ void addTerms(const bool (&has)[kUnits], bool existin
   }
 }
 
-/// By threads of which this one is number `rank`.
-__device__ inline void mergeLse(const LseArgs& lse, std::uint64_t rank, std::uint64_t threads) {
-  for (std::uint64_t row = rank; row < lse.rows; row += threads) lse.merged[row] = RowWeights(lse, row).merged();
-}
-
 }  // namespace seqpar::device

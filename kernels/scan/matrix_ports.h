@@ -10,6 +10,10 @@ namespace seqpar {
 SEQPAR_BOTH constexpr int portWays(int lanes) {
   return lanes > 1 ? 2 : 1;
 }
+/// CTAs that so many lanes have ports for.
+SEQPAR_BOTH constexpr int mostPorts(int lanes) {
+  return lanes / portWays(lanes);
+}
 
 /// Of the channels with each peer, shared by the threads of a CTA: lines sent or received, what is known of the credit
 /// for them, and which channel the next piece takes.

@@ -10,28 +10,22 @@
 namespace seqpar::perf {
 namespace {
 
-struct DestroyMesh {
-  void operator()(seqparMesh* mesh) const { seqparMeshDestroy(mesh); }
-};
-using MeshHandle = std::unique_ptr<seqparMesh, DestroyMesh>;
-
-/// The mesh a x b whose a is the largest divisor of the ranks that is at most b.
-MeshHandle makeMesh(const Group& group) {
+/// The a of the mesh a x b that is most nearly square, a <= b.
+int smallerSide(int ranks) {
   int a = 1;
-  for (int i = 2; i * i <= group.size(); ++i) a = group.size() % i == 0 ? i : a;
-  seqparMesh_t mesh = nullptr;
-  require(seqparMeshCreate(&mesh, a, group.size() / a, nullptr, group.comm()), "seqparMeshCreate", group.comm());
-  return MeshHandle(mesh);
+  for (int i = 2; i * i <= ranks; ++i) a = ranks % i == 0 ? i : a;
+  return a;
 }
 
 #ifdef SEQPAR_PERF_MPI
-struct FreeComm {
-  explicit FreeComm(const MeshGroup& members) {
+/// MPI's communicator of a group.
+struct GroupComm {
+  explicit GroupComm(const MeshGroup& members) {
     MPI_Comm_split(MPI_COMM_WORLD, members.ranks.front(), static_cast<int>(members.position), &comm);
   }
-  FreeComm(const FreeComm&) = delete;
-  FreeComm& operator=(const FreeComm&) = delete;
-  ~FreeComm() { MPI_Comm_free(&comm); }
+  GroupComm(const GroupComm&) = delete;
+  GroupComm& operator=(const GroupComm&) = delete;
+  ~GroupComm() { MPI_Comm_free(&comm); }
   MPI_Comm comm = MPI_COMM_NULL;
 };
 #endif
@@ -45,12 +39,13 @@ Bytes bytesOfRank(int rank, size_t count) {
 }  // namespace
 
 void runGroupGathers(Session& session) {
-  const MeshHandle mesh = makeMesh(session.group);
+  const int a = smallerSide(session.group.size());
+  const Mesh mesh(a, session.group.size() / a, nullptr, session.group.comm());
   const MeshGroup members(mesh.get(), seqparMeshAxisKv);
   const auto nccl = ncclPeer(session, members.ranks);
 #ifdef SEQPAR_PERF_MPI
-  std::shared_ptr<FreeComm> mpi;
-  if (session.settings.peers && session.group.gpu() == nullptr) mpi = std::make_shared<FreeComm>(members);
+  std::shared_ptr<GroupComm> mpi;
+  if (session.settings.peers && session.group.gpu() == nullptr) mpi = std::make_shared<GroupComm>(members);
 #endif
   for (const size_t size : session.settings.sizes()) {
     const size_t block = std::max<size_t>(1, size / members.size());

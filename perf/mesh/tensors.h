@@ -8,6 +8,21 @@
 
 namespace seqpar::perf {
 
+/// A mesh for a scope.
+class Mesh {
+ public:
+  Mesh(int a, int b, const seqparMeshParams_t* params, seqparComm_t comm) {
+    require(seqparMeshCreate(&mesh_, a, b, params, comm), "seqparMeshCreate", comm);
+  }
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+  ~Mesh() { seqparMeshDestroy(mesh_); }
+  seqparMesh_t get() const { return mesh_; }
+
+ private:
+  seqparMesh_t mesh_ = nullptr;
+};
+
 /// A group of a mesh by position.
 struct MeshGroup {
   MeshGroup(seqparMesh_t mesh, seqparMeshAxis_t itsAxis);

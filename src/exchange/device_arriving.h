@@ -20,8 +20,8 @@ struct ArrivingSum {
   const std::byte* own = nullptr;  ///< this rank's term
 };
 
-/// The only sum of a reduction, whose terms are all that comes, in `region`'s buffer; `own`: where this rank's own term
-/// lies in one run. Nothing if this way is not open to it on this rank: other ranks may go another.
+/// `sum` is the only one of a reduction, so its terms are all that comes; its region lies in `buffer`. `own`: this
+/// rank's own term, if that lies in one run. Nothing if this way is not open on this rank: other ranks may go another.
 std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const Transfer> sends,
                                            std::span<const std::byte* const> sendBuffers, const Sum& sum,
                                            std::byte* buffer, const std::byte* own);

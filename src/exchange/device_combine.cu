@@ -36,7 +36,7 @@ void launchCombine(const CombineArgs& args, unsigned ctas, cudaStream_t stream) 
 /// Sums of one launch.
 class Batch {
  public:
-  Batch(seqparDataType_t type, int processors, DeviceStream stream, const device::LseArgs& lse = {})
+  Batch(seqparDataType_t type, int processors, DeviceStream stream, const device::LseArgs& lse)
       : args_(std::make_unique<CombineArgs>()),
         type_(type),
         most_(kCtas * static_cast<std::uint64_t>(processors)),
@@ -86,16 +86,10 @@ class Batch {
 
 }  // namespace
 
-void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream) {
-  Batch batch(type, processors, stream);
-  for (const auto& sum : sums) batch.add(sum);
-  batch.launch();
-}
-
-void launchLseSum(std::span<const ReadySum> outputs, const device::LseArgs& lse, seqparDataType_t type, int processors,
-                  DeviceStream stream) {
+void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream,
+                const device::LseArgs& lse) {
   Batch batch(type, processors, stream, lse);
-  for (const auto& sum : outputs) batch.add(sum);
+  for (const auto& sum : sums) batch.add(sum);
   batch.launch();
 }
 

@@ -19,11 +19,9 @@ struct ReadySum {
   std::vector<const std::byte*> terms;  ///< in their order
 };
 
-/// Adds all sums, each after those before it that it may overlap.
-void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream);
-
-/// Merges the logarithms, and the outputs, which are the terms of `outputs`, one a member: no sum if rowBytes is 0.
-void launchLseSum(std::span<const ReadySum> outputs, const device::LseArgs& lse, seqparDataType_t type, int processors,
-                  DeviceStream stream);
+/// Adds all sums, each after those before it that it may overlap. With `lse`, whose rows are not 0, it merges the
+/// logarithms, and the outputs, which are the terms of the only sum, one a member; no sum if rows have no bytes.
+void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream,
+                const device::LseArgs& lse = {});
 
 }  // namespace seqpar

@@ -1,9 +1,9 @@
 #include "exchange/device_reduction.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
-#include "base/convert.h"
 #include "device/arena.h"
 #include "exchange/device_arriving.h"
 #include "exchange/device_combine.h"
@@ -150,8 +150,8 @@ void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t 
     exchangeOnDevice(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
   }
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-  launchLseSum(readySums(outputs, gathering.strings, std::span(&outShard, 1)), weights, shards.type, group.processors(),
-               stream);
+  launchSums(readySums(outputs, gathering.strings, std::span(&outShard, 1)), shards.type, group.processors(), stream,
+             weights);
 }
 
 }  // namespace seqpar

@@ -68,7 +68,7 @@ void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte*
     // Nobody else has just written it, so the library's copy is the fastest.
     while (!part.empty()) {
       const auto into = to.next(part.size());
-      std::memcpy(into.data(), part.data(), into.size());
+      if (into.data() != part.data()) std::memcpy(into.data(), part.data(), into.size());  // else in place
       part = part.subspan(into.size());
     }
   }

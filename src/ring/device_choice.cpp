@@ -14,8 +14,8 @@ namespace seqpar {
 namespace {
 
 constexpr std::size_t kKilo = 1024;
-/// From here on copies take about as long as kernels do beside nothing, and less from twice as much on; beside
-/// computation they win earlier.
+/// From here on copies take about as long as kernels do beside nothing, and less from twice as much on; and kernels
+/// take multiprocessors from computation.
 constexpr std::size_t kLeastBytes = 2048 * kKilo;
 /// Each further tensor may be a copy of its own, which takes more time to begin.
 constexpr std::size_t kPerTensor = 256 * kKilo;

@@ -189,7 +189,7 @@ __global__ void __maxnreg__(kRegisters)
 void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
   if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
   const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), view.lanes);
-  const int ports = std::min(view.lanes / portWays(view.lanes), kMostMatrixLanes);
+  const int ports = std::min(mostPorts(view.lanes), kMostMatrixLanes);
   // A matrix is sent once a group: large groups, but enough of them for all CTAs.
   scan.group = std::clamp(scan.heads * scan.panels() / ports, 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
@@ -197,6 +197,12 @@ void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream
   matrixMaps<<<std::min(ports, scan.groups()), kTensorThreads, bytes, stream>>>(view, scan, algorithm);
   checkCuda(cudaGetLastError(), "matrixMaps");
 }
+
+// What the headers and the error text say.
+static_assert(linesOf(752, seqparFloat32) <= int{kSureLines} && linesOf(753, seqparFloat32) > int{kSureLines});
+static_assert(linesOf(1520, seqparFloat16) <= int{kSureLines} && linesOf(1521, seqparFloat16) > int{kSureLines});
+static_assert(mapLines(128, 1, 2) <= kSureLines);
+static_assert(mapLines(80, 1, 1) <= kSureLines && mapLines(81, 1, 1) > kSureLines);
 
 bool isChain(int algorithm) {
   return algorithm == seqparScanChain || algorithm == seqparScanLasp1;
@@ -215,7 +221,7 @@ void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, st
   if (order.size() > 1 && !deviceMatrixFits(algorithm, problem, view.lanes)) {
     fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by ", seqparScanAlgorithmName(algorithm),
          " on GPUs with config.ctas ", view.lanes, ", expected dk up to 752 (1520 in 16 bits on the wire) by chain or",
-         " lasp1, up to 128 by others with 2 CTAs, up to 64 with one");
+         " lasp1, up to 128 by others with 2 CTAs, up to 80 with one");
   }
   const auto cudaStream = static_cast<cudaStream_t>(stream);
   for (const MatrixScan& scan : makeMatrixScans(view, problem, order)) {

@@ -14,7 +14,7 @@ constexpr int kMostMatrixLanes = 64;
 
 /// True if `algorithm` can do the problem's shape among several ranks with so many lanes. CHAIN and LASP1 need a panel
 /// of 16 columns in a ring: dk up to 752 in fp32 on the wire, and up to 1520 in 16 bits. The others need a whole matrix
-/// in shared memory and in the rings of two lanes: dk up to 128, or 64 where there is one lane. The same on all ranks.
+/// in shared memory and in the rings of two lanes: dk up to 128, or 80 where there is one lane. The same on all ranks.
 bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int lanes);
 
 /// Collective over the peers: launches the scan of `problem`, whose op is MATRIX, on `stream`. order[p] is the number

@@ -70,26 +70,21 @@ bool runTeams(const MatrixScan& scan, const LaneThread& thread, MatrixShared& me
   return true;
 }
 
-/// Programs that send maps have several lanes each; the threads of further lanes have nothing to do.
-int ctasOf(const LaneThread& thread) {
-  return thread.view.lanes / portWays(thread.view.lanes);
-}
-
 void runGather(const MatrixScan& scan, const LaneThread& thread, const MapMemory& memory, bool toAll) {
-  MatrixGather<ThreadMemory, ThreadGroup, PlainProduct>(thread.view, scan, thread.lane, ctasOf(thread), toAll,
-                                                        thread.group, memory)
+  MatrixGather<ThreadMemory, ThreadGroup, PlainProduct>(thread.view, scan, thread.lane, mostPorts(thread.view.lanes),
+                                                        toAll, thread.group, memory)
       .run();
 }
 
 void runTransposed(const MatrixScan& scan, const LaneThread& thread, const MapMemory& memory) {
-  MatrixTransposed<ThreadMemory, ThreadGroup, PlainProduct>(thread.view, scan, thread.lane, ctasOf(thread),
-                                                            thread.group, memory)
+  MatrixTransposed<ThreadMemory, ThreadGroup, PlainProduct>(thread.view, scan, thread.lane,
+                                                            mostPorts(thread.view.lanes), thread.group, memory)
       .run();
 }
 
 void runDoubling(const MatrixScan& scan, const LaneThread& thread, const MapMemory& memory) {
-  MatrixDoubling<ThreadMemory, ThreadGroup, PlainProduct>(thread.view, scan, thread.lane, ctasOf(thread), thread.group,
-                                                          memory)
+  MatrixDoubling<ThreadMemory, ThreadGroup, PlainProduct>(thread.view, scan, thread.lane, mostPorts(thread.view.lanes),
+                                                          thread.group, memory)
       .run();
 }
 
@@ -129,7 +124,8 @@ void ThreadMatrixScan::run(seqparScanAlgorithm_t algorithm, const LaneThread& th
   const MapMemory memory = shared.memory();
   for (const MatrixScan& scan : mine.scans) {
     const bool sendsMaps = algorithm != seqparScanChain && algorithm != seqparScanLasp1;
-    if (sendsMaps && thread.lane >= ctasOf(thread)) {
+    // They have several lanes each; the threads of further lanes have nothing to do.
+    if (sendsMaps && thread.lane >= mostPorts(thread.view.lanes)) {
       mine.all->meet(false);
       continue;
     }
