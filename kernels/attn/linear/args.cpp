@@ -1,0 +1,92 @@
+#include "kernels/attn/linear/args.h"
+
+#include <algorithm>
+
+namespace seqpar::attn {
+namespace {
+
+constexpr int64_t kMostSegments = 128;
+constexpr int64_t kLeastTokens = 256;    // of a segment, so that its map is small beside its inputs
+constexpr int64_t kOverheadTokens = 96;  // what a segment's map costs, in tokens
+
+int64_t roundUp(int64_t number, int64_t unit) {
+  return (number + unit - 1) / unit * unit;
+}
+
+bool aligned(const Input& tensor, int64_t elementSize) {
+  const auto multiple = [&](int64_t stride) { return stride * elementSize % 16 == 0; };
+  return reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && multiple(tensor.batch) && multiple(tensor.token) &&
+         multiple(tensor.head);
+}
+
+int64_t mapsOf(const LinearProblem& problem, const Segments& segments) {
+  return problem.batch * problem.heads * segments.count;
+}
+
+size_t statesSize(const LinearProblem& problem, const Segments& segments) {
+  return static_cast<size_t>(
+      roundUp(mapsOf(problem, segments) * problem.dk * problem.dv * int64_t{sizeof(float)}, 256));
+}
+
+}  // namespace
+
+const char* whyNot(const LinearProblem& problem) {
+  const auto fits = [](int dimension) { return dimension >= 16 && dimension <= kMostDimension && dimension % 16 == 0; };
+  if (problem.batch < 0 || problem.tokens < 0 || problem.heads < 1) return "a negative size, or no heads";
+  if (problem.qkHeads < 1 || problem.heads % problem.qkHeads != 0) return "heads are not a multiple of q/k heads";
+  if (!fits(problem.dk) || !fits(problem.dv)) return "dk and dv are not multiples of 16 from 16 to 256";
+  const bool full = problem.type == seqparFloat32;
+  if (!full && problem.type != seqparBfloat16 && problem.type != seqparFloat16) return "an unknown type of q, k and v";
+  const bool perChannel = problem.gate == Gate::Channel;
+  if (problem.gateType != seqparFloat32 && !(perChannel && problem.gateType == seqparBfloat16)) {
+    return "gates are neither fp32 nor, for each channel, bf16";
+  }
+  if (problem.gate != Gate::None && problem.gates.data == nullptr) return "there are no gates";
+  if (problem.startCount < 0 || (problem.startCount > 0 && problem.batch != 1)) return "packed sequences need batch 1";
+  if (full) return nullptr;
+  if (!aligned(problem.q, 2) || !aligned(problem.k, 2) || !aligned(problem.v, 2)) {
+    return "addresses or strides of q, k or v are not multiples of 16 bytes";
+  }
+  if (perChannel && !aligned(problem.gates, problem.gateType == seqparFloat32 ? 4 : 2)) {
+    return "the address or strides of the gates are not multiples of 16 bytes";
+  }
+  return nullptr;
+}
+
+int valueTile(const LinearProblem& problem) {
+  return problem.dk > 64 && problem.dk <= 128 ? 128 : 64;
+}
+
+Segments cutIntoSegments(const LinearProblem& problem, int ctas) {
+  const int64_t tiles = (problem.dv + valueTile(problem) - 1) / valueTile(problem);
+  const int64_t items = std::max<int64_t>(problem.batch * problem.heads * tiles, 1);
+  const int64_t most = std::clamp<int64_t>(problem.tokens / kLeastTokens, 1, kMostSegments);
+  Segments best;
+  int64_t bestCost = INT64_MAX;
+  for (int64_t count = 1; count <= most; ++count) {
+    const int64_t tokens = std::max<int64_t>(roundUp((problem.tokens + count - 1) / count, kChunkTokens), kChunkTokens);
+    if ((count - 1) * tokens >= problem.tokens && count > 1) continue;  // the last would be empty
+    const int64_t rounds = (items * count + ctas - 1) / ctas;
+    const int64_t cost = rounds * (tokens + (count > 1 ? kOverheadTokens : 0));
+    if (cost < bestCost) {
+      bestCost = cost;
+      best.count = static_cast<int>(count);
+      best.tokens = tokens;
+    }
+  }
+  return best;
+}
+
+size_t segmentMapsSize(const LinearProblem& problem, const Segments& segments) {
+  const int64_t decays = mapsOf(problem, segments) * decayWidth(problem) * int64_t{sizeof(float)};
+  return statesSize(problem, segments) + static_cast<size_t>(roundUp(decays, 256));
+}
+
+SegmentMaps segmentMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments) {
+  SegmentMaps maps;
+  maps.states = static_cast<float*>(workspace);
+  maps.logDecays = reinterpret_cast<float*>(static_cast<char*>(workspace) + statesSize(problem, segments));
+  return maps;
+}
+
+}  // namespace seqpar::attn
