@@ -154,8 +154,30 @@ void scoresOfChunk(const float* q, const float* decay, size_t rows, size_t dk, f
   }
 }
 
+SEQPAR_VECTOR_CLONES bool allFinite(const float* numbers, size_t count) {
+  float sum = 0;  // stays 0: a finite number times 0 is 0, others are NaN
+#pragma omp simd reduction(+ : sum)
+  for (size_t i = 0; i < count; ++i) sum += numbers[i] * 0.0f;
+  return sum == 0.0f;
+}
+
+void addRow(const float* decay, const float* q, const float* row, size_t rows, size_t dk, size_t dv, float* out) {
+  float product = 1.0f;
+  for (size_t t = 0; t < rows; ++t) {
+    product *= decay[t * dk];
+    if (product == 0.0f) return;
+    scaledAdd(q[t * dk], row, dv, out + t * dv);
+  }
+}
+
 void scaleState(const float* factor, const float* from, size_t dk, size_t dv, float* state) {
-  for (size_t d = 0; d < dk; ++d) scaledCopy(factor[d], from + d * dv, dv, state + d * dv);
+  for (size_t d = 0; d < dk; ++d) {
+    if (factor[d] != 0.0f) {
+      scaledCopy(factor[d], from + d * dv, dv, state + d * dv);
+    } else {
+      std::fill_n(state + d * dv, dv, 0.0f);
+    }
+  }
 }
 
 void addDecayedState(const float* factor, const float* incoming, size_t dk, size_t dv, float* state) {

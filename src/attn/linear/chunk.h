@@ -2,7 +2,8 @@
 // dense, [rows][dk] unless said otherwise.
 //
 // Decays act as running products of factors exp(logDecay) <= 1, each made once. A product of such factors can only
-// underflow to 0 where the whole does, it never overflows, and a factor of exactly 0 needs no special case. No quotient
+// underflow to 0 where the whole does, it never overflows, and a factor of exactly 0 is
+// special only where it meets a state that may be NaN or infinite. No quotient
 // of products is formed: exp(-sum) overflows at a mean logarithm of -1.39 over a chunk.
 #pragma once
 
@@ -30,7 +31,13 @@ void decayQueriesFromStart(const float* decay, size_t rows, size_t dk, float* q,
 void scoresOfChunk(const float* q, const float* decay, size_t rows, size_t dk, float* k, float* product, float* scores,
                    float* scratch);
 
-/// state[dk][dv] = diag(factor) from[dk][dv]; may be the same array.
+bool allFinite(const float* numbers, size_t count);
+
+/// out[rows][dv] += q_t row[dv] until the product of the decays is 0, which forgets the row whatever it holds. One
+/// column of [rows][dk] arrays: `decay`, and `q` as decayQueriesFromStart() leaves it.
+void addRow(const float* decay, const float* q, const float* row, size_t rows, size_t dk, size_t dv, float* out);
+
+/// state[dk][dv] = diag(factor) from[dk][dv]; may be the same array. Rows whose factor is 0 become 0.
 void scaleState(const float* factor, const float* from, size_t dk, size_t dv, float* state);
 
 /// state[dk][dv] += diag(factor) incoming[dk][dv]. Rows whose factor is 0 stay as they are.

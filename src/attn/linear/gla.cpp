@@ -63,6 +63,10 @@ class Chunk {
   /// out += q state; needs queries and decays, and changes the queries.
   void attendState(const float* state) {
     decayQueriesFromStart(decay.get(), rows, problem_.dk, q.get(), scratch_.get());
+    if (!allFinite(state, problem_.stateSize())) {
+      attendNonFiniteState(state);
+      return;
+    }
     multiply(rows, problem_.dv, problem_.dk, {q.get(), problem_.dk}, {state, problem_.dv}, true, out.get(),
              problem_.dv);
   }
@@ -75,6 +79,18 @@ class Chunk {
   }
 
  private:
+  /// A matrix product would carry NaN and infinity past decays of 0: the rows that have them are added one by one.
+  void attendNonFiniteState(const float* state) {
+    const size_t dk = problem_.dk, dv = problem_.dv;
+    std::vector<float> finite(state, state + problem_.stateSize());
+    for (size_t d = 0; d < dk; ++d) {
+      if (allFinite(state + d * dv, dv)) continue;
+      std::fill_n(finite.data() + d * dv, dv, 0.0f);
+      addRow(decay.get() + d, q.get() + d, state + d * dv, rows, dk, dv, out.get());
+    }
+    multiply(rows, dv, dk, {q.get(), dk}, {finite.data(), dv}, true, out.get(), dv);
+  }
+
   void gather(const float* from, size_t width, float* to) const {
     for (size_t t = 0; t < rows; ++t) std::copy_n(from + problem_.offset(h_, first_ + t, width), width, to + t * width);
   }

@@ -164,4 +164,36 @@ TEST_CASE("calls on one stream follow each other") {
   checkClose(out, GlaReference(next, {}).out, next);
 }
 
+TEST_CASE("a log-decay of -inf on any rank forgets what the initial state holds") {
+  const unsigned seed = std::random_device{}();
+  const size_t forgets = GENERATE(40, 130, 260);  // on rank 0, in rank 1's first chunk, and in its third
+  CAPTURE(seed, forgets);
+  const Ranks ranks(2);
+  GlaCase c(1, 300, 2, 8, 12, Decay::Weak, true, seed);
+  std::fill_n(c.logDecay.begin() + static_cast<std::ptrdiff_t>(forgets * c.heads * c.dk), c.heads * c.dk, -INFINITY);
+  const auto run = [&](const std::vector<float>& initial) {
+    std::vector<float> out;
+    std::vector<std::vector<float>> parts(2), finals(2, std::vector<float>(c.stateSize()));
+    const auto said = ranks.each([&](size_t rank) -> std::string {
+      const size_t begin = rank == 0 ? 0 : 120, end = rank == 0 ? 120 : c.tokens;
+      const auto q = c.slice(c.q, c.heads * c.dk, begin, end), k = c.slice(c.k, c.heads * c.dk, begin, end);
+      const auto v = c.slice(c.v, c.heads * c.dv, begin, end), g = c.slice(c.logDecay, c.heads * c.dk, begin, end);
+      parts[rank].resize(v.size());
+      const auto params = c.params(end - begin);
+      return seqparGlaForward(q.data(), k.data(), v.data(), g.data(), initial.data(), parts[rank].data(), nullptr,
+                              finals[rank].data(), &params, ranks[rank], nullptr) == seqparSuccess
+                 ? ""
+                 : seqparAttnGetLastError();
+    });
+    CHECK(said == std::vector<std::string>(2));
+    for (const auto& part : {parts[0], parts[1], finals[1]}) out.insert(out.end(), part.begin(), part.end());
+    return out;
+  };
+  const auto expected = run(c.initial);
+  const auto actual = run(std::vector<float>(c.stateSize(), NAN));
+  const auto after = static_cast<std::ptrdiff_t>(forgets * c.heads * c.dv);
+  CHECK(std::equal(actual.begin() + after, actual.end(), expected.begin() + after));
+  CHECK(std::all_of(actual.begin(), actual.begin() + after, [](float number) { return std::isnan(number); }));
+}
+
 }  // namespace

@@ -46,6 +46,32 @@ TEST_CASE("the scale is the caller's, or 1/sqrt(dk)") {
   checkOneRank(c);
 }
 
+TEST_CASE("a log-decay of -inf forgets NaN and infinity in the initial state") {
+  const unsigned seed = std::random_device{}();
+  const size_t forgets = GENERATE(0, 5, 63, 64, 140);
+  const float poison = GENERATE(static_cast<float>(NAN), static_cast<float>(INFINITY));
+  CAPTURE(seed, forgets, poison);
+  GlaCase c(1, 150, 2, 8, 12, Decay::Weak, true, seed);
+  std::fill_n(c.logDecay.begin() + static_cast<std::ptrdiff_t>(forgets * c.heads * c.dk), c.heads * c.dk, -INFINITY);
+  GlaCase poisoned = c;
+  for (auto& number : poisoned.initial) number = poison;
+  const auto run = [](const GlaCase& given, std::vector<float>& out, std::vector<float>& final) {
+    out.resize(given.v.size());
+    final.resize(given.stateSize());
+    const auto params = given.params(given.tokens);
+    REQUIRE(seqparGlaForward(given.q.data(), given.k.data(), given.v.data(), given.logDecay.data(),
+                             given.initial.data(), out.data(), nullptr, final.data(), &params, nullptr,
+                             nullptr) == seqparSuccess);
+  };
+  std::vector<float> out, final, expectedOut, expectedFinal;
+  run(c, expectedOut, expectedFinal);
+  run(poisoned, out, final);
+  CHECK(final == expectedFinal);
+  const auto after = static_cast<std::ptrdiff_t>(forgets * c.heads * c.dv);
+  CHECK(std::equal(out.begin() + after, out.end(), expectedOut.begin() + after));
+  CHECK(std::none_of(out.begin(), out.begin() + after, [](float number) { return std::isfinite(number); }));
+}
+
 TEST_CASE("a sequence cut in two and joined by its state gives the same outputs") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
