@@ -8,7 +8,7 @@ namespace seqpar::test {
 
 inline seqparComm_t initByMpi() {
   seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-  config.timeoutMs = 60000;
+  config.timeoutMs = kNoTimeoutMs;
   seqparComm_t comm = nullptr;
   expectSuccess(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
   return comm;

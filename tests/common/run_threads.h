@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 
+#include "common/patience.h"
 #include "common/ranks.h"
 
 namespace seqpar::test {
@@ -26,7 +27,7 @@ inline int runAsThreads(int ranks, int ranksOfNode, const Suite& suite) {
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
     const auto node = "node" + std::to_string(rank / ranksOfNode);
     config.hostId = node.c_str();
-    config.timeoutMs = 60000;
+    config.timeoutMs = kNoTimeoutMs;
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
     try {

@@ -25,6 +25,21 @@ struct Report {
 /// Seconds on the clock that Report::failedAt is read from.
 double now();
 
+/// What one process opens and one other passes then. Made before the processes.
+class Gate {
+ public:
+  Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  ~Gate();
+
+  void open() const;
+  void pass() const;
+
+ private:
+  int ends_[2];
+};
+
 /// The ranks of one job.
 class Job {
  public:
@@ -35,11 +50,11 @@ class Job {
   /// Kills what is left.
   ~Job();
 
-  /// Waits until every rank has its communicator and has scanned with it. False if that takes too long.
+  /// Waits until every rank has its communicator and has scanned with it. False if one ended before.
   bool running();
   void signal(int rank, int number) const;
-  /// The reports of `ranks` within `seconds`; missing ones are left out.
-  std::vector<Report> reports(const std::vector<int>& ranks, double seconds);
+  /// Waits for the reports of `ranks`; those of ranks that ended without one are left out.
+  std::vector<Report> reports(const std::vector<int>& ranks);
 
  private:
   struct Process {
@@ -57,7 +72,7 @@ void note(Report& report, seqparResult_t result, seqparComm_t comm);
 /// notes the first failure. False once a call has failed.
 bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report);
 
-/// scanOnce() over all algorithms and some lengths until a call fails or `seconds` have passed.
-void scanUntilFailure(seqparComm_t comm, double seconds, Report& report);
+/// scanOnce() over all algorithms and some lengths until a call fails.
+void scanUntilFailure(seqparComm_t comm, Report& report);
 
 }  // namespace seqpar::test

@@ -3,7 +3,7 @@
 # IPC, processes, mounts) that a sleeping process keeps. Everything lives in namespaces of the test's own, so that
 # nothing is seen outside, names cannot clash, and the end of the test's first process ends all others.
 
-readonly kPatience=30  # seconds for anything that should take a moment
+readonly kPatience=600  # seconds for anything that should take a moment
 readonly kSkipped=77
 
 skip() {

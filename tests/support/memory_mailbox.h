@@ -25,7 +25,7 @@ struct MemoryMailboxOptions {
   /// algorithm that breaks the deadlock rule stands still. False: it never waits.
   bool strict = true;
   /// Every wait gives up after this and fails all ranks.
-  std::chrono::seconds timeout{20};
+  std::chrono::seconds timeout{600};
 };
 
 /// The lanes between `size` ranks.

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/patience.h"
 #include "common/ranks.h"
 
 using namespace seqpar::test;
@@ -120,7 +121,7 @@ TEST_CASE("host ids make nodes, and settings that must agree are compared") {
   REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
   const auto disagreement = onThreads(2, [&](int rank) {
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-    config.timeoutMs = 10000 + rank;
+    config.timeoutMs = kNoTimeoutMs + rank;
     seqparComm_t comm = nullptr;
     const auto result = seqparCommInitRankConfig(&comm, 2, id, rank, &config);
     const std::string text = seqparGetLastError(nullptr);

@@ -9,7 +9,8 @@
 
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
-#include "ranks.h"
+#include "common/patience.h"
+#include "common/ranks.h"
 
 namespace seqpar::test {
 
@@ -47,14 +48,9 @@ inline ControlOptions withTimeout(int milliseconds) {
   return options;
 }
 
-/// True once `done` is, false if it is not within `bound`.
-inline bool within(std::chrono::milliseconds bound, const std::function<bool()>& done) {
-  const auto until = std::chrono::steady_clock::now() + bound;
-  while (!done()) {
-    if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
+/// Returns once `done` is true.
+inline void waitUntil(const std::function<bool()>& done) {
+  while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 /// A rank with its Health wired to its Control, as a communicator has them.
@@ -69,7 +65,7 @@ struct Rank {
 
 /// Runs body(rank number, rank) on `nranks` threads whose Controls are connected; returns what was thrown.
 inline std::string onControls(int nranks, const ControlOptions& options, const std::function<void(int, Rank&)>& body) {
-  auto group = makeLocalGroup(nranks, std::chrono::milliseconds(60000));
+  auto group = makeLocalGroup(nranks, kNoTimeout);
   return onThreads(nranks, [&](int rank) {
     Rank mine(*group[static_cast<size_t>(rank)], options);
     body(rank, mine);

@@ -3,9 +3,11 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -18,11 +20,9 @@ constexpr int kMaxProcesses = 8;
 /// What a rank has to say when it ends.
 struct Report {
   std::atomic<bool> there{false};
-  std::chrono::steady_clock::time_point at;
   std::array<char, 600> text{};
 
   void write(const std::string& what) {
-    at = std::chrono::steady_clock::now();
     text.fill(0);
     what.copy(text.data(), text.size() - 1);
     there = true;
@@ -37,8 +37,8 @@ struct Page {
   std::array<Report, kMaxProcesses> reports;
 };
 
-/// Forks ranks that run body(rank, page) once start() was called, and report "" or what it threw. No wait is without a
-/// bound, and no process outlives the object.
+/// Forks ranks that run body(rank, page) once start() was called, and report "" or what it threw. No process outlives
+/// the object, or the test: their parent's death ends them.
 class Processes {
  public:
   Processes(int nranks, const std::function<void(int, Page&)>& body) {
@@ -66,24 +66,31 @@ class Processes {
     page_->id = id;
     page_->started = true;
   }
+  /// Waits for `count` ranks to be ready; false if a rank reported a failure instead.
   bool allReady(int count) {
-    return within(std::chrono::milliseconds(30000), [&] { return page_->ready >= count; });
+    waitUntil([&] { return page_->ready >= count || anyFailure(); });
+    return page_->ready >= count;
   }
   void signal(int rank, int number) { kill(pids_.at(static_cast<size_t>(rank)), number); }
 
-  /// What the rank reported, or "no report" if it did not within `bound`.
-  std::string reportOf(int rank, std::chrono::milliseconds bound) {
+  /// What the rank reported, once it has.
+  std::string reportOf(int rank) {
     auto& report = page_->reports[static_cast<size_t>(rank)];
-    if (!within(bound, [&] { return report.there.load(); })) return "no report";
+    waitUntil([&] { return report.there.load(); });
     return report.text.data();
   }
-  std::chrono::steady_clock::time_point reportedAt(int rank) { return page_->reports[static_cast<size_t>(rank)].at; }
 
  private:
+  bool anyFailure() const {
+    return std::any_of(page_->reports.begin(), page_->reports.end(),
+                       [](const Report& one) { return one.there && one.text[0] != 0; });
+  }
+
   [[noreturn]] void runChild(int rank, const std::function<void(int, Page&)>& body) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::string text;
     try {
-      expect(within(std::chrono::milliseconds(30000), [&] { return page_->started.load(); }), "was not started");
+      waitUntil([&] { return page_->started.load(); });
       body(rank, *page_);
     } catch (const std::exception& error) {
       text = error.what();
@@ -98,12 +105,12 @@ class Processes {
 
 /// A rank's life in the tests of failures: it joins, says that it is ready, and reports the failure that it notices.
 inline void awaitFailure(int number, int nranks, Page& page, const ControlOptions& options) {
-  auto meeting = joinRendezvous(page.id, number, nranks, withTimeout(30000));
+  auto meeting = joinRendezvous(page.id, number, nranks, withTimeout(kNoTimeoutMs));
   Rank rank(*meeting, options);
   meeting.reset();
   checkGathers(*rank.control, number, nranks, 3);
   ++page.ready;
-  expect(within(std::chrono::milliseconds(30000), [&] { return !rank.health.ok(); }), "no failure was noticed");
+  waitUntil([&] { return !rank.health.ok(); });
   // Before the connection ends, which may take its while.
   throw std::runtime_error(rank.health.text());
 }

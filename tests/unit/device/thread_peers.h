@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/patience.h"
 #include "lane.h"
 
 namespace seqpar::test {
@@ -103,7 +104,7 @@ struct LaneThread {
 
 class ThreadPeers {
  public:
-  ThreadPeers(int size, int lanes, std::chrono::milliseconds timeout = std::chrono::seconds(100));
+  ThreadPeers(int size, int lanes, std::chrono::milliseconds timeout = kNoTimeout);
 
   int size() const { return static_cast<int>(views_.size()); }
   int lanes() const { return lanes_; }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "common/patience.h"
 #include "exchange/device_strings.h"
 #include "pipe_layout.h"
 #include "unit/exchange/naive.h"
@@ -13,7 +14,7 @@ namespace seqpar::test {
 /// What the pipes of all ranks are made of, kept from exchange to exchange.
 class PipePeers {
  public:
-  PipePeers(int size, int lanes, std::chrono::milliseconds timeout = std::chrono::seconds(100));
+  PipePeers(int size, int lanes, std::chrono::milliseconds timeout = kNoTimeout);
 
   int size() const { return size_; }
   /// How strings that come in chunks are taken: each by itself; or, being as long as each other, together.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/patience.h"
 #include "common/ranks.h"
 #include "seqpar/plan.h"
 
@@ -20,7 +21,7 @@ std::string onTwoNodes(const std::function<void(seqparComm_t, int)>& body) {
   return onThreads(4, [&](int rank) {
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
     config.hostId = rank < 2 ? "first" : "second";
-    config.timeoutMs = 30000;
+    config.timeoutMs = kNoTimeoutMs;
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitRankConfig(&comm, 4, id, rank, &config), "seqparCommInitRankConfig");
     body(comm, rank);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "common/patience.h"
 #include "common/ranks.h"
 #include "cpu_cuda.h"
 #include "ring/ring.h"
@@ -25,7 +26,6 @@ namespace {
 constexpr char kEngine[] = "copy engines, no multiprocessor";
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 constexpr std::size_t kMostScratch = 2 * kLarge;
-constexpr std::chrono::seconds kPatience{60};
 
 struct Form {
   std::vector<int> order;  ///< ranks by place
@@ -208,7 +208,7 @@ class OpenRing {
 
 std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::function<void(Rank&)>& body) {
   setenv("SEQPAR_RING_ENGINE", "copy", 1);
-  const auto meeting = makeLocalGroup(ranks, std::chrono::minutes(1));
+  const auto meeting = makeLocalGroup(ranks, kNoTimeout);
   // After a failure copies into a rank's window may be under way until the others have noticed.
   std::barrier<> end(ranks);
   return onThreads(ranks, [&](int rank) {
@@ -226,7 +226,7 @@ std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::fun
 }
 
 void runForms(int ranks, std::uint64_t seed, int forms) {
-  const auto errors = onRanks(ranks, kPatience, [&](Rank& self) {
+  const auto errors = onRanks(ranks, kNoTimeout, [&](Rank& self) {
     std::mt19937_64 random(seed);  // all ranks draw the same
     for (int i = 0; i < forms; ++i) {
       const Form form = randomForm(ranks, random);
@@ -281,7 +281,7 @@ TEST_CASE("copy rings carry every form of ring") {
 TEST_CASE("copy rings run on when their stamps are used up") {
   cpuCuda() = {};
   constexpr int kRounds = 4096 + 600;
-  const auto errors = onRanks(2, kPatience, [&](Rank& self) {
+  const auto errors = onRanks(2, kNoTimeout, [&](Rank& self) {
     OpenRing ring(self, plainForm(2, 1), 5);
     for (int round = 0; round < kRounds; ++round) {
       ring.reset();
@@ -301,26 +301,25 @@ TEST_CASE("copy rings run on when their stamps are used up") {
 TEST_CASE("a rank that never posts is named and all copy rings end") {
   cpuCuda() = {GENERATE(false, true), 100};
   constexpr int kRanks = 3, kSilent = 2;  // both others wait for it in their first step
-  const auto errors = onRanks(kRanks, std::chrono::seconds(1), [&](Rank& self) {
-    if (self.rank != kSilent) {
-      const auto text = runUntilFailure(self, kRanks);
-      expect(text.find("for rank " + std::to_string(kSilent)) != std::string::npos, text);
-      return;
-    }
-    const OpenRing ring(self, plainForm(kRanks, 0), 1);
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (self.comm->health().ok() && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    expect(self.comm->health().result() == seqparRemoteError, "it was not told");
+  const auto wrong = withGrowingTimeout(1000, [&](int timeoutMs) {
+    return onRanks(kRanks, std::chrono::milliseconds(timeoutMs), [&](Rank& self) {
+      if (self.rank != kSilent) {
+        const auto text = runUntilFailure(self, kRanks);
+        expect(text.find("for rank " + std::to_string(kSilent)) != std::string::npos, text);
+        return;
+      }
+      const OpenRing ring(self, plainForm(kRanks, 0), 1);
+      while (self.comm->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      expect(self.comm->health().result() == seqparRemoteError, "it was not told");
+    });
   });
-  CHECK(errors == "");
+  CHECK(wrong == "");
 }
 
 TEST_CASE("copy rings end when a rank gives up in the middle") {
   cpuCuda() = {GENERATE(false, true), 100};
   constexpr int kRanks = 5;
-  const auto errors = onRanks(kRanks, kPatience, [&](Rank& self) {
+  const auto errors = onRanks(kRanks, kNoTimeout, [&](Rank& self) {
     if (self.rank != 3) {
       runUntilFailure(self, kRanks);
       return;
@@ -336,7 +335,7 @@ TEST_CASE("copy rings end when a rank gives up in the middle") {
 
 TEST_CASE("the caller's own tensors are read, and never written") {
   cpuCuda() = {false, 100};
-  const auto errors = onRanks(2, kPatience, [&](Rank& self) {
+  const auto errors = onRanks(2, kNoTimeout, [&](Rank& self) {
     Form form = plainForm(2, 2);  // the second step would bring tensors home
     form.givesHome[0] = true;
     OpenRing ring(self, form, 3);
@@ -354,7 +353,7 @@ TEST_CASE("the caller's own tensors are read, and never written") {
 TEST_CASE("a ring's engine, and why it is that") {
   cpuCuda() = {};
   const std::string kernels = "kernels on a stream of the ring";
-  const auto errors = onRanks(3, kPatience, [&](Rank& self) {
+  const auto errors = onRanks(3, kNoTimeout, [&](Rank& self) {
     const auto check = [&](const char* what, const Form& form, const std::string& engine, const std::string& reason) {
       const OpenRing ring(self, form, 1);
       expect(ring.engine() == engine, what, ": the engine is ", ring.engine());

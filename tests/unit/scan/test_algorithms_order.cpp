@@ -148,9 +148,6 @@ TEST_CASE("no algorithm stands still when the window is as small as it may be") 
 }
 
 TEST_CASE("the mailbox of these tests shows a deadlock: ranks that publish more than the window before they receive") {
-  MemoryMailboxOptions options = tight(1024);
-  options.timeout = std::chrono::seconds(1);
-  MemoryLanes lanes(2, options);
   const auto exchange = [](size_t messages, Mailbox& mail) {
     const int peer = 1 - mail.rank();
     for (size_t i = 0; i < messages; ++i) {
@@ -162,8 +159,11 @@ TEST_CASE("the mailbox of these tests shows a deadlock: ranks that publish more 
       mail.release(peer);
     }
   };
-  CHECK_NOTHROW(lanes.run([&](Mailbox& mail) { exchange(4, mail); }));
-  CHECK_THROWS_WITH(lanes.run([&](Mailbox& mail) { exchange(5, mail); }), Catch::Contains("acquiring 1024 bytes"));
+  MemoryMailboxOptions options = tight(1024);
+  CHECK_NOTHROW(MemoryLanes(2, options).run([&](Mailbox& mail) { exchange(4, mail); }));
+  options.timeout = std::chrono::seconds(1);
+  CHECK_THROWS_WITH(MemoryLanes(2, options).run([&](Mailbox& mail) { exchange(5, mail); }),
+                    Catch::Contains("acquiring 1024 bytes"));
 }
 
 TEST_CASE("HIER works for nodes of any sizes") {

@@ -3,11 +3,14 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -21,6 +24,7 @@
 #include "base/error.h"
 #include "base/health.h"
 #include "bootstrap/allgather.h"
+#include "common/patience.h"
 #include "transport/mailbox.h"
 
 namespace seqpar::testing {
@@ -54,7 +58,7 @@ class Meeting {
       ++words_->lap;
       return;
     }
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto end = std::chrono::steady_clock::now() + test::kNoTimeout;
     while (words_->lap == lap) {
       if (std::chrono::steady_clock::now() > end) fail(seqparRemoteError, "a rank did not come to the meeting");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -115,7 +119,7 @@ struct Member {
 inline MailboxOptions optionsFor(int ranks) {
   MailboxOptions options;
   options.hostIds.assign(static_cast<size_t>(ranks), "here");
-  options.timeout = std::chrono::seconds(60);
+  options.timeout = test::kNoTimeout;
   return options;
 }
 
@@ -158,6 +162,7 @@ inline std::vector<pid_t> startProcesses(Meeting& meeting, const MailboxOptions&
     const pid_t process = fork();
     if (process < 0) failErrno("fork");
     if (process == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       bool good = false;
       try {
         runMember(meeting, rank, options, [&](Member& member) { good = body(member); });
@@ -172,14 +177,10 @@ inline std::vector<pid_t> startProcesses(Meeting& meeting, const MailboxOptions&
   return processes;
 }
 
-/// Waits for a process, kills it after `limit`. Its exit status, or -1 if a signal ended it.
-inline int join(pid_t process, std::chrono::seconds limit = std::chrono::seconds(60)) {
-  const auto end = std::chrono::steady_clock::now() + limit;
+/// Waits for a process. Its exit status, or -1 if a signal ended it.
+inline int join(pid_t process) {
   int status = 0;
-  while (waitpid(process, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > end) kill(process, SIGKILL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 

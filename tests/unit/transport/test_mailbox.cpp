@@ -109,7 +109,6 @@ TEST_CASE("messages of all sizes arrive whole, in order, by every transport") {
 TEST_CASE("half a window goes out while nobody reads") {
   const int ranks = 3;
   MailboxOptions options = optionsFor(ranks);
-  options.timeout = 20s;
   SECTION("shared memory") {}
   SECTION("network") {
     options.transport = seqparTransportNetwork;
@@ -196,11 +195,7 @@ TEST_CASE("ready() tells whether receive() would wait") {
     } else {
       if (member.mail.ready(0)) fail(seqparInternalError, "ready before anything was sent");
       member.control.barrier();
-      const auto end = std::chrono::steady_clock::now() + 30s;
-      while (!member.mail.ready(0)) {
-        if (std::chrono::steady_clock::now() > end) fail(seqparInternalError, "never ready");
-        std::this_thread::yield();
-      }
+      while (!member.mail.ready(0)) std::this_thread::yield();
       if (*member.mail.receive(0, 1) != std::byte{42}) fail(seqparInternalError, "wrong");
       member.mail.release(0);
       if (member.mail.ready(0)) fail(seqparInternalError, "ready after the only message");
