@@ -10,6 +10,8 @@
  *    expected.
  *  - Arguments are checked before anything is sent: a call that returns seqparInvalidArgument or seqparInvalidUsage for
  *    its own arguments has had no effect on any rank. It may be repeated, corrected.
+ *    Where one rank alone is refused, the others have begun and wait for it, until it has repeated the call or the
+ *    timeout has passed: a program that gives up after an error calls seqparCommAbort(), which ends their wait at once.
  *  - "Collective" means: every rank of the communicator calls it, in the same order relative to its other collective
  *    calls, with arguments that agree as its comment says.
  *  - A communicator may be used by one thread at a time; different communicators may be used by different threads at
@@ -64,8 +66,10 @@ typedef struct {
   int transport;
   /** SEQPAR_HOST_DEVICE (default), or the number of a CUDA device. */
   int device;
-  /** 1: every collective first compares its arguments between the ranks and names the ranks that differ (slow); 0: not.
-      SEQPAR_CHECK=0|1. */
+  /** 1: every collective compares its arguments between the ranks and names the ranks that differ (slow); 0: not. On a
+      host communicator that is the first step of the operation, in stream order: a difference is seqparInvalidUsage of
+      the call, or of its stream's synchronization, and the communicator stays. On a device communicator it happens
+     beside the work, and a difference ends the communicator; seqparCommGetAsyncError() tells it. SEQPAR_CHECK=0|1. */
   int checkArguments;
   /** Ranks that give the same text are on one node. NULL: the host's name. At most 255 bytes. SEQPAR_HOSTID. */
   const char* hostId;

@@ -150,7 +150,7 @@ void compareRanks(const char* call, const seqparAllScanParams_t& params, Communi
        {"algorithm", params.algorithm},
        {"blocks", params.blocks},
        {"SEQPAR_ALGO", envChoice("SEQPAR_ALGO", kAlgorithms).value_or(seqparScanAuto)}}};
-  checkAgreement(comm.control(), call, values);
+  comm.compareNext(call, values);
 }
 
 /// What the parameters name, or else the environment, or else Auto.

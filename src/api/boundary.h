@@ -42,7 +42,10 @@ class Stay {
   Stay(const char* call, seqparComm_t handle);
   Stay(const Stay&) = delete;
   Stay& operator=(const Stay&) = delete;
-  ~Stay() { entry_->leave(); }
+  ~Stay() {
+    Communicator::dropComparison();
+    entry_->leave();
+  }
 
   CommEntry& entry() const { return *entry_; }
 
@@ -59,6 +62,7 @@ seqparResult_t onEntry(const char* call, seqparComm_t handle, Body&& body) noexc
   const auto result = atBoundary(call, [&] {
     const Stay stay(call, handle);
     std::forward<Body>(body)(stay.entry());
+    stay.entry().comm->compareAtLast();
   });
   if (result != seqparSuccess) keepError(handle);
   return result;

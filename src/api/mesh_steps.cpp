@@ -84,7 +84,7 @@ void requireAllApart(const char* call, std::span<const Buffer> outputs, std::spa
 }
 
 void requireAgreement(const char* call, Communicator& comm, std::initializer_list<NamedValue> values) {
-  if (comm.config().checkArguments) checkAgreement(comm.control(), call, std::span(values.begin(), values.size()));
+  comm.compareNext(call, std::span(values.begin(), values.size()));
 }
 
 /// Numbers of each member's block times `each` bytes, and all of them.

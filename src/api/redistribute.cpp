@@ -196,7 +196,7 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
     checkBuffers(call, *plan, send, receive, comm);
     if (comm.config().checkArguments) {
       const NamedValue same{"the hash of the plan", plan->digest};
-      checkAgreement(comm.control(), call, {&same, 1});
+      comm.compareNext(call, {&same, 1});
     }
     std::vector<const std::byte*> from;
     std::vector<std::byte*> into;

@@ -97,8 +97,10 @@ void compareRanks(const char* call, const Given& given, const Members& members, 
                   std::vector<NamedValue> values) {
   if (!comm.config().checkArguments || given.group != nullptr) return;
   values.push_back({"shards->dataType", given.dataType});
-  values.push_back({"the hash of the members' tokens", hashOf(members.tokens)});
-  checkAgreement(comm.control(), call, values);
+  values.push_back(
+      {given.tokensOfMembers != nullptr ? "the hash of shards->tokensOfMembers" : "the hash of shards->tokens",
+       hashOf(members.tokens)});
+  comm.compareNext(call, values);
 }
 
 }  // namespace

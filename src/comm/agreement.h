@@ -1,20 +1,48 @@
 // The debug check that the ranks of a collective were called with matching arguments.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "bootstrap/allgather.h"
+#include "transport/mailbox.h"
 
 namespace seqpar {
 
 struct NamedValue {
-  const char* name;
+  const char* name;  ///< a literal
   int64_t value;
 };
 
-/// Collective: compares the call's name and all values between the ranks. A difference is InvalidUsage on every rank,
-/// with the argument and the ranks that differ from rank 0. At most 24 values.
+/// A call with its arguments, to be compared with the other ranks' calls. At most 24 values.
+class Comparison {
+ public:
+  /// `call` is a literal.
+  Comparison(const char* call, std::span<const NamedValue> values);
+
+  /// Collective: names the call, the arguments and the ranks that differ from rank 0; "" if none does.
+  std::string differences(Allgather& control) const;
+  /// The same by messages, inside an operation.
+  std::string differences(Mailbox& mail) const;
+
+ private:
+  static constexpr size_t kMostValues = 24;
+  struct Call {
+    std::array<char, 40> name{};
+    std::array<int64_t, kMostValues> values{};
+  };
+  std::string differences(std::span<const Call> all) const;
+
+  const char* call_;
+  std::vector<const char*> names_;
+  Call mine_;
+};
+
+/// Collective: compares the call's name and all values between the ranks. A difference is InvalidUsage on every rank.
+/// For calls that wait for the other ranks anyway; others use Communicator::compareNext().
 void checkAgreement(Allgather& control, const char* call, std::span<const NamedValue> values);
 
 }  // namespace seqpar

@@ -43,10 +43,30 @@ void checkSettings(Allgather& control, const CommConfig& config) {
   compare("ctas (SEQPAR_CTAS)", &SharedSettings::ctas);
 }
 
+/// What the calling thread is to compare, and in which communicator.
+struct Pending {
+  const Communicator* comm = nullptr;
+  std::shared_ptr<const Comparison> comparison;
+};
+
+Pending& pending() {
+  static thread_local Pending mine;
+  return mine;
+}
+
 }  // namespace
 
 Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::move(config)) {
   control_ = Control::connect(oob, ControlOptions{config_.timeout, config_.interfaceName}, health_);
+  if (config_.checkArguments) {
+    if (config_.device == SEQPAR_HOST_DEVICE) {
+      comparisons_ = std::make_unique<HostStream>();
+    } else {
+      auto ordered = std::make_unique<OrderedControl>(std::move(control_), health_);
+      ordered_ = ordered.get();
+      control_ = std::move(ordered);
+    }
+  }
   health_.onFailure([this](seqparResult_t, const std::string& text) { control_->announce(text); });
   try {
     checkSettings(*control_, config_);
@@ -96,7 +116,38 @@ uint64_t Communicator::issue(const char* name) {
   return issuedTickets_.fetch_add(1);
 }
 
-void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work) {
+void Communicator::compareNext(const char* call, std::span<const NamedValue> values) {
+  if (!config_.checkArguments) return;
+  requireUse(call);
+  if (ordered_ != nullptr) return ordered_->compareLater(Comparison(call, values));
+  pending() = {this, std::make_shared<const Comparison>(call, values)};
+}
+
+std::shared_ptr<const Comparison> Communicator::takeComparison() {
+  if (!config_.checkArguments || pending().comm != this) return nullptr;
+  return std::exchange(pending(), {}).comparison;
+}
+
+void Communicator::compareAtLast() {
+  if (const auto comparison = takeComparison()) {
+    const uint64_t ticket = issue("SEQPAR_CHECK");
+    comparisons_->enqueue([this, ticket, comparison] {
+      try {
+        execute(
+            ticket, "SEQPAR_CHECK", [](Mailbox&) {}, comparison.get());
+      } catch (const Error& error) {
+        health_.fail(error.result(), error.what());
+      }
+    });
+  }
+}
+
+void Communicator::dropComparison() noexcept {
+  if (pending().comm != nullptr) pending() = {};
+}
+
+void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
+                           const Comparison* comparison) {
   for (auto served = servedTickets_.load(); served != ticket; served = servedTickets_.load()) {
     servedTickets_.wait(served);
   }
@@ -104,10 +155,12 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
     servedTickets_.store(ticket + 1);
     servedTickets_.notify_all();
   };
+  std::string refusal;
   try {
     health_.check();
     mailbox_->begin(name, ticket);
-    work(*mailbox_);
+    if (comparison != nullptr) refusal = comparison->differences(*mailbox_);
+    if (refusal.empty()) work(*mailbox_);
     mailbox_->end();
   } catch (const Error& error) {
     health_.fail(error.result(), error.what());
@@ -119,6 +172,7 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
     throw;
   }
   finish();
+  if (!refusal.empty()) throw Error(seqparInvalidUsage, refusal);
 }
 
 void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {

@@ -9,7 +9,9 @@
 
 #include "base/health.h"
 #include "bootstrap/control.h"
+#include "comm/agreement.h"
 #include "comm/config.h"
+#include "comm/ordered_control.h"
 #include "comm/stream.h"
 #include "device/group.h"
 #include "plan/link.h"
@@ -52,13 +54,27 @@ class Communicator {
   /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator. `name` is a literal.
   template <typename Work>
   void run(const char* name, HostStream* stream, Work work) {
+    auto comparison = takeComparison();
     const uint64_t ticket = issue(name);
     if (stream == nullptr) {
-      execute(ticket, name, std::cref(work));
+      execute(ticket, name, std::cref(work), comparison.get());
     } else {
-      stream->enqueue([this, ticket, name, work = std::move(work)] { execute(ticket, name, std::cref(work)); });
+      stream->enqueue([this, ticket, name, work = std::move(work), comparison = std::move(comparison)] {
+        execute(ticket, name, std::cref(work), comparison.get());
+      });
     }
   }
+
+  /// Where config().checkArguments says so: compares the arguments of the call that the thread is in with the other
+  /// ranks', without waiting for them here, as two communicators may be called in different orders by different ranks.
+  /// On a host, that is the first step of the operation that the call runs next: a difference is InvalidUsage instead
+  /// of the operation, and the communicator stays. On a device it happens beside the work, and ends the communicator.
+  void compareNext(const char* call, std::span<const NamedValue> values);
+  /// To be called at the end of each call: compares what was to be compared with an operation that did not come because
+  /// there was nothing to do. A difference ends the communicator.
+  void compareAtLast();
+  /// Forgets what the calling thread was to compare. For calls that fail.
+  static void dropComparison() noexcept;
 
   /// run() of a device communicator: `launch(DeviceGroup&)` enqueues its work on `stream`, a cudaStream_t. An Error
   /// that it throws after it has launched a part ends the communicator.
@@ -79,7 +95,9 @@ class Communicator {
  private:
   void requireUse(const char* name) const;
   uint64_t issue(const char* name);
-  void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work);
+  void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
+               const Comparison* comparison);
+  std::shared_ptr<const Comparison> takeComparison();
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void connect();
   void drain();
@@ -87,6 +105,7 @@ class Communicator {
   Health health_;
   CommConfig config_;
   std::unique_ptr<Control> control_;
+  OrderedControl* ordered_ = nullptr;  ///< control_, if comparisons go there
   Topology topology_;
   MailboxDescription transport_;
   std::unique_ptr<Mailbox> mailbox_;     ///< of a host communicator
@@ -95,6 +114,7 @@ class Communicator {
 
   std::atomic<uint64_t> issuedTickets_{0}, servedTickets_{0};
   std::atomic<bool> finalized_{false};
+  std::unique_ptr<HostStream> comparisons_;  ///< of calls without an operation; its work uses the above
 };
 
 }  // namespace seqpar

@@ -1,0 +1,35 @@
+// A control plane whose collective calls are made one after the other by a thread of its own, some without waiting.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/health.h"
+#include "bootstrap/control.h"
+#include "comm/agreement.h"
+#include "comm/stream.h"
+
+namespace seqpar {
+
+/// All ranks must begin the same calls in the same order; a rank that has begun one by compareLater() may go on to wait
+/// for the ranks in another communicator.
+class OrderedControl final : public Control {
+ public:
+  OrderedControl(std::unique_ptr<Control> control, Health& health) : control_(std::move(control)), health_(health) {}
+
+  int rank() const override { return control_->rank(); }
+  int size() const override { return control_->size(); }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  void announce(const std::string& why) noexcept override { control_->announce(why); }
+  void leave() override;
+
+  /// Compares without waiting. A difference fails Health with InvalidUsage.
+  void compareLater(const Comparison& comparison);
+
+ private:
+  std::unique_ptr<Control> control_;
+  Health& health_;
+  HostStream calls_;  ///< first to end: its work uses the above
+};
+
+}  // namespace seqpar

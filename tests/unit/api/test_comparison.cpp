@@ -1,0 +1,140 @@
+// checkArguments: what it compares, and that it makes no call wait that would not wait without it.
+#include <barrier>
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "bootstrap/bootstrap.h"
+#include "comm/ordered_control.h"
+#include "common/patience.h"
+#include "common/ranks.h"
+#include "seqpar/exchange.h"
+
+using namespace seqpar::test;
+
+namespace {
+
+/// body(comms, streams, rank) on two ranks as threads with two communicators that compare arguments and a stream each.
+std::string onTwoCommunicators(int timeoutMs,
+                               const std::function<void(seqparComm_t*, seqparStream_t*, int rank)>& body) {
+  seqparUniqueId ids[2];
+  for (auto& id : ids) REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
+  return onThreads(2, [&](int rank) {
+    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+    config.timeoutMs = timeoutMs;
+    config.checkArguments = 1;
+    seqparComm_t comms[2];
+    seqparStream_t streams[2];
+    for (int i = 0; i < 2; ++i) {
+      expectSuccess(seqparCommInitRankConfig(&comms[i], 2, ids[i], rank, &config), "seqparCommInitRankConfig");
+      expectSuccess(seqparStreamCreate(&streams[i]), "seqparStreamCreate");
+    }
+    try {
+      body(comms, streams, rank);
+    } catch (...) {
+      for (const auto comm : comms) seqparCommAbort(comm);
+      for (const auto stream : streams) seqparStreamDestroy(stream);
+      throw;
+    }
+    for (const auto stream : streams) expectSuccess(seqparStreamDestroy(stream), "seqparStreamDestroy");
+    for (const auto comm : comms) expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  });
+}
+
+/// A sum over the ranks of `dv` numbers.
+seqparResult_t sum(const float* state, float* total, int64_t dv, seqparComm_t comm, void* stream) {
+  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+  params.op = seqparScanSum;
+  params.heads = dv == 0 ? 0 : 1;
+  params.dk = params.heads;
+  params.dv = dv;
+  return seqparAllScan(state, nullptr, nullptr, nullptr, total, &params, comm, stream);
+}
+
+}  // namespace
+
+TEST_CASE("ranks may call two communicators on two streams in opposite orders, and have their arguments compared") {
+  const bool empty = GENERATE(false, true);  // calls with nothing to do are compared, too
+  CAPTURE(empty);
+  const auto wrong = withGrowingTimeout(2000, [&](int timeoutMs) {
+    return onTwoCommunicators(timeoutMs, [&](seqparComm_t* comms, seqparStream_t* streams, int rank) {
+      const float state = 1;
+      float totals[2] = {0, 0};
+      for (int round = 0; round < 20; ++round) {
+        for (const int i : {rank, 1 - rank}) {
+          expectSuccess(sum(&state, &totals[i], empty ? 0 : 1, comms[i], streams[i]), "seqparAllScan", comms[i]);
+        }
+      }
+      for (int i = 0; i < 2; ++i) {
+        expectSuccess(seqparStreamSynchronize(streams[i]), "seqparStreamSynchronize");
+        expect(empty || totals[i] == static_cast<float>(rank + 1), "total ", totals[i]);
+      }
+    });
+  });
+  CHECK(wrong == "");
+}
+
+TEST_CASE("a difference on a stream is told at its synchronization, and the communicator stays") {
+  const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t* streams, int rank) {
+    const float state[2] = {1, 1};
+    float total[2] = {0, 0};
+    expectSuccess(sum(state, total, 1 + rank, comms[0], streams[0]), "seqparAllScan", comms[0]);
+    expectSuccess(sum(state, total, 2, comms[0], streams[0]), "seqparAllScan", comms[0]);
+    const auto result = seqparStreamSynchronize(streams[0]);
+    const std::string text = seqparGetLastError(nullptr);
+    expect(result == seqparInvalidUsage, "result ", result, ": ", text);
+    expect(text.find("seqparAllScan: the ranks disagree: rank 1 has dv 2, rank 0 has 1") != std::string::npos, text);
+    expect(total[0] == static_cast<float>(rank + 1), "the call after it: total ", total[0]);
+    expectSuccess(seqparStreamSynchronize(streams[0]), "the error is told once");
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("a refused call leaves no comparison to the next") {
+  const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
+    float whole[2] = {0, 0};
+    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+    shards.outer = shards.tokens = shards.inner = 1;
+    // The arguments are compared before the buffers are looked at.
+    expect(seqparAllGather(nullptr, whole, &shards, comms[0], nullptr) == seqparInvalidArgument, "was not refused");
+    const float mine = static_cast<float>(rank);
+    float other = -1;
+    expectSuccess(seqparSendRecv(&mine, 4, 1 - rank, &other, 4, 1 - rank, comms[0], nullptr), "seqparSendRecv");
+    expect(other == static_cast<float>(1 - rank), "received ", other);
+    expectSuccess(seqparAllGather(&mine, whole, &shards, comms[0], nullptr), "seqparAllGather", comms[0]);
+    expect(whole[1] == 1, "gathered ", whole[1]);
+  });
+  CHECK(errors == "");
+}
+
+TEST_CASE("comparisons beside the work: two control planes in opposite orders, and a difference names the argument") {
+  using namespace seqpar;
+  std::vector<std::unique_ptr<Allgather>> groups[2] = {makeLocalGroup(2, kNoTimeout), makeLocalGroup(2, kNoTimeout)};
+  std::barrier bothTold(2);
+  const auto errors = onThreads(2, [&](int rank) {
+    const auto own = static_cast<size_t>(rank);
+    Health health[2];
+    std::unique_ptr<OrderedControl> controls[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const ControlOptions options{kNoTimeout, ""};
+      controls[i] = std::make_unique<OrderedControl>(Control::connect(*groups[i][own], options, health[i]), health[i]);
+    }
+    for (int round = 0; round < 20; ++round) {
+      const NamedValue same{"round", round};
+      for (const size_t i : {own, 1 - own}) controls[i]->compareLater(Comparison("seqparAllScan", {&same, 1}));
+    }
+    for (auto& control : controls) {
+      std::vector<int> ranks(2);
+      control->gatherValues(rank, std::span(ranks));  // after all comparisons
+      expect(ranks[1] == 1, "gathered ", ranks[1]);
+    }
+    expect(health[0].ok() && health[1].ok(), health[0].text(), health[1].text());
+    const NamedValue differs{"dv", rank};
+    controls[0]->compareLater(Comparison("seqparAllScan", {&differs, 1}));
+    while (health[0].ok()) std::this_thread::yield();
+    bothTold.arrive_and_wait();  // who ends first tells the other of its failure
+    expect(health[0].result() == seqparInvalidUsage, "result ", health[0].result());
+    expect(health[0].text() == "seqparAllScan: the ranks disagree: rank 1 has dv 1, rank 0 has 0", health[0].text());
+    for (auto& control : controls) control->leave();
+  });
+  CHECK(errors == "");
+}
