@@ -1,0 +1,117 @@
+#include "attn/api/arguments.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+#include "base/versioned.h"
+
+namespace seqpar::attn {
+namespace {
+
+using Use = ArgumentCheck::Use;
+
+void checkSoftmax(ArgumentCheck& check, const Problem& p, const seqparAttnForwardArgs_t& args) {
+  const int64_t rows = p.desc.batch * p.desc.heads * p.tokens();
+  check.numbers("args->lse", args.lse, rows, p.training(), Use::Output);
+  if (p.desc.sinks != 0) check.numbers("args->sinks", args.sinks, p.desc.heads, true, Use::Input);
+}
+
+void checkSoftmax(ArgumentCheck& check, const Problem& p, const seqparAttnBackwardArgs_t& args) {
+  const int64_t rows = p.desc.batch * p.desc.heads * p.tokens();
+  check.tensor("args->out", args.out, outTensor(p, args.out), Use::Input);
+  check.numbers("args->lse", args.lse, rows, true, Use::Input);
+  if (p.desc.sinks == 0) return;
+  check.numbers("args->sinks", args.sinks, p.desc.heads, true, Use::Input);
+  check.numbers("args->dSinks", args.dSinks, p.desc.heads, true, Use::Output);
+}
+
+}  // namespace
+
+void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use) {
+  if (view.elements() == 0) return;
+  if (view.data == nullptr) {
+    fail(seqparInvalidArgument, call_, ": ", name, ".data is NULL, expected ", view.elements(), " elements");
+  }
+  const struct {
+    const char* name;
+    int64_t stride, count;
+  } strides[] = {{"batchStride", given.batchStride, view.batch},
+                 {"tokenStride", given.tokenStride, view.tokens},
+                 {"headStride", given.headStride, view.heads}};
+  const bool dense = given.batchStride == 0 && given.tokenStride == 0 && given.headStride == 0;
+  for (const auto& s : strides) {
+    if (s.stride < 0 || (!dense && s.count > 1 && s.stride < view.dim)) {
+      fail(seqparInvalidArgument, call_, ": ", name, ".", s.name, " is ", s.stride, ", expected at least ", view.dim,
+           ", the length of a head, or 0 for all three strides");
+    }
+  }
+  if (reinterpret_cast<std::uintptr_t>(view.data) % bytesOf(view.type) != 0) {
+    fail(seqparInvalidArgument, call_, ": ", name, ".data is ", view.data, ", expected a multiple of ",
+         bytesOf(view.type), ", the size of an element");
+  }
+  const auto* const begin = static_cast<const std::byte*>(view.data);
+  const auto* const end =
+      view.at(view.batch - 1, view.tokens - 1, view.heads - 1) + static_cast<size_t>(view.dim) * bytesOf(view.type);
+  buffers_.push_back({name, begin, static_cast<size_t>(end - begin), use == Use::Output, view.dense()});
+}
+
+void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, bool required, Use use) {
+  if (count == 0) return;
+  if (data == nullptr) {
+    if (!required) return;
+    fail(seqparInvalidArgument, call_, ": ", name, " is NULL, expected ", count, " numbers");
+  }
+  if (reinterpret_cast<std::uintptr_t>(data) % sizeof(float) != 0) {
+    fail(seqparInvalidArgument, call_, ": ", name, " is ", static_cast<const void*>(data), ", expected a multiple of ",
+         sizeof(float));
+  }
+  buffers_.push_back({name, reinterpret_cast<const std::byte*>(data), static_cast<size_t>(count) * sizeof(float),
+                      use == Use::Output, true});
+}
+
+void ArgumentCheck::overlaps() const {
+  const std::less<> before;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    for (size_t j = i + 1; j < buffers_.size(); ++j) {
+      const Buffer &a = buffers_[i], &b = buffers_[j];
+      if (!a.output && !b.output) continue;
+      const bool touch = before(a.data, b.data + b.bytes) && before(b.data, a.data + a.bytes);
+      if (!touch || (a.data != b.data && !(a.dense && b.dense))) continue;
+      fail(seqparInvalidArgument, call_, ": ", a.name, " at ", static_cast<const void*>(a.data), " (", a.bytes,
+           " bytes) overlaps ", b.name, " at ", static_cast<const void*>(b.data), " (", b.bytes,
+           " bytes), expected outputs to be apart from all other arrays");
+    }
+  }
+}
+
+seqparAttnForwardArgs_t checkForward(const char* call, const Problem& p, const seqparAttnForwardArgs_t* given) {
+  const seqparAttnForwardArgs_t defaults = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  const auto args = readVersioned(call, "args", given, defaults);
+  ArgumentCheck check(call);
+  check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
+  check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
+  check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
+  check.tensor("args->out", args.out, outTensor(p, args.out), Use::Output);
+  if (p.softmax()) checkSoftmax(check, p, args);
+  check.overlaps();
+  return args;
+}
+
+seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const seqparAttnBackwardArgs_t* given) {
+  const seqparAttnBackwardArgs_t defaults = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+  const auto args = readVersioned(call, "args", given, defaults);
+  ArgumentCheck check(call);
+  check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
+  check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
+  check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
+  check.tensor("args->dOut", args.dOut, outTensor(p, args.dOut), Use::Input);
+  check.tensor("args->dq", args.dq, queryTensor(p, args.dq), Use::Output);
+  check.tensor("args->dk", args.dk, keyTensor(p, args.dk), Use::Output);
+  check.tensor("args->dv", args.dv, valueTensor(p, args.dv), Use::Output);
+  if (p.softmax()) checkSoftmax(check, p, args);
+  check.overlaps();
+  return args;
+}
+
+}  // namespace seqpar::attn

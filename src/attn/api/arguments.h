@@ -1,0 +1,38 @@
+// The arguments of seqparAttnForward() and seqparAttnBackward(), checked on this rank alone.
+#pragma once
+
+#include <vector>
+
+#include "attn/plan/operator.h"
+
+namespace seqpar::attn {
+
+/// Buffers of one call, each checked when it is added; overlaps() at the end. Throws Error in the name of `call`.
+class ArgumentCheck {
+ public:
+  explicit ArgumentCheck(const char* call) : call_(call) {}
+
+  enum class Use { Input, Output };
+  /// NULL with elements, negative strides, rows that overlap, and misaligned data are InvalidArgument.
+  void tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use);
+  /// `count` numbers of fp32. NULL is allowed if not `required`.
+  void numbers(const char* name, const float* data, int64_t count, bool required, Use use);
+  /// Refuses outputs that overlap anything. Tensors with gaps, such as q, k and v side by side in one array, are only
+  /// refused where they begin at the same place.
+  void overlaps() const;
+
+ private:
+  struct Buffer {
+    const char* name;
+    const std::byte* data;
+    size_t bytes;
+    bool output, dense;
+  };
+  const char* call_;
+  std::vector<Buffer> buffers_;
+};
+
+seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, const seqparAttnForwardArgs_t* given);
+seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t* given);
+
+}  // namespace seqpar::attn

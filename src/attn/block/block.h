@@ -1,0 +1,93 @@
+// Block kernels: softmax attention of some queries to some keys, forward and backward, on one rank. A backend a file:
+// host.cpp; the caller's kernels; CUDA. Algorithms see this interface only.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "attn/block/rectangles.h"
+#include "attn/exec/exec.h"
+#include "seqpar/attn_plan.h"
+
+namespace seqpar::attn {
+
+/// What all calls of a block have in common. Query head h uses key head (h + phase) / group.
+struct BlockShape {
+  int64_t batch = 1, heads = 1, kvHeads = 1, headDim = 1, valueDim = 1;
+  int64_t group = 1, phase = 0;
+  seqparDataType_t type = seqparFloat32;  ///< of q, k, v, out, dOut
+  float scale = 1, softcap = 0;
+  bool training = true, deterministic = false;
+  seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;  ///< the caller's; functions NULL: the library's
+};
+
+/// Attention to some of the keys: out [batch][rows][heads][valueDim], each row normalized over the keys that it has
+/// seen, and the logarithm of their sum of exponentials. Where lse is -inf the row has seen nothing and `out` is not
+/// looked at. Two of them are merged by lse' = log(exp(lse_a) + exp(lse_b)), out' = exp(lse_a - lse') out_a + exp(lse_b
+/// - lse') out_b.
+struct Partial {
+  Tensor out;  ///< fp32
+  Rows lse;
+};
+
+struct BlockInputs {
+  Tensor q, k, v;
+};
+
+/// Of the whole softmax, over the keys of all ranks.
+struct BlockGradientInputs {
+  Tensor q, k, v, dOut;
+  Rows lse;
+  Rows delta;  ///< rowsum(dOut * out); not read by blocks that needOut()
+  Tensor out;  ///< read by blocks that needOut() only
+};
+
+/// Sums of gradients, fp32.
+struct BlockGradients {
+  Tensor dq, dk, dv;
+};
+
+/// All functions enqueue on the Exec's main stream. Between prepare() and the end nothing is allocated. Results are the
+/// same at every call: sums are made in a fixed order, except where a GPU's backward may add in any order (shape's
+/// `deterministic` forbids it).
+class Block {
+ public:
+  virtual ~Block() = default;
+
+  /// Tells, before carve(), that calls will come for these rectangles of shards of so many tokens.
+  virtual void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) = 0;
+  /// Takes scratch memory. Runs as Arena says.
+  virtual void carve(Arena& arena) = 0;
+  /// Builds kernels for what was expected. Throws Error.
+  virtual void prepare() = 0;
+
+  /// True: backward() reads `out` and makes delta itself, so that algorithms that move queries must move `out` too.
+  virtual bool needsOut() const = 0;
+
+  /// Makes `partial` one that has seen nothing.
+  virtual void clear(const Partial& partial) = 0;
+  /// Merges what the rectangles' queries find at their keys into `into`. Rectangles' rows and columns count from the
+  /// first token of the tensors.
+  virtual void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) = 0;
+  /// Merges `from`, whose `out` may have any type, into `into`.
+  virtual void merge(const Partial& into, const Partial& from) = 0;
+  /// out = partial.out, rounded, 0 for rows that have seen nothing; lse (data null: not wanted) = partial.lse. `sinks`
+  /// [heads] (null: none) join the denominator first.
+  virtual void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) = 0;
+
+  /// delta = rowsum(dOut * out). Not needed with needsOut(), except for sinks.
+  virtual void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) = 0;
+  /// Adds the rectangles' share to `into`.
+  virtual void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                        const BlockGradients& into) = 0;
+  /// dSinks[heads] = -sum over batch and rows of exp(sink - lse) delta.
+  virtual void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) = 0;
+
+  /// For seqparAttnPlanExplain(): what computes.
+  virtual const char* name() const = 0;
+};
+
+/// The block kernel for work on `exec`. Throws Error (InvalidUsage) for a shape that no kernel can do.
+std::unique_ptr<Block> makeBlock(Exec& exec, const BlockShape& shape);
+
+}  // namespace seqpar::attn

@@ -1,0 +1,48 @@
+// Block kernel on hosts: FlashAttention's loops (arXiv 2205.14135, Algorithm 1; 2307.08691, Algorithm 2 for backward)
+// over a library's matrix product, in fp32 whatever the type of the inputs.
+#pragma once
+
+#include <vector>
+
+#include "attn/block/block.h"
+#include "attn/exec/host.h"
+
+namespace seqpar::attn {
+
+class HostBlock final : public Block {
+ public:
+  HostBlock(HostExec& exec, const BlockShape& shape) : exec_(exec), shape_(shape) {}
+
+  void expect(std::span<const Rectangle>, int64_t, int64_t) override {}
+  void carve(Arena& arena) override;
+  void prepare() override {}
+  bool needsOut() const override { return false; }
+  void clear(const Partial& partial) override;
+  void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
+  void merge(const Partial& into, const Partial& from) override;
+  void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
+  void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
+  void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                const BlockGradients& into) override;
+  void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
+  const char* name() const override { return "host, tiles over the library's sgemm"; }
+
+ private:
+  /// One thread's buffers.
+  struct Scratch {
+    float *q, *k, *v, *scores, *out, *dOut, *gradients, *scaled;
+  };
+
+  /// body(b, h, token) for all rows of queries, some at a time by each thread.
+  void eachRow(int64_t tokens, const std::function<void(int64_t b, int64_t h, int64_t token, int thread)>& body);
+  void forwardTask(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
+                   int64_t firstRow, int64_t rows, Scratch& scratch);
+  void backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
+                    int64_t kvHead, Scratch& scratch);
+
+  HostExec& exec_;
+  BlockShape shape_;
+  std::vector<Scratch> scratch_;  ///< [threads]
+};
+
+}  // namespace seqpar::attn

@@ -1,0 +1,186 @@
+#include "attn/block/rectangles.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace seqpar::attn {
+namespace {
+
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(), kHighest = std::numeric_limits<int64_t>::max();
+
+int64_t last(const TokenRun& run) {
+  return run.position + (run.length - 1) * run.stride;
+}
+
+TokenRun part(const TokenRun& run, int64_t first, int64_t length) {
+  return {run.local + first, run.position + first * run.stride, length, run.stride};
+}
+
+int64_t floorDivide(int64_t a, int64_t b) {
+  return a >= 0 ? a / b : -((-a + b - 1) / b);
+}
+int64_t ceilDivide(int64_t a, int64_t b) {
+  return -floorDivide(-a, b);
+}
+
+/// The runs of each packed sequence; one entry without packing.
+std::vector<std::vector<TokenRun>> bySequence(std::span<const TokenRun> runs, std::span<const int64_t> cuSeqlens) {
+  if (cuSeqlens.empty()) return {std::vector<TokenRun>(runs.begin(), runs.end())};
+  std::vector<std::vector<TokenRun>> sequences(cuSeqlens.size() - 1);
+  for (const auto& run : runs) {
+    for (int64_t done = 0; done < run.length;) {
+      const int64_t position = run.position + done * run.stride;
+      const auto end = std::upper_bound(cuSeqlens.begin(), cuSeqlens.end(), position);
+      if (end == cuSeqlens.begin() || end == cuSeqlens.end()) break;  // no sequence has it
+      const int64_t count = std::min(run.length - done, ceilDivide(*end - position, run.stride));
+      sequences[static_cast<size_t>(end - cuSeqlens.begin() - 1)].push_back(part(run, done, count));
+      done += count;
+    }
+  }
+  return sequences;
+}
+
+/// Collects rectangles and joins those that nothing bounds.
+class Collector {
+ public:
+  void add(Rectangle r) {
+    if (!trim(r)) return;
+    if (!all_.empty() && r.full() && all_.back().full()) {
+      auto& before = all_.back();
+      if (before.row == r.row && before.rows == r.rows && before.column + before.columns == r.column) {
+        before.columns += r.columns;
+        return;
+      }
+    }
+    all_.push_back(r);
+  }
+
+  /// All rectangles, those below each other joined.
+  std::vector<Rectangle> take() {
+    std::vector<Rectangle> joined;
+    std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> open;  // by columns and the row behind the last
+    for (const auto& r : all_) {
+      if (!r.full()) {
+        joined.push_back(r);
+        continue;
+      }
+      const auto above = open.find({r.column, r.columns, r.row});
+      size_t index = joined.size();
+      if (above == open.end()) {
+        joined.push_back(r);
+      } else {
+        index = above->second;
+        joined[index].rows += r.rows;
+        open.erase(above);
+      }
+      open[{r.column, r.columns, joined[index].row + joined[index].rows}] = index;
+    }
+    return joined;
+  }
+
+ private:
+  /// Cuts off rows that see nothing and columns that nobody sees; false if nothing is left.
+  static bool trim(Rectangle& r) {
+    if (r.upper != kHighest) {
+      const int64_t blind = std::max<int64_t>(0, -r.upper);
+      if (blind >= r.rows) return false;
+      r.row += blind;
+      r.rows -= blind;
+      r.upper += blind;
+      if (r.lower != kLowest) r.lower += blind;
+      r.columns = std::min(r.columns, r.rows + r.upper);
+    }
+    if (r.lower != kLowest) {
+      if (r.lower >= r.columns) return false;
+      r.rows = std::min(r.rows, r.columns - r.lower);
+      const int64_t unseen = std::max<int64_t>(0, r.lower);
+      r.column += unseen;
+      r.columns -= unseen;
+      r.lower -= unseen;
+      if (r.upper != kHighest) {
+        r.upper -= unseen;
+        r.columns = std::min(r.columns, r.rows + r.upper);
+      }
+      if (r.rows - 1 + r.lower <= 0) r.lower = kLowest;
+    }
+    if (r.upper != kHighest && r.upper >= r.columns - 1) r.upper = kHighest;
+    return r.rows > 0 && r.columns > 0;
+  }
+
+  std::vector<Rectangle> all_;
+};
+
+void addPair(TokenRun q, TokenRun k, const Visibility& v, Collector& out) {
+  if (q.length == 0 || k.length == 0) return;
+  const int64_t firstQ = q.position + v.shift, lastQ = last(q) + v.shift;
+  const bool above = v.right != kUnbounded, below = v.left != kUnbounded;
+  if ((above && k.position > lastQ + v.right) || (below && last(k) < firstQ - v.left)) return;
+  const bool free = (!above || last(k) <= firstQ + v.right) && (!below || k.position >= lastQ - v.left);
+  if (free) return out.add({q.local, q.length, k.local, k.length});
+  if (q.length == 1) q.stride = k.stride;
+  if (k.length == 1) k.stride = q.stride;
+  if (q.stride != k.stride) {  // no band of slope 1: the smaller pieces are free, or single tokens in the end
+    if (q.length >= k.length) {
+      addPair(part(q, 0, q.length / 2), k, v, out);
+      addPair(part(q, q.length / 2, q.length - q.length / 2), k, v, out);
+    } else {
+      addPair(q, part(k, 0, k.length / 2), v, out);
+      addPair(q, part(k, k.length / 2, k.length - k.length / 2), v, out);
+    }
+    return;
+  }
+  Rectangle r{q.local, q.length, k.local, k.length};
+  if (above) r.upper = floorDivide(firstQ + v.right - k.position, q.stride);
+  if (below) r.lower = ceilDivide(firstQ - v.left - k.position, q.stride);
+  if (r.lower > r.upper) return;  // the window falls between two keys of every query
+  out.add(r);
+}
+
+}  // namespace
+
+int64_t Rectangle::scores() const {
+  if (full()) return rows * columns;
+  int64_t sum = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t from = lower == kLowest ? 0 : std::max<int64_t>(0, i + lower);
+    const int64_t to = upper == kHighest ? columns - 1 : std::min(columns - 1, i + upper);
+    sum += std::max<int64_t>(0, to - from + 1);
+  }
+  return sum;
+}
+
+std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys,
+                                    const Visibility& visibility) {
+  const auto rows = bySequence(queries, visibility.cuSeqlens), columns = bySequence(keys, visibility.cuSeqlens);
+  Collector out;
+  for (size_t s = 0; s < rows.size(); ++s) {
+    for (const auto& q : rows[s]) {
+      for (const auto& k : columns[s]) addPair(q, k, visibility, out);
+    }
+  }
+  return out.take();
+}
+
+int64_t scoresOf(std::span<const Rectangle> rectangles) {
+  int64_t sum = 0;
+  for (const auto& r : rectangles) sum += r.scores();
+  return sum;
+}
+
+std::vector<TokenRun> joinRuns(std::span<const std::vector<TokenRun>> shards) {
+  std::vector<TokenRun> joined;
+  int64_t before = 0;
+  for (const auto& shard : shards) {
+    int64_t length = 0;
+    for (auto run : shard) {
+      length += run.length;
+      run.local += before;
+      joined.push_back(run);
+    }
+    before += length;
+  }
+  return joined;
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,44 @@
+// The choice between the implementations of Exec.
+#include <sched.h>
+
+#include <algorithm>
+
+#include "attn/boundary.h"
+#include "attn/exec/host.h"
+#ifdef SEQPAR_ATTN_CUDA
+#include "attn/exec/cuda.h"
+#endif
+
+namespace seqpar::attn {
+namespace {
+
+constexpr const char* kWho = "attention plan";
+
+/// This rank's share of the processors that it may run on: those that all ranks of its node share, equally.
+int shareOfProcessors(seqparComm_t comm) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  if (comm == nullptr) return std::max(1, processors);
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
+  require(seqparCommQuery(comm, &info), kWho, comm);
+  const int ranksOfNode = (info.nranks + info.nodes - 1) / std::max(1, info.nodes);
+  return std::max(1, processors / std::max(1, ranksOfNode));
+}
+
+}  // namespace
+
+std::unique_ptr<Exec> makeExec(seqparComm_t comm, int threads) {
+  int device = SEQPAR_HOST_DEVICE;
+  if (comm != nullptr) require(seqparCommDevice(comm, &device), kWho, nullptr);
+  if (device == SEQPAR_HOST_DEVICE)
+    return std::make_unique<HostExec>(threads > 0 ? threads : shareOfProcessors(comm), comm);
+#ifdef SEQPAR_ATTN_CUDA
+  return makeCudaExec(device);
+#else
+  fail(seqparInvalidUsage, kWho, ": the communicator is of device ", device,
+       ", expected host memory: this library was built without CUDA");
+#endif
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,80 @@
+// Arrays of tokens and of rows as pointers with strides, on hosts and GPUs alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "seqpar/types.h"
+
+namespace seqpar::attn {
+
+/// Bytes of an element.
+constexpr size_t bytesOf(seqparDataType_t type) {
+  return type == seqparFloat32 ? 4 : 2;
+}
+
+/// [batch][tokens][heads][dim], the last dimension dense. Strides are in elements.
+struct Tensor {
+  void* data = nullptr;
+  seqparDataType_t type = seqparFloat32;
+  int64_t batch = 0, tokens = 0, heads = 0, dim = 0;
+  int64_t batchStride = 0, tokenStride = 0, headStride = 0;
+
+  int64_t elements() const { return batch * tokens * heads * dim; }
+  size_t bytes() const { return static_cast<size_t>(elements()) * bytesOf(type); }
+  /// The address of an element, as bytes, so that it may be null.
+  std::byte* at(int64_t b, int64_t token, int64_t head) const {
+    if (data == nullptr) return nullptr;
+    return static_cast<std::byte*>(data) +
+           (b * batchStride + token * tokenStride + head * headStride) * static_cast<int64_t>(bytesOf(type));
+  }
+  /// `count` tokens from `first` on.
+  Tensor rows(int64_t first, int64_t count) const {
+    Tensor part = *this;
+    part.data = at(0, first, 0);
+    part.tokens = count;
+    return part;
+  }
+  /// `count` heads from `first` on.
+  Tensor headsFrom(int64_t first, int64_t count) const {
+    Tensor part = *this;
+    part.data = at(0, 0, first);
+    part.heads = count;
+    return part;
+  }
+  /// True if the elements lie one after the other in row-major order.
+  bool dense() const {
+    return elements() == 0 || ((heads == 1 || headStride == dim) && (tokens == 1 || tokenStride == heads * dim) &&
+                               (batch == 1 || batchStride == tokens * heads * dim));
+  }
+};
+
+/// A dense tensor at `data`.
+inline Tensor denseTensor(void* data, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
+                          int64_t dim) {
+  return {data, type, batch, tokens, heads, dim, tokens * heads * dim, heads * dim, dim};
+}
+
+/// One fp32 number a row: [batch][heads][tokens], tokens dense. Strides are in elements.
+struct Rows {
+  float* data = nullptr;
+  int64_t batch = 0, heads = 0, tokens = 0;
+  int64_t batchStride = 0, headStride = 0;
+
+  float* at(int64_t b, int64_t head, int64_t token) const {
+    return data == nullptr ? nullptr : data + b * batchStride + head * headStride + token;
+  }
+  Rows rows(int64_t first, int64_t count) const {
+    return {at(0, 0, first), batch, heads, count, batchStride, headStride};
+  }
+  Rows headsFrom(int64_t first, int64_t count) const {
+    return {at(0, first, 0), batch, count, tokens, batchStride, headStride};
+  }
+  size_t bytes() const { return static_cast<size_t>(batch * heads * tokens) * sizeof(float); }
+};
+
+inline Rows denseRows(float* data, int64_t batch, int64_t heads, int64_t tokens) {
+  return {data, batch, heads, tokens, heads * tokens, tokens};
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,85 @@
+#include "attn/boundary.h"
+#include "attn/plan/plan.h"
+
+namespace seqpar::attn {
+namespace {
+
+/// Floating-point operations a second that the model takes a rank's block kernel to reach: an H200's tensor cores, or a
+/// processor core. Ratios between algorithms depend on it only as far as transfers are not hidden.
+constexpr double kDeviceFlops = 5e14, kHostFlops = 5e10;
+
+std::string names(bool softmax) {
+  std::string all;
+  for (const auto& row : algorithms()) {
+    if (row.softmax == softmax) all += concat(all.empty() ? "" : ", ", row.name, " (", static_cast<int>(row.id), ")");
+  }
+  return all;
+}
+
+}  // namespace
+
+Problem shardedFor(const Problem& problem, const AlgorithmRow& row) {
+  Problem sharded = problem;
+  const auto byKind = [&](seqparLayout_t layout, int64_t tokens) {
+    layout.ranks = problem.ranks();
+    layout.tokens = tokens;
+    layout.sequences = 0;
+    return Sharding("attention plan", layout);
+  };
+  if (!problem.layoutGiven) {
+    seqparLayout_t own = SEQPAR_LAYOUT_INITIALIZER;
+    own.kind = row.ownLayout(problem);
+    sharded.queries = byKind(own, problem.desc.tokens);
+  }
+  if (!problem.crossAttention()) {
+    sharded.keys = sharded.queries;
+  } else if (!problem.kvLayoutGiven) {
+    sharded.keys = byKind(sharded.queries.layout(), problem.desc.kvTokens);
+  }
+  return sharded;
+}
+
+std::vector<Candidate> candidatesFor(const Problem& problem) {
+  std::vector<Candidate> all;
+  for (const auto& row : algorithms()) {
+    if (row.softmax != problem.softmax()) continue;
+    Candidate candidate{&row, row.refuses(problem), {}};
+    if (candidate.refusal.empty()) {
+      candidate.estimate = row.estimate(shardedFor(problem, row), problem.onDevice() ? kDeviceFlops : kHostFlops);
+    }
+    all.push_back(std::move(candidate));
+  }
+  return all;
+}
+
+const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem,
+                                    const std::vector<Candidate>& candidates) {
+  const int id = problem.desc.algorithm;
+  const char* const family = problem.softmax() ? "softmax" : "linear";
+  if (id != seqparAttnAuto) {
+    for (const auto& candidate : candidates) {
+      if (candidate.row->id != id) continue;
+      if (candidate.refusal.empty()) return *candidate.row;
+      fail(seqparInvalidUsage, call, ": desc->algorithm is ", id, " (", candidate.row->name, "), which ",
+           candidate.refusal, "; expected one that can: ", algorithmsThatCan(problem));
+    }
+    const bool other = findAlgorithm(id, !problem.softmax()) != nullptr;
+    fail(other ? seqparInvalidUsage : seqparInvalidArgument, call, ": desc->algorithm is ", id,
+         other ? concat(" (", seqparAttnAlgorithmName(id), ")") : "", ", expected ", seqparAttnAuto,
+         " (auto) or one for ", family, " attention: ", names(problem.softmax()));
+  }
+  const Candidate* best = nullptr;
+  for (const auto& candidate : candidates) {
+    // LOCAL leaves out what other ranks have: it is nobody's choice, except of one rank.
+    if (!candidate.refusal.empty() || (candidate.row->id == seqparAttnLocal && problem.ranks() > 1)) continue;
+    const auto time = [&](const Candidate& c) { return problem.training() ? c.estimate.us() : c.estimate.forwardUs; };
+    if (best == nullptr || time(candidate) < time(*best)) best = &candidate;
+  }
+  if (best == nullptr) {
+    fail(seqparInvalidUsage, call, ": desc->algorithm is 0 (auto), but no algorithm for ", family,
+         " attention can do this: ", candidates.empty() ? "there is none" : candidates.front().refusal);
+  }
+  return *best->row;
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,70 @@
+// The text of seqparAttnPlanExplain().
+#include <iomanip>
+#include <sstream>
+
+#include "attn/plan/plan.h"
+
+namespace seqpar::attn {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out << '\\' << c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out << "\\u" << std::hex << std::setw(4) << std::setfill('0') << static_cast<int>(c) << std::dec;
+    } else {
+      out << c;
+    }
+  }
+  out << '"';
+  return out.str();
+}
+
+const char* familyName(int family) {
+  constexpr const char* kNames[] = {"softmax", "gla", "scalar", "fixed", "sum"};
+  return kNames[family];
+}
+
+const char* layoutName(const Sharding& sharding) {
+  constexpr const char* kNames[] = {"contiguous", "zigzag", "striped"};
+  return kNames[sharding.kind()];
+}
+
+void writeTimes(std::ostream& out, const Estimate& e) {
+  out << "\"forwardUs\": " << e.forwardUs << ", \"backwardUs\": " << e.backwardUs << ", \"bytesSent\": " << e.bytes;
+}
+
+}  // namespace
+
+std::string Plan::explain() const {
+  const auto& d = problem_.desc;
+  std::ostringstream out;
+  out << std::setprecision(6);
+  out << "{\"algorithm\": " << quoted(row_->name) << ", \"paper\": " << quoted(row_->paper)
+      << ", \"chosen\": " << quoted(d.algorithm == seqparAttnAuto ? "by the cost model" : "by the caller")
+      << ", \"family\": " << quoted(familyName(d.family)) << ", \"ranks\": " << problem_.ranks()
+      << ", \"rank\": " << problem_.rank() << ", \"batch\": " << d.batch
+      << ", \"tokens\": " << problem_.queries.tokens() << ", \"localTokens\": " << problem_.tokens()
+      << ", \"heads\": " << d.heads << ", \"kvHeads\": " << d.kvHeads << ", \"headDim\": " << d.headDim
+      << ", \"valueDim\": " << d.valueDim << ", \"layout\": " << quoted(layoutName(problem_.queries))
+      << ", \"block\": " << quoted(operator_->blockName()) << ", \"workspaceBytes\": " << bytes_
+      << ", \"candidates\": [";
+  bool first = true;
+  for (const auto& candidate : candidates_) {
+    out << (first ? "" : ", ") << "{\"algorithm\": " << quoted(candidate.row->name) << ", ";
+    first = false;
+    if (candidate.refusal.empty()) {
+      writeTimes(out, candidate.estimate);
+    } else {
+      out << "\"cannot\": " << quoted(candidate.refusal);
+    }
+    out << "}";
+  }
+  out << "]}";
+  return out.str();
+}
+
+}  // namespace seqpar::attn

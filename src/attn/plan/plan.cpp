@@ -1,0 +1,102 @@
+#include "attn/plan/plan.h"
+
+#include <array>
+#include <vector>
+
+#include "attn/boundary.h"
+
+namespace seqpar::attn {
+namespace {
+
+Tensor viewOf(const seqparAttnTensor_t& given, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
+              int64_t dim) {
+  if (given.batchStride == 0 && given.tokenStride == 0 && given.headStride == 0) {
+    return denseTensor(given.data, type, batch, tokens, heads, dim);
+  }
+  return {given.data, type, batch, tokens, heads, dim, given.batchStride, given.tokenStride, given.headStride};
+}
+
+/// A call on an Exec ends however it ends.
+class CallScope {
+ public:
+  CallScope(Exec& exec, void* stream, std::span<const Tensor> outputs) : exec_(exec) {
+    exec.begin(stream);
+    exec.guard(outputs);
+  }
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+  ~CallScope() {
+    try {
+      exec_.finish();
+    } catch (const std::exception& error) {
+      setLastError(error.what());
+    }
+  }
+
+ private:
+  Exec& exec_;
+};
+
+}  // namespace
+
+Tensor queryTensor(const Problem& p, const seqparAttnTensor_t& given) {
+  return viewOf(given, p.type(), p.desc.batch, p.tokens(), p.softmax() ? p.desc.heads : p.desc.kvHeads, p.desc.headDim);
+}
+
+Tensor keyTensor(const Problem& p, const seqparAttnTensor_t& given) {
+  return viewOf(given, p.type(), p.desc.batch, p.kvTokens(), p.desc.kvHeads, p.desc.headDim);
+}
+
+Tensor valueTensor(const Problem& p, const seqparAttnTensor_t& given) {
+  return viewOf(given, p.type(), p.desc.batch, p.kvTokens(), p.softmax() ? p.desc.kvHeads : p.desc.heads,
+                p.desc.valueDim);
+}
+
+Tensor outTensor(const Problem& p, const seqparAttnTensor_t& given) {
+  return viewOf(given, p.type(), p.desc.batch, p.tokens(), p.desc.heads, p.desc.valueDim);
+}
+
+Rows lseRows(const Problem& p, const float* given) {
+  return denseRows(const_cast<float*>(given), p.desc.batch, p.desc.heads, p.tokens());
+}
+
+Plan::Plan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm)
+    : problem_(readProblem(call, desc, comm)), row_(nullptr), candidates_(candidatesFor(problem_)) {
+  row_ = &chooseAlgorithm(call, problem_, candidates_);
+  problem_ = shardedFor(problem_, *row_);
+  exec_ = makeExec(comm);
+  operator_ = row_->make(problem_, *exec_);
+  Arena arena;
+  operator_->carve(arena);
+  bytes_ = arena.used();
+}
+
+Plan::~Plan() {
+  exec_->drain();
+}
+
+void Plan::prepare(void* workspace) {
+  if (workspace == nullptr && bytes_ > 0) {
+    memory_ = exec_->allocate(bytes_);
+    workspace = memory_.get();
+  }
+  Arena arena(workspace);
+  operator_->carve(arena);
+  operator_->open();
+  prepared_ = true;
+}
+
+void Plan::forward(const seqparAttnForwardArgs_t& args, void* stream) {
+  const std::array outputs{outTensor(problem_, args.out)};
+  const CallScope scope(*exec_, stream, outputs);
+  operator_->forward(args);
+}
+
+void Plan::backward(const seqparAttnBackwardArgs_t& args, void* stream) {
+  const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk),
+                           valueTensor(problem_, args.dv)};
+  const CallScope scope(*exec_, stream, outputs);
+  operator_->backward(args);
+}
+
+}  // namespace seqpar::attn

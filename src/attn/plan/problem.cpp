@@ -1,0 +1,220 @@
+#include "attn/plan/problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "attn/boundary.h"
+#include "base/versioned.h"
+
+namespace seqpar::attn {
+namespace {
+
+[[noreturn]] void refuse(const char* call, const char* field, int64_t value, const std::string& expected) {
+  fail(seqparInvalidArgument, call, ": desc->", field, " is ", value, ", expected ", expected);
+}
+
+void requireAtLeast(const char* call, const char* field, int64_t value, int64_t least) {
+  if (value < least) refuse(call, field, value, concat("at least ", least));
+}
+
+void requireRange(const char* call, const char* field, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) refuse(call, field, value, concat(least, " to ", most));
+}
+
+void requireFinite(const char* call, const char* field, float value) {
+  if (!std::isfinite(value)) {
+    fail(seqparInvalidArgument, call, ": desc->", field, " is ", value, ", expected a finite number");
+  }
+}
+
+/// Bytes of any array of the problem must stay far from overflowing.
+void requireSize(const char* call, std::initializer_list<int64_t> sizes) {
+  constexpr int64_t kMost = int64_t{1} << 52;
+  int64_t product = 1;
+  for (const int64_t size : sizes) {
+    if (size != 0 && product > kMost / size) {
+      fail(seqparInvalidArgument, call, ": desc's sizes overflow: batch * tokens * heads * length is more than ",
+           kMost);
+    }
+    product *= size;
+  }
+}
+
+/// Completes and checks what concerns heads and numbers.
+void readNumbers(const char* call, seqparAttnDesc_t& d) {
+  requireRange(call, "family", d.family, seqparAttnSoftmax, seqparAttnSum);
+  requireAtLeast(call, "batch", d.batch, 1);
+  requireAtLeast(call, "heads", d.heads, 1);
+  if (d.kvHeads == 0) d.kvHeads = d.heads;
+  requireAtLeast(call, "kvHeads", d.kvHeads, 0);
+  if (d.heads % d.kvHeads != 0) refuse(call, "kvHeads", d.kvHeads, concat("a divisor of heads, ", d.heads, ", or 0"));
+  requireAtLeast(call, "headDim", d.headDim, 1);
+  if (d.valueDim == 0) d.valueDim = d.headDim;
+  requireAtLeast(call, "valueDim", d.valueDim, 0);
+  requireRange(call, "dataType", d.dataType, seqparFloat32, seqparBfloat16);
+  if (d.gateType != seqparFloat32 && d.gateType != seqparBfloat16) {
+    refuse(call, "gateType", d.gateType, concat(seqparFloat32, " (fp32) or ", seqparBfloat16, " (bf16)"));
+  }
+  requireRange(call, "wireType", d.wireType, seqparFloat32, seqparBfloat16);
+  requireFinite(call, "scale", d.scale);
+  if (d.scale == 0) d.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d.headDim)));
+  requireRange(call, "training", d.training, 0, 1);
+  requireRange(call, "deterministic", d.deterministic, 0, 1);
+  requireRange(call, "ctas", d.ctas, 0, 128);
+}
+
+void readMask(const char* call, seqparAttnDesc_t& d) {
+  requireRange(call, "mask", d.mask, seqparAttnFull, seqparAttnCausal);
+  requireAtLeast(call, "windowLeft", d.windowLeft, SEQPAR_ATTN_NO_WINDOW);
+  requireAtLeast(call, "windowRight", d.windowRight, SEQPAR_ATTN_NO_WINDOW);
+  requireFinite(call, "softcap", d.softcap);
+  if (d.softcap < 0) {
+    fail(seqparInvalidArgument, call, ": desc->softcap is ", d.softcap, ", expected 0 (none) or a positive number");
+  }
+  requireRange(call, "sinks", d.sinks, 0, 1);
+  if (d.family == seqparAttnSoftmax) return;
+  if (d.windowLeft != SEQPAR_ATTN_NO_WINDOW || d.windowRight != SEQPAR_ATTN_NO_WINDOW || d.softcap != 0 ||
+      d.sinks != 0) {
+    fail(seqparInvalidUsage, call, ": desc->windowLeft, windowRight, softcap and sinks are ", d.windowLeft, ", ",
+         d.windowRight, ", ", d.softcap, " and ", d.sinks, ", expected none of them: linear attention has no softmax");
+  }
+  if (d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0: linear attention has no cross-attention");
+}
+
+std::vector<int64_t> readPacking(const char* call, const seqparAttnDesc_t& d, int64_t tokens) {
+  requireAtLeast(call, "sequences", d.sequences, 0);
+  if (d.sequences == 0) return {};
+  if (d.cuSeqlens == nullptr) {
+    fail(seqparInvalidArgument, call, ": desc->cuSeqlens is NULL, expected [", d.sequences + 1, "] numbers");
+  }
+  if (d.batch != 1) refuse(call, "batch", d.batch, "1 with packed sequences");
+  if (d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0 with packed sequences");
+  std::vector<int64_t> bounds(d.cuSeqlens, d.cuSeqlens + d.sequences + 1);
+  for (size_t s = 0; s < bounds.size(); ++s) {
+    const int64_t least = s == 0 ? 0 : bounds[s - 1];
+    if (bounds[s] < least || (s == 0 && bounds[s] != 0)) {
+      fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", s, "] is ", bounds[s], ", expected ",
+           s == 0 ? "0" : concat("at least cuSeqlens[", s - 1, "], ", least));
+    }
+  }
+  if (bounds.back() != tokens) {
+    fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", d.sequences, "] is ", bounds.back(), ", expected ", tokens,
+         ", the number of tokens");
+  }
+  return bounds;
+}
+
+Sharding readLayout(const char* call, const char* field, const seqparLayout_t* given, int ranks) {
+  const seqparLayout_t defaults = SEQPAR_LAYOUT_INITIALIZER;
+  const auto layout = readVersioned(call, field, given, defaults);
+  Sharding sharding(call, layout);
+  if (layout.ranks != ranks) {
+    fail(seqparInvalidArgument, call, ": ", field, "->ranks is ", layout.ranks, ", expected ", ranks,
+         ", the ranks of the communicator");
+  }
+  return sharding;
+}
+
+std::vector<int64_t> readLengths(const char* call, const seqparAttnDesc_t& d, int ranks) {
+  std::vector<int64_t> lengths(d.tokensOfRanks, d.tokensOfRanks + ranks);
+  for (int r = 0; r < ranks; ++r) {
+    const int64_t length = lengths[static_cast<size_t>(r)];
+    if (length < 0 || length > (int64_t{1} << 48)) {
+      fail(seqparInvalidArgument, call, ": desc->tokensOfRanks[", r, "] is ", length, ", expected 0 to 2^48");
+    }
+  }
+  return lengths;
+}
+
+void readComm(const char* call, Problem& problem) {
+  problem.info.nranks = 1;
+  problem.info.nodes = 1;
+  problem.info.device = SEQPAR_HOST_DEVICE;
+  if (problem.comm == nullptr) return;
+  problem.info = SEQPAR_COMM_INFO_INITIALIZER;
+  require(seqparCommQuery(problem.comm, &problem.info), call, nullptr);
+}
+
+}  // namespace
+
+Visibility Problem::visibility() const {
+  Visibility v;
+  if (desc.windowLeft != SEQPAR_ATTN_NO_WINDOW) v.left = desc.windowLeft;
+  if (desc.mask == seqparAttnCausal) {
+    v.right = 0;
+  } else if (desc.windowRight != SEQPAR_ATTN_NO_WINDOW) {
+    v.right = desc.windowRight;
+  }
+  if (crossAttention()) v.shift = keys.tokens() - queries.tokens();
+  v.cuSeqlens = cuSeqlens;
+  return v;
+}
+
+std::vector<Rectangle> Problem::rectangles(int queryRank, int keyRank) const {
+  return rectanglesOf(queries.runsOf(queryRank), keys.runsOf(keyRank), visibility());
+}
+
+Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_t comm) {
+  Problem problem;
+  problem.comm = comm;
+  const seqparAttnDesc_t defaults = SEQPAR_ATTN_DESC_INITIALIZER;
+  auto& d = problem.desc = readVersioned(call, "desc", given, defaults);
+  readComm(call, problem);
+  const int ranks = problem.ranks();
+  readNumbers(call, d);
+  readMask(call, d);
+  requireAtLeast(call, "inner", d.inner, 0);
+  if (d.inner != 0 && ranks % d.inner != 0) {
+    refuse(call, "inner", d.inner, concat("a divisor of the communicator's ", ranks, " ranks, or 0"));
+  }
+  requireRange(call, "ulyssesOutside", d.ulyssesOutside, 0, 1);
+
+  requireRange(call, "kvTokens", d.kvTokens, 0, int64_t{1} << 48);
+  if (d.layout != nullptr && d.tokensOfRanks != nullptr) {
+    fail(seqparInvalidArgument, call, ": desc->layout and desc->tokensOfRanks are both given, expected one at most");
+  }
+  if (d.layout != nullptr) {
+    problem.layoutGiven = true;
+    problem.queries = readLayout(call, "desc->layout", d.layout, ranks);
+    d.tokens = problem.queries.tokens();
+  } else if (d.tokensOfRanks != nullptr) {
+    problem.layoutGiven = true;
+    problem.tokensOfRanks = readLengths(call, d, ranks);
+    problem.queries = Sharding(problem.tokensOfRanks);
+    d.tokens = problem.queries.tokens();
+  }
+  requireRange(call, "tokens", d.tokens, 0, int64_t{1} << 48);
+  if (d.kvLayout != nullptr) {
+    if (d.kvTokens == 0) {
+      fail(seqparInvalidArgument, call, ": desc->kvLayout is given with kvTokens 0, expected the number of its tokens");
+    }
+    problem.kvLayoutGiven = true;
+    problem.keys = readLayout(call, "desc->kvLayout", d.kvLayout, ranks);
+    if (problem.keys.tokens() != d.kvTokens) {
+      refuse(call, "kvTokens", d.kvTokens, concat(problem.keys.tokens(), ", the tokens of kvLayout"));
+    }
+  }
+  if (!problem.softmax() && problem.layoutGiven && !problem.queries.contiguous()) {
+    fail(seqparInvalidUsage, call, ": desc->layout is not contiguous, expected a contiguous one: linear attention");
+  }
+  requireSize(call, {d.batch, std::max(d.tokens, d.kvTokens), d.heads, std::max(d.headDim, d.valueDim)});
+  problem.cuSeqlens = readPacking(call, d, d.tokens);
+  if (d.kernel != nullptr) {
+    const seqparAttnKernel_t none = SEQPAR_ATTN_KERNEL_INITIALIZER;
+    problem.kernel = readVersioned(call, "desc->kernel", d.kernel, none);
+    if (problem.kernel.forward == nullptr || (d.training != 0 && problem.kernel.backward == nullptr)) {
+      fail(seqparInvalidArgument, call, ": desc->kernel->", problem.kernel.forward == nullptr ? "forward" : "backward",
+           " is NULL, expected a function");
+    }
+    if (!problem.softmax()) {
+      fail(seqparInvalidUsage, call, ": desc->kernel is given, expected NULL: linear attention has no block kernel");
+    }
+  }
+  d.layout = d.kvLayout = nullptr;
+  d.tokensOfRanks = d.cuSeqlens = nullptr;
+  d.kernel = nullptr;
+  return problem;
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,81 @@
+// What a plan computes: seqparAttnDesc_t, checked and completed, with its own copies of what pointers led to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attn/block/rectangles.h"
+#include "attn/exec/tensor.h"
+#include "seqpar/attn_plan.h"
+
+namespace seqpar::attn {
+
+/// Which rank holds which tokens: a layout, or contiguous shards of given lengths.
+class Sharding {
+ public:
+  Sharding() = default;
+  /// Contiguous shards of these lengths.
+  explicit Sharding(std::vector<int64_t> lengths);
+  /// A layout, with a copy of its cuSeqlens. Throws Error in the name of `call` for one that is none.
+  Sharding(const char* call, const seqparLayout_t& layout);
+
+  int ranks() const { return static_cast<int>(lengths_.size()); }
+  int64_t tokens() const;  ///< of all ranks
+  int64_t tokensOf(int rank) const { return lengths_[static_cast<size_t>(rank)]; }
+  const std::vector<int64_t>& lengths() const { return lengths_; }
+  int64_t longest() const;                       ///< tokens of the rank that has the most
+  std::vector<TokenRun> runsOf(int rank) const;  ///< in the order in which they lie on the rank
+  /// The tokens of all ranks, rank after rank.
+  std::vector<TokenRun> allRuns() const;
+
+  /// As given; with lengths of the caller `ranks` is 0. cuSeqlens is NULL.
+  seqparLayout_t layout() const;
+  int kind() const { return layout_.kind; }
+  bool contiguous() const { return layout_.kind == seqparContiguous && layout_.sequences == 0 && layout_.slices == 1; }
+
+ private:
+  seqparLayout_t whole() const;  ///< with cuSeqlens
+
+  seqparLayout_t layout_ = SEQPAR_LAYOUT_INITIALIZER;
+  std::vector<int64_t> cuSeqlens_;  ///< of the layout
+  std::vector<int64_t> lengths_;    ///< [ranks]
+  bool byLengths_ = true;
+};
+
+struct Problem {
+  /// kvHeads, valueDim, kvTokens and scale are filled in; pointers are NULL: see below.
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  seqparComm_t comm = nullptr;
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;  ///< with comm NULL: one rank
+  seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
+  std::vector<int64_t> cuSeqlens;  ///< empty: the tokens are one sequence
+  bool layoutGiven = false;        ///< by the caller; false: the algorithm brings its own
+  bool kvLayoutGiven = false;
+  std::vector<int64_t> tokensOfRanks;  ///< empty: not given
+  Sharding queries, keys;              ///< set once the algorithm is chosen; the same object's copy without kvTokens
+
+  int rank() const { return info.rank; }
+  int ranks() const { return info.nranks; }
+  bool softmax() const { return desc.family == seqparAttnSoftmax; }
+  bool onDevice() const { return info.device != SEQPAR_HOST_DEVICE; }
+  bool crossAttention() const { return desc.kvTokens != 0; }
+  bool packed() const { return !cuSeqlens.empty(); }
+  bool windowed() const {
+    return desc.windowLeft != SEQPAR_ATTN_NO_WINDOW ||
+           (desc.mask == seqparAttnFull && desc.windowRight != SEQPAR_ATTN_NO_WINDOW);
+  }
+  bool training() const { return desc.training != 0; }
+  seqparDataType_t type() const { return static_cast<seqparDataType_t>(desc.dataType); }
+  seqparDataType_t wireType() const { return static_cast<seqparDataType_t>(desc.wireType); }
+  int64_t group() const { return desc.heads / desc.kvHeads; }
+  int64_t tokens() const { return queries.tokensOf(rank()); }  ///< of this rank
+  int64_t kvTokens() const { return keys.tokensOf(rank()); }
+  Visibility visibility() const;
+  /// The rectangles of a rank's queries and another's keys.
+  std::vector<Rectangle> rectangles(int queryRank, int keyRank) const;
+};
+
+/// Checks everything that needs no algorithm; throws Error in the name of `call`.
+Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_t comm);
+
+}  // namespace seqpar::attn

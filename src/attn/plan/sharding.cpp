@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <numeric>
+
+#include "attn/boundary.h"
+#include "attn/plan/problem.h"
+
+namespace seqpar::attn {
+
+Sharding::Sharding(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {
+  layout_.ranks = 0;
+  layout_.tokens = tokens();
+}
+
+Sharding::Sharding(const char* call, const seqparLayout_t& layout) : layout_(layout), byLengths_(false) {
+  lengths_.resize(static_cast<size_t>(std::max(1, layout.ranks)));
+  for (size_t r = 0; r < lengths_.size(); ++r) {
+    require(seqparLayoutLocalLength(&layout, static_cast<int>(r), &lengths_[r]), call, nullptr);
+  }
+  if (layout.sequences > 0) cuSeqlens_.assign(layout.cuSeqlens, layout.cuSeqlens + layout.sequences + 1);
+  layout_.cuSeqlens = nullptr;
+}
+
+int64_t Sharding::tokens() const {
+  return std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0});
+}
+
+int64_t Sharding::longest() const {
+  return lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
+}
+
+seqparLayout_t Sharding::layout() const {
+  return layout_;
+}
+
+seqparLayout_t Sharding::whole() const {
+  auto layout = layout_;
+  layout.cuSeqlens = cuSeqlens_.empty() ? nullptr : cuSeqlens_.data();
+  return layout;
+}
+
+std::vector<TokenRun> Sharding::runsOf(int rank) const {
+  if (byLengths_) {
+    const auto before = std::accumulate(lengths_.begin(), lengths_.begin() + rank, int64_t{0});
+    return {{0, before, tokensOf(rank), 1}};
+  }
+  const auto layout = whole();
+  int64_t count = 0;
+  require(seqparLayoutRuns(&layout, rank, nullptr, 0, &count), "attention plan", nullptr);
+  std::vector<seqparLayoutRun_t> given(static_cast<size_t>(count));
+  require(seqparLayoutRuns(&layout, rank, given.data(), count, &count), "attention plan", nullptr);
+  std::vector<TokenRun> runs;
+  for (const auto& run : given) {
+    if (run.length == 1 || run.count == 1) {  // one progression
+      runs.push_back({run.local, run.global, run.length * run.count, run.count == 1 ? 1 : run.stride});
+      continue;
+    }
+    for (int64_t i = 0; i < run.count; ++i) {
+      runs.push_back({run.local + i * run.length, run.global + i * run.stride, run.length, 1});
+    }
+  }
+  return runs;
+}
+
+std::vector<TokenRun> Sharding::allRuns() const {
+  std::vector<std::vector<TokenRun>> shards;
+  for (int rank = 0; rank < ranks(); ++rank) shards.push_back(runsOf(rank));
+  return joinRuns(shards);
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,48 @@
+// What the algorithms of softmax attention should cost, by the work of their blocks and the bytes of their transfers.
+#pragma once
+
+#include <vector>
+
+#include "attn/plan/registry.h"
+
+namespace seqpar::attn {
+
+/// A problem's work and links, the same on all ranks.
+class CostModel {
+ public:
+  CostModel(const Problem& problem, double flops);
+
+  /// Time of so many scores, all heads, forward or backward.
+  double blockUs(double scores, bool backward) const;
+  /// Time of a transfer of so many bytes to one rank.
+  double sendUs(double bytes) const;
+  /// Bytes of so many tokens of `heads` heads of length `dim`.
+  double bytes(double tokens, int64_t heads, int64_t dim, seqparDataType_t type) const;
+  double kvBytes(double tokens) const;     ///< keys and values
+  double kvSumBytes(double tokens) const;  ///< their gradients, in the wire's type
+  double qBytes(double tokens) const;
+  double outBytes(double tokens) const;
+
+  /// Scores of a rank's queries and another's keys.
+  double scores(int queryRank, int keyRank) const {
+    return static_cast<double>(scores_[static_cast<size_t>(queryRank * ranks_ + keyRank)]);
+  }
+  /// Of a rank's queries and all keys.
+  double scoresOfRank(int queryRank) const;
+  /// The most of any rank.
+  double mostScores() const;
+  int ranks() const { return ranks_; }
+  const Problem& problem() const { return problem_; }
+
+ private:
+  const Problem& problem_;
+  double flops_;
+  int ranks_;
+  std::vector<int64_t> scores_;
+};
+
+Estimate estimateLocal(const Problem& problem, double flops);
+/// Keys and values go round, gradients one hop behind.
+Estimate estimateRing(const Problem& problem, double flops);
+
+}  // namespace seqpar::attn

@@ -1,0 +1,60 @@
+// LOCAL: no exchange. Every rank's tokens attend to each other only: the bound of the others, and attention on one
+// rank.
+#include "attn/softmax/algorithms.h"
+#include "attn/softmax/base.h"
+
+namespace seqpar::attn {
+namespace {
+
+class LocalOperator final : public SoftmaxOperator {
+ public:
+  LocalOperator(const Problem& problem, Exec& exec)
+      : SoftmaxOperator(problem, exec), rectangles_(problem.rectangles(problem.rank(), problem.rank())) {
+    block_->expect(rectangles_, problem.tokens(), problem.kvTokens());
+  }
+
+  void carve(Arena& arena) override {
+    const auto& d = problem_.desc;
+    block_->carve(arena);
+    partial_ = takePartial(arena, problem_.tokens());
+    if (!problem_.training()) return;
+    delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
+    sums_ = {arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim),
+             arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.headDim),
+             arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.valueDim)};
+  }
+
+  void open() override { block_->prepare(); }
+
+  void forward(const seqparAttnForwardArgs_t& args) override {
+    block_->clear(partial_);
+    block_->forward(inputs(args), rectangles_, partial_);
+    block_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
+  }
+
+  void backward(const seqparAttnBackwardArgs_t& args) override {
+    const auto own = inputs(args);
+    makeDelta(args, delta_);
+    for (const auto& sum : {sums_.dq, sums_.dk, sums_.dv}) exec_.zero(sum);
+    block_->backward({own.q, own.k, own.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
+                      outTensor(problem_, args.out)},
+                     rectangles_, sums_);
+    exec_.copy(queryTensor(problem_, args.dq), sums_.dq);
+    exec_.copy(keyTensor(problem_, args.dk), sums_.dk);
+    exec_.copy(valueTensor(problem_, args.dv), sums_.dv);
+  }
+
+ private:
+  std::vector<Rectangle> rectangles_;
+  Partial partial_;
+  Rows delta_;
+  BlockGradients sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operator> makeLocal(const Problem& problem, Exec& exec) {
+  return std::make_unique<LocalOperator>(problem, exec);
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,55 @@
+// Communicators of ranks that are threads of this process.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "seqpar/attn.h"
+#include "seqpar/seqpar.h"
+
+namespace seqpar::attn::test {
+
+/// Destroying a communicator waits for the others, so each needs its thread.
+class RankThreads {
+ public:
+  explicit RankThreads(int count) : comms_(static_cast<size_t>(count)) {
+    REQUIRE(seqparCommInitAll(comms_.data(), count, nullptr) == seqparSuccess);
+  }
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+  ~RankThreads() {
+    each([&](int rank) {
+      return std::string(seqparGetErrorString(seqparCommDestroy(comms_[static_cast<size_t>(rank)])));
+    });
+  }
+
+  seqparComm_t operator[](int rank) const { return comms_[static_cast<size_t>(rank)]; }
+  int size() const { return static_cast<int>(comms_.size()); }
+
+  /// body(rank) of all ranks at once; what they return, once all have.
+  std::vector<std::string> each(const std::function<std::string(int)>& body) const {
+    constexpr std::chrono::seconds kPatience{120};
+    std::vector<std::future<std::string>> running;
+    for (int rank = 0; rank < size(); ++rank) running.push_back(std::async(std::launch::async, body, rank));
+    std::vector<std::string> said;
+    bool late = false;
+    for (auto& result : running) {
+      late = late || result.wait_for(kPatience) == std::future_status::timeout;
+      if (late) {
+        for (const auto comm : comms_) seqparCommAbort(comm);
+        FAIL("a rank did not return");
+      }
+      said.push_back(result.get());
+    }
+    return said;
+  }
+
+ private:
+  std::vector<seqparComm_t> comms_;
+};
+
+}  // namespace seqpar::attn::test
