@@ -12,7 +12,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/seqpar DESTINATION ${CMAKE_INSTA
 install(EXPORT seqparTargets NAMESPACE seqpar:: DESTINATION ${seqpar_package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/seqparConfig.cmake.in ${PROJECT_BINARY_DIR}/seqparConfig.cmake
                               INSTALL_DESTINATION ${seqpar_package_dir} NO_SET_AND_CHECK_MACRO)
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/seqparConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/seqparConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/seqparConfig.cmake ${PROJECT_BINARY_DIR}/seqparConfigVersion.cmake
         DESTINATION ${seqpar_package_dir})
 

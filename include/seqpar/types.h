@@ -18,7 +18,7 @@ extern "C" {
  * -------------------------------------------------------------------------------------------------------------------
  */
 #define SEQPAR_VERSION_MAJOR 0
-#define SEQPAR_VERSION_MINOR 1
+#define SEQPAR_VERSION_MINOR 2
 #define SEQPAR_VERSION_PATCH 0
 /** One number that orders versions: major * 10000 + minor * 100 + patch. */
 #define SEQPAR_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))

@@ -1,6 +1,6 @@
 """Rings beside attention on GPUs: PyTorch computes, seqpar or PyTorch moves tensors to the next rank meanwhile.
 
-    SEQPAR_LIBRARY=.../libseqpar.so.0 torchrun --nproc_per_node 2 perf/ring/overlap.py
+    SEQPAR_LIBRARY=.../libseqpar.so.0.2 torchrun --nproc_per_node 2 perf/ring/overlap.py
 
 A step is an attention forward (cuDNN, bf16, 32 heads of 128) and a shift, posted before it and waited for after it.
 Attention takes about --times us, and what is shifted is as much as a copy moves in that time. Beside the ring's engines

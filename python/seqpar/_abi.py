@@ -63,7 +63,7 @@ class AllScanParams(Versioned):
 
 
 def _load():
-    name = "libseqpar.so.0"
+    name = "libseqpar.so.0.2"
     beside = pathlib.Path(__file__).resolve().parents[3] / name  # lib/seqpar/python/seqpar/_abi.py -> lib/
     path = os.environ.get("SEQPAR_LIBRARY") or (str(beside) if beside.exists() else name)
     library = ctypes.CDLL(path)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# needed.sh LIBRARY SONAME
-# Fails if the library has another soname, or needs at load time what a machine without GPU or MPI does not have.
+# needed.sh LIBRARY SONAME NODE
+# Fails if the library has another soname, has a symbol outside the version node, or needs at load time what a machine without GPU or MPI does not have.
 set -euo pipefail
 dynamic=$(readelf -d "$1")
 bad=0
@@ -10,6 +10,10 @@ if ! grep -qF "Library soname: [$2]" <<< "$dynamic"; then
 fi
 if grep NEEDED <<< "$dynamic" | grep -E 'libcuda|libcudart|libnccl|libnv|libmpi|libopen-'; then
   echo "$1: must not need the libraries above"
+  bad=1
+fi
+if nm -D --defined-only "$1" | grep ' seqpar' | grep -vE "@@?$3\$"; then
+  echo "$1: the symbols above are not of the version node $3"
   bad=1
 fi
 exit $bad

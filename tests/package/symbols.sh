@@ -5,7 +5,7 @@ set -euo pipefail
 library=$1
 shift
 
-exported=$(nm -D --defined-only "$library" | awk '{ sub(/@.*/, "", $3); print $3 }' | sort -u)
+exported=$(nm -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u)
 declared=$(cat "$@" | grep -v '^ *#' | tr '\n' ' ' | grep -oE 'SEQPAR_API[^;(]*\(' | sed -E 's/.*[ *]([A-Za-z0-9_]+)\($/\1/' | sort -u)
 [ -n "$declared" ] || { echo "$*: no declaration with SEQPAR_API found"; exit 1; }
 
