@@ -12,6 +12,7 @@
  *    its own arguments has had no effect on any rank. It may be repeated, corrected.
  *    Where one rank alone is refused, the others have begun and wait for it, until it has repeated the call or the
  *    timeout has passed: a program that gives up after an error calls seqparCommAbort(), which ends their wait at once.
+ *    On hosts, SEQPAR_DEBUG=WARN names on each rank that waits for more than a few seconds the call and whom it awaits.
  *  - "Collective" means: every rank of the communicator calls it, in the same order relative to its other collective
  *    calls, with arguments that agree as its comment says.
  *  - A communicator may be used by one thread at a time; different communicators may be used by different threads at

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/handles.h"
+#include "base/current_call.h"
 #include "base/error.h"
 
 namespace seqpar {
@@ -19,6 +20,7 @@ std::string named(const char* call, const std::string& text);
 /// Runs `body`; its exceptions become results.
 template <typename Body>
 seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
+  const CurrentCall current(call);
   try {
     std::forward<Body>(body)();
     return seqparSuccess;

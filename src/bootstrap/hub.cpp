@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace seqpar {
 namespace {
@@ -108,6 +109,7 @@ void Hub::greet(Connection& connection, Id id, Time now) {
 void Hub::join(Connection& connection, Id id, const wire::Hello& hello, Time now) {
   if (!firstJoin_) {
     firstJoin_ = now;
+    reminder_.emplace(now);
     timeout_ = milliseconds(hello.timeoutMs);
     seats_.resize(hello.nranks);
   }
@@ -120,6 +122,7 @@ void Hub::join(Connection& connection, Id id, const wire::Hello& hello, Time now
   if (!std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.joined; })) return;
   state_ = State::Running;
   ran_ = true;
+  reminder_.reset();
   wire::Answer answer;
   answer.joined = true;
   answer.text = options_.name;
@@ -160,7 +163,10 @@ void Hub::handle(Connection& connection, wire::Frame frame, Time now) {
     case wire::Kind::Farewell:
       if (firstPiece_) return failAll(concat(seat.name, " left while others gather"), now);
       seat.left = true;
-      if (!firstFarewell_) firstFarewell_ = now;
+      if (!firstFarewell_) {
+        firstFarewell_ = now;
+        reminder_.emplace(now);
+      }
       return finishIfAllLeft(now);
     default:
       fail(seqparRemoteError, "a message that only the hub sends");
@@ -180,7 +186,10 @@ void Hub::gather(Seat& seat, wire::Frame frame, Time now) {
     return failAll(concat(left->name, " left, and ", seat.name, " gathers"), now);
   }
   seat.piece = std::move(frame.body);
-  if (!firstPiece_) firstPiece_ = now;
+  if (!firstPiece_) {
+    firstPiece_ = now;
+    reminder_.emplace(now);
+  }
   if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.piece.has_value(); })) {
     finishGather();
   }
@@ -210,6 +219,7 @@ void Hub::finishGather() {
   }
   ++sequence_;
   firstPiece_.reset();
+  reminder_.reset();
 }
 
 void Hub::finishIfAllLeft(Time now) {
@@ -263,7 +273,24 @@ void Hub::tick(Time now) {
       connection.sent = now;
     }
   }
+  if (reminder_ && reminder_->due(now)) remind(now);
   if (timeout_.count() > 0) watch(now);
+}
+
+void Hub::remind(Time now) {
+  const auto lasted = concat(" after ", reminder_->lasted(now).count(), " s");
+  if (state_ == State::Joining) {
+    const auto absent = [&](size_t rank) { return !seats_[rank].joined; };
+    return log(LogLevel::Warn, options_.name, ": ", listRanks(seats_.size(), absent), " did not arrive", lasted);
+  }
+  if (state_ != State::Running) return;
+  const auto came = [&](size_t rank) { return firstPiece_ ? seats_[rank].piece.has_value() : seats_[rank].left; };
+  const auto text = concat(listRanks(seats_.size(), [&](size_t rank) { return !came(rank); }),
+                           firstPiece_ ? " did not take part" : " did not leave", lasted);
+  for (size_t rank = 0; rank < seats_.size(); ++rank) {
+    const auto& connection = seats_[rank].connection;
+    if (came(rank) && connection) wire::appendText(connections_.at(*connection).output, wire::Kind::Missing, 0, text);
+  }
 }
 
 void Hub::watch(Time now) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/reminder.h"
 #include "bootstrap/token.h"
 #include "bootstrap/wire.h"
 
@@ -82,6 +83,7 @@ class Hub {
   void finishIfAllLeft(Time now);
   void failAll(const std::string& why, Time now);
   void watch(Time now);
+  void remind(Time now);
 
   HubOptions options_;
   State state_ = State::Joining;
@@ -93,6 +95,7 @@ class Hub {
   uint32_t sequence_ = 1;
   std::string failure_;
   std::optional<Time> lastTick_, firstJoin_, firstPiece_, firstFarewell_;
+  std::optional<Reminder> reminder_;  ///< of the wait under way: for all to join, to gather or to leave
   Time lingerUntil_{};
 };
 

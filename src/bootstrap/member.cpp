@@ -7,6 +7,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/current_call.h"
+#include "base/log.h"
+
 namespace seqpar {
 namespace {
 
@@ -53,6 +56,7 @@ void Member::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   std::unique_lock lock(mutex_);
   if (parting_) fail(seqparInvalidUsage, "gather: rank ", rank(), " has left");
   ++sequence_;
+  call_ = CurrentCall::name();
   result_.reset();
   wire::append(output_, wire::Kind::Gather, sequence_, mine);
   wake_.signal();
@@ -100,6 +104,7 @@ void Member::leave() {
   if (!health_.ok()) return;
   part();
   std::unique_lock lock(mutex_);
+  call_ = CurrentCall::name();
   await(lock, [&] { return allLeft_; });
 }
 
@@ -168,6 +173,11 @@ void Member::handle(wire::Frame frame) {
       told_ = true;
       health_.fail(seqparRemoteError, wire::readable(frame.body));
       break;
+    case wire::Kind::Missing: {
+      const std::lock_guard lock(mutex_);
+      log(LogLevel::Warn, call_, ": rank ", rank(), " waits: ", wire::readable(frame.body));
+      return;
+    }
     case wire::Kind::AllLeft: {
       const std::lock_guard lock(mutex_);
       allLeft_ = true;

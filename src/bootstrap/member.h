@@ -76,6 +76,7 @@ class Member final : public Control {
   wire::Bytes output_;
   uint32_t sequence_ = 0;
   std::optional<wire::Frame> result_;
+  const char* call_ = "";  ///< the public function that waits for the other ranks
   bool parting_ = false, allLeft_ = false, stopping_ = false;
   std::atomic<bool> told_{false};  // the failure is known to the hub
 

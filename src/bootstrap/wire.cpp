@@ -150,6 +150,7 @@ std::optional<Frame> FrameReader::next() {
       break;
     case Kind::Mismatch:
     case Kind::News:
+    case Kind::Missing:
       most = kMaxText;
       break;
     case Kind::Heartbeat:

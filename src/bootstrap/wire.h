@@ -21,7 +21,7 @@ namespace seqpar::wire {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxRanks = 65536;
 constexpr size_t kMaxHost = 80;
 constexpr size_t kMaxText = 4096;
@@ -70,7 +70,8 @@ enum class Kind : uint16_t {
   Mismatch = 4,  ///< hub to rank: the pieces differ in size; a text
   News = 5,      ///< a failure; a text
   Farewell = 6,  ///< rank to hub: it leaves
-  AllLeft = 7    ///< hub to rank: all have left
+  AllLeft = 7,   ///< hub to rank: all have left
+  Missing = 8    ///< hub to rank: who has not come to what the rank waits for; a text
 };
 
 struct Frame {

@@ -23,6 +23,8 @@ class Comparison {
   /// `call` is a literal.
   Comparison(const char* call, std::span<const NamedValue> values);
 
+  const char* call() const { return call_; }
+
   /// Collective: names the call, the arguments and the ranks that differ from rank 0; "" if none does.
   std::string differences(Allgather& control) const;
   /// The same by messages, inside an operation.

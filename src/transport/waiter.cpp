@@ -84,6 +84,11 @@ void Waiter::wakeUp(By by) {
   if (network_ != nullptr) network_->resume();
 }
 
+void Waiter::warn(std::chrono::seconds lasted, const std::string& wanted) {
+  writeLog(LogLevel::Warn,
+           concat(operation_, " #", number_, ": rank ", options_.rank, " has waited ", lasted.count(), " s ", wanted));
+}
+
 void Waiter::giveUp(const std::string& wanted) {
   health_.check();
   health_.fail(seqparRemoteError, concat(operation_, " #", number_, ": rank ", options_.rank, " waited ",

@@ -8,6 +8,8 @@
 
 #include "base/deadline.h"
 #include "base/health.h"
+#include "base/log.h"
+#include "base/reminder.h"
 #include "transport/segment.h"
 
 namespace seqpar {
@@ -48,6 +50,7 @@ class Waiter {
       if (!relax(by, round)) break;
     }
     const Deadline deadline(options_.timeout);
+    Reminder reminder(Reminder::Clock::now());
     for (unsigned round = kRoundsBetweenClocks; !ready(); ++round) {
       if (!health_.ok() || (round % kRoundsBetweenClocks == 0 && deadline.passed())) giveUp(wanted());
       if (!relax(by, round)) {
@@ -55,6 +58,7 @@ class Waiter {
         if (!ready()) sleep(by);
         wakeUp(by);
         if (deadline.passed() && !ready()) giveUp(wanted());
+        if (logs(LogLevel::Warn)) remind(reminder, wanted);
       }
     }
   }
@@ -67,6 +71,13 @@ class Waiter {
   void fallAsleep(By by);
   void sleep(By by);
   void wakeUp(By by);
+  /// Writes a line about a long wait, now and then.
+  template <typename Wanted>
+  void remind(Reminder& reminder, Wanted&& wanted) {
+    const auto now = Reminder::Clock::now();
+    if (reminder.due(now)) warn(reminder.lasted(now), wanted());
+  }
+  void warn(std::chrono::seconds lasted, const std::string& wanted);
   [[noreturn]] void giveUp(const std::string& wanted);
 
   Health& health_;

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/patience.h"
+#include "seqpar/exchange.h"
 #include "survivors.h"
 
 using namespace seqpar::test;
@@ -184,6 +186,56 @@ bool rebuilds() {
   return survived(job, others({1}), kGone, since);
 }
 
+/// Reads lines of the ranks' stderr until each of `ranks` has written one with "rank R" and `text`.
+bool awaitLines(std::FILE* lines, std::vector<int> ranks, const std::string& call, const std::string& text) {
+  char* line = nullptr;
+  size_t room = 0;
+  while (!ranks.empty() && getline(&line, &room, lines) > 0) {
+    std::printf("%s", line);
+    const std::string said = line;
+    std::erase_if(ranks, [&](int rank) {
+      return said.find(call) != std::string::npos && said.find(text) != std::string::npos &&
+             said.find(": rank " + std::to_string(rank) + " ") != std::string::npos;
+    });
+  }
+  std::free(line);
+  return ranks.empty();
+}
+
+/// Rank 1 comes late to two collectives, one of data and one of the control plane, until all others have said for whom
+/// they wait. Nothing fails.
+bool late() {
+  setenv("SEQPAR_DEBUG", "WARN", 1);
+  int said[2];
+  if (pipe(said) != 0) return false;
+  Gate gate;
+  Job job(kRanks, kNoTimeoutMs, [&](seqparComm_t comm, Report& report) {
+    dup2(said[1], STDERR_FILENO);
+    if (report.rank == 1) gate.pass();
+    const float mine = 1;
+    float all[kRanks];
+    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+    shards.outer = shards.tokens = shards.inner = 1;
+    auto result = seqparAllGather(&mine, all, &shards, comm, nullptr);
+    if (report.rank == 1) gate.pass();
+    if (result == seqparSuccess) result = seqparCommFinalize(comm);
+    note(report, result, comm);
+    seqparCommDestroy(comm);
+  });
+  close(said[1]);
+  std::FILE* lines = fdopen(said[0], "r");
+  if (!job.running()) return false;
+  bool right = awaitLines(lines, others({1}), "seqparAllGather #", "for a message from rank 1");
+  gate.open();
+  right = awaitLines(lines, others({1}), "seqparCommFinalize", "waits: rank 1 did not take part after") && right;
+  gate.open();
+  const auto reports = job.reports(others({}));
+  std::fclose(lines);
+  return right && reports.size() == kRanks && std::all_of(reports.begin(), reports.end(), [](const Report& report) {
+           return report.result == seqparSuccess;
+         });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -199,6 +251,7 @@ int main(int argc, char** argv) {
       {"kill-exchange", [] { return signalled({1}, SIGKILL, kNoTimeoutMs, exchange); }},
       {"stop-exchange", [] { return signalled({2}, SIGSTOP, shortTimeout(), exchange); }},
       {"stuck", stuck},
+      {"late", late},
       {"exit", exits},
       {"leave-stream", leavesStreams},
       {"rebuild", rebuilds}};

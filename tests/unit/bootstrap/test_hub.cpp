@@ -140,7 +140,8 @@ TEST_CASE("hub: ranks that do not fit are refused by name, on all ranks") {
   std::string text;
   SECTION("another version of the library") {
     hello.libraryVersion = 200;
-    text = "rank 2 has seqpar 0.2.0 (wire version 1), the hub has " + wire::versionText(SEQPAR_VERSION_CODE);
+    text = "rank 2 has seqpar 0.2.0 (wire version " + std::to_string(wire::kVersion) + "), the hub has " +
+           wire::versionText(SEQPAR_VERSION_CODE);
   }
   SECTION("another version of the wire") {
     hello.wireVersion = 7;
@@ -187,6 +188,48 @@ TEST_CASE("hub: with timeout 0 it waits") {
   CHECK(star.answer(first).joined);
   star.pass(std::chrono::hours(1));
   CHECK(star.frames(first).empty());
+}
+
+TEST_CASE("hub: those who wait for long are told for whom, now and then") {
+  Star star;
+  const uint32_t timeout = GENERATE(0u, 60000u);
+  const auto ids = star.connectAll(3, timeout);
+  const auto said = [&](size_t rank) {
+    std::string text;
+    for (const auto& frame : star.frames(ids[rank])) {
+      CHECK(frame.kind == wire::Kind::Missing);
+      text += wire::readable(frame.body) + "; ";
+    }
+    return text;
+  };
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < 2 * seconds; ++i) {
+      for (const auto id : ids) star.beat(id);
+      star.pass(milliseconds(500));
+    }
+  };
+  pass(10);  // nobody waits
+  star.gather(ids[0], 4);
+  star.gather(ids[2], 4);
+  pass(2);
+  CHECK(said(0) == "");
+  pass(2);
+  CHECK(said(0) == "rank 1 did not take part after 3 s; ");
+  CHECK(said(1) == "");
+  CHECK(said(2) == "rank 1 did not take part after 3 s; ");
+  pass(25);
+  CHECK(said(0) == "");
+  pass(2);
+  CHECK(said(0) == "rank 1 did not take part after 30 s; ");
+  CHECK(said(2) == "rank 1 did not take part after 30 s; ");
+  star.gather(ids[1], 4);
+  for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::Gathered);
+  wire::Bytes farewell;
+  wire::append(farewell, wire::Kind::Farewell);
+  star.receive(ids[1], farewell);
+  pass(4);
+  CHECK(said(0) == "");
+  CHECK(said(1) == "ranks 0, 2 did not leave after 3 s; ");
 }
 
 TEST_CASE("hub: a silent rank fails all, one that beats does not") {
