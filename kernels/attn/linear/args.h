@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attn/linear/both.h"
 #include "seqpar/types.h"
 
 namespace seqpar::attn {
@@ -70,7 +71,7 @@ struct Segments {
 /// The columns of v that one CTA works on; a head has ceil(dv / valueTile()) of them.
 int valueTile(const LinearProblem& problem);
 
-/// As many segments as give `ctas` CTAs at once, two a multiprocessor as a rule, about the same work.
+/// As many segments as give `ctas` CTAs at once (ctasAtOnce(), or less) about the same work.
 Segments cutIntoSegments(const LinearProblem& problem, int ctas);
 
 /// Maps of segments, as workspace holds them: of each (batch, head), of each segment, the state [dk][dv] and the
@@ -79,7 +80,7 @@ struct SegmentMaps {
   float* states = nullptr;     ///< [batch][heads][segments][dk][dv]
   float* logDecays = nullptr;  ///< [batch][heads][segments][decayWidth()]
 };
-inline int decayWidth(const LinearProblem& problem) {
+SEQPAR_BOTH int decayWidth(const LinearProblem& problem) {
   return problem.gate == Gate::Channel ? problem.dk : 1;
 }
 size_t segmentMapsSize(const LinearProblem& problem, const Segments& segments);  ///< in bytes, a multiple of 256
@@ -92,11 +93,11 @@ struct HeadRange {
   int count = 0;
 };
 
-/// Pass 1, forward. Makes the maps of all segments and turns them into maps of everything before each segment in the
-/// rank
-/// (`maps`, which outputs() and the backward take). state and logDecay are what seqparAllScan takes, with
-/// seqparDecayLog: DIAG for Gate::Channel, SCALAR for the others. A log-decay below -105, of which the factor is 0 in
-/// fp32, may be any such number. The whole reads k, v and the gates once.
+/// Pass 1, forward. Makes the maps of all segments, whose states then become those before each segment in the rank (the
+/// first one's means nothing); log-decays stay each segment's own. Outputs and the backward take these `maps`. state
+/// and logDecay are what seqparAllScan takes, with seqparDecayLog: DIAG for Gate::Channel, SCALAR for the others. A
+/// log-decay whose factor is 0 in fp32, below -104, may come as -inf. Without state and logDecay the last segment is
+/// not read.
 struct SegmentStates {
   LinearProblem problem;
   Segments segments;
@@ -154,6 +155,10 @@ struct Launch {
   void* stream = nullptr;
   int ctas = 0;
 };
+
+/// How many CTAs of the forward's kernels the current device has at once; 0: an error, or no device. Only in builds
+/// with CUDA.
+int ctasAtOnce(const LinearProblem& problem);
 
 /// The launches. They return a cudaError_t, allocate nothing, do not synchronize, can be captured, and give the same
 /// bits each time. Only in builds with CUDA.

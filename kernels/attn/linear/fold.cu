@@ -1,0 +1,82 @@
+#include "kernels/attn/linear/fold.h"
+
+#include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/launch.cuh"
+
+namespace seqpar::attn {
+namespace {
+
+constexpr int kFoldThreads = 128;
+constexpr int kAtOnce = 8;  // segments whose states are on their way to a thread together
+
+struct Fold {
+  LinearProblem problem;
+  Segments segments;
+  HeadRange heads;
+  SegmentMaps maps;
+  bool reverse;
+  float *state, *logDecay;
+};
+
+/// Four neighboring numbers of a head's state a thread; blockIdx.y is the head, blockIdx.z the sequence.
+__global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
+  cudaGridDependencySynchronize();
+  const LinearProblem& problem = fold.problem;
+  const int count = fold.segments.count;
+  const int width = decayWidth(problem);
+  const int size = problem.dk * problem.dv;
+  const int first = 4 * (static_cast<int>(blockIdx.x) * kFoldThreads + static_cast<int>(threadIdx.x));
+  const int64_t head = int64_t{blockIdx.z} * problem.heads + fold.heads.first + blockIdx.y;
+  const auto mapOf = [&](int step) { return head * count + (fold.reverse ? count - 1 - step : step); };
+  if (first < width && fold.logDecay != nullptr) {
+    for (int channel = first; channel < min(first + 4, width); ++channel) {
+      float sum = 0;
+      for (int step = 0; step < count; ++step) sum += fold.maps.logDecays[mapOf(step) * width + channel];
+      fold.logDecay[head * width + channel] = sum;
+    }
+  }
+  if (first >= size) return;
+  const int channel = width > 1 ? first / problem.dv : 0;
+  const int wanted = fold.state != nullptr ? count : count - 1;
+  float4 x = make_float4(0, 0, 0, 0);
+  for (int begin = 0; begin < wanted; begin += kAtOnce) {
+    float4 states[kAtOnce];
+    float decays[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (begin + i >= wanted) continue;
+      states[i] = *reinterpret_cast<const float4*>(fold.maps.states + mapOf(begin + i) * size + first);
+      decays[i] = fold.maps.logDecays[mapOf(begin + i) * width + channel];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int step = begin + i;
+      if (step >= wanted) continue;
+      if (step > 0) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
+      const float decay = exp2f(decays[i] * kLog2e);
+      const auto advance = [&](float& number, float state) { number = (decay == 0 ? 0 : decay * number) + state; };
+      advance(x.x, states[i].x);
+      advance(x.y, states[i].y);
+      advance(x.z, states[i].z);
+      advance(x.w, states[i].w);
+    }
+  }
+  if (fold.state != nullptr) {
+    *reinterpret_cast<float4*>(fold.state + head * size + first) = x;
+  } else if (count > 1) {
+    *reinterpret_cast<float4*>(fold.maps.states + mapOf(count - 1) * size + first) = x;
+  }
+}
+
+}  // namespace
+
+int launchFold(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const SegmentMaps& maps,
+               bool reverse, float* state, float* logDecay, const Launch& launch) {
+  if (problem.batch == 0 || heads.count == 0) return cudaSuccess;
+  const Fold fold{problem, segments, heads, maps, reverse, state, logDecay};
+  const auto columns = static_cast<unsigned>((problem.dk * problem.dv / 4 + kFoldThreads - 1) / kFoldThreads);
+  const dim3 grid(columns, static_cast<unsigned>(heads.count), static_cast<unsigned>(problem.batch));
+  return launchKernel(foldKernel, grid, kFoldThreads, 0, launch.stream, true, fold);
+}
+
+}  // namespace seqpar::attn

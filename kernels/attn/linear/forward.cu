@@ -1,0 +1,76 @@
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "kernels/attn/linear/args.h"
+#include "kernels/attn/linear/fold.h"
+#include "kernels/attn/linear/instances.h"
+#include "kernels/attn/linear/mma.cuh"
+
+namespace seqpar::attn {
+namespace {
+
+/// act(T(), dk as a constant, whether gates are of each channel), for 16-bit types.
+template <class T, class Act>
+int dispatchDk(const LinearProblem& problem, const Act& act) {
+  const auto gate = [&](auto dk) {
+    return problem.gate == Gate::Channel ? act(T(), dk, std::true_type()) : act(T(), dk, std::false_type());
+  };
+  if (problem.dk <= 64) return gate(std::integral_constant<int, 64>());
+  if (problem.dk <= 128) return gate(std::integral_constant<int, 128>());
+  return gate(std::integral_constant<int, 256>());
+}
+template <class Act>
+int dispatch(const LinearProblem& problem, const Act& act) {
+  return problem.type == seqparFloat16 ? dispatchDk<Float16>(problem, act) : dispatchDk<Bfloat16>(problem, act);
+}
+
+bool allowed(const LinearProblem& problem, const HeadRange& heads) {
+  return whyNot(problem) == nullptr && heads.first >= 0 && heads.count >= 0 &&
+         heads.first + heads.count <= problem.heads;
+}
+
+/// Rows are written 16 bytes at a time.
+bool aligned(const LinearProblem& problem, const Output& out) {
+  if (problem.type == seqparFloat32) return true;
+  return reinterpret_cast<uintptr_t>(out.data) % 16 == 0 && out.batch % 8 == 0 && out.token % 8 == 0 &&
+         out.head % 8 == 0;
+}
+
+}  // namespace
+
+int ctasAtOnce(const LinearProblem& problem) {
+  constexpr int kFp32Ctas = 8;  // of a multiprocessor; those kernels are slow in any case
+  int device = 0, multiprocessors = 0;
+  if (whyNot(problem) != nullptr || cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  if (problem.type == seqparFloat32) return multiprocessors * kFp32Ctas;
+  return multiprocessors * dispatch(problem, [](auto t, auto dk, auto perChannel) {
+           return forwardOccupancy<decltype(t), dk(), perChannel()>();
+         });
+}
+
+int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
+  if (!allowed(pass.problem, pass.heads)) return cudaErrorInvalidValue;
+  // The last segment's map is needed for the map of the rank alone.
+  const bool rank = pass.state != nullptr || pass.logDecay != nullptr;
+  const int segments = pass.segments.count - (rank ? 0 : 1);
+  if (segments == 0) return cudaSuccess;
+  const int error = pass.problem.type == seqparFloat32
+                        ? runSegmentStatesFp32(pass, segments, launch)
+                        : dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
+                            return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
+                          });
+  if (error != cudaSuccess) return error;
+  return launchFold(pass.problem, pass.segments, pass.heads, pass.maps, false, pass.state, pass.logDecay, launch);
+}
+
+int launchOutputs(const Outputs& pass, const Launch& launch) {
+  if (!allowed(pass.problem, pass.heads) || !aligned(pass.problem, pass.out)) return cudaErrorInvalidValue;
+  if (pass.problem.type == seqparFloat32) return runOutputsFp32(pass, launch);
+  return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
+    return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
+  });
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,54 @@
+// Launches of kernels with the checks that all have in common.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace seqpar::attn {
+
+/// Lets a kernel have that much shared memory.
+template <class Kernel>
+cudaError_t allowShared(Kernel kernel, int bytes) {
+  if (bytes <= 48 * 1024) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
+/// CTAs of a kernel on one multiprocessor at once; 0: an error.
+template <class Kernel>
+int occupancyOf(Kernel kernel, int threads, int sharedBytes) {
+  int ctas = 0;
+  if (allowShared(kernel, sharedBytes) != cudaSuccess) return 0;
+  const cudaError_t error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernel, threads, static_cast<size_t>(sharedBytes));
+  return error == cudaSuccess ? ctas : 0;
+}
+
+/// `dependent`: the kernel begins with cudaGridDependencySynchronize(), so it may be started before the one before it
+/// ends.
+template <class... Parameters, class... Arguments>
+int launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream, bool dependent,
+                 const Arguments&... arguments) {
+  const cudaError_t error = allowShared(kernel, sharedBytes);
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(sharedBytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+/// A grid whose CTAs take items in turn.
+inline dim3 gridOf(int64_t items, int ctas) {
+  const int64_t most = ctas > 0 ? ctas : INT64_C(1) << 30;
+  return dim3(static_cast<unsigned>(std::min(items, most)));
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,92 @@
+// Tensor-core products of 16-bit numbers with fp32 sums (mma.sync, sm_80 and up), and their fragments.
+//
+// Fragments of a warp, lane = 4 g + p: A (16 x 16): a[0] rows g, columns 2p, 2p+1; a[1] rows g+8; a[2], a[3] columns
+// + 8. B (16 x 8): b[0] rows 2p, 2p+1, column g; b[1] rows + 8. C (16 x 8): c[0], c[1] row g, columns 2p, 2p+1; c[2],
+// c[3] row g+8. So C of X becomes A of X, and of its transpose B, by rounding alone.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace seqpar::attn {
+
+using Bfloat16 = __nv_bfloat16;
+using Float16 = __half;
+
+/// Four 8 x 8 matrices of 16-bit numbers; lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i.
+__device__ __forceinline__ void loadMatrices(uint32_t (&out)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void loadTransposed(uint32_t (&out)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+template <class T>
+struct Numbers;
+
+template <>
+struct Numbers<Bfloat16> {
+  /// k 2^40 and S fit; so a block whose decays sum to more than this may be taken relative to its start.
+  static constexpr float kSafeLog2 = -40;
+  static constexpr float kLargest = 3e38F;
+  static constexpr float kStateScale = 1;
+  static __device__ __forceinline__ float2 unpack(uint32_t two) {
+    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000U));
+  }
+  static __device__ __forceinline__ uint32_t pack(float low, float high) {
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+  }
+  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+template <>
+struct Numbers<Float16> {
+  static constexpr float kSafeLog2 = -8;
+  static constexpr float kLargest = 60000;
+  static constexpr float kStateScale = 1.0F / 256;  ///< states are rounded to fp16 times this, which they may exceed
+  static __device__ __forceinline__ float2 unpack(uint32_t two) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&two));
+  }
+  static __device__ __forceinline__ uint32_t pack(float low, float high) {
+    uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+  }
+  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+/// 2^x, x at most about 126; below -126 it is 0.
+__device__ __forceinline__ float exp2Fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// The larger number, or NaN where one is.
+__device__ __forceinline__ float maxOrNan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,69 @@
+// Cases of the forward kernels of linear attention: inputs as the kernels read them, and what comes of them in fp64,
+// with bounds of the rounding errors. No CUDA.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/attn/linear/args.h"
+
+namespace seqpar::test {
+
+enum class Decays { Typical, Slow, Strong, Thirty, Mixed };  ///< Mixed: 0, -inf and everything between
+
+struct ForwardSpec {
+  int64_t batch = 1, tokens = 64;
+  int heads = 2, qkHeads = 2, dk = 64, dv = 64;
+  int type = seqparBfloat16;
+  attn::Gate gate = attn::Gate::Channel;
+  int gateType = seqparFloat32;
+  Decays decays = Decays::Typical;
+  bool initial = true;
+  bool headsFirst = false;       ///< tensors lie as [batch][head][token], otherwise [batch][token][head]
+  int64_t segmentTokens = 1024;  ///< a multiple of 64
+  int sequences = 0;             ///< packed ones that begin among the tokens, at most
+  uint64_t seed = 0;
+  std::string name() const;
+  attn::Segments segments() const;
+};
+
+/// A result in fp64, and how far from it the kernels' may be.
+struct Expected {
+  std::vector<double> value, bound;
+};
+
+struct ForwardCase {
+  explicit ForwardCase(const ForwardSpec& spec);
+
+  ForwardSpec spec;
+  float scale;
+  std::vector<char> q, k, v, gates;  ///< as the kernels read them
+  std::vector<float> initial;
+  std::vector<int64_t> starts;
+  attn::LinearProblem layout;  ///< without addresses
+
+  /// Makes what is below, on all processors.
+  void computeExpected();
+  Expected out;           ///< [batch][heads][tokens][dv]
+  Expected finalState;    ///< [batch][heads][dk][dv]
+  Expected rankState;     ///< with an initial state of 0
+  Expected rankLogDecay;  ///< [batch][heads][dk or 1]; a value below -104 stands for all such
+
+  double queryAt(int64_t b, int64_t t, int h, int c) const;
+  double valueAt(int64_t b, int64_t t, int h, int c) const;
+  double keyAt(int64_t b, int64_t t, int h, int c) const;
+  double gate(int64_t b, int64_t t, int h, int c) const;
+
+ private:
+  void computeHead(int64_t b, int h);
+};
+
+/// The unit of rounding of a type.
+double roundingOf(int type);
+double numberOf(const std::vector<char>& tensor, int type, int64_t index);
+/// The largest error in units of what is allowed; infinity where a number is NaN that should not be, or the reverse.
+/// `worst` gets the index.
+double excess(const Expected& expected, const std::vector<double>& found, int64_t* worst);
+
+}  // namespace seqpar::test

@@ -1,0 +1,261 @@
+// The forward kernels of linear attention against a recurrence in fp64. Exit status 77: no GPU. Arguments: --seed N,
+// --cases N; --small: few cases, for a checker that is slow. --bench prints times instead.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "linear_forward_case.h"
+#include "linear_kernels_bench.h"
+
+namespace {
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::test;
+
+int failures = 0;
+int checks = 0;
+double largest = 0;
+
+void check(bool fine, const std::string& what) {
+  ++checks;
+  if (fine) return;
+  if (++failures <= 20) std::printf("failed: %s\n", what.c_str());
+}
+
+/// Device memory with what a kernel must not leave: NaN in every type.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(size_t count) : count_(count) {
+    check(cudaMalloc(&data_, std::max<size_t>(count * sizeof(T), 16)) == cudaSuccess, "cudaMalloc");
+    check(cudaMemset(data_, 0xff, count * sizeof(T)) == cudaSuccess, "cudaMemset");
+  }
+  explicit OnDevice(const std::vector<T>& from) : OnDevice(from.size()) {
+    check(cudaMemcpy(data_, from.data(), count_ * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess, "copy to device");
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() { cudaFree(data_); }
+  T* get() const { return static_cast<T*>(data_); }
+  std::vector<T> values() const {
+    std::vector<T> values(count_);
+    check(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess, "copy to host");
+    return values;
+  }
+
+ private:
+  size_t count_;
+  void* data_ = nullptr;
+};
+
+struct Results {
+  std::vector<char> out;
+  std::vector<float> finalState, rankState, rankLogDecay;
+  bool operator==(const Results&) const = default;
+};
+
+/// `ctas` bounds the launches; with `byHeads` each head is a launch of its own; without `rank` its map is not asked
+/// for.
+Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank) {
+  const ForwardSpec& spec = test.spec;
+  const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
+  const OnDevice<float> initial(test.initial);
+  const OnDevice<int64_t> starts(test.starts);
+  const auto states = static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv);
+  const size_t size = spec.type == seqparFloat32 ? 4 : 2;
+  const OnDevice<char> out(static_cast<size_t>(spec.batch * spec.tokens * spec.heads * spec.dv) * size);
+  const OnDevice<float> finalState(states), rankState(states);
+  const OnDevice<float> rankLogDecay(static_cast<size_t>(spec.batch * spec.heads * decayWidth(test.layout)));
+
+  LinearProblem problem = test.layout;
+  problem.q.data = q.get();
+  problem.k.data = k.get();
+  problem.v.data = v.get();
+  problem.gates.data = gates.get();
+  if (!test.starts.empty()) {
+    problem.starts = starts.get();
+    problem.startCount = static_cast<int64_t>(test.starts.size());
+  }
+  const Segments segments = spec.segments();
+  const OnDevice<char> workspace(segmentMapsSize(problem, segments));
+  SegmentStates first;
+  first.problem = problem;
+  first.segments = segments;
+  first.maps = segmentMapsIn(workspace.get(), problem, segments);
+  first.state = rank ? rankState.get() : nullptr;
+  first.logDecay = rank ? rankLogDecay.get() : nullptr;
+  Outputs second;
+  second.problem = problem;
+  second.segments = segments;
+  second.maps = first.maps;
+  second.initial = spec.initial ? initial.get() : nullptr;
+  second.out.data = out.get();
+  second.out.batch = spec.tokens * spec.heads * spec.dv;
+  second.out.head = spec.tokens * spec.dv;
+  second.out.token = spec.dv;
+  second.finalState = finalState.get();
+  const Launch launch{nullptr, ctas};
+  for (int head = 0; head < spec.heads; head += byHeads ? 1 : spec.heads) {
+    first.heads = second.heads = {head, byHeads ? 1 : spec.heads};
+    check(launchSegmentStates(first, launch) == cudaSuccess, "launchSegmentStates: " + spec.name());
+    check(launchOutputs(second, launch) == cudaSuccess, "launchOutputs: " + spec.name());
+  }
+  const cudaError_t error = cudaDeviceSynchronize();
+  check(error == cudaSuccess, std::string(cudaGetErrorString(error)) + ": " + spec.name());
+  if (error != cudaSuccess) std::exit(1);
+  return {out.values(), finalState.values(), rankState.values(), rankLogDecay.values()};
+}
+
+std::vector<double> toDoubles(const std::vector<float>& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+
+std::vector<double> toDoubles(const std::vector<char>& numbers, int type) {
+  std::vector<double> values(numbers.size() / (type == seqparFloat32 ? 4 : 2));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = numberOf(numbers, type, static_cast<int64_t>(i));
+  return values;
+}
+
+void compare(const char* what, const ForwardSpec& spec, const Expected& expected, const std::vector<double>& found) {
+  int64_t worst = -1;
+  const double ratio = excess(expected, found, &worst);
+  largest = std::max(largest, ratio);
+  if (ratio <= 1) return check(true, "");
+  const auto at = static_cast<size_t>(worst);
+  check(false, std::string(what) + " number " + std::to_string(worst) + " is " + std::to_string(found[at]) +
+                   ", expected " + std::to_string(expected.value[at]) + ", allowed " +
+                   std::to_string(expected.bound[at]) + ": " + spec.name());
+}
+
+void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank) {
+  ForwardCase test(spec);
+  const Results results = run(test, ctas, byHeads, rank);
+  test.computeExpected();
+  compare("output", spec, test.out, toDoubles(results.out, spec.type));
+  compare("final state", spec, test.finalState, toDoubles(results.finalState));
+  if (!rank) return;
+  compare("state of the rank", spec, test.rankState, toDoubles(results.rankState));
+  std::vector<double> logDecays = toDoubles(results.rankLogDecay);
+  for (std::vector<double>* numbers : {&logDecays, &test.rankLogDecay.value}) {
+    for (double& number : *numbers) {
+      if (number < -104) number = -std::numeric_limits<double>::infinity();
+    }
+  }
+  compare("log-decay of the rank", spec, test.rankLogDecay, logDecays);
+}
+
+ForwardSpec drawSpec(std::mt19937_64& random) {
+  static constexpr int kDimensions[][2] = {{64, 64},  {128, 128}, {128, 128}, {256, 256}, {16, 16},  {48, 80},
+                                           {96, 112}, {128, 64},  {64, 128},  {128, 256}, {192, 160}};
+  static constexpr int kTokens[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 500, 1000, 2041};
+  ForwardSpec spec;
+  const auto& dimensions = kDimensions[random() % std::size(kDimensions)];
+  spec.dk = dimensions[0];
+  spec.dv = dimensions[1];
+  spec.type = random() % 8 == 0 ? seqparFloat32 : (random() % 2 == 0 ? seqparFloat16 : seqparBfloat16);
+  spec.gate = random() % 2 == 0 ? Gate::Channel : static_cast<Gate>(random() % 4);
+  spec.gateType = spec.gate == Gate::Channel && random() % 3 == 0 ? seqparBfloat16 : seqparFloat32;
+  spec.tokens = kTokens[random() % std::size(kTokens)];
+  spec.heads = 1 << random() % 3;
+  spec.qkHeads = random() % 2 == 0 ? spec.heads : 1;
+  spec.batch = random() % 3 == 0 ? 2 : 1;
+  spec.decays = static_cast<Decays>(random() % 5);
+  spec.initial = random() % 2 == 0;
+  spec.headsFirst = random() % 2 == 0;
+  spec.segmentTokens = 64 * static_cast<int64_t>(1 + random() % 20);
+  if (spec.batch == 1 && random() % 3 == 0) spec.sequences = 1 + static_cast<int>(random() % 9);
+  spec.seed = random();
+  return spec;
+}
+
+/// A decay of 0 forgets NaN and infinity; what comes before it does not.
+void checkNotFinite(std::mt19937_64& random) {
+  for (const Gate gate : {Gate::Channel, Gate::Token}) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      ForwardSpec spec;
+      spec.tokens = 200;
+      spec.dk = spec.dv = 128;
+      spec.gate = gate;
+      spec.segmentTokens = 64;
+      spec.seed = random();
+      for (const int64_t start : {int64_t{0}, int64_t{5}, int64_t{40}, int64_t{64}, int64_t{150}}) {
+        ForwardCase test(spec);
+        for (float& number : test.initial) number = value;
+        test.starts = {start};
+        const Results results = run(test, 0, false, true);
+        test.computeExpected();
+        for (double& number : test.out.value) {
+          if (std::isinf(number)) number = std::numeric_limits<double>::quiet_NaN();
+        }
+        std::vector<double> found = toDoubles(results.out, spec.type);
+        for (double& number : found) {
+          if (std::isinf(number)) number = std::numeric_limits<double>::quiet_NaN();
+        }
+        compare("output after a state that is not finite,", spec, test.out, found);
+        compare("final state", spec, test.finalState, toDoubles(results.finalState));
+      }
+    }
+  }
+}
+
+/// The same bits each time, whatever the number of CTAs and of launches.
+void checkRepeated(std::mt19937_64& random) {
+  for (int i = 0; i < 6; ++i) {
+    const ForwardCase test(drawSpec(random));
+    const Results once = run(test, 0, false, true);
+    check(run(test, 0, false, true).out == once.out, "the same twice: " + test.spec.name());
+    check(run(test, 3, true, true).out == once.out, "the same by heads, with 3 CTAs: " + test.spec.name());
+  }
+}
+
+void checkRefused() {
+  LinearProblem problem;
+  problem.heads = problem.qkHeads = 1;
+  problem.dk = problem.dv = 24;
+  SegmentStates pass;
+  pass.problem = problem;
+  pass.heads = {0, 1};
+  check(launchSegmentStates(pass, {}) == cudaErrorInvalidValue, "dk of 24 is refused");
+  pass.problem.dk = pass.problem.dv = 64;
+  pass.heads = {0, 2};
+  check(launchSegmentStates(pass, {}) == cudaErrorInvalidValue, "a head too many is refused");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("skipped: no GPU\n");
+    return 77;
+  }
+  std::uint64_t seed = std::random_device()();
+  int cases = 200;
+  bool small = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--bench") == 0) return seqpar::test::benchLinearForward();
+    if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], "--cases") == 0 && i + 1 < argc) cases = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--small") == 0) small = true;
+  }
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < cases && failures <= 20; ++i) {
+    ForwardSpec spec = drawSpec(random);
+    if (small) spec.tokens = std::min<int64_t>(spec.tokens, 127);
+    checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0);
+  }
+  checkRefused();
+  if (!small) checkNotFinite(random);
+  if (!small) checkRepeated(random);
+  std::printf("%d checks, %d failed, largest error %.2f of what is allowed\n", checks, failures, largest);
+  return failures == 0 ? 0 : 1;
+}
