@@ -7,7 +7,7 @@
 // The loops are compiled for several instruction sets; the loader takes the best that the processor has. Not with
 // sanitizers: the loader would run their code before they have started.
 #if defined(__x86_64__) && !defined(SEQPAR_SANITIZED)
-#define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define SEQPAR_VECTOR_CLONES
 #endif

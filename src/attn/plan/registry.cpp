@@ -14,6 +14,20 @@ const std::array kAlgorithms{
                  makeLocal},
     AlgorithmRow{seqparAttnRing, "ring", "Ring Attention, arXiv 2310.01889, section 3", true, refusesNothing,
                  contiguousLayout, estimateRing, makeRing},
+    AlgorithmRow{seqparAttnRingPassQ, "ring_pass_q", "Context Parallelism for Inference, arXiv 2411.01783, section 3.3",
+                 true, refusesRingPassQ, balancedLayout, estimateRingPassQ, makeRingPassQ},
+    AlgorithmRow{seqparAttnZigzag, "zigzag", "Ring Attention on the zigzag layout", true, refusesZigzag, zigzagLayout,
+                 estimateRing, makeRing},
+    AlgorithmRow{seqparAttnStriped, "striped", "Striped Attention, arXiv 2311.09431, section 3", true, refusesStriped,
+                 stripedLayout, estimateRing, makeRing},
+    AlgorithmRow{seqparAttnBurst, "burst", "BurstAttention, arXiv 2403.09347, section 3", true, refusesNothing,
+                 balancedLayout, estimateBurst, makeBurst},
+    AlgorithmRow{seqparAttnDoubleRing, "double_ring", "LoongTrain, arXiv 2406.18485, Double-Ring-Attention", true,
+                 refusesNothing, balancedLayout, estimateDoubleRing, makeDoubleRing},
+    AlgorithmRow{seqparAttnAllGatherKv, "allgather_kv", "Llama 3, arXiv 2407.21783, section 3.3.2", true,
+                 refusesNothing, balancedLayout, estimateAllGatherKv, makeAllGatherKv},
+    AlgorithmRow{seqparAttnUlysses, "ulysses", "DeepSpeed Ulysses, arXiv 2309.14509, section 3", true, refusesNothing,
+                 contiguousLayout, estimateUlysses, makeUlysses},
 };
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 namespace seqpar::attn {
 
-SoftmaxOperator::SoftmaxOperator(const Problem& problem, Exec& exec, int64_t firstHead, int64_t heads,
-                                 int64_t firstKvHead, int64_t kvHeads)
-    : problem_(problem), exec_(exec) {
+namespace {
+
+BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int64_t firstKvHead, int64_t kvHeads) {
   const auto& d = problem.desc;
   BlockShape shape;
   shape.batch = d.batch;
@@ -20,7 +20,19 @@ SoftmaxOperator::SoftmaxOperator(const Problem& problem, Exec& exec, int64_t fir
   shape.training = problem.training();
   shape.deterministic = d.deterministic != 0;
   shape.kernel = problem.kernel;
-  block_ = makeBlock(exec, shape);
+  return shape;
+}
+
+}  // namespace
+
+SoftmaxOperator::SoftmaxOperator(const Problem& problem, Exec& exec, int64_t firstHead, int64_t heads,
+                                 int64_t firstKvHead, int64_t kvHeads)
+    : problem_(problem),
+      exec_(exec),
+      block_(makeBlock(exec, shapeOf(problem, firstHead, heads, firstKvHead, kvHeads))) {}
+
+std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec) {
+  return makeBlock(exec, shapeOf(problem, 0, problem.desc.heads, 0, problem.desc.kvHeads));
 }
 
 Partial SoftmaxOperator::takePartial(Arena& arena, int64_t tokens) const {
@@ -28,11 +40,11 @@ Partial SoftmaxOperator::takePartial(Arena& arena, int64_t tokens) const {
   return {arena.tensor(seqparFloat32, d.batch, tokens, d.heads, d.valueDim), arena.rows(d.batch, d.heads, tokens)};
 }
 
-void SoftmaxOperator::makeDelta(const seqparAttnBackwardArgs_t& args, const Rows& delta) {
+void SoftmaxOperator::makeDelta(Block& block, const seqparAttnBackwardArgs_t& args, const Rows& delta) {
   const bool withSinks = problem_.desc.sinks != 0;
-  if (block_->needsOut() && !withSinks) return;
-  block_->delta(outTensor(problem_, args.out), outTensor(problem_, args.dOut), delta);
-  if (withSinks) block_->sinkGradient(args.sinks, lseRows(problem_, args.lse), delta, args.dSinks);
+  if (block.needsOut() && !withSinks) return;
+  block.delta(outTensor(problem_, args.out), outTensor(problem_, args.dOut), delta);
+  if (withSinks) block.sinkGradient(args.sinks, lseRows(problem_, args.lse), delta, args.dSinks);
 }
 
 std::string refusesNothing(const Problem&) {
@@ -45,6 +57,14 @@ seqparLayoutKind_t balancedLayout(const Problem& problem) {
 
 seqparLayoutKind_t contiguousLayout(const Problem&) {
   return seqparContiguous;
+}
+
+seqparLayoutKind_t zigzagLayout(const Problem&) {
+  return seqparZigzag;
+}
+
+seqparLayoutKind_t stripedLayout(const Problem&) {
+  return seqparStriped;
 }
 
 }  // namespace seqpar::attn

@@ -30,18 +30,23 @@ class SoftmaxOperator : public Operator {
     return {queryTensor(problem_, args.q), keyTensor(problem_, args.k), valueTensor(problem_, args.v)};
   }
   const float* sinks(const float* given) const { return problem_.desc.sinks != 0 ? given : nullptr; }
-  /// delta of this rank's rows where something reads it, and the sinks' gradient.
-  void makeDelta(const seqparAttnBackwardArgs_t& args, const Rows& delta);
+  /// delta of this rank's rows where something reads it, and the sinks' gradient. `block` is one of all heads.
+  void makeDelta(Block& block, const seqparAttnBackwardArgs_t& args, const Rows& delta);
 
   const Problem& problem_;
   Exec& exec_;
   std::unique_ptr<Block> block_;
 };
 
+/// A block for all heads, where an algorithm's own has some of them.
+std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec);
+
 /// For algorithms that can do everything.
 std::string refusesNothing(const Problem& problem);
 /// Zigzag where later tokens see more than earlier ones, which balances the work; else contiguous.
 seqparLayoutKind_t balancedLayout(const Problem& problem);
 seqparLayoutKind_t contiguousLayout(const Problem& problem);
+seqparLayoutKind_t zigzagLayout(const Problem& problem);
+seqparLayoutKind_t stripedLayout(const Problem& problem);
 
 }  // namespace seqpar::attn

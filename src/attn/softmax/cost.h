@@ -42,7 +42,11 @@ class CostModel {
 };
 
 Estimate estimateLocal(const Problem& problem, double flops);
-/// Keys and values go round, gradients one hop behind.
 Estimate estimateRing(const Problem& problem, double flops);
+Estimate estimateRingPassQ(const Problem& problem, double flops);
+Estimate estimateBurst(const Problem& problem, double flops);
+Estimate estimateDoubleRing(const Problem& problem, double flops);
+Estimate estimateAllGatherKv(const Problem& problem, double flops);
+Estimate estimateUlysses(const Problem& problem, double flops);
 
 }  // namespace seqpar::attn

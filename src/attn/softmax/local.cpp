@@ -34,7 +34,7 @@ class LocalOperator final : public SoftmaxOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     const auto own = inputs(args);
-    makeDelta(args, delta_);
+    makeDelta(*block_, args, delta_);
     for (const auto& sum : {sums_.dq, sums_.dk, sums_.dv}) exec_.zero(sum);
     block_->backward({own.q, own.k, own.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
                       outTensor(problem_, args.out)},

@@ -6,16 +6,17 @@
 
 namespace seqpar::attn {
 
-RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner)
+RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel)
     : SoftmaxOperator(problem, exec),
       rotation_(
           problem, exec, ringOrder(problem, inner, false),
           {{&problem.keys, problem.type(), problem.desc.kvHeads, problem.desc.headDim},
            {&problem.keys, problem.type(), problem.desc.kvHeads, problem.desc.valueDim}},
-          problem.training()
+          problem.training() && gradientsTravel
               ? std::vector<Traveller>{{&problem.keys, problem.wireType(), problem.desc.kvHeads, problem.desc.headDim},
                                        {&problem.keys, problem.wireType(), problem.desc.kvHeads, problem.desc.valueDim}}
-              : std::vector<Traveller>{}) {
+              : std::vector<Traveller>{}),
+      gradientsTravel_(problem.training() && gradientsTravel) {
   const auto& order = rotation_.order();
   for (int step = 0; step <= order.steps; ++step) {
     rectangles_.push_back(problem.rectangles(problem.rank(), order.source(step)));
@@ -27,7 +28,7 @@ void RingOperator::carve(Arena& arena) {
   block_->carve(arena);
   rotation_.carve(arena);
   partial_ = takePartial(arena, problem_.tokens());
-  if (!problem_.training()) return;
+  if (!gradientsTravel_) return;
   const auto& d = problem_.desc;
   delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
   dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
@@ -62,7 +63,7 @@ void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
 void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   const auto own = inputs(args);
   load(own.k, own.v);
-  makeDelta(args, delta_);
+  makeDelta(*block_, args, delta_);
   exec_.zero(dq_);
   rotation_.turn(
       [&](int step) {
@@ -94,6 +95,16 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   exec_.copy(queryTensor(problem_, args.dq), dq_);
   exec_.copy(keyTensor(problem_, args.dk), rotation_.homeTensor(0));
   exec_.copy(valueTensor(problem_, args.dv), rotation_.homeTensor(1));
+}
+
+std::string refusesZigzag(const Problem& problem) {
+  if (problem.layoutGiven && problem.queries.kind() != seqparZigzag) return "runs on the zigzag layout only";
+  return {};
+}
+
+std::string refusesStriped(const Problem& problem) {
+  if (problem.layoutGiven && problem.queries.kind() != seqparStriped) return "runs on the striped layout only";
+  return {};
 }
 
 std::unique_ptr<Operator> makeRing(const Problem& problem, Exec& exec) {

@@ -32,7 +32,7 @@ class RankThreads {
 
   /// body(rank) of all ranks at once; what they return, once all have.
   std::vector<std::string> each(const std::function<std::string(int)>& body) const {
-    constexpr std::chrono::seconds kPatience{120};
+    constexpr std::chrono::seconds kPatience{60};
     std::vector<std::future<std::string>> running;
     for (int rank = 0; rank < size(); ++rank) running.push_back(std::async(std::launch::async, body, rank));
     std::vector<std::string> said;

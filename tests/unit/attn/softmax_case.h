@@ -69,6 +69,16 @@ struct SoftmaxSpec {
     return d;
   }
 
+  /// The layout that is given with layoutKind >= 0.
+  seqparLayout_t layout(int ranks) const {
+    seqparLayout_t given = SEQPAR_LAYOUT_INITIALIZER;
+    given.kind = layoutKind;
+    given.ranks = ranks;
+    given.tokens = tokens;
+    given.stripe = stripe;
+    return given;
+  }
+
   std::string text() const {
     std::ostringstream out;
     out << "algorithm " << algorithm << ", batch " << batch << ", tokens " << tokens << ", kvTokens " << kvTokens

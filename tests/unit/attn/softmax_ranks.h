@@ -106,11 +106,7 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   const auto& s = c.spec;
   auto desc = s.desc();
   desc.kernel = options.kernel;
-  seqparLayout_t given = SEQPAR_LAYOUT_INITIALIZER;
-  given.kind = s.layoutKind;
-  given.ranks = ranks;
-  given.tokens = s.tokens;
-  given.stripe = s.stripe;
+  const auto given = s.layout(ranks);
   if (s.layoutKind >= 0) desc.layout = &given;
   seqparAttnPlan_t made = nullptr;
   if (auto e = check(seqparAttnPlanCreate(&made, &desc, comm), "create"); !e.empty()) return e;

@@ -1,0 +1,179 @@
+// ALLGATHER_KV: Llama 3 (arXiv 2407.21783), section 3.3.2, context parallelism: all keys and values are gathered, some
+// heads at a time, while the heads before are computed; backward gathers them again and scatters their gradients' sums.
+#include <algorithm>
+#include <array>
+
+#include "attn/boundary.h"
+#include "attn/softmax/algorithms.h"
+#include "attn/softmax/base.h"
+#include "seqpar/exchange.h"
+
+namespace seqpar::attn {
+namespace {
+
+constexpr const char* kWho = "attention plan";
+constexpr int64_t kMostSlices = 4;  ///< of the heads: what is gathered ahead, against calls
+
+int64_t headsOfSlice(const Problem& problem) {
+  return problem.desc.kvHeads / slicesOfHeads(problem);
+}
+
+class AllGatherKvOperator final : public SoftmaxOperator {
+ public:
+  AllGatherKvOperator(const Problem& problem, Exec& exec)
+      : SoftmaxOperator(problem, exec, 0, headsOfSlice(problem) * problem.group(), 0, headsOfSlice(problem)),
+        rows_(blockOfAllHeads(problem, exec)),
+        kvHeads_(headsOfSlice(problem)),
+        slices_(problem.desc.kvHeads / kvHeads_),
+        rectangles_(
+            rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())) {
+    block_->expect(rectangles_, problem.tokens(), problem.keys.tokens());
+  }
+
+  void carve(Arena& arena) override {
+    const auto& d = problem_.desc;
+    const int64_t own = problem_.kvTokens(), all = problem_.keys.tokens();
+    block_->carve(arena);
+    rows_->carve(arena);
+    partial_ = takePartial(arena, problem_.tokens());
+    const auto pair = [&](seqparDataType_t type, int64_t tokens) {
+      return Pair{arena.tensor(type, d.batch, tokens, kvHeads_, d.headDim),
+                  arena.tensor(type, d.batch, tokens, kvHeads_, d.valueDim)};
+    };
+    for (auto& buffer : buffers_) {
+      buffer.shard = pair(problem_.type(), own);
+      buffer.whole = pair(problem_.type(), all);
+      if (!problem_.training()) continue;
+      buffer.sum = pair(seqparFloat32, all);
+      buffer.sent = problem_.wireType() == seqparFloat32 ? buffer.sum : pair(problem_.wireType(), all);
+      buffer.sumShard = pair(problem_.wireType(), own);
+    }
+    if (!problem_.training()) return;
+    delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
+    dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
+  }
+
+  void open() override {
+    block_->prepare();
+    rows_->prepare();
+  }
+
+  void forward(const seqparAttnForwardArgs_t& args) override {
+    const auto own = inputs(args);
+    rows_->clear(partial_);
+    gather(own, 0);
+    exec_.join();
+    for (int64_t s = 0; s < slices_; ++s) {
+      if (s + 1 < slices_) gather(own, s + 1);
+      block_->forward(inputsOf(own.q, s), rectangles_, {queryHeads(partial_.out, s), queryHeads(partial_.lse, s)});
+      exec_.join();
+    }
+    rows_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
+  }
+
+  void backward(const seqparAttnBackwardArgs_t& args) override {
+    const auto own = inputs(args);
+    const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
+    const Rows lse = lseRows(problem_, args.lse);
+    makeDelta(*rows_, args, delta_);
+    exec_.zero(dq_);
+    gather(own, 0);
+    exec_.join();
+    for (int64_t s = 0; s < slices_; ++s) {
+      if (s + 1 < slices_) gather(own, s + 1);
+      const auto& buffer = bufferOf(s);
+      exec_.zero(buffer.sum.k);
+      exec_.zero(buffer.sum.v);
+      const auto in = inputsOf(own.q, s);
+      block_->backward(
+          {in.q, in.k, in.v, queryHeads(dOut, s), queryHeads(lse, s), queryHeads(delta_, s), queryHeads(out, s)},
+          rectangles_, {queryHeads(dq_, s), buffer.sum.k, buffer.sum.v});
+      if (buffer.sent.k.data != buffer.sum.k.data) {
+        exec_.copy(buffer.sent.k, buffer.sum.k);
+        exec_.copy(buffer.sent.v, buffer.sum.v);
+      }
+      exec_.join();  // the next slice is there, and the sums of the one before
+      if (s > 0) store(args, s - 1);
+      exec_.fork();
+      scatter(buffer.sent.k, buffer.sumShard.k);
+      scatter(buffer.sent.v, buffer.sumShard.v);
+    }
+    exec_.join();
+    store(args, slices_ - 1);
+    exec_.copy(queryTensor(problem_, args.dq), dq_);
+  }
+
+ private:
+  struct Pair {
+    Tensor k, v;
+  };
+  /// Of one slice; two are in use by turns.
+  struct Buffer {
+    Pair shard, whole;         ///< this rank's, everybody's
+    Pair sum, sent, sumShard;  ///< gradients: fp32; as they are sent; this rank's, summed
+  };
+
+  const Buffer& bufferOf(int64_t slice) const { return buffers_[static_cast<size_t>(slice % 2)]; }
+  template <typename View>
+  View queryHeads(const View& view, int64_t slice) const {
+    const int64_t heads = kvHeads_ * problem_.group();
+    return view.headsFrom(slice * heads, heads);
+  }
+  BlockInputs inputsOf(const Tensor& q, int64_t slice) const {
+    return {queryHeads(q, slice), bufferOf(slice).whole.k, bufferOf(slice).whole.v};
+  }
+
+  seqparShards_t shardsOf(const Tensor& tensor) const {
+    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+    shards.dataType = tensor.type;
+    shards.outer = tensor.batch;
+    shards.inner = tensor.heads * tensor.dim;
+    shards.tokensOfMembers = problem_.keys.lengths().data();
+    return shards;
+  }
+
+  /// Begins to gather a slice, beside what follows.
+  void gather(const BlockInputs& own, int64_t slice) {
+    const auto& buffer = bufferOf(slice);
+    exec_.copy(buffer.shard.k, own.k.headsFrom(slice * kvHeads_, kvHeads_));
+    exec_.copy(buffer.shard.v, own.v.headsFrom(slice * kvHeads_, kvHeads_));
+    exec_.fork();
+    for (const auto& [shard, whole] : {std::pair{buffer.shard.k, buffer.whole.k}, {buffer.shard.v, buffer.whole.v}}) {
+      const auto shards = shardsOf(shard);
+      require(seqparAllGather(shard.data, whole.data, &shards, problem_.comm, exec_.side()), kWho, problem_.comm);
+    }
+  }
+
+  void scatter(const Tensor& whole, const Tensor& shard) {
+    const auto shards = shardsOf(shard);
+    require(seqparReduceScatter(whole.data, shard.data, &shards, problem_.comm, exec_.side()), kWho, problem_.comm);
+  }
+
+  void store(const seqparAttnBackwardArgs_t& args, int64_t slice) {
+    exec_.copy(keyTensor(problem_, args.dk).headsFrom(slice * kvHeads_, kvHeads_), bufferOf(slice).sumShard.k);
+    exec_.copy(valueTensor(problem_, args.dv).headsFrom(slice * kvHeads_, kvHeads_), bufferOf(slice).sumShard.v);
+  }
+
+  std::unique_ptr<Block> rows_;  ///< of all heads, for what is done once a row
+  int64_t kvHeads_, slices_;
+  std::vector<Rectangle> rectangles_;
+  std::array<Buffer, 2> buffers_;
+  Partial partial_;
+  Rows delta_;
+  Tensor dq_;
+};
+
+}  // namespace
+
+int64_t slicesOfHeads(const Problem& problem) {
+  int64_t slices = std::min(kMostSlices, problem.desc.kvHeads);
+  while (problem.desc.kvHeads % slices != 0) --slices;
+  return slices;
+}
+
+std::unique_ptr<Operator> makeAllGatherKv(const Problem& problem, Exec& exec) {
+  if (problem.ranks() == 1) return makeLocal(problem, exec);
+  return std::make_unique<AllGatherKvOperator>(problem, exec);
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,43 @@
+// BURST: BurstAttention (arXiv 2403.09347), section 3. Forward is RING's; backward is in query_gradients.cpp.
+#include "attn/softmax/algorithms.h"
+#include "attn/softmax/query_gradients.h"
+#include "attn/softmax/ring.h"
+
+namespace seqpar::attn {
+namespace {
+
+class BurstOperator final : public RingOperator {
+ public:
+  BurstOperator(const Problem& problem, Exec& exec) : RingOperator(problem, exec, problem.ranks(), false) {
+    if (problem.training()) gradients_ = std::make_unique<QueryGradientRing>(problem, exec, *block_);
+  }
+
+  void carve(Arena& arena) override {
+    RingOperator::carve(arena);
+    if (!gradients_) return;
+    gradients_->carve(arena);
+    delta_ = arena.rows(problem_.desc.batch, problem_.desc.heads, problem_.tokens());
+  }
+
+  void open() override {
+    RingOperator::open();
+    if (gradients_) gradients_->open();
+  }
+
+  void backward(const seqparAttnBackwardArgs_t& args) override {
+    makeDelta(*block_, args, delta_);
+    gradients_->backward(args, inputs(args), delta_);
+  }
+
+ private:
+  std::unique_ptr<QueryGradientRing> gradients_;
+  Rows delta_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operator> makeBurst(const Problem& problem, Exec& exec) {
+  return std::make_unique<BurstOperator>(problem, exec);
+}
+
+}  // namespace seqpar::attn
