@@ -1,15 +1,14 @@
-// Gated linear attention over a text that is sharded across ranks, compared output by output with its definition.
+// Gated linear attention over a text that is sharded across ranks, forward and backward: outputs are compared with its
+// definition, gradients with those of one rank.
 //
 //   gla_text [FILE] [--ranks N] [--repeat N]
 //
 // Exit status: 0 all outputs within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -18,7 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "gradients.h"
 #include "launch.h"
+#include "operator.h"
 #include "ranks.h"
 #include "reference.h"
 #include "seqpar/attn.h"
@@ -103,39 +104,6 @@ std::optional<Text> shareFile(const Ranks& ranks, const std::string& path) {
   return text;
 }
 
-seqparGlaParams_t makeParams(const Shape& shape, size_t tokens) {
-  seqparGlaParams_t params = SEQPAR_GLA_PARAMS_INITIALIZER;
-  params.tokens = static_cast<int64_t>(tokens);
-  params.heads = static_cast<int64_t>(shape.heads);
-  params.dk = static_cast<int64_t>(shape.dk);
-  params.dv = static_cast<int64_t>(shape.dv);
-  return params;
-}
-
-/// What a run took: on the clock, and of a processor. They differ where ranks wait for each other or share processors.
-struct Time {
-  double wall = 0, processor = 0;  // ms
-};
-
-Time now() {
-  timespec used{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  const auto wall = std::chrono::steady_clock::now().time_since_epoch();
-  return {std::chrono::duration<double, std::milli>(wall).count(),
-          static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) * 1e-6};
-}
-
-/// Runs the operator on `inputs`.
-Time timedForward(const Inputs& inputs, std::vector<float>& out, const Shape& shape, seqparComm_t comm) {
-  const auto params = makeParams(shape, out.size() / (shape.heads * shape.dv));
-  const Time start = now();
-  const auto result = seqparGlaForward(inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.logDecay.data(),
-                                       nullptr, out.data(), nullptr, nullptr, &params, comm, nullptr);
-  const Time end = now();
-  if (result != seqparSuccess) throw std::runtime_error(seqparAttnGetLastError());
-  return {end.wall - start.wall, end.processor - start.processor};
-}
-
 /// What the scan of these states is expected to take.
 seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
@@ -151,7 +119,7 @@ seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
 /// One rank's line of the table.
 struct Line {
   size_t first = 0, tokens = 0;
-  Deviation deviation;
+  Deviation deviation, gradients;
 };
 
 /// The run whose slowest rank was the fastest.
@@ -169,8 +137,9 @@ size_t bestRun(const std::vector<Time>& times, size_t repeat) {
 }
 
 void printLine(const char* name, const Line& line, Time time) {
-  std::printf("  %-6s %10zu %10zu %11.3f %11.3f %13.3e %13.3e %12.4f\n", name, line.first, line.tokens, time.wall,
-              time.processor, line.deviation.absolute, line.deviation.relative, line.deviation.ofBound);
+  std::printf("  %-6s %10zu %10zu %11.3f %11.3f %13.3e %12.4f %13.3e %12.4f\n", name, line.first, line.tokens,
+              time.wall, time.processor, line.deviation.relative, line.deviation.ofBound, line.gradients.relative,
+              line.gradients.ofBound);
 }
 
 /// Prints the table; true if all outputs are within the bound.
@@ -185,25 +154,27 @@ bool report(const Options& options, const Shape& shape, const std::vector<Line>&
                 seqparScanAlgorithmName(plan.algorithm), plan.blocks, plan.modelUs,
                 static_cast<double>(shape.heads * shape.dk * shape.dv * sizeof(float)) / 1024);
   }
-  std::printf("\n  %-6s %10s %10s %11s %11s %13s %13s %12s\n", "rank", "first", "tokens", "time ms", "CPU ms",
-              "max abs err", "max rel err", "err / bound");
+  std::printf("\n  %-6s %10s %10s %11s %11s %13s %12s %13s %12s\n", "rank", "first", "tokens", "time ms", "CPU ms",
+              "out: rel err", "err / bound", "grad: rel err", "err / bound");
   const size_t run = bestRun(times, options.repeat);
   Time slowest;
-  Line all{0, 0, {}};
+  Line all;
   for (size_t rank = 0; rank < lines.size(); ++rank) {
     const Time time = times[rank * options.repeat + run];
     slowest = {std::max(slowest.wall, time.wall), std::max(slowest.processor, time.processor)};
     all.tokens += lines[rank].tokens;
     all.deviation.add(lines[rank].deviation);
+    all.gradients.add(lines[rank].gradients);
     printLine(std::to_string(rank).c_str(), lines[rank], time);
   }
   printLine("all", all, slowest);
   printLine("single", single, singleTime);
-  const bool good = all.deviation.ofBound <= 1 && single.deviation.ofBound <= 1 && all.tokens == single.tokens;
+  const bool good = all.deviation.ofBound <= 1 && single.deviation.ofBound <= 1 && all.gradients.ofBound <= 1 &&
+                    all.tokens == single.tokens;
   std::printf("\nspeed-up        %.2f (one rank %.3f ms / slowest of %zu ranks %.3f ms)\n",
               singleTime.wall / slowest.wall, singleTime.wall, lines.size(), slowest.wall);
-  std::printf("compared        every output with the recurrence in fp64; largest |output| %.3e\n",
-              all.deviation.largest);
+  std::printf("time            forward and backward\n");
+  std::printf("compared        every output with the recurrence in fp64, every gradient with one rank's\n");
   std::printf(
       "                rel err: share of the sum of the output's terms without signs; bound: of fp32 rounding\n");
   std::printf("result          %s\n", good ? "OK" : "WRONG");
@@ -218,35 +189,49 @@ int runRank(const Options& options, seqparComm_t comm) {
 
   const Shape shape;
   const Embedding embed(shape);
-  const size_t width = shape.heads * shape.dv;
   const auto boundary = [&](size_t rank) { return text->size() * rank / ranks.count(); };
   Line line;
   line.first = boundary(ranks.rank());
   line.tokens = boundary(ranks.rank() + 1) - line.first;
-  const auto mine = embed(std::span(*text).subspan(line.first, line.tokens));
-  std::vector<float> out(line.tokens * width);
-  std::vector<Time> times;
-  for (size_t i = 0; i < options.repeat; ++i) {
-    ranks.meet();
-    times.push_back(timedForward(mine, out, shape, comm));
+  std::vector<int64_t> tokensOfRanks;
+  for (size_t rank = 0; rank < ranks.count(); ++rank) {
+    tokensOfRanks.push_back(static_cast<int64_t>(boundary(rank + 1) - boundary(rank)));
   }
-
-  // One rank alone with the whole text, while the others wait.
   const auto whole = embed(*text);
-  Line single{0, text->size(), {}};
-  Time singleTime;
-  std::vector<float> singleOut;
-  if (ranks.rank() == 0) {
-    singleOut.resize(text->size() * width);
+  const auto wholeGradient = embed.outputGradients(*text);
+  const auto mine = embed(std::span(*text).subspan(line.first, line.tokens));
+  const auto gradient = embed.outputGradients(std::span(*text).subspan(line.first, line.tokens));
+  Outputs outputs;
+  std::vector<Time> times;
+  {
+    Operator distributed(shape, tokensOfRanks, comm);
     for (size_t i = 0; i < options.repeat; ++i) {
-      const Time time = timedForward(whole, singleOut, shape, nullptr);
-      if (i == 0 || time.wall < singleTime.wall) singleTime = time;
+      ranks.meet();
+      times.push_back(distributed.run(mine, gradient, outputs));
     }
   }
-  ranks.meet();
 
-  line.deviation = compareWithDefinition(whole, out, line.first, shape);
-  if (ranks.rank() == 0) single.deviation = compareWithDefinition(whole, singleOut, 0, shape);
+  // One rank alone with the whole text. The others do the same, untimed, to have the gradients to compare with.
+  Line single;
+  single.tokens = text->size();
+  Time singleTime;
+  Operator alone(shape, {static_cast<int64_t>(text->size())}, nullptr);
+  Outputs expected, sizes;
+  for (size_t rank = 0; rank < ranks.count(); ++rank) {
+    const size_t runs = rank == 0 ? options.repeat : 1;
+    for (size_t i = 0; i < runs && rank == ranks.rank(); ++i) {
+      const Time time = alone.run(whole, wholeGradient, expected);
+      if (i == 0 || time.wall < singleTime.wall) singleTime = time;
+    }
+    ranks.meet();
+  }
+  auto magnitudes = wholeGradient;
+  for (auto& number : magnitudes) number = std::abs(number);
+  alone.run(withoutSigns(whole), magnitudes, sizes);
+
+  line.deviation = compareWithDefinition(whole, outputs.out, line.first, shape);
+  line.gradients = compareGradients(whole, expected, sizes, outputs, line.first, shape);
+  if (ranks.rank() == 0) single.deviation = compareWithDefinition(whole, expected.out, 0, shape);
   const auto lines = ranks.gather(std::vector<Line>{line});
   const auto allTimes = ranks.gather(times);
   const auto plan = planScan(shape, comm);

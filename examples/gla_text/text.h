@@ -12,7 +12,7 @@ struct Shape {
   size_t heads = 4, dk = 64, dv = 64;
 };
 
-/// Queries, keys, values and log-decays of some tokens, as seqparGlaForward() takes them.
+/// Queries, keys, values and log-decays of some tokens, as a plan for gated linear attention takes them.
 struct Inputs {
   std::vector<float> q, k, v, logDecay;
 };
@@ -28,6 +28,7 @@ class Embedding {
     k_ = project(table, draw(random, kModel * shape.heads * shape.dk));
     v_ = project(table, draw(random, kModel * shape.heads * shape.dv));
     logDecay_ = project(table, draw(random, kModel * shape.heads * shape.dk));
+    outputGradient_ = project(table, draw(random, kModel * shape.heads * shape.dv));
     // GLA's gate: the sixteenth root of a sigmoid, given as its logarithm.
     for (auto& gate : logDecay_) gate = -std::log1p(std::exp(-gate)) / 16.0f;
   }
@@ -35,6 +36,8 @@ class Embedding {
   Inputs operator()(std::span<const unsigned char> text) const {
     return {look(text, q_), look(text, k_), look(text, v_), look(text, logDecay_)};
   }
+  /// What a loss might send back: it depends on the byte too.
+  std::vector<float> outputGradients(std::span<const unsigned char> text) const { return look(text, outputGradient_); }
 
  private:
   static constexpr size_t kBytes = 256, kModel = 64;
@@ -69,5 +72,5 @@ class Embedding {
     return numbers;
   }
 
-  std::vector<float> q_, k_, v_, logDecay_;
+  std::vector<float> q_, k_, v_, logDecay_, outputGradient_;
 };

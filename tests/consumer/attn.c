@@ -3,17 +3,33 @@
 #include <seqpar/attn.h>
 #include <stdio.h>
 
+static int failed(const char* call, seqparResult_t result) {
+  if (result != seqparSuccess) fprintf(stderr, "%s: %s\n", call, seqparAttnGetLastError());
+  return result != seqparSuccess;
+}
+
 int main(void) {
-  /* [batch 1][tokens 2][heads 1][dk 2], and dv 1. The decay before the second token is 1, that is logDecay 0. */
-  const float q[4] = {1.f, 0.f, 1.f, 2.f}, k[4] = {1.f, 1.f, 2.f, 0.f}, v[2] = {3.f, 5.f}, logDecay[4] = {0.f};
+  /* [batch 1][tokens 2][heads 1][headDim 2], and valueDim 1. The decay before the second token is 1: its logarithm 0.
+   */
+  float q[4] = {1.f, 0.f, 1.f, 2.f}, k[4] = {1.f, 1.f, 2.f, 0.f}, v[2] = {3.f, 5.f}, gate[4] = {0.f};
   float out[2] = {NAN, NAN};
-  seqparGlaParams_t params = SEQPAR_GLA_PARAMS_INITIALIZER;
-  params.tokens = 2;
-  params.dk = 2;
-  params.dv = 1;
-  params.scale = 1.f;
-  if (seqparGlaForward(q, k, v, logDecay, NULL, out, NULL, NULL, &params, NULL, NULL) != seqparSuccess) {
-    fprintf(stderr, "seqparGlaForward: %s\n", seqparAttnGetLastError());
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  seqparAttnPlan_t plan = NULL;
+  desc.family = seqparAttnGla;
+  desc.tokens = 2;
+  desc.headDim = 2;
+  desc.valueDim = 1;
+  desc.scale = 1.f;
+  desc.training = 0;
+  args.q.data = q;
+  args.k.data = k;
+  args.v.data = v;
+  args.gate.data = gate;
+  args.out.data = out;
+  if (failed("create", seqparAttnPlanCreate(&plan, &desc, NULL)) ||
+      failed("prepare", seqparAttnPlanPrepare(plan, NULL, 0)) ||
+      failed("forward", seqparAttnForward(plan, &args, NULL)) || failed("destroy", seqparAttnPlanDestroy(plan))) {
     return 1;
   }
   /* S_1 = (3, 3), S_2 = (13, 3): o_1 = 3, o_2 = 13 + 2 * 3. */

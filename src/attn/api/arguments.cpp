@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "attn/linear/families/family.h"
 #include "base/versioned.h"
 
 namespace seqpar::attn {
@@ -24,6 +25,42 @@ void checkSoftmax(ArgumentCheck& check, const Problem& p, const seqparAttnBackwa
   if (p.desc.sinks == 0) return;
   check.numbers("args->sinks", args.sinks, p.desc.heads, true, Use::Input);
   check.numbers("args->dSinks", args.dSinks, p.desc.heads, true, Use::Output);
+}
+
+int64_t statesOf(const Problem& p) {
+  return p.desc.heads * p.desc.headDim * p.desc.valueDim * (p.packed() ? 1 : p.desc.batch);
+}
+
+/// Numbers of `initial` and its gradient.
+int64_t initialsOf(const Problem& p) {
+  return statesOf(p) * (p.packed() ? p.desc.sequences : 1);
+}
+
+Tensor gateOf(const Problem& p, const seqparAttnTensor_t& given) {
+  return linear::gateTensor(*linear::findFamily(p.desc.family), given, static_cast<seqparDataType_t>(p.desc.gateType),
+                            p.desc.batch, p.tokens(), p.desc.heads, p.desc.headDim);
+}
+
+void checkGate(ArgumentCheck& check, const Problem& p, const char* name, const seqparAttnTensor_t& given, Use use) {
+  if (linear::findFamily(p.desc.family)->gate != linear::GateShape::None) {
+    check.tensor(name, given, gateOf(p, given), use);
+  }
+}
+
+void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnForwardArgs_t& args) {
+  checkGate(check, p, "args->gate", args.gate, Use::Input);
+  check.numbers("args->initial", args.initial, initialsOf(p), false, Use::Input);
+  check.numbers("args->saved", args.saved, statesOf(p), p.training(), Use::Output);
+  check.numbers("args->final", args.final, statesOf(p), false, Use::Output);
+}
+
+void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnBackwardArgs_t& args) {
+  checkGate(check, p, "args->gate", args.gate, Use::Input);
+  check.numbers("args->saved", args.saved, statesOf(p), true, Use::Input);
+  if (p.packed()) check.numbers("args->initial", args.initial, initialsOf(p), false, Use::Input);
+  if (p.rank() == p.ranks() - 1) check.numbers("args->dFinal", args.dFinal, statesOf(p), false, Use::Input);
+  if (args.dGate.data != nullptr) checkGate(check, p, "args->dGate", args.dGate, Use::Output);
+  if (p.packed() || p.rank() == 0) check.numbers("args->dInitial", args.dInitial, initialsOf(p), false, Use::Output);
 }
 
 }  // namespace
@@ -93,7 +130,11 @@ seqparAttnForwardArgs_t checkForward(const char* call, const Problem& p, const s
   check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
   check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
   check.tensor("args->out", args.out, outTensor(p, args.out), Use::Output);
-  if (p.softmax()) checkSoftmax(check, p, args);
+  if (p.softmax()) {
+    checkSoftmax(check, p, args);
+  } else {
+    checkLinear(check, p, args);
+  }
   check.overlaps();
   return args;
 }
@@ -109,7 +150,11 @@ seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const
   check.tensor("args->dq", args.dq, queryTensor(p, args.dq), Use::Output);
   check.tensor("args->dk", args.dk, keyTensor(p, args.dk), Use::Output);
   check.tensor("args->dv", args.dv, valueTensor(p, args.dv), Use::Output);
-  if (p.softmax()) checkSoftmax(check, p, args);
+  if (p.softmax()) {
+    checkSoftmax(check, p, args);
+  } else {
+    checkLinear(check, p, args);
+  }
   check.overlaps();
   return args;
 }

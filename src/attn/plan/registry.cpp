@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "attn/linear/algorithms.h"
 #include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
 #include "attn/softmax/cost.h"
@@ -28,6 +29,14 @@ const std::array kAlgorithms{
                  refusesNothing, balancedLayout, estimateAllGatherKv, makeAllGatherKv},
     AlgorithmRow{seqparAttnUlysses, "ulysses", "DeepSpeed Ulysses, arXiv 2309.14509, section 3", true, refusesNothing,
                  contiguousLayout, estimateUlysses, makeUlysses},
+    AlgorithmRow{seqparAttnLocal, "local", "no exchange", false, linear::refuses, contiguousLayout,
+                 linear::estimateLocal, linear::makeLocal},
+    AlgorithmRow{seqparAttnZeco, "zeco", "ZeCO, arXiv 2507.01004, Algorithms 1 and 3", false, linear::refuses,
+                 contiguousLayout, linear::estimateZeco, linear::makeZeco},
+    AlgorithmRow{seqparAttnLasp1, "lasp1", "LASP, arXiv 2404.02882, Algorithms 2 and 3", false, linear::refuses,
+                 contiguousLayout, linear::estimateLasp1, linear::makeLasp1},
+    AlgorithmRow{seqparAttnLasp2, "lasp2", "LASP-2, arXiv 2502.07563, Algorithms 2 and 4", false, linear::refuses,
+                 contiguousLayout, linear::estimateLasp2, linear::makeLasp2},
 };
 
 }  // namespace

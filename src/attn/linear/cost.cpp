@@ -1,0 +1,78 @@
+// What the algorithms of linear attention should cost: the work of the longest shard, and the scan's model.
+#include <algorithm>
+
+#include "attn/boundary.h"
+#include "attn/linear/algorithms.h"
+#include "attn/linear/families/family.h"
+#include "base/convert.h"
+
+namespace seqpar::attn::linear {
+namespace {
+
+constexpr double kChunkTokens = 64;
+
+/// Operations of a token and head by matrix products in chunks: scores, values, states in and out.
+double forwardFlops(const Problem& p) {
+  const auto dk = static_cast<double>(p.desc.headDim), dv = static_cast<double>(p.desc.valueDim);
+  return kChunkTokens * dk + 2 * kChunkTokens * dv + 4 * dk * dv;
+}
+
+double backwardFlops(const Problem& p) {
+  const auto dk = static_cast<double>(p.desc.headDim), dv = static_cast<double>(p.desc.valueDim);
+  return kChunkTokens * (3 * dk + 4 * dv) + 12 * dk * dv;
+}
+
+double stateBytes(const Problem& p) {
+  return static_cast<double>(p.desc.batch * p.desc.heads * p.desc.headDim * p.desc.valueDim) *
+         static_cast<double>(bytesOf(p.wireType()));
+}
+
+/// The modelled time of one All-Scan.
+double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
+  if (p.ranks() == 1) return 0;
+  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+  params.op = findFamily(p.desc.family)->scan;
+  params.heads = p.desc.batch * p.desc.heads;
+  params.dk = p.desc.headDim;
+  params.dv = p.desc.valueDim;
+  params.wireType = p.desc.wireType;
+  params.algorithm = algorithm;
+  seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
+  require(seqparAllScanPlan(&params, p.comm, estimates), "linear attention", p.comm);
+  return estimates[0].modelUs;
+}
+
+/// `hidden`: shares of the forward and of the backward that run beside the scan.
+Estimate around(const Problem& p, double flops, seqparScanAlgorithm_t algorithm, double hiddenForward,
+                double hiddenBackward) {
+  Estimate estimate = estimateLocal(p, flops);
+  const double scan = scanUs(p, algorithm);
+  const double forward = estimate.forwardUs, backward = estimate.backwardUs;
+  estimate.forwardUs += std::max(0.0, scan - hiddenForward * forward);
+  estimate.backwardUs += std::max(0.0, scan - hiddenBackward * backward);
+  const double sent = algorithm == seqparScanLasp2 ? p.ranks() - 1 : 1;
+  estimate.bytes = p.ranks() == 1 ? 0 : (p.training() ? 2 : 1) * sent * stateBytes(p);
+  return estimate;
+}
+
+}  // namespace
+
+Estimate estimateLocal(const Problem& p, double flops) {
+  const double rows = static_cast<double>(p.queries.longest() * p.desc.batch * p.desc.heads);
+  return {rows * forwardFlops(p) / flops * 1e6, p.training() ? rows * backwardFlops(p) / flops * 1e6 : 0, 0};
+}
+
+// The shares are those of the flops: scores and values within chunks, and the states again.
+Estimate estimateZeco(const Problem& p, double flops) {
+  return around(p, flops, seqparScanAuto, 0.3, 0.1);
+}
+
+Estimate estimateLasp1(const Problem& p, double flops) {
+  return around(p, flops, seqparScanLasp1, 0, 0);
+}
+
+Estimate estimateLasp2(const Problem& p, double flops) {
+  return around(p, flops, seqparScanLasp2, 0.3, 0.1);
+}
+
+}  // namespace seqpar::attn::linear

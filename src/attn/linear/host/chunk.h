@@ -1,0 +1,105 @@
+// One chunk of one head on a host: tokens that matrix products handle together, gathered into dense fp32 arrays.
+//
+// With a_t the decays, the chunk's matrices are (the letters of ZeCO, arXiv 2507.01004, are Lambda, Gamma, gamma)
+//
+//     qd_t  = q_t a_1 ... a_t                  queries decayed from the chunk's start
+//     kd_t  = k_t a_(t+1) ... a_rows           keys decayed to its end
+//     total = a_1 ... a_rows
+//     P_ij  = sum over d of q_i k_j a_(j+1) ... a_i for j <= i, else 0
+//
+//     out = P v + qd S          S' = diag(total) S + kd^T v          (S before, S' after the chunk)
+//
+// Channel decays take P in a tree: blocks of kLeaf tokens pair by pair, then pairs of neighbouring blocks by one
+// product each, of queries decayed from the second block's start and keys decayed to the first one's end. No exponent
+// is above 0.
+#pragma once
+
+#include <cstddef>
+
+#include "attn/exec/tensor.h"
+
+namespace seqpar::attn::linear {
+
+constexpr size_t kChunk = 64;  ///< tokens of a chunk
+constexpr size_t kLeaf = 8;    ///< tokens whose mutual scores are computed one by one
+constexpr size_t kLevels = 3;  ///< of pairs of blocks: 8, 16 and 32 tokens
+
+/// What a_t is: `width` numbers a token, headDim or 1.
+struct Decay {
+  Tensor gate;         ///< logarithms. No data: all decays are 1
+  bool fixed = false;  ///< one number a head: gate is [1][1][heads][1]
+  size_t width = 1;
+};
+
+/// Scratch memory and the steps of one chunk. The arrays are for reading; steps say which they need and leave.
+class Chunk {
+ public:
+  Chunk(size_t dk, size_t dv, size_t width, bool gradients, float* memory);
+  /// fp32 numbers that a Chunk needs.
+  static size_t numbers(size_t dk, size_t dv, size_t width, bool gradients);
+
+  /// Takes tokens first ... first + count - 1 of a batch entry.
+  void place(size_t batch, size_t first, size_t count);
+  size_t rows() const { return rows_; }
+
+  void loadQueries(const Tensor& q, size_t head, float scale);
+  void loadKeys(const Tensor& k, size_t head);
+  void loadValues(const Tensor& v, size_t head);
+  void loadDecays(const Decay& decay, size_t head);
+  void loadOutGradients(const Tensor& dOut, size_t head);
+
+  void decayKeys();             ///< keys, decays -> kd, total
+  void decayQueries();          ///< queries, decays -> qd, total
+  void score();                 ///< queries, keys, decays -> P, qd, kd, total
+  void decayQueriesAsScored();  ///< queries, decays -> qd, total, to the bit as score() leaves them
+
+  /// out = P v, and out += qd state; state is [dk][dv].
+  void attendWithin(float* out) const;
+  void attendState(const float* state, float* out) const;
+  /// to = diag(total) from + kd^T v; `from` null: 0. to may be from.
+  void updateState(const float* from, float* to) const;
+  /// to = diag(total) from + qd^T dOut, for gradients of states.
+  void updateStateGradient(const float* from, float* to) const;
+
+  /// Gradients of one head, after score(): S the state before the chunk, X the gradient of the state after it. Leaves
+  /// dv in valueGradients(), and dq (of the scaled queries) and dk in queryGradients() and keyGradients().
+  void gradients(const float* state, const float* stateGradient);
+  float* queryGradients() const { return dq_; }
+  float* keyGradients() const { return dk_; }
+  float* valueGradients() const { return dv_; }
+  /// Gradients of the logarithms, [rows][width], after gradients() with the same arguments.
+  const float* gateGradients(const float* state, const float* stateGradient);
+
+  const float* total() const { return total_; }
+  float* state() const { return state_; }                  ///< [dk][dv], for callers
+  float* stateGradient() const { return stateGradient_; }  ///< [dk][dv], for callers; with gradients
+  float* out() const { return out_; }                      ///< [kChunk][dv], for callers
+  float* querySum() const { return querySum_; }            ///< [kChunk][dk], for callers; with gradients
+  float* keySum() const { return keySum_; }
+
+ private:
+  size_t carve(float* memory, bool gradients);
+  void scoreByChannel();
+  void scoreByToken();
+  void mergeQueries(size_t level, size_t even, size_t size);
+  void gradientsByChannel();
+  void gradientsByToken();
+  /// The row of products_ with the decays over the block of the tree that begins at a token.
+  float* product(size_t level, size_t token) const { return products_ + (level * kLeaves + token / kLeaf) * keySize_; }
+  /// Rows of the decayed queries and keys at a level of the tree.
+  float* levelQueries(size_t level) const { return levels_ + 2 * level * kChunk * keySize_; }
+  float* levelKeys(size_t level) const { return levelQueries(level) + kChunk * keySize_; }
+
+  static constexpr size_t kLeaves = kChunk / kLeaf;
+
+  size_t keySize_, valueSize_, width_;
+  size_t batch_ = 0, first_ = 0, rows_ = 0;
+  float *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *decays_ = nullptr, *qd_ = nullptr, *kd_ = nullptr;
+  float *scores_ = nullptr, *decayMatrix_ = nullptr, *total_ = nullptr, *row_ = nullptr, *products_ = nullptr;
+  float *state_ = nullptr, *out_ = nullptr;
+  // With gradients:
+  float *dOut_ = nullptr, *levels_ = nullptr, *dScores_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
+  float *sums_ = nullptr, *dGate_ = nullptr, *stateGradient_ = nullptr, *querySum_ = nullptr, *keySum_ = nullptr;
+};
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,100 @@
+// The passes of linear attention on a host: by chunks, on all threads of the rank.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "attn/exec/host.h"
+#include "attn/linear/host/chunk.h"
+#include "attn/linear/host/segments.h"
+#include "attn/linear/passes.h"
+
+namespace seqpar::attn::linear {
+
+class HostPasses final : public Passes {
+ public:
+  HostPasses(const Shard& shard, HostExec& exec);
+
+  void carve(Arena& arena) override;
+  void open() override {}
+  std::string name() const override;
+
+  float* state() const override { return rankState_; }
+  float* decay() const override { return rankDecay_; }
+  seqparDecayForm_t decayForm() const override {
+    return shard_.family->scan == seqparScanSum ? seqparDecayLinear : decayForm_;
+  }
+
+  void states(const Inputs& in) override;
+  void besideScan(const Inputs& in) override;
+  void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
+  void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
+  void stateGradients(const Inputs& in, const Gradients& gradients) override;
+  void recompute(const Inputs& in, const float* saved) override;
+  void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
+  void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
+                     float* dBefore) override;
+  void copyStates(float* to, const float* from) override;
+
+ private:
+  /// States at the chunks' borders, relative to their segments, and the maps of the segments. In reverse: gradients of
+  /// the states after the chunks. Once folded, the slot of a segment's first chunk has the state that comes into it.
+  struct Walk {
+    float* slots = nullptr;          ///< [chunks][heads][dk][dv]
+    float* decays = nullptr;         ///< [chunks][heads][width]: from the segment's start to the chunk
+    float* ends = nullptr;           ///< [segments][heads][dk][dv]: after the segment, with zeros before it
+    float* segmentDecays = nullptr;  ///< [segments][heads][width]
+  };
+
+  Walk carveWalk(Arena& arena) const;
+  float* slot(const Walk& walk, size_t chunk, size_t head) const {
+    return walk.slots + (chunk * shard_.heads + head) * shard_.stateSize();
+  }
+  float* decayAt(const Walk& walk, size_t chunk, size_t head) const {
+    return walk.decays + (chunk * shard_.heads + head) * shard_.width();
+  }
+  float* end(const Walk& walk, size_t segment, size_t head) const {
+    return walk.ends + (segment * shard_.heads + head) * shard_.stateSize();
+  }
+  float* segmentDecay(const Walk& walk, size_t segment, size_t head) const {
+    return walk.segmentDecays + (segment * shard_.heads + head) * shard_.width();
+  }
+  Chunk& place(int thread, size_t chunk);
+  Decay decayOf(const Inputs& in) const;
+
+  void walkStates(const Inputs& in);
+  void walkGradients(const Inputs& in, const Gradients& gradients);
+  /// Runs the states through the segments of every head: `before` comes in, `after` (may be null) gets what goes out.
+  /// `keep`: writes the states before the segments into their slots.
+  void fold(const float* initial, const float* before, bool keep, float* after);
+  void foldBack(const float* after, bool keep, float* before, float* dInitial);
+  /// The decay over the whole rank, one number of `width` a head.
+  void rankDecays(const Walk& walk);
+
+  void chunkOutput(const Inputs& in, const Tensor& out, size_t chunk, size_t head, int thread, const float* within);
+  void segmentOutput(const Inputs& in, const Tensor& out, size_t segment, size_t head, int thread,
+                     const float* incoming, float* final);
+  void chunkGradients(const Inputs& in, const Gradients& gradients, size_t chunk, size_t keyHead, int thread,
+                      float* carried);
+  void allGradients(const Inputs& in, const Gradients& gradients, bool carry, const float* incoming);
+  void addFixedGates(const Gradients& gradients);
+
+  Shard shard_;
+  HostExec& exec_;
+  Chunks chunks_;
+  bool split_ = false;  ///< some piece has several segments
+  static constexpr seqparDecayForm_t decayForm_ = seqparDecayLinear;
+
+  Walk forward_, backward_;
+  float *rankState_ = nullptr, *rankDecay_ = nullptr;
+  float* within_ = nullptr;  ///< [withinRoom_][kChunk][dv]
+  size_t withinRoom_ = 0;
+  std::vector<char> withinDone_;
+  std::atomic<bool> scanDone_{false};
+  float* carried_ = nullptr;     ///< [threads][group][dk][dv]
+  float* fixedGates_ = nullptr;  ///< [chunks][heads]
+  std::vector<float*> scratch_;  ///< of each thread
+  std::vector<Chunk> threads_;
+};
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,41 @@
+#include "attn/linear/host/tile.h"
+
+#include "base/convert.h"
+
+namespace seqpar::attn::linear {
+namespace {
+
+/// What rows of this tensor that follow each other can be moved as one run, and how long it is.
+bool adjacent(const Tensor& tensor) {
+  return tensor.tokenStride == tensor.dim;
+}
+
+int64_t signedOf(size_t value) {
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+void loadTile(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float* to) {
+  const size_t dim = static_cast<size_t>(from.dim);
+  if (adjacent(from)) {
+    toFloat(from.at(signedOf(batch), signedOf(first), signedOf(head)), from.type, to, count * dim);
+    return;
+  }
+  for (size_t t = 0; t < count; ++t) {
+    toFloat(from.at(signedOf(batch), signedOf(first + t), signedOf(head)), from.type, to + t * dim, dim);
+  }
+}
+
+void storeTile(const float* from, const Tensor& to, size_t batch, size_t first, size_t count, size_t head) {
+  const size_t dim = static_cast<size_t>(to.dim);
+  if (adjacent(to)) {
+    fromFloat(from, to.at(signedOf(batch), signedOf(first), signedOf(head)), to.type, count * dim);
+    return;
+  }
+  for (size_t t = 0; t < count; ++t) {
+    fromFloat(from + t * dim, to.at(signedOf(batch), signedOf(first + t), signedOf(head)), to.type, dim);
+  }
+}
+
+}  // namespace seqpar::attn::linear

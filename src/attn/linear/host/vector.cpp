@@ -1,0 +1,353 @@
+#include "attn/linear/host/vector.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "base/sgemm.h"
+
+// The loops below are compiled for several instruction sets; the loader takes the best that the processor has. Not with
+// sanitizers: the loader would run their code before they have started.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SEQPAR_SANITIZED)
+#define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define SEQPAR_VECTOR_CLONES
+#endif
+
+namespace seqpar::attn::linear {
+namespace {
+
+/// run *= decay, row = source * run.
+inline void advanceRow(const float* decay, const float* source, size_t count, float* run, float* row) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) {
+    run[i] *= decay[i];
+    row[i] = source[i] * run[i];
+  }
+}
+
+inline void scaledRow(float factor, const float* from, size_t count, float* to) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) to[i] = factor * from[i];
+}
+
+SEQPAR_VECTOR_CLONES void addScaled(float factor, const float* from, size_t count, float* to) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+
+/// Infinity and NaN times 0 are NaN, all else is 0.
+SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t i = 0; i < count; ++i) sum += x[i] * 0.0f;
+  return sum == 0.0f;
+}
+
+}  // namespace
+
+// exp(x) = 2^n exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2, and a polynomial for exp(r).
+// 2^n is applied in two halves, which lets results become subnormal as they should.
+SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, float* factors) {
+  constexpr float kLowest = -105.0f;       // below it, exp rounds to 0
+  constexpr float kHighest = 128.0f;       // above it, exp is infinite
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  constexpr uint32_t kRounderBits = std::bit_cast<uint32_t>(kRounder);
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) {
+    float x = logarithms[i];
+    x = x < kLowest ? kLowest : x;
+    x = x > kHighest ? kHighest : x;
+    const float shifted = x * 1.44269504f + kRounder;
+    const float n = shifted - kRounder;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.0f / 5040.0f;
+    p = p * r + 1.0f / 720.0f;
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = (p * r) * r + r + 1.0f;
+    const uint32_t exponent = std::bit_cast<uint32_t>(shifted) - kRounderBits + 256;
+    const uint32_t half = exponent / 2;
+    const float scaleA = std::bit_cast<float>((half - 1) << 23);
+    const float scaleB = std::bit_cast<float>((exponent - half - 1) << 23);
+    factors[i] = p * scaleA * scaleB;
+  }
+}
+
+SEQPAR_VECTOR_CLONES void scale(float factor, size_t count, float* x) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+SEQPAR_VECTOR_CLONES void add(const float* y, size_t count, float* x) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) x[i] += y[i];
+}
+
+SEQPAR_VECTOR_CLONES void multiplyAdd(const float* a, const float* b, size_t count, float* sum) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) sum[i] += a[i] * b[i];
+}
+
+SEQPAR_VECTOR_CLONES void decayFromStart(const float* decays, size_t rows, size_t width, size_t columns,
+                                         const float* from, float* to, float* product) {
+  for (size_t i = 0; i < width; ++i) product[i] = 1.0f;
+  for (size_t t = 0; t < rows; ++t) {
+    if (width == 1) {
+      *product *= decays[t];
+      scaledRow(*product, from + t * columns, columns, to + t * columns);
+    } else {
+      advanceRow(decays + t * columns, from + t * columns, columns, product, to + t * columns);
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void decayToEnd(const float* decays, size_t rows, size_t width, size_t columns, const float* from,
+                                     float* to, float* product) {
+  for (size_t i = 0; i < width; ++i) product[i] = 1.0f;
+  for (size_t t = rows; t-- > 0;) {
+    const float* const source = from + t * columns;
+    float* const row = to + t * columns;
+    if (width == 1) {
+      scaledRow(*product, source, columns, row);
+      *product *= decays[t];
+    } else {
+      const float* const decay = decays + t * columns;
+#pragma omp simd
+      for (size_t i = 0; i < columns; ++i) {
+        row[i] = source[i] * product[i];
+        product[i] *= decay[i];
+      }
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void forgetRows(const float* factor, size_t rows, size_t columns, float* x) {
+  for (size_t t = 0; t < rows; ++t) {
+    float* const row = x + t * columns;
+#pragma omp simd
+    for (size_t i = 0; i < columns; ++i) {
+      const float value = row[i] * factor[i];
+      row[i] = factor[i] == 0.0f ? 0.0f : value;
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void forgetRow(float factor, size_t columns, float* x) {
+  if (factor == 0.0f) {
+    for (size_t i = 0; i < columns; ++i) x[i] = 0.0f;
+  } else {
+    scaledRow(factor, x, columns, x);
+  }
+}
+
+SEQPAR_VECTOR_CLONES void multiplyEach(const float* factor, size_t rows, size_t columns, float* x) {
+  for (size_t t = 0; t < rows; ++t) {
+    float* const row = x + t * columns;
+#pragma omp simd
+    for (size_t i = 0; i < columns; ++i) row[i] *= factor[i];
+  }
+}
+
+SEQPAR_VECTOR_CLONES void decayState(const float* factor, size_t width, size_t rows, size_t columns, const float* from,
+                                     float* to) {
+  for (size_t d = 0; d < rows; ++d) {
+    const float f = factor[width == 1 ? 0 : d];
+    if (f == 0.0f) {
+      for (size_t i = 0; i < columns; ++i) to[d * columns + i] = 0.0f;
+    } else {
+      scaledRow(f, from + d * columns, columns, to + d * columns);
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void addDecayedState(const float* factor, size_t width, size_t rows, size_t columns,
+                                          const float* base, const float* from, float* to) {
+  for (size_t d = 0; d < rows; ++d) {
+    const float f = factor[width == 1 ? 0 : d];
+    const float* const b = base + d * columns;
+    const float* const x = from + d * columns;
+    float* const row = to + d * columns;
+    if (f == 0.0f) {
+      for (size_t i = 0; i < columns; ++i) row[i] = b[i];
+    } else {
+#pragma omp simd
+      for (size_t i = 0; i < columns; ++i) row[i] = b[i] + f * x[i];
+    }
+  }
+}
+
+void multiplyForgetting(size_t rows, size_t columns, size_t inner, const float* x, const float* s, bool accumulate,
+                        float* c) {
+  if (allFinite(s, inner * columns)) {
+    multiply(rows, columns, inner, {x, inner}, {s, columns}, accumulate, c, columns);
+    return;
+  }
+  if (!accumulate) std::fill_n(c, rows * columns, 0.0f);
+  for (size_t t = 0; t < rows; ++t) {
+    for (size_t d = 0; d < inner; ++d) {
+      if (x[t * inner + d] != 0.0f) addScaled(x[t * inner + d], s + d * columns, columns, c + t * columns);
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void leafScores(const float* q, const float* k, const float* decays, size_t rows, size_t dk,
+                                     float* scores, size_t stride, float* scratch) {
+  for (size_t j = 0; j < rows; ++j) {
+    const float* const key = k + j * dk;
+    float own = 0;
+#pragma omp simd reduction(+ : own)
+    for (size_t d = 0; d < dk; ++d) {
+      scratch[d] = key[d];
+      own += key[d] * q[j * dk + d];
+    }
+    scores[j * stride + j] = own;
+    for (size_t i = j + 1; i < rows; ++i) {
+      const float* const decay = decays + i * dk;
+      const float* const query = q + i * dk;
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (size_t d = 0; d < dk; ++d) {
+        scratch[d] *= decay[d];
+        sum += scratch[d] * query[d];
+      }
+      scores[i * stride + j] = sum;
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void leafGradients(const float* q, const float* k, const float* decays, const float* dScores,
+                                        size_t stride, size_t rows, size_t dk, float* dq, float* dk_, float* scratch) {
+  for (size_t d = 0; d < dk; ++d) scratch[d] = 1.0f;
+  for (size_t t = 0; t < rows; ++t) {
+    const float* const decay = decays + t * dk;
+    float* const row = dq + t * dk;
+#pragma omp simd
+    for (size_t d = 0; d < dk; ++d) {
+      scratch[d] *= decay[d];
+      const float value = row[d] * scratch[d];
+      row[d] = scratch[d] == 0.0f ? 0.0f : value;
+    }
+  }
+  for (size_t d = 0; d < dk; ++d) scratch[d] = 1.0f;
+  for (size_t t = rows; t-- > 0;) {
+    const float* const decay = decays + t * dk;
+    float* const row = dk_ + t * dk;
+#pragma omp simd
+    for (size_t d = 0; d < dk; ++d) {
+      const float value = row[d] * scratch[d];
+      row[d] = scratch[d] == 0.0f ? 0.0f : value;
+      scratch[d] *= decay[d];
+    }
+  }
+  for (size_t j = 0; j < rows; ++j) {
+    const float* const key = k + j * dk;
+    float* const dKey = dk_ + j * dk;
+    const float own = dScores[j * stride + j];
+#pragma omp simd
+    for (size_t d = 0; d < dk; ++d) {
+      dKey[d] += own * q[j * dk + d];
+      dq[j * dk + d] += own * key[d];
+      scratch[d] = 1.0f;
+    }
+    for (size_t i = j + 1; i < rows; ++i) {
+      const float* const decay = decays + i * dk;
+      const float* const query = q + i * dk;
+      float* const dQuery = dq + i * dk;
+      const float p = dScores[i * stride + j];
+#pragma omp simd
+      for (size_t d = 0; d < dk; ++d) {
+        scratch[d] *= decay[d];
+        const float weight = p * scratch[d];
+        dQuery[d] += weight * key[d];
+        dKey[d] += weight * query[d];
+      }
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void decayMatrix(const float* decays, size_t rows, float* m, size_t stride) {
+  for (size_t t = 0; t < rows; ++t) {
+    if (t > 0) scaledRow(decays[t], m + (t - 1) * stride, t, m + t * stride);
+    m[t * stride + t] = 1.0f;
+    for (size_t j = t + 1; j < rows; ++j) m[t * stride + j] = 0.0f;
+  }
+}
+
+SEQPAR_VECTOR_CLONES void multiplyRows(const float* y, size_t rows, size_t columns, size_t stride, float* x) {
+  for (size_t t = 0; t < rows; ++t) {
+#pragma omp simd
+    for (size_t i = 0; i < columns; ++i) x[t * stride + i] *= y[t * stride + i];
+  }
+}
+
+SEQPAR_VECTOR_CLONES void decayedRowSums(const float* factor, size_t width, const float* x, const float* y, size_t rows,
+                                         size_t columns, float* sums) {
+  for (size_t d = 0; d < rows; ++d) {
+    const float f = factor[width == 1 ? 0 : d];
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < columns; ++i) sum += x[d * columns + i] * y[d * columns + i];
+    sums[d] = f == 0.0f ? 0.0f : f * sum;
+  }
+}
+
+SEQPAR_VECTOR_CLONES void addColumnSums(const float* x, const float* y, size_t rows, size_t columns, float* sums) {
+  for (size_t t = 0; t < rows; ++t) {
+    const float* const a = x + t * columns;
+    const float* const b = y + t * columns;
+#pragma omp simd
+    for (size_t i = 0; i < columns; ++i) {
+      const float value = a[i] * b[i];
+      sums[i] += a[i] == 0.0f ? 0.0f : value;
+    }
+  }
+}
+
+SEQPAR_VECTOR_CLONES void gateGradients(const float* decays, const float* q, const float* dq, const float* k,
+                                        const float* dk, size_t rows, size_t columns, float* run, float* gradient) {
+  for (size_t t = rows; t-- > 0;) {
+    const size_t row = t * columns;
+#pragma omp simd
+    for (size_t i = 0; i < columns; ++i) {
+      const float value = run[i] + (q[row + i] * dq[row + i] - k[row + i] * dk[row + i]);
+      run[i] = decays[row + i] == 0.0f ? 0.0f : value;
+      gradient[row + i] = run[i];
+    }
+  }
+}
+
+// Both branches have exponents of at most 0.
+SEQPAR_VECTOR_CLONES static void sigmoid(const float* z, size_t count, float* to) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) to[i] = z[i] < 0 ? z[i] : -z[i];
+  exponentiate(to, count, to);
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) {
+    const float inverse = 1.0f / (1.0f + to[i]), other = to[i] * inverse;
+    to[i] = z[i] < 0 ? other : inverse;
+  }
+}
+
+SEQPAR_VECTOR_CLONES void silu(float* z, size_t count, float* scratch) {
+  sigmoid(z, count, scratch);
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) z[i] *= scratch[i];
+}
+
+SEQPAR_VECTOR_CLONES void multiplySiluSlope(const float* z, size_t count, float* dz, float* scratch) {
+  sigmoid(z, count, scratch);
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) dz[i] *= scratch[i] * (1.0f + z[i] * (1.0f - scratch[i]));
+}
+
+SEQPAR_VECTOR_CLONES float dot(const float* x, const float* y, size_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (size_t i = 0; i < count; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,74 @@
+// What the algorithms of distributed linear attention have in common: the rank's passes, and the All-Scan between them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attn/linear/passes.h"
+#include "attn/plan/registry.h"
+
+namespace seqpar::attn::linear {
+
+class LinearOperator : public Operator {
+ public:
+  void carve(Arena& arena) override;
+  void open() override { passes_->open(); }
+  std::string blockName() const override { return passes_->name(); }
+
+  void forward(const seqparAttnForwardArgs_t& args) override;
+  void backward(const seqparAttnBackwardArgs_t& args) override;
+
+ protected:
+  /// `local`: no exchange, whatever the number of ranks.
+  LinearOperator(const Problem& problem, Exec& exec, bool local);
+
+  /// The passes, ordered around the scan. Not called where no scan takes place: on one rank, and in LOCAL.
+  virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
+  virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
+
+  /// The All-Scan of the map that the passes have left: incoming states into `incoming`, the rank's state after its
+  /// last token (in reverse: the gradient of the state before its first) into `outgoing`; NULL: not wanted.
+  void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
+            float* outgoing, void* stream);
+  void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
+  void scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream);
+
+  Tensor out(const seqparAttnForwardArgs_t& args) const { return outTensor(problem_, args.out); }
+  /// The state before the rank's first token, once scanForward() is done.
+  float* incoming(const seqparAttnForwardArgs_t& args) const { return args.saved != nullptr ? args.saved : incoming_; }
+  const float* behind() const { return behind_; }  ///< gradient of the state after the last token, after scanBackward()
+
+  const Problem problem_;
+  Exec& exec_;
+  std::unique_ptr<Passes> passes_;
+
+ private:
+  Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
+                const seqparAttnTensor_t& gate, const float* initial) const;
+
+  Shard shard_;
+  float *incoming_ = nullptr, *behind_ = nullptr;
+  uint8_t flags_[2] = {0, 0};  // of each direction
+};
+
+/// Work beside main: begins when made, and is waited for by join(), or at the end if an exception comes first.
+class Beside {
+ public:
+  explicit Beside(Exec& exec) : exec_(exec) { exec.fork(); }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+  ~Beside();
+  void join() {
+    joined_ = true;
+    exec_.join();
+  }
+
+ private:
+  Exec& exec_;
+  bool joined_ = false;
+};
+
+/// The shard of this rank; throws nothing that readProblem() has checked.
+Shard shardOf(const Problem& problem, bool alone);
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,70 @@
+// A rank's own work in distributed linear attention, in passes that an algorithm orders around its scan. One
+// implementation for hosts (host/), one for CUDA (device/). Algorithms see this interface only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "attn/exec/exec.h"
+#include "attn/linear/shard.h"
+
+namespace seqpar::attn::linear {
+
+/// Tensors of a call. States are [batch][heads][headDim][valueDim] fp32, dense.
+struct Inputs {
+  Tensor q, k, v, gate;            ///< gate without data: no decay
+  const float* initial = nullptr;  ///< packed: [sequences][heads]..., where sequences begin. NULL: zeros
+};
+
+struct Gradients {
+  Tensor dOut;                ///< in
+  Tensor dq, dk, dv, dGate;   ///< out. dGate without data: not wanted
+  float* dInitial = nullptr;  ///< out, packed: as Inputs::initial. NULL: not wanted
+};
+
+/// All functions enqueue on the Exec's main stream. Between open() and the end nothing is allocated.
+class Passes {
+ public:
+  virtual ~Passes() = default;
+
+  /// Takes memory. Runs as Arena says.
+  virtual void carve(Arena& arena) = 0;
+  /// Builds what is needed. Throws Error.
+  virtual void open() = 0;
+  virtual std::string name() const = 0;
+
+  /// The rank's map S -> diag(decay) S + state, as seqparAllScan() takes it: state [batch][heads][headDim][valueDim],
+  /// decay [batch][heads][width] in decayForm(). states() or stateGradients() write it.
+  virtual float* state() const = 0;
+  virtual float* decay() const = 0;
+  virtual seqparDecayForm_t decayForm() const = 0;
+
+  /// Pass 1 of the forward: the states within the rank, and its map.
+  virtual void states(const Inputs& in) = 0;
+  /// What needs no state from outside, for the time of a scan on the Exec's side stream: as much as that takes.
+  virtual void besideScan(const Inputs& in) = 0;
+  /// Pass 3: out, from `incoming`, the state before the rank's first token (NULL: zeros).
+  virtual void outputs(const Inputs& in, const Tensor& out, const float* incoming) = 0;
+  /// The whole forward without a scan: as outputs(), with the state after the rank's last token (NULL: not wanted).
+  virtual void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) = 0;
+
+  /// Pass 1 of the backward: the gradients of states within the rank, and its map (in reverse: the same decay).
+  virtual void stateGradients(const Inputs& in, const Gradients& gradients) = 0;
+  /// The forward's states again, from the saved incoming state: needs nothing of stateGradients().
+  virtual void recompute(const Inputs& in, const float* saved) = 0;
+  /// All gradients, from `incoming`, the gradient of the state after the rank's last token (NULL: zeros).
+  virtual void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) = 0;
+  /// The whole backward without a scan; dBefore: gradient of the state before the rank's first token (NULL: not
+  /// wanted).
+  virtual void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
+                             float* dBefore) = 0;
+
+  /// to = from, or zeros for NULL: states of the whole rank.
+  virtual void copyStates(float* to, const float* from) = 0;
+};
+
+/// The passes for the memory that `exec` works on. Throws Error.
+std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec);
+std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);
+
+}  // namespace seqpar::attn::linear

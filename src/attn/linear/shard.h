@@ -1,0 +1,44 @@
+// What a rank has of the problem of distributed linear attention: pieces of sequences, and what a scan is told of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attn/linear/families/family.h"
+
+namespace seqpar::attn::linear {
+
+/// A run of tokens of one sequence on one rank.
+struct Piece {
+  size_t batch = 0, first = 0, tokens = 0;
+  bool begins = false;  ///< the sequence begins here: the state before is `initial` of `sequence`, else what comes in
+  size_t sequence = 0;  ///< of packed sequences
+  bool goesOn = true;   ///< the rank's last piece: its state goes on to the next rank, or is the final one
+};
+
+/// The sizes are the descriptor's, `tokens` this rank's.
+struct Shard {
+  const Family* family = nullptr;
+  size_t batch = 1, tokens = 0, heads = 1, keyHeads = 1, dk = 1, dv = 1;
+  size_t sequences = 0;  ///< packed; 0: none
+  seqparDataType_t type = seqparFloat32, gateType = seqparFloat32;
+  float scale = 1;
+  bool training = true, alone = false;  ///< alone: no scan takes place
+  int ctas = 0;
+  std::vector<Piece> pieces;  ///< by batch entry, then by tokens; none of no tokens
+
+  size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
+  size_t group() const { return heads / keyHeads; }
+  size_t allHeads() const { return batch * heads; }
+  size_t stateSize() const { return dk * dv; }
+  size_t states() const { return allHeads() * stateSize(); }
+  /// Of seqparAllScan(), for its `sequences` = 1.
+  uint8_t flags(seqparDirection_t direction) const;
+};
+
+/// The pieces of tokens begin ... end - 1 of the whole. `cuSeqlens` empty: one sequence, `batch` times.
+std::vector<Piece> cutIntoPieces(std::span<const int64_t> cuSeqlens, size_t batch, int64_t begin, int64_t end);
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,45 @@
+// A short convolution on one communicator: the halo exchanges around the rank's own work.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attn/exec/host.h"
+#include "attn/short_conv/kernels.h"
+#include "seqpar/short_conv.h"
+
+namespace seqpar::attn::short_conv {
+
+class Conv {
+ public:
+  /// Checks `desc`; throws Error in the name of `call`.
+  Conv(const char* call, const seqparShortConvDesc_t* desc, seqparComm_t comm);
+
+  bool training() const { return training_; }
+  const Shape& shape() const { return shape_; }
+
+  /// Arguments are checked.
+  void forward(const void* x, const void* weight, const void* bias, void* y, void* stream);
+  void backward(const void* x, const void* weight, const void* bias, const void* dy, void* dx, float* dWeight,
+                float* dBias, void* stream);
+
+ private:
+  void carve(Arena& arena);
+  void place(const std::vector<int64_t>& cuSeqlens, int64_t begin, int64_t end);
+  void packTail(const void* x);
+  void exchange(const void* edge, void* left, void* right, seqparDataType_t type, void* stream);
+  Tensor tensor(void* data) const;
+  float* scratch(int thread) const { return scratch_ + static_cast<size_t>(thread) * scratchNumbers(shape_); }
+
+  Shape shape_;
+  bool training_ = true;
+  seqparComm_t comm_ = nullptr;
+  std::vector<int64_t> edges_;  ///< edge() of all ranks
+  std::unique_ptr<HostExec> exec_;
+  std::shared_ptr<void> memory_;
+  void *tail_ = nullptr, *left_ = nullptr;    ///< of the data type
+  float *edge_ = nullptr, *right_ = nullptr;  ///< gradients of z
+  float* scratch_ = nullptr;
+};
+
+}  // namespace seqpar::attn::short_conv

@@ -1,0 +1,64 @@
+// Random inputs of linear attention, its recurrence and the gradients of it token by token in fp64, and bounds of what
+// fp32 arithmetic may differ from them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "seqpar/attn_plan.h"
+
+namespace seqpar::test {
+
+enum class DecayStrength {
+  Weak,    ///< logarithms of -0.05 on average
+  Strong,  ///< of -5 on average, -30 among them
+  Mixed,   ///< zeros, strong ones and -inf next to each other
+};
+
+/// The whole problem. Arrays hold numbers of the data types, as fp32.
+struct LinearCase {
+  int family = seqparAttnGla;
+  size_t batch = 1, tokens = 0, heads = 1, keyHeads = 1, dk = 1, dv = 1;
+  std::vector<int64_t> cuSeqlens;  ///< empty: not packed
+  float scale = 0.5f;
+  int dataType = seqparFloat32, gateType = seqparFloat32;
+  bool hasInitial = false, hasFinalGradient = false;
+  DecayStrength strength = DecayStrength::Weak;
+
+  // Filled by fill():
+  std::vector<float> q, k, v, gate, dOut, dFinal;
+  std::vector<float> initial;  ///< [batch or sequences][heads][dk][dv]
+
+  size_t gateWidth() const;  ///< of a token and head; 0: not by tokens
+  size_t states() const { return batch * heads * dk * dv; }
+  size_t group() const { return heads / keyHeads; }
+  void fill(unsigned seed);
+  std::string describe() const;
+};
+
+/// A number with the sum of the magnitudes that it was added up from.
+struct Bounded {
+  std::vector<double> value, magnitude;
+  void assign(size_t count) {
+    value.assign(count, 0);
+    magnitude.assign(count, 0);
+  }
+};
+
+struct LinearReference {
+  Bounded out, dq, dk, dv, dGate, dInitial;
+  Bounded final;
+  std::vector<Bounded> before;  ///< the state before each of the tokens that were asked for
+
+  /// `borders`: tokens before which the state is wanted.
+  LinearReference(const LinearCase& c, const std::vector<size_t>& borders);
+};
+
+/// Empty, or where `found` differs from the reference by more than fp32 arithmetic over `terms` terms, and a rounding
+/// to `type`, can make it. `offset`: where in the reference the numbers begin.
+std::string farFrom(const Bounded& expected, const std::vector<float>& found, double terms, int type,
+                    size_t offset = 0);
+
+}  // namespace seqpar::test

@@ -1,0 +1,248 @@
+// The passes of linear attention on a host, between which the ranks' maps are composed here, one after the other.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "attn/exec/host.h"
+#include "attn/linear/passes.h"
+#include "base/convert.h"
+#include "support/linear_case.h"
+
+namespace {
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::linear;
+using namespace seqpar::test;
+
+/// A caller's array of some type.
+struct Array {
+  std::vector<std::byte> bytes;
+  Tensor tensor;
+  Array(int type, size_t batch, size_t tokens, size_t heads, size_t dim) {
+    const auto as = [](size_t x) { return static_cast<int64_t>(x); };
+    tensor = denseTensor(nullptr, static_cast<seqparDataType_t>(type), as(batch), as(tokens), as(heads), as(dim));
+    bytes.assign(tensor.bytes() + 1, std::byte{0xff});
+    tensor.data = bytes.data();
+  }
+  void set(const std::vector<float>& numbers) { fromFloat(numbers.data(), tensor.data, tensor.type, numbers.size()); }
+  std::vector<float> get() const {
+    std::vector<float> numbers(static_cast<size_t>(tensor.elements()));
+    toFloat(tensor.data, tensor.type, numbers.data(), numbers.size());
+    return numbers;
+  }
+};
+
+std::vector<float> slice(const LinearCase& c, const std::vector<float>& numbers, size_t row, size_t begin, size_t end) {
+  std::vector<float> part;
+  for (size_t b = 0; b < c.batch; ++b) {
+    const auto at = numbers.begin() + static_cast<long>(b * c.tokens * row);
+    part.insert(part.end(), at + static_cast<long>(begin * row), at + static_cast<long>(end * row));
+  }
+  return part;
+}
+
+Bounded slice(const LinearCase& c, const Bounded& all, size_t row, size_t begin, size_t end) {
+  Bounded part;
+  for (size_t b = 0; b < c.batch; ++b) {
+    const auto first = static_cast<long>((b * c.tokens + begin) * row),
+               last = static_cast<long>((b * c.tokens + end) * row);
+    part.value.insert(part.value.end(), all.value.begin() + first, all.value.begin() + last);
+    part.magnitude.insert(part.magnitude.end(), all.magnitude.begin() + first, all.magnitude.begin() + last);
+  }
+  return part;
+}
+
+struct Rank {
+  size_t begin, end;
+  Shard shard;
+  HostExec exec;
+  std::unique_ptr<Passes> passes;
+  std::shared_ptr<void> memory;
+  Array q, k, v, gate, out, dOut, dq, dk, dv, dGate;
+  std::vector<float> saved, incoming, final, dBefore, dInitial;
+  Inputs in;
+  Gradients gradients;
+
+  Rank(const LinearCase& c, size_t first, size_t behind, bool alone, int threads)
+      : begin(first),
+        end(behind),
+        exec(threads, nullptr),
+        q(c.dataType, c.batch, end - begin, c.keyHeads, c.dk),
+        k(q),
+        v(c.dataType, c.batch, end - begin, c.heads, c.dv),
+        gate(c.gateType, c.family == seqparAttnFixed ? 1 : c.batch, c.family == seqparAttnFixed ? 1 : end - begin,
+             c.heads, c.family == seqparAttnGla ? c.dk : 1),
+        out(v),
+        dOut(v),
+        dq(q),
+        dk(q),
+        dv(v),
+        dGate(gate) {
+    shard.family = findFamily(c.family);
+    shard.batch = c.batch;
+    shard.tokens = end - begin;
+    shard.heads = c.heads;
+    shard.keyHeads = c.keyHeads;
+    shard.dk = c.dk;
+    shard.dv = c.dv;
+    shard.sequences = c.cuSeqlens.empty() ? 0 : c.cuSeqlens.size() - 1;
+    shard.scale = c.scale;
+    shard.alone = alone;
+    shard.pieces = cutIntoPieces(c.cuSeqlens, c.batch, static_cast<int64_t>(begin), static_cast<int64_t>(end));
+    passes = makeHostPasses(shard, exec);
+    Arena counting;
+    passes->carve(counting);
+    memory = exec.allocate(counting.used());
+    std::memset(memory.get(), 0xff, counting.used());
+    Arena arena(memory.get());
+    passes->carve(arena);
+    for (auto* array : {&k, &out, &dOut, &dq, &dk, &dv, &dGate, &q, &v, &gate})
+      array->tensor.data = array->bytes.data();
+    q.set(slice(c, c.q, c.keyHeads * c.dk, begin, end));
+    k.set(slice(c, c.k, c.keyHeads * c.dk, begin, end));
+    v.set(slice(c, c.v, c.heads * c.dv, begin, end));
+    dOut.set(slice(c, c.dOut, c.heads * c.dv, begin, end));
+    gate.set(c.family == seqparAttnFixed ? c.gate : slice(c, c.gate, c.heads * c.gateWidth(), begin, end));
+    for (auto* states : {&saved, &incoming, &final, &dBefore}) states->assign(c.states(), NAN);
+    dInitial.assign(shard.sequences * c.heads * c.dk * c.dv, NAN);
+    in = {q.tensor, k.tensor, v.tensor, c.family == seqparAttnSum ? Tensor{} : gate.tensor,
+          c.cuSeqlens.empty() || !c.hasInitial ? nullptr : c.initial.data()};
+    gradients = {dOut.tensor,
+                 dq.tensor,
+                 dk.tensor,
+                 dv.tensor,
+                 c.family == seqparAttnSum ? Tensor{} : dGate.tensor,
+                 shard.sequences == 0 ? nullptr : dInitial.data()};
+  }
+
+  /// total = decay x + S, with the flags' meaning.
+  std::vector<float> apply(const std::vector<float>& x, seqparDirection_t direction) const {
+    std::vector<float> total(x.size());
+    const size_t size = shard.stateSize(), width = shard.width();
+    for (size_t h = 0; h < shard.allHeads(); ++h) {
+      for (size_t i = 0; i < size; ++i) {
+        const float factor = passes->decay()[h * width + (width == 1 ? 0 : i / shard.dv)];
+        const bool cut = shard.flags(direction) != 0;
+        total[h * size + i] = passes->state()[h * size + i] + (cut || factor == 0 ? 0 : factor * x[h * size + i]);
+      }
+    }
+    return total;
+  }
+};
+
+void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads) {
+  std::vector<size_t> borders(lengths.size() + 1, 0);
+  std::partial_sum(lengths.begin(), lengths.end(), borders.begin() + 1);
+  REQUIRE(borders.back() == c.tokens);
+  const LinearReference expected(c, borders);
+  const double terms = static_cast<double>(3 * c.tokens + c.dk + c.dv + 100);
+  const size_t count = lengths.size();
+  const bool alone = count == 1;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (size_t r = 0; r < count; ++r) {
+    ranks.push_back(std::make_unique<Rank>(c, borders[r], borders[r + 1], alone, threads));
+  }
+  const std::vector<float> zeros(c.states(), 0.0f);
+
+  std::vector<float> x = c.cuSeqlens.empty() && c.hasInitial ? c.initial : zeros;
+  for (auto& rank : ranks) {
+    rank->exec.begin(nullptr);
+    rank->saved = x;
+    if (alone) {
+      rank->passes->forwardAlone(rank->in, rank->out.tensor, x.data(), rank->final.data());
+      x = rank->final;
+    } else {
+      if (rank->shard.flags(seqparForward) & SEQPAR_SCAN_RESET_IN) rank->saved = zeros;
+      rank->passes->states(rank->in);
+      x = rank->apply(x, seqparForward);
+      rank->passes->besideScan(rank->in);
+      rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data());
+    }
+  }
+  CHECK(farFrom(expected.final, x, terms, seqparFloat32) == "");
+
+  std::vector<float> y = c.hasFinalGradient ? c.dFinal : zeros;
+  for (size_t r = count; r-- > 0;) {
+    auto& rank = *ranks[r];
+    if (alone) {
+      rank.passes->backwardAlone(rank.in, rank.gradients, rank.saved.data(), y.data(), rank.dBefore.data());
+      y = rank.dBefore;
+    } else {
+      rank.incoming = (rank.shard.flags(seqparReverse) & SEQPAR_SCAN_RESET_IN) != 0 ? zeros : y;
+      rank.passes->stateGradients(rank.in, rank.gradients);
+      y = rank.apply(y, seqparReverse);
+      rank.passes->recompute(rank.in, rank.saved.data());
+      rank.passes->gradients(rank.in, rank.gradients, rank.saved.data(), rank.incoming.data());
+    }
+  }
+  if (c.cuSeqlens.empty()) CHECK(farFrom(expected.dInitial, y, terms, seqparFloat32) == "");
+
+  std::vector<float> dInitial(expected.dInitial.value.size(), 0.0f), dFixed(c.heads, 0.0f);
+  for (size_t r = 0; r < count; ++r) {
+    const auto& rank = *ranks[r];
+    const size_t begin = borders[r], end = borders[r + 1];
+    CAPTURE(r, begin, end);
+    CHECK(farFrom(slice(c, expected.out, c.heads * c.dv, begin, end), rank.out.get(), terms, c.dataType) == "");
+    CHECK(farFrom(slice(c, expected.dq, c.keyHeads * c.dk, begin, end), rank.dq.get(), terms, c.dataType) == "");
+    CHECK(farFrom(slice(c, expected.dk, c.keyHeads * c.dk, begin, end), rank.dk.get(), terms, c.dataType) == "");
+    CHECK(farFrom(slice(c, expected.dv, c.heads * c.dv, begin, end), rank.dv.get(), terms, c.dataType) == "");
+    if (c.gateWidth() != 0) {
+      CHECK(farFrom(slice(c, expected.dGate, c.heads * c.gateWidth(), begin, end), rank.dGate.get(), terms,
+                    c.gateType) == "");
+    }
+    if (c.family == seqparAttnFixed) {
+      const auto mine = rank.dGate.get();
+      for (size_t h = 0; h < c.heads; ++h) dFixed[h] += mine[h];
+    }
+    for (size_t i = 0; i < rank.dInitial.size(); ++i) dInitial[i] += rank.dInitial[i];
+  }
+  if (c.family == seqparAttnFixed) CHECK(farFrom(expected.dGate, dFixed, terms, seqparFloat32) == "");
+  if (!c.cuSeqlens.empty()) CHECK(farFrom(expected.dInitial, dInitial, terms, seqparFloat32) == "");
+}
+
+LinearCase makeCase(int family, size_t tokens, DecayStrength strength) {
+  LinearCase c;
+  c.family = family;
+  c.tokens = tokens;
+  c.heads = 2;
+  c.keyHeads = 1;
+  c.dk = 9;
+  c.dv = 5;
+  c.strength = strength;
+  c.hasInitial = c.hasFinalGradient = true;
+  return c;
+}
+
+TEST_CASE("passes agree with the recurrence, in one piece, in segments and on ranks") {
+  const int family = GENERATE(seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum);
+  const auto strength = GENERATE(DecayStrength::Weak, DecayStrength::Strong, DecayStrength::Mixed);
+  const unsigned seed = std::random_device{}();
+  for (const auto& lengths : {std::vector<size_t>{1}, {67}, {300}, {64, 0, 9}, {0, 130, 71, 0}}) {
+    auto c = makeCase(family, std::accumulate(lengths.begin(), lengths.end(), size_t{0}), strength);
+    c.batch = lengths.size() == 2 ? 1 : 2;
+    c.fill(seed);
+    for (const int threads : {1, 3}) {
+      CAPTURE(c.describe(), lengths, threads, seed);
+      check(c, lengths, threads);
+    }
+  }
+}
+
+TEST_CASE("packed sequences have states of their own") {
+  const int family = GENERATE(seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum);
+  const unsigned seed = std::random_device{}();
+  for (const auto& starts : {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}}) {
+    auto c = makeCase(family, 200, DecayStrength::Mixed);
+    c.cuSeqlens = starts;
+    c.fill(seed);
+    for (const auto& lengths : {std::vector<size_t>{200}, {60, 0, 140}, {128, 72}, {1, 0, 63, 126, 10}}) {
+      CAPTURE(c.describe(), lengths, seed);
+      check(c, lengths, 3);
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,315 @@
+// Linear attention through the plan, on ranks that are threads, against the recurrence in fp64.
+#include <numeric>
+#include <random>
+
+#include "linear_call.h"
+#include "rank_threads.h"
+
+namespace {
+
+using namespace seqpar::attn::test;
+using seqpar::test::DecayStrength;
+using seqpar::test::farFrom;
+using seqpar::test::LinearReference;
+
+constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
+constexpr int kAlgorithms[] = {seqparAttnAuto, seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
+
+/// More terms than any sum of the case has, with those of its products of decays.
+double termsOf(const LinearCase& c) {
+  return static_cast<double>(3 * c.tokens + c.dk + c.dv + 100);
+}
+
+void check(const RankThreads& ranks, const LinearCase& c, const std::vector<int64_t>& lengths,
+           const LinearOptions& options, std::vector<LinearResult>* kept = nullptr) {
+  std::vector<size_t> borders(lengths.size() + 1, 0);
+  for (size_t r = 0; r < lengths.size(); ++r) borders[r + 1] = borders[r] + static_cast<size_t>(lengths[r]);
+  REQUIRE(borders.back() == c.tokens);
+  const LinearReference expected(c, borders);
+  const double terms = termsOf(c);
+  std::vector<LinearResult> results(lengths.size());
+  const auto said = ranks.each(
+      [&](int rank) { return runLinear(c, lengths, rank, ranks[rank], options, results[static_cast<size_t>(rank)]); });
+  const size_t keys = c.keyHeads * c.dk, values = c.heads * c.dv;
+  std::vector<float> dFixed(c.heads, 0.0f), dInitial(expected.dInitial.value.size(), 0.0f);
+  for (size_t r = 0; r < results.size(); ++r) {
+    const auto& mine = results[r];
+    const size_t begin = borders[r], end = borders[r + 1];
+    CAPTURE(r, begin, end);
+    REQUIRE(said[r] == "");
+    CHECK(farFrom(tokensOf(c, expected.out, values, begin, end), mine.out, terms, c.dataType) == "");
+    if (c.cuSeqlens.empty() && (r % 2 == 0 || r + 1 == results.size())) {
+      CHECK(farFrom(expected.before[r + 1], mine.final, terms, seqparFloat32) == "");
+    }
+    if (!options.training) continue;
+    if (c.cuSeqlens.empty()) CHECK(farFrom(expected.before[r], mine.saved, terms, seqparFloat32) == "");
+    CHECK(farFrom(tokensOf(c, expected.dq, keys, begin, end), mine.dq, terms, c.dataType) == "");
+    CHECK(farFrom(tokensOf(c, expected.dk, keys, begin, end), mine.dk, terms, c.dataType) == "");
+    CHECK(farFrom(tokensOf(c, expected.dv, values, begin, end), mine.dv, terms, c.dataType) == "");
+    if (c.gateWidth() != 0) {
+      CHECK(farFrom(tokensOf(c, expected.dGate, c.heads * c.gateWidth(), begin, end), mine.dGate, terms, c.gateType) ==
+            "");
+    }
+    for (size_t h = 0; c.family == seqparAttnFixed && h < c.heads; ++h) dFixed[h] += mine.dGate[h];
+    for (size_t i = 0; !c.cuSeqlens.empty() && i < dInitial.size(); ++i) dInitial[i] += mine.dInitial[i];
+  }
+  CHECK(farFrom(expected.final, results.back().final, terms, seqparFloat32) == "");
+  if (options.training) {
+    if (c.family == seqparAttnFixed) CHECK(farFrom(expected.dGate, dFixed, terms, c.gateType) == "");
+    CHECK(farFrom(expected.dInitial, c.cuSeqlens.empty() ? results[0].dInitial : dInitial, terms, seqparFloat32) == "");
+  }
+  if (kept != nullptr) *kept = std::move(results);
+}
+
+LinearCase makeCase(int family, const std::vector<int64_t>& lengths, DecayStrength strength) {
+  LinearCase c;
+  c.family = family;
+  c.tokens = static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+  c.heads = 2;
+  c.keyHeads = 1;
+  c.dk = 8;
+  c.dv = 6;
+  c.strength = strength;
+  c.hasInitial = c.hasFinalGradient = true;
+  return c;
+}
+
+TEST_CASE("linear attention agrees with the recurrence on any number of ranks") {
+  const auto lengths = GENERATE(std::vector<int64_t>{150}, std::vector<int64_t>{65, 70},
+                                std::vector<int64_t>{0, 3, 130}, std::vector<int64_t>{64, 0, 1, 77},
+                                std::vector<int64_t>{17, 70, 64, 0, 33}, std::vector<int64_t>{1, 0, 1, 0, 90, 3, 0, 0});
+  const unsigned seed = std::random_device{}();
+  const RankThreads ranks(static_cast<int>(lengths.size()));
+  for (const int family : kFamilies) {
+    for (const auto strength : {DecayStrength::Weak, DecayStrength::Strong, DecayStrength::Mixed}) {
+      auto c = makeCase(family, lengths, strength);
+      c.batch = strength == DecayStrength::Weak ? 2 : 1;
+      c.hasInitial = strength != DecayStrength::Strong;
+      c.hasFinalGradient = strength != DecayStrength::Mixed;
+      c.fill(seed);
+      CAPTURE(c.describe(), lengths, seed);
+      check(ranks, c, lengths, {});
+    }
+  }
+}
+
+TEST_CASE("every algorithm carries the states of every family, in the call and on a stream") {
+  const std::vector<int64_t> lengths{40, 7, 90};
+  const unsigned seed = std::random_device{}();
+  const RankThreads ranks(3);
+  for (const int family : kFamilies) {
+    auto c = makeCase(family, lengths, DecayStrength::Weak);
+    c.fill(seed);
+    for (const int algorithm : kAlgorithms) {
+      for (const bool onStream : {false, true}) {
+        CAPTURE(c.describe(), algorithm, onStream, seed);
+        LinearOptions options;
+        options.algorithm = algorithm;
+        options.onStream = onStream;
+        options.repeats = 2;
+        check(ranks, c, lengths, options);
+      }
+    }
+  }
+}
+
+TEST_CASE("packed sequences have states of their own on all ranks") {
+  const auto lengths = GENERATE(std::vector<int64_t>{200}, std::vector<int64_t>{60, 0, 140},
+                                std::vector<int64_t>{1, 63, 126, 10}, std::vector<int64_t>{0, 64, 64, 0, 72});
+  const unsigned seed = std::random_device{}();
+  const RankThreads ranks(static_cast<int>(lengths.size()));
+  for (const auto& starts :
+       {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}, {0, 199, 200}}) {
+    for (const int family : kFamilies) {
+      auto c = makeCase(family, lengths, DecayStrength::Weak);
+      c.cuSeqlens = starts;
+      c.fill(seed);
+      CAPTURE(c.describe(), lengths, seed);
+      LinearOptions options;
+      options.onStream = family == seqparAttnScalar;
+      check(ranks, c, lengths, options);
+    }
+  }
+}
+
+TEST_CASE("types, strides, head counts and sizes of linear attention") {
+  const std::vector<int64_t> lengths{70, 45};
+  const unsigned seed = std::random_device{}();
+  const RankThreads ranks(2);
+  for (const int family : kFamilies) {
+    for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
+      auto c = makeCase(family, lengths, DecayStrength::Strong);
+      c.dataType = type;
+      c.gateType = type == seqparFloat16 ? seqparFloat32 : type;
+      c.heads = type == seqparFloat32 ? 6 : 1;
+      c.keyHeads = type == seqparFloat32 ? 2 : 1;
+      c.dk = type == seqparFloat16 ? 1 : 33;
+      c.dv = type == seqparBfloat16 ? 1 : 17;
+      c.batch = 2;
+      c.fill(seed);
+      LinearOptions options;
+      options.padding = 3;
+      options.headsFirst = type != seqparFloat16;
+      CAPTURE(c.describe(), seed);
+      check(ranks, c, lengths, options);
+      options.training = false;
+      check(ranks, c, lengths, options);
+    }
+  }
+}
+
+TEST_CASE("linear attention on one rank needs no communicator") {
+  const unsigned seed = std::random_device{}();
+  for (const int family : kFamilies) {
+    auto c = makeCase(family, {333}, DecayStrength::Weak);
+    c.fill(seed);
+    CAPTURE(c.describe(), seed);
+    const LinearReference expected(c, {});
+    LinearResult result;
+    REQUIRE(runLinear(c, {333}, 0, nullptr, {}, result) == "");
+    CHECK(farFrom(expected.out, result.out, termsOf(c), c.dataType) == "");
+    CHECK(farFrom(expected.dk, result.dk, termsOf(c), c.dataType) == "");
+    if (family != seqparAttnSum) CHECK(farFrom(expected.dGate, result.dGate, termsOf(c), c.gateType) == "");
+  }
+}
+
+TEST_CASE("linear attention gives the same bits each time, whatever runs beside its scan") {
+  const std::vector<int64_t> lengths{500, 300, 700};
+  const unsigned seed = std::random_device{}();
+  const RankThreads ranks(3);
+  for (const int family : {seqparAttnGla, seqparAttnScalar}) {
+    auto c = makeCase(family, lengths, DecayStrength::Weak);
+    c.heads = 3;
+    c.dk = c.dv = 16;
+    c.fill(seed);
+    CAPTURE(c.describe(), seed);
+    std::vector<std::vector<LinearResult>> runs(6, std::vector<LinearResult>(3));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      LinearOptions options;
+      options.onStream = i % 2 == 1;
+      const auto said = ranks.each([&](int rank) {
+        return runLinear(c, lengths, rank, ranks[rank], options, runs[i][static_cast<size_t>(rank)]);
+      });
+      for (size_t r = 0; r < 3; ++r) {
+        REQUIRE(said[r] == "");
+        CHECK(runs[i][r].out == runs[0][r].out);
+        CHECK(runs[i][r].dq == runs[0][r].dq);
+        CHECK(runs[i][r].dk == runs[0][r].dk);
+        CHECK(runs[i][r].dv == runs[0][r].dv);
+        CHECK(runs[i][r].dGate == runs[0][r].dGate);
+      }
+    }
+  }
+}
+
+// Small whole numbers and decays that are powers of two: every order of additions gives the same bits.
+TEST_CASE("linear attention on exact numbers is the same to the bit on every number of ranks") {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  auto c = makeCase(seqparAttnSum, {96}, DecayStrength::Weak);
+  c.fill(seed);
+  c.scale = 1;
+  for (auto* numbers : {&c.q, &c.k, &c.v, &c.dOut, &c.initial, &c.dFinal}) {
+    for (auto& number : *numbers) number = static_cast<float>(static_cast<int>(random() % 5) - 2);
+  }
+  LinearResult whole;
+  REQUIRE(runLinear(c, {96}, 0, nullptr, {}, whole) == "");
+  for (const auto& lengths : {std::vector<int64_t>{50, 46}, {33, 0, 63}, {1, 2, 30, 60, 3}}) {
+    const RankThreads ranks(static_cast<int>(lengths.size()));
+    for (const int algorithm : kAlgorithms) {
+      CAPTURE(lengths, algorithm, seed);
+      LinearOptions options;
+      options.algorithm = algorithm;
+      std::vector<LinearResult> parts(lengths.size());
+      const auto said = ranks.each([&](int rank) {
+        return runLinear(c, lengths, rank, ranks[rank], options, parts[static_cast<size_t>(rank)]);
+      });
+      size_t begin = 0;
+      for (size_t r = 0; r < parts.size(); ++r) {
+        REQUIRE(said[r] == "");
+        const size_t end = begin + static_cast<size_t>(lengths[r]);
+        CHECK(parts[r].out == tokensOf(c, whole.out, c.heads * c.dv, begin, end));
+        CHECK(parts[r].dq == tokensOf(c, whole.dq, c.keyHeads * c.dk, begin, end));
+        CHECK(parts[r].dk == tokensOf(c, whole.dk, c.keyHeads * c.dk, begin, end));
+        CHECK(parts[r].dv == tokensOf(c, whole.dv, c.heads * c.dv, begin, end));
+        begin = end;
+      }
+    }
+  }
+}
+
+TEST_CASE("a log-decay of -inf forgets NaN and infinity that come from other ranks") {
+  const std::vector<int64_t> lengths{20, 70};
+  const unsigned seed = std::random_device{}();
+  const RankThreads ranks(2);
+  for (const int family : {seqparAttnGla, seqparAttnScalar}) {
+    auto c = makeCase(family, lengths, DecayStrength::Weak);
+    c.batch = 1;
+    c.fill(seed);
+    const size_t row = c.heads * c.gateWidth(), forgets = 35;  // not the first token of a chunk
+    std::fill_n(c.gate.begin() + static_cast<std::ptrdiff_t>(forgets * row), row, -INFINITY);
+    const LinearReference expected(c, {});
+    auto poisoned = c;
+    poisoned.initial[5] = NAN;
+    poisoned.k[3] = INFINITY;
+    poisoned.dFinal.assign(poisoned.dFinal.size(), NAN);
+    std::vector<LinearResult> results(2);
+    CAPTURE(c.describe(), seed);
+    const auto said = ranks.each([&](int rank) {
+      return runLinear(poisoned, lengths, rank, ranks[rank], {}, results[static_cast<size_t>(rank)]);
+    });
+    REQUIRE(said == std::vector<std::string>(2));
+    // Outputs behind the token, and gradients before it, know nothing of what lies on its other side.
+    const size_t inRank = forgets - 20, values = c.heads * c.dv;
+    const std::vector<float> out(results[1].out.begin() + static_cast<std::ptrdiff_t>(inRank * values),
+                                 results[1].out.end());
+    CHECK(farFrom(expected.out, out, termsOf(c), c.dataType, forgets * values) == "");
+    const std::vector<float> behindTheFirst(results[0].dv.begin() + static_cast<std::ptrdiff_t>(values),
+                                            results[0].dv.end());  // whose key is infinite
+    CHECK(farFrom(expected.dv, behindTheFirst, termsOf(c), c.dataType, values) == "");
+    const std::vector<float> dv(results[1].dv.begin(),
+                                results[1].dv.begin() + static_cast<std::ptrdiff_t>(inRank * values));
+    CHECK(farFrom(expected.dv, dv, termsOf(c), c.dataType, 20 * values) == "");
+  }
+}
+
+// Central differences of a loss that is linear in the outputs: sum of dOut out + sum of dFinal final.
+TEST_CASE("gradients of linear attention are those that finite differences show") {
+  const std::vector<int64_t> lengths{3, 4};
+  const unsigned seed = std::random_device{}();
+  for (const int family : kFamilies) {
+    auto c = makeCase(family, lengths, DecayStrength::Weak);
+    c.dk = 3;
+    c.dv = 2;
+    c.fill(seed);
+    CAPTURE(c.describe(), seed);
+    const LinearReference expected(c, {});
+    const auto loss = [&](const LinearCase& at) {
+      const LinearReference r(at, {});
+      double sum = 0;
+      for (size_t i = 0; i < r.out.value.size(); ++i) sum += r.out.value[i] * static_cast<double>(at.dOut[i]);
+      for (size_t i = 0; i < r.final.value.size(); ++i) sum += r.final.value[i] * static_cast<double>(at.dFinal[i]);
+      return sum;
+    };
+    const auto differences = [&](std::vector<float> LinearCase::*member, const Bounded& gradient) {
+      for (size_t i = 0; i < gradient.value.size(); ++i) {
+        auto up = c, down = c;
+        constexpr float kStep = 0x1p-7f;  // fp32 inputs: steps must be representable
+        (up.*member)[i] += kStep;
+        (down.*member)[i] -= kStep;
+        const double step = static_cast<double>((up.*member)[i]) - static_cast<double>((down.*member)[i]);
+        const double found = (loss(up) - loss(down)) / step;
+        CAPTURE(i, found, gradient.value[i]);
+        // All but the decays enter linearly; these have a third derivative of the size of the sum itself.
+        CHECK(std::abs(found - gradient.value[i]) <= 1e-3 * (1 + gradient.magnitude[i]));
+      }
+    };
+    differences(&LinearCase::q, expected.dq);
+    differences(&LinearCase::k, expected.dk);
+    differences(&LinearCase::v, expected.dv);
+    differences(&LinearCase::initial, expected.dInitial);
+    if (family != seqparAttnSum) differences(&LinearCase::gate, expected.dGate);
+  }
+}
+
+}  // namespace
