@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up the machine, builds every preset that can be built here and runs all tests. Ends with one line,
 # "N passed, N failed, N skipped", and with a non-zero exit status if anything failed.
-# Arguments: the phases to run (default: all), of: format host asan tsan fuzz cuda.
+# Arguments: the phases to run (default: all), of: format host tidy asan tsan fuzz cuda.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -68,6 +68,15 @@ phase() { # NAME
       if scripts/format.sh --check; then passed=$((passed + 1)); else problem "format: run scripts/format.sh"; fi
       ;;
     host) build_and_test host ;;
+    tidy)
+      if cmake --preset host > "$work/configure.log" 2>&1 && cmake --build --preset host --target seqpar > "$work/build.log" 2>&1 &&
+        QUICK=1 scripts/tidy.sh build/host > "$work/tidy.log" 2> /dev/null; then
+        passed=$((passed + 1))
+      else
+        grep -A4 'error:' "$work/tidy.log" | head -60
+        problem "tidy: see scripts/tidy.sh"
+      fi
+      ;;
     # Half of the numbers of ranks: the others differ in what they compute, not in what they touch.
     asan) leave_out='_threads: [12467] ranks$' build_and_test asan ;;
     # What has threads. Pure functions have nothing to find here.
@@ -88,11 +97,11 @@ phase() { # NAME
       # The host path is the same code as in the preset host; here it is run as a whole, with CUDA hidden and not.
       build_and_test cuda '^(package|gpu|python)' seqpar seqpar_attn foreign_symbol package_host_path gpu_tests
       ;;
-    *) problem "unknown phase '$1', expected: format host asan tsan fuzz cuda" ;;
+    *) problem "unknown phase '$1', expected: format host tidy asan tsan fuzz cuda" ;;
   esac
 }
 
-[ $# -gt 0 ] || set -- format host asan tsan fuzz cuda
+[ $# -gt 0 ] || set -- format host tidy asan tsan fuzz cuda
 for name in "$@"; do
   started=$SECONDS
   echo

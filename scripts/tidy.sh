@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs clang-tidy over src/ with the compile commands of a configured build (default: build/host). Arguments after the
-# build folder are files; none: all that the build compiles.
+# build folder are files; none: all that the build compiles. QUICK=1 leaves out clang-analyzer, which takes half to two
+# thirds of the time: some 3 s a file then, 6 to 10 s with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/host}
@@ -12,4 +13,6 @@ if [ $# = 0 ]; then
 else
   files=("$@")
 fi
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" --quiet -p "$build"
+checks=()
+[ "${QUICK:-0}" = 0 ] || checks=(--checks=-clang-analyzer-*)
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" --quiet -p "$build" "${checks[@]}"

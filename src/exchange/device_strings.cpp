@@ -82,7 +82,7 @@ device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uin
 void shareAmong(device::StringArg& string, int lanes) {
   string.each = partFor(string.bytes, kLeastByLines, lanes);
   string.chunk = 0;
-  if (string.bytes > kMostByLines || string.each > PipeLayout::kMostBlocks * PipeLayout::kBlockBytes) {
+  if (string.bytes > kMostByLines || string.each > std::uint64_t{PipeLayout::kMostBlocks} * PipeLayout::kBlockBytes) {
     string.each = partFor(string.bytes, kLeastByChunks, lanes);
     const auto chunk = roundUp((string.each + PipeLayout::kTracks - 1) / PipeLayout::kTracks, 512);
     string.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, PipeLayout::kChunk));

@@ -53,10 +53,11 @@ void receiveEmpty(Mailbox& mail, int from) {
 }
 
 /// One direction of a flow: its tensors' pieces one after the other, without what is read in place.
+/// Offers are written before they are read, and there may be none: zeros would be a store for each of them.
 template <typename Byte>
-class Pieces {
+class Pieces {  // NOLINT(cppcoreguidelines-pro-type-member-init)
  public:
-  Pieces() = default;  // NOLINT: offers are written before they are read, and there may be none
+  Pieces() = default;  // NOLINT(cppcoreguidelines-pro-type-member-init)
 
   void begin(const Mailbox& mail, int peer, std::span<const std::span<Byte>> tensors) {
     mail_ = &mail;

@@ -139,9 +139,9 @@ TEST_CASE("hub: ranks that do not fit are refused by name, on all ranks") {
   auto hello = star.hello(2, 3);
   std::string text;
   SECTION("another version of the library") {
-    hello.libraryVersion = 200;
-    text = "rank 2 has seqpar 0.2.0 (wire version " + std::to_string(wire::kVersion) + "), the hub has " +
-           wire::versionText(SEQPAR_VERSION_CODE);
+    hello.libraryVersion = SEQPAR_VERSION_CODE + 100;
+    text = "rank 2 has seqpar " + wire::versionText(hello.libraryVersion) + " (wire version " +
+           std::to_string(wire::kVersion) + "), the hub has " + wire::versionText(SEQPAR_VERSION_CODE);
   }
   SECTION("another version of the wire") {
     hello.wireVersion = 7;
