@@ -100,8 +100,8 @@ typedef struct {
  * All-Scan, collective over `comm`.
  *
  *   state       [heads][dk][dv] of stateType, row-major: S of this rank
- *   transition  A of this rank, fp32, shaped as seqparScanOp_t says; NULL for SUM only. A factor of exactly 0 forgets
- *               the incoming state whatever it holds, NaN and infinity included
+ *   transition  A of this rank, fp32, shaped as seqparScanOp_t says; NULL for SUM only. A factor of exactly 0 (in
+ *               MATRIX: an element of the matrix) forgets what it would multiply, NaN and infinity included
  *   initial     [heads][dk][dv] of stateType: x_0. Read at position 0 only; NULL: zeros
  *   prefix      [heads][dk][dv] of stateType, out: x_p. NULL: not wanted. Position 0 gets initial, or zeros
  *   total       [heads][dk][dv] of stateType, out: x_(p+1). NULL: not wanted. On the last position the final state
@@ -109,7 +109,10 @@ typedef struct {
  * Which outputs are wanted may differ between ranks; at least one must be. prefix or total may be the same pointer as
  * state (in place); any other overlap between the buffers is an error. Inputs must stay unchanged, and outputs unread,
  * until the work is done on `stream`. Results do not depend on timing. Algorithms agree bit for bit where the
- * arithmetic is exact.
+ * arithmetic is exact. Elsewhere they differ by rounding, and in one thing more: DOUBLING, and HIER between nodes,
+ * multiply the factors of several positions before they meet a state. Where such a product underflows or cancels to 0
+ * and none of its factors is 0, they forget NaN and infinity that the other algorithms carry on: factors of 1e-25 on
+ * two positions are enough.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, negative or overflowing shapes, unknown enumerators, overlap, a device
  * pointer on a host communicator, flags outside the known bits), InvalidUsage (HIER where the ranks of a node are not

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "base/convert.h"
-#include "base/sgemm.h"
+#include "scan/forgetting_product.h"
 
 namespace seqpar {
 namespace {
@@ -186,8 +186,8 @@ void Matrix::hopHead(size_t head, const Region& part, Rows x, OutRows prefix, Ou
   const float* xs = asFloat(x, part.width, x_, strideX);
   const size_t dk = problem_.dk;
   const float* a = static_cast<const float*>(problem_.transition) + head * dk * dk;
-  multiply(dk, part.width, dk, {a, dk, problem_.direction == seqparReverse}, {xs, strideX}, true,
-           reinterpret_cast<float*>(after.target.data), after.stride);
+  multiplyForgetting(dk, part.width, dk, {a, dk, problem_.direction == seqparReverse}, {xs, strideX}, true,
+                     reinterpret_cast<float*>(after.target.data), after.stride);
   const Rows result = {after.target.data, after.type, after.stride};
   copy(result, total, part.width);
   copy(result, wire, part.width);
@@ -206,14 +206,15 @@ void Matrix::compose(Block block, const float* laterA, Values laterS, float* ear
     if (keeps) {
       x_.assign(earlierS + offset, earlierS + offset + headElements(part));
       copy(s, result, part.width);
-      multiply(dk, part.width, dk, {laterA + 1, dk}, {x_.data(), part.width}, true, earlierS + offset, part.width);
+      multiplyForgetting(dk, part.width, dk, {laterA + 1, dk}, {x_.data(), part.width}, true, earlierS + offset,
+                         part.width);
     } else {
       copy(s, result, part.width);
     }
     if (earlierA != nullptr) {
       if (keeps && *earlierA != 0.0F) {
         after_.assign(earlierA + 1, earlierA + 1 + dk * dk);
-        multiply(dk, dk, dk, {laterA + 1, dk}, {after_.data(), dk}, false, earlierA + 1, dk);
+        multiplyForgetting(dk, dk, dk, {laterA + 1, dk}, {after_.data(), dk}, false, earlierA + 1, dk);
       } else {
         std::fill_n(earlierA, 1 + dk * dk, 0.0F);
       }

@@ -133,7 +133,7 @@ TEST_CASE("a factor of 0 and the flags forget NaN and infinity in every algorith
   }
   // Every element of positions 1 and 3 is forgotten by the next position or the one after it, by a flag or a factor.
   scanCase.ranks[spec.rankAt(2)].flags[0] = SEQPAR_SCAN_CUT;
-  if (op == seqparScanScalar || op == seqparScanDiag) {
+  if (op != seqparScanSum) {
     std::vector<float>& factors = scanCase.ranks[spec.rankAt(5)].transition;
     std::fill(factors.begin(), factors.end(), 0.0F);
   } else {
@@ -149,4 +149,61 @@ TEST_CASE("a factor of 0 and the flags forget NaN and infinity in every algorith
   CHECK(std::isfinite(expected[spec.rankAt(6)].total.value[0]));
   CHECK(std::isnan(expected[spec.rankAt(4)].total.value[0]));
   checkOutputs(buffers, expected);
+}
+
+TEST_CASE("a factor of 0 in a matrix forgets the row that it meets, in every algorithm") {
+  const seqparDirection_t direction = GENERATE(seqparForward, seqparReverse);
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  const std::uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  ScanSpec spec;
+  spec.size = 7;
+  spec.op = seqparScanMatrix;
+  spec.direction = direction;
+  spec.heads = 2;
+  spec.dk = 6;
+  spec.dv = 20;
+  spec.initial = true;
+  ScanCase scanCase = makeScanCase(spec, Numbers::Exact, seed);
+  // Factors of 0 and 1: products of several ranks' neither cancel nor underflow.
+  for (auto& rank : scanCase.ranks) {
+    for (float& factor : rank.transition) factor = random() % 4 == 0 ? 1.0F : 0.0F;
+  }
+  for (size_t i = 0; i < scanCase.initial.size(); ++i) {
+    const size_t row = i / spec.dv % spec.dk;
+    if (row == 1) scanCase.initial[i] = std::numeric_limits<float>::infinity();
+    if (row == 4) scanCase.initial[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  // The last position forgets all.
+  auto& last = scanCase.ranks[spec.rankAt(6)].transition;
+  std::fill(last.begin(), last.end(), 0.0F);
+  const std::vector<Outputs> outputs(static_cast<size_t>(spec.size), Outputs::Both);
+  const std::vector<int> nodes = {0, 0, 1, 1, 1, 2, 2};
+  CAPTURE(spec, algorithm, seed);
+  MemoryLanes lanes(spec.size, {});
+  std::vector<ScanBuffers> buffers = runScan(scanCase, algorithm, 2, outputs, nodes, lanes);
+  const std::vector<ReferenceRank> expected = referenceScan(scanCase);
+  CHECK(std::isfinite(expected[spec.rankAt(6)].total.value[0]));
+  checkOutputs(buffers, expected);
+}
+
+TEST_CASE("factors whose product underflows carry NaN on, but where they are multiplied first") {
+  ScanSpec spec;
+  spec.size = 5;
+  spec.op = GENERATE(seqparScanScalar, seqparScanDiag, seqparScanMatrix);
+  spec.heads = 1;
+  spec.dk = 2;
+  spec.dv = 16;
+  spec.initial = true;
+  ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 7);
+  for (auto& rank : scanCase.ranks) std::fill(rank.transition.begin(), rank.transition.end(), 1e-25F);
+  std::fill(scanCase.initial.begin(), scanCase.initial.end(), std::numeric_limits<float>::quiet_NaN());
+  const std::vector<Outputs> outputs(static_cast<size_t>(spec.size), Outputs::Both);
+  const std::vector<int> nodes = {0, 0, 1, 1, 2};
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  CAPTURE(spec, algorithm);
+  MemoryLanes lanes(spec.size, {});
+  const bool multipliesFirst = algorithm == seqparScanDoubling || algorithm == seqparScanHier;
+  std::vector<ScanBuffers> buffers = runScan(scanCase, algorithm, 1, outputs, nodes, lanes);
+  for (const float number : buffers[4].totalValues()) CHECK(std::isnan(number) != multipliesFirst);
 }
