@@ -63,16 +63,17 @@ typedef struct {
   }
 
 /**
- * Stores which heads member `member` of `members` has in head arrays: `count` heads from `first` on. queryHeads as in
- * seqparHeadShards_t. Needs no communicator. Errors: InvalidArgument (NULL, numbers out of range).
+ * Stores which heads member `member` of `members` has in head arrays: `count` heads from `first` on; both are 0 for a
+ * member without heads. queryHeads as in seqparHeadShards_t. Needs no communicator. Errors: InvalidArgument (NULL,
+ * numbers out of range).
  */
 SEQPAR_API seqparResult_t seqparHeadsOfMember(int64_t heads, int64_t queryHeads, int members, int member,
                                               int64_t* first, int64_t* count);
 
 /**
- * From `sequence` to `head`; collective over the members. A head that several members have is copied to each. Errors:
- * InvalidArgument (NULL, a wrong magic, sizes out of range or overflowing, a group without this rank, overlap),
- * RemoteError.
+ * From `sequence` to `head`; collective over the members. A head that several members have is copied to each. A member
+ * without heads has no `head`: it gives NULL, or an address outside `sequence`. Errors: InvalidArgument (NULL, a wrong
+ * magic, sizes out of range or overflowing, a group without this rank, overlap), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head, const seqparHeadShards_t* shards,
                                                 seqparComm_t comm, void* stream);
@@ -80,7 +81,8 @@ SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head
 /**
  * From `head` to `sequence`; collective over the members. What several members have for one head is added: this is the
  * adjoint of seqparSequenceToHeads(), as gradients of keys and values need it, and its inverse where every head has one
- * owner. Errors: as seqparSequenceToHeads(); InvalidUsage (sums on a communicator that cannot do them).
+ * owner. Every communicator can do sums. Errors: as seqparSequenceToHeads(); InvalidUsage (on a GPU, while a stream is
+ * captured: more pieces than fit a kernel's parameters; the text has both numbers).
  */
 SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence, const seqparHeadShards_t* shards,
                                                 seqparComm_t comm, void* stream);

@@ -77,15 +77,16 @@ typedef struct {
   unsigned version; /**< SEQPAR_VERSION_CODE */
   int op;           /**< a seqparScanOp_t */
   int direction;    /**< a seqparDirection_t */
-  int64_t heads;    /**< heads, with the batch folded in; 0: nothing to do */
-  int64_t dk;       /**< rows of a head's state */
-  int64_t dv;       /**< columns of a head's state */
+  int64_t heads;    /**< heads, with the batch folded in; 0: nothing to do, whatever the algorithm */
+  int64_t dk;       /**< rows of a head's state, at least 1; 0 only where heads is 0 */
+  int64_t dv;       /**< columns of a head's state, at least 1; 0 only where heads is 0 */
   int stateType;    /**< a seqparDataType_t: of state, initial, prefix and total */
   int wireType;     /**< a seqparDataType_t: states are rounded to it when sent. Arithmetic is always fp32 */
   int decayForm;    /**< a seqparDecayForm_t; linear for SUM and MATRIX */
   /** Packed sequences that `flags` speaks of; divides heads; head h belongs to sequence h / (heads/sequences). */
   int64_t sequences;
-  const uint8_t* flags; /**< [sequences] of SEQPAR_SCAN_* bits, read during the call; NULL: none set */
+  const uint8_t* flags; /**< [sequences] of SEQPAR_SCAN_* bits; in host memory on every communicator, also one on a
+                             device, since they are read during the call. NULL: none set */
   int algorithm;        /**< a seqparScanAlgorithm_t */
   int blocks;           /**< the number of blocks K to aim at; 0: chosen by the cost model */
 } seqparAllScanParams_t;
@@ -102,7 +103,8 @@ typedef struct {
  *   state       [heads][dk][dv] of stateType, row-major: S of this rank
  *   transition  A of this rank, fp32, shaped as seqparScanOp_t says; NULL for SUM only. A factor of exactly 0 (in
  *               MATRIX: an element of the matrix) forgets what it would multiply, NaN and infinity included
- *   initial     [heads][dk][dv] of stateType: x_0. Read at position 0 only; NULL: zeros
+ *   initial     [heads][dk][dv] of stateType: x_0. Read at position 0 only, but what is given elsewhere
+ *               must be a buffer too, which overlaps no output. NULL: zeros
  *   prefix      [heads][dk][dv] of stateType, out: x_p. NULL: not wanted. Position 0 gets initial, or zeros
  *   total       [heads][dk][dv] of stateType, out: x_(p+1). NULL: not wanted. On the last position the final state
  *

@@ -17,6 +17,8 @@
  *    calls, with arguments that agree as its comment says.
  *  - A communicator may be used by one thread at a time; different communicators may be used by different threads at
  *    the same time. seqparCommAbort() and seqparCommGetAsyncError() may be called at any time from any thread.
+ *  - Buffers of a data type are aligned to its elements. Sizes are counted before anything is done: a product that
+ *    overflows, a buffer of more than SEQPAR_MOST_BUFFER_BYTES, or one that is not aligned is InvalidArgument.
  *  - Pointers are to host memory on a host communicator (seqparCommDevice() gives SEQPAR_HOST_DEVICE), and to memory
  *    that the GPU can address on a device communicator: cudaMalloc's, managed or pinned. They need no registration.
  *  - The `stream` of a collective is a seqparStream_t on a host communicator, or NULL to run to completion in the call;

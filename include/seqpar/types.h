@@ -75,6 +75,12 @@ typedef enum {
   seqparBfloat16 = 2 /**< upper half of binary32; conversions round to nearest even */
 } seqparDataType_t;
 
+/**
+ * The most bytes of a buffer of any call, more than an address space has. What is larger, or would go on behind the
+ * last address, is a number gone wrong: InvalidArgument.
+ */
+#define SEQPAR_MOST_BUFFER_BYTES ((uint64_t)1 << 48)
+
 /** First field but one of every structure that crosses this interface; set by its INITIALIZER. */
 #define SEQPAR_STRUCT_MAGIC 0x53514152u
 

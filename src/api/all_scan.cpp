@@ -7,6 +7,7 @@
 
 #include "api/boundary.h"
 #include "api/buffers.h"
+#include "base/checked.h"
 #include "base/convert.h"
 #include "base/env.h"
 #include "base/versioned.h"
@@ -35,17 +36,11 @@ void requireRange(const char* call, const char* field, int64_t value, int64_t le
   }
 }
 
-/// dk * dv * heads and dk * dk * heads numbers of 4 bytes must be countable.
+/// States, which are fp32 while they are combined, and transitions.
 void requireCountable(const char* call, const seqparAllScanParams_t& params) {
-  const int64_t most = std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(float));
-  int64_t state = 0;
-  int64_t transition = 0;
-  if (__builtin_mul_overflow(params.dk, params.dv, &state) || __builtin_mul_overflow(state, params.heads, &state) ||
-      __builtin_mul_overflow(params.dk, params.dk, &transition) ||
-      __builtin_mul_overflow(transition, params.heads, &transition) || state > most || transition > most) {
-    fail(seqparInvalidArgument, call, ": heads ", params.heads, " x dk ", params.dk, " x dv ", params.dv,
-         " overflows; expected fewer than 2^61 elements");
-  }
+  const Extent heads{"heads", params.heads}, rows{"dk", params.dk}, bytes{"bytes", sizeof(float)};
+  countBytes(call, "state", {heads, rows, {"dv", params.dv}, bytes});
+  if (params.op == seqparScanMatrix) countBytes(call, "transition", {heads, rows, rows, bytes});
 }
 
 /// The shape and flags of a problem; buffers are not looked at.
@@ -84,6 +79,7 @@ ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   problem.decayForm = static_cast<seqparDecayForm_t>(params.decayForm);
   problem.headFlags.resize(problem.heads, 0);
   if (params.flags != nullptr) {
+    requireArray(call, "params->flags", params.flags, static_cast<size_t>(params.sequences), 1);
     const size_t headsOfSequence = problem.heads / static_cast<size_t>(params.sequences);
     for (int64_t sequence = 0; sequence < params.sequences && headsOfSequence > 0; ++sequence) {
       const unsigned flags = params.flags[sequence];
@@ -111,13 +107,15 @@ size_t transitionElements(const ScanProblem& problem) {
   }
 }
 
-void checkBuffers(const char* call, const ScanProblem& problem, const Communicator& comm) {
-  const size_t bytes = problem.elements() * sizeOf(problem.stateType);
-  const Buffer state{"state", problem.state, bytes};
-  const Buffer transition{"transition", problem.transition, transitionElements(problem) * sizeof(float)};
-  const Buffer initial{"initial", problem.initial, bytes};
-  const Buffer prefix{"prefix", problem.prefix, bytes};
-  const Buffer total{"total", problem.total, bytes};
+/// `initial` as the caller gave it: alike on all positions, though only one reads it.
+void checkBuffers(const char* call, const ScanProblem& problem, const void* givenInitial, const Communicator& comm) {
+  const size_t each = sizeOf(problem.stateType);
+  const size_t bytes = problem.elements() * each;
+  const Buffer state{"state", problem.state, bytes, each};
+  const Buffer transition{"transition", problem.transition, transitionElements(problem) * sizeof(float), sizeof(float)};
+  const Buffer initial{"initial", givenInitial, bytes, each};
+  const Buffer prefix{"prefix", problem.prefix, bytes, each};
+  const Buffer total{"total", problem.total, bytes, each};
   requirePointer(call, state.name, state.data);
   if (problem.op == seqparScanSum && transition.data != nullptr) {
     fail(seqparInvalidArgument, call, ": transition is ", transition.data, ", expected NULL for SUM");
@@ -196,12 +194,12 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     problem->prefix = prefix;
     problem->total = total;
     const bool empty = problem->elements() == 0;
-    if (!empty) checkBuffers(call, *problem, comm);
+    if (!empty) checkBuffers(call, *problem, initial, comm);
     const bool onDevice = comm.device() != nullptr;
     const auto hostStream = onDevice ? nullptr : findStream(call, stream);
-    const auto choice = choose(call, *problem, entry, given);
     if (comm.config().checkArguments) compareRanks(call, given, comm);
-    if (empty) return;
+    if (empty) return;  // before the choice: an algorithm that cannot do this shape has nothing to do either
+    const auto choice = choose(call, *problem, entry, given);
     if (onDevice) return runScanOnDevice(comm, *problem, choice, stream);
     runScan(comm, std::move(problem), choice, hostStream.get());
   });

@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
-#include "base/error.h"
+#include "base/checked.h"
 #include "device/device.h"
 
 namespace seqpar {
 
 void requireMemory(const char* call, const Buffer& buffer, const Communicator& comm) {
+  requireArray(call, buffer.name, buffer.data, buffer.bytes, buffer.alignment);
   if (buffer.bytes == 0 || buffer.data == nullptr) return;
   if (comm.device() == nullptr) {
     if (isDevicePointer(buffer.data)) {

@@ -12,10 +12,11 @@ struct Buffer {
   const char* name;
   const void* data;
   size_t bytes;
+  size_t alignment = 1;  ///< of its elements
 };
 
-/// Refuses device memory for a host communicator, and memory that the GPU cannot address for a device communicator:
-/// InvalidArgument.
+/// Refuses what requireArray() refuses, device memory for a host communicator, and memory that the GPU cannot address
+/// for a device communicator: InvalidArgument.
 void requireMemory(const char* call, const Buffer& buffer, const Communicator& comm);
 
 /// Refuses any overlap of `a` and `b`: InvalidArgument. With `sameIsFine`, the same address is allowed. Null and empty

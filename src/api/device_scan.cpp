@@ -1,8 +1,8 @@
 // Scans that kernels of the caller pass along themselves.
 #include <array>
-#include <limits>
 
 #include "api/boundary.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
 #include "scan/head_window.h"
@@ -20,13 +20,7 @@ HandleTable<HeadWindow, void*>& windows() {
 void checkShape(const char* call, int64_t heads, int64_t elements, int direction) {
   if (heads < 1) fail(seqparInvalidArgument, call, ": heads is ", heads, ", expected at least 1");
   if (elements < 1) fail(seqparInvalidArgument, call, ": elements is ", elements, ", expected at least 1");
-  // Two sets of lines of 4 elements, in bytes.
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 64;
-  int64_t all = 0;
-  if (__builtin_mul_overflow(heads, elements, &all) || all > kMost || heads > kMost) {
-    fail(seqparInvalidArgument, call, ": heads ", heads, " x elements ", elements, " overflows; expected at most ",
-         kMost, " numbers");
-  }
+  countBytes(call, "the states", {{"heads", heads}, {"elements", elements}, {"bytes", sizeof(float)}});
   if (direction != seqparForward && direction != seqparReverse) {
     fail(seqparInvalidArgument, call, ": direction is ", direction, ", expected ", seqparForward, " or ",
          seqparReverse);

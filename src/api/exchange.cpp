@@ -1,11 +1,10 @@
 // The calls of seqpar/exchange.h: checks, and the way down.
 #include "seqpar/exchange.h"
 
-#include <limits>
-
 #include "api/boundary.h"
 #include "api/buffers.h"
 #include "api/shards.h"
+#include "base/checked.h"
 #include "base/convert.h"
 #include "exchange/clear.h"
 #include "exchange/device_exchange.h"
@@ -30,6 +29,20 @@ void requireBuffers(const char* call, const Communicator& comm, std::initializer
     if (buffer.bytes > 0) requirePointer(call, buffer.name, buffer.data);
     requireMemory(call, buffer, comm);
   }
+}
+
+Buffer sequenceBuffer(const void* data, const Checked<HeadShards>& given) {
+  return {"sequence", data, given.localBytes, sizeOf(given.type)};
+}
+
+Buffer headBuffer(const void* data, const Checked<HeadShards>& given) {
+  return {"head", data, given.wholeBytes, sizeOf(given.type)};
+}
+
+/// A member without heads, which has nothing in `head`, refuses what the others do: it would wait for them.
+void requireHeadsApart(const char* call, Buffer head, const Buffer& sequence, const Checked<HeadShards>& given) {
+  if (given.shape.range[given.member].count == 0) head.bytes = sizeOf(given.type);
+  requireApart(call, head, sequence, false);
 }
 
 /// Refuses any overlap but that of a shard with its own place in the whole array, where that is one piece.
@@ -70,17 +83,15 @@ struct HaloBuffers {
 
 HaloBuffers checkHaloBuffers(const char* call, const Communicator& comm, const void* left, const void* right,
                              const void* shard, const Halo& halo, const Checked<Shards>& given) {
-  const auto haloBytes = [&](const char* name, size_t tokens) {
-    size_t bytes = 0;
-    if (__builtin_mul_overflow(given.shape.outer * given.shape.inner, tokens, &bytes) ||
-        bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
-      fail(seqparInvalidArgument, call, ": halo->", name, " is ", tokens, ", and the halo has 2^63 bytes or more");
-    }
-    return bytes;
+  const size_t each = sizeOf(given.type);
+  const auto haloBytes = [&](const char* buffer, const char* name, size_t tokens) {
+    return countBytes(
+        call, buffer,
+        {{"shards->outer", given.shape.outer}, {name, tokens}, {"shards->inner in bytes", given.shape.inner}});
   };
-  const HaloBuffers buffers{{"leftHalo", left, haloBytes("left", halo.left)},
-                            {"rightHalo", right, haloBytes("right", halo.right)},
-                            {"shard", shard, given.localBytes}};
+  const HaloBuffers buffers{{"leftHalo", left, haloBytes("leftHalo", "halo->left", halo.left), each},
+                            {"rightHalo", right, haloBytes("rightHalo", "halo->right", halo.right), each},
+                            {"shard", shard, given.localBytes, each}};
   requireBuffers(call, comm, {buffers.left, buffers.right, buffers.shard});
   requireApart(call, buffers.left, buffers.shard, false);
   requireApart(call, buffers.right, buffers.shard, false);
@@ -112,10 +123,10 @@ SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head
   const char* call = "seqparSequenceToHeads";
   return onComm(call, handle, [&](Communicator& comm) {
     const auto given = checkHeadShards(call, shards, comm);
-    const Buffer from{"sequence", sequence, given.localBytes};
-    const Buffer into{"head", head, given.wholeBytes};
+    const Buffer from = sequenceBuffer(sequence, given);
+    const Buffer into = headBuffer(head, given);
     requireBuffers(call, comm, {from, into});
-    requireApart(call, from, into, false);
+    requireHeadsApart(call, into, from, given);
     start(call, comm, sequenceToHeads(given.shape, given.member), {}, {bytesOf(sequence)}, {bytesOf(head)}, stream);
   });
 }
@@ -125,10 +136,10 @@ SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence
   const char* call = "seqparHeadsToSequence";
   return onComm(call, handle, [&](Communicator& comm) {
     const auto given = checkHeadShards(call, shards, comm);
-    const Buffer from{"head", head, given.wholeBytes};
-    const Buffer into{"sequence", sequence, given.localBytes};
+    const Buffer from = headBuffer(head, given);
+    const Buffer into = sequenceBuffer(sequence, given);
     requireBuffers(call, comm, {from, into});
-    requireApart(call, from, into, false);
+    requireHeadsApart(call, from, into, given);
     if (given.shape.replicated()) {
       start(call, comm, headsToSequenceSum(given.shape, given.member), given.type, {bytesOf(head)}, {bytesOf(sequence)},
             stream);
@@ -143,8 +154,8 @@ SEQPAR_API seqparResult_t seqparAllGather(const void* shard, void* whole, const 
   const char* call = "seqparAllGather";
   return onComm(call, handle, [&](Communicator& comm) {
     const auto given = checkShards(call, shards, comm);
-    const Buffer from{"shard", shard, given.localBytes};
-    const Buffer into{"whole", whole, given.wholeBytes};
+    const Buffer from{"shard", shard, given.localBytes, sizeOf(given.type)};
+    const Buffer into{"whole", whole, given.wholeBytes, sizeOf(given.type)};
     requireBuffers(call, comm, {from, into});
     requireApartOrInPlace(call, from, into, given);
     start(call, comm, gatherRoute(given.shape, given.member), {}, {bytesOf(shard)}, {bytesOf(whole)}, stream);
@@ -156,8 +167,8 @@ SEQPAR_API seqparResult_t seqparReduceScatter(const void* whole, void* shard, co
   const char* call = "seqparReduceScatter";
   return onComm(call, handle, [&](Communicator& comm) {
     const auto given = checkShards(call, shards, comm);
-    const Buffer from{"whole", whole, given.wholeBytes};
-    const Buffer into{"shard", shard, given.localBytes};
+    const Buffer from{"whole", whole, given.wholeBytes, sizeOf(given.type)};
+    const Buffer into{"shard", shard, given.localBytes, sizeOf(given.type)};
     requireBuffers(call, comm, {from, into});
     requireApartOrInPlace(call, into, from, given);
     start(call, comm, scatterSum(given.shape, given.member), given.type, {bytesOf(whole)}, {bytesOf(shard)}, stream);
@@ -175,15 +186,17 @@ SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* l
       fail(seqparInvalidArgument, call, ": heads is ", heads, ", expected a divisor of shards->inner = ", inner);
     }
     LseShards merged{given.shape, static_cast<size_t>(heads), given.type};
-    size_t rows = 0;
-    if (__builtin_mul_overflow(given.shape.outer * given.shape.total(), merged.heads * sizeof(float), &rows) ||
-        rows > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
-      fail(seqparInvalidArgument, call, ": lse has 2^63 bytes or more");
-    }
-    const size_t ownRows = given.shape.outer * given.shape.tokens[given.member] * merged.heads;
-    const Buffer inputs[] = {{"out", out, given.wholeBytes}, {"lse", lse, rows}};
-    const Buffer outputs[] = {{"outShard", outShard, given.localBytes},
-                              {"lseShard", lseShard, ownRows * sizeof(float)}};
+    const auto lseBytes = [&](const char* name, size_t tokens) {
+      return countBytes(
+          call, name,
+          {{"shards->outer", given.shape.outer}, {"heads", heads}, {"tokens", tokens}, {"bytes", sizeof(float)}});
+    };
+    const size_t each = sizeOf(given.type);
+    const Buffer inputs[] = {{"out", out, given.wholeBytes, each},
+                             {"lse", lse, lseBytes("lse", given.shape.total()), alignof(float)}};
+    const Buffer outputs[] = {
+        {"outShard", outShard, given.localBytes, each},
+        {"lseShard", lseShard, lseBytes("lseShard", given.shape.tokens[given.member]), alignof(float)}};
     requireBuffers(call, comm, {inputs[0], inputs[1], outputs[0], outputs[1]});
     requireApart(call, outputs[0], outputs[1], false);
     for (const Buffer& output : outputs) {

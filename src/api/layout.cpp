@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "api/boundary.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 #include "layout/layout.h"
 #include "layout/run.h"
@@ -20,6 +21,13 @@ void requireBelow(const char* call, const char* argument, int64_t value, int64_t
   if (value < 0 || value >= bound) {
     fail(seqparInvalidArgument, call, ": ", argument, " is ", value, ", expected 0 or more and less than ", bound);
   }
+}
+
+/// The caller's array of as many numbers, or structures of them, must be able to lie in memory.
+template <typename Number>
+void requireNumbers(const char* call, const char* argument, const Number* numbers, Extent count) {
+  requireArray(call, argument, numbers, countBytes(call, argument, {count, {"bytes", sizeof(Number)}}),
+               alignof(Number));
 }
 
 }  // namespace
@@ -67,6 +75,7 @@ SEQPAR_API seqparResult_t seqparLayoutGlobals(const seqparLayout_t* layout, int 
     requireBelow(call, "rank", rank, all.ranks());
     const auto runs = all.runs(rank);
     if (!runs.empty()) requirePointer(call, "globals", globals);
+    requireNumbers(call, "globals", globals, {"local length", all.localLength(rank)});
     for (const auto& run : runs) {
       for (int64_t block = 0; block < run.count; ++block) {
         for (int64_t i = 0; i < run.length; ++i) *globals++ = run.global + block * run.stride + i;
@@ -83,6 +92,7 @@ SEQPAR_API seqparResult_t seqparLayoutRuns(const seqparLayout_t* layout, int ran
     requireBelow(call, "rank", rank, all.ranks());
     if (capacity < 0) fail(seqparInvalidArgument, call, ": capacity is ", capacity, ", expected 0 or more");
     if (capacity > 0) requirePointer(call, "runs", runs);
+    requireNumbers(call, "runs", runs, {"capacity", capacity});
     requirePointer(call, "count", count);
     const auto found = all.runs(rank);
     std::copy_n(found.begin(), std::min(found.size(), static_cast<size_t>(capacity)), runs);
@@ -99,6 +109,7 @@ SEQPAR_API seqparResult_t seqparLayoutLocalCuSeqlens(const seqparLayout_t* layou
     requirePointer(call, "cuSeqlens", cuSeqlens);
     requirePointer(call, "localCuSeqlens", localCuSeqlens);
     requireBounds(call, "", cuSeqlens, sequences, all.tokens());
+    requireNumbers(call, "localCuSeqlens", localCuSeqlens, {"sequences + 1", sequences + 1});
     const auto runs = all.runs(rank);
     for (int64_t s = 0; s <= sequences; ++s) localCuSeqlens[s] = countBefore(runs, cuSeqlens[s]);
   });

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "api/boundary.h"
+#include "base/checked.h"
 #include "base/pages.h"
 
 using namespace seqpar;
@@ -62,6 +63,7 @@ SEQPAR_API seqparResult_t seqparMemAlloc(void** pointer, size_t bytes, seqparCom
     requirePointer(call, "pointer", pointer);
     *pointer = nullptr;
     if (bytes == 0) return;
+    if (bytes > kMostBytes) fail(seqparSystemError, call, ": bytes is ", bytes, ", and no memory has as many");
     *pointer = found.device() == nullptr ? allocations().makeOnHost(bytes)
                                          : allocations().makeOnDevice(bytes, *found.device());
   });

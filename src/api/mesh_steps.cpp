@@ -1,10 +1,10 @@
 // The movements of a mesh.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "api/buffers.h"
 #include "api/meshes.h"
+#include "base/checked.h"
 #include "base/convert.h"
 #include "comm/agreement.h"
 #include "exchange/device_reduction.h"
@@ -56,19 +56,6 @@ void requireParts(const char* call, const void* parts, int count) {
   }
 }
 
-/// The product of extents, each at least 0; `what` names them in errors.
-size_t product(const char* call, const char* what, std::initializer_list<int64_t> extents) {
-  int64_t all = 1;
-  for (const int64_t extent : extents) {
-    if (extent < 0) fail(seqparInvalidArgument, call, ": ", what, " has a negative number: ", extent);
-    // As if each were at least 1, so that a 0 does not hide that the others overflow.
-    if (__builtin_mul_overflow(all, std::max<int64_t>(extent, 1), &all)) {
-      fail(seqparInvalidArgument, call, ": ", what, " overflows; expected fewer than 2^63 bytes");
-    }
-  }
-  return std::find(extents.begin(), extents.end(), 0) != extents.end() ? 0 : static_cast<size_t>(all);
-}
-
 void requireAll(const char* call, std::initializer_list<Buffer> buffers, const Communicator& comm) {
   for (const auto& buffer : buffers) {
     if (buffer.bytes > 0) requirePointer(call, buffer.name, buffer.data);
@@ -87,6 +74,10 @@ void requireAgreement(const char* call, Communicator& comm, std::initializer_lis
   comm.compareNext(call, std::span(values.begin(), values.size()));
 }
 
+void requireAtLeast(const char* call, const char* argument, int64_t value, int64_t least) {
+  if (value < least) fail(seqparInvalidArgument, call, ": ", argument, " is ", value, ", expected at least ", least);
+}
+
 /// Numbers of each member's block times `each` bytes, and all of them.
 struct BlockBytes {
   std::vector<size_t> counts;
@@ -95,18 +86,15 @@ struct BlockBytes {
 
 template <typename Count>
 BlockBytes blockBytes(const char* call, const char* argument, const Count* counts, const MeshGroup& group,
-                      int64_t each) {
+                      size_t each) {
   requirePointer(call, argument, counts);
   BlockBytes blocks;
   for (size_t m = 0; m < group.ranks.size(); ++m) {
-    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-    const auto count = static_cast<uint64_t>(counts[m]) > kMost ? int64_t{-1} : static_cast<int64_t>(counts[m]);
-    const size_t bytes = product(call, argument, {count, each});
+    const auto name = concat(argument, "[", m, "]");
+    const size_t bytes = countBytes(call, "a block", {{name.c_str(), counts[m]}, {"bytes", each}});
     blocks.counts.push_back(static_cast<size_t>(counts[m]));
     if (m == static_cast<size_t>(group.position)) blocks.own = bytes;
-    if (__builtin_add_overflow(blocks.all, bytes, &blocks.all) || blocks.all > kMost) {
-      fail(seqparInvalidArgument, call, ": ", argument, " overflows; expected fewer than 2^63 bytes");
-    }
+    blocks.all = addBytes(call, "all blocks", blocks.all, bytes);
   }
   return blocks;
 }
@@ -157,16 +145,23 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void
     }
     const int64_t carried = index == 0 ? tokens : carryTokens;
     const int64_t mostCarried = index == 1 ? carried : std::max(carried, tokens);
-    const auto bytes = [&](const char* what, int64_t rows, int64_t columns, seqparDataType_t type) {
-      return product(call, what, {rows, heads, columns, static_cast<int64_t>(sizeOf(type))});
-    };
     const bool alone = group.size() == 1;
-    const Buffer outputs{"o", o, bytes("tokens x heads x dim", tokens, dim, types.data)};
-    const Buffer logarithms{"lse", lse, bytes("heads x tokens", tokens, 1, seqparFloat32)};
-    const Buffer carryBuffer{"carry", carry,
-                             alone ? 0 : bytes("carryTokens x heads x dim", mostCarried, dim, types.wire)};
-    const Buffer carryLogarithms{"carryLse", carryLse,
-                                 alone ? 0 : bytes("heads x carryTokens", mostCarried, 1, seqparFloat32)};
+    const auto outputsOf = [&](const char* name, const void* data, Extent rows, seqparDataType_t type) {
+      return Buffer{name, data, countBytes(call, name, {rows, {"heads", heads}, {"dim", dim}, {"bytes", sizeOf(type)}}),
+                    sizeOf(type)};
+    };
+    const auto logarithmsOf = [&](const char* name, const void* data, Extent rows) {
+      return Buffer{name, data, countBytes(call, name, {{"heads", heads}, rows, {"bytes", sizeof(float)}}),
+                    alignof(float)};
+    };
+    const Buffer outputs = outputsOf("o", o, {"tokens", tokens}, types.data);
+    const Buffer logarithms = logarithmsOf("lse", lse, {"tokens", tokens});
+    Buffer carryBuffer{"carry", nullptr, 0}, carryLogarithms{"carryLse", nullptr, 0};
+    if (!alone) {
+      requireAtLeast(call, "carryTokens", carried, 0);
+      carryBuffer = outputsOf("carry", carry, {"carryTokens", mostCarried}, types.wire);
+      carryLogarithms = logarithmsOf("carryLse", carryLse, {"carryTokens", mostCarried});
+    }
     requireAll(call, {outputs, logarithms, carryBuffer, carryLogarithms}, comm);
     const Buffer all[] = {outputs, logarithms, carryBuffer, carryLogarithms};
     requireAllApart(call, all, {});
@@ -196,15 +191,15 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparM
     SumStep step{group, index, {parts, parts + count}, types};
     const bool alone = group.size() == 1;
     const auto bytes = [&](const char* what, size_t numbers, seqparDataType_t type) {
-      constexpr auto kMost = static_cast<size_t>(std::numeric_limits<int64_t>::max());
-      return product(call, what, {static_cast<int64_t>(std::min(numbers, kMost)), static_cast<int64_t>(sizeOf(type))});
+      return countBytes(call, what, {{"count", numbers}, {"bytes", sizeOf(type)}});
     };
     std::vector<Buffer> all;
     for (auto& part : step.parts) {
       if (index == 0) part.carryCount = part.count;
-      all.push_back({"parts->data", part.data, bytes("parts->count", part.count, types.data)});
+      all.push_back({"parts->data", part.data, bytes("parts->data", part.count, types.data), sizeOf(types.data)});
       const size_t carried = index == 1 ? part.carryCount : std::max(part.count, part.carryCount);
-      all.push_back({"parts->carry", part.carry, alone ? 0 : bytes("parts->carryCount", carried, types.wire)});
+      all.push_back(
+          {"parts->carry", part.carry, alone ? 0 : bytes("parts->carry", carried, types.wire), sizeOf(types.wire)});
       requireAll(call, {all[all.size() - 2], all.back()}, comm);
     }
     requireAllApart(call, all, {});
@@ -254,9 +249,9 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, vo
     requireAxis(call, axis);
     const auto type = typeOf(call, "dataType", dataType);
     const auto& group = mesh.group(axis);
-    const auto blocks = blockBytes(call, "counts", counts, group, static_cast<int64_t>(sizeOf(type)));
-    const Buffer in{"send", send, blocks.all};
-    const Buffer out{"receive", receive, blocks.own};
+    const auto blocks = blockBytes(call, "counts", counts, group, sizeOf(type));
+    const Buffer in{"send", send, blocks.all, sizeOf(type)};
+    const Buffer out{"receive", receive, blocks.own, sizeOf(type)};
     requireAll(call, {in, out}, comm);
     requireApart(call, out, in, false);
     const auto on = callerStream(call, stream, comm);
@@ -275,12 +270,14 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* l
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
     const auto type = typeOf(call, "dataType", dataType);
     const auto& group = mesh.group(seqparMeshAxisQ);
-    const size_t rowBytes = product(call, "heads x dim", {heads, dim, static_cast<int64_t>(sizeOf(type))});
-    const size_t lseBytes = product(call, "heads", {heads, static_cast<int64_t>(sizeof(float))});
-    const auto outputs = blockBytes(call, "tokens", tokens, group, static_cast<int64_t>(rowBytes));
-    const auto logarithms = blockBytes(call, "tokens", tokens, group, static_cast<int64_t>(lseBytes));
-    const Buffer in[] = {{"o", o, outputs.all}, {"lse", lse, logarithms.all}};
-    const Buffer out[] = {{"result", result, outputs.own}, {"resultLse", resultLse, logarithms.own}};
+    const size_t each = sizeOf(type);
+    const size_t rowBytes = countBytes(call, "a token", {{"heads", heads}, {"dim", dim}, {"bytes", each}});
+    const size_t lseBytes = countBytes(call, "a token's lse", {{"heads", heads}, {"bytes", sizeof(float)}});
+    const auto outputs = blockBytes(call, "tokens", tokens, group, rowBytes);
+    const auto logarithms = blockBytes(call, "tokens", tokens, group, lseBytes);
+    const Buffer in[] = {{"o", o, outputs.all, each}, {"lse", lse, logarithms.all, alignof(float)}};
+    const Buffer out[] = {{"result", result, outputs.own, each},
+                          {"resultLse", resultLse, logarithms.own, alignof(float)}};
     requireAll(call, {in[0], in[1], out[0], out[1]}, comm);
     requireAllApart(call, out, in);
     const auto on = callerStream(call, stream, comm);

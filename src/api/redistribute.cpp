@@ -1,9 +1,9 @@
 // Plans of redistributions, and carrying them out.
 #include <array>
-#include <limits>
 
 #include "api/boundary.h"
 #include "api/buffers.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
 #include "exchange/exchange.h"
@@ -48,16 +48,6 @@ int64_t digestOfPacking(const seqparLayout_t& layout) {
   return digest.value();
 }
 
-/// The size of tensor t at `tokens` tokens, which must be countable.
-size_t bytesOf(const char* call, int t, int64_t outer, int64_t rowBytes, int64_t tokens) {
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(outer, rowBytes, &bytes) || __builtin_mul_overflow(bytes, tokens, &bytes)) {
-    fail(seqparInvalidArgument, call, ": outer[", t, "] ", outer, " x tokens ", tokens, " x rowBytes[", t, "] ",
-         rowBytes, " overflows; expected fewer than 2^63 bytes");
-  }
-  return static_cast<size_t>(bytes);
-}
-
 std::vector<RowTensor> readTensors(const char* call, int tensors, const int64_t* outer, const int64_t* rowBytes,
                                    int64_t tokens) {
   if (tensors < 0) fail(seqparInvalidArgument, call, ": tensors is ", tensors, ", expected 0 or more");
@@ -65,11 +55,9 @@ std::vector<RowTensor> readTensors(const char* call, int tensors, const int64_t*
   std::vector<RowTensor> out;
   for (int t = 0; t < tensors; ++t) {
     const int64_t times = outer == nullptr ? 1 : outer[t];
-    if (times < 0) fail(seqparInvalidArgument, call, ": outer[", t, "] is ", times, ", expected 0 or more");
-    if (rowBytes[t] < 0) {
-      fail(seqparInvalidArgument, call, ": rowBytes[", t, "] is ", rowBytes[t], ", expected 0 or more");
-    }
-    bytesOf(call, t, times, rowBytes[t], tokens);
+    const auto outerName = concat("outer[", t, "]"), rowName = concat("rowBytes[", t, "]");
+    countBytes(call, concat("tensor ", t).c_str(),
+               {{outerName.c_str(), times}, {"tokens", tokens}, {rowName.c_str(), rowBytes[t]}});
     out.push_back({static_cast<size_t>(times), static_cast<size_t>(rowBytes[t])});
   }
   return out;

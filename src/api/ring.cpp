@@ -9,6 +9,7 @@
 
 #include "api/boundary.h"
 #include "api/buffers.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
 #include "seqpar/ring.h"
@@ -86,9 +87,9 @@ std::vector<std::vector<size_t>> readSizes(const char* call, const seqparRingPar
     const size_t* row = params.bytes + (params.uneven == 1 ? place * tensors : 0);
     sizes.emplace_back(row, row + tensors);
     for (size_t tensor = 0; tensor < tensors; ++tensor) {
-      if (row[tensor] > static_cast<size_t>(PTRDIFF_MAX)) {
+      if (row[tensor] > kMostBytes) {
         fail(seqparInvalidArgument, call, ": params->bytes[", row - params.bytes + static_cast<ptrdiff_t>(tensor),
-             "] is ", row[tensor], ", expected at most ", PTRDIFF_MAX);
+             "] is ", row[tensor], ", expected at most ", kMostBytes);
       }
     }
   }

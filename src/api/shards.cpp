@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "base/checked.h"
 #include "base/convert.h"
 #include "base/versioned.h"
 
@@ -21,20 +22,6 @@ void requireRange(const char* call, const std::string& what, int64_t value, int6
     fail(seqparInvalidArgument, call, ": ", what, " is ", value, ", expected ", least, " or more");
   }
   fail(seqparInvalidArgument, call, ": ", what, " is ", value, ", expected ", least, " to ", most);
-}
-
-/// A product of sizes that must be countable in bytes.
-size_t countable(const char* call, const char* what, std::initializer_list<int64_t> factors) {
-  int64_t product = 1;
-  for (const int64_t factor : factors) {
-    if (factor == 0) return 0;
-  }
-  for (const int64_t factor : factors) {
-    if (__builtin_mul_overflow(product, factor, &product)) {
-      fail(seqparInvalidArgument, call, ": ", what, " overflows; expected fewer than 2^63 bytes");
-    }
-  }
-  return static_cast<size_t>(product);
 }
 
 struct Members {
@@ -131,13 +118,17 @@ Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* 
   for (int member = 0; member < count; ++member) {
     out.shape.range.push_back(checkHeads(call, given.heads, given.queryHeads, count, member));
   }
-  const auto elementBytes = static_cast<int64_t>(sizeOf(out.type));
-  countable(call, "shards: batch x tokens x heads x headDim",
-            {given.batch, members.total, given.heads, given.headDim, elementBytes});
+  const size_t elementBytes = sizeOf(out.type);
+  countBytes(call, "all members' arrays",
+             {{"shards->batch", given.batch},
+              {"tokens", members.total},
+              {"shards->heads", given.heads},
+              {"shards->headDim", given.headDim},
+              {"bytes", elementBytes}});
   out.shape.batch = static_cast<size_t>(given.batch);
   out.shape.tokens = members.tokens;
   out.shape.heads = static_cast<size_t>(given.heads);
-  out.shape.headBytes = static_cast<size_t>(given.headDim * elementBytes);
+  out.shape.headBytes = static_cast<size_t>(given.headDim) * elementBytes;
   out.shape.ranks = members.ranks;
   const size_t head = out.shape.batch * out.shape.headBytes;
   out.localBytes = head * members.tokens[members.self] * out.shape.heads;
@@ -160,12 +151,15 @@ Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Comm
   Checked<Shards> out;
   out.type = static_cast<seqparDataType_t>(given.dataType);
   out.member = members.self;
-  const auto elementBytes = static_cast<int64_t>(sizeOf(out.type));
-  out.wholeBytes =
-      countable(call, "shards: outer x tokens x inner", {given.outer, members.total, given.inner, elementBytes});
+  const size_t elementBytes = sizeOf(out.type);
+  out.wholeBytes = countBytes(call, "the whole array",
+                              {{"shards->outer", given.outer},
+                               {"tokens", members.total},
+                               {"shards->inner", given.inner},
+                               {"bytes", elementBytes}});
   out.shape.outer = static_cast<size_t>(given.outer);
   out.shape.tokens = members.tokens;
-  out.shape.inner = countable(call, "shards->inner", {given.inner, elementBytes});
+  out.shape.inner = static_cast<size_t>(given.inner) * elementBytes;
   out.shape.ranks = members.ranks;
   out.localBytes = out.shape.outer * members.tokens[members.self] * out.shape.inner;
   std::vector<NamedValue> values(others);

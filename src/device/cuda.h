@@ -16,7 +16,8 @@ namespace seqpar {
 inline void checkCuda(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
   (void)cudaGetLastError();
-  fail(seqparUnhandledCudaError, call, ": ", cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
+  fail(result == cudaErrorMemoryAllocation ? seqparSystemError : seqparUnhandledCudaError, call, ": ",
+       cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
 }
 
 /// Makes a device current for the calling thread, and the one before it again at the end.

@@ -1,7 +1,7 @@
 // What a layout must be like.
 #include <string>
 
-#include "base/error.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 #include "layout/layout.h"
 
@@ -41,6 +41,10 @@ seqparLayout_t checked(const char* call, const char* argument, const seqparLayou
 
 void requireBounds(const char* call, const char* prefix, const int64_t* cuSeqlens, int64_t sequences, int64_t tokens) {
   requireRange(call, concat(prefix, "sequences"), sequences, 1, INT64_MAX - 1);
+  const auto name = concat(prefix, "cuSeqlens");
+  requireArray(call, name.c_str(), cuSeqlens,
+               countBytes(call, name.c_str(), {{"sequences + 1", sequences + 1}, {"bytes", sizeof(*cuSeqlens)}}),
+               alignof(int64_t));
   for (int64_t s = 0; s <= sequences; ++s) {
     const int64_t least = s == 0 ? 0 : s == sequences ? tokens : cuSeqlens[s - 1];
     const int64_t most = s == 0 ? 0 : tokens;

@@ -142,7 +142,7 @@ TEST_CASE("shapes and enumerators of an All-Scan") {
     p.dk = p.dv = int64_t{1} << 31, scan.refused({"overflow"});
   }
   SECTION("overflow of the transition") {
-    p.dk = int64_t{1} << 33, p.dv = 1, scan.refused({"overflow"});
+    p.op = seqparScanMatrix, p.dk = int64_t{1} << 33, p.dv = 1, scan.refused({"overflow"});
   }
   SECTION("state type") {
     p.stateType = 3, scan.refused({"stateType is 3"});
@@ -180,6 +180,54 @@ TEST_CASE("no heads are nothing to do") {
   scan.state = scan.transition = nullptr;
   CHECK(scan.run() == seqparSuccess);
   CHECK(scan.outputs[0] == -1.f);
+}
+
+TEST_CASE("no heads are nothing to do for an algorithm that could not do the shape either") {
+  // Ranks of a node that are not neighbours, which HIER needs.
+  seqparUniqueId id;
+  REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
+  const auto errors = onThreads(3, [&](int rank) {
+    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+    config.hostId = rank == 1 ? "other" : "node";
+    seqparComm_t comm = nullptr;
+    expectSuccess(seqparCommInitRankConfig(&comm, 3, id, rank, &config), "seqparCommInitRankConfig");
+    std::vector<float> state(4, 1.f), prefix(4);
+    seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+    params.op = seqparScanSum;
+    params.algorithm = seqparScanHier;
+    const auto run = [&] {
+      return seqparAllScan(state.data(), nullptr, nullptr, prefix.data(), nullptr, &params, comm, nullptr);
+    };
+    params.dk = params.dv = 1;
+    expectSuccess(run(), "seqparAllScan", comm);
+    params.heads = 4;
+    expect(run() == seqparInvalidUsage, "HIER was done");
+    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  });
+  INFO(errors);
+  CHECK(errors.empty());
+}
+
+TEST_CASE("an output on `initial` is refused on every rank, though one reads it") {
+  const auto errors = onCommunicator(3, [](seqparComm_t comm, int) {
+    std::vector<float> state(4, 1.f), memory(8);
+    seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+    params.op = seqparScanSum;
+    params.heads = params.dk = 2;
+    params.dv = 1;
+    for (const int direction : {seqparForward, seqparReverse}) {
+      params.direction = direction;
+      const auto result =
+          seqparAllScan(state.data(), nullptr, memory.data() + 2, memory.data(), nullptr, &params, comm, nullptr);
+      const std::string text = seqparGetLastError(comm);
+      expect(result == seqparInvalidArgument && text.find("initial") != std::string::npos, result, ": ", text);
+    }
+    expectSuccess(
+        seqparAllScan(state.data(), nullptr, memory.data() + 4, memory.data(), nullptr, &params, comm, nullptr),
+        "seqparAllScan", comm);
+  });
+  INFO(errors);
+  CHECK(errors.empty());
 }
 
 TEST_CASE("an algorithm from the environment is taken for auto, and an unknown one lists the valid ones") {

@@ -154,7 +154,7 @@ TEST_CASE("shapes that cannot be are refused") {
     one.refused(one.fetch(), "seqparHaloExchange", {"halo->left", "-1"});
     one.halo.left = int64_t{1} << 48;
     one.shards.inner = int64_t{1} << 20;
-    one.refused(one.fetch(), "seqparHaloExchange", {"halo->left", "2^63"});
+    one.refused(one.fetch(), "seqparHaloExchange", {"halo->left", "overflows"});
     one.halo.magic = 0;
     one.refused(one.fetch(), "seqparHaloExchange", {"halo->magic"});
   }
@@ -215,6 +215,25 @@ TEST_CASE("a group is each member once, with the caller") {
     shards.groupSize = 3;
     expectSuccess(seqparAllGather(&mine, whole, &shards, comm, nullptr), "seqparAllGather", comm);
     expect(whole[0] == 2 && whole[1] == 0 && whole[2] == 1, "the shards are not in the order of the group");
+  });
+  INFO(errors);
+  CHECK(errors.empty());
+}
+
+TEST_CASE("a member without heads refuses what the others refuse") {
+  const auto errors = onCommunicator(3, [](seqparComm_t comm, int rank) {
+    seqparHeadShards_t shards = SEQPAR_HEAD_SHARDS_INITIALIZER;
+    shards.heads = 2;  // none on rank 2
+    shards.headDim = 4;
+    shards.tokens = 2;
+    std::vector<float> array(64, 1.0F);
+    for (const auto call : {seqparSequenceToHeads, seqparHeadsToSequence}) {
+      const auto result = call(array.data(), array.data(), &shards, comm, nullptr);
+      const std::string text = seqparGetLastError(comm);
+      expect(result == seqparInvalidArgument && text.find("overlaps") != std::string::npos, result, ": ", text);
+    }
+    float* const head = rank == 2 ? nullptr : array.data() + 16;
+    expectSuccess(seqparSequenceToHeads(array.data(), head, &shards, comm, nullptr), "seqparSequenceToHeads", comm);
   });
   INFO(errors);
   CHECK(errors.empty());
