@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "common/patience.h"
+#include "seqpar/attn.h"
+#include "seqpar/attn_plan.h"
 #include "seqpar/exchange.h"
 #include "survivors.h"
 
@@ -86,6 +89,48 @@ void exchange(seqparComm_t comm, Report& report) {
     }
     if (std::count(in.begin(), in.end(), static_cast<char>(previous)) != static_cast<long>(in.size())) ++report.wrong;
   }
+  seqparCommDestroy(comm);
+}
+
+/// Attention in a ring, forward and backward, of equal scores.
+void attend(seqparComm_t comm, Report& report) {
+  constexpr int64_t kTokens = 4096, kHeads = 4, kDim = 64;
+  constexpr size_t kNumbers = kTokens / kRanks * kHeads * kDim;
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.algorithm = seqparAttnRing;
+  desc.tokens = kTokens;
+  desc.heads = kHeads;
+  desc.headDim = kDim;
+  seqparAttnPlan_t plan = nullptr;
+  auto result = seqparAttnPlanCreate(&plan, &desc, comm);
+  if (result == seqparSuccess) result = seqparAttnPlanPrepare(plan, nullptr, 0);
+  std::vector<float> q(kNumbers, 0.0f), v(kNumbers, 2.0f), out(kNumbers), dq(kNumbers), dk(kNumbers), dv(kNumbers);
+  std::vector<float> lse(kTokens / kRanks * kHeads);
+  while (result == seqparSuccess) {
+    seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
+    forward.q.data = forward.k.data = q.data();
+    forward.v.data = v.data();
+    forward.out.data = out.data();
+    forward.lse = lse.data();
+    result = seqparAttnForward(plan, &forward, nullptr);
+    if (result != seqparSuccess) break;
+    // All scores are equal: the mean of values of 2, with the rounding of a sum.
+    if (std::any_of(out.begin(), out.end(), [](float x) { return std::abs(x - 2) > 1e-3f; })) ++report.wrong;
+    seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+    backward.q.data = backward.k.data = q.data();
+    backward.v.data = backward.dOut.data = v.data();
+    backward.out.data = out.data();
+    backward.lse = lse.data();
+    backward.dq.data = dq.data();
+    backward.dk.data = dk.data();
+    backward.dv.data = dv.data();
+    result = seqparAttnBackward(plan, &backward, nullptr);
+    if (result == seqparSuccess) ++report.scans;
+  }
+  report.result = result;
+  report.failedAt = now();
+  std::snprintf(report.text, sizeof(report.text), "%s", seqparAttnGetLastError());
+  seqparAttnPlanDestroy(plan);
   seqparCommDestroy(comm);
 }
 
@@ -249,6 +294,7 @@ int main(int argc, char** argv) {
        }},
       {"stop", [] { return signalled({1}, SIGSTOP, shortTimeout()); }},
       {"kill-exchange", [] { return signalled({1}, SIGKILL, kNoTimeoutMs, exchange); }},
+      {"kill-attention", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, attend); }},
       {"stop-exchange", [] { return signalled({2}, SIGSTOP, shortTimeout(), exchange); }},
       {"stuck", stuck},
       {"late", late},

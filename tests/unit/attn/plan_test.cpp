@@ -1,0 +1,368 @@
+// The plan object's contract: what it refuses, what it tells, what it chooses, and results that are exact.
+#include <map>
+
+#include "attn/plan/plan.h"
+#include "base/error.h"
+#include "softmax_ranks.h"
+
+namespace {
+
+using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
+
+seqparAttnDesc_t smallDesc() {
+  seqparAttnDesc_t d = SEQPAR_ATTN_DESC_INITIALIZER;
+  d.tokens = 8;
+  d.heads = 2;
+  d.headDim = 4;
+  return d;
+}
+
+std::string createError(const seqparAttnDesc_t& desc, seqparResult_t expected) {
+  seqparAttnPlan_t plan = nullptr;
+  const auto result = seqparAttnPlanCreate(&plan, &desc, nullptr);
+  if (result == seqparSuccess) seqparAttnPlanDestroy(plan);
+  CHECK(result == expected);
+  return result == seqparSuccess ? "" : seqparAttnGetLastError();
+}
+
+TEST_CASE("a description with something wrong is refused by name") {
+  struct Wrong {
+    const char* text;
+    void (*change)(seqparAttnDesc_t&);
+    seqparResult_t result = seqparInvalidArgument;
+  };
+  static const int64_t kDescending[] = {0, 5, 3, 8}, kShort[] = {0, 7}, kLate[] = {1, 8};
+  const Wrong all[] = {
+      {"desc->magic is 1", [](seqparAttnDesc_t& d) { d.magic = 1; }},
+      {"desc->family is 9, expected 0 to 4", [](seqparAttnDesc_t& d) { d.family = 9; }},
+      {"desc->algorithm is 99, expected 0 (auto) or one for softmax attention: local (1), ring (2)",
+       [](seqparAttnDesc_t& d) { d.algorithm = 99; }},
+      {"desc->algorithm is -1", [](seqparAttnDesc_t& d) { d.algorithm = -1; }},
+      {"desc->batch is 0, expected at least 1", [](seqparAttnDesc_t& d) { d.batch = 0; }},
+      {"desc->tokens is -1", [](seqparAttnDesc_t& d) { d.tokens = -1; }},
+      {"desc->kvTokens is -1", [](seqparAttnDesc_t& d) { d.kvTokens = -1; }},
+      {"desc->heads is 0", [](seqparAttnDesc_t& d) { d.heads = 0; }},
+      {"desc->kvHeads is 3, expected a divisor of heads, 2, or 0", [](seqparAttnDesc_t& d) { d.kvHeads = 3; }},
+      {"desc->headDim is 0", [](seqparAttnDesc_t& d) { d.headDim = 0; }},
+      {"desc->valueDim is -2", [](seqparAttnDesc_t& d) { d.valueDim = -2; }},
+      {"desc->dataType is 3", [](seqparAttnDesc_t& d) { d.dataType = 3; }},
+      {"desc->gateType is 1", [](seqparAttnDesc_t& d) { d.gateType = 1; }},
+      {"desc->wireType is 7", [](seqparAttnDesc_t& d) { d.wireType = 7; }},
+      {"desc->scale is nan", [](seqparAttnDesc_t& d) { d.scale = NAN; }},
+      {"desc->softcap is -1", [](seqparAttnDesc_t& d) { d.softcap = -1; }},
+      {"desc->mask is 2", [](seqparAttnDesc_t& d) { d.mask = 2; }},
+      {"desc->windowLeft is -2", [](seqparAttnDesc_t& d) { d.windowLeft = -2; }},
+      {"desc->sinks is 2", [](seqparAttnDesc_t& d) { d.sinks = 2; }},
+      {"desc->training is 3", [](seqparAttnDesc_t& d) { d.training = 3; }},
+      {"desc->inner is 3, expected a divisor of the communicator's 1 ranks", [](seqparAttnDesc_t& d) { d.inner = 3; }},
+      {"desc->ctas is 129", [](seqparAttnDesc_t& d) { d.ctas = 129; }},
+      {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},
+      {"desc->cuSeqlens is NULL", [](seqparAttnDesc_t& d) { d.sequences = 1; }},
+      {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 5",
+       [](seqparAttnDesc_t& d) { d.sequences = 3, d.cuSeqlens = kDescending; }},
+      {"desc->cuSeqlens[1] is 7, expected 8", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kShort; }},
+      {"desc->cuSeqlens[0] is 1, expected 0", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kLate; }},
+      {"softcap and sinks", [](seqparAttnDesc_t& d) { d.family = seqparAttnGla, d.sinks = 1; }, seqparInvalidUsage},
+  };
+  for (const auto& wrong : all) {
+    CAPTURE(wrong.text);
+    auto desc = smallDesc();
+    wrong.change(desc);
+    CHECK_THAT(createError(desc, wrong.result), Catch::Contains(wrong.text));
+  }
+  CHECK(seqparAttnPlanCreate(nullptr, nullptr, nullptr) == seqparInvalidArgument);
+}
+
+TEST_CASE("an algorithm that cannot do something names those that can") {
+  auto desc = smallDesc();
+  seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
+  layout.tokens = 8;
+  desc.layout = &layout;
+  desc.algorithm = seqparAttnZigzag;
+  CHECK_THAT(
+      createError(desc, seqparInvalidUsage),
+      Catch::Contains("desc->algorithm is 4 (zigzag), which runs on the zigzag layout only; expected one that can: "
+                      "local, ring, ring_pass_q, burst"));
+  layout.ranks = 2;
+  CHECK_THAT(createError(desc, seqparInvalidArgument), Catch::Contains("desc->layout->ranks is 2, expected 1"));
+}
+
+TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
+  const auto desc = smallDesc();
+  seqparAttnPlan_t plan = nullptr;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+  seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidUsage);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("not prepared"));
+  size_t bytes = 0;
+  REQUIRE(seqparAttnPlanWorkspaceSize(plan, &bytes) == seqparSuccess);
+  REQUIRE(bytes > 0);
+  std::vector<std::byte> memory(bytes + 512);
+  auto* const aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  CHECK(seqparAttnPlanPrepare(plan, aligned, bytes - 1) == seqparInvalidArgument);
+  CHECK(seqparAttnPlanPrepare(plan, aligned + 4, bytes) == seqparInvalidArgument);
+  CHECK(seqparAttnPlanPrepare(plan, nullptr, 5) == seqparInvalidArgument);
+  REQUIRE(seqparAttnPlanPrepare(plan, aligned, bytes) == seqparSuccess);
+  CHECK(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparInvalidUsage);
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(),
+             Catch::Contains("seqparAttnForward: args->q.data is NULL, expected 64 elements"));
+  std::vector<float> numbers(64 * 4), lse(16);
+  args.q.data = numbers.data();
+  args.k.data = numbers.data() + 64;
+  args.v.data = numbers.data() + 128;
+  args.out.data = numbers.data() + 160;  // overlaps v
+  args.lse = lse.data();
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args->v") && Catch::Contains("overlaps args->out"));
+  args.out.data = numbers.data() + 192;
+  args.q.tokenStride = 3;
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args->q.tokenStride is 3, expected at least 4"));
+  args.q.tokenStride = 0;
+  args.q.data = reinterpret_cast<std::byte*>(numbers.data()) + 1;
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
+  args.q.data = numbers.data();
+  args.lse = nullptr;
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
+  args.lse = lse.data();
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparSuccess);
+  CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+  CHECK(seqparAttnPlanDestroy(plan) == seqparInvalidArgument);
+  CHECK(seqparAttnPlanDestroy(nullptr) == seqparSuccess);
+}
+
+std::string explain(const seqparAttnDesc_t& desc, seqparComm_t comm) {
+  seqparAttnPlan_t plan = nullptr;
+  if (seqparAttnPlanCreate(&plan, &desc, comm) != seqparSuccess) return seqparAttnGetLastError();
+  size_t bytes = 0;
+  CHECK(seqparAttnPlanExplain(plan, nullptr, &bytes) == seqparSuccess);
+  std::string text(bytes, '?');
+  size_t less = bytes - 1;
+  CHECK(seqparAttnPlanExplain(plan, text.data(), &less) == seqparInvalidArgument);
+  CHECK(seqparAttnPlanExplain(plan, text.data(), &bytes) == seqparSuccess);
+  text.pop_back();
+  seqparAttnPlanDestroy(plan);
+  return text;
+}
+
+TEST_CASE("AUTO takes the fastest of the model, the same on all ranks, and tells why") {
+  auto desc = smallDesc();
+  CHECK_THAT(explain(desc, nullptr), Catch::StartsWith("{\"algorithm\": \"local\"") && Catch::EndsWith("]}"));
+  const RankThreads ranks(3);
+  desc.tokens = 300;
+  desc.mask = seqparAttnCausal;
+  std::vector<std::string> chosen(3);
+  ranks.each([&](int rank) {
+    const auto text = explain(desc, ranks[rank]);
+    chosen[static_cast<size_t>(rank)] = text.substr(0, text.find(','));
+    return std::string();
+  });
+  CHECK_THAT(chosen[0], !Catch::Contains("local"));
+  CHECK(chosen[0] == chosen[1]);
+  CHECK(chosen[0] == chosen[2]);
+}
+
+TEST_CASE("where each token sees itself alone, results are exact") {
+  const int ranks = GENERATE(1, 2, 3, 5);
+  const RankThreads group(ranks);
+  const uint64_t seed = std::random_device{}();
+  for (const auto& row : seqpar::attn::algorithms()) {
+    if (!row.softmax) continue;
+    SoftmaxSpec s;
+    s.tokens = 37;
+    s.heads = s.kvHeads = 3;
+    s.headDim = s.valueDim = 4;
+    s.mask = seqparAttnCausal;
+    s.windowLeft = 0;
+    s.algorithm = row.id;
+    CAPTURE(seed, ranks, row.name);
+    const SoftmaxCase c(s, seed);
+    SoftmaxResult result(c, NAN);
+    REQUIRE(runOn(c, &group, {}, result) == "");
+    CHECK(result.out == c.v);
+    CHECK(result.dv == c.dOut);
+  }
+}
+
+TEST_CASE("the same call gives the same bits, whatever the timing") {
+  const RankThreads group(4);
+  const uint64_t seed = std::random_device{}();
+  for (const auto& row : seqpar::attn::algorithms()) {
+    if (!row.softmax) continue;
+    SoftmaxSpec s;
+    s.tokens = 90;
+    s.heads = 4;
+    s.kvHeads = 2;
+    s.headDim = s.valueDim = 8;
+    s.mask = seqparAttnCausal;
+    s.algorithm = row.id;
+    CAPTURE(seed, row.name);
+    const SoftmaxCase c(s, seed);
+    SoftmaxResult first(c, NAN), second(c, NAN);
+    REQUIRE(runOn(c, &group, {}, first) == "");
+    RunOptions onStream;
+    onStream.onStream = true;
+    REQUIRE(runOn(c, &group, onStream, second) == "");
+    CHECK(first.out == second.out);
+    CHECK(first.lse == second.lse);
+    CHECK(first.dq == second.dq);
+    CHECK(first.dk == second.dk);
+    CHECK(first.dv == second.dv);
+  }
+}
+
+/// The loss sum(out * dOut), by the definition.
+double loss(const SoftmaxCase& c) {
+  const SoftmaxAnswer answer(c);
+  double sum = 0;
+  for (size_t i = 0; i < c.dOut.size(); ++i) sum += answer.out.value[i] * c.dOut[i];
+  return sum;
+}
+
+TEST_CASE("the definition's gradients are its finite differences") {
+  const uint64_t seed = std::random_device{}();
+  SoftmaxSpec s;
+  s.tokens = 5;
+  s.heads = 2;
+  s.kvHeads = 1;
+  s.headDim = 3;
+  s.valueDim = 2;
+  s.mask = seqparAttnCausal;
+  s.softcap = 1.5f;
+  s.sinks = true;
+  const SoftmaxCase c(s, seed);
+  const SoftmaxAnswer answer(c);
+  CAPTURE(seed);
+  const auto compare = [&](std::vector<double> SoftmaxCase::*input, const Numbers& gradient) {
+    constexpr double kStep = 1e-5;
+    for (size_t i = 0; i < gradient.value.size(); ++i) {
+      SoftmaxCase up = c, down = c;
+      (up.*input)[i] += kStep;
+      (down.*input)[i] -= kStep;
+      CHECK((loss(up) - loss(down)) / (2 * kStep) == Approx(gradient.value[i]).margin(1e-6).epsilon(1e-6));
+    }
+  };
+  compare(&SoftmaxCase::q, answer.dq);
+  compare(&SoftmaxCase::k, answer.dk);
+  compare(&SoftmaxCase::v, answer.dv);
+  compare(&SoftmaxCase::sinks, answer.dSinks);
+}
+
+/// A block kernel by the definition, as a caller might bring one. Its tiles outlive nothing, so work on a stream takes
+/// a copy.
+struct NaiveKernel {
+  static float* at(const seqparAttnTensor_t& t, int64_t b, int64_t row, int64_t head) {
+    return static_cast<float*>(t.data) + b * t.batchStride + row * t.tokenStride + head * t.headStride;
+  }
+
+  static void compute(const seqparAttnTile_t& t, bool backward) {
+    const int64_t group = t.heads / t.kvHeads;
+    if (backward) {
+      clear(t.dq, t.batch, t.rows, t.heads, t.headDim);
+      clear(t.dk, t.batch, t.columns, t.kvHeads, t.headDim);
+      clear(t.dv, t.batch, t.columns, t.kvHeads, t.valueDim);
+    }
+    for (int64_t b = 0; b < t.batch; ++b) {
+      for (int64_t h = 0; h < t.heads; ++h) {
+        for (int64_t i = 0; i < t.rows; ++i) row(t, backward, b, h, h / group, i);
+      }
+    }
+  }
+
+  static void clear(const seqparAttnTensor_t& t, int64_t batch, int64_t rows, int64_t heads, int64_t dim) {
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t h = 0; h < heads; ++h) std::fill_n(at(t, b, i, h), dim, 0.0f);
+      }
+    }
+  }
+
+  static void row(const seqparAttnTile_t& t, bool backward, int64_t b, int64_t h, int64_t kv, int64_t i) {
+    std::map<int64_t, double> scores;
+    double most = -INFINITY;
+    for (int64_t j = 0; j < t.columns; ++j) {
+      if ((t.lower != INT64_MIN && j < i + t.lower) || (t.upper != INT64_MAX && j > i + t.upper)) continue;
+      double score = 0;
+      for (int64_t e = 0; e < t.headDim; ++e) score += double{at(t.q, b, i, h)[e]} * double{at(t.k, b, j, kv)[e]};
+      scores[j] = score * double{t.scale};
+      most = std::max(most, scores[j]);
+    }
+    float& lse = t.lse[b * t.lseBatchStride + h * t.lseHeadStride + i];
+    if (!backward) {
+      double sum = 0;
+      for (const auto& [j, score] : scores) sum += std::exp(score - most);
+      lse = scores.empty() ? -INFINITY : static_cast<float>(most + std::log(sum));
+      for (int64_t e = 0; e < t.valueDim; ++e) {
+        double out = 0;
+        for (const auto& [j, score] : scores) out += std::exp(score - most) / sum * double{at(t.v, b, j, kv)[e]};
+        at(t.out, b, i, h)[e] = static_cast<float>(out);
+      }
+      return;
+    }
+    double delta = 0;
+    for (int64_t e = 0; e < t.valueDim; ++e) delta += double{at(t.out, b, i, h)[e]} * double{at(t.dOut, b, i, h)[e]};
+    for (const auto& [j, score] : scores) {
+      const double p = std::exp(score - double{lse});
+      double dp = 0;
+      for (int64_t e = 0; e < t.valueDim; ++e) {
+        dp += double{at(t.dOut, b, i, h)[e]} * double{at(t.v, b, j, kv)[e]};
+        at(t.dv, b, j, kv)[e] += static_cast<float>(p * double{at(t.dOut, b, i, h)[e]});
+      }
+      const double ds = p * (dp - delta) * double{t.scale};
+      for (int64_t e = 0; e < t.headDim; ++e) {
+        at(t.dq, b, i, h)[e] += static_cast<float>(ds * double{at(t.k, b, j, kv)[e]});
+        at(t.dk, b, j, kv)[e] += static_cast<float>(ds * double{at(t.q, b, i, h)[e]});
+      }
+    }
+  }
+
+  static int enqueue(void* self, const seqparAttnTile_t* tile, void* stream, bool backward) {
+    ++*static_cast<std::atomic<int>*>(self);
+    if (stream == nullptr) {
+      compute(*tile, backward);
+      return 0;
+    }
+    using Work = std::pair<seqparAttnTile_t, bool>;
+    const auto run = [](void* argument) {
+      const std::unique_ptr<Work> work(static_cast<Work*>(argument));
+      compute(work->first, work->second);
+    };
+    return seqparStreamLaunch(static_cast<seqparStream_t>(stream), run, new Work(*tile, backward));
+  }
+
+  static int forward(void* self, const seqparAttnTile_t* tile, void* stream) {
+    return enqueue(self, tile, stream, false);
+  }
+  static int backward(void* self, const seqparAttnTile_t* tile, void* stream) {
+    return enqueue(self, tile, stream, true);
+  }
+};
+
+TEST_CASE("a block kernel of the caller computes in the library's place") {
+  const RankThreads group(3);
+  const uint64_t seed = std::random_device{}();
+  for (const auto& row : seqpar::attn::algorithms()) {
+    if (!row.softmax || row.id == seqparAttnLocal) continue;
+    SoftmaxSpec s;
+    s.tokens = 41;
+    s.heads = 4;
+    s.kvHeads = 2;
+    s.headDim = s.valueDim = 4;
+    s.mask = seqparAttnCausal;
+    s.algorithm = row.id;
+    CAPTURE(seed, row.name);
+    std::atomic<int> calls{0};
+    seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
+    kernel.forward = NaiveKernel::forward;
+    kernel.backward = NaiveKernel::backward;
+    kernel.self = &calls;
+    RunOptions options;
+    options.kernel = &kernel;
+    options.onStream = row.id % 2 == 0;
+    CHECK(runCase(SoftmaxCase(s, seed), &group, options) == "");
+    CHECK(calls > 0);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,117 @@
+// Rectangles of scores against the words that they stand for: which query sees which key.
+#include "attn/block/rectangles.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+
+#include "softmax_case.h"
+
+namespace {
+
+using namespace seqpar::attn;  // NOLINT(google-build-using-namespace)
+
+int64_t draw(std::mt19937_64& random, int64_t least, int64_t most) {
+  return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+}
+
+/// Some of `tokens` positions as runs of various strides, not in order, each position once at most.
+std::vector<TokenRun> drawRuns(std::mt19937_64& random, int64_t tokens) {
+  std::vector<bool> taken(static_cast<size_t>(tokens), false);
+  std::vector<TokenRun> runs;
+  int64_t local = 0;
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    TokenRun run{local, draw(random, 0, tokens - 1), draw(random, 0, tokens), draw(random, 1, 4)};
+    if (attempt % 2 == 0) run.stride = 3;  // runs of one stride, whose bands are of slope 1, too
+    int64_t length = 0;
+    for (int64_t p = run.position; length < run.length && p < tokens && !taken[static_cast<size_t>(p)];
+         p += run.stride) {
+      taken[static_cast<size_t>(p)] = true;
+      ++length;
+    }
+    run.length = length;
+    local += length;
+    runs.push_back(run);
+  }
+  return runs;
+}
+
+std::vector<int64_t> positions(const std::vector<TokenRun>& runs) {
+  std::vector<int64_t> all;
+  for (const auto& run : runs) {
+    for (int64_t i = 0; i < run.length; ++i) all.push_back(run.position + i * run.stride);
+  }
+  return all;
+}
+
+TEST_CASE("rectangles have each score that is seen once, and no other") {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 400; ++round) {
+    test::SoftmaxSpec s;
+    s.tokens = draw(random, 1, 40);
+    s.mask = static_cast<int>(random() % 2);
+    if (random() % 2 == 0) s.windowLeft = draw(random, 0, s.tokens);
+    if (random() % 2 == 0) s.windowRight = draw(random, 0, s.tokens);
+    if (random() % 3 == 0) {
+      s.bounds = {0, draw(random, 0, s.tokens), draw(random, 0, s.tokens), s.tokens};
+      std::sort(s.bounds.begin(), s.bounds.end());
+    } else if (random() % 2 == 0) {
+      s.kvTokens = draw(random, 1, 50);
+    }
+    Visibility v;
+    if (s.windowLeft >= 0) v.left = s.windowLeft;
+    if (s.mask == seqparAttnCausal) v.right = 0;
+    if (s.mask == seqparAttnFull && s.windowRight >= 0) v.right = s.windowRight;
+    if (s.kvTokens > 0) v.shift = s.kvTokens - s.tokens;
+    v.cuSeqlens = s.bounds;
+    const auto queries = drawRuns(random, s.tokens), keys = drawRuns(random, s.keys());
+    const auto rows = positions(queries), columns = positions(keys);
+    std::vector<std::vector<int>> seen(rows.size(), std::vector<int>(columns.size(), 0));
+    const auto rectangles = rectanglesOf(queries, keys, v);
+    int64_t scores = 0;
+    CAPTURE(seed, round, s.text());
+    for (const auto& r : rectangles) {
+      scores += r.scores();
+      for (int64_t i = 0; i < r.rows; ++i) {
+        int64_t ofRow = 0;
+        for (int64_t j = 0; j < r.columns; ++j) {
+          const bool inside = (r.lower == INT64_MIN || i + r.lower <= j) && (r.upper == INT64_MAX || j <= i + r.upper);
+          ofRow += inside ? 1 : 0;
+          seen.at(static_cast<size_t>(r.row + i)).at(static_cast<size_t>(r.column + j)) += inside ? 1 : 0;
+        }
+        REQUIRE(ofRow > 0);
+      }
+    }
+    int64_t expected = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (size_t j = 0; j < columns.size(); ++j) {
+        const int sees = s.sees(rows[i], columns[j]) ? 1 : 0;
+        expected += sees;
+        if (seen[i][j] != sees) FAIL("query " << rows[i] << ", key " << columns[j] << ": " << seen[i][j]);
+      }
+    }
+    REQUIRE(scores == expected);
+  }
+}
+
+TEST_CASE("the usual layouts become few rectangles") {
+  const Visibility full{}, causal{kUnbounded, 0, 0, {}};
+  const std::vector<TokenRun> first{{0, 0, 8, 1}, {8, 24, 8, 1}},
+      second{{0, 8, 8, 1}, {8, 16, 8, 1}};  // zigzag, 2 ranks
+  CHECK(rectanglesOf(first, second, full).size() == 1);
+  // Keys of a later rank: the second half sees all. Keys of an earlier rank: everybody sees the first half.
+  CHECK(rectanglesOf(first, second, causal).size() == 1);
+  CHECK(rectanglesOf(second, first, causal).size() == 1);
+  CHECK(rectanglesOf(first, first, causal).size() == 3);
+  const std::vector<TokenRun> even{{0, 0, 8, 2}}, odd{{0, 1, 8, 2}};  // striped
+  const auto exclusive = rectanglesOf(even, odd, causal);
+  REQUIRE(exclusive.size() == 1);
+  CHECK(exclusive[0].row == 1);
+  CHECK(exclusive[0].rows == 7);
+  CHECK(exclusive[0].columns == 7);
+  CHECK(exclusive[0].upper == 0);
+}
+
+}  // namespace
