@@ -89,36 +89,40 @@ const char* layoutName(seqparLayoutKind_t kind) {
   return kind == seqparContiguous ? "contiguous" : kind == seqparZigzag ? "zigzag" : "striped";
 }
 
-void writeTitles(std::ostream& out) {
-  out << "| algorithm | after | layout of its own, full / causal | sent by a rank, MiB | workspace of a rank, MiB "
-         "|\n|---|---|---|---|---|\n";
+void writeTitles(std::ostream& out, bool softmax) {
+  out << "| algorithm | after |";
+  if (softmax) out << " layout of its own, full / causal | sent by a rank, MiB | workspace of a rank, MiB |";
+  out << (softmax ? "\n|---|---|---|---|---|\n" : "\n|---|---|\n");
 }
 
 /// Layout, bytes and memory for one usual problem: 8 ranks, 64K tokens, 32 heads (8 of keys), 128, bf16, training.
 void writeProperties(std::ostream& out, const AlgorithmRow& row) {
-  const auto usual = [&](int mask) {
-    return problemOn(
-        8,
-        [&](seqparAttnDesc_t& d) {
-          d.tokens = 65536;
-          d.heads = 32;
-          d.kvHeads = row.softmax ? 8 : 32;
-          d.headDim = 128;
-          d.dataType = seqparBfloat16;
-          d.mask = row.softmax ? mask : seqparAttnFull;
-        },
-        row.softmax);
+  out << "| " << row.name << " | " << row.paper << " |";
+  if (!row.softmax) {
+    out << "\n";
+    return;
+  }
+  const auto usual = [](int mask) {
+    const auto change = [mask](seqparAttnDesc_t& d) {
+      d.tokens = 65536;
+      d.heads = 32;
+      d.kvHeads = 8;
+      d.headDim = 128;
+      d.dataType = seqparBfloat16;
+      d.mask = mask;
+    };
+    return problemOn(8, change, true);
   };
   const auto causal = shardedFor(usual(seqparAttnCausal), row);
-  out << "| " << row.name << " | " << row.paper << " | " << layoutName(row.ownLayout(usual(seqparAttnFull))) << " / "
-      << layoutName(row.ownLayout(usual(seqparAttnCausal))) << " | ";
   const auto exec = makeExec(nullptr, 1);
   Arena arena;
   row.make(causal, *exec)->carve(arena);
+  constexpr double kMiB = 1 << 20;
   char numbers[64];
-  std::snprintf(numbers, sizeof(numbers), "%.0f | %.0f |\n", row.estimate(causal, 1e12).bytes / (1 << 20),
-                static_cast<double>(arena.used()) / (1 << 20));
-  out << numbers;
+  std::snprintf(numbers, sizeof(numbers), " %.0f | %.0f |\n", row.estimate(causal, 1e12).bytes / kMiB,
+                static_cast<double>(arena.used()) / kMiB);
+  out << " " << layoutName(row.ownLayout(usual(seqparAttnFull))) << " / "
+      << layoutName(row.ownLayout(usual(seqparAttnCausal))) << " |" << numbers;
 }
 
 std::string tables() {
@@ -129,7 +133,7 @@ std::string tables() {
     for (const auto& row : algorithms()) any = any || row.softmax == softmax;
     if (!any) continue;
     out << (softmax ? "### Softmax\n\n" : "\n### Linear\n\n");
-    writeTitles(out);
+    writeTitles(out, softmax);
     for (const auto& row : algorithms()) {
       if (row.softmax == softmax) writeProperties(out, row);
     }
