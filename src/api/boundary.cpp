@@ -32,6 +32,10 @@ void keepError(seqparComm_t handle) {
   if (const auto entry = comms().find(handle)) {
     const std::lock_guard lock(entry->mutex);
     entry->lastError = threadError();
+    if (!entry->ending.empty() || !entry->enter()) return;
+    const auto& health = entry->comm->health();
+    if (!health.ok() && threadError().ends_with(health.text())) entry->ending = threadError();
+    entry->leave();
   }
 }
 

@@ -37,9 +37,10 @@ SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   const auto entry = comms().find(comm);
   if (!entry || !entry->enter()) return "seqparGetLastError: comm is no communicator that was made and not freed";
   const std::lock_guard lock(entry->mutex);
-  // What ended the communicator explains more than the calls that it refused since.
+  // What ended the communicator explains more than the calls that it refused since; the first of them is the one that
+  // was waiting.
   const auto& health = entry->comm->health();
-  entry->returned = health.ok() ? entry->lastError : health.text();
+  entry->returned = health.ok() ? entry->lastError : entry->ending.empty() ? health.text() : entry->ending;
   entry->leave();
   return entry->returned.c_str();
 }

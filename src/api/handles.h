@@ -71,6 +71,7 @@ class CommEntry {
   ScanPlanner scans;
   std::mutex mutex;
   std::string lastError;  ///< of the latest failed call
+  std::string ending;     ///< of the first call that failed because the communicator is lost
   std::string returned;   ///< what seqparGetLastError() handed out
 
  private:

@@ -201,19 +201,17 @@ SEQPAR_API seqparResult_t seqparMeshDestroy(seqparMesh_t mesh) {
 }
 
 SEQPAR_API seqparResult_t seqparMeshShape(seqparMesh_t mesh, int* a, int* b) {
-  return atBoundary("seqparMeshShape", [&] {
-    const auto entry = findMesh("seqparMeshShape", mesh);
-    if (a != nullptr) *a = entry->shape.a;
-    if (b != nullptr) *b = entry->shape.b;
+  return atMesh("seqparMeshShape", mesh, [&](const MeshEntry& entry) {
+    if (a != nullptr) *a = entry.shape.a;
+    if (b != nullptr) *b = entry.shape.b;
   });
 }
 
 SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, int axis, int* ranks, int* position) {
   const char* call = "seqparMeshGroup";
-  return atBoundary(call, [&] {
-    const auto entry = findMesh(call, mesh);
+  return atMesh(call, mesh, [&](const MeshEntry& entry) {
     requireAxis(call, axis);
-    const auto& group = entry->group(axis);
+    const auto& group = entry.group(axis);
     if (ranks != nullptr) std::copy(group.ranks.begin(), group.ranks.end(), ranks);
     if (position != nullptr) *position = group.position;
   });
@@ -222,9 +220,8 @@ SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, int axis, int* rank
 SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, int pass, seqparMeshStep_t* steps,
                                              seqparMeshTile_t* tiles, int* stepCount, int* tileCount) {
   const char* call = "seqparMeshSchedule";
-  return atBoundary(call, [&] {
-    const auto entry = findMesh(call, mesh);
-    const auto& schedule = scheduleOf(call, *entry, pass).schedule;
+  return atMesh(call, mesh, [&](const MeshEntry& entry) {
+    const auto& schedule = scheduleOf(call, entry, pass).schedule;
     requirePointer(call, "stepCount", stepCount);
     requirePointer(call, "tileCount", tileCount);
     store(call, "steps", schedule.steps, steps, stepCount);
@@ -234,9 +231,8 @@ SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, int pass, seqpar
 
 SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, int pass, int json, char* text, size_t* bytes) {
   const char* call = "seqparMeshScheduleText";
-  return atBoundary(call, [&] {
-    const auto entry = findMesh(call, mesh);
-    const auto [schedule, costs] = scheduleOf(call, *entry, pass);
+  return atMesh(call, mesh, [&](const MeshEntry& entry) {
+    const auto [schedule, costs] = scheduleOf(call, entry, pass);
     requirePointer(call, "bytes", bytes);
     const auto all = json != 0 ? scheduleJson(schedule, costs) : scheduleDiagram(schedule, costs);
     if (text != nullptr && *bytes <= all.size()) {

@@ -26,6 +26,18 @@ inline std::shared_ptr<MeshEntry> findMesh(const char* call, seqparMesh_t handle
   return require(meshes(), handle, call, "mesh", "mesh");
 }
 
+/// atBoundary() for a call on a mesh: body(const MeshEntry&). Its error is the communicator's latest too.
+template <typename Body>
+seqparResult_t atMesh(const char* call, seqparMesh_t handle, Body&& body) noexcept {
+  std::shared_ptr<MeshEntry> mesh;
+  const auto result = atBoundary(call, [&] {
+    mesh = findMesh(call, handle);
+    std::forward<Body>(body)(std::as_const(*mesh));
+  });
+  if (result != seqparSuccess && mesh) keepError(mesh->comm);
+  return result;
+}
+
 /// Throws InvalidArgument unless `axis` is one.
 void requireAxis(const char* call, int axis);
 

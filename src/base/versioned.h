@@ -15,14 +15,19 @@ struct VersionedHead {
   unsigned version;
 };
 
-/// Checks the head of *given, named `argument` in errors.
-inline VersionedHead checkVersioned(const char* call, const char* argument, const void* given) {
+/// Checks the head of *given, named `argument` in errors. Another size than this library's is another version's.
+template <typename Struct>
+VersionedHead checkVersioned(const char* call, const char* argument, const Struct* given) {
   if (given == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
   VersionedHead head{};
-  std::memcpy(&head, given, sizeof(head));
-  if (head.magic != SEQPAR_STRUCT_MAGIC || head.size < sizeof(head)) {
-    fail(seqparInvalidArgument, call, ": ", argument, "->magic is ", head.magic, " and ->size is ", head.size,
-         ", expected what its INITIALIZER macro sets (magic ", SEQPAR_STRUCT_MAGIC, ")");
+  std::memcpy(&head, static_cast<const void*>(given), sizeof(head));
+  if (head.magic != SEQPAR_STRUCT_MAGIC) {
+    fail(seqparInvalidArgument, call, ": ", argument, "->magic is ", head.magic, ", expected ", SEQPAR_STRUCT_MAGIC,
+         ", which its INITIALIZER macro sets");
+  }
+  if (head.size < sizeof(head)) {
+    fail(seqparInvalidArgument, call, ": ", argument, "->size is ", head.size, ", expected ", sizeof(Struct),
+         ", which its INITIALIZER macro sets, or another version's size, at least ", sizeof(head));
   }
   return head;
 }

@@ -127,3 +127,17 @@ TEST_CASE("calls, aborts and queries race without harm") {
     CHECK(errors == "");
   }
 }
+
+TEST_CASE("what ended a communicator is told with the call that waited, also after calls that are refused since") {
+  const auto errors = onPair(1000, seqparTransportAuto, [](seqparComm_t comm, int rank) {
+    if (rank == 1) return expectSuccess(seqparCommAbort(comm), "seqparCommAbort");  // never comes to the split
+    seqparComm_t part = nullptr;
+    expect(seqparCommSplit(comm, 0, 0, &part, nullptr) == seqparRemoteError, "split alone");
+    expect(receiveFrom(1, comm, nullptr) == seqparRemoteError, "a lost communicator took work");
+    const std::string text = seqparGetLastError(comm);
+    expect(text.rfind("seqparCommSplit: ", 0) == 0, text);
+    expect(text.find("rank 1") != std::string::npos, text);
+    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
+  });
+  CHECK(errors == "");
+}

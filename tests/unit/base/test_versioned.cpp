@@ -72,5 +72,6 @@ TEST_CASE("NULL, a wrong magic and an impossible size are refused by name") {
   CHECK_THROWS_WITH(readVersioned("call", "params", &wrong, Now{}), Contains("magic") && Contains("INITIALIZER"));
   Now small;
   small.size = 3;
-  CHECK_THROWS_AS(readVersioned("call", "params", &small, Now{}), Error);
+  CHECK_THROWS_WITH(readVersioned("call", "params", &small, Now{}),
+                    Contains("params->size is 3, expected " + std::to_string(sizeof(Now))));
 }

@@ -217,3 +217,17 @@ TEST_CASE("all ranks choose the same shape, and destroyed meshes are known") {
   });
   CHECK(errors == "");
 }
+
+TEST_CASE("errors of a mesh's queries are the communicator's latest too") {
+  const Alone alone;
+  const auto kept = [&](const char* call, seqparResult_t result) {
+    CHECK(result == seqparInvalidArgument);
+    CHECK_THAT(seqparGetLastError(alone.comm), Catch::Matchers::StartsWith(std::string(call) + ": "));
+  };
+  int steps = 0, tiles = 0;
+  size_t bytes = 0;
+  kept("seqparMeshGroup", seqparMeshGroup(alone.mesh, 2, nullptr, nullptr));
+  kept("seqparMeshSchedule", seqparMeshSchedule(alone.mesh, 7, nullptr, nullptr, &steps, &tiles));
+  kept("seqparMeshScheduleText", seqparMeshScheduleText(alone.mesh, 7, 0, nullptr, &bytes));
+  kept("seqparMeshGroup", seqparMeshGroup(alone.mesh, -1, nullptr, nullptr));
+}
