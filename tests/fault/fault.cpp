@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/patience.h"
+#include "layers.h"
 #include "seqpar/attn.h"
 #include "seqpar/attn_plan.h"
 #include "seqpar/exchange.h"
@@ -295,6 +296,7 @@ int main(int argc, char** argv) {
       {"stop", [] { return signalled({1}, SIGSTOP, shortTimeout()); }},
       {"kill-exchange", [] { return signalled({1}, SIGKILL, kNoTimeoutMs, exchange); }},
       {"kill-attention", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, attend); }},
+      {"kill-layer", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, layersUntilFailure); }},
       {"stop-exchange", [] { return signalled({2}, SIGSTOP, shortTimeout(), exchange); }},
       {"stuck", stuck},
       {"late", late},

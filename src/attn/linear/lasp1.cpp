@@ -12,9 +12,9 @@ class Lasp1 final : public LinearOperator {
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    passes_->states(in);
-    scanForward(seqparScanLasp1, args, exec_.main());
-    passes_->outputs(in, out(args), incoming(args));
+    for (size_t part = 0; part < passes_->parts(); ++part) passes_->states(in, part);
+    for (size_t part = 0; part < passes_->parts(); ++part) scanForward(seqparScanLasp1, args, part, exec_.main());
+    for (size_t part = 0; part < passes_->parts(); ++part) passes_->outputs(in, out(args), incoming(args), part);
   }
 
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {

@@ -12,21 +12,11 @@ class Lasp2 final : public LinearOperator {
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    passes_->states(in);
-    Beside beside(exec_);
-    scanForward(seqparScanLasp2, args, exec_.side());
-    passes_->besideScan(in);
-    beside.join();
-    passes_->outputs(in, out(args), incoming(args));
+    forwardBeside(seqparScanLasp2, in, args);
   }
 
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
-    passes_->stateGradients(in, gradients);
-    Beside beside(exec_);
-    scanBackward(seqparScanLasp2, args, exec_.side());
-    passes_->recompute(in, args.saved);
-    beside.join();
-    passes_->gradients(in, gradients, args.saved, behind());
+    backwardBeside(seqparScanLasp2, in, gradients, args);
   }
 };
 

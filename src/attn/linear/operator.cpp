@@ -1,5 +1,7 @@
 #include "attn/linear/operator.h"
 
+#include <optional>
+
 #include "attn/boundary.h"
 
 namespace seqpar::attn::linear {
@@ -91,32 +93,66 @@ void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
   passes_->backwardAlone(in, gradients, args.saved, after, dBefore);
 }
 
+void LinearOperator::forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in,
+                                   const seqparAttnForwardArgs_t& args) {
+  const size_t parts = passes_->parts();
+  std::optional<Beside> beside;
+  const auto join = [&] {
+    beside->join();
+    beside.reset();
+  };
+  for (size_t part = 0; part < parts; ++part) {
+    passes_->states(in, part);
+    if (part > 0) join();
+    beside.emplace(exec_);
+    scanForward(algorithm, args, part, exec_.side());
+    if (part > 0) passes_->outputs(in, out(args), incoming(args), part - 1);
+  }
+  passes_->besideScan(in);
+  join();
+  passes_->outputs(in, out(args), incoming(args), parts - 1);
+}
+
+void LinearOperator::backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
+                                    const seqparAttnBackwardArgs_t& args) {
+  passes_->stateGradients(in, gradients);
+  Beside beside(exec_);
+  scanBackward(algorithm, args, exec_.side());
+  passes_->recompute(in, args.saved);
+  beside.join();
+  passes_->gradients(in, gradients, args.saved, behind());
+}
+
 void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first,
-                          float* incoming, float* outgoing, void* stream) {
+                          float* incoming, float* outgoing, size_t part, size_t parts, void* stream) {
+  const size_t heads = shard_.allHeads() / parts, from = part * heads;
+  const auto states = [&](auto* all) { return all == nullptr ? nullptr : all + from * shard_.stateSize(); };
+  const bool sum = shard_.family->scan == seqparScanSum;
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   params.op = shard_.family->scan;
   params.direction = direction;
-  params.heads = static_cast<int64_t>(shard_.allHeads());
+  params.heads = static_cast<int64_t>(heads);
   params.dk = problem_.desc.headDim;
   params.dv = problem_.desc.valueDim;
   params.wireType = problem_.desc.wireType;
-  params.decayForm = shard_.family->scan == seqparScanSum ? seqparDecayLinear : passes_->decayForm();
+  params.decayForm = sum ? seqparDecayLinear : passes_->decayForm();
   params.flags = &flags_[direction];
   params.algorithm = algorithm;
-  require(seqparAllScan(passes_->state(), shard_.family->scan == seqparScanSum ? nullptr : passes_->decay(), first,
-                        incoming, outgoing, &params, problem_.comm, stream),
+  require(seqparAllScan(states(passes_->state()), sum ? nullptr : passes_->decay() + from * shard_.width(),
+                        states(first), states(incoming), states(outgoing), &params, problem_.comm, stream),
           kWho, problem_.comm);
 }
 
-void LinearOperator::scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream) {
+void LinearOperator::scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, size_t part,
+                                 void* stream) {
   const float* const first = problem_.rank() == 0 && !problem_.packed() ? args.initial : nullptr;
-  scan(seqparForward, algorithm, first, incoming(args), args.final, stream);
+  scan(seqparForward, algorithm, first, incoming(args), args.final, part, passes_->parts(), stream);
 }
 
 void LinearOperator::scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream) {
   const float* const first = problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
   float* const last = problem_.rank() == 0 && !problem_.packed() ? args.dInitial : nullptr;
-  scan(seqparReverse, algorithm, first, behind_, last, stream);
+  scan(seqparReverse, algorithm, first, behind_, last, 0, 1, stream);
 }
 
 }  // namespace seqpar::attn::linear

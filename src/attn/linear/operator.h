@@ -26,11 +26,14 @@ class LinearOperator : public Operator {
   virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
   virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
 
-  /// The All-Scan of the map that the passes have left: incoming states into `incoming`, the rank's state after its
-  /// last token (in reverse: the gradient of the state before its first) into `outgoing`; NULL: not wanted.
-  void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
-            float* outgoing, void* stream);
-  void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
+  /// The forward with each group of heads' scan beside the other groups' passes.
+  void forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const seqparAttnForwardArgs_t& args);
+  /// The backward with the scan beside the forward's states, computed again.
+  void backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
+                      const seqparAttnBackwardArgs_t& args);
+  /// The All-Scan of the map that the passes have left: the states that come in, and the one that goes out where it is
+  /// wanted. Forward: of one group of heads.
+  void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, size_t part, void* stream);
   void scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream);
 
   Tensor out(const seqparAttnForwardArgs_t& args) const { return outTensor(problem_, args.out); }
@@ -45,6 +48,8 @@ class LinearOperator : public Operator {
  private:
   Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
                 const seqparAttnTensor_t& gate, const float* initial) const;
+  void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
+            float* outgoing, size_t part, size_t parts, void* stream);
 
   Shard shard_;
   float *incoming_ = nullptr, *behind_ = nullptr;

@@ -1,15 +1,37 @@
+// The choice between the implementations of the passes.
 #include "attn/linear/passes.h"
 
 #include "attn/linear/algorithms.h"
+#include "attn/linear/device/passes.h"
+#include "attn/linear/operator.h"
 
 namespace seqpar::attn::linear {
 
 std::string refuses(const Problem& problem) {
-  if (problem.onDevice()) return "has no kernels for GPUs in this version";
-  return {};
+  if (!problem.onDevice()) return {};
+#ifdef SEQPAR_ATTN_CUDA
+  Shard shard;
+  const auto& d = problem.desc;
+  const auto size = [](int64_t value) { return static_cast<size_t>(value); };
+  shard.family = findFamily(d.family);
+  shard.batch = size(d.batch);
+  shard.heads = size(d.heads);
+  shard.keyHeads = size(d.kvHeads);
+  shard.dk = size(d.headDim);
+  shard.dv = size(d.valueDim);
+  shard.type = problem.type();
+  shard.gateType = static_cast<seqparDataType_t>(d.gateType);
+  const char* const reason = whyNoKernel(shard);
+  return reason == nullptr ? std::string() : std::string("has no kernel for it on GPUs: ") + reason;
+#else
+  return "has no kernels for GPUs: this library was built without CUDA";
+#endif
 }
 
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
+#ifdef SEQPAR_ATTN_CUDA
+  if (exec.device() != SEQPAR_HOST_DEVICE) return makeDevicePasses(shard, exec);
+#endif
   return makeHostPasses(shard, exec);
 }
 

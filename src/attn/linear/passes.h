@@ -39,12 +39,16 @@ class Passes {
   virtual float* decay() const = 0;
   virtual seqparDecayForm_t decayForm() const = 0;
 
-  /// Pass 1 of the forward: the states within the rank, and its map.
-  virtual void states(const Inputs& in) = 0;
+  /// In how many groups of heads, of equal size, the forward's passes come, so that the scan of one group runs beside
+  /// the passes of another.
+  virtual size_t parts() const { return 1; }
+
+  /// Pass 1 of the forward: the states within the rank, and its map, of one group of heads.
+  virtual void states(const Inputs& in, size_t part) = 0;
   /// What needs no state from outside, for the time of a scan on the Exec's side stream: as much as that takes.
   virtual void besideScan(const Inputs& in) = 0;
-  /// Pass 3: out, from `incoming`, the state before the rank's first token (NULL: zeros).
-  virtual void outputs(const Inputs& in, const Tensor& out, const float* incoming) = 0;
+  /// Pass 3: out, from `incoming`, the state before the rank's first token, of one group of heads.
+  virtual void outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t part) = 0;
   /// The whole forward without a scan: as outputs(), with the state after the rank's last token (NULL: not wanted).
   virtual void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) = 0;
 
@@ -65,6 +69,7 @@ class Passes {
 
 /// The passes for the memory that `exec` works on. Throws Error.
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec);
+std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec);  ///< in builds with CUDA
 std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);
 
 }  // namespace seqpar::attn::linear

@@ -11,27 +11,17 @@ class Zeco final : public LinearOperator {
   Zeco(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, false) {}
 
  private:
-  // Algorithm 1: the rank's state from zero; All-Scan, beside it what tokens do to tokens of their own chunk; what the
-  // incoming state adds.
+  // Algorithm 1: the rank's state from zero; All-Scan, beside it what tokens do to tokens of their own chunk, or other
+  // heads; what the incoming state adds.
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    passes_->states(in);
-    Beside beside(exec_);
-    scanForward(seqparScanAuto, args, exec_.side());
-    passes_->besideScan(in);
-    beside.join();
-    passes_->outputs(in, out(args), incoming(args));
+    forwardBeside(seqparScanAuto, in, args);
   }
 
   // Algorithm 3: the gradient of the rank's incoming state from zero; All-Scan from the last rank to the first, beside
   // it the forward's states again, from the saved one and so without communication; all gradients. The gradient that
   // comes in also enters that of the decays, as the boundary of their sums over later tokens (Chunk::gateGradients()).
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
-    passes_->stateGradients(in, gradients);
-    Beside beside(exec_);
-    scanBackward(seqparScanAuto, args, exec_.side());
-    passes_->recompute(in, args.saved);
-    beside.join();
-    passes_->gradients(in, gradients, args.saved, behind());
+    backwardBeside(seqparScanAuto, in, gradients, args);
   }
 };
 

@@ -156,10 +156,10 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       x = rank->final;
     } else {
       if (rank->shard.flags(seqparForward) & SEQPAR_SCAN_RESET_IN) rank->saved = zeros;
-      rank->passes->states(rank->in);
+      rank->passes->states(rank->in, 0);
       x = rank->apply(x, seqparForward);
       rank->passes->besideScan(rank->in);
-      rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data());
+      rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data(), 0);
     }
   }
   CHECK(farFrom(expected.final, x, terms, seqparFloat32) == "");

@@ -176,7 +176,7 @@ void HostPasses::rankDecays(const Walk& walk) {
   }
 }
 
-void HostPasses::states(const Inputs& in) {
+void HostPasses::states(const Inputs& in, size_t) {
   exec_.launch([this, in] {
     scanDone_ = false;
     std::fill(withinDone_.begin(), withinDone_.end(), char{0});
@@ -230,7 +230,7 @@ void HostPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size
   storeTile(chunk.out(), out, chunks_.segment(c).batch, chunks_.firstToken(c), chunk.rows(), h);
 }
 
-void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
+void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t) {
   exec_.launch([this, in, out, incoming] {
     fold(in.initial, incoming, true, nullptr);
     const size_t heads = shard_.heads;

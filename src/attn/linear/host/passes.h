@@ -25,9 +25,9 @@ class HostPasses final : public Passes {
     return shard_.family->scan == seqparScanSum ? seqparDecayLinear : decayForm_;
   }
 
-  void states(const Inputs& in) override;
+  void states(const Inputs& in, size_t part) override;
   void besideScan(const Inputs& in) override;
-  void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
+  void outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t part) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
   void stateGradients(const Inputs& in, const Gradients& gradients) override;
   void recompute(const Inputs& in, const float* saved) override;

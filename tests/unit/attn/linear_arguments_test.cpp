@@ -1,0 +1,158 @@
+// What is wrong with the arguments of linear attention is named, before anything is sent.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "seqpar/attn.h"
+
+namespace {
+
+constexpr int64_t kWrongEnd[] = {0, 2}, kFalling[] = {0, 2, 1, 3}, kNotFromZero[] = {1, 3};
+
+seqparAttnDesc_t description() {
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.family = seqparAttnGla;
+  desc.tokens = 3;
+  desc.heads = 2;
+  desc.headDim = 4;
+  return desc;
+}
+
+template <class Change>
+void refuses(seqparResult_t expected, const std::string& text, Change change) {
+  auto desc = description();
+  change(desc);
+  seqparAttnPlan_t plan = nullptr;
+  CHECK(seqparAttnPlanCreate(&plan, &desc, nullptr) == expected);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains(text));
+  CHECK(plan == nullptr);
+}
+
+TEST_CASE("descriptions that linear attention cannot do are refused") {
+  refuses(seqparInvalidArgument, "kvHeads is 3", [](auto& d) { d.kvHeads = 3; });
+  refuses(seqparInvalidArgument, "gateType is 1", [](auto& d) { d.gateType = seqparFloat16; });
+  refuses(seqparInvalidArgument, "kvTokens is 5", [](auto& d) { d.kvTokens = 5; });
+  refuses(seqparInvalidArgument, "family is 5", [](auto& d) { d.family = 5; });
+  refuses(seqparInvalidUsage, "softcap", [](auto& d) { d.softcap = 2; });
+  refuses(seqparInvalidUsage, "windowLeft", [](auto& d) { d.windowLeft = 2; });
+  refuses(seqparInvalidUsage, "ring", [](auto& d) { d.algorithm = seqparAttnRing; });
+  refuses(seqparInvalidUsage, "zeco", [](auto& d) {
+    d.family = seqparAttnSoftmax;
+    d.algorithm = seqparAttnZeco;
+  });
+  refuses(seqparInvalidUsage, "contiguous", [](auto& d) {
+    static seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
+    layout.tokens = 3;
+    layout.kind = seqparZigzag;
+    d.layout = &layout;
+  });
+  refuses(seqparInvalidArgument, "cuSeqlens[1] is 2, expected 3", [](auto& d) {
+    d.sequences = 1;
+    d.cuSeqlens = kWrongEnd;
+  });
+  refuses(seqparInvalidArgument, "cuSeqlens[2] is 1", [](auto& d) {
+    d.sequences = 3;
+    d.cuSeqlens = kFalling;
+  });
+  refuses(seqparInvalidArgument, "cuSeqlens[0] is 1", [](auto& d) {
+    d.sequences = 1;
+    d.cuSeqlens = kNotFromZero;
+  });
+}
+
+/// Arrays of 3 tokens, 2 heads of length 4, and calls that change one argument each.
+class Calls {
+ public:
+  Calls() {
+    auto desc = description();
+    REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+    forward.q.data = rows[0].data();
+    forward.k.data = rows[1].data();
+    forward.v.data = rows[2].data();
+    forward.gate.data = rows[3].data();
+    forward.out.data = rows[4].data();
+    forward.saved = states[0].data();
+    backward.q = forward.q;
+    backward.k = forward.k;
+    backward.v = forward.v;
+    backward.gate = forward.gate;
+    backward.saved = forward.saved;
+    backward.dOut.data = rows[5].data();
+    backward.dq.data = rows[6].data();
+    backward.dk.data = rows[7].data();
+    backward.dv.data = rows[8].data();
+    backward.dGate.data = rows[9].data();
+  }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+  ~Calls() { seqparAttnPlanDestroy(plan); }
+
+  template <class Change>
+  void refusesForward(seqparResult_t expected, const std::string& text, Change change) {
+    auto args = forward;
+    change(args);
+    CHECK(seqparAttnForward(plan, &args, nullptr) == expected);
+    CHECK_THAT(seqparAttnGetLastError(), Catch::Contains(text));
+  }
+  template <class Change>
+  void refusesBackward(seqparResult_t expected, const std::string& text, Change change) {
+    auto args = backward;
+    change(args);
+    CHECK(seqparAttnBackward(plan, &args, nullptr) == expected);
+    CHECK_THAT(seqparAttnGetLastError(), Catch::Contains(text));
+  }
+
+  seqparAttnPlan_t plan = nullptr;
+  seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+  std::vector<std::vector<float>> rows{10, std::vector<float>(24)}, states{4, std::vector<float>(32)};
+};
+
+TEST_CASE("arguments of linear attention that are missing, overlap or have no place are refused") {
+  Calls calls;
+  calls.refusesForward(seqparInvalidUsage, "not prepared", [](auto&) {});
+  REQUIRE(seqparAttnPlanPrepare(calls.plan, nullptr, 0) == seqparSuccess);
+  REQUIRE(seqparAttnForward(calls.plan, &calls.forward, nullptr) == seqparSuccess);
+  REQUIRE(seqparAttnBackward(calls.plan, &calls.backward, nullptr) == seqparSuccess);
+
+  calls.refusesForward(seqparInvalidArgument, "args->gate.data is NULL", [](auto& a) { a.gate.data = nullptr; });
+  calls.refusesForward(seqparInvalidArgument, "args->saved is NULL", [](auto& a) { a.saved = nullptr; });
+  calls.refusesForward(seqparInvalidArgument, "args->k.tokenStride is 3", [](auto& a) { a.k = {a.k.data, 24, 3, 4}; });
+  calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.final = a.saved + 3; });
+  calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.out.data = a.gate.data; });
+  calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.initial = a.saved; });
+  calls.refusesForward(seqparInvalidArgument, "magic", [](auto& a) { a.magic = 0; });
+  calls.refusesBackward(seqparInvalidArgument, "args->gate.data is NULL", [](auto& a) { a.gate.data = nullptr; });
+  calls.refusesBackward(seqparInvalidArgument, "args->saved is NULL", [](auto& a) { a.saved = nullptr; });
+  calls.refusesBackward(seqparInvalidArgument, "args->dOut.data is NULL", [](auto& a) { a.dOut.data = nullptr; });
+  calls.refusesBackward(seqparInvalidArgument, "overlaps", [](auto& a) { a.dGate.data = a.dk.data; });
+  calls.refusesBackward(seqparInvalidArgument, "overlaps", [&](auto& a) { a.dInitial = calls.states[0].data(); });
+}
+
+TEST_CASE("a plan for linear attention without backward keeps no states, and says so") {
+  auto desc = description();
+  desc.tokens = 4096;
+  seqparAttnPlan_t plan = nullptr;
+  size_t withBackward = 0, without = 0;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+  REQUIRE(seqparAttnPlanWorkspaceSize(plan, &withBackward) == seqparSuccess);
+  seqparAttnPlanDestroy(plan);
+  desc.training = 0;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+  REQUIRE(seqparAttnPlanWorkspaceSize(plan, &without) == seqparSuccess);
+  CHECK(without < withBackward);
+  REQUIRE(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSuccess);
+  const seqparAttnBackwardArgs_t args = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+  CHECK(seqparAttnBackward(plan, &args, nullptr) == seqparInvalidUsage);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("training"));
+  size_t bytes = 0;
+  REQUIRE(seqparAttnPlanExplain(plan, nullptr, &bytes) == seqparSuccess);
+  std::string text(bytes, ' ');
+  REQUIRE(seqparAttnPlanExplain(plan, text.data(), &bytes) == seqparSuccess);
+  for (const char* const name : {"\"zeco\"", "\"lasp1\"", "\"lasp2\"", "\"local\"", "\"gla\""}) {
+    CHECK_THAT(text, Catch::Contains(name));
+  }
+  seqparAttnPlanDestroy(plan);
+}
+
+}  // namespace
