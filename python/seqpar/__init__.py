@@ -11,7 +11,14 @@ release Python's lock, so ranks may be threads. Errors are seqpar.Error with the
 """
 
 from ._abi import Error, version
-from .communicator import Communicator, unique_id
 
 __all__ = ["Communicator", "Error", "unique_id", "version"]
 __version__ = version()
+
+
+def __getattr__(name):
+    """Communicator and unique_id need numpy; the other modules of the package do not."""
+    if name in ("Communicator", "unique_id"):
+        from . import communicator
+        return getattr(communicator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

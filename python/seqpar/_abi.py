@@ -1,20 +1,38 @@
-"""The part of seqpar.h and what it includes that the package uses: numbers, structures, and the loaded library."""
+"""The loaded libraries, with the structures and prototypes that _bindings.py has from the headers."""
 
 import ctypes
 import os
 import pathlib
 
-MAGIC = 0x53514152
-UNDEFINED = -2147483647 - 1
-UNIQUE_ID_BYTES = 128
+from . import _bindings
+from ._bindings import CONSTANTS, ENUMS, INITIALIZERS, PROTOTYPES
 
-RESULTS = {"Success": 0, "UnhandledCudaError": 1, "SystemError": 2, "InternalError": 3, "InvalidArgument": 4,
-           "InvalidUsage": 5, "RemoteError": 6, "InProgress": 7}
-TRANSPORTS = {"auto": 0, "shared": 1, "network": 2}
-TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
-OPS = {"sum": 0, "scalar": 1, "diag": 2, "matrix": 3}
-DECAYS = {"linear": 0, "log": 1, "log2": 2}
-ALGORITHMS = {"auto": 0, "chain": 1, "oneshot": 2, "transposed": 3, "doubling": 4, "hier": 5, "lasp1": 6, "lasp2": 7}
+MAGIC = CONSTANTS["SEQPAR_STRUCT_MAGIC"]
+UNDEFINED = -2147483647 - 1
+UNIQUE_ID_BYTES = CONSTANTS["SEQPAR_UNIQUE_ID_BYTES"]
+_SONAME = f"so.{CONSTANTS['SEQPAR_VERSION_MAJOR']}.{CONSTANTS['SEQPAR_VERSION_MINOR']}"
+
+
+def _choices(enum, prefix):
+    """{"doubling": 4} of seqparScanDoubling = 4, with words separated by "_"."""
+    names = {}
+    for name, value in ENUMS[enum].items():
+        stem = name.removeprefix(prefix)
+        names["".join("_" + c.lower() if c.isupper() else c for c in stem).lstrip("_")] = value
+    return names
+
+
+RESULTS = {name.removeprefix("seqpar"): value for name, value in ENUMS["seqparResult_t"].items()}
+TRANSPORTS = _choices("seqparTransport_t", "seqparTransport")
+TYPES = _choices("seqparDataType_t", "seqpar")
+OPS = _choices("seqparScanOp_t", "seqparScan")
+DECAYS = _choices("seqparDecayForm_t", "seqparDecay")
+ALGORITHMS = _choices("seqparScanAlgorithm_t", "seqparScan")
+LAYOUTS = _choices("seqparLayoutKind_t", "seqpar")
+_SPELLED = {"all_gather_kv": "allgather_kv", "star_trail": "startrail", "dist_attn": "distattn"}
+ATTN_ALGORITHMS = {_SPELLED.get(name, name): value
+                   for name, value in _choices("seqparAttnAlgorithm_t", "seqparAttn").items()}
+FAMILIES = _choices("seqparAttnFamily_t", "seqparAttn")
 
 
 class Error(RuntimeError):
@@ -25,74 +43,89 @@ class Error(RuntimeError):
         self.result = result
 
 
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_ubyte * UNIQUE_ID_BYTES)]
+UniqueId = _bindings.seqparUniqueId
 
 
-class Versioned(ctypes.Structure):
-    """A structure that begins with its size, the magic number and the version that it was made for."""
+def _versioned(base):
+    """A structure that begins with its size, the magic number and the version, and has its initializer's values."""
+    names = [name for name, *_ in base._fields_]
+    values = dict(zip(names[3:], INITIALIZERS.get(base.__name__, ())))
+    values = {name: value for name, value in values.items() if value is not None and not isinstance(value, tuple)}
 
-    def __init__(self, *values, **fields):
-        super().__init__(*values, size=ctypes.sizeof(self), magic=MAGIC, version=version_code(), **fields)
+    def init(self, **fields):
+        base.__init__(self, size=ctypes.sizeof(self), magic=MAGIC, version=CONSTANTS["SEQPAR_VERSION_CODE"],
+                      **{**values, **fields})
 
-
-def _versioned(*fields):
-    return [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint), *fields]
-
-
-class Config(Versioned):
-    _fields_ = _versioned(
-        ("timeoutMs", ctypes.c_int), ("transport", ctypes.c_int), ("device", ctypes.c_int),
-        ("checkArguments", ctypes.c_int), ("hostId", ctypes.c_char_p), ("interfaceName", ctypes.c_char_p))
+    return type(base.__name__, (base,), {"__init__": init})
 
 
-class CommInfo(Versioned):
-    _fields_ = _versioned(
-        ("rank", ctypes.c_int), ("nranks", ctypes.c_int), ("device", ctypes.c_int), ("nodes", ctypes.c_int),
-        ("node", ctypes.c_int), ("directPeers", ctypes.c_int), ("networkPeers", ctypes.c_int),
-        ("alphaUs", ctypes.c_double), ("bandwidth", ctypes.c_double), ("overheadUs", ctypes.c_double),
-        ("contention", ctypes.c_double), ("transport", ctypes.c_char * 128), ("reason", ctypes.c_char * 512))
+Config = _versioned(_bindings.seqparConfig_t)
+CommInfo = _versioned(_bindings.seqparCommInfo_t)
+Oob = _versioned(_bindings.seqparOob_t)
+AllScanParams = _versioned(_bindings.seqparAllScanParams_t)
+LayoutStruct = _versioned(_bindings.seqparLayout_t)
+HeadShards = _versioned(_bindings.seqparHeadShards_t)
+Shards = _versioned(_bindings.seqparShards_t)
+Halo = _versioned(_bindings.seqparHalo_t)
+AttnDesc = _versioned(_bindings.seqparAttnDesc_t)
+AttnForwardArgs = _versioned(_bindings.seqparAttnForwardArgs_t)
+AttnBackwardArgs = _versioned(_bindings.seqparAttnBackwardArgs_t)
+AttnTensor = _bindings.seqparAttnTensor_t
+OobAllgather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-class AllScanParams(Versioned):
-    _fields_ = _versioned(
-        ("op", ctypes.c_int), ("direction", ctypes.c_int), ("heads", ctypes.c_int64), ("dk", ctypes.c_int64),
-        ("dv", ctypes.c_int64), ("stateType", ctypes.c_int), ("wireType", ctypes.c_int), ("decayForm", ctypes.c_int),
-        ("sequences", ctypes.c_int64), ("flags", ctypes.c_void_p), ("algorithm", ctypes.c_int),
-        ("blocks", ctypes.c_int))
+def _is_attn(name):
+    return name.startswith(("seqparAttn", "seqparShortConv"))
 
 
-def _load():
-    name = "libseqpar.so.0.2"
-    beside = pathlib.Path(__file__).resolve().parents[3] / name  # lib/seqpar/python/seqpar/_abi.py -> lib/
-    path = os.environ.get("SEQPAR_LIBRARY") or (str(beside) if beside.exists() else name)
-    library = ctypes.CDLL(path)
-    for text in ("seqparGetErrorString", "seqparGetLastError"):
-        getattr(library, text).restype = ctypes.c_char_p
-    library.seqparGetLastError.argtypes = [ctypes.c_void_p]
-    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
-    library.seqparCommInitRankConfig.argtypes = [pointer, number, UniqueId, number, pointer]
-    library.seqparCommInitEnv.argtypes = [pointer, pointer]
-    library.seqparCommInitAll.argtypes = [pointer, number, pointer]
-    library.seqparCommSplit.argtypes = [pointer, number, number, pointer, pointer]
-    library.seqparCommQuery.argtypes = [pointer, pointer]
-    library.seqparCommDestroy.argtypes = [pointer]
-    library.seqparCommAbort.argtypes = [pointer]
-    library.seqparSendRecv.argtypes = [pointer, size, number, pointer, size, number, pointer, pointer]
-    library.seqparAllScan.argtypes = [pointer] * 8
+def _bind(library, attn):
+    for name, (result, arguments) in PROTOTYPES.items():
+        if _is_attn(name) == attn:
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
     return library
 
 
+def _load():
+    name = f"libseqpar.{_SONAME}"
+    beside = pathlib.Path(__file__).resolve().parents[3] / name  # lib/seqpar/python/seqpar/_abi.py -> lib/
+    path = os.environ.get("SEQPAR_LIBRARY") or (str(beside) if beside.exists() else name)
+    # Global, so that libseqpar_attn is bound to this library and not to another one that the loader may find.
+    return _bind(ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), attn=False)
+
+
 lib = _load()
+_attn = None
+
+
+def attn_lib():
+    """libseqpar_attn, opened at first use: SEQPAR_ATTN_LIBRARY, or the one beside libseqpar, or the loader's."""
+    global _attn
+    if _attn is None:
+        name = f"libseqpar_attn.{_SONAME}"
+        core = pathlib.Path(os.environ["SEQPAR_LIBRARY"]).resolve() if os.environ.get("SEQPAR_LIBRARY") else \
+            pathlib.Path(__file__).resolve().parents[2]
+        beside = [folder / name for folder in (core.parent, core.parent / "attn")]
+        path = os.environ.get("SEQPAR_ATTN_LIBRARY") or next((str(p) for p in beside if p.exists()), name)
+        _attn = _bind(ctypes.CDLL(path), attn=True)
+    return _attn
+
+
+def _fail(result, text):
+    name = next((name for name, number in RESULTS.items() if number == result), str(result))
+    raise Error(name, (text or lib.seqparGetErrorString(result)).decode("utf-8", "replace"))
 
 
 def check(result, comm=None):
     """Raises Error, with the text of `comm` or else of this thread, unless `result` is Success."""
-    if result == RESULTS["Success"]:
-        return
-    name = next((name for name, number in RESULTS.items() if number == result), str(result))
-    text = lib.seqparGetLastError(comm) or lib.seqparGetErrorString(result)
-    raise Error(name, text.decode("utf-8", "replace"))
+    if result:
+        _fail(result, lib.seqparGetLastError(comm) or lib.seqparGetLastError(None))
+
+
+def check_attn(result):
+    """check() for calls of libseqpar_attn."""
+    if result:
+        _fail(result, attn_lib().seqparAttnGetLastError())
 
 
 def version_code():
@@ -112,3 +145,8 @@ def choose(what, name, choices):
     if name not in choices:
         raise ValueError(f"{what}: got {name!r}, expected one of {', '.join(choices)}")
     return choices[name]
+
+
+def int64s(values):
+    """A C array of int64_t."""
+    return (ctypes.c_int64 * len(values))(*values)
