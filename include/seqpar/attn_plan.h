@@ -131,12 +131,13 @@ typedef struct {
   int family;       /**< a seqparAttnFamily_t */
   int algorithm;    /**< a seqparAttnAlgorithm_t */
 
-  int64_t batch;                /**< sequences of equal length, at least 1; 1 with packed sequences */
-  int64_t tokens;               /**< of the whole sequence, over all ranks, 0 or more. Not read with `layout` */
+  int64_t batch;  /**< sequences of equal length, at least 1; 1 with packed sequences */
+  int64_t tokens; /**< of the whole sequence, over all ranks, 0 or more. Not read with `layout` or `tokensOfRanks` */
   const seqparLayout_t* layout; /**< which rank holds which tokens; NULL: the algorithm's own, which
                                      seqparAttnPlanLayout() tells. Linear attention: contiguous only */
   const int64_t* tokensOfRanks; /**< [ranks]: contiguous shards of these lengths, in place of a layout; NULL: none */
-  int64_t kvTokens; /**< cross-attention: tokens of keys and values; 0: the queries are of the same tokens */
+  int64_t kvTokens; /**< cross-attention: tokens of keys and values; 0: the queries are of the same tokens. Masks and
+                         windows are aligned at the ends: query i is taken to stand at key i + kvTokens - tokens */
   const seqparLayout_t* kvLayout; /**< cross-attention: their layout; NULL: as `layout` is for kvTokens */
   int64_t sequences;              /**< packed sequences: how many; 0: the tokens are one sequence */
   const int64_t* cuSeqlens; /**< [sequences + 1]: where each begins in the whole, ascending from 0 to the number of

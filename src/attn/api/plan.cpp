@@ -1,5 +1,6 @@
 // The C calls of seqpar/attn_plan.h.
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 
@@ -98,7 +99,7 @@ seqparResult_t seqparAttnPlanDestroy(seqparAttnPlan_t plan) {
     if (plan == nullptr) return;
     find(kCall, plan);
     plans().remove(plan);
-    delete plan;
+    const std::unique_ptr<seqparAttnPlan> last(plan);
   });
 }
 

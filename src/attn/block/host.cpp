@@ -102,7 +102,8 @@ void HostBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
     const int64_t units = shape_.batch * shape_.kvHeads;
     for (const auto& r : rectangles) {
       const int64_t tiles = (r.rows + kRows - 1) / kRows;
-      const int64_t parts = std::clamp<int64_t>(pool.threads() == 1 ? 1 : 4 * pool.threads() / units, 1, tiles);
+      const int64_t parts =
+          std::clamp<int64_t>(pool.threads() == 1 ? 1 : 4 * int64_t{pool.threads()} / units, 1, tiles);
       pool.each(size(units * parts), [&](size_t task, int thread) {
         const int64_t unit = static_cast<int64_t>(task) / parts, part = static_cast<int64_t>(task) % parts;
         const int64_t begin = part * tiles / parts * kRows, end = std::min(r.rows, (part + 1) * tiles / parts * kRows);
@@ -210,7 +211,9 @@ void HostBlock::finish(const Partial& partial, const float* sinks, const Tensor&
   exec_.launch([this, partial, sinks, out, lse] {
     const size_t width = size(shape_.valueDim);
     eachRow(out.tokens, [&](int64_t b, int64_t h, int64_t t, int thread) {
-      const auto weights = mergeWeights(*partial.lse.at(b, h, t), sinks == nullptr ? kNothing : sinks[h]);
+      float sink = kNothing;
+      if (sinks != nullptr) sink = sinks[h];
+      const auto weights = mergeWeights(*partial.lse.at(b, h, t), sink);
       float* const row = scratch_[size(thread)].out;
       if (weights.a == 0) {
         std::fill_n(row, width, 0.0f);

@@ -11,7 +11,7 @@ namespace seqpar::attn {
 
 /// Token `local` + i of a shard stands at `position` + i * `stride` of the sequence, for 0 <= i < length.
 struct TokenRun {
-  int64_t local, position, length, stride;
+  int64_t local = 0, position = 0, length = 0, stride = 1;
 };
 
 inline constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
@@ -26,7 +26,7 @@ struct Visibility {
 /// Query `row` + i sees key `column` + j, both local indices, if i + lower <= j <= i + upper. INT64_MIN and INT64_MAX
 /// do not bound. Every row sees something and every column is seen.
 struct Rectangle {
-  int64_t row, rows, column, columns;
+  int64_t row = 0, rows = 0, column = 0, columns = 0;
   int64_t lower = std::numeric_limits<int64_t>::min(), upper = std::numeric_limits<int64_t>::max();
 
   bool full() const {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
+#include <memory>
 
 #include "attn/boundary.h"
 #include "base/convert.h"
@@ -56,10 +55,11 @@ HostExec::~HostExec() {
 }
 
 std::shared_ptr<void> HostExec::allocate(size_t bytes) {
-  const size_t whole = (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
-  void* const memory = std::aligned_alloc(Arena::kAlignment, std::max(whole, Arena::kAlignment));
-  if (memory == nullptr) throw std::bad_alloc();
-  return {memory, [](void* pointer) { std::free(pointer); }};
+  size_t room = bytes + Arena::kAlignment;
+  const std::shared_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(room);
+  void* aligned = memory.get();
+  std::align(Arena::kAlignment, bytes, aligned, room);
+  return {memory, aligned};
 }
 
 void HostExec::begin(void* stream) {

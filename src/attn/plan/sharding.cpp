@@ -63,6 +63,7 @@ std::vector<TokenRun> Sharding::runsOf(int rank) const {
 
 std::vector<TokenRun> Sharding::allRuns() const {
   std::vector<std::vector<TokenRun>> shards;
+  shards.reserve(lengths_.size());
   for (int rank = 0; rank < ranks(); ++rank) shards.push_back(runsOf(rank));
   return joinRuns(shards);
 }

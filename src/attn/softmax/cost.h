@@ -25,7 +25,8 @@ class CostModel {
 
   /// Scores of a rank's queries and another's keys.
   double scores(int queryRank, int keyRank) const {
-    return static_cast<double>(scores_[static_cast<size_t>(queryRank * ranks_ + keyRank)]);
+    return static_cast<double>(
+        scores_[static_cast<size_t>(queryRank) * static_cast<size_t>(ranks_) + static_cast<size_t>(keyRank)]);
   }
   /// Of a rank's queries and all keys.
   double scoresOfRank(int queryRank) const;

@@ -155,4 +155,26 @@ TEST_CASE("softmax attention: every algorithm with every feature", "[softmax]") 
   }
 }
 
+TEST_CASE("softmax attention: more tokens than a tile of the host kernel has", "[softmax]") {
+  const int ranks = GENERATE(1, 3);
+  const RankThreads group(ranks);
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (const int algorithm : {seqparAttnRing, seqparAttnUlysses}) {
+    for (const int shape : {0, 1, 2, 3}) {
+      SoftmaxSpec s;
+      s.tokens = draw(random, 1030, 1500);
+      s.heads = s.kvHeads = ranks;
+      if (shape == 3) s.heads *= 2;
+      s.headDim = s.valueDim = 3;
+      s.algorithm = algorithm;
+      s.mask = shape == 0 ? seqparAttnFull : seqparAttnCausal;
+      if (shape == 2) s.windowLeft = draw(random, 100, 700);
+      if (shape == 1) s.type = seqparBfloat16;
+      CAPTURE(seed, ranks, s.text());
+      CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
+    }
+  }
+}
+
 }  // namespace

@@ -35,13 +35,14 @@ struct Feature {
   int layout = -1;  ///< given by the caller
   bool uneven = false;
   int ranks = 4;
+  bool softmaxOnly = false;  ///< linear attention would not notice
 };
 
 const std::vector<Feature>& features() {
   static const int64_t kBounds[] = {0, 1, 3, 40, 64};
   static const std::vector<Feature> all{
-      {"full", [](seqparAttnDesc_t&) {}},
-      {"causal", [](seqparAttnDesc_t& d) { d.mask = seqparAttnCausal; }},
+      {"full", [](seqparAttnDesc_t&) {}, -1, false, 4, true},
+      {"causal", [](seqparAttnDesc_t& d) { d.mask = seqparAttnCausal; }, -1, false, 4, true},
       {"window", [](seqparAttnDesc_t& d) { d.windowLeft = 5; }},
       {"packed", [](seqparAttnDesc_t& d) { d.sequences = 4, d.cuSeqlens = kBounds; }},
       {"GQA", [](seqparAttnDesc_t& d) { d.kvHeads = 2; }},
@@ -50,7 +51,7 @@ const std::vector<Feature>& features() {
       {"sinks", [](seqparAttnDesc_t& d) { d.sinks = 1; }},
       {"softcap", [](seqparAttnDesc_t& d) { d.softcap = 30; }},
       {"bf16, fp16", [](seqparAttnDesc_t& d) { d.dataType = seqparBfloat16; }},
-      {"sums sent in bf16", [](seqparAttnDesc_t& d) { d.wireType = seqparBfloat16; }},
+      {"partial results sent in bf16", [](seqparAttnDesc_t& d) { d.wireType = seqparBfloat16; }},
       {"uneven shards", [](seqparAttnDesc_t&) {}, -1, true},
       {"given contiguous", [](seqparAttnDesc_t&) {}, seqparContiguous},
       {"given zigzag", [](seqparAttnDesc_t&) {}, seqparZigzag},
@@ -148,7 +149,9 @@ std::string tables() {
     out << "\n";
     for (const auto& feature : features()) {
       std::ostringstream line;
+      if (!softmax && feature.softmaxOnly) continue;
       bool meant = false;  // for this family
+      std::vector<std::string> more = notes;
       line << "| " << feature.name << " |";
       for (const auto& row : algorithms()) {
         if (row.softmax != softmax) continue;
@@ -158,12 +161,14 @@ std::string tables() {
           line << " yes |";
         } else {
           size_t number = 0;
-          while (number < notes.size() && notes[number] != why) ++number;
-          if (number == notes.size()) notes.push_back(why);
+          while (number < more.size() && more[number] != why) ++number;
+          if (number == more.size()) more.push_back(why);
           line << " no (" << number + 1 << ") |";
         }
       }
-      if (meant) out << line.str() << "\n";
+      if (!meant) continue;
+      out << line.str() << "\n";
+      notes = more;
     }
   }
   out << "\n";
