@@ -49,12 +49,15 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
 
   const bool first = options.headsFirst;
   const size_t gap = options.padding, width = c.gateWidth(), states = c.states();
-  CallerTensor q(c.dataType, c.batch, count, c.keyHeads, c.dk, gap, first), k(q), dq(q), dk(q);
-  CallerTensor v(c.dataType, c.batch, count, c.heads, c.dv, gap, first), dOut(v), out(v), dv(v);
+  const auto keys = [&] { return CallerTensor(c.dataType, c.batch, count, c.keyHeads, c.dk, gap, first); };
+  const auto values = [&] { return CallerTensor(c.dataType, c.batch, count, c.heads, c.dv, gap, first); };
+  auto q = keys(), k = keys(), dq = keys(), dk = keys(), v = values(), dOut = values(), out = values(), dv = values();
   const bool fixed = c.family == seqparAttnFixed;
-  CallerTensor gate(c.gateType, fixed ? 1 : c.batch, fixed ? 1 : count, c.heads, fixed ? 1 : width, fixed ? 0 : gap,
-                    first && !fixed),
-      dGate(gate);
+  const auto gates = [&] {
+    return CallerTensor(c.gateType, fixed ? 1 : c.batch, fixed ? 1 : count, c.heads, fixed ? 1 : width,
+                        fixed || c.family == seqparAttnScalar ? 0 : gap, first && !fixed);
+  };
+  auto gate = gates(), dGate = gates();
   q.set(tokensOf(c, c.q, c.keyHeads * c.dk, begin, end));
   k.set(tokensOf(c, c.k, c.keyHeads * c.dk, begin, end));
   v.set(tokensOf(c, c.v, c.heads * c.dv, begin, end));
@@ -64,40 +67,64 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   result.final.assign(states, NAN);
   result.dInitial.assign((c.cuSeqlens.empty() ? c.batch : c.cuSeqlens.size() - 1) * c.heads * c.dk * c.dv, NAN);
 
+  const auto* const placement = options.placement;
+  for (auto* tensor : {&q, &k, &v, &gate, &out, &dOut, &dq, &dk, &dv, &dGate}) tensor->place(placement, rank);
+  const auto placed = [&](const std::vector<float>& numbers) {
+    return Placed(const_cast<float*>(numbers.data()), numbers.size() * sizeof(float), placement, rank);
+  };
+  const Placed saved = placed(result.saved), final = placed(result.final), dInitial = placed(result.dInitial);
+  const Placed initial = placed(c.initial), dFinal = placed(c.dFinal);
+  const auto numbers = [](const Placed& from) { return static_cast<float*>(from.data()); };
+
   seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
   forward.q = q.view();
   forward.k = k.view();
   forward.v = v.view();
   forward.out = out.view();
   if (c.family != seqparAttnSum) forward.gate = gate.view();
-  forward.initial = c.hasInitial ? c.initial.data() : nullptr;
-  forward.saved = options.training ? result.saved.data() : nullptr;
+  forward.initial = c.hasInitial ? numbers(initial) : nullptr;
+  forward.saved = options.training ? numbers(saved) : nullptr;
   // Not every rank wants its final state.
-  forward.final = rank % 2 == 0 || rank + 1 == static_cast<int>(lengths.size()) ? result.final.data() : nullptr;
+  const bool wantsFinal = rank % 2 == 0 || rank + 1 == static_cast<int>(lengths.size());
+  forward.final = wantsFinal ? numbers(final) : nullptr;
   seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
   backward.q = forward.q;
   backward.k = forward.k;
   backward.v = forward.v;
   backward.gate = forward.gate;
-  backward.saved = result.saved.data();
+  backward.saved = numbers(saved);
   backward.initial = forward.initial;
   backward.dOut = dOut.view();
-  backward.dFinal = c.hasFinalGradient ? c.dFinal.data() : nullptr;
+  backward.dFinal = c.hasFinalGradient ? numbers(dFinal) : nullptr;
   backward.dq = dq.view();
   backward.dk = dk.view();
   backward.dv = dv.view();
   if (c.family != seqparAttnSum) backward.dGate = dGate.view();
-  backward.dInitial = result.dInitial.data();
+  // On GPUs packed sequences begin with zeros.
+  if (placement == nullptr || c.cuSeqlens.empty()) backward.dInitial = numbers(dInitial);
 
-  seqparStream_t stream = nullptr;
-  if (options.onStream && seqparStreamCreate(&stream) != seqparSuccess) return seqparGetLastError(nullptr);
-  for (int i = 0; i < options.repeats && text.empty(); ++i) {
-    text = said(seqparAttnForward(owner.plan, &forward, stream));
-    if (text.empty() && options.training) text = said(seqparAttnBackward(owner.plan, &backward, stream));
-  }
-  if (stream != nullptr) {
-    if (seqparStreamSynchronize(stream) != seqparSuccess && text.empty()) text = seqparGetLastError(comm);
-    seqparStreamDestroy(stream);
+  const auto calls = [&](void* stream) {
+    std::string failed;
+    for (int i = 0; i < options.repeats && failed.empty(); ++i) {
+      failed = said(seqparAttnForward(owner.plan, &forward, stream));
+      if (failed.empty() && options.training) failed = said(seqparAttnBackward(owner.plan, &backward, stream));
+    }
+    return failed;
+  };
+  if (placement != nullptr) {
+    placement->meet();
+    text = placement->run(rank, calls);
+    placement->meet();
+    for (const auto* tensor : {&out, &dq, &dk, &dv, &dGate}) tensor->fetch();
+    for (const auto* array : {&saved, &final, &dInitial}) array->fetch();
+  } else {
+    seqparStream_t stream = nullptr;
+    if (options.onStream && seqparStreamCreate(&stream) != seqparSuccess) return seqparGetLastError(nullptr);
+    text = calls(stream);
+    if (stream != nullptr) {
+      if (seqparStreamSynchronize(stream) != seqparSuccess && text.empty()) text = seqparGetLastError(comm);
+      seqparStreamDestroy(stream);
+    }
   }
   result.out = out.get();
   result.dq = dq.get();

@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/convert.h"
+#include "placement.h"
 #include "seqpar/attn.h"
 #include "support/linear_case.h"
 
@@ -50,9 +52,13 @@ class CallerTensor {
     eachRow([&](size_t row, std::byte* at) { toFloat(at, type_, numbers.data() + row * dim_, dim_); });
     return numbers;
   }
+  void place(const Placement* placement, int rank) {
+    placed_ = std::make_unique<Placed>(bytes_.data(), bytes_.size(), placement, rank);
+  }
+  void fetch() const { placed_->fetch(); }
   seqparAttnTensor_t view() {
     const auto as = [](size_t x) { return static_cast<int64_t>(x); };
-    return {bytes_.data(), as(batchStride_), as(tokenStride_), as(headStride_)};
+    return {placed_ == nullptr ? bytes_.data() : placed_->data(), as(batchStride_), as(tokenStride_), as(headStride_)};
   }
 
  private:
@@ -70,6 +76,7 @@ class CallerTensor {
   seqparDataType_t type_;
   size_t batch_, tokens_, heads_, dim_, batchStride_, tokenStride_, headStride_;
   std::vector<std::byte> bytes_;
+  std::unique_ptr<Placed> placed_;
 };
 
 struct LinearResult {
@@ -82,6 +89,7 @@ struct LinearOptions {
   size_t padding = 0;
   int repeats = 1;
   int wireType = seqparFloat32;
+  const Placement* placement = nullptr;
 };
 
 /// Forward and backward of rank `rank`, which holds lengths[rank] tokens. Returns an error's text, or "".

@@ -1,0 +1,106 @@
+// gpu_linear_attention RANKS [graph] [Catch's options]: linear attention through the plan on GPU communicators whose
+// ranks are threads of this process, against the recurrence in fp64; with `graph` the calls are captured and replayed.
+// Exit status 77 without a GPU.
+#define CATCH_CONFIG_RUNNER
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <random>
+
+#include "gpu/support/placed_ranks.h"
+#include "unit/attn/linear_check.h"
+
+namespace {
+
+using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
+using seqpar::test::DecayStrength;
+
+int gpus = 0, ranks = 1;
+bool graphs = false;
+
+constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
+
+/// Kernels for types of 16 bits round q, k, the states and the scores to them before they multiply them: each term at
+/// most 8 times, each time by half an ulp.
+double termsOfType(int type) {
+  constexpr double kRoundings = 8;
+  return type == seqparFloat32 ? 0 : kRoundings * (type == seqparBfloat16 ? 0x1p15 : 0x1p13);
+}
+
+LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, std::mt19937& random) {
+  LinearCase c;
+  c.family = family;
+  for (const auto length : lengths) c.tokens += static_cast<size_t>(length);
+  c.heads = 4;
+  c.keyHeads = random() % 2 == 0 ? 4 : 2;
+  c.dk = 16 << random() % 4;
+  c.dv = 16 * (1 + random() % 5);
+  c.dataType = type;
+  c.gateType = family == seqparAttnGla && type == seqparBfloat16 && random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
+  c.strength = static_cast<DecayStrength>(random() % 3);
+  c.hasInitial = random() % 2 == 0;
+  c.hasFinalGradient = random() % 2 == 0;
+  return c;
+}
+
+std::vector<int64_t> drawLengths(std::mt19937& random) {
+  std::vector<int64_t> lengths;
+  for (int r = 0; r < ranks; ++r) {
+    lengths.push_back(random() % 5 == 0 ? 0 : static_cast<int64_t>(random() % (random() % 3 == 0 ? 8 : 300)));
+  }
+  return lengths;
+}
+
+TEST_CASE("linear attention on GPUs agrees with the recurrence") {
+  PlacedRanks all(ranks, gpus, graphs);
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (const int family : kFamilies) {
+    for (const int type : {seqparFloat32, seqparFloat16, seqparBfloat16}) {
+      const auto lengths = drawLengths(random);
+      auto c = makeCase(family, lengths, type, random);
+      c.batch = 1 + random() % 2;
+      c.fill(random());
+      LinearOptions options;
+      options.placement = all.placement();
+      options.headsFirst = random() % 2 == 0;
+      options.padding = random() % 2 == 0 ? 8 : 0;
+      constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
+      options.algorithm = kAlgorithms[random() % 3];
+      CAPTURE(c.describe(), lengths, options.algorithm, options.headsFirst, options.padding, seed);
+      check(all.group(), c, lengths, options, termsOfType(type));
+    }
+  }
+}
+
+TEST_CASE("packed sequences on GPUs have states of their own") {
+  PlacedRanks all(ranks, gpus, graphs);
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (const int family : kFamilies) {
+    const auto lengths = drawLengths(random);
+    auto c = makeCase(family, lengths, seqparBfloat16, random);
+    c.hasInitial = false;
+    c.cuSeqlens = {0, static_cast<int64_t>(c.tokens)};
+    for (int i = 0; i < 4; ++i) c.cuSeqlens.push_back(static_cast<int64_t>(random() % (c.tokens + 1)));
+    std::sort(c.cuSeqlens.begin(), c.cuSeqlens.end());
+    c.fill(random());
+    LinearOptions options;
+    options.placement = all.placement();
+    CAPTURE(c.describe(), lengths, seed);
+    check(all.group(), c, lengths, options, termsOfType(c.dataType));
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  gpus = seqpar::test::requireGpus(1);
+  int used = 1;
+  if (used < count) ranks = std::max(1, std::atoi(words[used++]));
+  if (used < count && std::string(words[used]) == "graph") {
+    graphs = true;
+    ++used;
+  }
+  words[used - 1] = words[0];
+  return Catch::Session().run(count - used + 1, words + used - 1);
+}
