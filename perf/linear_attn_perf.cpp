@@ -233,7 +233,7 @@ int main(int argc, char** argv) {
   };
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames('F', "family", "gla, scalar, fixed, sum or all (gla)", kFamilies, choices.families);
-    parser.addNames('a', "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
+    parser.addNames(0, "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
     parser.addNames('p', "pass", "forward, backward, step (both) or all (all)", kPasses, choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);
     parser.addCount(0, "heads", "heads of values (8)", 1 << 20, choices.heads);
