@@ -24,21 +24,32 @@ int64_t ceilDivide(int64_t a, int64_t b) {
   return -floorDivide(-a, b);
 }
 
-/// The runs of each packed sequence; one entry without packing.
-std::vector<std::vector<TokenRun>> bySequence(std::span<const TokenRun> runs, std::span<const int64_t> cuSeqlens) {
-  if (cuSeqlens.empty()) return {std::vector<TokenRun>(runs.begin(), runs.end())};
-  std::vector<std::vector<TokenRun>> sequences(cuSeqlens.size() - 1);
+/// A run within one of the packed sequences.
+struct Piece {
+  std::ptrdiff_t sequence;
+  TokenRun run;
+};
+
+/// The runs cut where sequences begin, in the order of the sequences; without packing there is one.
+std::vector<Piece> bySequence(std::span<const TokenRun> runs, std::span<const int64_t> cuSeqlens) {
+  std::vector<Piece> pieces;
+  if (cuSeqlens.empty()) {
+    for (const auto& run : runs) pieces.push_back({0, run});
+    return pieces;
+  }
   for (const auto& run : runs) {
     for (int64_t done = 0; done < run.length;) {
       const int64_t position = run.position + done * run.stride;
       const auto end = std::upper_bound(cuSeqlens.begin(), cuSeqlens.end(), position);
       if (end == cuSeqlens.begin() || end == cuSeqlens.end()) break;  // no sequence has it
       const int64_t count = std::min(run.length - done, ceilDivide(*end - position, run.stride));
-      sequences[static_cast<size_t>(end - cuSeqlens.begin() - 1)].push_back(part(run, done, count));
+      pieces.push_back({end - cuSeqlens.begin(), part(run, done, count)});
       done += count;
     }
   }
-  return sequences;
+  const auto earlier = [](const Piece& a, const Piece& b) { return a.sequence < b.sequence; };
+  if (!std::is_sorted(pieces.begin(), pieces.end(), earlier)) std::stable_sort(pieces.begin(), pieces.end(), earlier);
+  return pieces;
 }
 
 /// Collects rectangles and joins those that nothing bounds.
@@ -141,23 +152,24 @@ void addPair(TokenRun q, TokenRun k, const Visibility& v, Collector& out) {
 
 int64_t Rectangle::scores() const {
   if (full()) return rows * columns;
-  int64_t sum = 0;
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t from = lower == kLowest ? 0 : std::max<int64_t>(0, i + lower);
-    const int64_t to = upper == kHighest ? columns - 1 : std::min(columns - 1, i + upper);
-    sum += std::max<int64_t>(0, to - from + 1);
-  }
-  return sum;
+  // Row i has the columns before min(columns, i + upper + 1), without those before max(0, i + lower).
+  const auto before = [this](int64_t bound) {  // sum over i of clamp(i + bound, 0, columns)
+    const int64_t rising = std::clamp<int64_t>(-bound, 0, rows),
+                  full = std::clamp<int64_t>(columns - bound, rising, rows);
+    const int64_t count = full - rising;
+    return count * (rising + bound) + count * (count - 1) / 2 + (rows - full) * columns;
+  };
+  return (upper == kHighest ? rows * columns : before(upper + 1)) - (lower == kLowest ? 0 : before(lower));
 }
 
 std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys,
                                     const Visibility& visibility) {
   const auto rows = bySequence(queries, visibility.cuSeqlens), columns = bySequence(keys, visibility.cuSeqlens);
   Collector out;
-  for (size_t s = 0; s < rows.size(); ++s) {
-    for (const auto& q : rows[s]) {
-      for (const auto& k : columns[s]) addPair(q, k, visibility, out);
-    }
+  auto begin = columns.begin();
+  for (const auto& q : rows) {
+    while (begin != columns.end() && begin->sequence < q.sequence) ++begin;
+    for (auto k = begin; k != columns.end() && k->sequence == q.sequence; ++k) addPair(q.run, k->run, visibility, out);
   }
   return out.take();
 }

@@ -1,3 +1,5 @@
+#include <map>
+
 #include "attn/boundary.h"
 #include "attn/plan/plan.h"
 
@@ -6,7 +8,7 @@ namespace {
 
 /// Floating-point operations a second that the model takes a rank's block kernel to reach: an H200's tensor cores, or a
 /// processor core. Ratios between algorithms depend on it only as far as transfers are not hidden.
-constexpr double kDeviceFlops = 5e14, kHostFlops = 5e10;
+constexpr double kDeviceFlops = 5e14, kHostFlops = 1e11;
 
 std::string names(bool softmax) {
   std::string all;
@@ -36,16 +38,21 @@ Problem shardedFor(const Problem& problem, const AlgorithmRow& row) {
   } else if (!problem.kvLayoutGiven) {
     sharded.keys = byKind(sharded.queries.layout(), problem.desc.kvTokens);
   }
+  sharded.table = std::make_shared<ScoreTable>(sharded.queries, sharded.keys, sharded.visibility());
   return sharded;
 }
 
-std::vector<Candidate> candidatesFor(const Problem& problem) {
+std::vector<Candidate> candidatesFor(const Problem& problem, bool estimates) {
   std::vector<Candidate> all;
+  std::map<seqparLayoutKind_t, Problem> shardedByKind;  // whose scores are counted once
   for (const auto& row : algorithms()) {
     if (row.softmax != problem.softmax()) continue;
     Candidate candidate{&row, row.refuses(problem), {}};
-    if (candidate.refusal.empty()) {
-      candidate.estimate = row.estimate(shardedFor(problem, row), problem.onDevice() ? kDeviceFlops : kHostFlops);
+    if (candidate.refusal.empty() && estimates) {
+      const auto kind = row.ownLayout(problem);
+      if (shardedByKind.count(kind) == 0) shardedByKind.emplace(kind, shardedFor(problem, row));
+      const auto& sharded = shardedByKind.at(kind);
+      candidate.estimate = row.estimate(sharded, problem.onDevice() ? kDeviceFlops : kHostFlops);
     }
     all.push_back(std::move(candidate));
   }

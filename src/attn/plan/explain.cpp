@@ -53,7 +53,7 @@ std::string Plan::explain() const {
       << ", \"block\": " << quoted(operator_->blockName()) << ", \"workspaceBytes\": " << bytes_
       << ", \"candidates\": [";
   bool first = true;
-  for (const auto& candidate : candidates_) {
+  for (const auto& candidate : candidatesFor(problem_, true)) {
     out << (first ? "" : ", ") << "{\"algorithm\": " << quoted(candidate.row->name) << ", ";
     first = false;
     if (candidate.refusal.empty()) {

@@ -61,8 +61,8 @@ Rows lseRows(const Problem& p, const float* given) {
 }
 
 Plan::Plan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm)
-    : problem_(readProblem(call, desc, comm)), row_(nullptr), candidates_(candidatesFor(problem_)) {
-  row_ = &chooseAlgorithm(call, problem_, candidates_);
+    : problem_(readProblem(call, desc, comm)), row_(nullptr) {
+  row_ = &chooseAlgorithm(call, problem_, candidatesFor(problem_, problem_.desc.algorithm == seqparAttnAuto));
   problem_ = shardedFor(problem_, *row_);
   exec_ = makeExec(comm);
   operator_ = row_->make(problem_, *exec_);

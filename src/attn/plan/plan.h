@@ -19,8 +19,8 @@ struct Candidate {
 /// Gives the problem the shards that it has with an algorithm: the caller's, or the algorithm's own.
 Problem shardedFor(const Problem& problem, const AlgorithmRow& row);
 
-/// All algorithms of the problem's family. The same on all ranks.
-std::vector<Candidate> candidatesFor(const Problem& problem);
+/// All algorithms of the problem's family, with their times if `estimates`. The same on all ranks.
+std::vector<Candidate> candidatesFor(const Problem& problem, bool estimates);
 
 /// The row for desc.algorithm, or the fastest of the candidates with AUTO. Throws Error in the name of `call`.
 const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem, const std::vector<Candidate>& candidates);
@@ -46,7 +46,6 @@ class Plan {
  private:
   Problem problem_;
   const AlgorithmRow* row_;
-  std::vector<Candidate> candidates_;
   std::unique_ptr<Exec> exec_;
   std::shared_ptr<void> memory_;
   std::unique_ptr<Operator> operator_;

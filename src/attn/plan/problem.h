@@ -1,6 +1,7 @@
 // What a plan computes: seqparAttnDesc_t, checked and completed, with its own copies of what pointers led to.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,19 @@ class Sharding {
   bool byLengths_ = true;
 };
 
+/// How many scores each rank's queries have with each rank's keys; counted when asked for.
+class ScoreTable {
+ public:
+  ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility);
+  int64_t at(int queryRank, int keyRank);
+
+ private:
+  std::vector<std::vector<TokenRun>> queries_, keys_;
+  std::vector<int64_t> cuSeqlens_;
+  Visibility visibility_;
+  std::vector<int64_t> scores_;  ///< -1: not counted yet
+};
+
 struct Problem {
   /// kvHeads, valueDim, kvTokens and scale are filled in; pointers are NULL: see below.
   seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
@@ -52,6 +66,7 @@ struct Problem {
   bool layoutGiven = false;        ///< by the caller; false: the algorithm brings its own
   bool kvLayoutGiven = false;
   std::vector<int64_t> tokensOfRanks;  ///< empty: not given
+  std::shared_ptr<ScoreTable> table;   ///< of the shards; set with them
   Sharding queries, keys;              ///< set once the algorithm is chosen; the same object's copy without kvTokens
 
   int rank() const { return info.rank; }
@@ -71,6 +86,8 @@ struct Problem {
   int64_t tokens() const { return queries.tokensOf(rank()); }  ///< of this rank
   int64_t kvTokens() const { return keys.tokensOf(rank()); }
   Visibility visibility() const;
+  /// Scores of a rank's queries and another's keys.
+  int64_t scores(int queryRank, int keyRank) const { return table->at(queryRank, keyRank); }
   /// The rectangles of a rank's queries and another's keys.
   std::vector<Rectangle> rectangles(int queryRank, int keyRank) const;
 };

@@ -68,4 +68,22 @@ std::vector<TokenRun> Sharding::allRuns() const {
   return joinRuns(shards);
 }
 
+ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility)
+    : cuSeqlens_(visibility.cuSeqlens.begin(), visibility.cuSeqlens.end()),
+      visibility_(visibility),
+      scores_(static_cast<size_t>(queries.ranks()) * static_cast<size_t>(keys.ranks()), -1) {
+  visibility_.cuSeqlens = cuSeqlens_;
+  queries_.reserve(queries.lengths().size());
+  keys_.reserve(keys.lengths().size());
+  for (int rank = 0; rank < queries.ranks(); ++rank) queries_.push_back(queries.runsOf(rank));
+  for (int rank = 0; rank < keys.ranks(); ++rank) keys_.push_back(keys.runsOf(rank));
+}
+
+int64_t ScoreTable::at(int queryRank, int keyRank) {
+  const auto q = static_cast<size_t>(queryRank), k = static_cast<size_t>(keyRank);
+  int64_t& scores = scores_[q * keys_.size() + k];
+  if (scores < 0) scores = scoresOf(rectanglesOf(queries_[q], keys_[k], visibility_));
+  return scores;
+}
+
 }  // namespace seqpar::attn

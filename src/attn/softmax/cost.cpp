@@ -7,17 +7,6 @@
 
 namespace seqpar::attn {
 
-CostModel::CostModel(const Problem& problem, double flops) : problem_(problem), flops_(flops), ranks_(problem.ranks()) {
-  std::vector<std::vector<TokenRun>> queries, keys;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    queries.push_back(problem.queries.runsOf(rank));
-    keys.push_back(problem.keys.runsOf(rank));
-  }
-  for (const auto& q : queries) {
-    for (const auto& k : keys) scores_.push_back(scoresOf(rectanglesOf(q, k, problem.visibility())));
-  }
-}
-
 double CostModel::blockUs(double scores, bool backward) const {
   const auto& d = problem_.desc;
   const double forward = 2.0 * scores * static_cast<double>(d.batch * d.heads * (d.headDim + d.valueDim));

@@ -10,7 +10,7 @@ namespace seqpar::attn {
 /// A problem's work and links, the same on all ranks.
 class CostModel {
  public:
-  CostModel(const Problem& problem, double flops);
+  CostModel(const Problem& problem, double flops) : problem_(problem), flops_(flops), ranks_(problem.ranks()) {}
 
   /// Time of so many scores, all heads, forward or backward.
   double blockUs(double scores, bool backward) const;
@@ -24,10 +24,7 @@ class CostModel {
   double outBytes(double tokens) const;
 
   /// Scores of a rank's queries and another's keys.
-  double scores(int queryRank, int keyRank) const {
-    return static_cast<double>(
-        scores_[static_cast<size_t>(queryRank) * static_cast<size_t>(ranks_) + static_cast<size_t>(keyRank)]);
-  }
+  double scores(int queryRank, int keyRank) const { return static_cast<double>(problem_.scores(queryRank, keyRank)); }
   /// Of a rank's queries and all keys.
   double scoresOfRank(int queryRank) const;
   /// The most of any rank.
@@ -39,7 +36,6 @@ class CostModel {
   const Problem& problem_;
   double flops_;
   int ranks_;
-  std::vector<int64_t> scores_;
 };
 
 Estimate estimateLocal(const Problem& problem, double flops);

@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kWho = "attention plan";
 
 bool sees(const Problem& problem, int queryRank, int keyRank) {
-  return !problem.rectangles(queryRank, keyRank).empty();
+  return problem.scores(queryRank, keyRank) > 0;
 }
 
 }  // namespace
