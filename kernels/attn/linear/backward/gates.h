@@ -1,0 +1,143 @@
+// Decays of a chunk, as logarithms to base 2 that are added up along the tokens in fp32, so that a decay of 0 (-inf) is
+// a large negative number and differences of sums are the decays between tokens.
+#pragma once
+
+#include "kernels/attn/linear/backward/tiles.h"
+
+namespace seqpar::attn::backward {
+
+SEQPAR_WARP float bounded(float naturalLog) {
+  const float log = naturalLog * kLog2e;
+  return log > kLeastLog2 ? (log < 0 ? log : 0.f) : kLeastLog2;
+}
+
+/// A bit for each token of the chunk: a sequence begins.
+SEQPAR_WARP uint64_t beginsOf(const Task& task, int64_t token) {
+  int64_t low = 0, high = task.startCount;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (task.starts[middle] < token) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  uint64_t begins = 0;
+  for (; low < task.startCount && task.starts[low] < token + kChunk; ++low) {
+    begins |= uint64_t{1} << (task.starts[low] - token);
+  }
+  return begins;
+}
+
+/// Of each channel, in the layout of accumulators: a warp has its 16 tokens and its channels. Sums begin anew with each
+/// tile of 16 tokens, which keeps their differences exact.
+template <int KD>
+struct ChannelGates {
+  static constexpr int kTiles8 = Columns<KD>::kTiles8;
+  static constexpr int kBytes = kChunk * (KD + 8) * 4;  ///< of a tile of gates in shared memory
+  float sum[kTiles8][4];
+
+  SEQPAR_WARP static int column(const Lane<KD>& me, int n) { return me.firstColumn + n * 8 + me.c * 2; }
+
+  /// Fetches the chunk's gates, in their type; those that do not exist become 0.
+  template <class T>
+  SEQPAR_WARP static void fetch(void* to, const Task& task, const Item<T>& item, int64_t token, int thread) {
+    const int size = task.gateType == seqparBfloat16 ? 2 : 4, each = 16 / size, units = KD / each;
+    const int rows = item.rowsOf(token);
+    const char* from = item.gates + token * task.gates.token * size;
+    for (int unit = thread; unit < kChunk * units; unit += Columns<KD>::kThreads) {
+      const int row = unit / units, first = unit % units * each;
+      const bool valid = row < rows && first < item.keys;
+      warp::copyAsync(static_cast<char*>(to) + (row * (KD + 8) + first) * size,
+                      valid ? from + (row * task.gates.token + first) * size : from, valid);
+    }
+  }
+  template <class T>
+  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
+    const char* from = item.gates + token * task.gates.token * (task.gateType == seqparBfloat16 ? 2 : 4);
+    if (task.gateType == seqparBfloat16) {
+      prefetchTile<KD>(reinterpret_cast<const uint16_t*>(from), task.gates.token, item.rowsOf(token), thread);
+    } else {
+      prefetchTile<KD>(reinterpret_cast<const float*>(from), task.gates.token, item.rowsOf(token), thread);
+    }
+  }
+
+  /// Adds up along the tile's tokens, as a product with a triangle of ones, and stores the tile's sums in
+  /// totals[tile][KD]. TF32 has 11 digits, so each number is split into its upper ones and the rest.
+  SEQPAR_WARP void addUp(const void* tile, const Task& task, uint64_t begins, float* totals, const Lane<KD>& me) {
+    uint32_t ones[2][4];  // of tokens c + 8 i, c + 8 i + 4
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int token = i * 8 + e / 2 * 4 + me.c, row = me.g + e % 2 * 8;
+        ones[i][e] = warp::bitsOf(token <= row ? 1.f : 0.f);
+      }
+    }
+    const int first = me.tile * kTileRows + me.c;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      float log[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int at = (first + i * 4) * (KD + 8) + me.firstColumn + n * 8 + me.g;
+        const float natural = task.gateType == seqparBfloat16
+                                  ? warp::lowOf<Bf16>(static_cast<const uint16_t*>(tile)[at])
+                                  : static_cast<const float*>(tile)[at];
+        log[i] = (begins >> (first + i * 4) & 1) != 0 ? kLeastLog2 : bounded(natural);
+      }
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) sum[n][e] = 0;
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t high0 = warp::bitsOf(log[i * 2]) & 0xffffe000u,
+                       high1 = warp::bitsOf(log[i * 2 + 1]) & 0xffffe000u;
+        warp::multiplyAddTf32(sum[n], ones[i], high0, high1);
+        warp::multiplyAddTf32(sum[n], ones[i], warp::bitsOf(log[i * 2] - warp::ofBits(high0)),
+                              warp::bitsOf(log[i * 2 + 1] - warp::ofBits(high1)));
+      }
+      if (me.g == 7) {
+        totals[me.tile * KD + column(me, n)] = sum[n][2];
+        totals[me.tile * KD + column(me, n) + 1] = sum[n][3];
+      }
+    }
+  }
+
+  /// Whether the decay of a number of this thread's is 0, from the differences of the sums.
+  SEQPAR_WARP bool forgets(int n, int e, const Lane<KD>& me) const {
+    const float above = warp::shuffle(sum[n][e], me.lane - 4), last = warp::shuffle(sum[n][e % 2], 28 + me.c);
+    const float before = me.g > 0 ? above : e < 2 ? 0.f : last;
+    return sum[n][e] - before < kForgottenLog2;
+  }
+};
+
+/// One decay a token: sums over the whole chunk in shared memory, made by the first warp.
+template <int KD, class T>
+SEQPAR_WARP void addUpTokens(const Task& task, const Item<T>& item, int64_t token, float* sums, uint8_t* forgets,
+                             const Lane<KD>& me) {
+  if (me.warpIndex != 0) return;
+  const int rows = item.rowsOf(token);
+  const uint64_t begins = beginsOf(task, token);
+  float own[2];
+  SEQPAR_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int row = me.lane * 2 + i;
+    float log = 0;
+    if (row < rows && task.gate == Gate::Head) log = *reinterpret_cast<const float*>(item.gates);
+    if (row < rows && task.gate == Gate::Token) {
+      log = reinterpret_cast<const float*>(item.gates)[(token + row) * task.gates.token];
+    }
+    own[i] = (begins >> row & 1) != 0 ? kLeastLog2 : bounded(log);
+    forgets[row] = own[i] < kForgottenLog2 ? 1 : 0;
+  }
+  float before = own[0] + own[1];
+  SEQPAR_UNROLL
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float other = warp::shuffle(before, me.lane - distance);
+    if (me.lane >= distance) before += other;
+  }
+  sums[me.lane * 2] = before - own[1];
+  sums[me.lane * 2 + 1] = before;
+}
+
+}  // namespace seqpar::attn::backward

@@ -1,0 +1,175 @@
+// The launches of the backward pass.
+#include <algorithm>
+
+#include "kernels/attn/linear/backward/exact.h"
+#include "kernels/attn/linear/backward/fold.cuh"
+#include "kernels/attn/linear/backward/plan.h"
+
+namespace seqpar::attn {
+namespace backward {
+namespace {
+
+__global__ void __launch_bounds__(kExactThreads) exactMaps(const __grid_constant__ Task task) {
+  ExactKernel::segmentMaps(task);
+}
+__global__ void __launch_bounds__(kExactThreads) exactGradients(const __grid_constant__ Task task) {
+  ExactKernel::gradients(task);
+}
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 1;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
+  return count;
+}
+
+/// CTAs for `items`, as many as fit at once.
+int ctasFor(int64_t items, int each, const Launch& launch) {
+  int64_t most = std::min<int64_t>(int64_t{multiprocessors()} * each, kMostCtas);
+  if (launch.ctas > 0) most = std::min<int64_t>(most, launch.ctas);
+  return static_cast<int>(std::clamp<int64_t>(items, 1, most));
+}
+
+template <class Work>
+cudaError_t withInstance(const LinearProblem& problem, const Work& work) {
+  const auto gate = [&]<class T, int kDimension>() {
+    return problem.gate == Gate::Channel ? work.template operator()<Instance<T, kDimension, true>>()
+                                         : work.template operator()<Instance<T, kDimension, false>>();
+  };
+  const auto size = [&]<class T>() {
+    return dimensionOf(problem) == 64 ? gate.template operator()<T, 64>() : gate.template operator()<T, 128>();
+  };
+  return problem.type == seqparBfloat16 ? size.template operator()<Bf16>() : size.template operator()<Fp16>();
+}
+
+cudaError_t fold(const Task& task, float* stateGradient, float* logDecay, cudaStream_t stream) {
+  const int64_t size = int64_t{task.dk} * task.dv;
+  const auto heads = static_cast<unsigned>(task.batch * task.headCount);
+  const dim3 grid(static_cast<unsigned>((size / 4 + kFoldThreads - 1) / kFoldThreads), heads);
+  void* states[] = {const_cast<Task*>(&task), &stateGradient};
+  void* decays[] = {const_cast<Task*>(&task), &logDecay};
+  const auto* first = reinterpret_cast<const void*>(&foldStates);
+  const cudaError_t error = cudaLaunchKernel(first, grid, dim3(kFoldThreads), states, 0, stream);
+  if (error != cudaSuccess) return error;
+  return cudaLaunchKernel(reinterpret_cast<const void*>(&foldDecays), dim3(heads), dim3(kFoldThreads), decays, 0,
+                          stream);
+}
+
+/// Terms in the workspace, or the caller's tensor.
+Target targetOf(const Output& output, int type, char* workspace, int64_t offset, const LinearProblem& problem,
+                int blocks, int width) {
+  if (offset < 0) return {output.data, output.batch, output.token, output.head, 0, type};
+  Target terms;
+  terms.data = workspace + offset;
+  terms.block = width;
+  terms.head = int64_t{blocks} * width;
+  terms.token = problem.heads * terms.head;
+  terms.batch = problem.tokens * terms.token;
+  return terms;
+}
+
+cudaError_t addUp(const Sum& sum, const Launch& launch) {
+  const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width;
+  if (count == 0) return cudaSuccess;
+  const int64_t most = launch.ctas > 0 ? launch.ctas : multiprocessors() * 16;
+  const int64_t ctas = std::min<int64_t>((count + kFoldThreads - 1) / kFoldThreads, most);
+  void* arguments[] = {const_cast<Sum*>(&sum)};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(&addTerms), dim3(static_cast<unsigned>(ctas)),
+                          dim3(kFoldThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+}
+
+/// Everything that several blocks or heads share.
+cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
+  const LinearProblem& problem = pass.problem;
+  const auto* base = static_cast<const char*>(pass.workspace);
+  const auto sumOf = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
+    return Sum{reinterpret_cast<const float*>(base + offset),
+               {to.data, to.batch, to.token, to.head, 0, type},
+               problem.batch,
+               problem.tokens,
+               problem.heads,
+               group,
+               blocks,
+               width,
+               pass.heads.first / group,
+               pass.heads.count / group};
+  };
+  cudaError_t error = cudaSuccess;
+  const auto add = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
+    if (error == cudaSuccess && offset >= 0 && to.data != nullptr) {
+      error = addUp(sumOf(offset, to, type, group, blocks, width), launch);
+    }
+  };
+  add(workspace.dq, pass.dq, problem.type, task.group, task.valueBlocks, problem.dk);
+  add(workspace.dk, pass.dk, problem.type, task.group, task.valueBlocks, problem.dk);
+  add(workspace.dv, pass.dv, problem.type, 1, task.keyBlocks, problem.dv);
+  if (problem.gate == Gate::Channel) {
+    add(workspace.gates, pass.dGates, pass.dGateType, 1, task.valueBlocks, problem.dk);
+  } else if (problem.gate == Gate::Token) {
+    add(workspace.gates, pass.dGates, pass.dGateType, 1, task.keyBlocks * task.valueBlocks, 1);
+  } else if (problem.gate == Gate::Head && pass.dGates.data != nullptr && error == cudaSuccess) {
+    const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1);
+    void* arguments[] = {const_cast<Sum*>(&sum)};
+    error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
+                             dim3(kFoldThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+  }
+  return error;
+}
+
+}  // namespace
+}  // namespace backward
+
+int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch& launch) {
+  using namespace backward;
+  const auto stream = static_cast<cudaStream_t>(launch.stream);
+  Task task = taskOf(pass.problem, pass.segments, pass.heads, pass.dOut);
+  task.maps = pass.maps;
+  if (pass.problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
+  const bool full = pass.problem.type == seqparFloat32;
+  const int ctas = ctasFor(itemsOf(task), full ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
+  cudaError_t error;
+  if (full) {
+    error = launchTask(&exactMaps, task, ctas, kExactThreads, sizeof(ExactMemory), stream);
+  } else {
+    error = withInstance(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
+  }
+  if (error != cudaSuccess) return error;
+  return fold(task, pass.stateGradient, pass.logDecay, stream);
+}
+
+int launchGradients(const Gradients& pass, const Launch& launch) {
+  using namespace backward;
+  const LinearProblem& problem = pass.problem;
+  const auto stream = static_cast<cudaStream_t>(launch.stream);
+  Task task = taskOf(problem, pass.segments, pass.heads, pass.dOut);
+  if (problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
+  if (pass.heads.first % task.group != 0 || pass.heads.count % task.group != 0) return cudaErrorInvalidValue;
+  if (problem.gate != Gate::Channel && pass.dGateType != seqparFloat32) return cudaErrorInvalidValue;
+  const Workspace workspace = workspaceOf(problem, pass.segments);
+  auto* base = static_cast<char*>(pass.workspace);
+  task.before = pass.before;
+  task.after = pass.after;
+  task.initial = pass.initial;
+  task.finalGradient = pass.finalGradient;
+  task.dInitial = pass.dInitial;
+  task.dq = targetOf(pass.dq, problem.type, base, workspace.dq, problem, task.valueBlocks, problem.dk);
+  task.dkOut = targetOf(pass.dk, problem.type, base, workspace.dk, problem, task.valueBlocks, problem.dk);
+  task.dvOut = targetOf(pass.dv, problem.type, base, workspace.dv, problem, task.keyBlocks, problem.dv);
+  if (pass.dGates.data != nullptr && problem.gate != Gate::None) {
+    const bool channel = problem.gate == Gate::Channel;
+    task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem,
+                           channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
+  }
+  cudaError_t error;
+  if (problem.type == seqparFloat32) {
+    error = launchTask(&exactGradients, task, ctasFor(itemsOf(task), 2, launch), kExactThreads, sizeof(ExactMemory),
+                       stream);
+  } else {
+    task.states = base + workspace.states;
+    const int ctas = ctasFor(itemsOf(task), ctasOf(dimensionOf(problem)), launch);
+    error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
+  }
+  return error != cudaSuccess ? error : addUpAll(pass, task, workspace, launch);
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,71 @@
+#include "kernels/attn/linear/backward/plan.h"
+
+#include <algorithm>
+
+namespace seqpar::attn {
+namespace backward {
+
+int dimensionOf(const LinearProblem& problem) {
+  return problem.dk <= 64 && problem.dv <= 64 ? 64 : kBlock;
+}
+
+Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
+  Workspace result;
+  const auto take = [&](int64_t bytes) {
+    const int64_t at = result.size;
+    result.size += (bytes + 255) / 256 * 256;
+    return at;
+  };
+  const Task task = taskOf(problem, segments, {0, problem.heads}, {});
+  if (problem.type != seqparFloat32) {
+    const int64_t dimension = dimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
+    result.states = take(std::min<int64_t>(itemsOf(task), kMostCtas) * chunks * dimension * dimension * 2);
+  }
+  const int64_t numbers = problem.batch * problem.tokens * problem.heads;
+  const int blocks = task.keyBlocks * task.valueBlocks;
+  const auto terms = [&](int64_t width) { return take(numbers * width * int64_t{sizeof(float)}); };
+  if (task.group > 1 || task.valueBlocks > 1) {
+    result.dq = terms(int64_t{task.valueBlocks} * problem.dk);
+    result.dk = terms(int64_t{task.valueBlocks} * problem.dk);
+  }
+  if (task.keyBlocks > 1) result.dv = terms(int64_t{task.keyBlocks} * problem.dv);
+  if (problem.gate == Gate::Channel && task.valueBlocks > 1)
+    result.gates = terms(int64_t{task.valueBlocks} * problem.dk);
+  if (problem.gate == Gate::Head || (problem.gate == Gate::Token && blocks > 1)) result.gates = terms(blocks);
+  return result;
+}
+
+Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const Input& dOut) {
+  Task task;
+  task.tokens = problem.tokens;
+  task.batch = static_cast<int>(problem.batch);
+  task.heads = problem.heads;
+  task.group = problem.heads / problem.qkHeads;
+  task.firstHead = heads.first;
+  task.headCount = heads.count;
+  task.dk = problem.dk;
+  task.dv = problem.dv;
+  task.keyBlocks = (problem.dk + kBlock - 1) / kBlock;
+  task.valueBlocks = (problem.dv + kBlock - 1) / kBlock;
+  task.scale = problem.scale;
+  task.gate = problem.gate;
+  task.gateType = problem.gateType;
+  task.q = problem.q;
+  task.k = problem.k;
+  task.v = problem.v;
+  task.dOut = dOut;
+  task.gates = problem.gates;
+  task.starts = problem.starts;
+  task.startCount = problem.starts == nullptr ? 0 : problem.startCount;
+  task.segments = segments.count;
+  task.segmentTokens = segments.tokens;
+  return task;
+}
+
+}  // namespace backward
+
+size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments) {
+  return static_cast<size_t>(backward::workspaceOf(problem, segments).size);
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,150 @@
+// The state of a head's block in the registers of a CTA, fp32: 16 rows of it a warp.
+#pragma once
+
+#include "kernels/attn/linear/backward/gates.h"
+
+namespace seqpar::attn::backward {
+
+template <class T, int KD, int VD>
+struct State {
+  using Share = Shares<KD, VD>;
+  float x[Share::kStateTiles][4];
+
+  SEQPAR_WARP static int row(const Lane<KD>& me) { return me.warpIndex % Share::kRowTiles * 16 + me.g; }
+  SEQPAR_WARP static int firstColumn(const Lane<KD>& me) {
+    return me.warpIndex / Share::kRowTiles * Share::kStateColumns;
+  }
+  SEQPAR_WARP static int column(const Lane<KD>& me, int n) { return firstColumn(me) + n * 8 + me.c * 2; }
+
+  /// x = diag(factor) x; of rows g and g + 8.
+  SEQPAR_WARP void decay(float factor, float factor8) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < Share::kStateTiles; ++n) {
+      x[n][0] = times(factor, x[n][0]);
+      x[n][1] = times(factor, x[n][1]);
+      x[n][2] = times(factor8, x[n][2]);
+      x[n][3] = times(factor8, x[n][3]);
+    }
+  }
+
+  /// x += keys^T values, of tiles of 64 x KD and 64 x VD.
+  SEQPAR_WARP void add(const T* keys, const T* values, const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int k = 0; k < kChunk; k += 16) {
+      Fragment left, right;
+      leftOfTransposed(left, keys, Share::kKeyStride, row(me) - me.g, k, me.lane);
+      SEQPAR_UNROLL
+      for (int n = 0; n < Share::kStateTiles; n += 2) {
+        rightOfTransposed(right, values, Share::kValueStride, firstColumn(me) + n * 8, k, me.lane);
+        multiplyPair<T>(x[n], x[n + 1], left, right);
+      }
+    }
+  }
+
+  /// As T, rows `stride` apart.
+  SEQPAR_WARP void store(T* to, int stride, const Lane<KD>& me) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < Share::kStateTiles; ++n) {
+      *reinterpret_cast<uint32_t*>(to + row(me) * stride + column(me, n)) = warp::pack<T>(x[n][0], x[n][1]);
+      *reinterpret_cast<uint32_t*>(to + (row(me) + 8) * stride + column(me, n)) = warp::pack<T>(x[n][2], x[n][3]);
+    }
+  }
+
+  /// In fp32, to or from the block of a state [dk][dv] that begins at `block`.
+  SEQPAR_WARP void storeFull(float* block, int dv, int keys, int values, const Lane<KD>& me) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < Share::kStateTiles; ++n) {
+      if (column(me, n) >= values) continue;
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        if (row(me) + r * 8 >= keys) continue;
+        float* to = block + int64_t{row(me) + r * 8} * dv + column(me, n);
+        warp::storePair(to, x[n][r * 2], x[n][r * 2 + 1]);
+      }
+    }
+  }
+
+  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay has `width` numbers: one, or one a
+  /// row.
+  SEQPAR_WARP void loadFull(const float* at, const float* logDecay, int width, const float* earlier, int dv, int keys,
+                            int values, const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int i = row(me) + r * 8;
+      float factor = 0;
+      if (earlier != nullptr && i < keys) factor = decayOf(logDecay[width == 1 ? 0 : i] * kLog2e);
+      SEQPAR_UNROLL
+      for (int n = 0; n < Share::kStateTiles; ++n) {
+        float low = 0, high = 0;
+        if (i < keys && column(me, n) < values) {
+          const int64_t offset = int64_t{i} * dv + column(me, n);
+          if (at != nullptr) warp::loadPair(at + offset, low, high);
+          if (factor != 0) {
+            float earlierLow, earlierHigh;
+            warp::loadPair(earlier + offset, earlierLow, earlierHigh);
+            low += factor * earlierLow;
+            high += factor * earlierHigh;
+          }
+        }
+        x[n][r * 2] = low;
+        x[n][r * 2 + 1] = high;
+      }
+    }
+  }
+
+  /// Adds up x * other along the rows, `other` a tile of T: sums[half of the columns][KD].
+  SEQPAR_WARP void rowSums(const T* other, int stride, float* sums, const Lane<KD>& me) const {
+    float sum[2] = {0, 0};
+    SEQPAR_UNROLL
+    for (int n = 0; n < Share::kStateTiles; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const auto pair = *reinterpret_cast<const uint32_t*>(other + (row(me) + r * 8) * stride + column(me, n));
+        sum[r] += x[n][r * 2] * warp::lowOf<T>(pair) + x[n][r * 2 + 1] * warp::highOf<T>(pair);
+      }
+    }
+    storeRowSums(sum, sums, me);
+  }
+  SEQPAR_WARP void rowSums(const State& other, float* sums, const Lane<KD>& me) const {
+    float sum[2] = {0, 0};
+    SEQPAR_UNROLL
+    for (int n = 0; n < Share::kStateTiles; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) sum[e / 2] += x[n][e] * other.x[n][e];
+    }
+    storeRowSums(sum, sums, me);
+  }
+  SEQPAR_WARP static void storeRowSums(float (&sum)[2], float* sums, const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      sum[r] += warp::shuffleXor(sum[r], 1);
+      sum[r] += warp::shuffleXor(sum[r], 2);
+      if (me.c == 0) sums[me.warpIndex / Share::kRowTiles * KD + row(me) + r * 8] = sum[r];
+    }
+  }
+};
+
+/// A warp's part of a tile of 64 x KD: its 16 tokens, its channels, as left operands of products.
+template <class T, int KD>
+struct Raw {
+  Fragment x[Columns<KD>::kTiles8 / 2];
+  SEQPAR_WARP void load(const T* tile, const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int j = 0; j < Columns<KD>::kTiles8 / 2; ++j) {
+      leftOf(x[j], tile, KD + 8, me.tile * kTileRows, me.firstColumn + j * 16, me.lane);
+    }
+    warp::syncWarp();  // the warp may write there now
+  }
+  /// The pair of accumulator tile n in row g (r = 0) or g + 8.
+  SEQPAR_WARP uint32_t& pair(int n, int r) { return x[n / 2][n % 2 * 2 + r]; }
+  SEQPAR_WARP uint32_t pair(int n, int r) const { return x[n / 2][n % 2 * 2 + r]; }
+};
+
+/// Where accumulator tile n, row g + 8 r, of a warp's part of 64 x D lies in a tile of T.
+template <int D, class T>
+SEQPAR_WARP uint32_t* pairIn(T* tile, int n, int r, const Lane<D>& me) {
+  return reinterpret_cast<uint32_t*>(tile + (me.tile * kTileRows + me.g + r * 8) * (D + 8) + me.firstColumn + n * 8 +
+                                     me.c * 2);
+}
+
+}  // namespace seqpar::attn::backward

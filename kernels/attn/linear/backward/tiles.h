@@ -1,0 +1,175 @@
+// Tiles in shared memory, the fragments of them that a warp multiplies, and the item of work that a CTA is at.
+#pragma once
+
+#include "kernels/attn/linear/backward/task.h"
+#include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/warp_ops.h"
+
+namespace seqpar::attn::backward {
+
+constexpr int kChunk = kChunkTokens;
+constexpr int kTileRows = 16;
+constexpr int kTiles = kChunk / kTileRows;
+constexpr int kTokenStride =
+    kChunk + 8;  ///< of matrices of tokens x tokens; rows of 16 bytes more avoid bank conflicts
+
+constexpr float kLn2 = 0.6931471805599453f;
+
+/// How the warps share a chunk's 64 x D: rows of 16 tokens, and parts of the columns.
+template <int D>
+struct Columns {
+  static constexpr int kWarps = warpsOf(D), kThreads = kWarps * 32, kParts = kWarps / kTiles;
+  static constexpr int kEach = D / kParts;
+  static constexpr int kTiles8 = kEach / 8;  ///< accumulator tiles
+  static constexpr int kStride = D + 8;
+};
+
+/// How they share the state of KD x VD: rows of 16, and halves of the columns.
+template <int KD, int VD>
+struct Shares {
+  static_assert(KD == VD);
+  static constexpr int kRowTiles = KD / 16;
+  static constexpr int kSplits = warpsOf(KD) / kRowTiles;
+  static constexpr int kStateColumns = VD / kSplits;
+  static constexpr int kStateTiles = kStateColumns / 8;
+  static constexpr int kKeyStride = KD + 8, kValueStride = VD + 8;
+};
+
+template <int D>
+struct Lane {
+  int thread = warp::thread();
+  int warpIndex = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
+  int tile = warpIndex / Columns<D>::kParts, part = warpIndex % Columns<D>::kParts;  ///< in a chunk's 64 x D
+  int firstColumn = part * Columns<D>::kEach;
+};
+
+/// 2^x for x that is at most 0 but for rounding.
+SEQPAR_WARP float decayOf(float x) {
+  return warp::exp2(x < 0 ? x : 0.f);
+}
+/// A factor of 0 forgets, NaN and infinity included.
+SEQPAR_WARP float times(float factor, float x) {
+  return factor == 0 ? 0.f : factor * x;
+}
+
+using Fragment = uint32_t[4];
+
+/// The left operand at (m, k) of a tile stored by rows m.
+template <class T>
+SEQPAR_WARP void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
+  warp::loadMatrices(to, tile + (m + lane % 16) * stride + k + lane / 16 * 8);
+}
+/// The same of a tile stored by rows k.
+template <class T>
+SEQPAR_WARP void leftOfTransposed(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
+  warp::loadTransposed(to, tile + (k + lane % 8 + lane / 16 * 8) * stride + m + lane / 8 % 2 * 8);
+}
+/// The right operands of columns n and n + 8, terms k, of a tile stored by rows n.
+template <class T>
+SEQPAR_WARP void rightOf(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
+  warp::loadMatrices(to, tile + (n + lane % 8 + lane / 16 * 8) * stride + k + lane / 8 % 2 * 8);
+}
+/// The same of a tile stored by rows k.
+template <class T>
+SEQPAR_WARP void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
+  warp::loadTransposed(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
+}
+template <class T>
+SEQPAR_WARP void multiplyPair(float (&low)[4], float (&high)[4], const Fragment& left, const Fragment& right) {
+  warp::multiplyAdd<T>(low, left, right[0], right[1]);
+  warp::multiplyAdd<T>(high, left, right[2], right[3]);
+}
+
+template <int N>
+SEQPAR_WARP void clear(float (&tiles)[N][4]) {
+  SEQPAR_UNROLL
+  for (int n = 0; n < N; ++n) {
+    SEQPAR_UNROLL
+    for (int e = 0; e < 4; ++e) tiles[n][e] = 0;
+  }
+}
+
+/// What a CTA works on.
+template <class T>
+struct Item {
+  int sequence, head, keyBlock, valueBlock, segment;
+  int keys, values;  ///< of the block
+  const T *q, *k, *v, *dOut;
+  const char* gates;
+  int64_t first, end;  ///< tokens of the segment
+  int chunks;
+  int64_t map;  ///< of the segment, in SegmentMaps
+
+  SEQPAR_WARP Item(const Task& task, int64_t index) {
+    segment = static_cast<int>(index % task.segments);
+    index /= task.segments;
+    valueBlock = static_cast<int>(index % task.valueBlocks);
+    index /= task.valueBlocks;
+    keyBlock = static_cast<int>(index % task.keyBlocks);
+    index /= task.keyBlocks;
+    head = task.firstHead + static_cast<int>(index % task.headCount);
+    sequence = static_cast<int>(index / task.headCount);
+    const int k0 = keyBlock * kBlock, v0 = valueBlock * kBlock, qkHead = head / task.group;
+    keys = task.dk - k0 < kBlock ? task.dk - k0 : kBlock;
+    values = task.dv - v0 < kBlock ? task.dv - v0 : kBlock;
+    q = at(task.q, qkHead) + k0;
+    k = at(task.k, qkHead) + k0;
+    v = at(task.v, head) + v0;
+    dOut = at(task.dOut, head) + v0;
+    const int size = task.gateType == seqparBfloat16 ? 2 : 4;
+    gates = static_cast<const char*>(task.gates.data);
+    if (task.gate == Gate::Head) {
+      gates += head * 4;
+    } else if (task.gate != Gate::None) {
+      gates += (sequence * task.gates.batch + head * task.gates.head + (task.gate == Gate::Channel ? k0 : 0)) * size;
+    }
+    first = segment * task.segmentTokens;
+    end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
+    chunks = end > first ? static_cast<int>((end - first + kChunk - 1) / kChunk) : 0;
+    map = (int64_t{sequence} * task.heads + head) * task.segments + segment;
+  }
+  SEQPAR_WARP const T* at(const Input& input, int atHead) const {
+    return static_cast<const T*>(input.data) + sequence * input.batch + atHead * input.head;
+  }
+  SEQPAR_WARP int rowsOf(int64_t token) const { return end - token < kChunk ? static_cast<int>(end - token) : kChunk; }
+  /// Of the block's first number in a state [dk][dv].
+  SEQPAR_WARP int64_t stateOffset(const Task& task) const {
+    return int64_t{keyBlock} * kBlock * task.dv + valueBlock * kBlock;
+  }
+};
+
+constexpr int kItemBytes = 256;  ///< at the beginning of shared memory
+
+/// The item, in shared memory: in registers it would displace numbers.
+template <class T>
+SEQPAR_WARP const Item<T>& itemInMemory(const Task& task, int64_t index, int thread) {
+  static_assert(sizeof(Item<T>) <= kItemBytes);
+  auto* item = reinterpret_cast<Item<T>*>(warp::sharedMemory());
+  warp::syncBlock();  // the one before is done
+  if (thread == 0) *item = Item<T>(task, index);
+  warp::syncBlock();
+  return *item;
+}
+
+/// Fetches 64 x D numbers; rows and columns that do not exist become 0.
+template <int D, class T>
+SEQPAR_WARP void fetchTile(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
+  SEQPAR_UNROLL
+  for (int i = 0; i < kChunk * D / 8 / Columns<D>::kThreads; ++i) {
+    const int unit = thread + i * Columns<D>::kThreads, row = unit / (D / 8), column = unit % (D / 8) * 8;
+    const bool valid = row < rows && column < columns;
+    warp::copyAsync(to + row * (D + 8) + column, valid ? from + row * stride + column : from, valid);
+  }
+}
+
+/// Tells the L2 cache of a tile that will be fetched.
+template <int D, class T>
+SEQPAR_WARP void prefetchTile(const T* from, int64_t stride, int rows, int thread) {
+  constexpr int kLine = 128 / sizeof(T), kLines = D / kLine;
+  if (thread < kChunk * kLines) {
+    const int row = thread / kLines;
+    if (row < rows) warp::prefetch(from + row * stride + thread % kLines * kLine);
+  }
+}
+
+}  // namespace seqpar::attn::backward

@@ -1,0 +1,198 @@
+// What a CTA's threads do together: matrix products of a warp, loads of their operands from shared memory, shuffles,
+// barriers, asynchronous copies. CUDA code gets PTX for sm_80 and up; other compilers get
+// tests/support/warp_emulator.h, by which the very same kernels run on a CPU, a fiber for each thread.
+//
+// Fragments are those of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"). With g = lane / 4 and
+// c = lane % 4, an accumulator tile of 16 x 8 has {(g, 2c), (g, 2c+1), (g+8, 2c), (g+8, 2c+1)} in a lane.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace seqpar::attn {
+
+/// The 16-bit types of q, k and v.
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+}  // namespace seqpar::attn
+
+#ifdef __CUDACC__
+
+namespace seqpar::attn::warp {
+
+__device__ __forceinline__ int thread() {
+  return static_cast<int>(threadIdx.x);
+}
+__device__ __forceinline__ int block() {
+  return static_cast<int>(blockIdx.x);
+}
+__device__ __forceinline__ int blocks() {
+  return static_cast<int>(gridDim.x);
+}
+__device__ __forceinline__ void syncBlock() {
+  __syncthreads();
+}
+__device__ __forceinline__ void syncWarp() {
+  __syncwarp();
+}
+/// A barrier, and whether all threads say so.
+__device__ __forceinline__ bool allOfBlock(bool value) {
+  return __syncthreads_and(value ? 1 : 0) != 0;
+}
+__device__ __forceinline__ char* sharedMemory() {
+  extern __shared__ __align__(128) char memory[];
+  return memory;
+}
+
+__device__ __forceinline__ float shuffle(float value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+__device__ __forceinline__ float shuffleXor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+/// Two numbers as T, the first in the lower bits. fp16 saturates: sums of many products may exceed its range.
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t both;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  } else {
+    const float most = 65504.f;
+    low = fminf(fmaxf(low, -most), most);
+    high = fminf(fmaxf(high, -most), most);
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  }
+  return both;
+}
+template <class T>
+__device__ __forceinline__ float lowOf(uint32_t both) {
+  if constexpr (std::is_same_v<T, Bf16>) return __uint_as_float(both << 16);
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(both)));
+  return value;
+}
+template <class T>
+__device__ __forceinline__ float highOf(uint32_t both) {
+  if constexpr (std::is_same_v<T, Bf16>) return __uint_as_float(both & 0xffff0000u);
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(both >> 16)));
+  return value;
+}
+
+/// 2^x; 0 below -126.
+__device__ __forceinline__ float exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ __forceinline__ uint32_t sharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void storePair(float* to, float low, float high) {
+  *reinterpret_cast<float2*>(to) = make_float2(low, high);
+}
+/// For what is not read again soon.
+__device__ __forceinline__ void storeStreaming(float* to, float low, float high) {
+  __stcs(reinterpret_cast<float2*>(to), make_float2(low, high));
+}
+__device__ __forceinline__ void storeStreaming(uint16_t* to, uint32_t pair) {
+  __stcs(reinterpret_cast<unsigned*>(to), pair);
+}
+__device__ __forceinline__ void loadPair(const float* from, float& low, float& high) {
+  const float2 pair = *reinterpret_cast<const float2*>(from);
+  low = pair.x;
+  high = pair.y;
+}
+
+/// Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void loadMatrices(uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(sharedAddress(row))
+               : "memory");
+}
+__device__ __forceinline__ void loadTransposed(uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(sharedAddress(row))
+               : "memory");
+}
+/// The transpose of an 8 x 8 matrix that the warp holds.
+__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+/// c += a b for a tile of 16 x 8 and 16 terms.
+template <class T>
+__device__ __forceinline__ void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void multiplyAdd<Bf16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void multiplyAdd<Fp16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// c += a b for 16 x 8 and 8 terms, in TF32, which reads the upper 19 bits. a: rows g, g+8 of term c, then of term c+4;
+/// b: column g of terms c and c+4.
+__device__ __forceinline__ void multiplyAddTf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ uint32_t bitsOf(float x) {
+  return __float_as_uint(x);
+}
+__device__ __forceinline__ float ofBits(uint32_t x) {
+  return __uint_as_float(x);
+}
+__device__ __forceinline__ float reciprocal(float x) {
+  return __frcp_rn(x);
+}
+
+/// 16 bytes into shared memory; zeros where not `valid`, and `from` is not read.
+__device__ __forceinline__ void copyAsync(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void commitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Until at most `kLeft` of this thread's groups are under way.
+template <int kLeft>
+__device__ __forceinline__ void awaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+__device__ __forceinline__ void prefetch(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
+}  // namespace seqpar::attn::warp
+
+#define SEQPAR_WARP __device__ __forceinline__
+#define SEQPAR_WARP_CALL __device__ __noinline__
+#define SEQPAR_UNROLL _Pragma("unroll")
+
+#else
+
+#include "support/warp_emulator.h"
+#define SEQPAR_WARP inline
+#define SEQPAR_WARP_CALL inline
+#define SEQPAR_UNROLL
+
+#endif

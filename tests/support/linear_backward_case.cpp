@@ -1,0 +1,256 @@
+#include "support/linear_backward_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/convert.h"
+
+namespace seqpar::test {
+namespace {
+
+using attn::Gate;
+
+constexpr float kLowest = -1000;  // as good as -inf, in maps
+
+Bytes rounded(std::vector<double>& values, int type) {
+  std::vector<float> floats(values.begin(), values.end());
+  const auto dataType = static_cast<seqparDataType_t>(type);
+  Bytes bytes(values.size() * sizeOf(dataType));
+  fromFloat(floats.data(), bytes.data(), dataType, floats.size());
+  values = valuesOf(bytes, type);
+  return bytes;
+}
+
+std::vector<double> normal(size_t count, std::mt19937_64& random) {
+  std::normal_distribution<double> draw;
+  std::vector<double> values(count);
+  for (double& value : values) value = draw(random);
+  return values;
+}
+
+std::vector<float> asFloats(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+/// Of tokens [from, to) alone: an affine map of the states before or after them.
+LinearInputs cut(const LinearShape& shape, const LinearInputs& in, int64_t from, int64_t to) {
+  const auto rows = [&](const std::vector<double>& all, int64_t width) {
+    std::vector<double> some;
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      some.insert(some.end(), all.begin() + (b * shape.tokens + from) * width,
+                  all.begin() + (b * shape.tokens + to) * width);
+    }
+    return some;
+  };
+  LinearInputs some;
+  some.q = rows(in.q, int64_t{shape.qkHeads} * shape.dk);
+  some.k = rows(in.k, int64_t{shape.qkHeads} * shape.dk);
+  some.v = rows(in.v, int64_t{shape.heads} * shape.dv);
+  some.logDecay = rows(in.logDecay, int64_t{shape.heads} * shape.dk);
+  if (!in.begins.empty()) some.begins.assign(in.begins.begin() + from, in.begins.begin() + to);
+  return some;
+}
+
+}  // namespace
+
+std::string BackwardShape::name() const {
+  const char* gates[] = {"none", "head", "token", "channel"};
+  return std::string(gates[static_cast<int>(gate)]) + (gateType == seqparBfloat16 ? "(bf16)" : "") + " " +
+         typeName(static_cast<seqparDataType_t>(type)) + " b" + std::to_string(batch) + " t" + std::to_string(tokens) +
+         " h" + std::to_string(heads) + "/" + std::to_string(qkHeads) + " d" + std::to_string(dk) + "x" +
+         std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " + std::to_string(decay) +
+         (states ? " states" : "") + (starts.empty() ? "" : " packed");
+}
+
+BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(given) {
+  std::mt19937_64 random(seed);
+  LinearShape& s = reference;
+  s.batch = shape.batch;
+  s.tokens = shape.tokens;
+  s.heads = shape.heads;
+  s.qkHeads = shape.qkHeads;
+  s.dk = shape.dk;
+  s.dv = shape.dv;
+  s.scale = static_cast<float>(1 / std::sqrt(shape.dk));
+  inputs.q = normal(s.keySize(), random);
+  inputs.k = normal(s.keySize(), random);
+  inputs.v = normal(s.valueSize(), random);
+  dOutValues = normal(s.valueSize(), random);
+  q = rounded(inputs.q, shape.type);
+  k = rounded(inputs.k, shape.type);
+  v = rounded(inputs.v, shape.type);
+  dOut = rounded(dOutValues, shape.type);
+
+  // Gates, then what they are for each channel.
+  std::exponential_distribution<double> draw(1.0);
+  std::vector<double> logs(gateNumbers());
+  for (double& log : logs) {
+    log = std::isinf(shape.decay) ? (draw(random) > 2 ? -std::numeric_limits<double>::infinity() : 0)
+                                  : -shape.decay * draw(random);
+  }
+  gates = rounded(logs, shape.gateType);
+  inputs.logDecay.assign(s.gateSize(), 0);
+  for (int64_t i = 0; i < s.gateSize(); ++i) {
+    const int64_t token = i / s.dk;
+    if (shape.gate == Gate::Channel) inputs.logDecay[i] = logs[i];
+    if (shape.gate == Gate::Token) inputs.logDecay[i] = logs[token];
+    if (shape.gate == Gate::Head) inputs.logDecay[i] = logs[token % s.heads];
+  }
+  if (!shape.starts.empty()) {
+    inputs.begins.assign(s.tokens, 0);
+    for (const int64_t start : shape.starts) {
+      if (start >= 0 && start < s.tokens) inputs.begins[start] = 1;
+    }
+  }
+  if (shape.states) {
+    inputs.initial = normal(s.stateSize(), random);
+    dFinalValues = normal(s.stateSize(), random);
+    initial = asFloats(inputs.initial);
+    dFinal = asFloats(dFinalValues);
+    inputs.initial.assign(initial.begin(), initial.end());
+    dFinalValues.assign(dFinal.begin(), dFinal.end());
+  }
+  expected = linearGradientReference(s, inputs, dOutValues, dFinalValues);
+
+  segments.tokens = shape.segmentTokens;
+  segments.count = static_cast<int>(std::max<int64_t>((s.tokens + segments.tokens - 1) / segments.tokens, 1));
+  const int width = shape.gate == Gate::Channel ? s.dk : 1;
+  const int64_t block = int64_t{s.dk} * s.dv, maps = s.batch * s.heads * segments.count;
+  before.assign(maps * block, 0);
+  after = before;
+  beforeLog.assign(maps * width, 0);
+  afterLog = beforeLog;
+  // The map of each segment, then those of everything before and after it.
+  struct Map {
+    std::vector<double> state, log;
+  };
+  const auto mapOf = [&](int64_t from, int64_t to, bool reverse) {
+    LinearShape part = s;
+    part.tokens = to - from;
+    const LinearInputs some = cut(s, inputs, from, to);
+    std::vector<double> grads;
+    for (int64_t b = 0; b < s.batch; ++b) {
+      const auto first = dOutValues.begin() + (b * s.tokens + from) * s.heads * s.dv;
+      grads.insert(grads.end(), first, first + part.tokens * s.heads * s.dv);
+    }
+    Map map;
+    map.state =
+        reverse ? linearGradientReference(part, some, grads, {}).dInitial : linearReference(part, some).finalState;
+    for (int64_t head = 0; head < s.batch * s.heads; ++head) {
+      for (int i = 0; i < width; ++i) {
+        double sum = 0;
+        for (int64_t t = from; t < to; ++t) {
+          sum += !inputs.begins.empty() && inputs.begins[t] != 0
+                     ? kLowest
+                     : inputs.logDecay[((head / s.heads * s.tokens + t) * s.heads + head % s.heads) * s.dk + i];
+        }
+        map.log.push_back(std::max<double>(sum, kLowest));
+      }
+    }
+    return map;
+  };
+  const auto store = [&](const Map& map, std::vector<float>& states, std::vector<float>& decays, int64_t stride,
+                         int64_t at) {
+    for (int64_t head = 0; head < s.batch * s.heads; ++head) {
+      for (int64_t i = 0; i < block; ++i)
+        states[(head * stride + at) * block + i] = static_cast<float>(map.state[head * block + i]);
+      for (int i = 0; i < width; ++i)
+        decays[(head * stride + at) * width + i] = static_cast<float>(map.log[head * width + i]);
+    }
+  };
+  const auto then = [&](Map& sum, const Map& next) {
+    for (int64_t i = 0; i < static_cast<int64_t>(sum.state.size()); ++i) {
+      const int64_t row = i / block * width + (width == 1 ? 0 : i % block / s.dv);
+      sum.state[i] = next.state[i] + std::exp(next.log[row]) * sum.state[i];
+    }
+    for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
+  };
+  stateGradient.assign(s.batch * s.heads * block, 0);
+  logDecay.assign(s.batch * s.heads * width, 0);
+  for (const bool reverse : {false, true}) {
+    Map sum{std::vector<double>(s.batch * s.heads * block), std::vector<double>(s.batch * s.heads * width)};
+    for (int step = 0; step < segments.count; ++step) {
+      const int i = reverse ? segments.count - 1 - step : step;
+      store(sum, reverse ? after : before, reverse ? afterLog : beforeLog, segments.count, i);
+      const int64_t begin = std::min(i * segments.tokens, s.tokens), end = std::min(begin + segments.tokens, s.tokens);
+      then(sum, mapOf(begin, end, reverse));
+    }
+    if (reverse) store(sum, stateGradient, logDecay, 1, 0);
+  }
+}
+
+int64_t BackwardCase::gateNumbers() const {
+  const int64_t tokens = shape.batch * shape.tokens * shape.heads;
+  switch (shape.gate) {
+    case Gate::None:
+      return 0;
+    case Gate::Head:
+      return shape.heads;
+    case Gate::Token:
+      return tokens;
+    case Gate::Channel:
+      break;
+  }
+  return tokens * shape.dk;
+}
+
+std::vector<double> BackwardCase::expectedGates() const {
+  std::vector<double> result(gateNumbers(), 0);
+  for (int64_t i = 0; i < reference.gateSize(); ++i) {
+    const int64_t token = i / shape.dk;
+    if (shape.gate == Gate::Channel) result[i] += expected.dLogDecay[i];
+    if (shape.gate == Gate::Token) result[token] += expected.dLogDecay[i];
+    if (shape.gate == Gate::Head) result[token % shape.heads] += expected.dLogDecay[i];
+  }
+  return result;
+}
+
+attn::LinearProblem BackwardCase::problem(const void* qData, const void* kData, const void* vData, const void* gateData,
+                                          const int64_t* starts) const {
+  const auto dense = [&](const void* data, int heads, int width) {
+    return attn::Input{data, shape.tokens * heads * width, int64_t{heads} * width, width};
+  };
+  attn::LinearProblem problem;
+  problem.batch = shape.batch;
+  problem.tokens = shape.tokens;
+  problem.heads = shape.heads;
+  problem.qkHeads = shape.qkHeads;
+  problem.dk = shape.dk;
+  problem.dv = shape.dv;
+  problem.type = shape.type;
+  problem.scale = static_cast<float>(reference.scale);
+  problem.gate = shape.gate;
+  problem.gateType = shape.gateType;
+  problem.q = dense(qData, shape.qkHeads, shape.dk);
+  problem.k = dense(kData, shape.qkHeads, shape.dk);
+  problem.v = dense(vData, shape.heads, shape.dv);
+  problem.gates = dense(gateData, shape.heads, shape.gate == Gate::Channel ? shape.dk : 1);
+  problem.starts = starts;
+  problem.startCount = static_cast<int64_t>(shape.starts.size());
+  return problem;
+}
+
+attn::Input BackwardCase::dOutput(const void* data) const {
+  return {data, shape.tokens * shape.heads * shape.dv, int64_t{shape.heads} * shape.dv, shape.dv};
+}
+
+std::vector<double> valuesOf(const Bytes& bytes, int type) {
+  const auto dataType = static_cast<seqparDataType_t>(type);
+  std::vector<float> floats(bytes.size() / sizeOf(dataType));
+  toFloat(bytes.data(), dataType, floats.data(), floats.size());
+  return {floats.begin(), floats.end()};
+}
+
+double relativeError(const std::vector<double>& found, const std::vector<double>& expected, double least) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += (found[i] - expected[i]) * (found[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  norm = std::max(norm, least * least * static_cast<double>(expected.size()));
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+}  // namespace seqpar::test

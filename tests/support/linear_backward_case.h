@@ -1,0 +1,58 @@
+// A drawn case of the backward kernels of linear attention: inputs in the kernels' types, the maps of segments, and the
+// gradients that the fp64 reference makes of the very same numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/attn/linear/args.h"
+#include "support/reference_linear.h"
+
+namespace seqpar::test {
+
+struct BackwardShape {
+  int64_t batch = 1, tokens = 64;
+  int heads = 1, qkHeads = 1, dk = 64, dv = 64;
+  int type = seqparBfloat16;
+  attn::Gate gate = attn::Gate::Channel;
+  int gateType = seqparFloat32;
+  int64_t segmentTokens = 512;
+  double decay = 0.05;  ///< mean of -log a; infinity: some decays are 0, others 1
+  bool states = true;   ///< an initial state and a gradient of the final one
+  std::vector<int64_t> starts;
+  std::string name() const;
+};
+
+using Bytes = std::vector<char>;
+
+struct BackwardCase {
+  BackwardShape shape;
+  LinearShape reference;
+  LinearInputs inputs;                           ///< as the kernels see them
+  std::vector<double> dOutValues, dFinalValues;  ///< likewise
+  Bytes q, k, v, gates, dOut;                    ///< dense, of their types
+  std::vector<float> initial, dFinal;            ///< empty: none
+  attn::Segments segments;
+  std::vector<float> before, beforeLog, after, afterLog;  ///< SegmentMaps
+  std::vector<float> stateGradient, logDecay;             ///< the rank's reverse map
+  LinearGradients expected;
+
+  BackwardCase(const BackwardShape& shape, uint64_t seed);
+
+  /// With the addresses of the tensors; strides are the dense ones.
+  attn::LinearProblem problem(const void* q, const void* k, const void* v, const void* gates,
+                              const int64_t* starts) const;
+  attn::Input dOutput(const void* data) const;
+  int64_t gateNumbers() const;  ///< of the gates' tensor
+  /// The expected gradient of the gates, shaped as the kernels give it: of channels, tokens or heads.
+  std::vector<double> expectedGates() const;
+};
+
+/// Numbers of a type as fp64.
+std::vector<double> valuesOf(const Bytes& bytes, int type);
+/// ||found - expected|| / ||expected||, NaN where anything is. The norm is taken as at least that of numbers of size
+/// `least`, and as 1 if it is 0.
+double relativeError(const std::vector<double>& found, const std::vector<double>& expected, double least = 0);
+
+}  // namespace seqpar::test

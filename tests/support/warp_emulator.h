@@ -1,0 +1,91 @@
+// A CPU in the place of a GPU: kernels written over kernels/attn/linear/warp_ops.h run here, a fiber for each thread of
+// a CTA. What a warp does together waits for all of its lanes. The order of the warps between two barriers is drawn, so
+// that a missing barrier gives wrong numbers, and an asynchronous copy happens as late as it may.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <functional>
+
+namespace seqpar::attn::warp {
+
+/// Runs `kernel` on every thread of `blocks` CTAs, one CTA after another.
+void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::function<void()>& kernel);
+
+int thread();
+int block();
+int blocks();
+void syncBlock();
+bool allOfBlock(bool value);
+void syncWarp();
+char* sharedMemory();
+
+float shuffle(float value, int lane);
+float shuffleXor(float value, int mask);
+
+float exp2(float x);
+void loadMatrices(uint32_t (&to)[4], const void* row);
+void loadTransposed(uint32_t (&to)[4], const void* row);
+uint32_t transpose(uint32_t pair);
+void copyAsync(void* to, const void* from, bool valid);
+void commitCopies();
+void awaitAllBut(int left);
+template <int kLeft>
+void awaitCopies() {
+  awaitAllBut(kLeft);
+}
+inline void prefetch(const void*) {}
+inline void storePair(float* to, float low, float high) {
+  to[0] = low;
+  to[1] = high;
+}
+inline void storeStreaming(float* to, float low, float high) {
+  storePair(to, low, high);
+}
+inline void storeStreaming(uint16_t* to, uint32_t pair) {
+  *reinterpret_cast<uint32_t*>(to) = pair;
+}
+inline void loadPair(const float* from, float& low, float& high) {
+  low = from[0];
+  high = from[1];
+}
+
+void multiplyAddTf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+inline uint32_t bitsOf(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+inline float ofBits(uint32_t x) {
+  return std::bit_cast<float>(x);
+}
+inline float reciprocal(float x) {
+  return 1 / x;
+}
+
+uint16_t toBf16(float value);
+uint16_t toFp16(float value);
+float fromBf16(uint16_t bits);
+float fromFp16(uint16_t bits);
+void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+
+template <class T>
+constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
+
+template <class T>
+uint32_t pack(float low, float high) {
+  const uint32_t first = kIsBf16<T> ? toBf16(low) : toFp16(low);
+  return first | static_cast<uint32_t>(kIsBf16<T> ? toBf16(high) : toFp16(high)) << 16;
+}
+template <class T>
+float lowOf(uint32_t both) {
+  return kIsBf16<T> ? fromBf16(static_cast<uint16_t>(both)) : fromFp16(static_cast<uint16_t>(both));
+}
+template <class T>
+float highOf(uint32_t both) {
+  return lowOf<T>(both >> 16);
+}
+template <class T>
+void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  multiplyAddAs(kIsBf16<T>, c, a, b0, b1);
+}
+
+}  // namespace seqpar::attn::warp

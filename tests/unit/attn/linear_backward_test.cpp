@@ -1,0 +1,262 @@
+// The backward kernels of linear attention on an emulated CTA, and the reference that they are compared with.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/attn/linear/backward/exact.h"
+#include "kernels/attn/linear/backward/gradients.h"
+#include "kernels/attn/linear/backward/plan.h"
+#include "support/linear_backward_case.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::backward;
+using namespace seqpar::test;
+
+namespace {
+
+constexpr double kZeros = std::numeric_limits<double>::infinity();
+
+std::vector<double> wide(const std::vector<float>& x) {
+  return {x.begin(), x.end()};
+}
+
+/// fp32 terms of a gradient of tokens, one a block, as the kernels write them before they are added up.
+struct Terms {
+  std::vector<float> numbers;
+  Target target;
+  int heads, blocks, width;
+
+  Terms(const LinearProblem& problem, int blockCount, int columns)
+      : numbers(static_cast<size_t>(problem.batch * problem.tokens * problem.heads * blockCount * columns), NAN),
+        heads(problem.heads),
+        blocks(blockCount),
+        width(columns) {
+    target.data = numbers.data();
+    target.block = width;
+    target.head = int64_t{blocks} * width;
+    target.token = heads * target.head;
+    target.batch = problem.tokens * target.token;
+  }
+  std::vector<double> sum(int group) const {
+    std::vector<double> sums(numbers.size() / (static_cast<size_t>(group) * blocks), 0);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const size_t column = i % width, head = i / width / blocks;
+      sums[head / group * width + column] += numbers[i];
+    }
+    return sums;
+  }
+};
+
+/// The kernels for one type and one size of blocks.
+template <class T, int kDimension, bool kChannel>
+struct Kernels {
+  static constexpr bool kExact = std::is_same_v<T, float>;
+  using Number = std::conditional_t<kExact, Bf16, T>;
+  static constexpr int kThreads = kExact ? kExactThreads : warpsOf(kDimension) * 32;
+
+  static void maps(const Task& task, uint64_t seed) {
+    using Memory = SweepMemory<Number, kDimension, kDimension, kChannel>;
+    warp::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
+      if constexpr (kExact) {
+        ExactKernel::segmentMaps(task);
+      } else {
+        segmentMaps<T, kDimension, kDimension, kChannel, true>(task);
+      }
+    });
+  }
+  static void gradients(const Task& task, uint64_t seed) {
+    using Memory = GradientsMemory<Number, kDimension, kDimension>;
+    warp::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
+      if constexpr (kExact) {
+        ExactKernel::gradients(task);
+      } else {
+        GradientsKernel<T, kDimension, kDimension, kChannel>::run(task);
+      }
+    });
+  }
+};
+
+/// Operands, states and results are rounded once each, independently; a gate's gradient adds the differences of up to a
+/// chunk of tokens, hence the root of 64.
+void checkError(const char* what, const std::vector<double>& found, const std::vector<double>& expected, double most) {
+  INFO(what);
+  CHECK(relativeError(found, expected) <= most);
+}
+
+template <class T, int kDimension, bool kChannel>
+void check(BackwardShape shape) {
+  using K = Kernels<T, kDimension, kChannel>;
+  shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
+  const uint64_t seed = std::random_device{}();
+  INFO(shape.name() << ", seed " << seed);
+  const BackwardCase c(shape, seed);
+  const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data(),
+                                          shape.starts.empty() ? nullptr : shape.starts.data());
+  const double unit = K::kExact ? 0x1p-20 : std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
+  const double most = 4 * unit, mostOfGates = 32 * unit;
+
+  Task task = taskOf(problem, c.segments, {0, problem.heads}, c.dOutput(c.dOut.data()));
+  std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
+  task.maps = {states.data(), logs.data()};
+  K::maps(task, seed);
+  if (c.segments.count == 1) {
+    checkError("map", wide(states), wide(c.stateGradient), most);
+    const auto decays = [](const std::vector<float>& from) {
+      std::vector<double> result;
+      for (const float log : from) result.push_back(std::exp(static_cast<double>(log)));
+      return result;
+    };
+    checkError("decays", decays(logs), decays(c.logDecay), 1e-4);
+  }
+
+  auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
+  task.before = {before.data(), beforeLog.data()};
+  task.after = {after.data(), afterLog.data()};
+  task.initial = c.initial.empty() ? nullptr : c.initial.data();
+  task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
+  const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
+  Terms dq(problem, task.valueBlocks, problem.dk), dk(problem, task.valueBlocks, problem.dk),
+      dv(problem, task.keyBlocks, problem.dv), gates(problem, gateBlocks, kChannel ? problem.dk : 1);
+  std::vector<float> dInitial(c.stateGradient.size(), NAN);
+  task.dq = dq.target;
+  task.dkOut = dk.target;
+  task.dvOut = dv.target;
+  task.dGates = gates.target;
+  task.dInitial = dInitial.data();
+  std::vector<char> scratch(static_cast<size_t>(workspaceOf(problem, c.segments).size));
+  task.states = scratch.data();
+  K::gradients(task, seed);
+
+  checkError("dq", dq.sum(task.group), c.expected.dq, most);
+  checkError("dk", dk.sum(task.group), c.expected.dk, most);
+  checkError("dv", dv.sum(1), c.expected.dv, most);
+  checkError("dInitial", wide(dInitial), c.expected.dInitial, most);
+  if (shape.gate == Gate::None) return;
+  std::vector<double> sums = gates.sum(1);
+  if (shape.gate == Gate::Head) {
+    std::vector<double> heads(shape.heads, 0);
+    for (size_t i = 0; i < sums.size(); ++i) heads[i % heads.size()] += sums[i];
+    sums = heads;
+  }
+  checkError("gates", sums, c.expectedGates(), mostOfGates);
+}
+
+BackwardShape shapeOf(Gate gate, int64_t tokens, int dk, int dv, double decay) {
+  BackwardShape shape;
+  shape.gate = gate;
+  shape.tokens = tokens;
+  shape.dk = dk;
+  shape.dv = dv;
+  shape.decay = decay;
+  shape.segmentTokens = 64;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("the reference's gradients are those of its outputs") {
+  const uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> draw;
+  const auto normal = [&](int64_t count) {
+    std::vector<double> values(count);
+    for (double& value : values) value = draw(random);
+    return values;
+  };
+  LinearShape shape;
+  shape.batch = 2;
+  shape.tokens = 7;
+  shape.heads = 4;
+  shape.qkHeads = 2;
+  shape.dk = 3;
+  shape.dv = 2;
+  shape.scale = 0.7;
+  LinearInputs in{normal(shape.keySize()),  normal(shape.keySize()),   normal(shape.valueSize()),
+                  normal(shape.gateSize()), normal(shape.stateSize()), {0, 0, 0, 1, 0, 0, 0}};
+  for (double& log : in.logDecay) log = -std::fabs(log);
+  const auto dOut = normal(shape.valueSize()), dFinal = normal(shape.stateSize());
+  const LinearGradients gradients = linearGradientReference(shape, in, dOut, dFinal);
+  const auto loss = [&] {
+    const LinearOutputs outputs = linearReference(shape, in);
+    double sum = 0;
+    for (size_t i = 0; i < dOut.size(); ++i) sum += dOut[i] * outputs.out[i];
+    for (size_t i = 0; i < dFinal.size(); ++i) sum += dFinal[i] * outputs.finalState[i];
+    return sum;
+  };
+  const auto compare = [&](std::vector<double>& values, const std::vector<double>& expected) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double at = values[i], step = 1e-5;
+      values[i] = at + step;
+      const double above = loss();
+      values[i] = at - step;
+      const double below = loss();
+      values[i] = at;
+      CHECK((above - below) / (2 * step) == Approx(expected[i]).margin(1e-6).epsilon(1e-6));
+    }
+  };
+  compare(in.q, gradients.dq);
+  compare(in.k, gradients.dk);
+  compare(in.v, gradients.dv);
+  compare(in.logDecay, gradients.dLogDecay);
+  compare(in.initial, gradients.dInitial);
+}
+
+TEST_CASE("backward kernels with a decay a channel") {
+  check<Bf16, 64, true>(shapeOf(Gate::Channel, 150, 64, 64, 0.05));
+  check<Bf16, 128, true>(shapeOf(Gate::Channel, 130, 128, 128, 0.05));
+  check<Fp16, 128, true>(shapeOf(Gate::Channel, 65, 112, 80, 0.02));
+  BackwardShape one = shapeOf(Gate::Channel, 90, 128, 128, 0.05);
+  one.segmentTokens = 128;
+  check<Bf16, 128, true>(one);
+}
+
+TEST_CASE("backward kernels with strong decays, decays of 0 and packed sequences") {
+  check<Bf16, 64, true>(shapeOf(Gate::Channel, 100, 64, 64, 30));
+  check<Fp16, 64, true>(shapeOf(Gate::Channel, 100, 48, 64, 1));
+  BackwardShape packed = shapeOf(Gate::Channel, 150, 128, 128, kZeros);
+  packed.starts = {-3, 0, 5, 64, 65, 130, 200};
+  check<Bf16, 128, true>(packed);
+  packed.gate = Gate::Token;
+  check<Bf16, 128, false>(packed);
+  packed.decay = 0.05;
+  packed.gate = Gate::Channel;
+  packed.gateType = seqparBfloat16;
+  check<Fp16, 128, true>(packed);
+}
+
+TEST_CASE("backward kernels with a decay a token or a head, and without") {
+  BackwardShape shape = shapeOf(Gate::Token, 150, 48, 32, 0.05);
+  shape.heads = 4;
+  shape.qkHeads = 2;
+  check<Bf16, 64, false>(shape);
+  shape.gate = Gate::Head;
+  check<Fp16, 64, false>(shape);
+  shape.gate = Gate::None;
+  shape.batch = 2;
+  shape.states = false;
+  check<Bf16, 64, false>(shape);
+}
+
+TEST_CASE("backward kernels of heads in several blocks") {
+  BackwardShape shape = shapeOf(Gate::Token, 70, 256, 144, 0.05);
+  shape.heads = 2;
+  check<Bf16, 128, false>(shape);
+  shape.gate = Gate::Channel;
+  check<Bf16, 128, true>(shape);
+}
+
+TEST_CASE("backward kernels in fp32") {
+  check<float, 128, true>(shapeOf(Gate::Channel, 90, 64, 64, 0.05));
+  BackwardShape shape = shapeOf(Gate::Token, 70, 144, 48, 1);
+  shape.starts = {9};
+  check<float, 128, false>(shape);
+}
+
+TEST_CASE("an emulated CTA finds threads that wait for each other") {
+  CHECK_THROWS(warp::run(1, 64, 0, 1, [] {
+    if (warp::thread() < 32) warp::syncBlock();
+  }));
+}
