@@ -32,7 +32,9 @@ struct Matrix {
 /// `count` tokens of one head in fp32: where they lie, if they are fp32 and `factor` is 1, or a copy in `buffer`.
 Matrix load(const Tensor& tensor, int64_t b, int64_t first, int64_t count, int64_t head, float factor, float* buffer) {
   if (tensor.type == seqparFloat32 && factor == 1) {
-    return {reinterpret_cast<const float*>(tensor.at(b, first, head)), size(tensor.tokenStride)};
+    // A stride that is not used, with one token, may be anything.
+    const int64_t stride = std::max(tensor.tokenStride, tensor.dim);
+    return {reinterpret_cast<const float*>(tensor.at(b, first, head)), size(stride)};
   }
   const size_t dim = size(tensor.dim);
   for (int64_t t = 0; t < count; ++t) {
@@ -240,28 +242,58 @@ void HostBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
                          const BlockGradients& into) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   exec_.launch([this, in, rectangles, into] {
-    exec_.pool().each(size(shape_.batch * shape_.kvHeads), [&](size_t unit, int thread) {
+    const int64_t units = shape_.batch * shape_.kvHeads;
+    if (units < exec_.pool().threads()) {
+      for (const auto& r : rectangles) backwardByParts(in, r, into);
+      return;
+    }
+    exec_.pool().each(size(units), [&](size_t unit, int thread) {
       const auto b = static_cast<int64_t>(unit) / shape_.kvHeads, kvHead = static_cast<int64_t>(unit) % shape_.kvHeads;
-      for (const auto& r : rectangles) backwardTask(in, r, into, b, kvHead, scratch_[size(thread)]);
+      for (const auto& r : rectangles) {
+        backwardTask(in, r, into, b, kvHead, {0, r.rows, 0, r.columns, true, true}, scratch_[size(thread)]);
+      }
     });
   });
 }
 
+// Keys and queries have their sums apart, so that parts share none: 7 products in place of 5, on all threads. The order
+// of the terms of every sum is the same as in one pass.
+void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into) {
+  auto& pool = exec_.pool();
+  const int64_t units = shape_.batch * shape_.kvHeads;
+  const int64_t chunks = (r.columns + kChunk - 1) / kChunk, tiles = (r.rows + kRows - 1) / kRows;
+  const int64_t parts = std::min(tiles, 2 * int64_t{pool.threads()});
+  pool.each(size(units * (chunks + parts)), [&](size_t task, int thread) {
+    const int64_t unit = static_cast<int64_t>(task) % units, piece = static_cast<int64_t>(task) / units;
+    BackwardPart part{0, r.rows, 0, r.columns, false, false};
+    if (piece < chunks) {
+      part.firstColumn = piece * kChunk;
+      part.endColumn = std::min(r.columns, part.firstColumn + kChunk);
+      part.keys = true;
+    } else {
+      part.firstRow = (piece - chunks) * tiles / parts * kRows;
+      part.endRow = std::min(r.rows, (piece - chunks + 1) * tiles / parts * kRows);
+      part.queries = true;
+    }
+    backwardTask(in, r, into, unit / shape_.kvHeads, unit % shape_.kvHeads, part, scratch_[size(thread)]);
+  });
+}
+
 void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
-                             int64_t kvHead, Scratch& s) {
+                             int64_t kvHead, const BackwardPart& part, Scratch& s) {
   const size_t dim = size(shape_.headDim), width = size(shape_.valueDim);
   const int64_t firstHead = std::max<int64_t>(0, kvHead * shape_.group - shape_.phase);
   const int64_t endHead = std::min(shape_.heads, (kvHead + 1) * shape_.group - shape_.phase);
   const auto sums = [&](const Tensor& tensor, int64_t token, int64_t head) {
     return reinterpret_cast<float*>(tensor.at(b, token, head));
   };
-  for (int64_t chunk = 0; chunk < r.columns; chunk += kChunk) {
-    const int64_t columns = std::min(kChunk, r.columns - chunk);
+  for (int64_t chunk = part.firstColumn; chunk < part.endColumn; chunk += kChunk) {
+    const int64_t columns = std::min(kChunk, part.endColumn - chunk);
     const Matrix k = load(in.k, b, r.column + chunk, columns, kvHead, shape_.scale, s.k);  // scaled
     const Matrix v = load(in.v, b, r.column + chunk, columns, kvHead, 1, s.v);
     for (int64_t h = firstHead; h < endHead; ++h) {
-      for (int64_t row = 0; row < r.rows; row += kRows) {
-        const int64_t count = std::min(kRows, r.rows - row), token = r.row + row;
+      for (int64_t row = part.firstRow; row < part.endRow; row += kRows) {
+        const int64_t count = std::min(kRows, part.endRow - row), token = r.row + row;
         const Range seen = seenByAny(r, row, count, {chunk, chunk + columns});
         if (seen.empty()) continue;
         const Matrix q = load(in.q, b, token, count, h, 1, s.q);
@@ -297,10 +329,13 @@ void HostBlock::backwardTask(const BlockGradientInputs& in, const Rectangle& r, 
             }
           }
           const int64_t key = r.column + column;
-          multiply(breadth, width, size(count), {s.scores, stride, true}, {dOut.data, dOut.stride}, true,
-                   sums(into.dv, key, kvHead), size(into.dv.tokenStride));
-          multiply(breadth, dim, size(count), {s.gradients, stride, true}, {scaled.data, scaled.stride}, true,
-                   sums(into.dk, key, kvHead), size(into.dk.tokenStride));
+          if (part.keys) {
+            multiply(breadth, width, size(count), {s.scores, stride, true}, {dOut.data, dOut.stride}, true,
+                     sums(into.dv, key, kvHead), size(into.dv.tokenStride));
+            multiply(breadth, dim, size(count), {s.gradients, stride, true}, {scaled.data, scaled.stride}, true,
+                     sums(into.dk, key, kvHead), size(into.dk.tokenStride));
+          }
+          if (!part.queries) continue;
           multiply(size(count), dim, breadth, {s.gradients, stride}, {k.row(column - chunk), k.stride}, true,
                    sums(into.dq, token, h), size(into.dq.tokenStride));
         }

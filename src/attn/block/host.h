@@ -37,8 +37,15 @@ class HostBlock final : public Block {
   void eachRow(int64_t tokens, const std::function<void(int64_t b, int64_t h, int64_t token, int thread)>& body);
   void forwardTask(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
                    int64_t firstRow, int64_t rows, Scratch& scratch);
+  /// What a part of a backward pass computes: gradients of its rows' queries, of its columns' keys and values, or both.
+  struct BackwardPart {
+    int64_t firstRow, endRow, firstColumn, endColumn;
+    bool queries, keys;
+  };
   void backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
-                    int64_t kvHead, Scratch& scratch);
+                    int64_t kvHead, const BackwardPart& part, Scratch& scratch);
+  /// Backward with fewer heads of keys than threads.
+  void backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into);
 
   HostExec& exec_;
   BlockShape shape_;
