@@ -365,4 +365,36 @@ TEST_CASE("a block kernel of the caller computes in the library's place") {
   }
 }
 
+TEST_CASE("where a rank is lost, the others' outputs on streams cannot be taken for results") {
+  seqparComm_t comms[2] = {};
+  REQUIRE(seqparCommInitAll(comms, 2, nullptr) == seqparSuccess);
+  auto desc = smallDesc();
+  desc.algorithm = seqparAttnRing;
+  seqparAttnPlan_t plans[2] = {};
+  const auto prepare = [&](int rank) {
+    if (seqparAttnPlanCreate(&plans[rank], &desc, comms[rank]) == seqparSuccess) {
+      seqparAttnPlanPrepare(plans[rank], nullptr, 0);
+    }
+  };
+  auto other = std::async(std::launch::async, prepare, 1);
+  prepare(0);
+  other.get();
+  std::vector<float> q(32, 1.0f), out(32, 1.0f), lse(8);
+  seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  args.q.data = args.k.data = args.v.data = q.data();
+  args.out.data = out.data();
+  args.lse = lse.data();
+  seqparStream_t stream = nullptr;
+  REQUIRE(seqparStreamCreate(&stream) == seqparSuccess);
+  CHECK(seqparAttnForward(plans[0], &args, stream) == seqparSuccess);
+  CHECK(seqparCommAbort(comms[1]) == seqparSuccess);
+  CHECK(seqparStreamSynchronize(stream) == seqparRemoteError);
+  CHECK(std::all_of(out.begin(), out.end(), [](float x) { return std::isnan(x); }));
+  CHECK(seqparAttnForward(plans[0], &args, nullptr) == seqparRemoteError);
+  CHECK(seqparAttnPlanDestroy(plans[0]) == seqparSuccess);
+  CHECK(seqparAttnPlanDestroy(plans[1]) == seqparSuccess);
+  seqparStreamDestroy(stream);
+  seqparCommDestroy(comms[0]);
+}
+
 }  // namespace
