@@ -1,0 +1,1 @@
+"""Dense references, and the comparison of every algorithm with them: python -m seqpar.testing.parity."""

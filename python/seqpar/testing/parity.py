@@ -1,0 +1,202 @@
+"""Compares attention over sharded sequences with the dense definition on your own shapes, gradients included.
+
+    torchrun --nproc-per-node 2 -m seqpar.testing.parity --algorithm ring zigzag --length 2041 --window 512
+    torchrun --nproc-per-node 3 -m seqpar.testing.parity --family gla --algorithm zeco lasp2 --documents 1 2 137 60
+
+Prints a table of errors relative to the largest value (of gradients of decays: to the size
+of what is added up); a mismatch makes the exit status 1. The reference is in float64,
+and every tensor may differ from it by the rounding of its type times the square root of what is added up, times 8.
+"""
+
+import argparse
+import itertools
+import sys
+
+import torch
+import torch.distributed as dist
+
+import seqpar.torch as sp
+from seqpar.testing import reference
+
+TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+ROUNDING = {torch.float32: 2.0 ** -24, torch.float16: 2.0 ** -11, torch.bfloat16: 2.0 ** -8}
+LAYOUTS = {"zigzag": "zigzag", "striped": "striped"}
+
+
+def documents_to_bounds(documents):
+    return tuple(itertools.accumulate(documents, initial=0)) if documents else None
+
+
+def inputs(o, seed):
+    """Whole random inputs, equal on all ranks: q, k, v, gate, sinks, and the gradient of the output."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=random, dtype=torch.float64).to(TYPES[o.dtype])
+
+    linear = o.family != "softmax"
+    kv = o.kv_heads or o.heads
+    value_dim = o.value_dim or o.head_dim
+    tensors = {"q": normal(o.batch, o.length, kv if linear else o.heads, o.head_dim),
+               "k": normal(o.batch, o.length, kv, o.head_dim),
+               "v": normal(o.batch, o.length, o.heads if linear else kv, value_dim)}
+    gates = {"gla": (o.batch, o.length, o.heads, o.head_dim), "scalar": (o.batch, o.length, o.heads), "fixed": (o.heads,)}
+    if o.family in gates:
+        decay = torch.rand(*gates[o.family], generator=random, dtype=torch.float64)
+        tensors["gate"] = (-0.01 - decay).float()
+    if o.sinks:
+        tensors["sinks"] = normal(o.heads).float()
+    if linear and o.initial:
+        sequences = len(o.documents) if o.documents else o.batch
+        tensors["initial"] = normal(sequences, o.heads, o.head_dim, value_dim).float()
+    return tensors, normal(o.batch, o.length, o.heads, value_dim)
+
+
+def options_of(o):
+    options = {"scale": o.scale, "cu_seqlens": documents_to_bounds(o.documents)}
+    if o.family == "softmax":
+        options |= {"causal": not o.full, "window": (o.window, -1 if o.full is False else o.window), "softcap": o.softcap}
+    return options
+
+
+def dense(o, tensors, grad):
+    """Output and gradients of the definition, in float64 on the whole sequence."""
+    exact = {name: x.double().requires_grad_() for name, x in tensors.items()}
+    rest = options_of(o)
+    if o.family == "softmax":
+        out = reference.softmax(exact["q"], exact["k"], exact["v"], sinks=exact.get("sinks"), **rest)
+    else:
+        out, _ = reference.linear(o.family, exact["q"], exact["k"], exact["v"], exact.get("gate"),
+                                  initial_state=exact.get("initial"), **rest)
+    gradients = torch.autograd.grad((out * grad.double()).sum(), list(exact.values()), allow_unused=True)
+    found = {"out": out.detach()}
+    for (name, x), gradient in zip(exact.items(), gradients):
+        found["d_" + name] = torch.zeros_like(x) if gradient is None else gradient
+    return found
+
+
+def decay_terms(o, tensors, grad):
+    """The most that is added up for a number of d_gate: the gradient of a token's decay is a sum of q dq - k dk over all
+    tokens behind it, and that of RetNet's a sum of those; the terms nearly cancel, so their size is what rounds."""
+    exact = {name: x.double() for name, x in tensors.items()}
+    leaves = [exact[name].repeat_interleave(o.heads // exact[name].shape[2], 2).requires_grad_() for name in "qk"]
+    out, _ = reference.linear(o.family, *leaves, exact["v"], exact["gate"], initial_state=exact.get("initial"),
+                              **options_of(o))
+    terms = sum((x * dx).abs() for x, dx in zip(leaves, torch.autograd.grad((out * grad.double()).sum(), leaves)))
+    terms = terms.detach() if o.family == "gla" else terms.detach().sum(3)
+    behind = terms.flip(1).cumsum(1)
+    return (behind.sum((0, 1)) if o.family == "fixed" else behind).max().item()
+
+
+def sharded(o, algorithm, tensors, grad, comm):
+    """The same by seqpar, brought together on every rank."""
+    layout = sp.Layout(o.layout or LAYOUTS.get(algorithm, "contiguous"), o.length, comm.size)
+    whole = {"sinks", "initial"} | ({"gate"} if o.family == "fixed" else set())
+    local = {name: (x if name in whole else sp.shard(x, layout, comm)).to(comm.device).clone().requires_grad_()
+             for name, x in tensors.items()}
+    rest = options_of(o) | {"layout": layout, "algorithm": algorithm}
+    if o.family == "softmax":
+        call = lambda q, k, v, sinks=None: sp.attention(q, k, v, comm, sinks=sinks, **rest)
+    else:
+        function = {"gla": sp.gla, "scalar": sp.simple_gla, "fixed": sp.retention}.get(o.family)
+        call = lambda q, k, v, gate=None, initial=None: (
+            function(q, k, v, gate, comm, initial_state=initial, **rest) if function else
+            sp.linear_attention(q, k, v, comm, initial_state=initial, **rest))
+    if o.compile:
+        call = torch.compile(call, fullgraph=True, backend="aot_eager")
+    out = call(**local)
+    out.backward(sp.shard(grad, layout, comm).to(comm.device))
+    found = {"out": sp.unshard(out.detach(), layout, comm)}
+    for name, x in local.items():
+        # A rank's share of what all ranks have, or its tokens' gradient.
+        found["d_" + name] = (sp.all_gather(x.grad[None], comm, dim=0).sum(0) if name in whole
+                              else sp.unshard(x.grad, layout, comm))
+    return {name: x.cpu() for name, x in found.items()}
+
+
+def compare(o, algorithm, comm, seed):
+    """Rows (algorithm, tensor, error, tolerance) of one algorithm; errors are relative to the largest exact value."""
+    tensors, grad = inputs(o, seed)
+    exact = dense(o, tensors, grad)
+    rows = []
+    for name, x in sharded(o, algorithm, tensors, grad, comm).items():
+        largest = max(1.0, exact[name].abs().max().item() if exact[name].numel() else 0.0)
+        if name == "d_gate":
+            largest = max(largest, decay_terms(o, tensors, grad))
+        error = (x.double() - exact[name]).abs().max().item() / largest if x.numel() else 0.0
+        tolerance = 8 * (ROUNDING[TYPES[o.dtype]] + ROUNDING[torch.float32] * (o.length + o.head_dim) ** 0.5)
+        if TYPES[o.dtype] != torch.float32:  # probabilities and outputs are rounded before they are added up
+            tolerance = 8 * ROUNDING[TYPES[o.dtype]]
+        rows.append((algorithm, name, error, tolerance))
+    return rows
+
+
+def parser():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--family", choices=("softmax", "gla", "scalar", "fixed", "sum"), default="softmax")
+    p.add_argument("--algorithm", nargs="+", default=["auto"])
+    p.add_argument("--batch", type=int, default=1)
+    p.add_argument("--length", type=int, default=257, help="tokens of the whole sequence")
+    p.add_argument("--heads", type=int, default=4)
+    p.add_argument("--kv-heads", type=int, default=0)
+    p.add_argument("--head-dim", type=int, default=32)
+    p.add_argument("--value-dim", type=int, default=0)
+    p.add_argument("--dtype", choices=TYPES, default="float32")
+    p.add_argument("--full", action="store_true", help="no causal mask")
+    p.add_argument("--window", type=int, default=-1, help="tokens before (and, with --full, behind) that are seen")
+    p.add_argument("--softcap", type=float, default=0.0)
+    p.add_argument("--sinks", action="store_true")
+    p.add_argument("--initial", action="store_true", help="linear attention: with an initial state")
+    p.add_argument("--scale", type=float, default=None)
+    p.add_argument("--documents", type=int, nargs="+", default=None, help="lengths of packed sequences; their sum is the "
+                   "length")
+    p.add_argument("--layout", choices=("contiguous", "zigzag", "striped"), default=None, help="default: the algorithm's")
+    p.add_argument("--compile", action="store_true", help="through torch.compile(fullgraph=True)")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--seed", type=int, default=None)
+    return p
+
+
+def parse(arguments=None):
+    o = parser().parse_args(arguments)
+    if o.documents:
+        o.length = sum(o.documents)
+    return o
+
+
+def run(o, comm, seed):
+    """All algorithms of the options; the table as lines, and whether all agree. What an algorithm refuses is told."""
+    lines, good = [], True
+    for algorithm in o.algorithm:
+        try:
+            rows = compare(o, algorithm, comm, seed)
+        except sp.Error as error:
+            lines.append(f"{algorithm:<14} refused: {error}")
+            good = False
+            continue
+        for name, tensor, error, tolerance in rows:
+            same = error <= tolerance
+            good &= same
+            lines.append(f"{name:<14} {tensor:<10} {error:10.2e} {tolerance:10.2e}  {'ok' if same else 'MISMATCH'}")
+    return lines, good
+
+
+def main():
+    o = parse()
+    dist.init_process_group("gloo" if o.device == "cpu" else "cpu:gloo,cuda:nccl")
+    device = torch.device(o.device, 0 if o.device == "cpu" else dist.get_rank() % torch.cuda.device_count())
+    comm = sp.comm(device="cpu" if o.device == "cpu" else device)
+    seed = [o.seed if o.seed is not None else torch.seed() % 2 ** 31]
+    dist.broadcast_object_list(seed, 0)
+    lines, good = run(o, comm, seed[0])
+    if comm.rank == 0:
+        print(f"{comm.size} ranks, {o.length} tokens, {o.dtype}, seed {seed[0]}")
+        print(f"{'algorithm':<14} {'tensor':<10} {'error':>10} {'tolerance':>10}")
+        print("\n".join(lines))
+    sp.close()
+    dist.destroy_process_group()
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Softmax attention over sharded sequences."""
+
+import ctypes
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .. import _abi
+from . import _plans
+from ._comm import call, find
+from ._define import define
+from ._layout import bounds_of, require_fit
+
+
+def _forward_outputs(q, k, v, sinks, spec, name):
+    batch, tokens, heads, _ = q.shape
+    return (q.new_empty(batch, tokens, heads, v.shape[3]), q.new_empty(batch, heads, tokens, dtype=torch.float32))
+
+
+def _forward_launch(made, q, k, v, sinks, spec, name):
+    comm, (out, lse) = find(name), made
+    plan = _plans.plan_of(comm, spec, q, k, v)
+    (q, tq), (k, tk), (v, tv) = map(_plans.view, (q, k, v))
+    sinks, sinks_pointer = _plans.floats(sinks)
+    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], lse=lse.data_ptr(), sinks=sinks_pointer)
+    call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
+
+
+def _backward_outputs(grad, q, k, v, out, lse, sinks, spec, name):
+    contiguous = torch.contiguous_format
+    gradient = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
+    return (*(torch.empty_like(x, memory_format=contiguous) for x in (q, k, v)), gradient)
+
+
+def _backward_launch(made, grad, q, k, v, out, lse, sinks, spec, name):
+    comm = find(name)
+    plan = _plans.plan_of(comm, spec, q, k, v)
+    (grad, tg), (q, tq), (k, tk), (v, tv), (out, to) = map(_plans.view, (grad, q, k, v, out))
+    sinks, sinks_pointer = _plans.floats(sinks)
+    lse = lse.contiguous()
+    arguments = _abi.AttnBackwardArgs(
+        q=tq, k=tk, v=tv, out=to, lse=lse.data_ptr(), sinks=sinks_pointer, dOut=tg, dq=_plans.view(made[0])[1],
+        dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1], dSinks=None if sinks is None else made[3].data_ptr())
+    call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
+
+
+_forward = define("attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, str spec, str comm) -> (Tensor, Tensor)",
+                  _forward_outputs, _forward_launch)
+_backward = define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? sinks, "
+                   "str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor)", _backward_outputs, _backward_launch)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, sinks, spec, comm):
+        out, lse = _forward(q, k, v, sinks, spec, comm)
+        ctx.save_for_backward(q, k, v, sinks, out, lse)
+        ctx.rest = (spec, comm)
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, _):
+        q, k, v, sinks, out, lse = ctx.saved_tensors
+        dq, dk, dv, d_sinks = _backward(grad, q, k, v, out, lse, sinks, *ctx.rest)
+        return dq, dk, dv, None if sinks is None else d_sinks, None, None
+
+
+def _spec(q, k, comm, layout, kv_layout, cross, training, **fields):
+    if layout is not None:
+        require_fit("attention: layout", layout, comm, local=q.shape[1])
+    if kv_layout is not None:
+        require_fit("attention: kv_layout", kv_layout, comm, local=k.shape[1])
+    bounds = bounds_of(fields.pop("cu_seqlens"))
+    return _plans.spec(family="softmax", layout=layout and layout.key, kv_layout=kv_layout and kv_layout.key,
+                       cross=1 if cross else None, training=int(training),
+                       cu_seqlens=None if bounds is None else ",".join(map(str, bounds)), **fields)
+
+
+def _prepare(q, k, v, comm, *, causal=False, window=(-1, -1), scale=None, softcap=0.0, sinks=None, cu_seqlens=None,
+             layout=None, kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0):
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise ValueError(f"attention: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
+    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
+    cross = kv_layout is not None or (layout is None and k.shape[1] != q.shape[1])
+    return _spec(q, k, comm, layout, kv_layout, cross, training, algorithm=algorithm, cu_seqlens=cu_seqlens,
+                 causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
+                 scale=None if scale is None else float(scale), softcap=float(softcap) if softcap else None,
+                 sinks=None if sinks is None else 1, deterministic=1 if deterministic else None,
+                 wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
+
+
+def attention(q, k, v, comm, *, return_lse=False, sinks=None, **options):
+    """Softmax attention of this rank's queries to all ranks' keys. Differentiable; the backward pass is collective too.
+
+        q            [batch][tokens of the rank][heads][dim]; float32, float16 or bfloat16
+        k, v         [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
+        causal       a token sees itself and those before it, in the order of the whole sequence
+        window       (left, right): the most tokens before and behind its own that a token sees; -1: all
+        scale        of the scores; None: 1 / sqrt(dim)
+        softcap      scores become softcap * tanh(score / softcap); 0: none
+        sinks        float32 [heads]: a learned number in each softmax's denominator; its gradient is this rank's share
+        cu_seqlens   packed sequences in the whole, batch 1: tuple of ints, from 0 to the number of tokens
+        layout       Layout of the tokens; None: shards of equal length in the algorithm's own layout: contiguous, but
+                     zigzag for "zigzag", striped for "striped", and see explain()
+        kv_layout    cross-attention: Layout of the keys
+        algorithm    "auto", "ring", "zigzag", "striped", "ulysses", "allgather_kv", ... as seqparAttnAlgorithm_t
+        deterministic  bitwise equal results on GPUs too
+        wire         type in which partial results travel; None: float32
+        return_lse   (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
+
+    All ranks give the same options. A plan is made at the first call of a description and kept until comm.close().
+    """
+    spec = _prepare(q, k, v, comm, sinks=sinks, **options)
+    out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
+    return (out, lse) if return_lse else out
+
+
+def explain(q, k, v, comm, **options):
+    """Collective: what attention() with these arguments does, as a dictionary: the algorithm, its modelled time and
+    layout, and why others are slower or cannot do it."""
+    return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)

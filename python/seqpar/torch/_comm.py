@@ -1,0 +1,181 @@
+"""Communicators over the groups of torch.distributed."""
+
+import ctypes
+
+import torch
+import torch.distributed as dist
+
+from .. import _abi
+
+_comms = {}  # name -> Comm: what the operators, whose arguments are plain, look up
+
+
+class Error(_abi.Error, dist.DistBackendError):
+    """A failed call: seqpar.Error, and what torch.distributed raises for its own backends."""
+
+
+def call(function, *arguments):
+    """Runs a function that may raise seqpar.Error, and raises Error in its place."""
+    try:
+        return function(*arguments)
+    except _abi.Error as error:
+        raise Error(error.result, str(error)) from None
+
+
+class Comm:
+    """One rank's membership in a group of ranks. Made by comm(); the operators find it again by its name.
+
+    name, rank, size; device is torch.device("cpu"), or the GPU whose memory the operators take.
+    """
+
+    def __init__(self, name, handle, device, group=None):
+        self.name, self.device, self.group = name, device, group
+        self._handle = handle
+        self._plans = {}
+        info = self.query()
+        self.rank, self.size = info["rank"], info["nranks"]
+        _comms[name] = self
+
+    def __repr__(self):
+        return f"seqpar.torch.Comm({self.name!r}, rank={self.rank}, size={self.size}, device={str(self.device)!r})"
+
+    def query(self):
+        """What seqparCommQuery() tells, as a dictionary: the measured link, and what carries the data."""
+        info = _abi.CommInfo()
+        self.run("seqparCommQuery", self._handle, ctypes.byref(info))
+        names = [name for name, *_ in info._fields_[3:]]
+        values = {name: getattr(info, name) for name in names}
+        return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+
+    def run(self, name, *arguments):
+        """Calls a function of libseqpar and raises Error unless it succeeds."""
+        call(_abi.check, getattr(_abi.lib, name)(*arguments), self._handle)
+
+    @property
+    def handle(self):
+        """The seqparComm_t. Raises RuntimeError once the communicator is closed."""
+        if not self._handle:
+            raise RuntimeError(f"the communicator {self.name!r} is closed")
+        return self._handle
+
+    def stream(self, tensor):
+        """The stream that work on `tensor` is ordered on: torch's current one, or none on hosts."""
+        return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+
+    def plan(self, key, make, destroy):
+        """The plan with this description, made at its first use. Collective then: all ranks describe alike."""
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = (call(make), destroy)
+        return found[0]
+
+    def close(self):
+        """Collective: frees the plans, in the order in which they were made, and the communicator."""
+        if self._handle:
+            for plan, destroy in self._plans.values():
+                call(destroy, plan)
+            self._plans.clear()
+            handle, self._handle = self._handle, None
+            _comms.pop(self.name, None)
+            call(_abi.check, _abi.lib.seqparCommDestroy(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.close()
+
+
+def find(name):
+    """The communicator of an operator's argument."""
+    try:
+        return _comms[name]
+    except KeyError:
+        raise RuntimeError(f"there is no open communicator {name!r}: make it with seqpar.torch.comm()") from None
+
+
+def _config(device, timeout, transport, check_arguments, ctas):
+    config = _abi.Config(device=-1 if device.type == "cpu" else device.index, ctas=ctas)
+    if timeout is not None:
+        config.timeoutMs = round(timeout * 1000)
+    if transport is not None:
+        config.transport = _abi.choose("transport", transport, _abi.TRANSPORTS)
+    if check_arguments is not None:
+        config.checkArguments = int(check_arguments)
+    return config
+
+
+def _device(device, group):
+    if device is None:
+        nccl = group is not None and "nccl" in str(dist.get_backend(group))
+        device = "cuda" if nccl else "cpu"
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"comm: device is {device}, expected cpu or cuda")
+    return device
+
+
+def _bootstrap(group, config):
+    """A communicator over `group`: what ranks tell each other during the start goes through torch.distributed."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    errors = []
+
+    def allgather(mine, everything, count, _):
+        try:
+            parts = [None] * size
+            dist.all_gather_object(parts, ctypes.string_at(mine, count), group=group)
+            ctypes.memmove(everything, b"".join(parts), count * size)
+            return 0
+        except Exception as error:  # through C no exception can go; it is raised below
+            errors.append(error)
+            return 1
+
+    callback = _abi.OobAllgather(allgather)
+    oob = _abi.Oob(rank=rank, nranks=size, allgather=ctypes.cast(callback, ctypes.c_void_p).value)
+    handle = ctypes.c_void_p()
+    result = _abi.lib.seqparCommInitOob(ctypes.byref(handle), ctypes.byref(oob), ctypes.byref(config))
+    if errors:
+        raise errors[0]
+    call(_abi.check, result)
+    return handle
+
+
+def comm(group=None, *, device=None, timeout=None, transport=None, check_arguments=None, ctas=16):
+    """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
+    first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank.
+
+    device           None: cuda where the group's backend is NCCL, else cpu
+    timeout          seconds after which a rank that does not answer is an error on the others
+    transport        "auto", "shared", "network"
+    check_arguments  True: every call compares its arguments between the ranks (slow)
+    ctas             thread blocks of a collective on a GPU, 1 to 128: few, since they share the GPU with other work
+    """
+    if isinstance(group, Comm):
+        return group
+    if hasattr(group, "get_group"):
+        if group.ndim != 1:
+            raise ValueError(f"comm: the mesh has {group.ndim} dimensions, expected 1: such as mesh['cp']")
+        group = group.get_group()
+    alone = group is None and not (dist.is_available() and dist.is_initialized())
+    if group is None and not alone:
+        group = dist.group.WORLD
+    device = _device(device, group)
+    name = f"{'alone' if alone else group.group_name}/{device.type}"
+    if name in _comms:
+        return _comms[name]
+    config = _config(device, timeout, transport, check_arguments, ctas)
+    if alone:
+        token, handle = _abi.UniqueId(), ctypes.c_void_p()
+        call(_abi.check, _abi.lib.seqparGetUniqueId(ctypes.byref(token)))
+        call(_abi.check, _abi.lib.seqparCommInitRankConfig(ctypes.byref(handle), 1, token, 0, ctypes.byref(config)))
+    else:
+        handle = _bootstrap(group, config)
+    return Comm(name, handle, device, group)
+
+
+def close():
+    """Collective: closes all communicators, the latest first. Call it before destroy_process_group()."""
+    for one in list(_comms.values())[::-1]:
+        one.close()

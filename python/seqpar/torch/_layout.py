@@ -1,0 +1,154 @@
+"""Which rank holds which tokens; cutting whole tensors, and bringing them together again."""
+
+import ctypes
+import dataclasses
+import functools
+
+import torch
+
+from .. import _abi
+from ._comm import call
+
+
+def bounds_of(cu_seqlens):
+    """cu_seqlens as a tuple of ints, or None. A tensor is read on the host, so one on a GPU is waited for."""
+    if cu_seqlens is None:
+        return None
+    if isinstance(cu_seqlens, torch.Tensor):
+        cu_seqlens = cu_seqlens.tolist()
+    return tuple(cu_seqlens)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which of `ranks` ranks holds which of `tokens` tokens. On every rank tokens ascend. Any length will do.
+
+    kind        "contiguous"; "zigzag", whose two chunks a rank balance causal attention; "striped", round robin
+    stripe      tokens of a block of "striped"
+    slices      hybrids of all-to-all and ring: ranks that share a part, see seqparLayout_t
+    cu_seqlens  packed sequences that are each laid out by themselves; None: all tokens as a whole
+    lengths     (out) the number of tokens on every rank
+    """
+
+    kind: str
+    tokens: int
+    ranks: int
+    stripe: int = 1
+    slices: int = 1
+    cu_seqlens: tuple = None
+    lengths: tuple = dataclasses.field(init=False, repr=False, compare=False, default=())
+    key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
+
+    def __post_init__(self):
+        _abi.choose("Layout: kind", self.kind, _abi.LAYOUTS)
+        bounds = bounds_of(self.cu_seqlens)
+        object.__setattr__(self, "cu_seqlens", bounds)
+        packing = "" if bounds is None else ",".join(map(str, bounds))
+        object.__setattr__(self, "key", f"{self.kind}:{self.tokens}:{self.ranks}:{self.stripe}:{self.slices}:{packing}")
+        struct, length, lengths = self.struct(), ctypes.c_int64(), []
+        for rank in range(max(1, self.ranks)):  # refuses what is no layout
+            call(_abi.check, _abi.lib.seqparLayoutLocalLength(ctypes.byref(struct), rank, ctypes.byref(length)))
+            lengths.append(length.value)
+        object.__setattr__(self, "lengths", tuple(lengths))
+
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def from_key(key):
+        """The layout whose `key` this is: operators take it as a string."""
+        kind, tokens, ranks, stripe, slices, packing = key.split(":")
+        return Layout(kind, int(tokens), int(ranks), int(stripe), int(slices),
+                      tuple(map(int, packing.split(","))) if packing else None)
+
+    def struct(self):
+        """The seqparLayout_t; it holds what it points to."""
+        value = _abi.LayoutStruct(kind=_abi.LAYOUTS[self.kind], ranks=self.ranks, tokens=self.tokens,
+                                  stripe=self.stripe, slices=self.slices)
+        if self.cu_seqlens is not None:
+            value.bounds = _abi.int64s(self.cu_seqlens)
+            value.sequences, value.cuSeqlens = len(self.cu_seqlens) - 1, ctypes.addressof(value.bounds)
+        return value
+
+    def local_length(self, rank):
+        """The number of tokens on `rank`."""
+        return self.lengths[rank]
+
+    def positions(self, rank, *, cu_seqlens=None, device=None):
+        """int64 [tokens of the rank]: where each stands in the whole, or with cu_seqlens in its own sequence, such as
+        for rotary embeddings."""
+        found = torch.empty(self.local_length(rank), dtype=torch.int64)
+        call(_abi.check, _abi.lib.seqparLayoutGlobals(ctypes.byref(self.struct()), rank, found.data_ptr()))
+        bounds = bounds_of(cu_seqlens)
+        if bounds is not None:
+            starts = torch.tensor(bounds, dtype=torch.int64)
+            found = found - starts[torch.searchsorted(starts, found, right=True) - 1]
+        return found.to(device) if device is not None else found
+
+    def local_cu_seqlens(self, rank, cu_seqlens):
+        """int64 [sequences + 1]: how many of the rank's tokens lie before each packed sequence."""
+        bounds = bounds_of(cu_seqlens)
+        found = torch.empty(len(bounds), dtype=torch.int64)
+        call(_abi.check, _abi.lib.seqparLayoutLocalCuSeqlens(ctypes.byref(self.struct()), rank, _abi.int64s(bounds),
+                                                             len(bounds) - 1, found.data_ptr()))
+        return found
+
+    def order(self):
+        """int64 [tokens]: the positions of rank 0's tokens, then rank 1's, and so on."""
+        return torch.cat([self.positions(rank) for rank in range(self.ranks)])
+
+
+def require_fit(what, layout, comm, tokens=None, local=None):
+    """Raises ValueError unless the layout is one of the communicator's ranks, and of so many tokens."""
+    if layout.ranks != comm.size:
+        raise ValueError(f"{what}: layout.ranks is {layout.ranks}, expected {comm.size}, the ranks of the communicator")
+    if tokens is not None and tokens != layout.tokens:
+        raise ValueError(f"{what}: got {tokens} tokens, expected {layout.tokens}, the tokens of the layout")
+    if local is not None and local != layout.local_length(comm.rank):
+        raise ValueError(f"{what}: got {local} tokens, expected {layout.local_length(comm.rank)}, which the layout gives "
+                         f"rank {comm.rank}")
+
+
+def shard(x, layout, comm, dim=1):
+    """This rank's tokens of `x`, which is whole on every rank. Sends nothing. The backward pass puts the gradient of
+    this rank's tokens at their places in a gradient of `x` that is 0 elsewhere."""
+    require_fit("shard", layout, comm, tokens=x.shape[dim])
+    return x.index_select(dim, layout.positions(comm.rank, device=x.device))
+
+
+def positions(layout, comm, cu_seqlens=None):
+    """layout.positions() of this rank, on the communicator's device."""
+    return layout.positions(comm.rank, cu_seqlens=cu_seqlens, device=comm.device)
+
+
+def unshard(x, layout, comm, dim=1):
+    """Collective: the whole tensor, on every rank, from everyone's tokens of it. The backward pass adds up the ranks'
+    gradients of the whole."""
+    from ._collectives import all_gather
+    require_fit("unshard", layout, comm, local=x.shape[dim])
+    inverse = torch.argsort(layout.order()).to(x.device)
+    return all_gather(x, comm, dim=dim, tokens=layout.lengths).index_select(dim, inverse)
+
+
+def shift_labels(ids, cu_seqlens=None, ignore_index=-100):
+    """What each token is to predict, for whole sequences [batch][tokens]: the next token; ignore_index behind the last
+    one of each sequence."""
+    labels = torch.full_like(ids, ignore_index)
+    labels[:, :-1] = ids[:, 1:]
+    for end in bounds_of(cu_seqlens) or ():
+        if end > 0:
+            labels[:, end - 1] = ignore_index
+    return labels
+
+
+def shard_batch(batch, layout, comm, *, cu_seqlens=None, ignore_index=-100):
+    """(ids, labels, positions) of this rank's tokens. Labels are shifted before they are sharded: the label of a shard's
+    last token is on another rank, so shifting afterwards would be wrong there.
+
+    batch       token ids [batch][tokens], whole; or a dictionary with "input_ids" and perhaps "labels" as transformers
+                has them: not shifted yet
+    cu_seqlens  where packed sequences begin: no label looks over an end, and positions begin anew
+    """
+    ids = batch["input_ids"] if not isinstance(batch, torch.Tensor) else batch
+    source = ids if isinstance(batch, torch.Tensor) else batch.get("labels", ids)
+    labels = shift_labels(source, cu_seqlens, ignore_index)
+    return (shard(ids, layout, comm), shard(labels, layout, comm),
+            layout.positions(comm.rank, cu_seqlens=cu_seqlens, device=ids.device))

@@ -1,0 +1,142 @@
+"""Linear attention over sharded sequences: GLA, scalar decays (Mamba-2), fixed decays (RetNet), sums."""
+
+import ctypes
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .. import _abi
+from . import _plans
+from ._comm import call, find
+from ._define import define
+from ._layout import bounds_of, require_fit
+
+
+def _gate(gate):
+    """(tensor to keep, seqparAttnTensor_t) of the decays: dense."""
+    if gate is None:
+        return None, _abi.AttnTensor()
+    gate = gate.contiguous()
+    return gate, _abi.AttnTensor(gate.data_ptr(), 0, 0, 0)
+
+
+def _forward_outputs(q, k, v, gate, initial, spec, name):
+    batch, tokens = q.shape[:2]
+    heads, value_dim = v.shape[2:]
+    state = (batch, heads, q.shape[3], value_dim)
+    return (q.new_empty(batch, tokens, heads, value_dim), q.new_empty(state, dtype=torch.float32),
+            q.new_empty(state, dtype=torch.float32))
+
+
+def _forward_launch(made, q, k, v, gate, initial, spec, name):
+    comm, (out, saved, final) = find(name), made
+    plan = _plans.plan_of(comm, spec, q, k, v, gate)
+    (q, tq), (k, tk), (v, tv), (gate, tg) = *map(_plans.view, (q, k, v)), _gate(gate)
+    initial, initial_pointer = _plans.floats(initial)
+    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gate=tg, initial=initial_pointer,
+                                     saved=saved.data_ptr(), final=final.data_ptr())
+    call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
+
+
+def _backward_outputs(grad, d_final, q, k, v, gate, initial, saved, spec, name):
+    def like(x):
+        return q.new_empty(0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
+
+    d_initial = q.new_empty(0) if initial is None else torch.zeros_like(initial)
+    return (like(q), like(k), like(v), like(gate), d_initial)
+
+
+def _backward_launch(made, grad, d_final, q, k, v, gate, initial, saved, spec, name):
+    comm = find(name)
+    plan = _plans.plan_of(comm, spec, q, k, v, gate)
+    (grad, to), (q, tq), (k, tk), (v, tv) = map(_plans.view, (grad, q, k, v))
+    gate, tg = _gate(gate)
+    initial, initial_pointer = _plans.floats(initial)
+    d_final, d_final_pointer = _plans.floats(d_final)
+    saved = saved.contiguous()
+    arguments = _abi.AttnBackwardArgs(
+        q=tq, k=tk, v=tv, gate=tg, saved=saved.data_ptr(), initial=initial_pointer, dOut=to, dFinal=d_final_pointer,
+        dq=_plans.view(made[0])[1], dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1],
+        dGate=_gate(None if gate is None else made[3])[1], dInitial=None if initial is None else made[4].data_ptr())
+    call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
+
+
+_forward = define("linear_attention(Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? initial, str spec, str comm) -> "
+                  "(Tensor, Tensor, Tensor)", _forward_outputs, _forward_launch)
+_backward = define("linear_attention_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor? gate, "
+                   "Tensor? initial, Tensor saved, str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+                   _backward_outputs, _backward_launch)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, gate, initial, spec, comm):
+        out, saved, final = _forward(q, k, v, gate, initial, spec, comm)
+        ctx.save_for_backward(q, k, v, gate, initial, saved)
+        ctx.rest = (spec, comm)
+        return out, final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, d_final):
+        q, k, v, gate, initial, saved = ctx.saved_tensors
+        dq, dk, dv, d_gate, d_initial = _backward(grad, d_final, q, k, v, gate, initial, saved, *ctx.rest)
+        return (dq, dk, dv, None if gate is None else d_gate, None if initial is None else d_initial, None, None)
+
+
+def _run(family, q, k, v, gate, comm, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
+         layout=None, algorithm="auto", wire=None):
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise ValueError(f"{family}: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
+    expected = {"gla": (*q.shape[:2], v.shape[2], q.shape[3]), "scalar": tuple(v.shape[:3]), "fixed": (v.shape[2],)}
+    if gate is not None and tuple(gate.shape) != expected[family]:
+        raise ValueError(f"{family}: log_decay has the shape {tuple(gate.shape)}, expected {expected[family]}")
+    if layout is not None:
+        require_fit(f"{family}: layout", layout, comm, local=q.shape[1])
+    bounds = bounds_of(cu_seqlens)
+    sequences = q.shape[0] if bounds is None else len(bounds) - 1
+    state = (sequences, v.shape[2], q.shape[3], v.shape[3])
+    if initial_state is not None and tuple(initial_state.shape) != state:
+        raise ValueError(f"{family}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
+    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate, initial_state))
+    spec = _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
+                       scale=None if scale is None else float(scale),
+                       cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
+                       wire=None if wire is None else str(wire).removeprefix("torch."))
+    out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name)
+    return (out, final) if output_final_state else out
+
+
+def gla(q, k, v, log_decay, comm, **options):
+    """Gated linear attention (arXiv 2312.06635), S_t = diag(exp(g_t)) S_(t-1) + k_t v_t^T, o_t = scale q_t^T S_t, over a
+    sequence whose contiguous shards are on the ranks. Differentiable; the backward pass is collective too.
+
+        q, k          [batch][tokens of the rank][key heads][dk]; key heads divide heads
+        v             [batch][tokens of the rank][heads][dv]
+        log_decay     [batch][tokens of the rank][heads][dk], natural logarithms, at most 0; float32 or bfloat16
+        scale         None: 1 / sqrt(dk)
+        initial_state float32 [batch or packed sequences][heads][dk][dv]; rank 0's counts (packed: equal on all ranks)
+        output_final_state  (out, state): float32 [batch][heads][dk][dv], the state behind this rank's last token; on the
+                      last rank that is the final one, and only there has it a gradient
+        cu_seqlens    packed sequences in the whole, batch 1: tuple of ints
+        layout        a contiguous Layout; None: shards of equal length
+        algorithm     "auto", "zeco", "lasp1", "lasp2", "local"
+        wire          type in which states travel; None: float32
+    """
+    return _run("gla", q, k, v, log_decay, comm, **options)
+
+
+def simple_gla(q, k, v, log_decay, comm, **options):
+    """gla() with one decay a token and head, log_decay [batch][tokens][heads]: Mamba-2's SSD form (arXiv 2405.21060)."""
+    return _run("scalar", q, k, v, log_decay, comm, **options)
+
+
+def retention(q, k, v, log_decay, comm, **options):
+    """gla() with one decay a head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's share."""
+    return _run("fixed", q, k, v, log_decay, comm, **options)
+
+
+def linear_attention(q, k, v, comm, **options):
+    """gla() without decay (arXiv 2006.16236)."""
+    return _run("sum", q, k, v, None, comm, **options)

@@ -1,0 +1,218 @@
+"""The collectives as operators seqpar::*: shapes and launches. Their derivatives are in _collectives.py."""
+
+import ctypes
+
+import torch
+
+from .. import _abi
+from ._comm import find
+from ._define import data_type, define, require_place
+from ._layout import Layout
+
+
+def _lengths(comm, tokens, local):
+    """Tokens of every member: as given, or everywhere as here."""
+    if not tokens:
+        return [local] * comm.size
+    if len(tokens) != comm.size:
+        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {comm.size}, one a rank")
+    return list(tokens)
+
+
+def _heads(comm, heads, query_heads):
+    first, count = ctypes.c_int64(), ctypes.c_int64()
+    comm.run("seqparHeadsOfMember", heads, query_heads, comm.size, comm.rank, ctypes.byref(first), ctypes.byref(count))
+    return count.value
+
+
+def _head_shards(x, batch, heads, query_heads, dim, lengths):
+    shards = _abi.HeadShards(dataType=data_type("heads", x), batch=batch, heads=heads, queryHeads=query_heads, headDim=dim)
+    shards.lengths = _abi.int64s(lengths)
+    shards.tokensOfMembers = ctypes.addressof(shards.lengths)
+    return shards
+
+
+def _to_heads_outputs(x, query_heads, tokens, name):
+    comm = find(name)
+    batch, local, heads, dim = x.shape
+    return (x.new_empty(batch, sum(_lengths(comm, tokens, local)), _heads(comm, heads, query_heads), dim),)
+
+
+def _to_heads_launch(made, x, query_heads, tokens, name):
+    comm, x = find(name), x.contiguous()
+    require_place("to_heads", comm, x)
+    batch, local, heads, dim = x.shape
+    shards = _head_shards(x, batch, heads, query_heads, dim, _lengths(comm, tokens, local))
+    comm.run("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+
+
+def _to_sequence_outputs(x, heads, query_heads, tokens, name):
+    comm = find(name)
+    batch, whole, _, dim = x.shape
+    return (x.new_empty(batch, tokens[comm.rank] if tokens else whole // comm.size, heads, dim),)
+
+
+def _to_sequence_launch(made, x, heads, query_heads, tokens, name):
+    comm, x = find(name), x.contiguous()
+    require_place("to_sequence", comm, x)
+    batch, whole, own, dim = x.shape
+    lengths = _lengths(comm, tokens, whole // comm.size)
+    if sum(lengths) != whole:
+        raise ValueError(f"to_sequence: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal "
+                         "where they are not given")
+    if own != _heads(comm, heads, query_heads):
+        raise ValueError(f"to_sequence: got {own} heads, expected {_heads(comm, heads, query_heads)} on rank {comm.rank}")
+    shards = _head_shards(x, batch, heads, query_heads, dim, lengths)
+    comm.run("seqparHeadsToSequence", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+
+
+def _split(shape, dim):
+    outer = inner = 1
+    for size in shape[:dim]:
+        outer *= size
+    for size in shape[dim + 1:]:
+        inner *= size
+    return outer, inner
+
+
+def _shards(x, dim, lengths, sums):
+    """The seqparShards_t of a tensor cut along `dim`. What is only moved may be of any type: its bytes are."""
+    outer, inner = _split(x.shape, dim)
+    if x.dtype in (torch.float32, torch.float16, torch.bfloat16) or sums:
+        kind = data_type("sum", x)
+    elif inner * x.element_size() % 4 == 0:
+        kind, inner = _abi.TYPES["float32"], inner * x.element_size() // 4
+    elif inner * x.element_size() % 2 == 0:
+        kind, inner = _abi.TYPES["float16"], inner * x.element_size() // 2
+    else:
+        raise TypeError(f"all_gather: got {inner} elements of {x.dtype} a token, expected an even number of bytes")
+    shards = _abi.Shards(dataType=kind, outer=outer, inner=inner)
+    shards.lengths = _abi.int64s(lengths)
+    shards.tokensOfMembers = ctypes.addressof(shards.lengths)
+    return shards
+
+
+def _with(shape, dim, size):
+    return [*shape[:dim], size, *shape[dim + 1:]]
+
+
+def _all_gather_outputs(x, dim, tokens, name):
+    return (x.new_empty(_with(x.shape, dim, sum(_lengths(find(name), tokens, x.shape[dim])))),)
+
+
+def _all_gather_launch(made, x, dim, tokens, name):
+    comm, x = find(name), x.contiguous()
+    require_place("all_gather", comm, x)
+    shards = _shards(x, dim, _lengths(comm, tokens, x.shape[dim]), sums=False)
+    comm.run("seqparAllGather", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+
+
+def _reduce_scatter_outputs(x, dim, tokens, name):
+    comm = find(name)
+    return (x.new_empty(_with(x.shape, dim, tokens[comm.rank] if tokens else x.shape[dim] // comm.size)),)
+
+
+def _reduce_scatter_launch(made, x, dim, tokens, name):
+    comm, x = find(name), x.contiguous()
+    require_place("reduce_scatter", comm, x)
+    lengths = _lengths(comm, tokens, x.shape[dim] // comm.size)
+    if sum(lengths) != x.shape[dim]:
+        raise ValueError(f"reduce_scatter: got {x.shape[dim]} tokens, expected {sum(lengths)}, the sum of `tokens`, which "
+                         "are equal where they are not given")
+    shards = _shards(x, dim, lengths, sums=True)
+    comm.run("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+
+
+def _halo_outputs(x, dim, left, right, periodic, tokens, name):
+    return (x.new_empty(_with(x.shape, dim, left)), x.new_empty(_with(x.shape, dim, right)))
+
+
+def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
+    comm, x = find(name), x.contiguous()
+    require_place("halo", comm, x)
+    halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
+    shards = _shards(x, dim, _lengths(comm, tokens, x.shape[dim]), sums=True)
+    comm.run("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
+             ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(x))
+
+
+def _halo_adjoint_outputs(left, right, dim, local, periodic, tokens, name):
+    return (left.new_zeros(_with(left.shape, dim, local)),)
+
+
+def _halo_adjoint_launch(made, left, right, dim, local, periodic, tokens, name):
+    comm, left, right = find(name), left.contiguous(), right.contiguous()
+    require_place("halo_adjoint", comm, left, right)
+    halo = _abi.Halo(left=left.shape[dim], right=right.shape[dim], periodic=int(periodic))
+    shards = _shards(made[0], dim, _lengths(comm, tokens, local), sums=True)
+    comm.run("seqparHaloAdjoint", left.data_ptr() or None, right.data_ptr() or None, made[0].data_ptr(),
+             ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(left))
+
+
+def _redistribute_outputs(tensors, source, target, dim, name):
+    comm, layout = find(name), Layout.from_key(target)
+    local = layout.local_length(comm.rank)
+    return [x.new_empty(_with(x.shape, dim, local)) for x in tensors]
+
+
+def _redistribute_launch(made, tensors, source, target, dim, name):
+    comm = find(name)
+    tensors = [x.contiguous() for x in tensors]
+    require_place("redistribute", comm, *tensors)
+    sizes = []
+    for x in tensors:
+        outer, inner = _split(x.shape, dim)
+        sizes.append((outer, inner * x.element_size()))
+
+    def make():
+        plan = ctypes.c_void_p()
+        outer, row = (_abi.int64s(part) for part in zip(*sizes))
+        comm.run("seqparRedistributePlanCreate", ctypes.byref(plan), ctypes.byref(Layout.from_key(source).struct()),
+                 ctypes.byref(Layout.from_key(target).struct()), len(sizes), outer, row, comm.handle)
+        return plan
+
+    plan = comm.plan(("redistribute", source, target, *sizes), make,
+                     lambda plan: comm.run("seqparRedistributePlanDestroy", plan))
+    pointers = ctypes.c_void_p * len(tensors)
+    comm.run("seqparRedistribute", plan, pointers(*(x.data_ptr() for x in tensors)),
+             pointers(*(x.data_ptr() for x in made)), comm.stream(tensors[0]))
+
+
+def _all_scan_outputs(state, transition, initial, op, reverse, decay, wire, flags, algorithm, name):
+    return (torch.empty_like(state, memory_format=torch.contiguous_format),
+            torch.empty_like(state, memory_format=torch.contiguous_format))
+
+
+def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire, flags, algorithm, name):
+    comm = find(name)
+    require_place("all_scan", comm, state, transition, initial)
+    state, transition, initial = (None if x is None else x.contiguous() for x in (state, transition, initial))
+    heads, dk, dv = state.shape
+    marks = (ctypes.c_uint8 * len(flags))(*flags) if flags else None
+    params = _abi.AllScanParams(
+        op=_abi.choose("op", op, _abi.OPS), direction=int(reverse), heads=heads, dk=dk, dv=dv,
+        stateType=data_type("all_scan", state), wireType=_abi.choose("wire", wire, _abi.TYPES),
+        decayForm=_abi.choose("decay", decay, _abi.DECAYS), sequences=max(1, len(flags)),
+        flags=ctypes.addressof(marks) if flags else None,
+        algorithm=_abi.choose("algorithm", algorithm, _abi.ALGORITHMS))
+    comm.run("seqparAllScan", state.data_ptr(), None if transition is None else transition.data_ptr(),
+             None if initial is None else initial.data_ptr(), made[0].data_ptr(), made[1].data_ptr(),
+             ctypes.byref(params), comm.handle, comm.stream(state))
+
+
+to_heads = define("to_heads(Tensor x, int query_heads, int[] tokens, str comm) -> Tensor",
+                  _to_heads_outputs, _to_heads_launch)
+to_sequence = define("to_sequence(Tensor x, int heads, int query_heads, int[] tokens, str comm) -> Tensor",
+                     _to_sequence_outputs, _to_sequence_launch)
+all_gather = define("all_gather(Tensor x, int dim, int[] tokens, str comm) -> Tensor",
+                    _all_gather_outputs, _all_gather_launch)
+reduce_scatter = define("reduce_scatter(Tensor x, int dim, int[] tokens, str comm) -> Tensor",
+                        _reduce_scatter_outputs, _reduce_scatter_launch)
+halo = define("halo(Tensor x, int dim, int left, int right, bool periodic, int[] tokens, str comm) -> (Tensor, Tensor)",
+              _halo_outputs, _halo_launch)
+halo_adjoint = define("halo_adjoint(Tensor left, Tensor right, int dim, SymInt local, bool periodic, int[] tokens, "
+                      "str comm) -> Tensor", _halo_adjoint_outputs, _halo_adjoint_launch)
+redistribute = define("redistribute(Tensor[] tensors, str source, str target, int dim, str comm) -> Tensor[]",
+                      _redistribute_outputs, _redistribute_launch)
+all_scan = define("all_scan(Tensor state, Tensor? transition, Tensor? initial, str op, bool reverse, str decay, str wire, "
+                  "int[] flags, str algorithm, str comm) -> (Tensor, Tensor)", _all_scan_outputs, _all_scan_launch)

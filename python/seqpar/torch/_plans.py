@@ -1,0 +1,135 @@
+"""Attention plans: from a description in text, which operators can carry, and the tensors' shapes."""
+
+import ctypes
+import functools
+import hashlib
+import json
+
+import torch
+
+from .. import _abi
+from ._comm import call
+from ._define import data_type, require_place
+from ._layout import Layout
+
+
+def spec(**fields):
+    """A description as a string, without the fields that are left at their defaults (None)."""
+    return ";".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+
+
+@functools.lru_cache(maxsize=1024)
+def fields_of(text):
+    return dict(part.split("=", 1) for part in text.split(";"))
+
+
+def _numbers(text):
+    return tuple(map(int, text.split(",")))
+
+
+def _describe(desc, fields, comm, local, kv_local):
+    """Fills a seqparAttnDesc_t from a description. The arrays that it points to hang on it."""
+    desc.family = _abi.choose("family", fields["family"], _abi.FAMILIES)
+    desc.algorithm = _abi.choose("algorithm", fields["algorithm"], _abi.ATTN_ALGORITHMS)
+    if "layout" in fields:
+        desc.of_queries = Layout.from_key(fields["layout"]).struct()
+        desc.layout = ctypes.addressof(desc.of_queries)
+    else:
+        desc.tokens = local * comm.size
+    if "cross" in fields:
+        desc.kvTokens = kv_local * comm.size
+        if "kv_layout" in fields:
+            layout = Layout.from_key(fields["kv_layout"])
+            desc.of_keys, desc.kvTokens = layout.struct(), layout.tokens
+            desc.kvLayout = ctypes.addressof(desc.of_keys)
+    if "cu_seqlens" in fields:
+        bounds = _numbers(fields["cu_seqlens"])
+        desc.bounds = _abi.int64s(bounds)
+        desc.sequences, desc.cuSeqlens = len(bounds) - 1, ctypes.addressof(desc.bounds)
+    desc.mask = int(fields.get("causal", 0))
+    desc.windowLeft, desc.windowRight = _numbers(fields.get("window", "-1,-1"))
+    desc.scale, desc.softcap = float(fields.get("scale", 0)), float(fields.get("softcap", 0))
+    desc.sinks, desc.inner = int(fields.get("sinks", 0)), int(fields.get("inner", 0))
+    desc.training, desc.deterministic = int(fields["training"]), int(fields.get("deterministic", 0))
+    desc.wireType = _abi.choose("wire", fields.get("wire", "float32"), _abi.TYPES)
+
+
+def _require_agreement(comm, key, device):
+    """Raises ValueError on every rank unless all make the same plan, before one of them waits inside another."""
+    digest = hashlib.sha256(repr(key).encode()).digest()[:4]
+    mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
+    everyone = torch.ops.seqpar.all_gather(mine.view(1, 4), 0, [], comm.name)
+    if not bool((everyone == everyone[0]).all()):
+        raise ValueError(f"attention: the ranks ask for different plans, this one for {key}. Expected equal arguments, and "
+                         "a `layout` where shards differ in length")
+
+
+def _make(comm, text, q, k, v, gate):
+    fields = fields_of(text)
+    batch, local, heads, head_dim = q.shape
+    linear = fields["family"] != "softmax"
+    desc = _abi.AttnDesc(batch=batch, heads=v.shape[2] if linear else heads, kvHeads=k.shape[2], headDim=head_dim,
+                         valueDim=v.shape[3], dataType=data_type("attention", q),
+                         gateType=data_type("attention: log decay", gate) if gate is not None else 0)
+    _describe(desc, fields, comm, local, k.shape[1])
+    whole = (text, batch, desc.tokens if "layout" not in fields else None, *q.shape[2:], *k.shape[2:], *v.shape[2:], q.dtype)
+    _require_agreement(comm, whole, q.device)
+    handle, attn = ctypes.c_void_p(), _abi.attn_lib()
+    _abi.check_attn(attn.seqparAttnPlanCreate(ctypes.byref(handle), ctypes.byref(desc), comm.handle))
+    try:
+        length = ctypes.c_int64()
+        _abi.check_attn(attn.seqparAttnPlanLayout(handle, None, ctypes.byref(length)))
+        if length.value != local:
+            raise ValueError(f"attention: got {local} tokens, expected {length.value}, what rank {comm.rank} has in the "
+                             "layout")
+        _abi.check_attn(attn.seqparAttnPlanPrepare(handle, None, 0))
+    except BaseException:
+        attn.seqparAttnPlanDestroy(handle)
+        raise
+    return handle
+
+
+def plan_of(comm, text, q, k, v, gate=None):
+    """The plan of a description for tensors of these shapes."""
+    require_place("attention", comm, q, k, v, gate)
+    if not (q.dtype == k.dtype == v.dtype):
+        raise TypeError(f"attention: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
+    key = ("attention", text, q.shape, k.shape, v.shape, q.dtype, None if gate is None else gate.dtype)
+    return comm.plan(key, lambda: _make(comm, text, q, k, v, gate),
+                     lambda plan: _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)))
+
+
+def view(x):
+    """(tensor to keep, seqparAttnTensor_t) of [batch][tokens][heads][dim]: strides as they are where the library can
+    take them, else a copy."""
+    if not x.is_contiguous():
+        if x.stride(-1) != 1 or min(x.stride()) <= 0 or (x.is_cuda and any(s * x.element_size() % 16 for s in x.stride()[:3])):
+            x = x.contiguous()
+        else:
+            return x, _abi.AttnTensor(x.data_ptr(), *x.stride()[:3])
+    return x, _abi.AttnTensor(x.data_ptr(), 0, 0, 0)
+
+
+def distinct(q, k, v):
+    """q, k and v as different objects: torch.compile does not take one tensor twice into an autograd.Function."""
+    k = k.view_as(k) if k is q else k
+    return q, k, v.view_as(v) if v is q or v is k else v
+
+
+def floats(x):
+    """(tensor to keep, address) of an array of fp32, or nothing."""
+    if x is None:
+        return None, None
+    if x.dtype != torch.float32:
+        raise TypeError(f"attention: got {x.dtype} for sinks or a state, expected float32")
+    x = x.contiguous()
+    return x, x.data_ptr()
+
+
+def explain(comm, text, q, k, v, gate=None):
+    """seqparAttnPlanExplain() of the plan, as a dictionary."""
+    attn, plan, size = _abi.attn_lib(), plan_of(comm, text, q, k, v, gate), ctypes.c_size_t()
+    call(_abi.check_attn, attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))
+    room = ctypes.create_string_buffer(size.value)
+    call(_abi.check_attn, attn.seqparAttnPlanExplain(plan, room, ctypes.byref(size)))
+    return json.loads(room.value)
