@@ -14,10 +14,10 @@
  *       seqparAttnBackward(plan, &backward, stream);
  *     seqparAttnPlanDestroy(plan);
  *
- * Between Prepare and Destroy nothing is allocated and nothing synchronizes; on a GPU the calls may be captured into
- * CUDA graphs. What backward needs beside the inputs is what forward wrote into the caller's buffers: (out, lse) of
- * softmax attention, `saved` of linear attention. The forward pass is never run again, so saving these is the whole
- * checkpoint (DistFlashAttn, arXiv 2310.03294, section 3.3).
+ * Between Prepare and Destroy nothing is allocated (small objects of host queues aside) and nothing synchronizes;
+ * on a GPU the calls may be captured into CUDA graphs. What backward needs beside the inputs is what forward wrote into
+ * the caller's buffers: (out, lse) of softmax attention, `saved` of linear attention. The forward pass is never run
+ * again, so saving these is the whole checkpoint (DistFlashAttn, arXiv 2310.03294, section 3.3).
  */
 #ifndef SEQPAR_ATTN_PLAN_H_
 #define SEQPAR_ATTN_PLAN_H_
