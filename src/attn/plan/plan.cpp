@@ -16,6 +16,12 @@ Tensor viewOf(const seqparAttnTensor_t& given, seqparDataType_t type, int64_t ba
   return {given.data, type, batch, tokens, heads, dim, given.batchStride, given.tokenStride, given.headStride};
 }
 
+/// Linear attention: states, one for each head of the batch; nothing where there are none.
+Tensor statesTensor(const Problem& p, float* data) {
+  if (p.softmax() || data == nullptr) return {};
+  return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
+}
+
 /// A call on an Exec ends however it ends.
 class CallScope {
  public:
@@ -87,14 +93,15 @@ void Plan::prepare(void* workspace) {
 }
 
 void Plan::forward(const seqparAttnForwardArgs_t& args, void* stream) {
-  const std::array outputs{outTensor(problem_, args.out)};
+  const std::array outputs{outTensor(problem_, args.out), statesTensor(problem_, args.saved),
+                           statesTensor(problem_, args.final)};
   const CallScope scope(*exec_, stream, outputs);
   operator_->forward(args);
 }
 
 void Plan::backward(const seqparAttnBackwardArgs_t& args, void* stream) {
-  const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk),
-                           valueTensor(problem_, args.dv)};
+  const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk), valueTensor(problem_, args.dv),
+                           statesTensor(problem_, problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial)};
   const CallScope scope(*exec_, stream, outputs);
   operator_->backward(args);
 }
