@@ -1,5 +1,5 @@
 #include "channel_cuda.h"
-#include "device/cuda.h"
+#include "device/launch.h"
 #include "probe.h"
 
 namespace seqpar {
@@ -26,9 +26,9 @@ __global__ void __launch_bounds__(kThreads, 2) probeKernel(const __grid_constant
 }  // namespace
 
 void launchProbe(const PeerView& view, ProbeTimes* times, void* stream) {
-  probeKernel<true><<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(view, times);
-  probeKernel<false><<<view.lanes, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(view, times);
-  checkCuda(cudaGetLastError(), "launching a probe");
+  auto* const on = static_cast<cudaStream_t>(stream);
+  launchKernel("probeKernel", probeKernel<true>, {1, kThreads, 0, on}, view, times);
+  launchKernel("probeKernel", probeKernel<false>, {view.lanes, kThreads, 0, on}, view, times);
 }
 
 }  // namespace seqpar

@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "channel_cuda.h"
-#include "device/cuda.h"
+#include "device/launch.h"
 #include "lane.h"
 #include "plain_task.h"
 #include "task.h"
@@ -22,8 +22,7 @@ __global__ void __launch_bounds__(kMostThreads)
 
 template <class Program>
 void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t lines = 1) {
-  scanKernel<Program><<<task.lanes, scanThreads(task, lines), 0, stream>>>(view, task);
-  checkCuda(cudaGetLastError(), "launching a scan");
+  launchKernel("scanKernel", scanKernel<Program>, {task.lanes, scanThreads(task, lines), 0, stream}, view, task);
 }
 
 /// A kernel of a program for plain cells without flags, whose task lies in front.
@@ -37,8 +36,8 @@ __global__ void __launch_bounds__(kMostThreads)
 
 template <class Program>
 void launchPlainKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t lines = 1) {
-  plainKernel<Program><<<task.lanes, scanThreads(task, lines), 0, stream>>>(makePlainTask(view, task), view);
-  checkCuda(cudaGetLastError(), "launching a scan");
+  launchKernel("plainKernel", plainKernel<Program>, {task.lanes, scanThreads(task, lines), 0, stream},
+               makePlainTask(view, task), view);
 }
 
 }  // namespace seqpar

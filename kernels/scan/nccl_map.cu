@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "base/convert.h"
+#include "device/launch.h"
 #include "packs.cuh"
 #include "scan/nccl_matrix.h"
 
@@ -125,11 +126,10 @@ void launchHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream) {
                  shape, hop.begin, hop.count,
                  {aligned(hop.x.data, hop.x.type), aligned(hop.s.data, hop.s.type), aligned(hop.prefix, hop.stateType),
                   aligned(hop.total, hop.stateType), aligned(hop.wire, hop.wireType)})) {
-    hopKernel<4><<<ctasFor(hop.count / 4), kThreads, 0, stream>>>(shape, hop);
+    launchKernel("hopKernel", hopKernel<4>, {ctasFor(hop.count / 4), kThreads, 0, stream}, shape, hop);
   } else {
-    hopKernel<1><<<ctasFor(hop.count), kThreads, 0, stream>>>(shape, hop);
+    launchKernel("hopKernel", hopKernel<1>, {ctasFor(hop.count), kThreads, 0, stream}, shape, hop);
   }
-  checkCuda(cudaGetLastError(), "the hop of a scan");
 }
 
 void launchFold(const MapShape& shape, const MapFold& fold, cudaStream_t stream) {
@@ -140,17 +140,16 @@ void launchFold(const MapShape& shape, const MapFold& fold, cudaStream_t stream)
   if (fitsFours(shape, fold.begin, fold.count,
                 {wire(fold.states, fold.stateStride), wire(fold.before, fold.beforeStride),
                  aligned(fold.x.data, fold.x.type), aligned(fold.last, seqparFloat32)})) {
-    foldKernel<4><<<ctasFor(fold.count / 4), kThreads, 0, stream>>>(shape, fold);
+    launchKernel("foldKernel", foldKernel<4>, {ctasFor(fold.count / 4), kThreads, 0, stream}, shape, fold);
   } else {
-    foldKernel<1><<<ctasFor(fold.count), kThreads, 0, stream>>>(shape, fold);
+    launchKernel("foldKernel", foldKernel<1>, {ctasFor(fold.count), kThreads, 0, stream}, shape, fold);
   }
-  checkCuda(cudaGetLastError(), "the fold of a scan");
 }
 
 void launchProduct(const float* factors, std::ptrdiff_t stride, int maps, std::size_t count, float* out,
                    cudaStream_t stream) {
-  productKernel<<<ctasFor(count), kThreads, 0, stream>>>(factors, stride, maps, count, out);
-  checkCuda(cudaGetLastError(), "the product of factors of a scan");
+  launchKernel("productKernel", productKernel, {ctasFor(count), kThreads, 0, stream}, factors, stride, maps, count,
+               out);
 }
 
 void launchFlags(const unsigned char* flags, std::size_t heads, std::uint8_t* out, cudaStream_t stream) {
@@ -158,15 +157,14 @@ void launchFlags(const unsigned char* flags, std::size_t heads, std::uint8_t* ou
     const std::size_t count = std::min(kFlagsAtOnce, heads - begin);
     FlagChunk chunk{};
     std::copy_n(flags + begin, count, chunk.flags);
-    flagsKernel<<<1, kThreads, 0, stream>>>(chunk, count, out + begin);
-    checkCuda(cudaGetLastError(), "the flags of a scan");
+    launchKernel("flagsKernel", flagsKernel, {1, kThreads, 0, stream}, chunk, count, out + begin);
   }
 }
 
 void launchFactors(const float* given, seqparDecayForm_t form, const std::uint8_t* flags, std::size_t perHead,
                    std::size_t count, float* out, cudaStream_t stream) {
-  factorsKernel<<<ctasFor(count), kThreads, 0, stream>>>(given, form, flags, perHead, count, out);
-  checkCuda(cudaGetLastError(), "the factors of a scan");
+  launchKernel("factorsKernel", factorsKernel, {ctasFor(count), kThreads, 0, stream}, given, form, flags, perHead,
+               count, out);
 }
 
 }  // namespace seqpar

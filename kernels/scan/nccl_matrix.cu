@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/launch.h"
 #include "packs.cuh"
 
 namespace seqpar {
@@ -75,7 +76,7 @@ void launchMatrixHop(const MapShape& shape, const MapHop& hop, cudaStream_t stre
   const auto tiles = [](std::size_t length) { return static_cast<unsigned>((length + kTile - 1) / kTile); };
   const std::size_t heads = hop.count / shape.headElements();
   const dim3 grid(tiles(shape.dv), tiles(shape.dk), static_cast<unsigned>(std::min<std::size_t>(heads, kMostZ)));
-  matrixKernel<<<grid, dim3(kTile, kRows), 0, stream>>>(shape, hop);
+  launchKernel("matrixKernel", matrixKernel, {grid, dim3(kTile, kRows), 0, stream}, shape, hop);
 }
 
 }  // namespace seqpar

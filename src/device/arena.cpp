@@ -8,18 +8,6 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kLeastChunk = std::size_t{1} << 20;
 
-/// Lets this thread allocate although it captures a stream; an allocation is no part of a graph.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { checkCuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode"); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 }  // namespace
 
 void DeviceArena::reset() noexcept {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace seqpar {
 
@@ -20,6 +21,39 @@ inline void checkCuda(cudaError_t result, const char* call) {
        cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
 }
 
+/// For calls whose failure cannot be reported, such as in destructors: takes an error from the runtime, so that no
+/// later call reports it, and logs it. Returns whether there was none.
+inline bool noteCuda(cudaError_t result, const char* call) noexcept {
+  if (result == cudaSuccess) return true;
+  (void)cudaGetLastError();
+  // At the end of a process the runtime may be gone before us.
+  if (result != cudaErrorCudartUnloading) {
+    try {
+      log(LogLevel::Warn, call, ": ", cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
+    } catch (const std::exception&) {
+    }  // no memory for the line
+  }
+  return false;
+}
+
+/// Lets this thread allocate, free, query and wait although a stream is being captured, by itself or, in global mode,
+/// by another thread: what it does is no part of that graph.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() noexcept {
+    active_ = noteCuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() {
+    if (active_) noteCuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool active_ = false;
+};
+
 /// Makes a device current for the calling thread, and the one before it again at the end.
 class CurrentDevice {
  public:
@@ -31,7 +65,7 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
   ~CurrentDevice() {
-    if (changed_) cudaSetDevice(before_);
+    if (changed_) noteCuda(cudaSetDevice(before_), "cudaSetDevice");
   }
 
  private:
@@ -40,7 +74,10 @@ class CurrentDevice {
 };
 
 struct FreeDevice {
-  void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+  void operator()(std::byte* memory) const noexcept {
+    const RelaxedCapture relaxed;
+    noteCuda(cudaFree(memory), "cudaFree");
+  }
 };
 /// Memory of the device that was current.
 using DeviceMemory = std::unique_ptr<std::byte[], FreeDevice>;
@@ -52,7 +89,10 @@ inline DeviceMemory allocateDevice(std::size_t bytes) {
 }
 
 struct FreeMapped {
-  void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
+  void operator()(std::byte* memory) const noexcept {
+    const RelaxedCapture relaxed;
+    noteCuda(cudaFreeHost(memory), "cudaFreeHost");
+  }
 };
 /// Host memory that every device can read and write, at the same address.
 using MappedMemory = std::unique_ptr<std::byte[], FreeMapped>;
@@ -64,7 +104,7 @@ inline MappedMemory allocateMapped(std::size_t bytes) {
 }
 
 struct DestroyEvent {
-  void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+  void operator()(cudaEvent_t event) const noexcept { noteCuda(cudaEventDestroy(event), "cudaEventDestroy"); }
 };
 using EventHandle = std::unique_ptr<CUevent_st, DestroyEvent>;
 
@@ -75,7 +115,7 @@ inline EventHandle makeEvent() {
 }
 
 struct DestroyStream {
-  void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
+  void operator()(cudaStream_t stream) const noexcept { noteCuda(cudaStreamDestroy(stream), "cudaStreamDestroy"); }
 };
 using StreamHandle = std::unique_ptr<CUstream_st, DestroyStream>;
 
@@ -86,11 +126,28 @@ inline StreamHandle makeStream() {
   return StreamHandle(stream);
 }
 
+/// The capture that `stream` takes part in.
+struct Capture {
+  unsigned long long id = 0;  ///< unique in the process; 0: the stream is not being captured
+  cudaGraph_t graph = nullptr;
+
+  explicit operator bool() const { return id != 0; }
+};
+
+/// Throws UnhandledCudaError also where the capture has become invalid, so that nothing is enqueued in vain.
+inline Capture captureOf(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  Capture found;
+  checkCuda(cudaStreamGetCaptureInfo(stream, &status, &found.id, &found.graph), "cudaStreamGetCaptureInfo");
+  if (status == cudaStreamCaptureStatusInvalidated) {
+    checkCuda(cudaErrorStreamCaptureInvalidated, "a call on a stream that is being captured");
+  }
+  return status == cudaStreamCaptureStatusActive ? found : Capture{};
+}
+
 /// True while `stream` is being captured into a graph.
 inline bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  checkCuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
+  return static_cast<bool>(captureOf(stream));
 }
 
 }  // namespace seqpar

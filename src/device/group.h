@@ -60,6 +60,13 @@ class DeviceGroup {
   virtual int size() const = 0;
   virtual int device() const = 0;
   virtual int processors() const = 0;  ///< streaming multiprocessors
+  /// How many ranks of this one's process have its device too, itself included. Their streams may be served one after
+  /// the other, and what waits for the device waits for all of them.
+  virtual int sharing() const = 0;
+  /// True if that is more than one on any rank.
+  virtual bool shared() const = 0;
+  /// The thread blocks that there can be at once for each rank of a GPU, the least of all ranks; at most so many fit.
+  virtual int sharedBlocks() const = 0;
 
   /// The peers that kernels reach by load and store: their ranks, ascending, this one included. At least this rank.
   virtual const std::vector<int>& peerRanks() const = 0;
@@ -81,7 +88,8 @@ class DeviceGroup {
   virtual const std::string& reason() const = 0;     ///< why not something faster, in words
 
   /// Runs `launch` with the device current, after all earlier work of this group in stream order (also when that was
-  /// given other streams). Throws what launch throws, and UnhandledCudaError if a launch failed.
+  /// given other streams); in a capture after all earlier work of this group in that capture. Throws what launch
+  /// throws, and UnhandledCudaError if a launch failed.
   virtual void enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
 
   /// Waits on the host for work that was enqueued. Ends within the timeout or soon after a failure.

@@ -41,7 +41,7 @@ class SetupStream {
   SetupStream() { checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
   SetupStream(const SetupStream&) = delete;
   SetupStream& operator=(const SetupStream&) = delete;
-  ~SetupStream() { cudaStreamDestroy(stream_); }
+  ~SetupStream() { noteCuda(cudaStreamDestroy(stream_), "cudaStreamDestroy"); }
   cudaStream_t get() const { return stream_; }
 
  private:
@@ -75,9 +75,11 @@ class GroupCuda : public DeviceGroup {
     setup_.emplace();
     words_ = allocateMapped(kWordBytes);
     std::memset(words_.get(), 0, kWordBytes);
-    lastWork_ = makeEvent();
+    direct_.event = makeEvent();
+    captured_.event = makeEvent();
     pool_ = std::make_shared<WindowPool>();
 
+    countSharing();
     connectPeers();
     connectNccl();
     describeTransport();
@@ -94,6 +96,9 @@ class GroupCuda : public DeviceGroup {
   int size() const override { return control_.size(); }
   int device() const override { return options_.device; }
   int processors() const override { return processors_; }
+  int sharing() const override { return sharing_; }
+  bool shared() const override { return shared_; }
+  int sharedBlocks() const override { return sharedBlocks_; }
   const std::vector<int>& peerRanks() const override { return peerRanks_; }
   const PeerView& peers() const override { return view_; }
   const std::string& transport() const override { return transport_; }
@@ -123,28 +128,30 @@ class GroupCuda : public DeviceGroup {
     }
   }
 
-  void enqueue(const char* name, DeviceStream given, const std::function<void()>& launch) override {
+  void enqueue(const char*, DeviceStream given, const std::function<void()>& launch) override {
     const auto stream = static_cast<cudaStream_t>(given);
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
-    // A captured graph is ordered against other work by whoever launches it.
-    const bool inGraph = capturing(stream);
-    if (!inGraph && worked_ && stream != lastStream_) {
-      checkCuda(cudaStreamWaitEvent(stream, lastWork_.get(), 0), "cudaStreamWaitEvent");
+    // A captured graph is ordered against other work by whoever launches it, but not what is inside it.
+    const Capture capture = captureOf(stream);
+    Latest& latest = capture ? captured_ : direct_;
+    if (latest.capture != capture.id) latest.exists = false;
+    if (latest.exists && stream != latest.stream) {
+      checkCuda(cudaStreamWaitEvent(stream, latest.event.get(), 0), "cudaStreamWaitEvent");
     }
     arena_.reset();
     launch();
-    checkCuda(cudaGetLastError(), name);
-    if (inGraph) return;
-    checkCuda(cudaEventRecord(lastWork_.get(), stream), "cudaEventRecord");
-    lastStream_ = stream;
-    worked_ = true;
+    checkCuda(cudaEventRecord(latest.event.get(), stream), "cudaEventRecord");
+    latest.stream = stream;
+    latest.capture = capture.id;
+    latest.exists = true;
   }
 
   void drain() override {
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
-    if (worked_) checkCuda(cudaEventSynchronize(lastWork_.get()), "cudaEventSynchronize");
+    const RelaxedCapture relaxed;
+    if (direct_.exists) checkCuda(cudaEventSynchronize(direct_.event.get()), "cudaEventSynchronize");
   }
 
   void letGo() noexcept override {
@@ -155,10 +162,46 @@ class GroupCuda : public DeviceGroup {
     const CurrentDevice current(options_.device);
     void* memory = nullptr;
     checkCuda(cudaMalloc(&memory, bytes), "cudaMalloc");
-    return {memory, [memory] { cudaFree(memory); }};
+    return {memory, [memory] { FreeDevice()(static_cast<std::byte*>(memory)); }};
   }
 
  private:
+  /// The end of the work that was enqueued last.
+  struct Latest {
+    EventHandle event;
+    cudaStream_t stream = nullptr;
+    unsigned long long capture = 0;
+    bool exists = false;
+  };
+
+  void countSharing() {
+    struct Place {
+      std::uint64_t process = processToken();
+      int device = 0;
+      int blocks = 0;
+    };
+    Place mine;
+    mine.device = options_.device;
+    int each = 0;
+    checkCuda(cudaDeviceGetAttribute(&each, cudaDevAttrMaxBlocksPerMultiprocessor, options_.device),
+              "cudaDeviceGetAttribute");
+    mine.blocks = each * processors_;
+    std::vector<Place> all(static_cast<std::size_t>(size()));
+    control_.gatherValues(mine, std::span(all));
+    const auto at = [&](const Place& place) {
+      return std::count_if(all.begin(), all.end(), [&](const Place& other) {
+        return other.process == place.process && other.device == place.device;
+      });
+    };
+    sharing_ = static_cast<int>(at(mine));
+    sharedBlocks_ = mine.blocks;
+    for (const Place& place : all) {
+      const auto sharing = static_cast<int>(at(place));
+      shared_ = shared_ || sharing > 1;
+      sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
+    }
+  }
+
   std::unique_ptr<PeerWindow> lend(std::size_t bytes, std::string& problem) {
 #ifdef SEQPAR_NCCL
     if (throughNccl_) return makeNcclWindow(*nccl_, bytes, problem);
@@ -317,6 +360,9 @@ class GroupCuda : public DeviceGroup {
   DeviceOptions options_;
   Health& health_;
   int processors_ = 0;
+  int sharing_ = 1;
+  bool shared_ = false;
+  int sharedBlocks_ = 0;
   std::optional<SetupStream> setup_;
   MappedMemory words_;
   std::shared_ptr<WindowPool> pool_;
@@ -331,9 +377,8 @@ class GroupCuda : public DeviceGroup {
 #endif
   DeviceArena arena_;
   std::mutex mutex_;
-  EventHandle lastWork_;
-  cudaStream_t lastStream_ = nullptr;
-  bool worked_ = false;
+  Latest direct_;
+  Latest captured_;  ///< of the capture that was met last
   std::unique_ptr<Watch> watch_;
 };
 

@@ -167,10 +167,15 @@ void NcclGroup::begin(void* stream) {
 }
 
 void NcclGroup::end(void* stream) noexcept {
-  if (--depth_ == 0) mark(stream);
+  if (--depth_ > 0) return;
+  try {
+    mark(stream);
+  } catch (const Error& error) {
+    health_.fail(error.result(), concat("rank ", rank_, ": ", error.what()));
+  }
 }
 
-void NcclGroup::mark(void* stream) noexcept {
+void NcclGroup::mark(void* stream) {
   if (timeout_.count() == 0) return;
   launchMark(marks(), static_cast<cudaStream_t>(stream));
 }

@@ -45,7 +45,7 @@ class NcclGroup final : public NcclComm {
   using Clock = std::chrono::steady_clock;
 
   void gatherNatively(std::span<const NcclGather> parts, void* stream);
-  void mark(void* stream) noexcept;
+  void mark(void* stream);
 
   std::shared_ptr<NcclEngine> engine_;
   std::vector<int> ranks_;

@@ -1,3 +1,4 @@
+#include "device/launch.h"
 #include "device/nccl_mark.h"
 
 namespace seqpar {
@@ -9,8 +10,8 @@ __global__ void mark(volatile std::uint32_t* counter) {
 
 }  // namespace
 
-void launchMark(volatile std::uint32_t* counter, cudaStream_t stream) noexcept {
-  mark<<<1, 1, 0, stream>>>(counter);
+void launchMark(volatile std::uint32_t* counter, cudaStream_t stream) {
+  launchKernel("mark", mark, {1, 1, 0, stream}, counter);
 }
 
 }  // namespace seqpar

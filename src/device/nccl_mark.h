@@ -7,7 +7,7 @@
 
 namespace seqpar {
 
-/// Adds 1 to `counter`, in mapped host memory; also when replayed from a graph. Errors are left to cudaGetLastError().
-void launchMark(volatile std::uint32_t* counter, cudaStream_t stream) noexcept;
+/// Adds 1 to `counter`, in mapped host memory; also when replayed from a graph.
+void launchMark(volatile std::uint32_t* counter, cudaStream_t stream);
 
 }  // namespace seqpar

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/launch.h"
 #include "device/nccl_group.h"
 
 namespace seqpar {
@@ -124,8 +125,8 @@ class NcclWindow final : public PeerWindow {
     if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister made no window");
     const auto count = static_cast<std::size_t>(group.size());
     const DeviceMemory found = allocateDevice(count * sizeof(void*));
-    findPeers<<<1, 32, 0, own.get()>>>(window_, group.size(), reinterpret_cast<void**>(found.get()));
-    checkCuda(cudaGetLastError(), "finding peers in an NCCL window");
+    launchKernel("findPeers", findPeers, {1, 32, 0, own.get()}, window_, group.size(),
+                 reinterpret_cast<void**>(found.get()));
     pointers_.resize(count);
     checkCuda(cudaMemcpyAsync(pointers_.data(), found.get(), count * sizeof(void*), cudaMemcpyDeviceToHost, own.get()),
               "cudaMemcpyAsync");

@@ -18,15 +18,6 @@ struct Export {
   cudaIpcMemHandle_t handle{};
 };
 
-/// A number that no other process has: a process id repeats between containers.
-std::uint64_t processToken() {
-  static const std::uint64_t token = [] {
-    std::random_device random;
-    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(getpid());
-  }();
-  return token;
-}
-
 /// Why this device cannot address memory of `peer`, a device of this process; "" if it can.
 std::string enablePeer(int device, int peer) {
   if (device == peer) return "";
@@ -52,6 +43,14 @@ Export describe(std::byte* memory) {
 }
 
 }  // namespace
+
+std::uint64_t processToken() {
+  static const std::uint64_t token = [] {
+    std::random_device random;
+    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(getpid());
+  }();
+  return token;
+}
 
 std::string MappedWindow::map(Allgather& control, const std::vector<int>& peers) {
   std::vector<Export> all(static_cast<std::size_t>(control.size()));
@@ -85,7 +84,8 @@ std::string MappedWindow::map(Allgather& control, const std::vector<int>& peers)
 }
 
 void MappedWindow::unmap() noexcept {
-  for (void* pointer : opened_) cudaIpcCloseMemHandle(pointer);
+  const RelaxedCapture relaxed;
+  for (void* pointer : opened_) noteCuda(cudaIpcCloseMemHandle(pointer), "cudaIpcCloseMemHandle");
   opened_.clear();
 }
 

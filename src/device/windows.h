@@ -11,6 +11,9 @@
 
 namespace seqpar {
 
+/// A number that no other process has: a process id repeats between containers.
+std::uint64_t processToken();
+
 /// A window of our own mapping. The memory is the group's: it outlives the mapping, so that a peer that is late finds
 /// something there.
 class MappedWindow {

@@ -1,6 +1,6 @@
 #include "exchange/device_arriving.h"
 
-#include "device/cuda.h"
+#include "device/launch.h"
 #include "exchange/arriving_kernel.cuh"
 #include "exchange/device_route.h"
 
@@ -32,7 +32,7 @@ void launch(const FewArgs& route, const device::ArrivingArgs& sum, cudaStream_t 
   const auto strings = std::span(route.strings).first(static_cast<std::size_t>(route.sends + route.receives));
   const int ctas = lanesOf(strings);
   constexpr int kThreads = device::kRouteWarps * 32;
-  device::arrivingKernel<FewArgs, Number><<<ctas, kThreads, 0, stream>>>(route, sum);
+  launchKernel("arrivingKernel", device::arrivingKernel<FewArgs, Number>, {ctas, kThreads, 0, stream}, route, sum);
 }
 
 }  // namespace
@@ -77,7 +77,6 @@ void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataT
   const auto terms = termsOf(*route, sum);
   const auto on = static_cast<cudaStream_t>(stream);
   device::withNumber(type, [&](auto number) { launch<decltype(number)>(*route, terms, on); });
-  checkCuda(cudaGetLastError(), "a sum of what arrives");
 }
 
 }  // namespace seqpar

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/convert.h"
-#include "device/cuda.h"
+#include "device/launch.h"
 #include "exchange/combine_kernel.cuh"
 
 namespace seqpar {
@@ -26,11 +26,8 @@ std::uint64_t extent(const device::PieceArg& piece) {
 
 template <typename Number>
 void launchCombine(const CombineArgs& args, unsigned ctas, cudaStream_t stream) {
-  if (args.lse.rows > 0) {
-    device::combineKernel<Number, true><<<ctas, device::kCombineThreads, 0, stream>>>(args);
-  } else {
-    device::combineKernel<Number, false><<<ctas, device::kCombineThreads, 0, stream>>>(args);
-  }
+  const auto kernel = args.lse.rows > 0 ? device::combineKernel<Number, true> : device::combineKernel<Number, false>;
+  launchKernel("combineKernel", kernel, {ctas, device::kCombineThreads, 0, stream}, args);
 }
 
 /// Sums of one launch.

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "device/cuda.h"
+#include "device/launch.h"
 #include "exchange/device_route.h"
 #include "exchange/string_kernel.cuh"
 
@@ -34,7 +34,7 @@ class FarPieces {
   FarPieces(const FarPieces&) = delete;
   FarPieces& operator=(const FarPieces&) = delete;
   ~FarPieces() {
-    if (memory_ != nullptr) cudaFreeAsync(memory_, stream_);
+    if (memory_ != nullptr) noteCuda(cudaFreeAsync(memory_, stream_), "cudaFreeAsync");
   }
 
   const PieceArg* get() const { return static_cast<const PieceArg*>(memory_); }
@@ -75,16 +75,16 @@ void launchRouteWith(const PeerView& view, const DeviceStrings& sends, const Dev
   constexpr int kThreads = device::kRouteWarps * 32;
   if (args->far != nullptr) {
     if constexpr (Args::kMostPieces == kMostInlinePieces) {
-      device::routeKernel<Args, true><<<std::max(ctas, own), kThreads, 0, stream>>>(*args);
+      launchKernel("routeKernel", device::routeKernel<Args, true>, {std::max(ctas, own), kThreads, 0, stream}, *args);
     }
   } else if (chunks) {
-    device::routeKernel<Args, false><<<ctas, kThreads, 0, stream>>>(*args);
+    launchKernel("routeKernel", device::routeKernel<Args, false>, {ctas, kThreads, 0, stream}, *args);
   } else {
     args->linesCtas = ctas;
     const auto out = static_cast<std::size_t>(args->sends);
     const int most = std::max(warpsFor(strings.first(out)), warpsFor(strings.subspan(out)));
     const int warps = sends.self.bytes > 0 ? device::kLinesWarps : most;
-    device::linesKernel<Args><<<ctas + own, warps * 32, 0, stream>>>(*args);
+    launchKernel("linesKernel", device::linesKernel<Args>, {ctas + own, warps * 32, 0, stream}, *args);
   }
 }
 
@@ -102,7 +102,9 @@ void launchStringsWith(std::span<const device::StringArg> strings, std::span<std
       ctas = std::max(ctas, part[i].lanes);
     }
     args->count = static_cast<int>(part.size());
-    if (ctas > 0) device::stringKernel<kGather, kInline><<<ctas, device::kStringThreads, 0, stream>>>(*args);
+    if (ctas == 0) continue;
+    launchKernel("stringKernel", device::stringKernel<kGather, kInline>, {ctas, device::kStringThreads, 0, stream},
+                 *args);
   }
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "device/launch.h"
 #include "mesh/device_rows.h"
 #include "packs.cuh"
 
@@ -73,11 +74,7 @@ void launch(const CombineRows& args, cudaStream_t stream) {
       args.dim % 4 == 0 && args.count % 4 == 0 && aligned(args.out) && aligned(args.data) && aligned(args.carry);
   const std::size_t each = static_cast<std::size_t>(kThreads) * (wide ? 4 : 1);
   const auto ctas = static_cast<unsigned>(std::min(kMostCtas, (args.count + each - 1) / each));
-  if (wide) {
-    combineRows<4><<<ctas, kThreads, 0, stream>>>(args);
-  } else {
-    combineRows<1><<<ctas, kThreads, 0, stream>>>(args);
-  }
+  launchKernel("combineRows", wide ? combineRows<4> : combineRows<1>, {ctas, kThreads, 0, stream}, args);
 }
 
 }  // namespace
@@ -91,7 +88,9 @@ void launchMergeOutputs(void* out, const void* data, const void* carry, const fl
 
 void launchMergeLse(float* lse, const float* carryLse, std::size_t rows, DeviceStream stream) {
   const auto ctas = static_cast<unsigned>((rows + kThreads - 1) / kThreads);
-  if (ctas > 0) mergeLseRows<<<ctas, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(lse, carryLse, rows);
+  if (ctas == 0) return;
+  launchKernel("mergeLseRows", mergeLseRows, {ctas, kThreads, 0, static_cast<cudaStream_t>(stream)}, lse, carryLse,
+               rows);
 }
 
 void launchAddSums(void* out, const void* data, const void* carry, std::size_t count, PartialTypes types,

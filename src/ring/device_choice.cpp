@@ -42,9 +42,8 @@ Offer offerOf(Communicator& comm, const RingBuffers& buffers, Wish wish) {
   Offer mine;
   mine.process = static_cast<int>(getpid());
   const auto found = cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device()->device());
-  (void)cudaGetLastError();
   mine.wish = wish;
-  mine.canWait = found == cudaSuccess && canStreamWait() ? 1 : 0;
+  mine.canWait = noteCuda(found, "cudaDeviceGetPCIBusId") && canStreamWait() ? 1 : 0;
   mine.givesHome = buffers.home.empty() ? 0 : 1;
   mine.givesScratch = buffers.scratch.empty() ? 0 : 1;
   return mine;

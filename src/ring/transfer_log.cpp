@@ -7,9 +7,14 @@ namespace {
 
 /// An event that cannot be asked counts as over: the device has failed, and nothing runs there any more.
 bool isOver(cudaEvent_t event) {
-  const bool over = cudaEventQuery(event) != cudaErrorNotReady;
+  const RelaxedCapture relaxed;  // else a capture of any thread would make it an error, and the transfer look over
+  const cudaError_t state = cudaEventQuery(event);
+  if (state != cudaErrorNotReady) {
+    noteCuda(state, "cudaEventQuery");
+    return true;
+  }
   (void)cudaGetLastError();
-  return over;
+  return false;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "channel_cuda.h"
-#include "device/cuda.h"
+#include "device/launch.h"
 #include "scan/device_matrix_task.h"
 #include "scan/matrix_chain.h"
 #include "scan/matrix_doubling.h"
@@ -95,19 +95,14 @@ int lanesOf(const PeerView& view, const MatrixScan& scan) {
   return std::min({view.lanes, kMostMatrixLanes, scan.groups()});
 }
 
-void allowShared(const void* kernel, std::size_t bytes) {
-  checkCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-            "cudaFuncSetAttribute");
-}
-
 /// False: there is no kernel for the shape.
 bool launchTeams(const PeerView& view, const MatrixScan& scan, cudaStream_t stream) {
   if (!arePlain(scan) || (scan.dk != 128 && scan.dk != 64)) return false;
   const auto launch = [&](auto kernel, std::size_t bytes) {
-    allowShared(reinterpret_cast<const void*>(kernel), bytes);
+    allowSharedMemory(reinterpret_cast<const void*>(kernel), bytes);
     const int lanes = lanesOf(view, scan);
-    kernel<<<lanes, kTeamThreads, bytes, stream>>>(view, scan, LaneShares(scan.groups(), lanes));
-    checkCuda(cudaGetLastError(), "matrixTeams");
+    launchKernel("matrixTeams", kernel, {lanes, kTeamThreads, bytes, stream}, view, scan,
+                 LaneShares(scan.groups(), lanes));
   };
   if (scan.dk == 128) {
     launch(scan.reverse ? matrixTeams<128, true> : matrixTeams<128, false>, sizeof(CudaTeams<128, false>::Shared));
@@ -125,17 +120,19 @@ void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStre
   const int lanes = lanesOf(view, scan);
   const LaneShares shares(scan.groups(), lanes);
   if (bytes <= kSharedBytes) {
-    allowShared(reinterpret_cast<const void*>(matrixChain), bytes);
-    matrixChain<<<lanes, kTensorThreads, bytes, stream>>>(view, scan, shares);
-    checkCuda(cudaGetLastError(), "matrixChain");
-    return;
+    allowSharedMemory(reinterpret_cast<const void*>(matrixChain), kSharedBytes);
+    return launchKernel("matrixChain", matrixChain, {lanes, kTensorThreads, bytes, stream}, view, scan, shares);
   }
   void* scratch = nullptr;
   checkCuda(cudaMallocAsync(&scratch, lanes * bytes, stream), "cudaMallocAsync");
-  matrixChainOfLarge<<<lanes, kTensorThreads, 0, stream>>>(view, scan, shares, static_cast<SplitPair*>(scratch));
-  const cudaError_t launched = cudaGetLastError();
+  try {
+    launchKernel("matrixChainOfLarge", matrixChainOfLarge, {lanes, kTensorThreads, 0, stream}, view, scan, shares,
+                 static_cast<SplitPair*>(scratch));
+  } catch (...) {
+    noteCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
+    throw;
+  }
   checkCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
-  checkCuda(launched, "matrixChainOfLarge");
 }
 
 /// What the algorithms that send maps have in shared memory. The largest amount that a CTA of this architecture gets,
@@ -193,9 +190,9 @@ void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream
   // A matrix is sent once a group: large groups, but enough of them for all CTAs.
   scan.group = std::clamp(scan.heads * scan.panels() / ports, 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
-  allowShared(reinterpret_cast<const void*>(matrixMaps), bytes);
-  matrixMaps<<<std::min(ports, scan.groups()), kTensorThreads, bytes, stream>>>(view, scan, algorithm);
-  checkCuda(cudaGetLastError(), "matrixMaps");
+  allowSharedMemory(reinterpret_cast<const void*>(matrixMaps), kMapBytes);
+  launchKernel("matrixMaps", matrixMaps, {std::min(ports, scan.groups()), kTensorThreads, bytes, stream}, view, scan,
+               algorithm);
 }
 
 // What the headers and the error text say.

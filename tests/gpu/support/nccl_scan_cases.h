@@ -24,6 +24,9 @@ class NcclOnlyGroup final : public DeviceGroup {
   int size() const override { return nccl_.size(); }
   int device() const override { return nccl_.device(); }
   int processors() const override { return 1; }
+  int sharing() const override { return 1; }
+  bool shared() const override { return false; }
+  int sharedBlocks() const override { return 1; }
   const std::vector<int>& peerRanks() const override { return alone_; }
   const PeerView& peers() const override { return view_; }
   std::unique_ptr<PeerWindow> makeWindow(std::size_t) override { return nullptr; }

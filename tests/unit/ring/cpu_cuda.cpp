@@ -13,9 +13,11 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using seqpar::test::cpuCuda;
 using seqpar::test::kCpuDevices;
@@ -120,6 +122,39 @@ using seqpar::test::onCpuStream;
 
 namespace {
 
+class Allocations {
+ public:
+  void add(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    all_.insert(memory);
+  }
+  void remove(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(memory);
+  }
+  bool has(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    return all_.count(memory) > 0;
+  }
+  int count() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(all_.size());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const void*> all_;
+};
+Allocations& allocations() {
+  static Allocations all;
+  return all;
+}
+
+std::vector<std::pair<cudaHostFn_t, void*>>& keptForGraphs() {
+  static std::vector<std::pair<cudaHostFn_t, void*>> all;
+  return all;
+}
+
 Done mark(cudaStream_t stream) {
   auto done = std::make_shared<std::atomic<bool>>(false);
   onCpuStream(stream, [done] { done->store(true); });
@@ -166,15 +201,36 @@ cudaError_t makeStream(cudaStream_t* stream, bool alone) {
 cudaError_t allocate(void** memory, std::size_t bytes) {
   constexpr std::size_t kAlignment = 4096;
   *memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  allocations().add(*memory);
+  return cudaSuccess;
 }
 
 cudaError_t release(void* memory) {
+  allocations().remove(memory);
   std::free(memory);  // NOLINT: of allocate()
   return cudaSuccess;
 }
 
 }  // namespace
+
+namespace seqpar::test {
+
+int endCpuGraphs() {
+  const auto all = std::exchange(keptForGraphs(), {});
+  for (const auto& [onEnd, kept] : all) onEnd(kept);
+  return static_cast<int>(all.size());
+}
+
+int cpuAllocations() {
+  return allocations().count();
+}
+
+bool isCpuAllocation(const void* memory) {
+  return allocations().has(memory);
+}
+
+}  // namespace seqpar::test
 
 extern "C" {
 
@@ -291,6 +347,28 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t**, const cudaGraphEdgeData**,
+                                     std::size_t*) {
+  const bool captured = stream == cpuCuda().captured && stream != nullptr;
+  *status = captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *id = captured ? cpuCuda().capture : 0;
+  *graph = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaUserObjectCreate(cudaUserObject_t*, void* kept, cudaHostFn_t onEnd, unsigned, unsigned) {
+  keptForGraphs().emplace_back(onEnd, kept);
+  return cudaSuccess;
+}
+cudaError_t cudaUserObjectRelease(cudaUserObject_t, unsigned) {
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t, unsigned, unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) {
+  return cudaErrorNotSupported;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return mark(stream)->load() ? cudaSuccess : cudaErrorNotReady;

@@ -19,8 +19,18 @@ struct CpuCuda {
   bool oneAfterTheOther = false;
   /// Work begins up to this much later than it could.
   std::uint32_t mostDelayUs = 0;
+  /// The stream that looks as if it were being captured, though its work runs at once; a capture's number.
+  cudaStream_t captured = nullptr;
+  unsigned long long capture = 0;
 };
 CpuCuda& cpuCuda();
+
+/// Ends the graphs that anything was kept for; returns how many things that was.
+int endCpuGraphs();
+
+/// How much memory is allocated, in pieces; whether one begins at `memory`.
+int cpuAllocations();
+bool isCpuAllocation(const void* memory);
 
 /// Runs `work` on the stream, in order.
 void onCpuStream(cudaStream_t stream, std::function<void()> work);
