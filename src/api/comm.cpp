@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "api/boundary.h"
+#include "api/split.h"
 #include "base/versioned.h"
-#include "comm/split.h"
 #include "device/device.h"
 
 using namespace seqpar;
@@ -81,8 +81,8 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t handle, int color, int ke
     if (color < SEQPAR_SPLIT_NOCOLOR) {
       fail(seqparInvalidArgument, call, ": color is ", color, ", expected 0 or more, or SEQPAR_SPLIT_NOCOLOR");
     }
-    auto made = splitCommunicator(comm, color, key, resolveConfig(call, config, comm.config()));
-    if (made) *newcomm = comms().add(std::make_shared<CommEntry>(std::move(made)));
+    auto made = splitEntry(comm, color, key, resolveConfig(call, config, comm.config()));
+    if (made) *newcomm = comms().add(std::move(made));
   });
 }
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "api/boundary.h"
+#include "api/split.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
-#include "comm/split.h"
 #include "groups/grid.h"
 
 using namespace seqpar;
@@ -30,29 +30,6 @@ void requireDims(const char* call, const std::string& argument, unsigned dims) {
     fail(seqparInvalidArgument, call, ": ", argument, " is ", dims, ", expected a set of dimensions, 1 to ", kAll);
   }
 }
-
-/// Communicators that end unless they are handed over: all ranks see a failed split, so nobody is waited for.
-class Made {
- public:
-  Made() = default;
-  Made(const Made&) = delete;
-  Made& operator=(const Made&) = delete;
-  ~Made() {
-    for (const auto& comm : comms_) {
-      comm->abort();
-      atBoundary("seqparGroupsCreate", [&] { comm->close(); });
-    }
-  }
-
-  void add(std::shared_ptr<Communicator> comm) { comms_.push_back(std::move(comm)); }
-  void handOver(seqparComm_t* into) {
-    for (auto& comm : comms_) *into++ = comms().add(std::make_shared<CommEntry>(std::move(comm)));
-    comms_.clear();
-  }
-
- private:
-  std::vector<std::shared_ptr<Communicator>> comms_;
-};
 
 /// The same on all ranks: the grid, and which groups in which order.
 void compareRanks(const char* call, const seqparGrid_t& grid, std::span<const unsigned> dims, Communicator& world) {
@@ -136,11 +113,14 @@ SEQPAR_API seqparResult_t seqparGroupsCreate(seqparComm_t world, const seqparGri
     for (int i = 0; i < groups; ++i) requireDims(call, concat("dims[", i, "]"), dims[i]);
     const CommConfig resolved = resolveConfig(call, config, comm.config());
     if (comm.config().checkArguments) compareRanks(call, given, {dims, static_cast<size_t>(groups)}, comm);
-    Made made;
+    MadeEntries made;
     for (int i = 0; i < groups; ++i) {
-      made.add(splitCommunicator(comm, all.color(dims[i], comm.rank()), comm.rank(), resolved));
+      made.add(splitEntry(comm, all.color(dims[i], comm.rank()), comm.rank(), resolved));
     }
-    made.handOver(comms);
+    made.handOver(
+        std::span(comms, static_cast<size_t>(groups)),
+        [](std::shared_ptr<CommEntry> entry) { return seqpar::comms().add(std::move(entry)); },
+        [](seqparComm_t handle) { seqpar::comms().remove(handle); });
   });
 }
 

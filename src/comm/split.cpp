@@ -1,6 +1,7 @@
 #include "comm/split.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -15,32 +16,40 @@ struct Wish {
 
 }  // namespace
 
-std::shared_ptr<Communicator> splitCommunicator(Communicator& parent, int color, int key, const CommConfig& config) {
+SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConfig& config) {
   auto& control = parent.control();
   const auto ranks = static_cast<size_t>(parent.size());
   std::vector<Wish> wishes(ranks);
   control.gatherValues(Wish{color, key}, std::span(wishes));
 
-  std::vector<int> members;
+  std::map<int, std::vector<int>> groups;  // by color
   for (size_t rank = 0; rank < ranks; ++rank) {
-    if (wishes[rank].color == color) members.push_back(static_cast<int>(rank));
+    if (wishes[rank].color != SEQPAR_SPLIT_NOCOLOR) groups[wishes[rank].color].push_back(static_cast<int>(rank));
   }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-    return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
-  });
+  SplitGroup mine;
+  for (auto& [groupColor, members] : groups) {
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+      return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
+    });
+    mine.firstMembers.push_back(members.front());
+    if (groupColor == color) mine.members = members;
+  }
+  std::sort(mine.firstMembers.begin(), mine.firstMembers.end());
 
   // The groups differ in size and so in what they exchange: each meets at a server of its own, at its first member.
-  const bool member = color != SEQPAR_SPLIT_NOCOLOR;
-  seqparUniqueId mine{};
-  if (member && members.front() == parent.rank()) mine = makeUniqueId(config.interfaceName);
+  const bool first = !mine.members.empty() && mine.members.front() == parent.rank();
   std::vector<seqparUniqueId> ids(ranks);
-  control.gatherValues(mine, std::span(ids));
-  if (!member) return nullptr;
+  control.gatherValues(first ? makeUniqueId(config.interfaceName) : seqparUniqueId{}, std::span(ids));
+  if (mine.members.empty()) return mine;
+  const auto place = std::find(mine.members.begin(), mine.members.end(), parent.rank());
+  mine.place = static_cast<int>(place - mine.members.begin());
+  mine.id = ids[static_cast<size_t>(mine.members.front())];
+  return mine;
+}
 
-  const auto place = std::find(members.begin(), members.end(), parent.rank()) - members.begin();
-  const auto oob =
-      joinRendezvous(ids[static_cast<size_t>(members.front())], static_cast<int>(place),
-                     static_cast<int>(members.size()), ControlOptions{config.timeout, config.interfaceName});
+std::shared_ptr<Communicator> makeSplitCommunicator(const SplitGroup& group, const CommConfig& config) {
+  const auto oob = joinRendezvous(group.id, group.place, static_cast<int>(group.members.size()),
+                                  ControlOptions{config.timeout, config.interfaceName});
   CommConfig own = config;
   own.borrowedNccl = nullptr;  // it has the parent's ranks
   return std::make_shared<Communicator>(*oob, own);

@@ -25,8 +25,12 @@ class DirectPlan : public DevicePlan {
     const CurrentDevice current(comm.device()->device());
     const StreamHandle stream = makeStream();
     // Not the caller's streams: they may be waiting for anything.
-    const DeviceLink mine = measureDeviceLink(comm.device()->peers(), stream.get());
+    // Ranks meet before and after: where they share a GPU, allocating and freeing may wait for another's measurement.
+    DeviceProbe probe;
+    probe.prepare(comm.device()->peers());
     std::vector<DeviceLink> all(static_cast<size_t>(comm.size()));
+    comm.control().gatherValues(DeviceLink(), std::span(all));
+    const DeviceLink mine = measureDeviceLink(probe, comm.device()->peers(), stream.get());
     comm.control().gatherValues(mine, std::span(all));
     // The slowest hop is what a chain waits for.
     for (const auto& link : all) {

@@ -8,11 +8,16 @@
 
 namespace seqpar {
 
-void DeviceProbe::start(const PeerView& view, cudaStream_t stream) {
-  if (!times_ || lanes_ != view.lanes)
+void DeviceProbe::prepare(const PeerView& view) {
+  if (!times_ || lanes_ != view.lanes) {
     times_ = allocateMapped(static_cast<std::size_t>(view.lanes) * sizeof(ProbeTimes));
+  }
   size_ = view.size;
   lanes_ = view.lanes;
+}
+
+void DeviceProbe::start(const PeerView& view, cudaStream_t stream) {
+  prepare(view);
   auto* const times = reinterpret_cast<ProbeTimes*>(times_.get());
   std::uninitialized_fill_n(times, lanes_, ProbeTimes());
   if (size_ > 1) launchProbe(view, times, stream);
@@ -35,9 +40,8 @@ DeviceLink DeviceProbe::result() const {
   return link;
 }
 
-DeviceLink measureDeviceLink(const PeerView& view, cudaStream_t stream) {
+DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStream_t stream) {
   constexpr int kRepeats = 8;  // a GPU at rest takes a while to come to its usual clocks
-  DeviceProbe probe;
   DeviceLink best;
   for (int i = 0; i < kRepeats; ++i) {
     probe.start(view, stream);

@@ -11,6 +11,8 @@ namespace seqpar {
 /// that all have the same.
 class DeviceProbe {
  public:
+  /// Allocates memory for start(), which allocates what is missing: where ranks share a GPU, they meet in between.
+  void prepare(const PeerView& view);
   /// Enqueues it on `stream` of the current device; takes well below a millisecond.
   void start(const PeerView& view, cudaStream_t stream);
   /// Once the stream has come past it. RemoteError if it gave up.
@@ -22,7 +24,7 @@ class DeviceProbe {
   int lanes_ = 0;
 };
 
-/// Measures a few times, and gives the best of each figure.
-DeviceLink measureDeviceLink(const PeerView& view, cudaStream_t stream);
+/// Measures a few times with `probe`, and gives the best of each figure.
+DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStream_t stream);
 
 }  // namespace seqpar

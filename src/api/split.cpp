@@ -1,0 +1,93 @@
+#include "api/split.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "api/boundary.h"
+#include "comm/split.h"
+#include "device/group.h"
+
+namespace seqpar {
+namespace {
+
+bool sharesGpus(const Communicator& comm) {
+  return comm.device() != nullptr && comm.device()->shared();
+}
+
+/// One rank's group and what became of it.
+class Attempt {
+ public:
+  Attempt() = default;
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+  ~Attempt() { discard(); }
+
+  void make(const SplitGroup& group, const CommConfig& config) {
+    try {
+      entry_ = std::make_shared<CommEntry>(makeSplitCommunicator(group, config));
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  /// Collective over `parent`: the entry, if all ranks have theirs.
+  std::shared_ptr<CommEntry> agree(Communicator& parent) {
+    std::vector<int> failed(static_cast<size_t>(parent.size()));
+    parent.control().gatherValues(error_ ? 1 : 0, std::span(failed));
+    if (error_) std::rethrow_exception(error_);
+    const auto found = std::find(failed.begin(), failed.end(), 1);
+    if (found == failed.end()) return std::move(entry_);
+    fail(seqparRemoteError, "rank ", found - failed.begin(), " could not make its group");
+  }
+
+ private:
+  /// Others of the group may have theirs, but nobody is to wait for the end of it.
+  void discard() {
+    MadeEntries ended;
+    if (entry_) ended.add(std::move(entry_));
+  }
+
+  std::shared_ptr<CommEntry> entry_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, const CommConfig& config) {
+  const SplitGroup group = agreeOnGroup(parent, color, key, config);
+  Attempt attempt;
+  const auto member = [&](int firstMember) { return group.place >= 0 && group.members.front() == firstMember; };
+  if (!sharesGpus(parent)) {
+    if (group.place >= 0) attempt.make(group, config);
+    return attempt.agree(parent);
+  }
+  std::vector<int> meeting(static_cast<size_t>(parent.size()));
+  for (const int first : group.firstMembers) {
+    if (member(first)) attempt.make(group, config);
+    parent.control().gatherValues(parent.rank(), std::span(meeting));
+  }
+  return attempt.agree(parent);
+}
+
+MadeEntries::~MadeEntries() {
+  for (const auto& entry : entries_) {
+    atBoundary("the end of a communicator that was not handed over", [&] {
+      entry->comm->abort();
+      entry->comm->close();
+    });
+  }
+}
+
+void MadeEntries::handOver(std::span<seqparComm_t> into, const Add& add, const Remove& remove) {
+  size_t given = 0;
+  try {
+    for (; given < entries_.size(); ++given) into[given] = add(entries_[given]);
+  } catch (...) {
+    for (size_t i = 0; i < given; ++i) remove(into[i]);
+    std::fill(into.begin(), into.end(), nullptr);
+    throw;
+  }
+  entries_.clear();
+}
+
+}  // namespace seqpar
