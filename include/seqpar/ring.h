@@ -24,6 +24,25 @@
  * on any rank: never; `copy` on all: whatever the size. seqparRingQuery() tells what moves a ring, and why. A ring of
  * copy engines never writes into the caller's `home`, and its own memory is the communicator's afterwards, for the next
  * such ring.
+ *
+ * CUDA graphs. A round may be captured: seqparRingPost() and seqparRingWait() on a stream that is being captured (or on
+ * streams that have joined the capture), beginning with the first transfer of a round, so after seqparRingOpen() or
+ * seqparRingReset(), which may stand before the capture or inside it. Any number of the round's transfers may be
+ * captured, each with its seqparRingWait() in the same capture, and any number of rounds of any rings, one after the
+ * other; what is captured between a post and its wait runs beside the transfer, except for collectives of the same
+ * communicator, which run after it, and except where ranks of one process share a GPU, where it runs after it too. All
+ * ranks of the ring capture the same rounds, and each replay is a collective call, in the same order among the
+ * communicator's other calls and replays on all ranks. The library does not order a replay: it runs after everything of
+ * the communicator that was enqueued before it and before everything that is enqueued later only if the caller's
+ * streams and events say so. Every replay does what the captured calls did, with the buffers that they had: it sends
+ * this rank's tensors as it finds them in the buffers of the beginning, and after captured transfer k the current
+ * tensors lie where seqparRingCurrent() said after wait k of the capture. Without `keepHome` those buffers have been
+ * used again, so own tensors are written anew before each replay, or in the graph. During the capture the calls change
+ * the ring's state as always; replays do not change it. A captured round does not go on outside of its capture, nor
+ * another one inside: seqparRingPost() and seqparRingWait() say InvalidUsage, and seqparRingReset() begins a new one,
+ * also where a capture has ended, in vain, before the wait. A ring may be closed while graphs have rounds of it, and
+ * replays of these may be under way: the ring's own memory stays until the graphs and what was instantiated of them are
+ * destroyed (buffers of the caller are the caller's business). No graph is replayed after the communicator's end.
  */
 #ifndef SEQPAR_RING_H_
 #define SEQPAR_RING_H_
@@ -52,13 +71,15 @@ typedef struct {
   int inner;        /**< double ring: places of a window, a divisor of nranks; 0: nranks, a plain ring. See below */
   int unchanged;    /**< double ring: 1 (default): tensors are not written on their way, so that those of the next
                          window may travel ahead; 0: each holder may write them before it posts (gradients) */
-  int keepHome; /**< 1: transfers never overwrite this rank's own tensors; 0 (default): the buffers are used again */
-  int steps;    /**< transfers of a round, 1 to nranks; 0: nranks - 1. After nranks, own tensors are home again */
-  int tensors;  /**< number of tensors that travel together, 1 to SEQPAR_RING_MOST_TENSORS */
+  int keepHome;     /**< 1: transfers never overwrite this rank's own tensors; 0 (default): the buffers are used again,
+                         unless ranks have tensors of different sizes: then it is 1 */
+  int steps;        /**< transfers of a round, 1 to nranks; 0: nranks - 1. After nranks, own tensors are home again */
+  int tensors;      /**< number of tensors that travel together, 1 to SEQPAR_RING_MOST_TENSORS */
   const size_t*
       bytes;         /**< [tensors] bytes of each, the same for all ranks; with `uneven` [nranks][tensors], by place */
   int uneven;        /**< 1: ranks have tensors of different sizes */
-  void* const* home; /**< [tensors] buffers of the caller for its own tensors; NULL: the ring's own memory */
+  void* const* home; /**< [tensors] buffers of the caller for its own tensors, each as large as this rank's `bytes`;
+                          NULL: the ring's own memory */
   void* const* scratch; /**< [seqparRingScratch()][tensors] buffers of the caller for what arrives, each as large as the
                              largest such tensor of any rank; NULL: the ring's own memory */
 } seqparRingParams_t;
@@ -113,8 +134,9 @@ SEQPAR_API seqparResult_t seqparRingOpen(seqparRing_t* ring, const seqparRingPar
 SEQPAR_API seqparResult_t seqparRingScratch(const seqparRingParams_t* params, seqparComm_t comm, int* sets);
 
 /**
- * Collective over the ring's ranks: waits for a transfer that is under way, then frees the ring and its own memory.
- * Before the communicator is destroyed. NULL is allowed. On a communicator that has failed it waits for nobody.
+ * Collective over the ring's ranks: waits for a transfer that is under way, then frees the ring and its own memory,
+ * except for what graphs still use. Before the communicator is destroyed. NULL is allowed. On a communicator that has
+ * failed it waits for nobody.
  */
 SEQPAR_API seqparResult_t seqparRingClose(seqparRing_t ring);
 
@@ -124,20 +146,22 @@ SEQPAR_API seqparResult_t seqparRingClose(seqparRing_t ring);
  * Returns when that is enqueued. `stream` is the stream on which the tensors are computed; NULL: the calling thread (on
  * a GPU: the default stream), so that the transfer may begin at once. Until seqparRingWait(), current tensors may be
  * read, not written. It counts as a collective call of the communicator: later ones begin when the transfer is done.
- * Errors: InvalidArgument, InvalidUsage (the transfer before was not waited for; the round has no more), RemoteError.
+ * Errors: InvalidArgument, InvalidUsage (the transfer before was not waited for; the round has no more, or was begun
+ * outside of the stream's capture, or in one), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparRingPost(seqparRing_t ring, void* stream);
 
 /**
  * Waits until the posted transfer is done: later work of `stream` may use the next tensors, which are the current ones
- * from now on. NULL: waits in the call (on a GPU: the default stream). Errors: InvalidUsage (nothing was posted),
- * RemoteError.
+ * from now on. NULL: waits in the call (on a GPU: the default stream). Errors: InvalidUsage (nothing was posted, or not
+ * in the capture of `stream`), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparRingWait(seqparRing_t ring, void* stream);
 
 /**
  * Begins a new round: the current tensors are this rank's own again, in the buffers of the beginning, whatever they
- * hold now. Allowed at any step. Not collective. Errors: InvalidUsage (a posted transfer was not waited for).
+ * hold now. Allowed at any step. Not collective. Errors: InvalidUsage (a posted transfer was not waited for, outside of
+ * captures).
  */
 SEQPAR_API seqparResult_t seqparRingReset(seqparRing_t ring);
 

@@ -102,6 +102,10 @@ RingSpec readSpec(const char* call, const seqparRingParams_t& params, const Comm
   const auto places = static_cast<int>(spec.ranks.size());
   spec.form = readForm(call, params, places);
   spec.bytes = readSizes(call, params, places);
+  // Nobody can tell how large the caller's `home` is: if it may be too small for an arrival, none go there. All ranks
+  // see the same sizes, so all have the same schedule.
+  const auto differs = [&](const auto& row) { return row != spec.bytes.front(); };
+  if (std::any_of(spec.bytes.begin(), spec.bytes.end(), differs)) spec.form.keepHome = true;
   spec.place = static_cast<int>(std::find(spec.ranks.begin(), spec.ranks.end(), comm.rank()) - spec.ranks.begin());
   return spec;
 }

@@ -33,8 +33,8 @@ class CopyRingEngine : public RingEngine {
   CopyRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, const MakeCapturable& makeCapturable)
       : comm_(std::move(comm)),
         group_(*comm_->device()),
-        window_(group_, buffers),
-        capturable_(makeCapturable(window_.placed(buffers))),
+        window_(std::make_shared<CopyWindow>(group_, buffers)),
+        capturable_(makeCapturable(window_->placed(buffers), window_)),
         rescue_(makeStream()),
         stream_(makeUrgentStream()),
         stamps_(allocateDevice(kStamps * sizeof(std::uint32_t))),
@@ -52,6 +52,8 @@ class CopyRingEngine : public RingEngine {
 
   const char* name() const override { return "copy engines, no multiprocessor"; }
   std::byte* buffer(int set, size_t tensor) const override { return capturable_->buffer(set, tensor); }
+
+  unsigned long long capture(const CallerStream& stream) const override { return capturable_->capture(stream); }
 
   void post(const std::vector<RingTransfer>& transfers, const CallerStream& caller) override {
     const CurrentDevice current(group_.device());
@@ -130,8 +132,8 @@ class CopyRingEngine : public RingEngine {
     };
     for (const auto& part : transfer.out) {
       const std::byte* const source = buffer(part.set, part.tensor) + part.offset;
-      std::byte* const target = window_.tensor(transfer.to, transfer.receiveSet, part.tensor) + part.offset;
-      const bool follows = window_.holds(part.set) && source == from + bytes && target == into + bytes;
+      std::byte* const target = window_->tensor(transfer.to, transfer.receiveSet, part.tensor) + part.offset;
+      const bool follows = window_->holds(part.set) && source == from + bytes && target == into + bytes;
       if (bytes == 0 || !follows) {
         flush();
         from = source;
@@ -146,14 +148,15 @@ class CopyRingEngine : public RingEngine {
   /// Writes this transfer's number into a word of another rank, behind everything before it on the stream.
   void tell(int rank, std::size_t word) {
     const std::byte* stamp = stamps_.get() + (number_ - filled_ - 1) * sizeof(std::uint32_t);
-    checkCuda(cudaMemcpyAsync(window_.word(rank, word), stamp, sizeof(std::uint32_t), cudaMemcpyDefault, stream_.get()),
-              "cudaMemcpyAsync");
+    checkCuda(
+        cudaMemcpyAsync(window_->word(rank, word), stamp, sizeof(std::uint32_t), cudaMemcpyDefault, stream_.get()),
+        "cudaMemcpyAsync");
   }
 
   /// Holds the stream until a word of this rank has this transfer's number.
   void await(std::size_t word, TransferLog::Transfer& log) {
     log.needs.push_back({word, number_});
-    streamWait(stream_.get(), window_.word(comm_->rank(), word), number_);
+    streamWait(stream_.get(), window_->word(comm_->rank(), word), number_);
   }
 
   /// Makes stamps for the numbers that follow; nothing may be under way.
@@ -186,7 +189,7 @@ class CopyRingEngine : public RingEngine {
     if (limit.count() == 0 || nothingToDo()) return;
     const auto needs = log_.overdue(limit);
     if (needs.empty()) return;
-    copyWords(seen_.get(), window_.word(comm_->rank(), 0));
+    copyWords(seen_.get(), window_->word(comm_->rank(), 0));
     const auto unmet = std::find_if(needs.begin(), needs.end(), [&](const TransferLog::Need& need) {
       std::uint32_t value = 0;
       std::memcpy(&value, seen_.get() + need.word * CopyWindow::kWordStride, sizeof(value));
@@ -211,27 +214,27 @@ class CopyRingEngine : public RingEngine {
       for (std::size_t word = 0; word < CopyWindow::kWords; ++word) {
         std::memcpy(far_.get() + word * CopyWindow::kWordStride, &far, sizeof(far));
       }
-      (void)cudaMemsetAsync(stamps_.get(), 0, kStamps * sizeof(std::uint32_t), rescue_.get());
-      copyWords(window_.word(comm_->rank(), 0), far_.get());
+      noteCuda(cudaMemsetAsync(stamps_.get(), 0, kStamps * sizeof(std::uint32_t), rescue_.get()), "cudaMemsetAsync");
+      copyWords(window_->word(comm_->rank(), 0), far_.get());
       std::this_thread::sleep_for(kPause);
     }
   }
 
   void copyWords(std::byte* into, const std::byte* from) {
-    (void)cudaMemcpyAsync(into, from, CopyWindow::kWordsBytes, cudaMemcpyDefault, rescue_.get());
-    (void)cudaStreamSynchronize(rescue_.get());
+    noteCuda(cudaMemcpyAsync(into, from, CopyWindow::kWordsBytes, cudaMemcpyDefault, rescue_.get()), "cudaMemcpyAsync");
+    noteCuda(cudaStreamSynchronize(rescue_.get()), "cudaStreamSynchronize");
   }
 
   /// For good, and so that a capture on another thread is not disturbed.
   void useDevice() {
     auto mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    (void)cudaSetDevice(group_.device());
+    noteCuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+    noteCuda(cudaSetDevice(group_.device()), "cudaSetDevice");
   }
 
   std::shared_ptr<Communicator> comm_;
   DeviceGroup& group_;
-  CopyWindow window_;
+  std::shared_ptr<CopyWindow> window_;
   std::unique_ptr<RingEngine> capturable_;
   StreamHandle rescue_, stream_;
   DeviceMemory stamps_;

@@ -9,8 +9,9 @@
 
 namespace seqpar {
 
-/// Makes the engine that posts while the caller's stream is captured, out of buffers that all exist.
-using MakeCapturable = std::function<std::unique_ptr<RingEngine>(const RingBuffers&)>;
+/// Makes the engine that posts while the caller's stream is captured, out of buffers that all exist, and keeps what
+/// they lie in.
+using MakeCapturable = std::function<std::unique_ptr<RingEngine>(const RingBuffers&, std::shared_ptr<void> memory)>;
 
 /// Collective over the ring's ranks, with the device current, where chooseDeviceRingEngine() says so.
 std::unique_ptr<RingEngine> makeCopyRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,

@@ -3,6 +3,7 @@
 #include "exchange/device_exchange.h"
 #include "ring/copy_engine.h"
 #include "ring/device_buffers.h"
+#include "ring/graph_memory.h"
 #include "ring/urgent_stream.h"
 
 namespace seqpar {
@@ -22,48 +23,88 @@ Route routeOf(const std::vector<RingTransfer>& transfers, const DeviceRingBuffer
 
 class DeviceRingEngine : public RingEngine {
  public:
-  /// With the device current.
-  DeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers)
+  /// With the device current. `memory` is what the buffers lie in, if that is neither the caller's nor this object's.
+  DeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, std::shared_ptr<void> memory)
       : comm_(std::move(comm)),
-        buffers_(buffers),
+        memory_(std::make_shared<Memory>(buffers, std::move(memory))),
         stream_(makeUrgentStream()),
         before_(makeEvent()),
-        after_(makeEvent()) {}
+        after_(makeEvent()),
+        capturedBefore_(makeEvent()),
+        capturedAfter_(makeEvent()) {
+    freeOfEndedGraphs();
+  }
 
   ~DeviceRingEngine() override {
-    // Buffers must not be freed under a kernel, which ends by itself whatever happens to its peers.
-    if (posted_) cudaEventSynchronize(after_.get());
+    // Buffers must not be freed under a kernel, which ends by itself whatever happens to its peers. Those that graphs
+    // use stay until the graphs are gone.
+    const RelaxedCapture relaxed;
+    if (posted_) noteCuda(cudaEventSynchronize(after_.get()), "cudaEventSynchronize");
+    freeOfEndedGraphs();
   }
 
   const char* name() const override {
     return comm_->device()->direct() ? "kernels on a stream of the ring" : "NCCL on a stream of the ring";
   }
 
-  std::byte* buffer(int set, size_t tensor) const override { return buffers_.at(set, tensor); }
+  std::byte* buffer(int set, size_t tensor) const override { return memory_->buffers.at(set, tensor); }
 
-  void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) override {
+  unsigned long long capture(const CallerStream& stream) const override {
+    return captureOf(static_cast<cudaStream_t>(stream.device)).id;
+  }
+
+  void post(const std::vector<RingTransfer>& transfers, const CallerStream& caller) override {
     const CurrentDevice current(comm_->device()->device());
-    checkCuda(cudaEventRecord(before_.get(), static_cast<cudaStream_t>(stream.device)), "cudaEventRecord");
-    checkCuda(cudaStreamWaitEvent(stream_.get(), before_.get(), 0), "cudaStreamWaitEvent");
-    const std::vector<const std::byte*> from(buffers_.all().begin(), buffers_.all().end());
-    const Route route = routeOf(transfers, buffers_);
-    comm_->enqueue("seqparRingPost", stream_.get(),
-                   [&](DeviceGroup& group) { exchangeOnDevice(group, route, from, buffers_.all(), stream_.get()); });
-    checkCuda(cudaEventRecord(after_.get(), stream_.get()), "cudaEventRecord");
-    posted_ = true;
+    auto* const stream = static_cast<cudaStream_t>(caller.device);
+    const Capture capture = captureOf(stream);
+    if (capture && capture.id != kept_) {
+      keepForGraph(capture.graph, memory_);
+      kept_ = capture.id;
+    }
+    latest_ = capture ? capturedAfter_.get() : after_.get();
+    // Where ranks of a process share a GPU, branches of their graphs may be served one after the other, and one rank's
+    // branch would hold up the other's; a graph without branches is held up by nothing but what it waits for.
+    if (capture && comm_->device()->shared()) {
+      exchange(transfers, stream);
+      return checkCuda(cudaEventRecord(latest_, stream), "cudaEventRecord");
+    }
+    auto* const before = capture ? capturedBefore_.get() : before_.get();
+    checkCuda(cudaEventRecord(before, stream), "cudaEventRecord");
+    checkCuda(cudaStreamWaitEvent(stream_.get(), before, 0), "cudaStreamWaitEvent");
+    exchange(transfers, stream_.get());
+    checkCuda(cudaEventRecord(latest_, stream_.get()), "cudaEventRecord");
+    posted_ = posted_ || !capture;
   }
 
   void wait(const CallerStream& stream) override {
     const CurrentDevice current(comm_->device()->device());
-    checkCuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.device), after_.get(), 0), "cudaStreamWaitEvent");
+    checkCuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.device), latest_, 0), "cudaStreamWaitEvent");
   }
 
  private:
+  /// What the graphs of captured rounds need.
+  struct Memory {
+    Memory(const RingBuffers& form, std::shared_ptr<void> around) : under(std::move(around)), buffers(form) {}
+    std::shared_ptr<void> under;
+    DeviceRingBuffers buffers;
+  };
+
+  void exchange(const std::vector<RingTransfer>& transfers, cudaStream_t stream) {
+    const auto& buffers = memory_->buffers;
+    const std::vector<const std::byte*> from(buffers.all().begin(), buffers.all().end());
+    const Route route = routeOf(transfers, buffers);
+    comm_->enqueue("seqparRingPost", stream,
+                   [&](DeviceGroup& group) { exchangeOnDevice(group, route, from, buffers.all(), stream); });
+  }
+
   std::shared_ptr<Communicator> comm_;
-  DeviceRingBuffers buffers_;
+  std::shared_ptr<Memory> memory_;
   StreamHandle stream_;
   EventHandle before_, after_;
-  bool posted_ = false;
+  EventHandle capturedBefore_, capturedAfter_;  ///< after a capture nobody may wait for them on the host
+  cudaEvent_t latest_ = nullptr;                ///< behind the latest transfer
+  unsigned long long kept_ = 0;                 ///< the capture whose graph has the memory
+  bool posted_ = false;                         ///< outside of captures
 };
 
 }  // namespace
@@ -71,9 +112,11 @@ class DeviceRingEngine : public RingEngine {
 std::unique_ptr<RingEngine> makeDeviceRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
                                                  const RingChoice& choice) {
   const CurrentDevice current(comm->device()->device());
-  const auto byKernels = [&](const RingBuffers& given) { return std::make_unique<DeviceRingEngine>(comm, given); };
+  const auto byKernels = [&](const RingBuffers& given, std::shared_ptr<void> memory) {
+    return std::make_unique<DeviceRingEngine>(comm, given, std::move(memory));
+  };
   if (choice.copyEngines) return makeCopyRingEngine(comm, buffers, byKernels);
-  return byKernels(buffers);
+  return byKernels(buffers, nullptr);
 }
 
 }  // namespace seqpar

@@ -59,6 +59,8 @@ class RingEngine {
   virtual void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) = 0;
   /// Makes later work of `stream` wait for what was posted last; throws, or ends that stream's work, if it failed.
   virtual void wait(const CallerStream& stream) = 0;
+  /// The capture that `stream` takes part in, unique in the process; 0: none.
+  virtual unsigned long long capture(const CallerStream&) const { return 0; }
 };
 
 /// Collective over the ring's ranks; `buffers` without the number of sets.

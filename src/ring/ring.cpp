@@ -65,6 +65,19 @@ Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers
   engine_ = makeRingEngine(comm, buffers, choice_);
 }
 
+/// Buffers go round with the steps, so a replay that began in the middle of a round would find others' tensors in them.
+void Ring::requireCapture(const CallerStream& stream) const {
+  const auto capture = engine_->capture(stream);
+  if (capture == capture_) return;
+  const char* const expected =
+      "; expected a round that is captured as a whole, from its first transfer on, or not at all";
+  if (capture_ == 0) {
+    fail(seqparInvalidUsage, "the stream is being captured, and the round was begun outside of the capture", expected);
+  }
+  fail(seqparInvalidUsage, "the round was begun in a capture, and this call is ",
+       capture == 0 ? "outside of it" : "in another one", expected);
+}
+
 void Ring::post(const CallerStream& stream) {
   if (posted_) {
     fail(seqparInvalidUsage, "transfer ", step_ + 1, " was posted and not waited for; expected seqparRingWait first");
@@ -72,12 +85,15 @@ void Ring::post(const CallerStream& stream) {
   if (step_ == spec_.form.steps) {
     fail(seqparInvalidUsage, "all ", step_, " transfers of the round are done; expected seqparRingReset first");
   }
+  if (step_ == 0) capture_ = engine_->capture(stream);
+  requireCapture(stream);
   engine_->post(transfers_[static_cast<size_t>(step_)], stream);
   posted_ = true;
 }
 
 void Ring::wait(const CallerStream& stream) {
   if (!posted_) fail(seqparInvalidUsage, "no transfer was posted; expected seqparRingPost first");
+  requireCapture(stream);
   engine_->wait(stream);
   posted_ = false;
   set_ = schedule_.steps[static_cast<size_t>(step_)].current;
@@ -85,10 +101,12 @@ void Ring::wait(const CallerStream& stream) {
 }
 
 void Ring::reset() {
-  if (posted_) {
+  // What was posted in a capture runs when its graph is replayed, if it ever is.
+  if (posted_ && capture_ == 0) {
     fail(seqparInvalidUsage, "transfer ", step_ + 1, " was posted and not waited for; expected seqparRingWait first");
   }
   step_ = set_ = 0;
+  posted_ = false;
 }
 
 }  // namespace seqpar

@@ -26,6 +26,7 @@ class Ring {
 
   /// These throw InvalidUsage where they come in the wrong order; the text names the C interface's calls.
   void post(const CallerStream& stream);
+  /// A round that was begun in a capture goes on in that capture only, and no other round does.
   void wait(const CallerStream& stream);
   void reset();
 
@@ -42,6 +43,8 @@ class Ring {
   const std::string& reason() const { return choice_.reason; }
 
  private:
+  void requireCapture(const CallerStream& stream) const;
+
   RingSpec spec_;
   RingChoice choice_;
   RingSchedule schedule_;
@@ -50,6 +53,7 @@ class Ring {
   int step_ = 0;
   int set_ = 0;
   bool posted_ = false;
+  unsigned long long capture_ = 0;  ///< in which the round was begun
 };
 
 }  // namespace seqpar

@@ -45,6 +45,9 @@ struct Form {
 
   int places() const { return static_cast<int>(ranks.size()); }
   int tensors() const { return static_cast<int>(bytes.front().size()); }
+  bool keepsHome() const {
+    return keepHome || std::any_of(bytes.begin(), bytes.end(), [&](const auto& row) { return row != bytes.front(); });
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const Form& form) {
@@ -107,7 +110,7 @@ class RingRun {
              i % tensors, " of ", seen[i].bytes.size(), " bytes is wrong at place ", place_);
     }
     checkMargins();
-    if (form_.keepHome && form_.callersBuffers) checkHome(round);
+    if (form_.keepsHome() && form_.callersBuffers) checkHome(round);
   }
 
  private:
@@ -131,9 +134,11 @@ class RingRun {
       int sets = 0;
       expectSuccess(seqparRingScratch(&params, comm_, &sets), "seqparRingScratch", comm_);
       for (int i = 0; i < (sets + 1) * form_.tensors(); ++i) {
+        const auto tensor = static_cast<size_t>(i % form_.tensors());
         size_t most = 0;
-        for (const auto& row : form_.bytes) most = std::max(most, row[static_cast<size_t>(i % form_.tensors())]);
-        memory_.emplace_back(most + kMargin, 0xa5);
+        for (const auto& row : form_.bytes) most = std::max(most, row[tensor]);
+        const bool home = i < form_.tensors();  // no larger than it must be
+        memory_.emplace_back((home ? form_.bytes[static_cast<size_t>(place_)][tensor] : most) + kMargin, 0xa5);
         pointers_.push_back(memory_.back().data());
       }
       params.home = pointers_.data();
