@@ -1,11 +1,15 @@
 // Linear attention's state made and passed along in one kernel: each block sums k v^T over its rank's tokens for one
 // head, in shared memory, and hands the head to the next rank as soon as it is there, while other blocks still work.
-// Ranks are threads, on the GPUs that there are. Every rank checks its final states against plain sums.
+// Ranks are threads, on the GPUs that there are, several on one where there are fewer GPUs than ranks. Their kernels
+// wait for each other, so between the first launch and the last one's end nobody may do what waits for a whole GPU:
+// allocate, free, or load a kernel. Every rank checks its final states against plain sums.
 #include <cuda_runtime.h>
 #include <seqpar/seqpar_device.cuh>
 
+#include <barrier>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -67,26 +71,30 @@ int countWrong(int rank, const std::vector<float>& got) {
 }
 
 /* One rank; 0 if all is well. */
-int runRank(seqparComm_t comm, int rank, int device) {
+int runRank(seqparComm_t comm, int rank, int device, std::barrier<>& meeting) {
   std::vector<float> got(std::size_t{kHeads} * kSize * kSize);
   seqparScanDevice_t scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
   float* totals = nullptr;
   cudaStream_t stream = nullptr;
-  if (cudaSetDevice(device) != cudaSuccess || cudaStreamCreate(&stream) != cudaSuccess ||
+  if (cudaSetDevice(device) != cudaSuccess ||
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
       cudaMalloc(&totals, got.size() * sizeof(float)) != cudaSuccess) {
     std::fprintf(stderr, "rank %d: no memory on the GPU\n", rank);
-    return 1;
+    std::exit(1); /* the others would wait */
   }
-  int wrong = -1;
-  if (seqparScanDeviceOpen(&scan, kHeads, kSize * kSize, seqparForward, comm) == seqparSuccess) {
+  meeting.arrive_and_wait();
+  const bool open = seqparScanDeviceOpen(&scan, kHeads, kSize * kSize, seqparForward, comm) == seqparSuccess;
+  bool ran = false;
+  if (open) {
     makeAndPass<<<kHeads, kThreads, 0, stream>>>(scan, rank, totals);
-    if (cudaMemcpyAsync(got.data(), totals, got.size() * sizeof(float), cudaMemcpyDeviceToHost, stream) ==
-            cudaSuccess &&
-        cudaStreamSynchronize(stream) == cudaSuccess) {
-      wrong = countWrong(rank, got);
-    }
-    seqparScanDeviceClose(&scan);
+    ran = cudaStreamSynchronize(stream) == cudaSuccess;
   }
+  meeting.arrive_and_wait();
+  int wrong = -1;
+  if (ran && cudaMemcpy(got.data(), totals, got.size() * sizeof(float), cudaMemcpyDeviceToHost) == cudaSuccess) {
+    wrong = countWrong(rank, got);
+  }
+  if (open) seqparScanDeviceClose(&scan);
   if (wrong < 0) std::fprintf(stderr, "rank %d: %s\n", rank, seqparGetLastError(comm));
   if (wrong >= 0) std::printf("rank %d: %d of %zu numbers are wrong\n", rank, wrong, got.size());
   cudaFree(totals);
@@ -97,6 +105,8 @@ int runRank(seqparComm_t comm, int rank, int device) {
 }  // namespace
 
 int main() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* more streams would be served one after the other */
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
     std::printf("skipped: no GPU\n");
@@ -110,11 +120,12 @@ int main() {
     return 1;
   }
   std::vector<int> results(kRanks);
+  std::barrier<> meeting(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto index = static_cast<std::size_t>(rank);
-      results[index] = runRank(comms[index], rank, devices[index]);
+      results[index] = runRank(comms[index], rank, devices[index], meeting);
       seqparCommDestroy(comms[index]);
     });
   }

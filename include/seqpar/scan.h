@@ -115,6 +115,9 @@ typedef struct {
  * multiply the factors of several positions before they meet a state. Where such a product underflows or cancels to 0
  * and none of its factors is 0, they forget NaN and infinity that the other algorithms carry on: factors of 1e-25 on
  * two positions are enough.
+ * MATRIX between GPUs that reach each other's memory multiplies on tensor cores, which take
+ * subnormal numbers for 0: each number of A and x enters a product with an absolute error of up to 2^-126, and one
+ * below 2^-126 not at all, so results with such numbers differ from those of hosts. S is added as it is.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, negative or overflowing shapes, unknown enumerators, overlap, a device
  * pointer on a host communicator, flags outside the known bits), InvalidUsage (HIER where the ranks of a node are not

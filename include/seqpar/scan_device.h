@@ -50,19 +50,25 @@ typedef struct {
  * answer within the communicator's timeout, kernels that wait for it give up and the communicator fails as it does for
  * a collective.
  *
+ * Ranks that share a GPU: a kernel of one waits for a kernel of another, so all blocks of all of them must fit on the
+ * GPU at once, beside whatever else runs there, and nothing in between may wait for the whole device: load kernels
+ * before (CUDA_MODULE_LOADING=EAGER), and allocate and free memory (cudaMalloc, cudaFree and their like wait) before
+ * the first rank launches and after the last one's kernel is done. As each head takes a block or a part of one, `heads`
+ * times the ranks of this process on the GPU may be no more than the blocks that the GPU can hold.
+ *
  * Source: ZeCO (arXiv 2507.01004), All-Scan, with a head for a block.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, another size than the library's, heads or elements below 1 or
- * overflowing, an unknown direction), InvalidUsage (a host communicator, ranks that are out of reach), SystemError (no
- * memory), RemoteError.
+ * overflowing, an unknown direction), InvalidUsage (a host communicator, ranks that are out of reach, more heads of
+ * ranks that share a GPU than it holds blocks; on all ranks alike), SystemError (no memory), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t heads, int64_t elements, int direction,
                                                seqparComm_t comm);
 
 /**
- * Gives back what seqparScanDeviceOpen() took, and resets `scan` to its initializer. Not collective. No kernel may use
- * the handle any more, and the communicator must still exist. Errors: InvalidArgument (NULL, a wrong magic, a handle
- * that is not open).
+ * Gives back what seqparScanDeviceOpen() took to the communicator, which keeps it for the next handle or ring, and
+ * resets `scan` to its initializer. Not collective; waits for nothing. No kernel may use the handle any more, and the
+ * communicator must still exist. Errors: InvalidArgument (NULL, a wrong magic, a handle that is not open).
  */
 SEQPAR_API seqparResult_t seqparScanDeviceClose(seqparScanDevice_t* scan);
 

@@ -54,6 +54,10 @@ SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t
       const std::array<NamedValue, 3> values{{{"heads", heads}, {"elements", elements}, {"direction", direction}}};
       checkAgreement(comm.control(), call, values);
     }
+    if (device->shared() && heads > device->sharedBlocks()) {
+      fail(seqparInvalidUsage, call, ": heads is ", heads, ", expected at most ", device->sharedBlocks(),
+           ", the blocks that a GPU holds for each of the ranks that share it");
+    }
     std::shared_ptr<HeadWindow> window =
         makeHeadWindow(comm, heads, elements, static_cast<seqparDirection_t>(direction));
     *scan = window->view();

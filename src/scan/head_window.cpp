@@ -13,13 +13,20 @@ constexpr std::size_t kLineBytes = 16;
 constexpr std::size_t kSets = 2;         // seqpar_device.cuh has as many
 constexpr std::size_t kCountBytes = 16;  // of a head
 
-/// Two sets of lines for all heads, then a count a head.
+std::size_t whole(std::size_t bytes) {
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+/// Two sets of lines for all heads, then a count a head that the peer after writes, then this rank's own counts. All of
+/// it is in the window, which goes back to the communicator: closing must not free, which waits for the whole device,
+/// where kernels of other ranks that share it may wait for kernels that this would hold up.
 struct WindowLayout {
-  std::size_t lines, counts;
+  std::size_t lines, taken, own;
   WindowLayout(int64_t heads, int64_t elements)
       : lines(kSets * static_cast<std::size_t>(heads) * ((static_cast<std::size_t>(elements) + 3) / 4) * kLineBytes),
-        counts(static_cast<std::size_t>(heads) * sizeof(std::uint64_t)) {}
-  std::size_t bytes() const { return lines + counts; }
+        taken(whole(static_cast<std::size_t>(heads) * sizeof(std::uint64_t))),
+        own(static_cast<std::size_t>(heads) * kCountBytes + kLineBytes) {}
+  std::size_t bytes() const { return lines + taken + own; }
 };
 
 class HeadWindowCuda : public HeadWindow {
@@ -29,7 +36,7 @@ class HeadWindowCuda : public HeadWindow {
     DeviceGroup& group = *comm.device();
     const CurrentDevice current(group.device());
     window_ = group.makeWindow(layout_.bytes());
-    agree(comm, prepare(static_cast<std::size_t>(heads), group.rank()));
+    agree(comm, prepare(group.rank()));
 
     // All ranks are peers, so a peer's number is its rank.
     const bool forward = direction == seqparForward;
@@ -45,7 +52,7 @@ class HeadWindowCuda : public HeadWindow {
     view_.outbox = window_->at(view_.after);
     view_.taken = window_->at(group.rank()) + layout_.lines;
     view_.given = window_->at(view_.before) + layout_.lines;
-    view_.counts = counts_.get();
+    view_.counts = window_->at(group.rank()) + layout_.lines + layout_.taken;
     view_.abortWord = const_cast<std::uint32_t*>(group.peers().abort);
     view_.gaveUpWord = const_cast<std::uint32_t*>(group.peers().gaveUp);
     view_.timeoutNs = group.peers().timeoutNs;
@@ -55,12 +62,9 @@ class HeadWindowCuda : public HeadWindow {
 
  private:
   /// This rank's memory as kernels expect it; what went wrong, in words.
-  std::string prepare(std::size_t heads, int rank) {
+  std::string prepare(int rank) {
     try {
       const StreamHandle stream = makeStream();
-      const std::size_t bytes = heads * kCountBytes + kLineBytes;
-      counts_ = allocateDevice(bytes);
-      checkCuda(cudaMemsetAsync(counts_.get(), 0, bytes, stream.get()), "cudaMemsetAsync");
       checkCuda(cudaMemsetAsync(window_->at(rank), 0xff, layout_.lines, stream.get()), "cudaMemsetAsync");
       checkCuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
       return "";
@@ -81,7 +85,6 @@ class HeadWindowCuda : public HeadWindow {
 
   WindowLayout layout_;
   std::unique_ptr<PeerWindow> window_;
-  DeviceMemory counts_;
   seqparScanDevice_t view_ = SEQPAR_SCAN_DEVICE_INITIALIZER;
 };
 
