@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <vector>
@@ -57,6 +58,13 @@ class Backend {
   /// For all ranks, around calls that wait for whatever runs on this rank's device: where ranks share one, such a call
   /// would wait for a kernel that waits for this rank.
   virtual void meet() {}
+
+  /// Whether what is enqueued on streams can be captured and replayed.
+  virtual bool hasGraphs() const { return false; }
+  /// What `body` enqueues on `stream`, to be replayed; capture() does not run it.
+  virtual void* capture(void*, const std::function<void()>&) { return nullptr; }
+  virtual void replay(void*, void*) {}
+  virtual void releaseGraph(void*) {}
 
   /// What a call is given that is meant to have no stream of its own.
   virtual void* noStream() { return nullptr; }

@@ -1,5 +1,6 @@
 // gpu_suite NAME RANKS: a suite of the host tests on GPU communicators. Ranks are threads of this process, or, under
-// mpirun, processes (RANKS is then ignored). With more ranks than GPUs several share one.
+// mpirun, processes (RANKS is then ignored). With more ranks than GPUs several share one. gpu_suite soak RANKS [SECONDS
+// [SEED]] mixes all parts.
 #include <cstring>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include "mp/redistribute_suite.h"
 #include "mp/ring_suite.h"
 #include "mp/scan_suite.h"
+#include "mp/soak_suite.h"
 #ifdef SEQPAR_TEST_MPI
 #include "seqpar/seqpar_mpi.h"
 #endif
@@ -22,6 +24,11 @@ namespace {
 
 using Suite = std::function<void(seqparComm_t, std::uint64_t seed)>;
 
+struct {
+  int seconds = 10;
+  std::uint64_t seed = 0;  ///< 0: drawn
+} soak;
+
 const std::map<std::string, Suite>& suites() {
   static const std::map<std::string, Suite> all{
       {"exchange", [](seqparComm_t comm, std::uint64_t seed) { runExchangeSuite(comm, seed, 40); }},
@@ -29,6 +36,8 @@ const std::map<std::string, Suite>& suites() {
       {"redistribute", [](seqparComm_t comm, std::uint64_t seed) { runRedistributeSuite(comm, seed, 20); }},
       {"mesh", [](seqparComm_t comm, std::uint64_t seed) { runMeshSuite(comm, seed, 4); }},
       {"ring", [](seqparComm_t comm, std::uint64_t seed) { runRingSuite(comm, seed, 12); }},
+      {"soak",
+       [](seqparComm_t comm, std::uint64_t seed) { runSoak(comm, soak.seed == 0 ? seed : soak.seed, soak.seconds); }},
       {"scan", [](seqparComm_t comm, std::uint64_t seed) { runScanSuite(comm, seed, 160); }},
   };
   return all;
@@ -103,13 +112,15 @@ int runProcess(const Suite& suite, int gpus) {
 int main(int argc, char** argv) {
   const auto suite = argc > 1 ? suites().find(argv[1]) : suites().end();
   if (suite == suites().end()) {
-    std::printf("usage: gpu_suite NAME [RANKS]; names:");
+    std::printf("usage: gpu_suite NAME [RANKS [SECONDS [SEED]]]; names:");
     for (const auto& [name, body] : suites()) std::printf(" %s", name.c_str());
     std::printf("\n");
     return 2;
   }
   const int gpus = requireGpus(1);
   const int ranks = argc > 2 ? std::atoi(argv[2]) : gpus;
+  if (argc > 3) soak.seconds = std::atoi(argv[3]);
+  if (argc > 4) soak.seed = std::strtoull(argv[4], nullptr, 10);
   const bool processes = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
   DeviceBackend device(!processes && ranks > gpus ? ranks : 0);
   backend() = &device;

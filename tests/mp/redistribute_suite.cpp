@@ -162,7 +162,9 @@ void runGroupsSuite(seqparComm_t world, std::uint64_t seed) {
     expectSuccess(seqparCommCount(comms[i], &size), "seqparCommCount", comms[i]);
     expect(size == count, "group ", i, " of rank ", rank, " has ", size, " ranks, expected ", count);
     runRedistributeSuite(comms[i], seed, 3);
+    backend()->meet();  // other groups are done too
     expectSuccess(seqparCommDestroy(comms[i]), "seqparCommDestroy");
+    backend()->meet();
   }
 }
 

@@ -27,6 +27,8 @@ constexpr int kSkipped = 77;
 inline int requireGpus(int least) {
   // A kernel that is loaded at its first launch waits for the device, where another rank's kernel may wait for it.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // NOLINT: no other thread is running yet
+  // Streams beyond this number are served one after the other, and one rank's kernel would wait behind another's.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // NOLINT
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count >= least) return count;
@@ -114,6 +116,30 @@ class DeviceBackend : public Backend {
   void copy(void* into, const void* from, std::size_t bytes, void* stream) override {
     expectCuda(cudaMemcpyAsync(into, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
                "cudaMemcpyAsync");
+  }
+
+  bool hasGraphs() const override { return true; }
+  void* capture(void* stream, const std::function<void()>& body) override {
+    const auto on = static_cast<cudaStream_t>(stream);
+    meet();
+    expectCuda(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    body();
+    cudaGraph_t graph = nullptr;
+    expectCuda(cudaStreamEndCapture(on, &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t ready = nullptr;
+    expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+    expectCuda(cudaGraphUpload(ready, on), "cudaGraphUpload");
+    expectCuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+    expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    meet();
+    return ready;
+  }
+  void replay(void* graph, void* stream) override {
+    expectCuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)),
+               "cudaGraphLaunch");
+  }
+  void releaseGraph(void* graph) override {
+    expectCuda(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)), "cudaGraphExecDestroy");
   }
 
   void* makeStream() override {
