@@ -25,10 +25,13 @@ __global__ void __launch_bounds__(kThreads, 2) probeKernel(const __grid_constant
 
 }  // namespace
 
-void launchProbe(const PeerView& view, ProbeTimes* times, void* stream) {
-  auto* const on = static_cast<cudaStream_t>(stream);
-  launchKernel("probeKernel", probeKernel<true>, {1, kThreads, 0, on}, view, times);
-  launchKernel("probeKernel", probeKernel<false>, {view.lanes, kThreads, 0, on}, view, times);
+void launchTokenProbe(const PeerView& view, ProbeTimes* times, void* stream) {
+  launchKernel("probeKernel", probeKernel<true>, {1, kThreads, 0, static_cast<cudaStream_t>(stream)}, view, times);
+}
+
+void launchStreamProbe(const PeerView& view, ProbeTimes* times, void* stream) {
+  launchKernel("probeKernel", probeKernel<false>, {view.lanes, kThreads, 0, static_cast<cudaStream_t>(stream)}, view,
+               times);
 }
 
 }  // namespace seqpar

@@ -17,10 +17,19 @@ void DeviceProbe::prepare(const PeerView& view) {
 }
 
 void DeviceProbe::start(const PeerView& view, cudaStream_t stream) {
+  startTokens(view, stream);
+  startStream(view, stream);
+}
+
+void DeviceProbe::startTokens(const PeerView& view, cudaStream_t stream) {
   prepare(view);
   auto* const times = reinterpret_cast<ProbeTimes*>(times_.get());
   std::uninitialized_fill_n(times, lanes_, ProbeTimes());
-  if (size_ > 1) launchProbe(view, times, stream);
+  if (size_ > 1) launchTokenProbe(view, times, stream);
+}
+
+void DeviceProbe::startStream(const PeerView& view, cudaStream_t stream) const {
+  if (size_ > 1) launchStreamProbe(view, reinterpret_cast<ProbeTimes*>(times_.get()), stream);
 }
 
 DeviceLink DeviceProbe::result() const {
@@ -44,7 +53,11 @@ DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStrea
   constexpr int kRepeats = 8;  // a GPU at rest takes a while to come to its usual clocks
   DeviceLink best;
   for (int i = 0; i < kRepeats; ++i) {
-    probe.start(view, stream);
+    // One after the other: where ranks share a GPU, a kernel that waits in its stream may hold up another rank's
+    // stream.
+    probe.startTokens(view, stream);
+    checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    probe.startStream(view, stream);
     checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     const DeviceLink link = probe.result();
     best.alpha = i == 0 ? link.alpha : std::min(best.alpha, link.alpha);

@@ -15,6 +15,9 @@ class DeviceProbe {
   void prepare(const PeerView& view);
   /// Enqueues it on `stream` of the current device; takes well below a millisecond.
   void start(const PeerView& view, cudaStream_t stream);
+  /// The two halves of start(), in this order.
+  void startTokens(const PeerView& view, cudaStream_t stream);
+  void startStream(const PeerView& view, cudaStream_t stream) const;
   /// Once the stream has come past it. RemoteError if it gave up.
   DeviceLink result() const;
 
