@@ -54,7 +54,7 @@ const char* whyNot(const LinearProblem& problem) {
 }
 
 int valueTile(const LinearProblem& problem) {
-  return problem.dk > 64 && problem.dk <= 128 ? 128 : 64;
+  return problem.dk <= 64 ? 64 : 128;
 }
 
 Segments cutIntoSegments(const LinearProblem& problem, int ctas) {

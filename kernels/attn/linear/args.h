@@ -96,7 +96,7 @@ struct HeadRange {
 /// Pass 1, forward. Makes the maps of all segments, whose states then become those before each segment in the rank (the
 /// first one's means nothing); log-decays stay each segment's own. Outputs and the backward take these `maps`. state
 /// and logDecay are what seqparAllScan takes, with seqparDecayLog: DIAG for Gate::Channel, SCALAR for the others. A
-/// log-decay whose factor is 0 in fp32, below -104, may come as -inf. Without state and logDecay the last segment is
+/// log-decay whose factor is 0 in fp32, below -103.9, may come as -inf. Without state and logDecay the last segment is
 /// not read.
 struct SegmentStates {
   LinearProblem problem;

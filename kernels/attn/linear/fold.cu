@@ -7,7 +7,7 @@ namespace seqpar::attn {
 namespace {
 
 constexpr int kFoldThreads = 128;
-constexpr int kAtOnce = 8;  // segments whose states are on their way to a thread together
+constexpr int kAtOnce = 16;  // segments whose states are on their way to a thread together
 
 struct Fold {
   LinearProblem problem;

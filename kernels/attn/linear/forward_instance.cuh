@@ -14,7 +14,7 @@ int runSegmentStates(const SegmentStates& pass, int segments, const Launch& laun
   const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues;
   const int64_t items = itemCount(pass.problem, pass.heads, segments, tiles);
   if (items == 0) return cudaSuccess;
-  return launchKernel(segmentStatesKernel<T, Dk, PerChannel>, gridOf(items, launch.ctas), kThreads,
+  return launchKernel(segmentStatesKernel<T, Dk, PerChannel>, gridOf(items, launch.ctas), Shape::kThreads,
                       SegmentStatesShared<Shape, PerChannel>::kBytes, launch.stream, false, pass, segments, items);
 }
 
@@ -24,7 +24,7 @@ int runOutputs(const Outputs& pass, const Launch& launch) {
   const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues;
   const int64_t items = itemCount(pass.problem, pass.heads, pass.segments.count, tiles);
   if (items == 0) return cudaSuccess;
-  return launchKernel(outputsKernel<T, Dk, PerChannel>, gridOf(items, launch.ctas), kThreads,
+  return launchKernel(outputsKernel<T, Dk, PerChannel>, gridOf(items, launch.ctas), Shape::kThreads,
                       OutputsShared<Shape, PerChannel>::kBytes, launch.stream, true, pass, items);
 }
 
@@ -32,8 +32,9 @@ template <class T, int Dk, bool PerChannel>
 int forwardOccupancy() {
   using Shape = KernelShape<Dk>;
   return std::min(
-      occupancyOf(segmentStatesKernel<T, Dk, PerChannel>, kThreads, SegmentStatesShared<Shape, PerChannel>::kBytes),
-      occupancyOf(outputsKernel<T, Dk, PerChannel>, kThreads, OutputsShared<Shape, PerChannel>::kBytes));
+      occupancyOf(segmentStatesKernel<T, Dk, PerChannel>, Shape::kThreads,
+                  SegmentStatesShared<Shape, PerChannel>::kBytes),
+      occupancyOf(outputsKernel<T, Dk, PerChannel>, Shape::kThreads, OutputsShared<Shape, PerChannel>::kBytes));
 }
 
 }  // namespace seqpar::attn

@@ -1,5 +1,5 @@
-// Log-decays of each channel in shared memory. Rows have room for fp32, channels lie in groups: those of a group, fp32
-// or bf16, are in kGroup * 4 bytes, which later hold two tiles of 16-bit numbers.
+// Log-decays of each channel in shared memory. Rows have room for fp32; channels lie in groups of kGroup, fp32 or bf16,
+// of kGroupBytes each, which one warp reads and may use otherwise afterwards.
 #pragma once
 
 #include "kernels/attn/linear/decay.h"
@@ -11,8 +11,14 @@ namespace seqpar::attn {
 
 template <class Shape>
 struct GateTile {
-  static constexpr int kRowBytes = 4 * Shape::kDk;
-  static constexpr int kBytes = kStageTokens * kRowBytes;
+  static constexpr int kPitch = 4 * Shape::kDk;
+  static constexpr int kBytes = kStageTokens * kPitch + (kStageTokens / 8 - 1) * 64;
+  static constexpr int kGroupBytes = 4 * Shape::kGroup;
+
+  /// The byte at which a group's channels are in a row.
+  static __device__ __forceinline__ int offset(int row, int group) {
+    return row * kPitch + (row >> 3) * 64 + group * kGroupBytes;
+  }
 
   static __device__ __forceinline__ void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns,
                                               bool full) {
@@ -23,20 +29,21 @@ struct GateTile {
     }
   }
 
-  /// The log2-decays of two neighboring channels of `group` in the rows [row, row + 16), from channel 2 * pair on.
-  static __device__ __forceinline__ void read(float2 (&decays)[kBlockTokens], const char* tile, int row, int group,
-                                              int pair, bool full) {
-    const char* const from = tile + row * kRowBytes + group * Shape::kGroup * 4;
+  /// The log2-decays of this lane's two channels of a group, for its tokens.
+  static __device__ __forceinline__ void read(float2 (&decays)[Shape::kLaneTokens], const char* tile, int group,
+                                              int lane, bool full) {
+    const int pair = lane % Shape::kPairs;
+    const char* const from = tile + offset(lane / Shape::kPairs * Shape::kLaneTokens, group);
     if (full) {
 #pragma unroll
-      for (int t = 0; t < kBlockTokens; ++t) {
-        decays[t] = log2Pair(*reinterpret_cast<const float2*>(from + t * kRowBytes + pair * 8));
+      for (int t = 0; t < Shape::kLaneTokens; ++t) {
+        decays[t] = log2Pair(*reinterpret_cast<const float2*>(from + offset(t, 0) + pair * 8));
       }
     } else {
 #pragma unroll
-      for (int t = 0; t < kBlockTokens; ++t) {
+      for (int t = 0; t < Shape::kLaneTokens; ++t) {
         decays[t] =
-            log2Pair(Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(from + t * kRowBytes + pair * 4)));
+            log2Pair(Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(from + offset(t, 0) + pair * 4)));
       }
     }
   }
@@ -46,15 +53,18 @@ struct GateTile {
   static __device__ __forceinline__ void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns) {
     constexpr int kOfVector = 16 / Bytes;
     constexpr int kVectors = Shape::kDk / kOfVector;
+    constexpr int kRowsAtOnce = Shape::kThreads / kVectors;
+    const int channel = static_cast<int>(threadIdx.x) % kVectors * kOfVector;
+    const int first = static_cast<int>(threadIdx.x) / kVectors;
+    const uint32_t place = to + channel % Shape::kGroup * Bytes;
+    const char* at = from + first * rowStride + channel * Bytes;
+    const int64_t step = kRowsAtOnce * rowStride;
 #pragma unroll
-    for (int i = 0; i < kStageTokens * kVectors / kThreads; ++i) {
-      const int index = i * kThreads + static_cast<int>(threadIdx.x);
-      const int row = index / kVectors;
-      const int channel = index % kVectors * kOfVector;
-      const int group = channel / Shape::kGroup;
-      const int place = row * kRowBytes + group * Shape::kGroup * 4 + channel % Shape::kGroup * Bytes;
+    for (int i = 0; i < kStageTokens / kRowsAtOnce; ++i) {
+      const int row = first + i * kRowsAtOnce;
       const bool present = row < rows && channel < columns;
-      copy16(to + place, present ? from + row * rowStride + channel * Bytes : from, present);
+      copy16(place + offset(row, channel / Shape::kGroup), at, present);
+      at += step;
     }
   }
 
@@ -63,5 +73,23 @@ struct GateTile {
     return make_float2(maxOrNan(gates.x * kLog2e, kLeastLog2), maxOrNan(gates.y * kLog2e, kLeastLog2));
   }
 };
+
+/// The sum over the lanes that have earlier (`Later`: later) tokens of the same channels.
+template <class Shape, bool Later>
+__device__ __forceinline__ float2 sumOfOthers(float2 own, int lane) {
+  constexpr unsigned kAll = 0xffffffffU;
+  const auto shift = [&](float number, int distance) {
+    return Later ? __shfl_down_sync(kAll, number, distance) : __shfl_up_sync(kAll, number, distance);
+  };
+  const auto there = [&](int distance) { return Later ? lane + distance < 32 : lane >= distance; };
+  float2 sum = own;
+#pragma unroll
+  for (int distance = Shape::kPairs; distance < 32; distance *= 2) {
+    const float2 other = make_float2(shift(sum.x, distance), shift(sum.y, distance));
+    if (there(distance)) sum = make_float2(sum.x + other.x, sum.y + other.y);
+  }
+  const float2 result = make_float2(shift(sum.x, Shape::kPairs), shift(sum.y, Shape::kPairs));
+  return there(Shape::kPairs) ? result : make_float2(0, 0);
+}
 
 }  // namespace seqpar::attn

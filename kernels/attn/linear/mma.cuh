@@ -34,8 +34,8 @@ struct Numbers;
 
 template <>
 struct Numbers<Bfloat16> {
-  /// k 2^40 and S fit; so a block whose decays sum to more than this may be taken relative to its start.
-  static constexpr float kSafeLog2 = -40;
+  /// A stage whose decays sum to more than this may be taken relative to its start: k 2^90 and sums of it fit.
+  static constexpr float kSafeLog2 = -90;
   static constexpr float kLargest = 3e38F;
   static constexpr float kStateScale = 1;
   static __device__ __forceinline__ float2 unpack(uint32_t two) {

@@ -1,9 +1,9 @@
-// Pass 3 of the forward: outputs of segments, each from the state before it. The recurrence goes by blocks of 16
-// tokens: o = (q 2^L) S + scores v, then S = 2^Lend S + (k 2^(Lend - L))^T v; so scores are 16 x 16, and no decay of a
-// longer stretch is ever needed.
+// Pass 3 of the forward: outputs of segments, each from the state before it. The recurrence goes by stages of 32
+// tokens: o = (q 2^L) S + scores v, then S = 2^Lend (S + (k 2^-L)^T v). No decay of a longer stretch is ever needed.
 #pragma once
 
-#include "kernels/attn/linear/prepare.cuh"
+#include "kernels/attn/linear/block_outputs.cuh"
+#include "kernels/attn/linear/scores.cuh"
 #include "kernels/attn/linear/stage.cuh"
 #include "kernels/attn/linear/starts.cuh"
 #include "kernels/attn/linear/state.cuh"
@@ -13,175 +13,123 @@ namespace seqpar::attn {
 template <class Shape, bool PerChannel>
 struct OutputsShared {
   using Loaded = Stage<Shape, PerChannel, true>;
-  static constexpr int kStages = Shape::kDk == 256 ? (PerChannel ? 2 : 3) : (PerChannel ? 2 : 4);
-  static constexpr int kScores = kStages * Loaded::kBytes;     ///< of each warp of a stage: [2][32] float4
-  static constexpr int kDecays = kScores + kWarps * 1024;      ///< [2][dk]
-  static constexpr int kMasks = kDecays + 2 * Shape::kDk * 4;  ///< of each warp: its groups that are exact
-  static constexpr int kNumbers = kMasks + kWarps * 4;         ///< for StartCursor
-  static constexpr int kBytes = kNumbers + kWarps * 8;
+  static constexpr int kStages = PerChannel ? 2 : (Shape::kDk == 256 ? 3 : 4);
+  static constexpr int kScores = kStages * Loaded::kBytes;
+  static constexpr int kDecays = kScores + kScoreBytes;        ///< [2][dk]
+  static constexpr int kMasks = kDecays + 2 * Shape::kDk * 4;  ///< of each warp: whether its group is exact
+  static constexpr int kNumbers = kMasks + 64;                 ///< for StartCursor
+  static constexpr int kBytes = kNumbers + Shape::kWarps * 8;
 };
 
-/// The tiles of C of a block's outputs: 16 tokens, kWarpValues columns.
+/// A stage that is prepared, as one warp takes part in it: the addresses of its fragments, of v transposed.
 template <class Shape>
-struct BlockOutputs {
-  float tile[2 * Shape::kValueTiles][4];
+struct PreparedStage {
+  uint32_t queries, keys;
+  uint32_t values[2][4];
+  const float* decays;
+  uint32_t exactGroups;
+  int lane;
 
-  __device__ __forceinline__ void clear() {
-    each([](float& number, int) { number = 0; });
+  __device__ __forceinline__ void loadQueries(uint32_t (&to)[4], int block, int step) const {
+    loadMatrices(to, queries + Tile<Shape::kDk>::offset(16 * block, 16 * step));
   }
-  /// act(number, token).
-  template <class Act>
-  __device__ __forceinline__ void each(const Act& act) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int n = 0; n < 2 * Shape::kValueTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) act(tile[n][e], lane / 4 + 8 * (e / 2));
-    }
-  }
-
-  /// += A times the columns whose B is the fragment of the transpose.
-  template <class T>
-  __device__ __forceinline__ void add(int value, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
-    Numbers<T>::multiply(tile[2 * value], a, b[0], b[2]);
-    Numbers<T>::multiply(tile[2 * value + 1], a, b[1], b[3]);
-  }
-
-  /// Writes 16 bytes a lane: the four lanes that have a row exchange what they have of its columns. `at` is column 0 of
-  /// the warp's slice in the block's first row; `rows` rows and `values` columns are there.
-  template <class T>
-  __device__ __forceinline__ void store(char* at, int64_t stride, int rows, int values) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, place = lane % 4;
-    uint32_t two[2 * 2 * Shape::kValueTiles];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int n = 0; n < 2 * Shape::kValueTiles; ++n) {
-        two[half * 2 * Shape::kValueTiles + n] = Numbers<T>::pack(tile[n][2 * half], tile[n][2 * half + 1]);
-      }
-    }
-#pragma unroll
-    for (int four = 0; four < Shape::kValueTiles; ++four) {
-      uint32_t(&words)[4] = *reinterpret_cast<uint32_t(*)[4]>(two + 4 * four);
-      exchange<1>(words, place);
-      exchange<2>(words, place);
-      const int index = 4 * four + place;  // of the tile that this lane has now, among those of both halves
-      const int row = lane / 4 + 8 * (index / (2 * Shape::kValueTiles));
-      const int column = 8 * (index % (2 * Shape::kValueTiles));
-      if (row < rows && column < values) {
-        *reinterpret_cast<uint4*>(at + row * stride + column * 2) = make_uint4(words[0], words[1], words[2], words[3]);
-      }
-    }
-  }
-
- private:
-  /// One step of the 4 x 4 transpose among four lanes.
-  template <int Distance>
-  static __device__ __forceinline__ void exchange(uint32_t (&words)[4], int place) {
-    const bool upper = (place & Distance) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & Distance) != 0) continue;
-      uint32_t& low = words[i];
-      uint32_t& high = words[i + Distance];
-      const uint32_t got = __shfl_xor_sync(0xffffffffU, upper ? low : high, Distance);
-      if (upper) {
-        low = got;
-      } else {
-        high = got;
-      }
-    }
+  __device__ __forceinline__ void loadKeys(uint32_t (&to)[4], int block, int step) const {
+    loadTransposed(to, keys + Tile<Shape::kDk>::offset(16 * block, 16 * step));
   }
 };
 
-/// B of q S for channels 16 * step on, of value tile `value`: S rounded after `change`.
-template <class T, class Shape, class Change>
-__device__ __forceinline__ void roundState(const State<Shape>& state, int step, int value, const Change& change,
-                                           uint32_t (&b)[4]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float(&tile)[4] = state.tile[value][2 * step + half];
-    b[2 * half] = Numbers<T>::pack(change(tile[0]), change(tile[1]));
-    b[2 * half + 1] = Numbers<T>::pack(change(tile[2]), change(tile[3]));
-  }
-}
-
-/// outputs += q S for a state with numbers that are not finite, of which those are left out that a decay of 0 forgets
-/// within the block: a query that is 0 meets no such number, the others become NaN.
+/// outputs[block] = q S for two blocks, and S to the stage's end, with decays of each channel. No group is exact.
 template <class T, class Shape>
-__device__ __forceinline__ void multiplyNotFinite(BlockOutputs<Shape>& outputs, const State<Shape>& state,
-                                                  uint32_t queries, int row, int lane) {
-  BlockOutputs<Shape> meetings;
-  meetings.clear();
-  for (int step = 0; step < Shape::kDk / 16; ++step) {
-    uint32_t a[4], marks[4];
-    loadMatrices(a, queries + Tile<Shape::kDk>::fragment(row, 16 * step, lane));
+__device__ __forceinline__ void advanceSafe(BlockOutputs (&outputs)[2], State<Shape>& state,
+                                            const PreparedStage<Shape>& stage) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 two = Numbers<T>::unpack(a[i]);
-      marks[i] = Numbers<T>::pack(two.x != 0 ? 1 : 0, two.y != 0 ? 1 : 0);
+  for (int step = 0; step < Shape::kSteps; ++step) {
+    uint32_t rounded[4], queries[4], keys[4];
+    state.template round<T>(rounded, step, [](float x) { return x * Numbers<T>::kStateScale; });
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      stage.loadQueries(queries, block, step);
+      outputs[block].template add<T>(queries, rounded);
     }
 #pragma unroll
-    for (int value = 0; value < Shape::kValueTiles; ++value) {
-      // A run-time step would put the state to local memory: chosen by predicates instead.
-      uint32_t clean[4] = {}, bad[4] = {};
-#pragma unroll
-      for (int s = 0; s < Shape::kDk / 16; ++s) {
-        if (s != step) continue;
-        roundState<T>(
-            state, s, value, [](float x) { return isfinite(x) ? x * Numbers<T>::kStateScale : 0; }, clean);
-        roundState<T>(
-            state, s, value, [](float x) { return isfinite(x) ? 0 : 1; }, bad);
-      }
-      outputs.template add<T>(value, a, {clean[0], clean[1], clean[2], clean[3]});
-      meetings.template add<T>(value, marks, {bad[0], bad[1], bad[2], bad[3]});
+    for (int block = 0; block < 2; ++block) {
+      stage.loadKeys(keys, block, step);
+      state.template add<T>(step, stage.values[block], keys);
     }
-  }
-#pragma unroll
-  for (int n = 0; n < 2 * Shape::kValueTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (meetings.tile[n][e] != 0) outputs.tile[n][e] = NAN;
-    }
+    state.template scale<false>(step, stage.decays, stage.lane);
   }
 }
 
-/// Tiles of the stage, and what was prepared for one block of it.
-struct PreparedBlock {
-  uint32_t q, k, v;
-  int row, column;       ///< first row; first column of this warp's slice of v
-  const float* decay;    ///< per channel: 2^Lend
-  uint32_t exactGroups;  ///< per channel: bit g, k of group g is k 2^(Lend - L), otherwise k 2^-L
-};
-
-/// outputs = q S, and S to the block's end, with decays of each channel. `Safe`: exactGroups is 0.
-template <class T, class Shape, bool Safe>
-__device__ __forceinline__ void advanceChannels(BlockOutputs<Shape>& outputs, State<Shape>& state,
-                                                const PreparedBlock& block,
-                                                const uint32_t (&values)[Shape::kValueTiles][4], int lane) {
-  using KeyTile = Tile<Shape::kDk>;
-  const bool notFinite = !Safe && state.anyNotFinite();
-  if (!Safe && notFinite) multiplyNotFinite<T>(outputs, state, block.q, block.row, lane);
-#pragma unroll
-  for (int step = 0; step < Shape::kDk / 16; ++step) {
-    if (Safe || !notFinite) {
-      uint32_t queries[4];
-      loadMatrices(queries, block.q + KeyTile::fragment(block.row, 16 * step, lane));
-#pragma unroll
-      for (int value = 0; value < Shape::kValueTiles; ++value) {
-        uint32_t rounded[4];
-        roundState<T>(
-            state, step, value, [](float x) { return x * Numbers<T>::kStateScale; }, rounded);
-        Numbers<T>::multiply(outputs.tile[2 * value], queries, rounded[0], rounded[2]);
-        Numbers<T>::multiply(outputs.tile[2 * value + 1], queries, rounded[1], rounded[3]);
-      }
+/// The same where groups may be exact, and numbers of the state not finite: what a decay of 0 forgets within a block is
+/// left out. A query that is 0 meets no such number, and the others become NaN.
+template <class T, class Shape>
+__device__ __forceinline__ void advanceExact(BlockOutputs (&outputs)[2], State<Shape>& state,
+                                             const PreparedStage<Shape>& stage) {
+  const bool notFinite = state.anyNotFinite();
+  BlockOutputs meetings[2];
+  const auto multiply = [&](int block, int step) {
+    uint32_t queries[4], rounded[4];
+    stage.loadQueries(queries, block, step);
+    if (!notFinite) {
+      state.template round<T>(rounded, step, [](float x) { return x * Numbers<T>::kStateScale; });
+      outputs[block].template add<T>(queries, rounded);
+      return;
     }
-    const bool safe = Safe || (block.exactGroups >> (16 * step / Shape::kGroup) & 1) == 0;
-    if (!safe) state.template scale<true>(step, block.decay);
-    uint32_t keys[4];
-    loadTransposed(keys, block.k + KeyTile::fragment(block.row, 16 * step, lane));
-    state.template add<T>(step, values, keys);
-    if (safe) state.template scale<false>(step, block.decay);
+    state.template round<T>(rounded, step, [](float x) { return isfinite(x) ? x * Numbers<T>::kStateScale : 0; });
+    outputs[block].template add<T>(queries, rounded);
+    state.template round<T>(rounded, step, [](float x) { return isfinite(x) ? 0.0F : 1.0F; });
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = Numbers<T>::unpack(queries[i]);
+      queries[i] = Numbers<T>::pack(two.x != 0 ? 1 : 0, two.y != 0 ? 1 : 0);
+    }
+    meetings[block].template add<T>(queries, rounded);
+  };
+#pragma unroll
+  for (int step = 0; step < Shape::kSteps; ++step) {
+    const bool exact = (stage.exactGroups >> (16 * step / Shape::kGroup) & 1) != 0;
+    multiply(0, step);
+    if (!exact) multiply(1, step);
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      if (exact && block == 1) multiply(1, step);
+      if (exact) state.template scale<true>(step, stage.decays + block * Shape::kDk, stage.lane);
+      uint32_t keys[4];
+      stage.loadKeys(keys, block, step);
+      state.template add<T>(step, stage.values[block], keys);
+    }
+    if (!exact) state.template scale<false>(step, stage.decays, stage.lane);
+  }
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    if (meetings[i / 8].tile[i / 4 % 2][i % 4] != 0) outputs[i / 8].tile[i / 4 % 2][i % 4] = NAN;
+  }
+}
+
+/// The same with one decay for all channels, which v has already. `Forget`: it is 0.
+template <class T, class Shape, bool Forget>
+__device__ __forceinline__ void advanceUniform(BlockOutputs (&outputs)[2], State<Shape>& state,
+                                               const PreparedStage<Shape>& stage, float decay) {
+#pragma unroll
+  for (int step = 0; step < Shape::kSteps; ++step) {
+    uint32_t rounded[4], queries[4], keys[4];
+    state.template round<T>(rounded, step, [](float x) { return x * Numbers<T>::kStateScale; });
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      stage.loadQueries(queries, block, step);
+      outputs[block].template add<T>(queries, rounded);
+    }
+    if (Forget) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) state.tile[2 * step + e / 4][e % 4] = 0;
+    } else {
+      state.scale(step, decay);
+    }
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      stage.loadKeys(keys, block, step);
+      state.template add<T>(step, stage.values[block], keys);
+    }
   }
 }
 
@@ -194,7 +142,7 @@ __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& p
   const int width = decayWidth(problem);
   const int64_t firstMap = headIndex(item, problem) * pass.segments.count;
   if (pass.initial != nullptr) {
-    for (int channel = static_cast<int>(threadIdx.x); channel < Shape::kDk; channel += kThreads) {
+    for (int channel = static_cast<int>(threadIdx.x); channel < Shape::kDk; channel += Shape::kThreads) {
       float sum = 0;
       if (channel < problem.dk) {
         for (int segment = 0; segment < item.segment; ++segment) {
@@ -209,12 +157,32 @@ __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& p
   const float* const before = item.segment > 0 ? pass.maps.states + (firstMap + item.segment) * size + column : nullptr;
   const float* const initial =
       pass.initial != nullptr ? pass.initial + headIndex(item, problem) * size + column : nullptr;
-  state.each([&](float& number, int key, int value) {
-    number = 0;
-    if (key >= problem.dk || value >= problem.dv - column) return;
-    if (before != nullptr) number = before[key * problem.dv + value];
-    if (initial != nullptr && factors[key] != 0) number += factors[key] * initial[key * problem.dv + value];
-  });
+  // No branches within, so that all loads are on their way at once.
+  const int values = problem.dv - column;
+  state.clear();
+  if (before != nullptr) {
+    state.each([&](float& number, int key, int value) {
+      if (key < problem.dk && value < values) number = before[key * problem.dv + value];
+    });
+  }
+  if (initial != nullptr) {
+    constexpr int kAtOnce = 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int first = 0; first < Shape::kKeyTiles; first += kAtOnce) {
+      float more[kAtOnce][4] = {};
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) {
+        const int key = 8 * (first + i / 4) + 2 * (lane % 4) + i % 2, value = lane / 4 + 8 * (i / 2 % 2);
+        if (key < problem.dk && value < values) more[i / 4][i % 4] = initial[key * problem.dv + value];
+      }
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) {
+        const float by = factors[8 * (first + i / 4) + 2 * (lane % 4) + i % 2];
+        state.tile[first + i / 4][i % 4] += by == 0 ? 0 : by * more[i / 4][i % 4];
+      }
+    }
+  }
   __syncthreads();
 }
 
@@ -223,11 +191,12 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
   using Shape = KernelShape<Dk>;
   using Layout = OutputsShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
+  using KeyTile = typename Loaded::KeyTile;
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t base = sharedAddress(shared);
   float* const decays = reinterpret_cast<float*>(shared + Layout::kDecays);
-  float4* const scoresOfWarps = reinterpret_cast<float4*>(shared + Layout::kScores);
+  uint2* const scores = reinterpret_cast<uint2*>(shared + Layout::kScores);
   uint32_t* const masks = reinterpret_cast<uint32_t*>(shared + Layout::kMasks);
 
   const int64_t tokens = item.end - item.begin;
@@ -245,7 +214,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
   const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;  // of v
   State<Shape> state;
   startState(state, pass, item, decays, column);
-  StartCursor starts(problem, item.begin, reinterpret_cast<int64_t*>(shared + Layout::kNumbers));
+  StartCursor<Shape::kWarps> starts(problem, item.begin, reinterpret_cast<int64_t*>(shared + Layout::kNumbers));
   char* const out = static_cast<char*>(pass.out.data) + 2 * (item.batch * pass.out.batch + item.begin * pass.out.token +
                                                              item.head * pass.out.head + column);
 
@@ -253,148 +222,100 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
     waitCopies<Layout::kStages - 2>();
     __syncthreads();
     loadStage(number + Layout::kStages - 1);
-    char* const stage = shared + number % Layout::kStages * Loaded::kBytes;
-    const uint32_t stageAt = base + number % Layout::kStages * Loaded::kBytes;
+    char* const loaded = shared + number % Layout::kStages * Loaded::kBytes;
+    const uint32_t loadedAt = base + number % Layout::kStages * Loaded::kBytes;
     const int64_t token = int64_t{number} * kStageTokens;
     const int there = tokens - token < kStageTokens ? static_cast<int>(tokens - token) : kStageTokens;
     const uint32_t resets = starts.stage(item.begin + token, item.begin + token + there);
-    float sums = 0;  // without channels: of this lane's token, in its block
-    {
-      const int block = warp / 2;
-      float scores[2][4] = {};
-      uint32_t exact = 0;
-      if constexpr (PerChannel) {
-#pragma unroll
-        for (int i = 0; i < Shape::kGroupsOfWarp; ++i) {
-          const int group = warp % 2 * Shape::kGroupsOfWarp + i;
-          const BlockPlace place{stage + Loaded::kQueries, stage + Loaded::kKeys, stage + Loaded::kGates,
-                                 decays + block * Dk,      block * kBlockTokens,  group};
-          const uint32_t blockResets = resets >> (block * kBlockTokens) & 0xffffU;
-          if (!PrepareBlock<T, Shape>::run(place, blockResets, source.fullGates, lane, scores)) exact |= 1U << group;
-        }
-        if (lane == 0) masks[warp] = exact;
-      } else {
-#pragma unroll
-        for (int step = 0; step < Shape::kHalf / 16; ++step) {
-          const int channel = warp % 2 * Shape::kHalf + 16 * step;
-          uint32_t a[4], b[4];
-          loadMatrices(a, stageAt + Loaded::kQueries + Loaded::KeyTile::fragment(block * kBlockTokens, channel, lane));
-          loadMatrices(b,
-                       stageAt + Loaded::kKeys + Loaded::KeyTile::fragmentAcross(block * kBlockTokens, channel, lane));
-          Numbers<T>::multiply(scores[0], a, b[0], b[1]);
-          Numbers<T>::multiply(scores[1], a, b[2], b[3]);
-        }
-        sums = blockSums(source.tokenGates ? reinterpret_cast<const float*>(stage + Loaded::kGates) : nullptr, constant,
-                         there, resets);
+
+    PreparedStage<Shape> stage;
+    stage.queries = KeyTile::fragment(loadedAt + Loaded::kQueries, 0, lane);
+    stage.keys = KeyTile::fragment(loadedAt + Loaded::kKeys, 0, lane);
+    stage.decays = decays;
+    stage.exactGroups = 0;
+    stage.lane = lane;
+    float sum = 0;  // without channels: of this lane's token
+    if constexpr (PerChannel) {
+      const GroupPlace place{loaded + Loaded::kQueries, loaded + Loaded::kKeys, loaded + Loaded::kGates, decays, warp};
+      const bool exact = !PrepareGroup<T, Shape>::run(place, resets, source.fullGates(), lane);
+      if (lane == 0) masks[warp] = exact ? 1 : 0;
+      if (__syncthreads_or(exact) != 0) {
+        for (int group = 0; group < Shape::kWarps; ++group) stage.exactGroups |= masks[group] << group;
       }
+    } else {
+      sum = stageSum(source.tokenGates() ? reinterpret_cast<const float*>(loaded + Loaded::kGates) : nullptr, constant,
+                     there, resets, lane);
+    }
+    makeScores<T, Shape, PerChannel>(scores, loadedAt + Loaded::kQueries, loadedAt + Loaded::kKeys,
+                                     loaded + Loaded::kGates, stage.exactGroups, sum, warp, lane);
 #pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
-        scoresOfWarps[(warp * 2 + tile) * 32 + lane] =
-            make_float4(scores[tile][0], scores[tile][1], scores[tile][2], scores[tile][3]);
+    for (int block = 0; block < 2; ++block) {
+      loadTransposed(stage.values[block],
+                     Loaded::ValueTile::fragmentAcross(loadedAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
+                         2 * Shape::kWarpValues * warp);
+    }
+    BlockOutputs outputs[2];
+    if constexpr (PerChannel) {
+      if (stage.exactGroups == 0) {
+        advanceSafe<T>(outputs, state, stage);
+      } else {
+        advanceExact<T>(outputs, state, stage);
+      }
+    } else {
+      const float last = __shfl_sync(0xffffffffU, sum, 31), toEnd = exp2Fast(last - sum), decay = exp2Fast(last);
+#pragma unroll
+      for (int block = 0; block < 2; ++block) {
+        float factors[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          factors[i] = __shfl_sync(0xffffffffU, toEnd, block * kBlockTokens + 2 * (lane % 4) + i % 2 + 8 * (i / 2));
+        }
+        scaleValues<T>(stage.values[block], factors);
+      }
+      if (decay != 0) {
+        advanceUniform<T, Shape, false>(outputs, state, stage, decay);
+      } else {
+        advanceUniform<T, Shape, true>(outputs, state, stage, decay);
+      }
+      // Where the decay to a token is 0, what the state had is forgotten, NaN and infinity included.
+      const float fromStart = exp2Fast(sum);
+#pragma unroll
+      for (int half = 0; half < 4; ++half) {
+        const float factor = __shfl_sync(0xffffffffU, fromStart, 8 * half + lane / 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& number = outputs[half / 2].tile[i / 2][2 * (half % 2) + i % 2];
+          number = factor == 0 ? 0 : number * factor;
+        }
+      }
+      // v again, as it is.
+#pragma unroll
+      for (int block = 0; block < 2; ++block) {
+        loadTransposed(stage.values[block],
+                       Loaded::ValueTile::fragmentAcross(loadedAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
+                           2 * Shape::kWarpValues * warp);
       }
     }
     __syncthreads();
-#pragma unroll 1
-    for (int number16 = 0; number16 < 2; ++number16) {
-      const int row = number16 * kBlockTokens;
-      if (row >= there) break;
-      float scores[2][4];
+    uint4 ready[kScoreBlocks];
 #pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
-        const float4 one = scoresOfWarps[(number16 * 4 + tile) * 32 + lane];
-        const float4 two = scoresOfWarps[(number16 * 4 + 2 + tile) * 32 + lane];
-        scores[tile][0] = one.x + two.x;
-        scores[tile][1] = one.y + two.y;
-        scores[tile][2] = one.z + two.z;
-        scores[tile][3] = one.w + two.w;
-      }
-      uint32_t values[Shape::kValueTiles][4];
-      loadValues<Shape>(values, stageAt + Loaded::kValuesAt, row, warp * Shape::kWarpValues, lane);
-      BlockOutputs<Shape> outputs;
-      outputs.clear();
-      PreparedBlock block{stageAt + Loaded::kQueries,
-                          stageAt + Loaded::kKeys,
-                          stageAt + Loaded::kValuesAt,
-                          row,
-                          column,
-                          decays + number16 * Dk,
-                          0};
-      float sumOfRow[2] = {}, sumOfColumn[4] = {}, last = 0;
-      if constexpr (PerChannel) {
-        block.exactGroups = masks[2 * number16] | masks[2 * number16 + 1];
-        if (block.exactGroups == 0) {
-          advanceChannels<T, Shape, true>(outputs, state, block, values, lane);
-        } else {
-          advanceChannels<T, Shape, false>(outputs, state, block, values, lane);
-        }
-      } else {
-        last = __shfl_sync(0xffffffffU, sums, row + kBlockTokens - 1);
+    for (int block = 0; block < kScoreBlocks; ++block) {
+      ready[block] = reinterpret_cast<const uint4*>(scores)[block * 32 + lane];
+    }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          sumOfColumn[i] = __shfl_sync(0xffffffffU, sums, row + 2 * (lane % 4) + i % 2 + 8 * (i / 2));
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) sumOfRow[i] = __shfl_sync(0xffffffffU, sums, row + lane / 4 + 8 * i);
-#pragma unroll
-        for (int step = 0; step < Dk / 16; ++step) {
-          uint32_t queries[4];
-          loadMatrices(queries, block.q + Loaded::KeyTile::fragment(row, 16 * step, lane));
-#pragma unroll
-          for (int value = 0; value < Shape::kValueTiles; ++value) {
-            uint32_t rounded[4];
-            roundState<T>(
-                state, step, value, [](float x) { return x * Numbers<T>::kStateScale; }, rounded);
-            Numbers<T>::multiply(outputs.tile[2 * value], queries, rounded[0], rounded[2]);
-            Numbers<T>::multiply(outputs.tile[2 * value + 1], queries, rounded[1], rounded[3]);
-          }
-        }
-      }
+    for (int block = 0; block < 2; ++block) {
       if (Numbers<T>::kStateScale != 1) {
-        outputs.each([](float& number, int) { number *= 1 / Numbers<T>::kStateScale; });
+        outputs[block].each([](float& number, int) { number *= 1 / Numbers<T>::kStateScale; });
       }
-      if constexpr (!PerChannel) {
-        const float factors[2] = {exp2Fast(sumOfRow[0]), exp2Fast(sumOfRow[1])};
-#pragma unroll
-        for (int n = 0; n < 2 * Shape::kValueTiles; ++n) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            outputs.tile[n][e] = factors[e / 2] == 0 ? 0 : outputs.tile[n][e] * factors[e / 2];
-          }
-        }
-      }
-      // Scores of later keys are dropped, not multiplied by 0: they may have overflowed.
-#pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const bool past = 8 * tile + 2 * (lane % 4) + e % 2 <= lane / 4 + 8 * (e / 2);
-          float score = scores[tile][e];
-          if (!PerChannel && past) score *= exp2Fast(sumOfRow[e / 2] - sumOfColumn[2 * tile + e % 2]);
-          scores[tile][e] = past ? score : 0;
-        }
-      }
-      const uint32_t a[4] = {Numbers<T>::pack(scores[0][0], scores[0][1]), Numbers<T>::pack(scores[0][2], scores[0][3]),
-                             Numbers<T>::pack(scores[1][0], scores[1][1]),
-                             Numbers<T>::pack(scores[1][2], scores[1][3])};
-#pragma unroll
-      for (int value = 0; value < Shape::kValueTiles; ++value) outputs.template add<T>(value, a, values[value]);
-      outputs.each([&](float& number, int) { number *= problem.scale; });
-      outputs.template store<T>(out + 2 * (token + row) * pass.out.token, 2 * pass.out.token, there - row,
-                                problem.dv - column);
-      if constexpr (!PerChannel) {
-        const float decay = exp2Fast(last);
-        if (decay != 1) state.scaleAll(decay);
-        float factors[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) factors[i] = exp2Fast(last - sumOfColumn[i]);
-        scaleValues<T, Shape>(values, factors);
-#pragma unroll
-        for (int step = 0; step < Dk / 16; ++step) {
-          uint32_t keys[4];
-          loadTransposed(keys, block.k + Loaded::KeyTile::fragment(row, 16 * step, lane));
-          state.template add<T>(step, values, keys);
-        }
-      }
+      const auto addScores = [&](const uint4& four, const uint32_t(&values)[4]) {
+        const uint32_t a[4] = {four.x, four.y, four.z, four.w};
+        outputs[block].template add<T>(a, values);
+      };
+      addScores(ready[block], stage.values[0]);
+      if (block == 1) addScores(ready[2], stage.values[1]);
+      outputs[block].each([&](float& number, int) { number *= problem.scale; });
+      outputs[block].template store<T>(out + 2 * (token + block * kBlockTokens) * pass.out.token, 2 * pass.out.token,
+                                       there - block * kBlockTokens, problem.dv - column);
     }
   }
   waitCopies<0>();
@@ -405,7 +326,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
 }
 
 template <class T, int Dk, bool PerChannel>
-__global__ void __launch_bounds__(kThreads, Dk == 256 ? 1 : 2)
+__global__ void __launch_bounds__(KernelShape<Dk>::kThreads, KernelShape<Dk>::kCtas)
     outputsKernel(const __grid_constant__ Outputs pass, int64_t items) {
   extern __shared__ __align__(1024) char shared[];
   cudaGridDependencySynchronize();

@@ -1,175 +1,201 @@
-// What a warp does for one block of 16 tokens and half of the channels before the block meets the state, for decays of
-// each channel: turns q into q 2^L and k into k 2^-L or k 2^(Lend - L), in place, and makes the block's scores
-// (decay.h).
+// What a warp does for a stage and its group of channels before q and k meet the state, for decays of each channel.
+// With L the sum of log2-decays from the stage's start, q becomes q 2^L and k becomes k 2^-L; where the decays are too
+// strong for that, the group is exact: two blocks of 16 tokens, L from the block's start, k becomes k 2^(Lend - L), and
+// the scores within the blocks are made here, by halving (decay.h).
 #pragma once
 
 #include "kernels/attn/linear/gate_tile.cuh"
 
 namespace seqpar::attn {
 
-/// Where a warp's part of a block is.
-struct BlockPlace {
-  char* q;  ///< tiles of a stage
-  char* k;
-  char* gates;
-  float* decay;  ///< [dk], of the block: 2^Lend goes here
-  int row;       ///< first row of the block
-  int group;     ///< of channels
+/// Where a warp's part of a stage is.
+struct GroupPlace {
+  char *q, *k, *gates;  ///< tiles
+  float* decays;        ///< [2][dk]: 2^Lend of the stage in the first, or of each block
+  int group;
 };
 
-/// scores += X Y^T for two tiles of 16 rows and kGroup columns, whose fragments the functions give.
-template <class T, class Shape, class A, class B>
-__device__ __forceinline__ void multiplyGroup(float (&scores)[2][4], const A& addressOfA, const B& addressOfB) {
-#pragma unroll
-  for (int step = 0; step < Shape::kGroup / 16; ++step) {
-    uint32_t a[4], b[4];
-    loadMatrices(a, addressOfA(16 * step));
-    loadMatrices(b, addressOfB(16 * step));
-    Numbers<T>::multiply(scores[0], a, b[0], b[1]);
-    Numbers<T>::multiply(scores[1], a, b[2], b[3]);
-  }
-}
-
-/// Adds those `made` scores whose (query, key) the predicate chooses.
-template <class Chosen>
-__device__ __forceinline__ void addChosen(float (&scores)[2][4], const float (&made)[2][4], int lane,
-                                          const Chosen& chosen) {
-#pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = lane / 4 + 8 * (e / 2);
-      const int j = 8 * tile + 2 * (lane % 4) + e % 2;
-      if (chosen(i, j)) scores[tile][e] += made[tile][e];
-    }
-  }
-}
+/// The scores within the two blocks, tiles C of 16 x 16.
+struct BlockScores {
+  float tile[2][2][4];
+};
 
 template <class T, class Shape>
-struct PrepareBlock {
+struct PrepareGroup {
   using KeyTile = Tile<Shape::kDk>;
   using Gates = GateTile<Shape>;
-  static constexpr int kGroup = Shape::kGroup;
+  static constexpr int kTokens = Shape::kLaneTokens, kPairs = Shape::kPairs, kGroup = Shape::kGroup;
+  static constexpr unsigned kAll = 0xffffffffU;
 
-  /// Adds the group's part of the scores to `scores`; those of j > i mean nothing. True: k is k 2^-L. `resets`: bit t,
-  /// a sequence starts at token t of the block.
-  static __device__ __forceinline__ bool run(const BlockPlace& place, uint32_t resets, bool fullGates, int lane,
-                                             float (&scores)[2][4]) {
-    const bool active = 2 * lane < kGroup;
-    float2 sums[kBlockTokens];
-    if (active) Gates::read(sums, place.gates, place.row, place.group, lane, fullGates);
-    if (resets != 0) {
-#pragma unroll
-      for (int t = 0; t < kBlockTokens; ++t) {
-        if ((resets >> t & 1) != 0) sums[t] = make_float2(kLeastLog2, kLeastLog2);
-      }
+  /// True: done relative to the stage's start. `resets`: bit t, a sequence starts at token t of the stage.
+  static __device__ __forceinline__ bool run(const GroupPlace& place, uint32_t resets, bool fullGates, int lane) {
+    const int row = lane / kPairs * kTokens;
+    float2 sums[kTokens];
+    sumLane(sums, place, resets, fullGates, lane);
+    const float2 own = sums[kTokens - 1];
+    const float2 before = sumOfOthers<Shape, false>(own, lane);
+    const int last = 32 - kPairs + lane % kPairs;
+    const float2 total =
+        make_float2(__shfl_sync(kAll, before.x + own.x, last), __shfl_sync(kAll, before.y + own.y, last));
+    const float least = fminf(total.x, total.y);
+    bool mine = least >= Numbers<T>::kSafeLog2;
+    if (Numbers<T>::kLargest < 1e30F)
+      mine = mine && largestKey(place, row, lane) * exp2Fast(-least) < Numbers<T>::kLargest;
+    if (!__all_sync(kAll, mine)) {
+      exact(place, resets, fullGates, lane);
+      return false;
     }
+    const int channel = place.group * kGroup + 2 * (lane % kPairs);
+    if (lane < kPairs)
+      *reinterpret_cast<float2*>(place.decays + channel) = make_float2(exp2Fast(total.x), exp2Fast(total.y));
+    const int at = KeyTile::offset(row, channel);
 #pragma unroll
-    for (int t = 1; t < kBlockTokens; ++t) {
-      sums[t].x += sums[t - 1].x;
-      sums[t].y += sums[t - 1].y;
+    for (int t = 0; t < kTokens; ++t) {
+      const float2 sum = make_float2(sums[t].x + before.x, sums[t].y + before.y);
+      scale(place.q + at + KeyTile::offset(t, 0), exp2Fast(sum.x), exp2Fast(sum.y));
+      scale(place.k + at + KeyTile::offset(t, 0), exp2Fast(-sum.x), exp2Fast(-sum.y));
     }
-    const float2 last = sums[kBlockTokens - 1];
-    const int channel = place.group * kGroup + 2 * lane;
-    if (active) *reinterpret_cast<float2*>(place.decay + channel) = make_float2(exp2Fast(last.x), exp2Fast(last.y));
-    const float least = fminf(last.x, last.y);
-    bool mine = !active || (least >= Numbers<T>::kSafeLog2);
-    if (Numbers<T>::kLargest < 1e30F && active)
-      mine = mine && largestKey(place, channel) * exp2Fast(-least) < Numbers<T>::kLargest;
-    const bool safe = __all_sync(0xffffffffU, mine);
-    if (safe) {
-      if (active) {
-#pragma unroll
-        for (int t = 0; t < kBlockTokens; ++t) {
-          const uint32_t at = KeyTile::elementOffset(place.row + t, channel);
-          scale(place.q + at, exp2Fast(sums[t].x), exp2Fast(sums[t].y));
-          scale(place.k + at, exp2Fast(-sums[t].x), exp2Fast(-sums[t].y));
-        }
-      }
-      __syncwarp();
-      addRaw(place, lane, scores);
-      return true;
-    }
-    exactScores(place, sums, active, lane, scores);
-    if (active) {
-#pragma unroll
-      for (int t = 0; t < kBlockTokens; ++t) {
-        const uint32_t at = KeyTile::elementOffset(place.row + t, channel);
-        scale(place.q + at, exp2Fast(sums[t].x), exp2Fast(sums[t].y));
-        scale(place.k + at, exp2Fast(last.x - sums[t].x), exp2Fast(last.y - sums[t].y));
-      }
-    }
-    return false;
+    return true;
+  }
+
+  /// Where the lane of an exact group has its BlockScores, in place of its gates.
+  static __device__ __forceinline__ float4* scoresAt(char* gates, int group, int lane) {
+    return reinterpret_cast<float4*>(gates + Gates::offset(lane, group));
   }
 
  private:
+  /// Log2-decays of this lane's tokens and channels, summed.
+  static __device__ __forceinline__ void sumLane(float2 (&sums)[kTokens], const GroupPlace& place, uint32_t resets,
+                                                 bool fullGates, int lane) {
+    const int row = lane / kPairs * kTokens;
+    Gates::read(sums, place.gates, place.group, lane, fullGates);
+    if (resets != 0) {
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        if ((resets >> (row + t) & 1) != 0) sums[t] = make_float2(kLeastLog2, kLeastLog2);
+      }
+    }
+#pragma unroll
+    for (int t = 1; t < kTokens; ++t) sums[t] = make_float2(sums[t].x + sums[t - 1].x, sums[t].y + sums[t - 1].y);
+  }
+
   static __device__ __forceinline__ void scale(char* at, float x, float y) {
     uint32_t* const two = reinterpret_cast<uint32_t*>(at);
     const float2 numbers = Numbers<T>::unpack(*two);
     *two = Numbers<T>::pack(numbers.x * x, numbers.y * y);
   }
 
-  static __device__ __forceinline__ float largestKey(const BlockPlace& place, int channel) {
+  static __device__ __forceinline__ float largestKey(const GroupPlace& place, int row, int lane) {
     float largest = 0;
 #pragma unroll
-    for (int t = 0; t < kBlockTokens; ++t) {
-      const float2 two = Numbers<T>::unpack(
-          *reinterpret_cast<const uint32_t*>(place.k + KeyTile::elementOffset(place.row + t, channel)));
+    for (int t = 0; t < kTokens; ++t) {
+      const float2 two = Numbers<T>::unpack(*reinterpret_cast<const uint32_t*>(
+          place.k + KeyTile::offset(row + t, place.group * kGroup + 2 * (lane % kPairs))));
       largest = fmaxf(largest, fmaxf(fabsf(two.x), fabsf(two.y)));
     }
     return largest;
   }
 
-  /// scores += q k^T of the tiles as they are.
-  static __device__ __forceinline__ void addRaw(const BlockPlace& place, int lane, float (&scores)[2][4]) {
-    const uint32_t q = sharedAddress(place.q), k = sharedAddress(place.k);
-    const int first = place.group * kGroup;
-    multiplyGroup<T, Shape>(
-        scores, [&](int column) { return q + KeyTile::fragment(place.row, first + column, lane); },
-        [&](int column) { return k + KeyTile::fragmentAcross(place.row, first + column, lane); });
-  }
-
-  /// By halving; the group's gates, which are in registers by now, make room for the two tiles of a level.
-  static __device__ void exactScores(const BlockPlace& place, const float2 (&sums)[kBlockTokens], bool active, int lane,
-                                     float (&scores)[2][4]) {
-    float made[2][4] = {};
-    addRaw(place, lane, made);
-    addChosen(scores, made, lane, [](int i, int j) { return i == j; });
-    char* const queries = place.gates + place.row * Gates::kRowBytes + place.group * kGroup * 4;
-    char* const keys = queries + kGroup * 2;
-    const int channel = place.group * kGroup + 2 * lane;
+  /// Adds those scores of both blocks whose (query, key) is chosen, of the tiles whose fragments the functions give.
+  template <class A, class B, class Chosen>
+  static __device__ __forceinline__ void addScores(BlockScores& scores, const A& a, const B& b, int lane,
+                                                   const Chosen& chosen) {
 #pragma unroll
-    for (int level = 8; level > 0; level /= 2) {
-      __syncwarp();
-      if (active) {
+    for (int block = 0; block < 2; ++block) {
+      float made[2][4] = {};
 #pragma unroll
-        for (int t = 0; t < kBlockTokens; ++t) {
-          const bool upper = inUpperHalf(t, level);
-          const float2 reference = sums[referenceToken(t, level)];
-          const float x = exp2Fast(upper ? sums[t].x - reference.x : reference.x - sums[t].x);
-          const float y = exp2Fast(upper ? sums[t].y - reference.y : reference.y - sums[t].y);
-          const uint32_t at = KeyTile::elementOffset(place.row + t, channel);
-          const float2 numbers =
-              Numbers<T>::unpack(*reinterpret_cast<const uint32_t*>((upper ? place.q : place.k) + at));
-          uint32_t* const to = reinterpret_cast<uint32_t*>((upper ? queries : keys) + t * Gates::kRowBytes) + lane;
-          uint32_t* const other = reinterpret_cast<uint32_t*>((upper ? keys : queries) + t * Gates::kRowBytes) + lane;
-          *to = Numbers<T>::pack(numbers.x * x, numbers.y * y);
-          *other = 0;
-        }
+      for (int step = 0; step < kGroup / 16; ++step) {
+        uint32_t left[4], right[4];
+        loadMatrices(left, a(block) + 32 * step);
+        loadMatrices(right, b(block) + 32 * step);
+        Numbers<T>::multiply(made[0], left, right[0], right[1]);
+        Numbers<T>::multiply(made[1], left, right[2], right[3]);
       }
-      __syncwarp();
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) made[tile][e] = 0;
+        for (int e = 0; e < 4; ++e) {
+          const int i = lane / 4 + 8 * (e / 2);
+          const int j = 8 * tile + 2 * (lane % 4) + e % 2;
+          if (chosen(i, j)) scores.tile[block][tile][e] += made[tile][e];
+        }
       }
-      const uint32_t a = sharedAddress(queries), b = sharedAddress(keys);
-      multiplyGroup<T, Shape>(
-          made, [&](int column) { return a + (lane & 15) * Gates::kRowBytes + (column + 8 * (lane >> 4)) * 2; },
-          [&](int column) {
-            return b + ((lane & 7) + ((lane >> 4) << 3)) * Gates::kRowBytes + (column + 8 * ((lane >> 3) & 1)) * 2;
-          });
-      addChosen(scores, made, lane, [&](int i, int j) { return madeAtLevel(i, j, level); });
+    }
+  }
+
+  /// Not inlined, so that what it needs of registers is not at the other path's cost.
+  static __device__ __noinline__ void exact(GroupPlace place, uint32_t resets, bool fullGates, int lane) {
+    float2 sums[kTokens];
+    sumLane(sums, place, resets, fullGates, lane);
+    constexpr bool kTwoLanes = kTokens < kBlockTokens;  // for the tokens of a block
+    const int row = lane / kPairs * kTokens;
+    const bool second = kTwoLanes && lane / kPairs % 2 == 1;
+    float2 total = sums[kTokens - 1];
+    if (kTwoLanes) {
+      const float2 other = make_float2(__shfl_xor_sync(kAll, total.x, kPairs), __shfl_xor_sync(kAll, total.y, kPairs));
+#pragma unroll
+      for (int t = 0; t < kTokens && second; ++t) sums[t] = make_float2(sums[t].x + other.x, sums[t].y + other.y);
+      total = make_float2(total.x + other.x, total.y + other.y);
+    }
+    const float2 end = sums[kTokens - 1];
+    const float2 below = make_float2(__shfl_up_sync(kAll, end.x, kPairs), __shfl_up_sync(kAll, end.y, kPairs));
+    const int channel = place.group * kGroup + 2 * (lane % kPairs);
+    if (row % kBlockTokens == 0) {
+      float* const decays = place.decays + row / kBlockTokens * Shape::kDk;
+      *reinterpret_cast<float2*>(decays + channel) = make_float2(exp2Fast(total.x), exp2Fast(total.y));
+    }
+
+    BlockScores scores = {};
+    const uint32_t q = sharedAddress(place.q) + 2 * kGroup * place.group;
+    const uint32_t k = sharedAddress(place.k) + 2 * kGroup * place.group;
+    addScores(
+        scores, [&](int block) { return KeyTile::fragment(q, block * kBlockTokens, lane); },
+        [&](int block) { return KeyTile::fragmentAcross(k, block * kBlockTokens, lane); }, lane,
+        [](int i, int j) { return i == j; });
+    // The group's gates are in registers by now: room for the two tiles of a level.
+    char* const queries = place.gates + Gates::offset(0, place.group);
+    char* const keys = queries + Gates::kGroupBytes / 2;
+    const uint32_t queriesAt = sharedAddress(queries), keysAt = sharedAddress(keys);
+#pragma unroll
+    for (int level = kBlockTokens / 2; level > 0; level /= 2) {
+      __syncwarp();
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        const bool here = level < kTokens;  // both halves are this lane's
+        const bool upper = here ? inUpperHalf(t, level) : second;
+        const float2 reference = here ? sums[referenceToken(t, level) % kTokens] : (second ? below : end);
+        const float x = exp2Fast(upper ? sums[t].x - reference.x : reference.x - sums[t].x);
+        const float y = exp2Fast(upper ? sums[t].y - reference.y : reference.y - sums[t].y);
+        const int from = KeyTile::offset(row + t, channel);
+        const int to = Gates::offset(row + t, 0) + 4 * (lane % kPairs);
+        const float2 two = Numbers<T>::unpack(*reinterpret_cast<const uint32_t*>((upper ? place.q : place.k) + from));
+        *reinterpret_cast<uint32_t*>((upper ? queries : keys) + to) = Numbers<T>::pack(two.x * x, two.y * y);
+        *reinterpret_cast<uint32_t*>((upper ? keys : queries) + to) = 0;
+      }
+      __syncwarp();
+      addScores(
+          scores,
+          [&](int block) {
+            return queriesAt + Gates::offset(block * kBlockTokens + (lane & 15), 0) + 16 * (lane >> 4);
+          },
+          [&](int block) {
+            return keysAt + Gates::offset(block * kBlockTokens + (lane & 7) + ((lane >> 4) << 3), 0) +
+                   16 * ((lane >> 3) & 1);
+          },
+          lane, [&](int i, int j) { return madeAtLevel(i, j, level); });
+    }
+    __syncwarp();
+    float4* const at = scoresAt(place.gates, place.group, lane);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float(&tile)[4] = scores.tile[i / 2][i % 2];
+      at[i] = make_float4(tile[0], tile[1], tile[2], tile[3]);
+    }
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int at16 = KeyTile::offset(row + t, channel);
+      scale(place.q + at16, exp2Fast(sums[t].x), exp2Fast(sums[t].y));
+      scale(place.k + at16, exp2Fast(total.x - sums[t].x), exp2Fast(total.y - sums[t].y));
     }
   }
 };

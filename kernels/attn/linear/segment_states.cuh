@@ -12,40 +12,37 @@ namespace seqpar::attn {
 template <class Shape, bool PerChannel>
 struct SegmentStatesShared {
   using Loaded = Stage<Shape, PerChannel, false>;
-  static constexpr int kStages = Shape::kDk == 256 ? 3 : (PerChannel ? 3 : 4);
-  static constexpr int kNumbers = kStages * Loaded::kBytes;
-  static constexpr int kBytes = kNumbers + kWarps * 8;
+  static constexpr int kStages = PerChannel ? 3 : 5;
+  static constexpr int kNumbers = kStages * Loaded::kBytes;  ///< for lastStart()
+  static constexpr int kBytes = kNumbers + Shape::kWarps * 8;
 };
 
-/// Decays the keys of a block and a group of channels to the segment's end, in place. `later` is the log2-decay from
-/// the end of the stage to that of the segment; comes back with the stage in it. Sums begin anew in each block, which
-/// keeps their rounding small in long segments.
+/// Decays the keys of a stage and a group of channels to the segment's end, in place. `later` is the log2-decay from
+/// the end of the stage to that of the segment, of this lane's channels; comes back with the stage in it. Sums begin
+/// anew in each stage, which keeps their rounding small in long segments.
 template <class T, class Shape>
-__device__ __forceinline__ void decayKeys(char* keys, const char* gates, int block, int group, bool full, int lane,
+__device__ __forceinline__ void decayKeys(char* keys, const char* gates, int group, bool full, int lane,
                                           float2& later) {
-  using Gates = GateTile<Shape>;
-  float2 decays[kBlockTokens];
-  Gates::read(decays, gates, (1 - block) * kBlockTokens, group, lane, full);
-  float2 other = make_float2(0, 0);
+  using KeyTile = Tile<Shape::kDk>;
+  constexpr int kTokens = Shape::kLaneTokens;
+  float2 decays[kTokens];
+  GateTile<Shape>::read(decays, gates, group, lane, full);
+  float2 own = make_float2(0, 0);
 #pragma unroll
-  for (int t = 0; t < kBlockTokens; ++t) {
-    other.x += decays[t].x;
-    other.y += decays[t].y;
-  }
-  Gates::read(decays, gates, block * kBlockTokens, group, lane, full);
-  const float2 after = block == 0 ? make_float2(later.x + other.x, later.y + other.y) : later;
-  float2 sum = make_float2(0, 0);
+  for (int t = 0; t < kTokens; ++t) own = make_float2(own.x + decays[t].x, own.y + decays[t].y);
+  float2 sum = sumOfOthers<Shape, true>(own, lane);
+  char* const at =
+      keys + KeyTile::offset(lane / Shape::kPairs * kTokens, group * Shape::kGroup + 2 * (lane % Shape::kPairs));
 #pragma unroll
-  for (int t = kBlockTokens - 1; t >= 0; --t) {
-    const uint32_t at = Tile<Shape::kDk>::elementOffset(block * kBlockTokens + t, group * Shape::kGroup + 2 * lane);
-    uint32_t* const two = reinterpret_cast<uint32_t*>(keys + at);
+  for (int t = kTokens - 1; t >= 0; --t) {
+    uint32_t* const two = reinterpret_cast<uint32_t*>(at + KeyTile::offset(t, 0));
     const float2 numbers = Numbers<T>::unpack(*two);
-    *two = Numbers<T>::pack(numbers.x * exp2Fast(after.x + sum.x), numbers.y * exp2Fast(after.y + sum.y));
-    sum.x += decays[t].x;
-    sum.y += decays[t].y;
+    *two = Numbers<T>::pack(numbers.x * exp2Fast(later.x + sum.x), numbers.y * exp2Fast(later.y + sum.y));
+    sum = make_float2(sum.x + decays[t].x, sum.y + decays[t].y);
   }
-  later.x += sum.x + other.x;
-  later.y += sum.y + other.y;
+  // The first lanes have the earliest tokens, and so the whole stage.
+  later.x += __shfl_sync(0xffffffffU, sum.x, lane % Shape::kPairs);
+  later.y += __shfl_sync(0xffffffffU, sum.y, lane % Shape::kPairs);
 }
 
 template <class T, int Dk, bool PerChannel>
@@ -53,12 +50,13 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   using Shape = KernelShape<Dk>;
   using Layout = SegmentStatesShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
+  using KeyTile = typename Loaded::KeyTile;
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t base = sharedAddress(shared);
 
   const int64_t start =
-      lastStart(problem, whole.begin, whole.end, reinterpret_cast<int64_t*>(shared + Layout::kNumbers));
+      lastStart<Shape::kWarps>(problem, whole.begin, whole.end, reinterpret_cast<int64_t*>(shared + Layout::kNumbers));
   Item item = whole;
   if (start >= 0) item.begin = start;
   const int64_t tokens = item.end - item.begin;
@@ -68,9 +66,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
 
   State<Shape> state;
   state.clear();
-  constexpr int kGroupsOfWarp = Shape::kGroupsOfWarp;
-  float2 later[kGroupsOfWarp] = {};         // of this lane's channels
-  float laterAll = 0;                       // of all channels
+  float2 later = {};                        // of this lane's channels; or of all, in x
   const auto loadStage = [&](int number) {  // counted from the segment's end
     if (number < stages) {
       const int64_t token = int64_t{stages - 1 - number} * kStageTokens;
@@ -81,59 +77,51 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   for (int number = 0; number < Layout::kStages - 1; ++number) loadStage(number);
   for (int number = 0; number < stages; ++number) {
     waitCopies<Layout::kStages - 2>();
-    bool forgotten = true;
+    bool forgotten = later.x < kForgottenLog2;
     if (PerChannel) {
-#pragma unroll
-      for (int i = 0; i < kGroupsOfWarp; ++i) {
-        forgotten = forgotten && later[i].x < kForgottenLog2 && later[i].y < kForgottenLog2;
-      }
-      if (2 * lane >= Shape::kGroup) forgotten = true;
+      forgotten = forgotten && later.y < kForgottenLog2;
       // Channels beyond dk have gates of 0 and keys of 0.
-      if (warp % 2 * Shape::kHalf + 2 * lane >= problem.dk) forgotten = true;
-    } else {
-      forgotten = laterAll < kForgottenLog2;
+      if (warp * Shape::kGroup + 2 * (lane % Shape::kPairs) >= problem.dk) forgotten = true;
     }
     if (__syncthreads_and(forgotten)) break;
     loadStage(number + Layout::kStages - 1);
     char* const stage = shared + number % Layout::kStages * Loaded::kBytes;
     const uint32_t stageAt = base + number % Layout::kStages * Loaded::kBytes;
-    float sums = 0;  // without channels: of this lane's token, in its block
-    if constexpr (PerChannel) {
-      if (2 * lane < Shape::kGroup) {
+    uint32_t values[2][4];
 #pragma unroll
-        for (int i = 0; i < kGroupsOfWarp; ++i) {
-          decayKeys<T, Shape>(stage + Loaded::kKeys, stage + Loaded::kGates, warp / 2, warp % 2 * kGroupsOfWarp + i,
-                              source.fullGates, lane, later[i]);
-        }
-      }
+    for (int block = 0; block < 2; ++block) {
+      loadTransposed(values[block],
+                     Loaded::ValueTile::fragmentAcross(stageAt + Loaded::kValuesAt, block * kBlockTokens, lane) +
+                         2 * Shape::kWarpValues * warp);
+    }
+    if constexpr (PerChannel) {
+      decayKeys<T, Shape>(stage + Loaded::kKeys, stage + Loaded::kGates, warp, source.fullGates(), lane, later);
       __syncthreads();
     } else {
       const int64_t there = tokens - int64_t{stages - 1 - number} * kStageTokens;
-      sums = blockSums(source.tokenGates ? reinterpret_cast<const float*>(stage + Loaded::kGates) : nullptr, constant,
-                       there < kStageTokens ? static_cast<int>(there) : kStageTokens, 0);
-    }
+      const float sum = stageSum(source.tokenGates() ? reinterpret_cast<const float*>(stage + Loaded::kGates) : nullptr,
+                                 constant, there < kStageTokens ? static_cast<int>(there) : kStageTokens, 0, lane);
+      const float total = __shfl_sync(0xffffffffU, sum, 31);
+      const float factor = exp2Fast(later.x + (total - sum));  // of this lane's token
 #pragma unroll
-    for (int block = 1; block >= 0; --block) {
-      uint32_t values[Shape::kValueTiles][4];
-      loadValues<Shape>(values, stageAt + Loaded::kValuesAt, block * kBlockTokens, warp * Shape::kWarpValues, lane);
-      if constexpr (!PerChannel) {
-        const float last = __shfl_sync(0xffffffffU, sums, block * kBlockTokens + kBlockTokens - 1);
+      for (int block = 0; block < 2; ++block) {
         float factors[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int token = 2 * (lane % 4) + i % 2 + 8 * (i / 2);
-          const float sum = __shfl_sync(0xffffffffU, sums, block * kBlockTokens + token);
-          factors[i] = exp2Fast(laterAll + (last - sum));
+          factors[i] = __shfl_sync(0xffffffffU, factor, block * kBlockTokens + 2 * (lane % 4) + i % 2 + 8 * (i / 2));
         }
-        scaleValues<T, Shape>(values, factors);
-        laterAll += last;
+        scaleValues<T>(values[block], factors);
       }
+      later.x += total;
+    }
+    const uint32_t keysAt = KeyTile::fragment(stageAt + Loaded::kKeys, 0, lane);
 #pragma unroll
-      for (int step = 0; step < Dk / 16; ++step) {
+    for (int step = 0; step < Shape::kSteps; ++step) {
+#pragma unroll
+      for (int block = 0; block < 2; ++block) {
         uint32_t keys[4];
-        loadTransposed(keys,
-                       stageAt + Loaded::kKeys + Loaded::KeyTile::fragment(block * kBlockTokens, 16 * step, lane));
-        state.template add<T>(step, values, keys);
+        loadTransposed(keys, keysAt + KeyTile::offset(block * kBlockTokens, 16 * step));
+        state.template add<T>(step, values[block], keys);
       }
     }
   }
@@ -142,24 +130,21 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;
   const int64_t map = mapIndex(item, problem, pass.segments);
   state.store(pass.maps.states + map * problem.dk * problem.dv + column, problem.dk, problem.dv, problem.dv - column);
+  if (item.tile != 0) return;
   const int width = decayWidth(problem);
   const auto put = [&](int channel, float log2) {
     const bool nothingLeft = start >= 0 || log2 < kForgottenLog2;
-    pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
+    if (channel < width) pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
   };
-  if (item.tile == 0 && PerChannel && warp < 2 && 2 * lane < Shape::kGroup) {
-#pragma unroll
-    for (int i = 0; i < kGroupsOfWarp; ++i) {
-      const int channel = (warp * kGroupsOfWarp + i) * Shape::kGroup + 2 * lane;
-      if (channel < problem.dk) put(channel, later[i].x);
-      if (channel < problem.dk) put(channel + 1, later[i].y);
-    }
+  if (PerChannel && lane < Shape::kPairs) {
+    put(warp * Shape::kGroup + 2 * lane, later.x);
+    put(warp * Shape::kGroup + 2 * lane + 1, later.y);
   }
-  if (item.tile == 0 && !PerChannel && threadIdx.x == 0) put(0, laterAll);
+  if (!PerChannel && threadIdx.x == 0) put(0, later.x);
 }
 
 template <class T, int Dk, bool PerChannel>
-__global__ void __launch_bounds__(kThreads, Dk == 256 ? 1 : 2)
+__global__ void __launch_bounds__(KernelShape<Dk>::kThreads, KernelShape<Dk>::kCtas)
     segmentStatesKernel(const __grid_constant__ SegmentStates pass, int segments, int64_t items) {
   extern __shared__ __align__(1024) char shared[];
   const int tiles = (pass.problem.dv + KernelShape<Dk>::kValues - 1) / KernelShape<Dk>::kValues;

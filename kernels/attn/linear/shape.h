@@ -1,24 +1,25 @@
-// The numbers that the kernels of one (dk, dv tile) are built for.
+// The numbers that the kernels of one dk are built for.
 #pragma once
 
 namespace seqpar::attn {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kStageTokens = 32;  ///< tokens that are in shared memory together: two blocks
+constexpr int kStageTokens =
+    32;  ///< tokens that are in shared memory together, and what one step of the recurrence takes
 
-/// dk rounded up to 64, 128 or 256, and the columns of v that a CTA has.
+/// dk rounded up to 64, 128 or 256. Each warp has 16 columns of v and, where it prepares q and k, a group of channels.
 template <int Dk>
 struct KernelShape {
   static constexpr int kDk = Dk;
-  static constexpr int kValues = Dk == 128 ? 128 : 64;    ///< of a CTA
-  static constexpr int kWarpValues = kValues / kWarps;    ///< of a warp: 16 or 32
-  static constexpr int kValueTiles = kWarpValues / 16;    ///< rows of tiles of S^T
-  static constexpr int kKeyTiles = Dk / 8;                ///< columns of tiles of S^T
-  static constexpr int kHalf = Dk / 2;                    ///< channels that one warp prepares in one block
-  static constexpr int kGroup = kHalf < 64 ? kHalf : 64;  ///< of them at once, two a lane
-  static constexpr int kGroups = Dk / kGroup;             ///< in dk
-  static constexpr int kGroupsOfWarp = kHalf / kGroup;
+  static constexpr int kWarps = Dk == 64 ? 4 : 8;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kCtas = Dk == 64 ? 4 : (Dk == 128 ? 2 : 1);  ///< on a multiprocessor, at least
+  static constexpr int kWarpValues = 16;
+  static constexpr int kValues = kWarps * kWarpValues;  ///< of a CTA
+  static constexpr int kKeyTiles = Dk / 8;              ///< tiles of S^T
+  static constexpr int kSteps = Dk / 16;                ///< of products along dk
+  static constexpr int kGroup = Dk / kWarps;            ///< channels that one warp prepares, two a lane
+  static constexpr int kPairs = kGroup / 2;             ///< lanes for a token; the others have later tokens
+  static constexpr int kLaneTokens = kPairs;            ///< of the 32, next to each other
 };
 
 }  // namespace seqpar::attn

@@ -8,12 +8,13 @@
 
 namespace seqpar::attn {
 
-/// The last start in [begin, end), or -1. All threads of a CTA; `shared` has kWarps numbers.
+/// The last start in [begin, end), or -1. All threads of a CTA; `shared` has Warps numbers.
+template <int Warps>
 __device__ __forceinline__ int64_t lastStart(const LinearProblem& problem, int64_t begin, int64_t end,
                                              int64_t* shared) {
   if (problem.starts == nullptr) return -1;
   int64_t last = -1;
-  for (int64_t i = threadIdx.x; i < problem.startCount; i += kThreads) {
+  for (int64_t i = threadIdx.x; i < problem.startCount; i += 32 * Warps) {
     const int64_t start = problem.starts[i];
     if (start >= begin && start < end && start > last) last = start;
   }
@@ -24,24 +25,25 @@ __device__ __forceinline__ int64_t lastStart(const LinearProblem& problem, int64
   __syncthreads();
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = last;
   __syncthreads();
-  for (int warp = 0; warp < kWarps; ++warp) last = shared[warp] > last ? shared[warp] : last;
+  for (int warp = 0; warp < Warps; ++warp) last = shared[warp] > last ? shared[warp] : last;
   return last;
 }
 
 /// Goes through the starts from a token on.
+template <int Warps>
 class StartCursor {
  public:
-  /// All threads of a CTA, with the same token; `shared` has kWarps numbers.
+  /// All threads of a CTA, with the same token; `shared` has Warps numbers.
   __device__ __forceinline__ StartCursor(const LinearProblem& problem, int64_t token, int64_t* shared)
       : starts_(problem.starts), count_(problem.starts == nullptr ? 0 : problem.startCount) {
     if (count_ == 0) return;
     int64_t before = 0;
-    for (int64_t i = threadIdx.x; i < count_; i += kThreads) before += starts_[i] < token;
+    for (int64_t i = threadIdx.x; i < count_; i += 32 * Warps) before += starts_[i] < token;
     for (int distance = 16; distance > 0; distance /= 2) before += __shfl_xor_sync(0xffffffffU, before, distance);
     __syncthreads();
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = before;
     __syncthreads();
-    for (int warp = 0; warp < kWarps; ++warp) at_ += shared[warp];
+    for (int warp = 0; warp < Warps; ++warp) at_ += shared[warp];
     next_ = at_ < count_ ? starts_[at_] : INT64_MAX;
   }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/attn/linear/shape.h"
+
 namespace seqpar::attn {
 
 __device__ __forceinline__ uint32_t sharedAddress(const void* pointer) {
@@ -25,44 +27,51 @@ __device__ __forceinline__ void waitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-/// Rows of `Width` 16-bit numbers without gaps, their 16-byte vectors permuted so that 8 rows are read without
-/// conflicts.
+/// kStageTokens rows of `Width` 16-bit numbers. The gaps between rows, and between each 8 of them, let loadMatrices()
+/// read 8 rows, and a warp 2 numbers a lane of rows 8 apart, without bank conflicts.
 template <int Width>
 struct Tile {
-  static constexpr int kRowBytes = 2 * Width;
-  static constexpr int kVectors = kRowBytes / 16;
+  static constexpr int kPitch = 2 * Width + 16;
+  static constexpr int kBytes = kStageTokens * kPitch + (kStageTokens / 8 - 1) * 32;
+  static constexpr int kVectors = Width / 8;
 
-  /// The byte at which a vector of a row is.
-  static __device__ __forceinline__ uint32_t offset(int row, int vector) {
-    return static_cast<uint32_t>(row * kRowBytes + ((vector ^ (row & 7)) << 4));
-  }
-  /// The byte at which a number of a row is.
-  static __device__ __forceinline__ uint32_t elementOffset(int row, int column) {
-    return offset(row, column >> 3) + static_cast<uint32_t>((column & 7) * 2);
+  /// The byte at which a number is.
+  static __device__ __forceinline__ constexpr int offset(int row, int column) {
+    return row * kPitch + (row >> 3) * 32 + column * 2;
   }
 
-  /// All threads of a CTA: `Rows` rows, of which `rows` are there with `columns` numbers each; the others become zeros.
-  template <int Rows, int Threads>
+  /// All threads of a CTA: the first `rows` rows with `columns` numbers each; the rest becomes zeros.
+  template <int Threads>
   static __device__ __forceinline__ void load(uint32_t to, const char* from, int64_t rowStride, int rows, int columns) {
+    constexpr int kRowsAtOnce = Threads / kVectors;
+    static_assert(Threads % kVectors == 0 && kStageTokens % kRowsAtOnce == 0);
+    const int vector = static_cast<int>(threadIdx.x) % kVectors;
+    const int first = static_cast<int>(threadIdx.x) / kVectors;
+    const char* at = from + first * rowStride + vector * 16;
+    const int64_t step = kRowsAtOnce * rowStride;
 #pragma unroll
-    for (int i = 0; i < Rows * kVectors / Threads; ++i) {
-      const int index = i * Threads + static_cast<int>(threadIdx.x);
-      const int row = index / kVectors;
-      const int vector = index % kVectors;
+    for (int i = 0; i < kStageTokens / kRowsAtOnce; ++i) {
+      const int row = first + i * kRowsAtOnce;
       const bool present = row < rows && vector * 8 < columns;
-      copy16(to + offset(row, vector), present ? from + row * rowStride + vector * 16 : from, present);
+      copy16(to + offset(row, vector * 8), at, present);
+      at += step;
     }
   }
 
-  /// What this lane gives to loadMatrices() for rows [row, row + 16) and columns [column, column + 16): with it
-  /// matrices are (upper left, lower left, upper right, lower right), A of the tile.
-  static __device__ __forceinline__ uint32_t fragment(int row, int column, int lane) {
-    return offset(row + (lane & 15), (column >> 3) + (lane >> 4));
+  /// What this lane gives to loadMatrices() for rows [row, row + 16), a multiple of 16, and columns from 0 on; 32 bytes
+  /// more are the next 16 columns. With it matrices are (upper left, lower left, upper right, lower right): A of the
+  /// tile.
+  static __device__ __forceinline__ uint32_t fragment(uint32_t tile, int row, int lane) {
+    return tile + offset(row + (lane & 15), 8 * (lane >> 4));
   }
   /// The same with (upper left, upper right, lower left, lower right): for B of the transpose, and with
   /// loadTransposed() A of the transpose.
-  static __device__ __forceinline__ uint32_t fragmentAcross(int row, int column, int lane) {
-    return offset(row + (lane & 7) + ((lane >> 4) << 3), (column >> 3) + ((lane >> 3) & 1));
+  static __device__ __forceinline__ uint32_t fragmentAcross(uint32_t tile, int row, int lane) {
+    return tile + offset(row + (lane & 7) + ((lane >> 4) << 3), 8 * ((lane >> 3) & 1));
+  }
+  /// 8 rows, a multiple of 8, and 32 columns: B of the transpose for two steps. 64 bytes more are the next columns.
+  static __device__ __forceinline__ uint32_t fragmentWide(uint32_t tile, int row, int lane) {
+    return tile + offset(row + (lane & 7), 8 * (lane >> 3));
   }
 };
 

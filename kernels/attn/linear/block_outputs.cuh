@@ -1,0 +1,62 @@
+// Outputs of 16 tokens and a warp's 16 columns of v, in two tiles C.
+#pragma once
+
+#include "kernels/attn/linear/mma.cuh"
+
+namespace seqpar::attn {
+
+struct BlockOutputs {
+  float tile[2][4] = {};
+
+  /// act(number, token).
+  template <class Act>
+  __device__ __forceinline__ void each(const Act& act) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) act(tile[n][e], lane / 4 + 8 * (e / 2));
+    }
+  }
+
+  /// += A times 16 columns whose B, or whose transpose's A, is `b`.
+  template <class T>
+  __device__ __forceinline__ void add(const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+    Numbers<T>::multiply(tile[0], a, b[0], b[2]);
+    Numbers<T>::multiply(tile[1], a, b[1], b[3]);
+  }
+
+  /// Writes 16 bytes a lane: the four lanes that have a row exchange what they have of its columns. `at` is column 0 of
+  /// the warp's slice in the first row; `rows` rows and `values` columns are there.
+  template <class T>
+  __device__ __forceinline__ void store(char* at, int64_t stride, int64_t rows, int values) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, place = lane % 4;
+    // Of rows g and g + 8, columns 0 to 7 and 8 to 15 each: with the exchange lane p gets all of the p-th.
+    uint32_t words[4] = {Numbers<T>::pack(tile[0][0], tile[0][1]), Numbers<T>::pack(tile[1][0], tile[1][1]),
+                         Numbers<T>::pack(tile[0][2], tile[0][3]), Numbers<T>::pack(tile[1][2], tile[1][3])};
+    exchange<1>(words, place);
+    exchange<2>(words, place);
+    const int row = lane / 4 + 8 * (place / 2), column = 8 * (place % 2);
+    if (row < rows && column < values) {
+      *reinterpret_cast<uint4*>(at + row * stride + column * 2) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+
+ private:
+  /// One step of the 4 x 4 transpose among four lanes.
+  template <int Distance>
+  static __device__ __forceinline__ void exchange(uint32_t (&words)[4], int place) {
+    const bool upper = (place & Distance) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & Distance) != 0) continue;
+      uint32_t& low = words[i];
+      uint32_t& high = words[i + Distance];
+      const uint32_t got = __shfl_xor_sync(0xffffffffU, upper ? low : high, Distance);
+      low = upper ? got : low;
+      high = upper ? high : got;
+    }
+  }
+};
+
+}  // namespace seqpar::attn

@@ -1,0 +1,62 @@
+// The scores of a stage, q_i k_j with the decays from j to i, for j <= i: three blocks of 16 x 16. A warp makes half of
+// a block, 8 keys; all warps take the blocks rounded, as A of scores times v.
+#pragma once
+
+#include "kernels/attn/linear/prepare.cuh"
+#include "kernels/attn/linear/stage.cuh"
+
+namespace seqpar::attn {
+
+constexpr int kScoreBlocks = 3;  ///< (queries, keys): (first 16, first 16), (second, first), (second, second)
+constexpr int kScoreBytes = kScoreBlocks * 32 * 16;
+
+/// `exactGroups`: with decays of each channel, those whose scores within blocks are made already. `sum`: without, of
+/// this lane's token. `to`: uint2 [blocks][32][2].
+template <class T, class Shape, bool PerChannel>
+__device__ __forceinline__ void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* gates,
+                                           uint32_t exactGroups, float sum, int warp, int lane) {
+  using KeyTile = Tile<Shape::kDk>;
+  for (int unit = warp; unit < 2 * kScoreBlocks; unit += Shape::kWarps) {
+    const int block = unit / 2, tile = unit % 2;
+    const int firstQuery = block > 0 ? 16 : 0, firstKey = (block > 1 ? 16 : 0) + 8 * tile;
+    const uint32_t a = KeyTile::fragment(queries, firstQuery, lane), b = KeyTile::fragmentWide(keys, firstKey, lane);
+    float even[4] = {}, odd[4] = {};
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; step += 2) {
+      uint32_t left[4], right[4], wide[4];
+      loadMatrices(wide, b + 32 * step);
+      loadMatrices(left, a + 32 * step);
+      loadMatrices(right, a + 32 * step + 32);
+      const auto isExact = [&](int at) { return PerChannel && (exactGroups >> (16 * at / Shape::kGroup) & 1) != 0; };
+      if (!isExact(step)) Numbers<T>::multiply(even, left, wide[0], wide[1]);
+      if (!isExact(step + 1)) Numbers<T>::multiply(odd, right, wide[2], wide[3]);
+    }
+    float scores[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) scores[e] = even[e] + odd[e];
+    if (PerChannel && exactGroups != 0 && block != 1) {
+      for (int group = 0; group < Shape::kWarps; ++group) {
+        if ((exactGroups >> group & 1) == 0) continue;
+        const float4 made = PrepareGroup<T, Shape>::scoresAt(gates, group, lane)[block + tile];
+        scores[0] += made.x;
+        scores[1] += made.y;
+        scores[2] += made.z;
+        scores[3] += made.w;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int query = firstQuery + lane / 4 + 8 * (e / 2), key = firstKey + 2 * (lane % 4) + e % 2;
+      if (!PerChannel) {
+        const float ofQuery = __shfl_sync(0xffffffffU, sum, query), ofKey = __shfl_sync(0xffffffffU, sum, key);
+        scores[e] *= exp2Fast(fminf(ofQuery - ofKey, 0));
+      }
+      // Dropped, not multiplied by 0: they may have overflowed.
+      if (key > query) scores[e] = 0;
+    }
+    to[(block * 32 + lane) * 2 + tile] =
+        make_uint2(Numbers<T>::pack(scores[0], scores[1]), Numbers<T>::pack(scores[2], scores[3]));
+  }
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,121 @@
+// What the kernels of linear attention compute beside products: decays by halving, items of work, segments.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/attn/linear/args.h"
+#include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/work.h"
+
+using namespace seqpar::attn;
+
+TEST_CASE("each pair of tokens of a block meets at one level, and exponents add up to the decay between them") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    float sums[kBlockTokens], sum = 0;
+    for (float& s : sums) {
+      const auto choice = random() % 8;
+      const float gate = choice == 0   ? -std::numeric_limits<float>::infinity()
+                         : choice == 1 ? -30.0F
+                                       : -static_cast<float>(random() % 1000) / 500;
+      s = sum += log2Decay(choice == 2 ? 0.0F : gate);
+    }
+    for (int i = 0; i < kBlockTokens; ++i) {
+      for (int j = 0; j < kBlockTokens; ++j) {
+        int made = 0;
+        for (int level = kBlockTokens / 2; level > 0; level /= 2) {
+          if (!madeAtLevel(i, j, level)) continue;
+          ++made;
+          const float query = levelExponent(sums, i, level), key = levelExponent(sums, j, level);
+          REQUIRE(query <= 0);
+          REQUIRE(key <= 0);
+          // Both are differences of sums up to 16 * 160, rounded to 2^-12 at most.
+          REQUIRE(std::abs((query + key) - (sums[i] - sums[j])) <= 0x1p-11F);
+        }
+        REQUIRE(made == (j < i ? 1 : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("a token's log2-decay is clamped where its factor is 0, and keeps NaN") {
+  CHECK(log2Decay(0) == 0);
+  CHECK(log2Decay(-1) == Approx(-1.442695));
+  CHECK(log2Decay(-std::numeric_limits<float>::infinity()) == kLeastLog2);
+  CHECK(std::exp2(kLeastLog2) == 0.0F);
+  CHECK(std::isnan(log2Decay(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("segments cover all tokens, and items all segments, heads and tiles once") {
+  for (const int64_t tokens : {0, 1, 63, 64, 65, 1000, 2041, 8192, 32768, 131072}) {
+    for (const int heads : {1, 3, 16, 32, 100}) {
+      LinearProblem problem;
+      problem.batch = 2;
+      problem.tokens = tokens;
+      problem.heads = problem.qkHeads = heads;
+      problem.dk = 128;
+      problem.dv = 256;
+      const Segments cut = cutIntoSegments(problem, 264);
+      REQUIRE(cut.count >= 1);
+      REQUIRE(cut.tokens % kChunkTokens == 0);
+      REQUIRE(cut.count * cut.tokens >= tokens);
+      REQUIRE((cut.count == 1 || (cut.count - 1) * cut.tokens < tokens));
+      const HeadRange range{heads / 2, heads - heads / 2};
+      const int64_t items = itemCount(problem, range, cut.count, 2);
+      std::vector<int> seen(static_cast<size_t>(2 * heads * cut.count * 2));
+      int64_t covered = 0;
+      for (int64_t i = 0; i < items; ++i) {
+        const Item item = itemAt(i, problem, range, cut, cut.count, 2);
+        REQUIRE(item.head >= range.first);
+        REQUIRE(item.end <= tokens);
+        REQUIRE(item.end >= item.begin);
+        covered += item.end - item.begin;
+        ++seen[static_cast<size_t>(mapIndex(item, problem, cut) * 2 + item.tile)];
+      }
+      CHECK(covered == problem.batch * range.count * 2 * tokens);
+      CHECK(*std::max_element(seen.begin(), seen.end()) == 1);
+      CHECK(std::count(seen.begin(), seen.end(), 1) == items);
+    }
+  }
+}
+
+TEST_CASE("few heads are cut into as many segments as fill the device") {
+  LinearProblem problem;
+  problem.tokens = 8192;
+  problem.heads = problem.qkHeads = 16;
+  problem.dk = problem.dv = 128;
+  CHECK(cutIntoSegments(problem, 264).count == 16);
+  problem.heads = problem.qkHeads = 32;
+  CHECK(cutIntoSegments(problem, 264).count == 8);
+}
+
+TEST_CASE("problems that no kernel can do are named") {
+  LinearProblem problem;
+  problem.tokens = 10;
+  problem.heads = 4;
+  problem.qkHeads = 2;
+  problem.dk = problem.dv = 64;
+  problem.q.token = problem.k.token = problem.v.token = 256;
+  CHECK(whyNot(problem) == nullptr);
+  const auto refused = [&](auto change) {
+    LinearProblem other = problem;
+    change(other);
+    return whyNot(other) != nullptr;
+  };
+  CHECK(refused([](LinearProblem& p) { p.qkHeads = 3; }));
+  CHECK(refused([](LinearProblem& p) { p.dk = 24; }));
+  CHECK(refused([](LinearProblem& p) { p.dv = 272; }));
+  CHECK(refused([](LinearProblem& p) { p.type = 7; }));
+  CHECK(refused([](LinearProblem& p) { p.gate = Gate::Token; }));
+  CHECK(refused([](LinearProblem& p) { p.gateType = seqparFloat16; }));
+  CHECK(refused([](LinearProblem& p) { p.v.token = 252; }));
+  CHECK(refused([](LinearProblem& p) {
+    p.batch = 2;
+    p.startCount = 1;
+  }));
+}
