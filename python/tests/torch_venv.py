@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import sys
 
-PACKAGES = ("torch", "numpy", "matplotlib")
+PACKAGES = ("torch", "numpy", "matplotlib", "transformers")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

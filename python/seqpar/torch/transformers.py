@@ -1,0 +1,70 @@
+"""Models of Hugging Face transformers with sharded sequences: attn_implementation="seqpar".
+
+    import seqpar.torch.transformers
+    sharded = seqpar.torch.transformers.register(comm, layout=layout)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="seqpar")
+    ids, labels, positions = sp.shard_batch(batch, layout, comm)
+    logits = model(ids, position_ids=positions[None], use_cache=False).logits
+
+The model must get position_ids, and the loss is of labels that were shifted before sharding: not the model's own.
+"""
+
+import dataclasses
+
+
+from ._attention import attention
+from ._comm import Comm
+from ._layout import Layout
+
+# What models hand through to every attention function and what changes nothing in it.
+_WITHOUT_EFFECT = frozenset({"position_ids", "use_cache", "output_hidden_states", "cache_position", "return_dict",
+                             "logits_to_keep", "num_items_in_batch"})
+
+
+@dataclasses.dataclass
+class Registration:
+    """What the registered function does; its fields may be changed between batches, on all ranks alike.
+
+    layout      Layout of the tokens; None: shards of equal length, in the algorithm's own layout
+    cu_seqlens  packed sequences in the whole, batch 1; None: none. position_ids alone pack nothing
+    """
+
+    comm: Comm
+    layout: Layout = None
+    cu_seqlens: tuple = None
+    algorithm: str = "auto"
+
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None,
+                 sliding_window=None, softcap=None, s_aux=None, **rest):
+        unknown = sorted(name for name, x in rest.items() if name not in _WITHOUT_EFFECT and x is not None and x is not False)
+        if unknown:
+            raise TypeError(f"seqpar attention: got {', '.join(unknown)}, which it does not know")
+        if attention_mask is not None:
+            raise ValueError("seqpar attention: got an attention mask with padding, expected none: pack sequences, and "
+                             "give cu_seqlens")
+        if dropout:
+            raise ValueError(f"seqpar attention: dropout is {dropout}, expected 0: there is no dropout")
+        if key.shape[2] != query.shape[2]:
+            raise ValueError(f"seqpar attention: got {query.shape[2]} queries and {key.shape[2]} keys, expected equally "
+                             "many: there is no cache")
+        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        # A window of transformers has so many tokens, the token itself among them.
+        window = (-1, -1) if sliding_window is None else (sliding_window - 1, -1 if causal else sliding_window - 1)
+        out = attention(*(x.transpose(1, 2) for x in (query, key, value)), self.comm, causal=causal, window=window,
+                        scale=scaling, softcap=softcap or 0.0, sinks=None if s_aux is None else s_aux.float(),
+                        cu_seqlens=self.cu_seqlens, layout=self.layout, algorithm=self.algorithm)
+        return out, None
+
+
+def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", name="seqpar"):
+    """Makes `name` an attn_implementation of all models, for the sequences of `comm`. Returns the Registration."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, flash_attention_mask
+    registration = Registration(comm, layout, cu_seqlens, algorithm)
+
+    def seqpar_attention(*arguments, **named):
+        return registration(*arguments, **named)
+
+    AttentionInterface.register(name, seqpar_attention)
+    AttentionMaskInterface.register(name, flash_attention_mask)  # None, or the padding, which is refused
+    return registration
