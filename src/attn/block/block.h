@@ -47,6 +47,9 @@ struct BlockGradients {
   Tensor dq, dk, dv;
 };
 
+/// Which of them.
+enum class GradientOf { Queries, Keys, Values };
+
 /// All functions enqueue on the Exec's main stream. Between prepare() and the end nothing is allocated. Results are the
 /// same at every call: sums are made in a fixed order, except where a GPU's backward may add in any order (shape's
 /// `deterministic` forbids it).
@@ -64,6 +67,10 @@ class Block {
   /// True: backward() reads `out` and makes delta itself, so that algorithms that move queries must move `out` too.
   virtual bool needsOut() const = 0;
 
+  /// A promise, before carve(): between clear() and finish() nobody but the block reads or writes partials and sums of
+  /// gradients. The block may then keep what it has computed elsewhere, and merge or add it in finish() only.
+  virtual void keepHere() {}
+
   /// Makes `partial` one that has seen nothing.
   virtual void clear(const Partial& partial) = 0;
   /// Merges what the rectangles' queries find at their keys into `into`. Rectangles' rows and columns count from the
@@ -80,6 +87,10 @@ class Block {
   /// Adds the rectangles' share to `into`.
   virtual void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                         const BlockGradients& into) = 0;
+  /// A sum of gradients, one of BlockGradients' tensors: sum = 0; out = sum, rounded; total += sum.
+  virtual void clear(GradientOf which, const Tensor& sum) = 0;
+  virtual void finish(const Tensor& sum, const Tensor& out) = 0;
+  virtual void addTo(const Tensor& total, const Tensor& sum) = 0;
   /// dSinks[heads] = -sum over batch and rows of exp(sink - lse) delta.
   virtual void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) = 0;
 

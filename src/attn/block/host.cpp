@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "attn/block/host_rows.h"
-#include "attn/block/merge.h"
 #include "base/convert.h"
 #include "base/sgemm.h"
+#include "kernels/attn/softmax/merge.h"
 
 namespace seqpar::attn {
 namespace {

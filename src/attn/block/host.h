@@ -24,6 +24,9 @@ class HostBlock final : public Block {
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
+  void clear(GradientOf, const Tensor& sum) override { exec_.zero(sum); }
+  void finish(const Tensor& sum, const Tensor& out) override { exec_.copy(out, sum); }
+  void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
   const char* name() const override { return "host, tiles over the library's sgemm"; }
 

@@ -23,6 +23,9 @@ class TiledBlock final : public Block {
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override { base_->delta(out, dOut, delta); }
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
+  void clear(GradientOf, const Tensor& sum) override { exec_.zero(sum); }
+  void finish(const Tensor& sum, const Tensor& out) override { exec_.copy(out, sum); }
+  void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override {
     base_->sinkGradient(sinks, lse, delta, dSinks);
   }

@@ -10,6 +10,7 @@ class LocalOperator final : public SoftmaxOperator {
  public:
   LocalOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec), rectangles_(problem.rectangles(problem.rank(), problem.rank())) {
+    block_->keepHere();
     block_->expect(rectangles_, problem.tokens(), problem.kvTokens());
   }
 
@@ -35,13 +36,15 @@ class LocalOperator final : public SoftmaxOperator {
   void backward(const seqparAttnBackwardArgs_t& args) override {
     const auto own = inputs(args);
     makeDelta(*block_, args, delta_);
-    for (const auto& sum : {sums_.dq, sums_.dk, sums_.dv}) exec_.zero(sum);
+    block_->clear(GradientOf::Queries, sums_.dq);
+    block_->clear(GradientOf::Keys, sums_.dk);
+    block_->clear(GradientOf::Values, sums_.dv);
     block_->backward({own.q, own.k, own.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
                       outTensor(problem_, args.out)},
                      rectangles_, sums_);
-    exec_.copy(queryTensor(problem_, args.dq), sums_.dq);
-    exec_.copy(keyTensor(problem_, args.dk), sums_.dk);
-    exec_.copy(valueTensor(problem_, args.dv), sums_.dv);
+    block_->finish(sums_.dq, queryTensor(problem_, args.dq));
+    block_->finish(sums_.dk, keyTensor(problem_, args.dk));
+    block_->finish(sums_.dv, valueTensor(problem_, args.dv));
   }
 
  private:

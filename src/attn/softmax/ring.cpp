@@ -17,6 +17,7 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
                                        {&problem.keys, problem.wireType(), problem.desc.kvHeads, problem.desc.valueDim}}
               : std::vector<Traveller>{}),
       gradientsTravel_(problem.training() && gradientsTravel) {
+  block_->keepHere();
   const auto& order = rotation_.order();
   for (int step = 0; step <= order.steps; ++step) {
     rectangles_.push_back(problem.rectangles(problem.rank(), order.source(step)));
@@ -64,15 +65,15 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   const auto own = inputs(args);
   load(own.k, own.v);
   makeDelta(*block_, args, delta_);
-  exec_.zero(dq_);
+  block_->clear(GradientOf::Queries, dq_);
   rotation_.turn(
       [&](int step) {
         const auto& seen = rectangles_[static_cast<size_t>(step)];
         if (seen.empty() && step > 0) return;
         const int64_t keys = problem_.keys.tokensOf(rotation_.order().source(step));
         const Tensor dk = dk_.rows(0, keys), dv = dv_.rows(0, keys);
-        exec_.zero(dk);
-        exec_.zero(dv);
+        block_->clear(GradientOf::Keys, dk);
+        block_->clear(GradientOf::Values, dv);
         BlockGradientInputs in{own.q,
                                step == 0 ? own.k : rotation_.tensor(0),
                                step == 0 ? own.v : rotation_.tensor(1),
@@ -85,14 +86,14 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
       [&](int step) {
         const Tensor dk = rotation_.sumTensor(0), dv = rotation_.sumTensor(1);
         if (step == 0) {
-          exec_.copy(dk, dk_.rows(0, dk.tokens));
-          exec_.copy(dv, dv_.rows(0, dv.tokens));
+          block_->finish(dk_.rows(0, dk.tokens), dk);
+          block_->finish(dv_.rows(0, dv.tokens), dv);
         } else if (!rectangles_[static_cast<size_t>(step)].empty()) {
-          exec_.add(dk, dk_.rows(0, dk.tokens));
-          exec_.add(dv, dv_.rows(0, dv.tokens));
+          block_->addTo(dk, dk_.rows(0, dk.tokens));
+          block_->addTo(dv, dv_.rows(0, dv.tokens));
         }
       });
-  exec_.copy(queryTensor(problem_, args.dq), dq_);
+  block_->finish(dq_, queryTensor(problem_, args.dq));
   exec_.copy(keyTensor(problem_, args.dk), rotation_.homeTensor(0));
   exec_.copy(valueTensor(problem_, args.dv), rotation_.homeTensor(1));
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #if defined(__CUDACC__)
 #define SEQPAR_HOST_DEVICE_FUNCTION __host__ __device__
@@ -19,7 +18,7 @@ struct MergeWeights {
 
 /// Of results with logarithms `a` and `b`. -inf: nothing was seen, the factor is 0; both: everything is 0 and lse -inf.
 SEQPAR_HOST_DEVICE_FUNCTION inline MergeWeights mergeWeights(float a, float b) {
-  const float least = -std::numeric_limits<float>::infinity();
+  const float least = -HUGE_VALF;
   if (b == least) return {a, a == least ? 0.0f : 1.0f, 0.0f};
   if (a == least) return {b, 0.0f, 1.0f};
   const float most = a > b ? a : b;

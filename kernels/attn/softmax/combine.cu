@@ -1,0 +1,244 @@
+// What happens to partial results of attention: merged, added, turned into outputs. A warp has a row; all arithmetic
+// is fp32, and the order of terms is fixed.
+#include <algorithm>
+
+#include "kernels/attn/softmax/launch.h"
+#include "kernels/attn/softmax/merge.h"
+#include "kernels/attn/softmax/numbers.cuh"
+
+namespace seqpar::attn::softmax {
+namespace {
+
+constexpr int kThreads = 256, kLanes = 32, kWarps = kThreads / kLanes;
+constexpr int64_t kMostCtas = 1 << 16;
+
+/// A row of [batch][tokens][heads].
+struct Row {
+  int64_t batch, token, head;
+
+  __device__ Row(int64_t index, int64_t tokens, int64_t heads)
+      : batch(index / heads / tokens), token(index / heads % tokens), head(index % heads) {}
+  __device__ int64_t in(const View& view) const { return batch * view.batch + token * view.token + head * view.head; }
+  __device__ int64_t in(const RowView& view) const {
+    return batch * view.batch + token * view.token + head * view.head;
+  }
+  /// The same row as part `part` counts it; false if that has it not.
+  __device__ bool of(const Part& part, Row& there) const {
+    there = *this;
+    there.token = token - part.first;
+    return there.token >= 0 && there.token < part.tokens;
+  }
+};
+
+/// body(row) for all rows, each by a warp.
+template <typename Body>
+__device__ void eachRow(int64_t batch, int64_t tokens, int64_t heads, Body body) {
+  const int64_t rows = batch * tokens * heads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes; i < rows;
+       i += static_cast<int64_t>(gridDim.x) * kWarps) {
+    body(Row(i, tokens, heads));
+  }
+}
+
+template <int kWidth>
+__device__ void addScaled(Numbers<kWidth>& sum, const void* data, seqparDataType_t type, int64_t at, float factor) {
+  const auto more = load<kWidth>(data, type, at);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum.value[i] = fmaf(factor, more.value[i], sum.value[i]);
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Merge args) {
+  const int lane = threadIdx.x % kLanes;
+  eachRow(args.batch, args.tokens, args.heads, [&](const Row& row) {
+    float lse = args.sum.data == nullptr ? -INFINITY : args.sumLse.data[row.in(args.sumLse)];
+    float sumFactor = lse == -INFINITY ? 0.0f : 1.0f;
+    float factors[kMostParts] = {};
+    int64_t at[kMostParts] = {};
+#pragma unroll
+    for (int i = 0; i < kMostParts; ++i) {
+      if (i >= args.count) break;
+      Row there = row;
+      if (!row.of(args.parts[i], there)) continue;
+      at[i] = there.in(args.parts[i].out);
+      const auto weights = mergeWeights(lse, args.parts[i].lse.data[there.in(args.parts[i].lse)]);
+      lse = weights.lse;
+      sumFactor *= weights.a;
+#pragma unroll
+      for (int before = 0; before < i; ++before) factors[before] *= weights.a;
+      factors[i] = weights.b;
+    }
+    if (args.sinks != nullptr) {
+      // A sink is a partial result of value 0.
+      const auto weights = mergeWeights(lse, args.sinks[row.head]);
+      lse = weights.lse;
+      sumFactor *= weights.a;
+#pragma unroll
+      for (float& factor : factors) factor *= weights.a;
+    }
+    const int64_t from = row.in(args.sum), to = row.in(args.out);
+    for (int64_t d = lane * kWidth; d < args.dim; d += kLanes * kWidth) {
+      Numbers<kWidth> out = {};
+      // What has a factor of 0 is not looked at: it may be anything.
+      if (sumFactor != 0) addScaled(out, args.sum.data, args.sum.type, from + d, sumFactor);
+#pragma unroll
+      for (int i = 0; i < kMostParts; ++i) {
+        if (factors[i] != 0) {
+          addScaled(out, args.parts[i].out.data, args.parts[i].out.type, at[i] + d, factors[i]);
+        }
+      }
+      store(args.out.data, args.out.type, to + d, out);
+    }
+    __syncwarp();  // all lanes have read the logarithm
+    if (lane == 0 && args.lse.data != nullptr) args.lse.data[row.in(args.lse)] = lse;
+  });
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) sumRows(const __grid_constant__ Sum args) {
+  const int lane = threadIdx.x % kLanes;
+  eachRow(args.batch, args.tokens, args.heads, [&](const Row& row) {
+    const int64_t from = row.in(args.sum), to = row.in(args.out);
+    for (int64_t d = lane * kWidth; d < args.dim; d += kLanes * kWidth) {
+      Numbers<kWidth> out = {};
+      if (args.sum.data != nullptr) out = load<kWidth>(args.sum.data, args.sum.type, from + d);
+#pragma unroll
+      for (int i = 0; i < kMostParts; ++i) {
+        Row there = row;
+        if (i < args.count && row.of(args.parts[i], there)) {
+          addScaled(out, args.parts[i].out.data, args.parts[i].out.type, there.in(args.parts[i].out) + d, 1.0f);
+        }
+      }
+      store(args.out.data, args.out.type, to + d, out);
+    }
+  });
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    deltaRows(View a, View b, RowView delta, int64_t batch, int64_t tokens, int64_t heads, int64_t dim) {
+  const int lane = threadIdx.x % kLanes;
+  eachRow(batch, tokens, heads, [&](const Row& row) {
+    float sum = 0;
+    for (int64_t d = lane * kWidth; d < dim; d += kLanes * kWidth) {
+      const auto x = load<kWidth>(a.data, a.type, row.in(a) + d);
+      const auto y = load<kWidth>(b.data, b.type, row.in(b) + d);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sum = fmaf(x.value[i], y.value[i], sum);
+    }
+#pragma unroll
+    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
+    if (lane == 0) delta.data[row.in(delta)] = sum;
+  });
+}
+
+/// A block a head.
+__global__ void __launch_bounds__(kThreads)
+    sinkGradient(const float* sinks, RowView lse, RowView delta, float* dSinks, int64_t batch, int64_t tokens) {
+  __shared__ float sums[kThreads];
+  const int64_t head = blockIdx.x;
+  const float sink = sinks[head];
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < batch * tokens; i += kThreads) {
+    const int64_t b = i / tokens, token = i % tokens;
+    const float all = lse.data[b * lse.batch + head * lse.head + token * lse.token];
+    // Without keys and with a sink of -inf there is no softmax.
+    if (sink != -INFINITY)
+      sum -= expf(sink - all) * delta.data[b * delta.batch + head * delta.head + token * delta.token];
+  }
+  sums[threadIdx.x] = sum;
+  for (int step = kThreads / 2; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) sums[threadIdx.x] += sums[threadIdx.x + step];
+  }
+  if (threadIdx.x == 0) dSinks[head] = sums[0];
+}
+
+__global__ void __launch_bounds__(kThreads)
+    copyRows(RowView to, RowView from, float value, int64_t batch, int64_t tokens, int64_t heads) {
+  const int64_t count = batch * tokens * heads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t token = i % tokens, head = i / tokens % heads, b = i / tokens / heads;
+    to.data[b * to.batch + head * to.head + token * to.token] =
+        from.data == nullptr ? value : from.data[b * from.batch + head * from.head + token * from.token];
+  }
+}
+
+unsigned ctasFor(int64_t warps) {
+  return static_cast<unsigned>(std::min<int64_t>(kMostCtas, (warps + kWarps - 1) / kWarps));
+}
+
+template <typename Args>
+bool byFours(const Args& args) {
+  bool all = byFours(args.sum, args.dim) && byFours(args.out, args.dim);
+  for (int i = 0; i < args.count; ++i) all = all && byFours(args.parts[i].out, args.dim);
+  return all;
+}
+
+}  // namespace
+
+cudaError_t prepareCombineKernels() {
+  const void* const kernels[] = {
+      reinterpret_cast<const void*>(mergeRows<1>), reinterpret_cast<const void*>(mergeRows<4>),
+      reinterpret_cast<const void*>(sumRows<1>),   reinterpret_cast<const void*>(sumRows<4>),
+      reinterpret_cast<const void*>(deltaRows<1>), reinterpret_cast<const void*>(deltaRows<4>),
+      reinterpret_cast<const void*>(sinkGradient), reinterpret_cast<const void*>(copyRows)};
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes;
+    const auto result = cudaFuncGetAttributes(&attributes, kernel);
+    if (result != cudaSuccess) return result;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t launchMerge(const Merge& merge, cudaStream_t stream) {
+  const int64_t rows = merge.batch * merge.tokens * merge.heads;
+  if (rows == 0) return cudaSuccess;
+  if (byFours(merge)) {
+    mergeRows<4><<<ctasFor(rows), kThreads, 0, stream>>>(merge);
+  } else {
+    mergeRows<1><<<ctasFor(rows), kThreads, 0, stream>>>(merge);
+  }
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launchSum(const Sum& sum, cudaStream_t stream) {
+  const int64_t rows = sum.batch * sum.tokens * sum.heads;
+  if (rows == 0) return cudaSuccess;
+  if (byFours(sum)) {
+    sumRows<4><<<ctasFor(rows), kThreads, 0, stream>>>(sum);
+  } else {
+    sumRows<1><<<ctasFor(rows), kThreads, 0, stream>>>(sum);
+  }
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launchDelta(const View& a, const View& b, const RowView& delta, int64_t batch, int64_t tokens,
+                        int64_t heads, int64_t dim, cudaStream_t stream) {
+  const int64_t rows = batch * tokens * heads;
+  if (rows == 0) return cudaSuccess;
+  if (byFours(a, dim) && byFours(b, dim)) {
+    deltaRows<4><<<ctasFor(rows), kThreads, 0, stream>>>(a, b, delta, batch, tokens, heads, dim);
+  } else {
+    deltaRows<1><<<ctasFor(rows), kThreads, 0, stream>>>(a, b, delta, batch, tokens, heads, dim);
+  }
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launchSinkGradient(const float* sinks, const RowView& lse, const RowView& delta, float* dSinks,
+                               int64_t batch, int64_t tokens, int64_t heads, cudaStream_t stream) {
+  if (heads == 0) return cudaSuccess;
+  sinkGradient<<<static_cast<unsigned>(heads), kThreads, 0, stream>>>(sinks, lse, delta, dSinks, batch, tokens);
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launchRows(const RowView& to, const RowView& from, float value, int64_t batch, int64_t tokens,
+                       int64_t heads, cudaStream_t stream) {
+  const int64_t count = batch * tokens * heads;
+  if (count == 0) return cudaSuccess;
+  copyRows<<<ctasFor((count + kLanes - 1) / kLanes), kThreads, 0, stream>>>(to, from, value, batch, tokens, heads);
+  return cudaPeekAtLastError();
+}
+
+}  // namespace seqpar::attn::softmax

@@ -1,0 +1,95 @@
+// Block kernel on CUDA: cuDNN where it can, our own band kernels for everything else.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attn/block/cuda_pending.h"
+#include "attn/block/cuda_steps.h"
+#include "attn/block/cudnn.h"
+
+namespace seqpar::attn {
+
+class CudaBlock final : public Block {
+ public:
+  /// Without `kernels` it only merges, adds and finishes: what the caller's kernels compute.
+  CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels);
+
+  void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) override;
+  void carve(Arena& arena) override;
+  void prepare() override;
+  bool needsOut() const override { return limits_.cudnn; }
+  void keepHere() override { keeps_ = true; }
+  void clear(const Partial& partial) override;
+  void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
+  void merge(const Partial& into, const Partial& from) override;
+  void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
+  void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
+  void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                const BlockGradients& into) override;
+  void clear(GradientOf which, const Tensor& sum) override;
+  void finish(const Tensor& sum, const Tensor& out) override;
+  void addTo(const Tensor& total, const Tensor& sum) override;
+  void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
+  const char* name() const override { return name_.c_str(); }
+
+ private:
+  /// A step with what it needs of device memory, as offsets in constants_.
+  struct Prepared {
+    BlockStep step;
+    SdpaShape shape;  ///< for dense tensors
+    size_t bands = 0, rows = 0, columns = 0, qOffset = 0, kOffset = 0, vOffset = 0, outOffset = 0, lseOffset = 0;
+    int64_t longestRows = 0, longestColumns = 0;
+    bool allRows = false, allColumns = false;  ///< nothing is left out
+  };
+  /// What is done for a list of rectangles.
+  struct Work {
+    std::vector<Rectangle> rectangles;
+    int64_t rows, columns;
+    std::vector<Prepared> forward, backward;
+  };
+
+  std::vector<Prepared> prepareSteps(const Work& work, bool backward);
+  bool build(Prepared& prepared, const Work& work, bool backward);
+  void describe(Prepared& prepared, const Work& work);
+  void load(const Prepared& prepared);
+  const Work& find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) const;
+  template <typename Value>
+  size_t constant(const std::vector<Value>& values);
+  template <typename Value>
+  const Value* constantAt(size_t offset) const {
+    return reinterpret_cast<const Value*>(constants_ + offset);
+  }
+
+  Tensor denseCopy(const Tensor& tensor, const Tensor& scratch);
+  BlockInputs denseInputs(const BlockInputs& in);
+  void point(const Prepared& prepared, SdpaPointers& pointers) const;
+  softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;
+  softmax::Part runForward(const Prepared& prepared, const BlockInputs& in, size_t slot);
+  std::array<softmax::Part, 3> runBackward(const Prepared& prepared, const BlockGradientInputs& in,
+                                           const std::array<size_t, 3>& slots, bool& haveDelta);
+
+  CudaExec& exec_;
+  BlockShape shape_;
+  BlockLimits limits_;
+  bool kernels_, keeps_ = false, built_ = false;
+  std::string name_;
+  std::optional<Sdpa> sdpa_;
+  std::vector<Work> works_;
+  std::vector<std::byte> image_;  ///< of constants_
+  std::byte* constants_ = nullptr;
+  size_t workspaceBytes_ = 0;
+  void* workspace_ = nullptr;
+  std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< scratch, dense, with the tokens of the longest shard
+  std::array<Rows, kMostPending> lse_;
+  std::array<Tensor, 5> copies_;  ///< dense copies of q, k, v, out, dOut
+  Rows lseCopy_, delta_;
+  PendingPartial partial_;
+  std::array<PendingSum, 3> sums_;
+};
+
+std::unique_ptr<Block> makeCudaBlock(Exec& exec, const BlockShape& shape);
+
+}  // namespace seqpar::attn

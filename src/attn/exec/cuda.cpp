@@ -1,0 +1,123 @@
+#include "attn/exec/cuda.h"
+
+#include "kernels/attn/softmax/launch.h"
+
+namespace seqpar::attn {
+namespace {
+
+/// Of the highest priority: what collectives do beside a computation must not queue behind its thread blocks.
+StreamHandle makeSideStream() {
+  int least = 0, most = 0;
+  checkCuda(cudaDeviceGetStreamPriorityRange(&least, &most), "cudaDeviceGetStreamPriorityRange");
+  cudaStream_t stream = nullptr;
+  checkCuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, most), "cudaStreamCreateWithPriority");
+  return StreamHandle(stream);
+}
+
+softmax::Sum sumOf(const Tensor& to) {
+  softmax::Sum sum;
+  sum.batch = to.batch;
+  sum.tokens = to.tokens;
+  sum.heads = to.heads;
+  sum.dim = to.dim;
+  sum.out = viewOf(to);
+  return sum;
+}
+
+void addPart(softmax::Sum& sum, const Tensor& from) {
+  sum.parts[0].out = viewOf(from);
+  sum.parts[0].tokens = from.tokens;
+  sum.count = 1;
+}
+
+}  // namespace
+
+softmax::View viewOf(const Tensor& t) {
+  return {t.data, t.type, t.batchStride, t.tokenStride, t.headStride};
+}
+
+softmax::RowView viewOf(const Rows& rows) {
+  return {rows.data, rows.batchStride, rows.headStride, 1};
+}
+
+CudaExec::CudaExec(int device) : device_(device) {
+  const CurrentDevice current(device);
+  side_ = makeSideStream();
+  forked_ = makeEvent();
+  joined_ = makeEvent();
+  finished_ = makeEvent();
+}
+
+std::shared_ptr<void> CudaExec::allocate(size_t bytes) {
+  const CurrentDevice current(device_);
+  return std::shared_ptr<std::byte[]>(allocateDevice(bytes));
+}
+
+void CudaExec::begin(void* stream) {
+  current_.emplace(device_);
+  main_ = static_cast<cudaStream_t>(stream);
+}
+
+void CudaExec::finish() {
+  // A captured event says nothing of the replays; whoever replays a graph waits for it before he destroys the plan.
+  if (!capturing(main_)) {
+    checkCuda(cudaEventRecord(finished_.get(), main_), "cudaEventRecord");
+    ran_ = true;
+  }
+  current_.reset();
+}
+
+void CudaExec::drain() noexcept {
+  if (ran_) cudaEventSynchronize(finished_.get());
+}
+
+void CudaExec::fork() {
+  checkCuda(cudaEventRecord(forked_.get(), main_), "cudaEventRecord");
+  checkCuda(cudaStreamWaitEvent(side_.get(), forked_.get(), 0), "cudaStreamWaitEvent");
+}
+
+void CudaExec::join() {
+  checkCuda(cudaEventRecord(joined_.get(), side_.get()), "cudaEventRecord");
+  checkCuda(cudaStreamWaitEvent(main_, joined_.get(), 0), "cudaStreamWaitEvent");
+}
+
+void CudaExec::copy(const Tensor& to, const Tensor& from) {
+  if (to.type == from.type && to.dense() && from.dense()) {
+    if (to.elements() == 0) return;
+    checkCuda(cudaMemcpyAsync(to.data, from.data, to.bytes(), cudaMemcpyDeviceToDevice, main_), "cudaMemcpyAsync");
+    return;
+  }
+  auto sum = sumOf(to);
+  addPart(sum, from);
+  checkCuda(softmax::launchSum(sum, main_), "copying a tensor");
+}
+
+void CudaExec::copy(const Rows& to, const Rows& from) {
+  checkCuda(softmax::launchRows(viewOf(to), viewOf(from), 0, to.batch, to.tokens, to.heads, main_), "copying rows");
+}
+
+void CudaExec::add(const Tensor& to, const Tensor& from) {
+  auto sum = sumOf(to);
+  sum.sum = viewOf(to);
+  addPart(sum, from);
+  checkCuda(softmax::launchSum(sum, main_), "adding tensors");
+}
+
+void CudaExec::zero(const Tensor& tensor) {
+  if (tensor.elements() == 0) return;
+  if (tensor.dense()) {
+    checkCuda(cudaMemsetAsync(tensor.data, 0, tensor.bytes(), main_), "cudaMemsetAsync");
+  } else {
+    checkCuda(softmax::launchSum(sumOf(tensor), main_), "clearing a tensor");
+  }
+}
+
+void CudaExec::fill(const Rows& rows, float value) {
+  checkCuda(softmax::launchRows(viewOf(rows), {}, value, rows.batch, rows.tokens, rows.heads, main_), "filling rows");
+}
+
+std::unique_ptr<Exec> makeCudaExec(int device) {
+  return std::make_unique<CudaExec>(device);
+}
+
+}  // namespace seqpar::attn
