@@ -19,6 +19,17 @@ class RankThreads {
   explicit RankThreads(int count) : comms_(static_cast<size_t>(count)) {
     REQUIRE(seqparCommInitAll(comms_.data(), count, nullptr) == seqparSuccess);
   }
+  /// With a configuration for each rank.
+  RankThreads(int count, const std::function<seqparConfig_t(int rank)>& configOf) : comms_(static_cast<size_t>(count)) {
+    seqparUniqueId id;
+    REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
+    const auto said = each([&](int rank) {
+      const auto config = configOf(rank);
+      const auto result = seqparCommInitRankConfig(&comms_[static_cast<size_t>(rank)], count, id, rank, &config);
+      return result == seqparSuccess ? std::string() : std::string(seqparGetErrorString(result));
+    });
+    for (const auto& text : said) REQUIRE(text == "");
+  }
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
   ~RankThreads() {

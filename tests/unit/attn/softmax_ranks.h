@@ -28,11 +28,14 @@ inline std::string runOn(const SoftmaxCase& c, const RankThreads* ranks, const R
   return "";
 }
 
-/// "" or what failed or is wrong.
-inline std::string runCase(const SoftmaxCase& c, const RankThreads* ranks, const RunOptions& options = {}) {
+/// "" or what failed or is wrong. `answer`: if it is known already.
+inline std::string runCase(const SoftmaxCase& c, const RankThreads* ranks, const RunOptions& options = {},
+                           const SoftmaxAnswer* answer = nullptr) {
   SoftmaxResult result(c, NAN);
   const auto said = runOn(c, ranks, options, result);
-  return said.empty() ? differences(c, result, ranks == nullptr ? 1 : ranks->size()) : said;
+  if (!said.empty()) return said;
+  const int count = ranks == nullptr ? 1 : ranks->size();
+  return differences(c, answer == nullptr ? SoftmaxAnswer(c) : *answer, result, count);
 }
 
 }  // namespace seqpar::attn::test

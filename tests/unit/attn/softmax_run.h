@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -13,6 +14,15 @@
 
 namespace seqpar::attn::test {
 
+/// Where ranks' arguments lie, and how their calls run. Without one: host memory.
+struct Placement {
+  std::function<void*(int rank, size_t bytes)> allocate;                         ///< lives as long as the case
+  std::function<void(int rank, void* to, const void* from, size_t bytes)> copy;  ///< in either direction, complete
+  /// calls(stream) on a stream, whose work it waits for.
+  std::function<std::string(int rank, const std::function<std::string(void* stream)>& calls)> run;
+  std::function<void()> meet;  ///< all ranks
+};
+
 /// One rank's shard of an array [batch][tokens][heads][dim], in the caller's type and order.
 class Shard {
  public:
@@ -23,8 +33,17 @@ class Shard {
 
   int64_t tokens() const { return static_cast<int64_t>(globals_.size()); }
   seqparAttnTensor_t view() {
-    if (!headsFirst_) return {bytes_.data(), 0, 0, 0};
-    return {bytes_.data(), heads_ * tokens() * dim_, dim_, tokens() * dim_};
+    void* const data = placed_ == nullptr ? bytes_.data() : placed_;
+    if (!headsFirst_) return {data, 0, 0, 0};
+    return {data, heads_ * tokens() * dim_, dim_, tokens() * dim_};
+  }
+  void place(const Placement* placement, int rank) {
+    if (placement == nullptr) return;
+    placed_ = placement->allocate(rank, bytes_.size());
+    placement->copy(rank, placed_, bytes_.data(), bytes_.size());
+  }
+  void fetch(const Placement* placement, int rank) {
+    if (placement != nullptr) placement->copy(rank, bytes_.data(), placed_, bytes_.size());
   }
 
   void take(const std::vector<double>& whole, int64_t wholeTokens) {
@@ -63,6 +82,30 @@ class Shard {
   int64_t heads_, dim_;
   bool headsFirst_;
   std::vector<std::byte> bytes_;
+  void* placed_ = nullptr;
+};
+
+/// The same for numbers without a shape.
+class PlacedFloats {
+ public:
+  PlacedFloats(std::vector<float>& host, const Placement* placement, int rank)
+      : host_(host), placement_(placement), rank_(rank) {
+    if (placement == nullptr) return;
+    placed_ = static_cast<float*>(placement->allocate(rank, bytes()));
+    placement->copy(rank, placed_, host.data(), bytes());
+  }
+  float* data() { return placement_ == nullptr ? host_.data() : placed_; }
+  void fetch() {
+    if (placement_ != nullptr) placement_->copy(rank_, host_.data(), placed_, bytes());
+  }
+
+ private:
+  size_t bytes() const { return host_.size() * sizeof(float); }
+
+  std::vector<float>& host_;
+  const Placement* placement_;
+  int rank_;
+  float* placed_ = nullptr;
 };
 
 /// In place of a number that another rank has.
@@ -109,6 +152,7 @@ struct RunOptions {
   bool ownWorkspace = false;
   int rounds = 1;  ///< forward and backward so often
   const seqparAttnKernel_t* kernel = nullptr;
+  const Placement* placement = nullptr;
 };
 
 /// One rank's part: makes the plan, runs it, and puts its tokens' results into `result`.
@@ -135,12 +179,15 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
     keyGlobals = globalsOf(layout, {}, rank);
   }
 
+  const auto* const placement = options.placement;
   size_t bytes = 0;
   seqparAttnPlanWorkspaceSize(made, &bytes);
-  const std::unique_ptr<void, decltype(&std::free)> workspace(
-      options.ownWorkspace ? std::aligned_alloc(256, bytes + 256 - bytes % 256) : nullptr, &std::free);
-  if (auto e = check(seqparAttnPlanPrepare(made, workspace.get(), options.ownWorkspace ? bytes : 0), "prepare");
-      !e.empty()) {
+  const std::unique_ptr<void, decltype(&std::free)> onHost(
+      options.ownWorkspace && placement == nullptr ? std::aligned_alloc(256, bytes + 256 - bytes % 256) : nullptr,
+      &std::free);
+  void* const workspace =
+      options.ownWorkspace && placement != nullptr ? placement->allocate(rank, bytes) : onHost.get();
+  if (auto e = check(seqparAttnPlanPrepare(made, workspace, options.ownWorkspace ? bytes : 0), "prepare"); !e.empty()) {
     return e;
   }
 
@@ -154,37 +201,53 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   v.take(c.v, s.keys());
   dOut.take(c.dOut, s.tokens);
   std::vector<float> lse(static_cast<size_t>(s.batch * s.heads * tokens), NAN);
-  const std::vector<float> sinks(c.sinks.begin(), c.sinks.end());
+  std::vector<float> sinks(c.sinks.begin(), c.sinks.end());
   dSinks.assign(sinks.size(), NAN);
+  for (auto* each : {&q, &k, &v, &out, &dOut, &dq, &dk, &dv}) each->place(placement, rank);
+  PlacedFloats lseAt(lse, placement, rank), sinksAt(sinks, placement, rank), dSinksAt(dSinks, placement, rank);
 
-  seqparStream_t stream = nullptr;
-  if (options.onStream) seqparStreamCreate(&stream);
-  const std::unique_ptr<std::remove_pointer_t<seqparStream_t>, decltype(&seqparStreamDestroy)> streamOwner(
-      stream, &seqparStreamDestroy);
-  for (int round = 0; round < options.rounds; ++round) {
-    seqparAttnForwardArgs_t f = SEQPAR_ATTN_FORWARD_INITIALIZER;
-    f.q = q.view();
-    f.k = k.view();
-    f.v = v.view();
-    f.out = out.view();
-    f.lse = lse.data();
-    f.sinks = sinks.data();
-    if (auto e = check(seqparAttnForward(made, &f, stream), "forward"); !e.empty()) return e;
-    seqparAttnBackwardArgs_t b = SEQPAR_ATTN_BACKWARD_INITIALIZER;
-    b.q = f.q;
-    b.k = f.k;
-    b.v = f.v;
-    b.out = f.out;
-    b.lse = lse.data();
-    b.sinks = sinks.data();
-    b.dOut = dOut.view();
-    b.dq = dq.view();
-    b.dk = dk.view();
-    b.dv = dv.view();
-    b.dSinks = dSinks.data();
-    if (auto e = check(seqparAttnBackward(made, &b, stream), "backward"); !e.empty()) return e;
+  const auto calls = [&](void* stream) -> std::string {
+    for (int round = 0; round < options.rounds; ++round) {
+      seqparAttnForwardArgs_t f = SEQPAR_ATTN_FORWARD_INITIALIZER;
+      f.q = q.view();
+      f.k = k.view();
+      f.v = v.view();
+      f.out = out.view();
+      f.lse = lseAt.data();
+      f.sinks = sinksAt.data();
+      if (auto e = check(seqparAttnForward(made, &f, stream), "forward"); !e.empty()) return e;
+      seqparAttnBackwardArgs_t b = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+      b.q = f.q;
+      b.k = f.k;
+      b.v = f.v;
+      b.out = f.out;
+      b.lse = lseAt.data();
+      b.sinks = sinksAt.data();
+      b.dOut = dOut.view();
+      b.dq = dq.view();
+      b.dk = dk.view();
+      b.dv = dv.view();
+      b.dSinks = dSinksAt.data();
+      if (auto e = check(seqparAttnBackward(made, &b, stream), "backward"); !e.empty()) return e;
+    }
+    return "";
+  };
+  if (placement != nullptr) {
+    placement->meet();
+    auto e = placement->run(rank, calls);
+    placement->meet();
+    if (!e.empty()) return e;
+  } else {
+    seqparStream_t stream = nullptr;
+    if (options.onStream) seqparStreamCreate(&stream);
+    const std::unique_ptr<std::remove_pointer_t<seqparStream_t>, decltype(&seqparStreamDestroy)> streamOwner(
+        stream, &seqparStreamDestroy);
+    if (auto e = calls(stream); !e.empty()) return e;
+    if (stream != nullptr && seqparStreamSynchronize(stream) != seqparSuccess) return "synchronize";
   }
-  if (stream != nullptr && seqparStreamSynchronize(stream) != seqparSuccess) return "synchronize";
+  for (auto* each : {&out, &dq, &dk, &dv}) each->fetch(placement, rank);
+  lseAt.fetch();
+  dSinksAt.fetch();
   out.give(result.out, s.tokens);
   dq.give(result.dq, s.tokens);
   dk.give(result.dk, s.keys());
@@ -223,8 +286,8 @@ inline std::string difference(const char* name, const std::vector<double>& got, 
 }
 
 /// All differences; dSinks is compared where it is set.
-inline std::string differences(const SoftmaxCase& c, const SoftmaxResult& result, int ranks) {
-  const SoftmaxAnswer answer(c);
+inline std::string differences(const SoftmaxCase& c, const SoftmaxAnswer& answer, const SoftmaxResult& result,
+                               int ranks) {
   for (const auto& text :
        {difference("out", result.out, answer.out, c.spec, ranks),
         difference("lse", result.lse, answer.lse, c.spec, ranks), difference("dq", result.dq, answer.dq, c.spec, ranks),
@@ -233,6 +296,10 @@ inline std::string differences(const SoftmaxCase& c, const SoftmaxResult& result
     if (!text.empty()) return text;
   }
   return "";
+}
+
+inline std::string differences(const SoftmaxCase& c, const SoftmaxResult& result, int ranks) {
+  return differences(c, SoftmaxAnswer(c), result, ranks);
 }
 
 }  // namespace seqpar::attn::test

@@ -3,128 +3,12 @@
 #include <numeric>
 
 #include "attn/plan/registry.h"
+#include "softmax_features.h"
 #include "softmax_ranks.h"
 
 namespace {
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
-
-/// A feature: how it changes a problem of any size. Where it uses tokensOfRanks, that has a place for each rank.
-struct Feature {
-  const char* name;
-  std::function<void(SoftmaxSpec&, std::mt19937_64&)> apply;
-};
-
-int64_t draw(std::mt19937_64& random, int64_t least, int64_t most) {
-  return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
-}
-
-const std::vector<Feature>& features() {
-  static const std::vector<Feature> all{
-      {"full", [](SoftmaxSpec&, std::mt19937_64&) {}},
-      {"causal", [](SoftmaxSpec& s, std::mt19937_64&) { s.mask = seqparAttnCausal; }},
-      {"window",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         s.mask = static_cast<int>(random() % 2);
-         s.windowLeft = draw(random, 0, s.tokens / 2);
-         if (random() % 2 == 0) s.windowRight = draw(random, 0, s.tokens / 3);
-       }},
-      {"packed",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         s.batch = 1;
-         s.mask = static_cast<int>(random() % 2);
-         s.bounds = {0, s.tokens};
-         for (int i = 0; i < 4; ++i) s.bounds.push_back(draw(random, 0, s.tokens));
-         std::sort(s.bounds.begin(), s.bounds.end());
-       }},
-      {"gqa",
-       [](SoftmaxSpec& s, std::mt19937_64&) {
-         s.heads = 6;
-         s.kvHeads = 2;
-         s.mask = seqparAttnCausal;
-       }},
-      {"mqa",
-       [](SoftmaxSpec& s, std::mt19937_64&) {
-         s.heads = 3;
-         s.kvHeads = 1;
-       }},
-      {"softcap",
-       [](SoftmaxSpec& s, std::mt19937_64&) {
-         s.softcap = 1.5f;
-         s.mask = seqparAttnCausal;
-       }},
-      {"sinks",
-       [](SoftmaxSpec& s, std::mt19937_64&) {
-         s.sinks = true;
-         s.mask = seqparAttnCausal;
-       }},
-      {"cross",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         s.kvTokens = draw(random, 1, 2 * s.tokens);
-         s.mask = static_cast<int>(random() % 2);
-       }},
-      {"bf16", [](SoftmaxSpec& s, std::mt19937_64&) { s.type = seqparBfloat16; }},
-      {"fp16",
-       [](SoftmaxSpec& s, std::mt19937_64&) {
-         s.type = seqparFloat16;
-         s.mask = seqparAttnCausal;
-       }},
-      {"bhsd", [](SoftmaxSpec& s, std::mt19937_64&) { s.headsFirst = true; }},
-      {"dims",
-       [](SoftmaxSpec& s, std::mt19937_64&) {
-         s.headDim = 5;
-         s.valueDim = 9;
-       }},
-      {"layout",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         s.layoutKind = static_cast<int>(random() % 3);
-         s.stripe = draw(random, 1, 5);
-         s.mask = static_cast<int>(random() % 2);
-         if (random() % 2 == 0) s.windowLeft = draw(random, 0, s.tokens);
-       }},
-      {"lengths",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         for (auto& length : s.tokensOfRanks) length = std::max<int64_t>(0, draw(random, -4, 21));
-         s.tokens = std::accumulate(s.tokensOfRanks.begin(), s.tokensOfRanks.end(), int64_t{0});
-         s.mask = static_cast<int>(random() % 2);
-       }},
-      {"few tokens",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         s.tokens = draw(random, 0, 4);
-         s.mask = static_cast<int>(random() % 2);
-         s.sinks = random() % 2 == 0;
-       }},
-      {"more heads",
-       [](SoftmaxSpec& s, std::mt19937_64& random) {
-         s.kvHeads = draw(random, 2, 5);
-         s.heads = s.kvHeads * draw(random, 1, 3);
-         s.mask = seqparAttnCausal;
-       }},
-      {"wire", [](SoftmaxSpec& s, std::mt19937_64&) { s.wireType = seqparBfloat16; }},
-  };
-  return all;
-}
-
-SoftmaxSpec drawSpec(std::mt19937_64& random, int ranks) {
-  SoftmaxSpec s;
-  s.batch = draw(random, 1, 2);
-  s.heads = draw(random, 1, 4);
-  s.kvHeads = s.heads;
-  s.headDim = 8;
-  s.valueDim = 8;
-  s.tokens = draw(random, ranks, 12 * ranks + 9);
-  return s;
-}
-
-/// Why the algorithm cannot do it; empty: it can.
-std::string refusalOf(const seqpar::attn::AlgorithmRow& row, const SoftmaxSpec& spec, seqparComm_t comm) {
-  auto desc = spec.desc();
-  int ranks = 0;
-  seqparCommCount(comm, &ranks);
-  const auto layout = spec.layout(ranks);
-  if (spec.layoutKind >= 0) desc.layout = &layout;
-  return row.refuses(seqpar::attn::readProblem("test", &desc, comm));
-}
 
 TEST_CASE("softmax attention: every algorithm with every feature", "[softmax]") {
   const int ranks = GENERATE(1, 2, 3, 4, 6, 8);
