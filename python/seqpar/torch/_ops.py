@@ -1,11 +1,12 @@
 """The collectives as operators seqpar::*: shapes and launches. Their derivatives are in _collectives.py."""
 
 import ctypes
+import functools
 
 import torch
 
 from .. import _abi
-from ._comm import find
+from ._comm import call, find
 from ._define import data_type, define, require_place
 from ._layout import Layout
 
@@ -19,17 +20,30 @@ def _lengths(comm, tokens, local):
     return list(tokens)
 
 
-def _heads(comm, heads, query_heads):
+@functools.lru_cache(maxsize=256)
+def _heads_of(heads, query_heads, members, member):
     first, count = ctypes.c_int64(), ctypes.c_int64()
-    comm.run("seqparHeadsOfMember", heads, query_heads, comm.size, comm.rank, ctypes.byref(first), ctypes.byref(count))
+    call(_abi.check, _abi.lib.seqparHeadsOfMember(heads, query_heads, members, member, ctypes.byref(first),
+                                                  ctypes.byref(count)))
     return count.value
 
 
-def _head_shards(x, batch, heads, query_heads, dim, lengths):
-    shards = _abi.HeadShards(dataType=data_type("heads", x), batch=batch, heads=heads, queryHeads=query_heads, headDim=dim)
+def _heads(comm, heads, query_heads):
+    return _heads_of(int(heads), int(query_heads), comm.size, comm.rank)
+
+
+@functools.lru_cache(maxsize=256)
+def _struct(kind, lengths, **fields):
+    """A structure of these fields; the library only reads it, so that calls of one shape share it."""
+    shards = kind(**fields)
     shards.lengths = _abi.int64s(lengths)
     shards.tokensOfMembers = ctypes.addressof(shards.lengths)
     return shards
+
+
+def _head_shards(x, batch, heads, query_heads, dim, lengths):
+    return _struct(_abi.HeadShards, tuple(lengths), dataType=data_type("heads", x), batch=batch, heads=heads,
+                   queryHeads=query_heads, headDim=dim)
 
 
 def _to_heads_outputs(x, query_heads, tokens, name):
@@ -86,10 +100,7 @@ def _shards(x, dim, lengths, sums):
         kind, inner = _abi.TYPES["float16"], inner * x.element_size() // 2
     else:
         raise TypeError(f"all_gather: got {inner} elements of {x.dtype} a token, expected an even number of bytes")
-    shards = _abi.Shards(dataType=kind, outer=outer, inner=inner)
-    shards.lengths = _abi.int64s(lengths)
-    shards.tokensOfMembers = ctypes.addressof(shards.lengths)
-    return shards
+    return _struct(_abi.Shards, tuple(lengths), dataType=kind, outer=outer, inner=inner)
 
 
 def _with(shape, dim, size):
