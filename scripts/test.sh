@@ -95,7 +95,7 @@ phase() { # NAME
         return
       fi
       # The host path is the same code as in the preset host; here it is run as a whole, with CUDA hidden and not.
-      build_and_test cuda '^(package|gpu|python)' seqpar seqpar_attn foreign_symbol package_host_path gpu_tests
+      build_and_test cuda '^(package|gpu|python(_abi)?$)' seqpar seqpar_attn foreign_symbol package_host_path gpu_tests
       ;;
     *) problem "unknown phase '$1', expected: format host tidy asan tsan fuzz cuda" ;;
   esac
