@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ class Sharding {
   explicit Sharding(std::vector<int64_t> lengths);
   /// A layout, with a copy of its cuSeqlens. Throws Error in the name of `call` for one that is none.
   Sharding(const char* call, const seqparLayout_t& layout);
+  /// Groups of the ranks of `of` in the place of ranks: each has its members' shards, one behind the other.
+  Sharding(const Sharding& of, std::span<const std::vector<int>> groups);
 
   int ranks() const { return static_cast<int>(lengths_.size()); }
   int64_t tokens() const;  ///< of all ranks
@@ -38,8 +41,9 @@ class Sharding {
   seqparLayout_t whole() const;  ///< with cuSeqlens
 
   seqparLayout_t layout_ = SEQPAR_LAYOUT_INITIALIZER;
-  std::vector<int64_t> cuSeqlens_;  ///< of the layout
-  std::vector<int64_t> lengths_;    ///< [ranks]
+  std::vector<int64_t> cuSeqlens_;           ///< of the layout
+  std::vector<int64_t> lengths_;             ///< [ranks]
+  std::vector<std::vector<TokenRun>> runs_;  ///< [ranks] of groups; else empty
   bool byLengths_ = true;
 };
 
@@ -68,6 +72,10 @@ struct Problem {
   std::vector<int64_t> tokensOfRanks;  ///< empty: not given
   std::shared_ptr<ScoreTable> table;   ///< of the shards; set with them
   Sharding queries, keys;              ///< set once the algorithm is chosen; the same object's copy without kvTokens
+  // Of a part of a problem, as USP has one: shards are those of some ranks, and heads are some of all.
+  std::vector<int> members;  ///< ranks of comm, by what rank() counts; empty: all
+  int64_t groupOfWhole = 0;  ///< group() where heads are not a multiple of kvHeads; 0: they are
+  int64_t phase = 0;         ///< BlockShape's
 
   int rank() const { return info.rank; }
   int ranks() const { return info.nranks; }
@@ -82,7 +90,9 @@ struct Problem {
   bool training() const { return desc.training != 0; }
   seqparDataType_t type() const { return static_cast<seqparDataType_t>(desc.dataType); }
   seqparDataType_t wireType() const { return static_cast<seqparDataType_t>(desc.wireType); }
-  int64_t group() const { return desc.heads / desc.kvHeads; }
+  int64_t group() const { return groupOfWhole != 0 ? groupOfWhole : desc.heads / desc.kvHeads; }
+  /// The rank of comm that is called `rank` here.
+  int member(int rank) const { return members.empty() ? rank : members[static_cast<size_t>(rank)]; }
   int64_t tokens() const { return queries.tokensOf(rank()); }  ///< of this rank
   int64_t kvTokens() const { return keys.tokensOf(rank()); }
   Visibility visibility() const;

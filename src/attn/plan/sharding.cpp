@@ -20,6 +20,21 @@ Sharding::Sharding(const char* call, const seqparLayout_t& layout) : layout_(lay
   layout_.cuSeqlens = nullptr;
 }
 
+Sharding::Sharding(const Sharding& of, std::span<const std::vector<int>> groups) {
+  for (const auto& members : groups) {
+    std::vector<std::vector<TokenRun>> shards;
+    int64_t length = 0;
+    for (const int member : members) {
+      shards.push_back(of.runsOf(member));
+      length += of.tokensOf(member);
+    }
+    lengths_.push_back(length);
+    runs_.push_back(joinRuns(shards));
+  }
+  layout_.ranks = 0;
+  layout_.tokens = tokens();
+}
+
 int64_t Sharding::tokens() const {
   return std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0});
 }
@@ -39,6 +54,7 @@ seqparLayout_t Sharding::whole() const {
 }
 
 std::vector<TokenRun> Sharding::runsOf(int rank) const {
+  if (!runs_.empty()) return runs_[static_cast<size_t>(rank)];
   if (byLengths_) {
     const auto before = std::accumulate(lengths_.begin(), lengths_.begin() + rank, int64_t{0});
     return {{0, before, tokensOf(rank), 1}};

@@ -1,4 +1,5 @@
-// The algorithms of softmax attention, each from the file of its name; ring.cpp has ZIGZAG and STRIPED too.
+// The algorithms of softmax attention, each from the file of its name; ring.cpp has ZIGZAG and STRIPED too,
+// ulysses.cpp MEGATRON_SP.
 #pragma once
 
 #include <memory>
@@ -15,9 +16,16 @@ std::unique_ptr<Operator> makeBurst(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeDoubleRing(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeAllGatherKv(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeUlysses(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeUsp(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec);
 
 /// DOUBLE_RING: ranks of a window.
 int windowOf(const Problem& problem);
+/// USP: ranks of a group that exchanges heads.
+int ranksOfUlyssesGroup(const Problem& problem);
+/// ATTENTION2D: ranks whose queries are gathered together.
+int ranksOfQueryGroup(const Problem& problem);
 /// ALLGATHER_KV: parts in which the heads are gathered.
 int64_t slicesOfHeads(const Problem& problem);
 

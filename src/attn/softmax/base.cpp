@@ -13,7 +13,7 @@ BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int
   shape.headDim = d.headDim;
   shape.valueDim = d.valueDim;
   shape.group = problem.group();
-  shape.phase = firstHead - firstKvHead * problem.group();
+  shape.phase = problem.phase + firstHead - firstKvHead * problem.group();
   shape.type = problem.type();
   shape.scale = d.scale;
   shape.softcap = d.softcap;

@@ -182,4 +182,66 @@ Estimate estimateUlysses(const Problem& problem, double flops) {
           3 * q + 2 * kv + 2 * out + sums};
 }
 
+Estimate estimateMegatronSp(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto others = static_cast<double>(problem.ranks() - 1);
+  const auto queries = static_cast<double>(problem.queries.longest()),
+             keys = static_cast<double>(problem.keys.longest());
+  // What ULYSSES brings to its heads comes whole; the way back is the same.
+  const auto ulysses = estimateUlysses(problem, flops);
+  const double share = 1 - 1 / static_cast<double>(problem.ranks());
+  const double copies = std::max(1.0, static_cast<double>(problem.ranks()) / static_cast<double>(problem.desc.kvHeads));
+  const double q = others * model.qBytes(queries) - share * model.qBytes(queries);
+  const double kv = others * model.kvBytes(keys) - share * copies * model.kvBytes(keys);
+  const double dOut = others * model.outBytes(queries) - share * model.outBytes(queries);
+  return {ulysses.forwardUs + model.sendUs(std::max(0.0, q + kv)),
+          ulysses.backwardUs + model.sendUs(std::max(0.0, q + kv + dOut)), ulysses.bytes + 2 * (q + kv) + dOut};
+}
+
+Estimate estimateUsp(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto& d = problem.desc;
+  const int size = ranksOfUlyssesGroup(problem), rounds = problem.ranks() / size;
+  const double leaves = static_cast<double>(size - 1) / size;
+  const double copies = std::max(1.0, static_cast<double>(size) / static_cast<double>(d.kvHeads));
+  const auto queries = static_cast<double>(problem.queries.longest()),
+             keys = static_cast<double>(problem.keys.longest());
+  const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
+  const double kv = copies * model.kvBytes(keys), sums = copies * model.kvSumBytes(keys);
+  const double sumsHome = leaves * kv;  // rounded once before
+  const double busiest = static_cast<double>((d.heads + size - 1) / size) / static_cast<double>(d.heads);
+  const double scores = model.mostScores() * size * busiest;
+  const double forwardRing = (rounds - 1) * model.sendUs(kv);
+  const double backwardRing = (rounds - 1) * (model.sendUs(kv) + model.sendUs(sums));
+  const double load = model.sendUs(q) + model.sendUs(leaves * kv);
+  return {load + std::max(model.blockUs(scores, false), forwardRing) + model.sendUs(out),
+          load + 2 * model.sendUs(out) + std::max(model.blockUs(scores, true), backwardRing) +
+              (rounds > 1 ? model.sendUs(sums) : 0) + model.sendUs(q) + model.sendUs(sumsHome),
+          3 * q + 3 * out + 2 * leaves * kv + sumsHome + 2 * (rounds - 1) * kv + (rounds > 1 ? rounds * sums : 0)};
+}
+
+Estimate estimateAttention2d(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto& d = problem.desc;
+  const int a = ranksOfQueryGroup(problem), ranks = problem.ranks();
+  double most = 0;  // scores of a rank: of its team's queries and its team's keys
+  for (int rank = 0; rank < ranks; ++rank) {
+    double scores = 0;
+    for (int q = rank / a * a; q < rank / a * a + a; ++q) {
+      for (int k = rank % a; k < ranks; k += a) scores += model.scores(q, k);
+    }
+    most = std::max(most, scores);
+  }
+  const double queries = static_cast<double>(a - 1) * static_cast<double>(problem.queries.longest());
+  const double keys = static_cast<double>(ranks / a - 1) * static_cast<double>(problem.keys.longest());
+  const double rows = model.bytes(queries, d.heads, 1, seqparFloat32);
+  const double q = model.qBytes(queries), kv = model.kvBytes(keys), dOut = model.outBytes(queries);
+  const double out = model.bytes(queries, d.heads, d.valueDim, problem.wireType()) + rows;
+  const double dq = model.bytes(queries, d.heads, d.headDim, problem.wireType()), sums = model.kvSumBytes(keys);
+  return {model.sendUs(q) + model.sendUs(kv) + model.blockUs(most, false) + model.sendUs(out),
+          model.sendUs(q + dOut + 2 * rows) + model.sendUs(kv) + model.blockUs(most, true) + model.sendUs(dq) +
+              model.sendUs(sums),
+          2 * q + 2 * kv + out + dOut + 2 * rows + dq + sums};
+}
+
 }  // namespace seqpar::attn

@@ -45,5 +45,8 @@ Estimate estimateBurst(const Problem& problem, double flops);
 Estimate estimateDoubleRing(const Problem& problem, double flops);
 Estimate estimateAllGatherKv(const Problem& problem, double flops);
 Estimate estimateUlysses(const Problem& problem, double flops);
+Estimate estimateUsp(const Problem& problem, double flops);
+Estimate estimateAttention2d(const Problem& problem, double flops);
+Estimate estimateMegatronSp(const Problem& problem, double flops);
 
 }  // namespace seqpar::attn

@@ -67,6 +67,8 @@ Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, bool
   }
   seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
   params.direction = order_.direction;
+  if (!problem_.members.empty()) params.ranks = problem_.members.data();
+  params.nranks = order_.ranks;
   params.inner = order_.inner == order_.ranks ? 0 : order_.inner;
   params.unchanged = unchanged ? 1 : 0;
   params.steps = order_.steps;
@@ -146,8 +148,8 @@ void Rotation::sendHome() {
     inBytes.push_back(bytes(sums_[s], order_.rank));
   }
   seqparShiftParams_t shift = SEQPAR_SHIFT_PARAMS_INITIALIZER;
-  shift.sendPeer = owner;
-  shift.receivePeer = holder;
+  shift.sendPeer = problem_.member(owner);
+  shift.receivePeer = problem_.member(holder);
   shift.sendTensors = shift.receiveTensors = static_cast<int>(sums_.size());
   shift.sendBuffers = out.data();
   shift.sendBytes = outBytes.data();

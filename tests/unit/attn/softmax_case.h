@@ -25,7 +25,7 @@ struct SoftmaxSpec {
   bool sinks = false;
   seqparDataType_t type = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
-  int inner = 0;
+  int inner = 0, ulyssesOutside = 0;
   int layoutKind = -1;  ///< -1: the algorithm's own
   int64_t stripe = 1;
   bool headsFirst = false;  ///< [batch][heads][tokens][dim] in memory
@@ -66,6 +66,7 @@ struct SoftmaxSpec {
     d.softcap = softcap;
     d.sinks = sinks ? 1 : 0;
     d.inner = inner;
+    d.ulyssesOutside = ulyssesOutside;
     return d;
   }
 
@@ -84,8 +85,8 @@ struct SoftmaxSpec {
     out << "algorithm " << algorithm << ", batch " << batch << ", tokens " << tokens << ", kvTokens " << kvTokens
         << ", heads " << heads << "/" << kvHeads << ", dims " << headDim << "/" << valueDim << ", mask " << mask
         << ", window " << windowLeft << ".." << windowRight << ", softcap " << softcap << ", sinks " << sinks
-        << ", type " << type << ", wire " << wireType << ", inner " << inner << ", layout " << layoutKind << " stripe "
-        << stripe << ", headsFirst " << headsFirst << ", bounds";
+        << ", type " << type << ", wire " << wireType << ", inner " << inner << " outside " << ulyssesOutside
+        << ", layout " << layoutKind << " stripe " << stripe << ", headsFirst " << headsFirst << ", bounds";
     for (const auto bound : bounds) out << " " << bound;
     out << ", lengths";
     for (const auto length : tokensOfRanks) out << " " << length;

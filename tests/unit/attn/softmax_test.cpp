@@ -61,4 +61,28 @@ TEST_CASE("softmax attention: more tokens than a tile of the host kernel has", "
   }
 }
 
+TEST_CASE("softmax attention: groups of ranks of every size", "[softmax]") {
+  const int ranks = GENERATE(4, 6, 8);
+  const RankThreads group(ranks);
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (const int algorithm : {seqparAttnUsp, seqparAttnAttention2d}) {
+    for (int inner = 1; inner <= ranks; ++inner) {
+      if (ranks % inner != 0) continue;
+      for (const int outside : {0, 1}) {
+        SoftmaxSpec s = drawSpec(random, ranks);  // heads that groups do not divide, and fewer than ranks, too
+        s.kvHeads = draw(random, 1, 3);
+        s.heads = s.kvHeads * draw(random, 1, 3);
+        s.algorithm = algorithm;
+        s.inner = inner;
+        s.ulyssesOutside = outside;
+        s.mask = static_cast<int>(random() % 2);
+        s.sinks = random() % 2 == 0;
+        CAPTURE(seed, ranks, s.text());
+        CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
+      }
+    }
+  }
+}
+
 }  // namespace

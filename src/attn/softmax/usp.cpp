@@ -1,0 +1,175 @@
+// USP: A Unified Sequence Parallelism Approach (arXiv 2405.07719), section 3: an all-to-all in groups of ranks brings
+// each rank all tokens of its group for some of the heads; the ranks with the same heads of all groups are a ring.
+#include <algorithm>
+
+#include "attn/softmax/algorithms.h"
+#include "attn/softmax/head_exchange.h"
+#include "attn/softmax/ring.h"
+
+namespace seqpar::attn {
+namespace {
+
+/// The ranks as a table of groups that exchange heads. The n-th ranks of all groups are a ring.
+std::vector<std::vector<int>> groupsOf(const Problem& problem) {
+  const int size = ranksOfUlyssesGroup(problem), count = problem.ranks() / size;
+  std::vector<std::vector<int>> groups(static_cast<size_t>(count));
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    const int group = problem.desc.ulyssesOutside != 0 ? rank % count : rank / size;
+    groups[static_cast<size_t>(group)].push_back(rank);
+  }
+  return groups;
+}
+
+struct Place {
+  size_t group = 0, member = 0;
+};
+
+Place placeOf(const std::vector<std::vector<int>>& groups, int rank) {
+  Place place;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto found = std::find(groups[g].begin(), groups[g].end(), rank);
+    if (found != groups[g].end()) place = {g, static_cast<size_t>(found - groups[g].begin())};
+  }
+  return place;
+}
+
+/// What the ring computes: whole groups are its ranks, and its heads are those of this rank.
+Problem ringProblem(const Problem& problem, const std::vector<std::vector<int>>& groups, const HeadExchange& exchange) {
+  const auto place = placeOf(groups, problem.rank());
+  Problem part = problem;
+  for (const auto& group : groups) part.members.push_back(group[place.member]);
+  part.info.rank = static_cast<int>(place.group);
+  part.info.nranks = static_cast<int>(groups.size());
+  part.queries = Sharding(problem.queries, groups);
+  part.keys = Sharding(problem.keys, groups);
+  part.table = std::make_shared<ScoreTable>(part.queries, part.keys, part.visibility());
+  part.desc.heads = exchange.heads().count;
+  part.desc.kvHeads = exchange.kvHeads().count;
+  part.groupOfWhole = problem.group();
+  part.phase = exchange.heads().first - exchange.kvHeads().first * problem.group();
+  return part;
+}
+
+class UspOperator final : public SoftmaxOperator {
+ public:
+  UspOperator(const Problem& problem, Exec& exec) : UspOperator(problem, exec, groupsOf(problem)) {}
+
+  void carve(Arena& arena) override {
+    const auto& d = problem_.desc;
+    const int64_t tokens = exchange_.tokens(), kvTokens = exchange_.kvTokens();
+    const int64_t heads = exchange_.heads().count, kvHeads = exchange_.kvHeads().count;
+    const auto type = problem_.type();
+    block_->carve(arena);
+    exchange_.carve(arena);
+    if (ring_) ring_->carve(arena);
+    q_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
+    k_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.headDim);
+    v_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.valueDim);
+    out_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
+    lse_ = arena.rows(d.batch, heads, tokens);
+    if (!problem_.training()) return;
+    dOut_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
+    dq_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
+    dk_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.headDim);
+    dv_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.valueDim);
+    delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
+    dSinks_ = static_cast<float*>(arena.take(static_cast<size_t>(heads) * sizeof(float)));
+  }
+
+  void open() override {
+    block_->prepare();
+    if (ring_) ring_->open();
+  }
+
+  void forward(const seqparAttnForwardArgs_t& args) override {
+    loadInputs(inputs(args));
+    if (ring_) {
+      seqparAttnForwardArgs_t part = SEQPAR_ATTN_FORWARD_INITIALIZER;
+      part.q = given(q_);
+      part.k = given(k_);
+      part.v = given(v_);
+      part.out = given(out_);
+      part.lse = lse_.data;
+      part.sinks = sinksOfHeads(args.sinks);
+      ring_->forward(part);
+    }
+    exchange_.toSequence(out_, outTensor(problem_, args.out), exchange_.queries());
+    exchange_.toSequence(lse_, lseRows(problem_, args.lse));  // always: another rank's caller may want them
+  }
+
+  void backward(const seqparAttnBackwardArgs_t& args) override {
+    if (problem_.desc.sinks != 0) makeDelta(*block_, args, delta_);  // for the sinks' gradient
+    loadInputs(inputs(args));
+    exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
+    exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
+    exchange_.toHeads(lseRows(problem_, args.lse), lse_);
+    if (ring_) {
+      seqparAttnBackwardArgs_t part = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+      part.q = given(q_);
+      part.k = given(k_);
+      part.v = given(v_);
+      part.out = given(out_);
+      part.dOut = given(dOut_);
+      part.lse = lse_.data;
+      part.sinks = sinksOfHeads(args.sinks);
+      part.dq = given(dq_);
+      part.dk = given(dk_);
+      part.dv = given(dv_);
+      part.dSinks = dSinks_;
+      ring_->backward(part);
+    }
+    exchange_.toSequence(dq_, queryTensor(problem_, args.dq), exchange_.queries());
+    exchange_.toSequence(dk_, keyTensor(problem_, args.dk), exchange_.keys());
+    exchange_.toSequence(dv_, valueTensor(problem_, args.dv), exchange_.keys());
+  }
+
+ private:
+  UspOperator(const Problem& problem, Exec& exec, const std::vector<std::vector<int>>& groups)
+      : SoftmaxOperator(problem, exec),
+        exchange_(problem, exec, groups[placeOf(groups, problem.rank()).group]),
+        part_(ringProblem(problem, groups, exchange_)) {
+    if (exchange_.heads().count > 0) ring_ = std::make_unique<RingOperator>(part_, exec, part_.ranks());
+  }
+
+  static seqparAttnTensor_t given(const Tensor& tensor) {
+    return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
+  }
+
+  const float* sinksOfHeads(const float* all) const {
+    return sinks(all) == nullptr ? nullptr : all + exchange_.heads().first;
+  }
+
+  void loadInputs(const BlockInputs& in) {
+    exchange_.toHeads(in.q, q_, exchange_.queries());
+    exchange_.toHeads(in.k, k_, exchange_.keys());
+    exchange_.toHeads(in.v, v_, exchange_.keys());
+  }
+
+  HeadExchange exchange_;
+  Problem part_;
+  std::unique_ptr<RingOperator> ring_;            ///< none where this rank has no heads
+  Tensor q_, k_, v_, out_, dOut_, dq_, dk_, dv_;  ///< of the group's tokens and this rank's heads
+  Rows lse_, delta_;
+  float* dSinks_ = nullptr;  ///< of the ring; the caller gets those of its tokens
+};
+
+}  // namespace
+
+int ranksOfUlyssesGroup(const Problem& problem) {
+  const int ranks = problem.ranks(), nodes = problem.info.nodes;
+  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
+  // As large as heads go round, since its bytes are fewer than a ring's, and inside a node.
+  const int most = nodes > 1 && ranks % nodes == 0 ? ranks / nodes : ranks;
+  int size = 1;
+  for (int divisor = 1; divisor <= most; ++divisor) {
+    if (most % divisor == 0 && problem.desc.kvHeads % divisor == 0) size = divisor;
+  }
+  return size;
+}
+
+std::unique_ptr<Operator> makeUsp(const Problem& problem, Exec& exec) {
+  if (problem.ranks() == 1) return makeLocal(problem, exec);
+  return std::make_unique<UspOperator>(problem, exec);
+}
+
+}  // namespace seqpar::attn
