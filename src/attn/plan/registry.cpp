@@ -33,6 +33,8 @@ const std::array kAlgorithms{
                  refusesNothing, balancedLayout, estimateUsp, makeUsp},
     AlgorithmRow{seqparAttnAttention2d, "attention2d", "Attention2D, arXiv 2503.15758, without overlap", true,
                  refusesNothing, balancedLayout, estimateAttention2d, makeAttention2d},
+    AlgorithmRow{seqparAttnDistAttn, "dist_attn", "LightSeq / DistFlashAttn, arXiv 2310.03294, section 3.1", true,
+                 refusesDistAttn, contiguousLayout, estimateDistAttn, makeDistAttn},
     AlgorithmRow{seqparAttnMegatronSp, "megatron_sp", "Megatron-LM, arXiv 2205.05198, section 4.2.2", true,
                  refusesNothing, contiguousLayout, estimateMegatronSp, makeMegatronSp},
     AlgorithmRow{seqparAttnLocal, "local", "no exchange", false, linear::refuses, contiguousLayout,

@@ -18,6 +18,7 @@ std::unique_ptr<Operator> makeAllGatherKv(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeUlysses(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeUsp(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeDistAttn(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec);
 
 /// DOUBLE_RING: ranks of a window.
@@ -31,6 +32,7 @@ int64_t slicesOfHeads(const Problem& problem);
 
 std::string refusesZigzag(const Problem& problem);
 std::string refusesStriped(const Problem& problem);
+std::string refusesDistAttn(const Problem& problem);
 std::string refusesRingPassQ(const Problem& problem);
 
 }  // namespace seqpar::attn

@@ -244,4 +244,34 @@ Estimate estimateAttention2d(const Problem& problem, double flops) {
           2 * q + 2 * kv + out + dOut + 2 * rows + dq + sums};
 }
 
+Estimate estimateDistAttn(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto& d = problem.desc;
+  const int ranks = problem.ranks();
+  const auto tokens = static_cast<double>(problem.queries.longest());
+  const double rows = model.bytes(tokens, d.heads, 1, seqparFloat32);
+  const double kv = model.kvBytes(tokens), sums = model.kvSumBytes(tokens), q = model.qBytes(tokens);
+  const double out = model.bytes(tokens, d.heads, d.valueDim, seqparFloat32) + rows;
+  const double inputs = q + model.outBytes(tokens) + 2 * rows;
+  const double dq = model.bytes(tokens, d.heads, d.headDim, seqparFloat32);
+  Estimate estimate;
+  for (int step = 0; step <= ranks / 2; ++step) {
+    const bool helped = step > 0 && 2 * step != ranks;  // in this step ranks have helpers
+    double scores = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank >= step) scores = std::max(scores, model.scores(rank, rank - step));
+      if (rank < step && helped) scores = std::max(scores, model.scores(ranks + rank - step, rank));
+    }
+    const double there = step == 0 ? 0 : helped ? std::max(kv, q) : kv;
+    const double thereBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
+    const double home = helped ? out : 0;
+    const double homeBack = step == 0 ? 0 : helped ? std::max(sums, dq) : sums;
+    estimate.forwardUs += std::max(model.blockUs(scores, false), model.sendUs(there) + model.sendUs(home));
+    estimate.backwardUs += std::max(model.blockUs(scores, true), model.sendUs(thereBack) + model.sendUs(homeBack));
+    // An upper bound: no rank is at the dearer end in every step.
+    estimate.bytes += there + home + thereBack + homeBack;
+  }
+  return estimate;
+}
+
 }  // namespace seqpar::attn

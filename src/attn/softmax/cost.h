@@ -47,6 +47,7 @@ Estimate estimateAllGatherKv(const Problem& problem, double flops);
 Estimate estimateUlysses(const Problem& problem, double flops);
 Estimate estimateUsp(const Problem& problem, double flops);
 Estimate estimateAttention2d(const Problem& problem, double flops);
+Estimate estimateDistAttn(const Problem& problem, double flops);
 Estimate estimateMegatronSp(const Problem& problem, double flops);
 
 }  // namespace seqpar::attn
