@@ -31,6 +31,8 @@ const std::array kAlgorithms{
                  contiguousLayout, estimateUlysses, makeUlysses},
     AlgorithmRow{seqparAttnUsp, "usp", "Unified Sequence Parallelism, arXiv 2405.07719, section 3", true,
                  refusesNothing, balancedLayout, estimateUsp, makeUsp},
+    AlgorithmRow{seqparAttnMesh, "mesh", "Mesh-Attention, arXiv 2512.20968, Algorithm 2 and section 3.6", true,
+                 refusesNothing, balancedLayout, estimateMesh, makeMesh},
     AlgorithmRow{seqparAttnAttention2d, "attention2d", "Attention2D, arXiv 2503.15758, without overlap", true,
                  refusesNothing, balancedLayout, estimateAttention2d, makeAttention2d},
     AlgorithmRow{seqparAttnDistAttn, "dist_attn", "LightSeq / DistFlashAttn, arXiv 2310.03294, section 3.1", true,

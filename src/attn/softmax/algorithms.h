@@ -17,6 +17,7 @@ std::unique_ptr<Operator> makeDoubleRing(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeAllGatherKv(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeUlysses(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeUsp(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeMesh(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeDistAttn(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec);
@@ -25,7 +26,7 @@ std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec);
 int windowOf(const Problem& problem);
 /// USP: ranks of a group that exchanges heads.
 int ranksOfUlyssesGroup(const Problem& problem);
-/// ATTENTION2D: ranks whose queries are gathered together.
+/// MESH, ATTENTION2D: ranks whose queries are gathered together.
 int ranksOfQueryGroup(const Problem& problem);
 /// ALLGATHER_KV: parts in which the heads are gathered.
 int64_t slicesOfHeads(const Problem& problem);

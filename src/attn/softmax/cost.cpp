@@ -220,11 +220,23 @@ Estimate estimateUsp(const Problem& problem, double flops) {
           3 * q + 3 * out + 2 * leaves * kv + sumsHome + 2 * (rounds - 1) * kv + (rounds > 1 ? rounds * sums : 0)};
 }
 
-Estimate estimateAttention2d(const Problem& problem, double flops) {
-  const CostModel model(problem, flops);
+namespace {
+
+/// A rank's work on a mesh of a x b ranks, and the bytes that it sends in each group.
+struct MeshCost {
+  double forwardUs, backwardUs;  ///< of its tiles
+  double q, kv;                  ///< inputs of the forward pass
+  double out;                    ///< partial outputs
+  double gradientInputs;         ///< queries, gradients of outputs, two numbers a row
+  double dq, sums;
+  double bytes() const { return q + kv + out + gradientInputs + kv + dq + sums; }
+};
+
+MeshCost meshCost(const CostModel& model) {
+  const auto& problem = model.problem();
   const auto& d = problem.desc;
   const int a = ranksOfQueryGroup(problem), ranks = problem.ranks();
-  double most = 0;  // scores of a rank: of its team's queries and its team's keys
+  double most = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     double scores = 0;
     for (int q = rank / a * a; q < rank / a * a + a; ++q) {
@@ -235,13 +247,43 @@ Estimate estimateAttention2d(const Problem& problem, double flops) {
   const double queries = static_cast<double>(a - 1) * static_cast<double>(problem.queries.longest());
   const double keys = static_cast<double>(ranks / a - 1) * static_cast<double>(problem.keys.longest());
   const double rows = model.bytes(queries, d.heads, 1, seqparFloat32);
-  const double q = model.qBytes(queries), kv = model.kvBytes(keys), dOut = model.outBytes(queries);
-  const double out = model.bytes(queries, d.heads, d.valueDim, problem.wireType()) + rows;
-  const double dq = model.bytes(queries, d.heads, d.headDim, problem.wireType()), sums = model.kvSumBytes(keys);
-  return {model.sendUs(q) + model.sendUs(kv) + model.blockUs(most, false) + model.sendUs(out),
-          model.sendUs(q + dOut + 2 * rows) + model.sendUs(kv) + model.blockUs(most, true) + model.sendUs(dq) +
-              model.sendUs(sums),
-          2 * q + 2 * kv + out + dOut + 2 * rows + dq + sums};
+  const double q = model.qBytes(queries);
+  return {model.blockUs(most, false),
+          model.blockUs(most, true),
+          q,
+          model.kvBytes(keys),
+          model.bytes(queries, d.heads, d.valueDim, problem.wireType()) + rows,
+          q + model.outBytes(queries) + 2 * rows,
+          model.bytes(queries, d.heads, d.headDim, problem.wireType()),
+          model.kvSumBytes(keys)};
+}
+
+}  // namespace
+
+Estimate estimateAttention2d(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto cost = meshCost(model);
+  return {model.sendUs(cost.q) + model.sendUs(cost.kv) + cost.forwardUs + model.sendUs(cost.out),
+          model.sendUs(cost.gradientInputs) + model.sendUs(cost.kv) + cost.backwardUs + model.sendUs(cost.dq) +
+              model.sendUs(cost.sums),
+          cost.bytes()};
+}
+
+Estimate estimateMesh(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto cost = meshCost(model);
+  const int a = ranksOfQueryGroup(problem), b = problem.ranks() / a;
+  // The last send has nothing beside it.
+  const auto ring = [&](int members, double bytes) {
+    return members < 2 ? 0.0 : (members - 1) * model.sendUs(bytes / (members - 1));
+  };
+  const double last = a < 2 ? 0.0 : model.sendUs(cost.out / (a - 1)),
+               lastDq = a < 2 ? 0.0 : model.sendUs(cost.dq / (a - 1));
+  return {std::max(cost.forwardUs, ring(a, cost.q) + ring(b, cost.kv) + ring(a, cost.out) - last) + last,
+          std::max(cost.backwardUs,
+                   ring(a, cost.gradientInputs) + ring(b, cost.kv) + ring(a, cost.dq) + ring(b, cost.sums) - lastDq) +
+              lastDq,
+          cost.bytes()};
 }
 
 Estimate estimateDistAttn(const Problem& problem, double flops) {

@@ -46,6 +46,7 @@ Estimate estimateDoubleRing(const Problem& problem, double flops);
 Estimate estimateAllGatherKv(const Problem& problem, double flops);
 Estimate estimateUlysses(const Problem& problem, double flops);
 Estimate estimateUsp(const Problem& problem, double flops);
+Estimate estimateMesh(const Problem& problem, double flops);
 Estimate estimateAttention2d(const Problem& problem, double flops);
 Estimate estimateDistAttn(const Problem& problem, double flops);
 Estimate estimateMegatronSp(const Problem& problem, double flops);

@@ -66,7 +66,7 @@ TEST_CASE("softmax attention: groups of ranks of every size", "[softmax]") {
   const RankThreads group(ranks);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
-  for (const int algorithm : {seqparAttnUsp, seqparAttnAttention2d}) {
+  for (const int algorithm : {seqparAttnUsp, seqparAttnMesh, seqparAttnAttention2d}) {
     for (int inner = 1; inner <= ranks; ++inner) {
       if (ranks % inner != 0) continue;
       for (const int outside : {0, 1}) {
