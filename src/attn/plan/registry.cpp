@@ -37,6 +37,8 @@ const std::array kAlgorithms{
                  refusesNothing, balancedLayout, estimateAttention2d, makeAttention2d},
     AlgorithmRow{seqparAttnDistAttn, "dist_attn", "LightSeq / DistFlashAttn, arXiv 2310.03294, section 3.1", true,
                  refusesDistAttn, contiguousLayout, estimateDistAttn, makeDistAttn},
+    AlgorithmRow{seqparAttnStarTrail, "startrail", "StarTrail, arXiv 2407.00611, concentric rings", true,
+                 refusesStarTrail, balancedLayout, estimateStarTrail, makeStarTrail},
     AlgorithmRow{seqparAttnMegatronSp, "megatron_sp", "Megatron-LM, arXiv 2205.05198, section 4.2.2", true,
                  refusesNothing, contiguousLayout, estimateMegatronSp, makeMegatronSp},
     AlgorithmRow{seqparAttnLocal, "local", "no exchange", false, linear::refuses, contiguousLayout,

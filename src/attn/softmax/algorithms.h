@@ -20,6 +20,7 @@ std::unique_ptr<Operator> makeUsp(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeMesh(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeDistAttn(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeStarTrail(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec);
 
 /// DOUBLE_RING: ranks of a window.
@@ -28,12 +29,15 @@ int windowOf(const Problem& problem);
 int ranksOfUlyssesGroup(const Problem& problem);
 /// MESH, ATTENTION2D: ranks whose queries are gathered together.
 int ranksOfQueryGroup(const Problem& problem);
+/// STARTRAIL: ranks of a team.
+int ranksOfTeam(const Problem& problem);
 /// ALLGATHER_KV: parts in which the heads are gathered.
 int64_t slicesOfHeads(const Problem& problem);
 
 std::string refusesZigzag(const Problem& problem);
 std::string refusesStriped(const Problem& problem);
 std::string refusesDistAttn(const Problem& problem);
+std::string refusesStarTrail(const Problem& problem);
 std::string refusesRingPassQ(const Problem& problem);
 
 }  // namespace seqpar::attn

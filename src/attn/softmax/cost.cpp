@@ -316,4 +316,23 @@ Estimate estimateDistAttn(const Problem& problem, double flops) {
   return estimate;
 }
 
+Estimate estimateStarTrail(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const auto& d = problem.desc;
+  const int size = ranksOfTeam(problem), rows = problem.ranks() / (size * size);
+  const auto tokens = static_cast<double>(problem.queries.longest()), others = tokens * (size - 1);
+  const double q = model.qBytes(others), out = model.outBytes(others), kv = model.kvBytes(others);
+  const double numbers = model.bytes(others, d.heads, 1, seqparFloat32);
+  const double teamKv = model.kvBytes(tokens * size), teamSums = model.kvSumBytes(tokens * size);
+  const double moved = size > 1 ? teamKv : 0, sumsHome = rows > 1 ? teamSums : 0;
+  const double load = model.sendUs(q) + model.sendUs(kv) + model.sendUs(moved);
+  const double forwardRing = (rows - 1) * model.sendUs(teamKv);
+  const double backwardRing = (rows - 1) * (model.sendUs(teamKv) + model.sendUs(teamSums));
+  const double scores = model.mostScores();  // a team's rows, a part of their keys each
+  return {load + std::max(model.blockUs(scores, false), forwardRing) + model.sendUs(out + numbers),
+          load + model.sendUs(2 * out + numbers) + std::max(model.blockUs(scores, true), backwardRing) +
+              model.sendUs(sumsHome) + model.sendUs(q) + model.sendUs(moved) + model.sendUs(kv),
+          3 * q + 3 * out + 2 * numbers + 3 * kv + 3 * moved + (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
+}
+
 }  // namespace seqpar::attn

@@ -1,0 +1,234 @@
+// STARTRAIL: StarTrail (arXiv 2407.00611), concentric rings: teams of C consecutive ranks gather their queries, keys
+// and values. The teams are an array of C columns: in each row, member m of a team in column j begins with the keys of
+// the team in column j + m, and these go round the rows, so that C members see all keys in a C-th of the steps. Partial
+// outputs are reduced and scattered in the team. Backward is the same with gradients.
+#include <algorithm>
+
+#include "attn/boundary.h"
+#include "attn/softmax/algorithms.h"
+#include "attn/softmax/ring.h"
+#include "seqpar/exchange.h"
+
+namespace seqpar::attn {
+namespace {
+
+constexpr const char* kWho = "attention plan";
+
+/// Rank = (row * C + column) * C + member.
+struct Place {
+  int size, row, column, member;
+
+  Place(const Problem& problem, int rank)
+      : size(ranksOfTeam(problem)), row(rank / (size * size)), column(rank / size % size), member(rank % size) {}
+  int rank(int atRow, int atColumn, int atMember) const { return (atRow * size + (atColumn % size)) * size + atMember; }
+  std::vector<int> team(int atRow, int atColumn) const {
+    std::vector<int> ranks;
+    for (int m = 0; m < size; ++m) ranks.push_back(rank(atRow, atColumn, m));
+    return ranks;
+  }
+};
+
+/// What a ring of rows computes: queries of the teams of one column with the keys of another's.
+Problem ringProblem(const Problem& problem) {
+  const Place place(problem, problem.rank());
+  const int rows = problem.ranks() / (place.size * place.size);
+  Problem part = problem;
+  std::vector<std::vector<int>> queries, keys;
+  for (int row = 0; row < rows; ++row) {
+    part.members.push_back(place.rank(row, place.column, place.member));
+    queries.push_back(place.team(row, place.column));
+    keys.push_back(place.team(row, place.column + place.member));
+  }
+  part.info.rank = place.row;
+  part.info.nranks = rows;
+  part.queries = Sharding(problem.queries, queries);
+  part.keys = Sharding(problem.keys, keys);
+  part.table = std::make_shared<ScoreTable>(part.queries, part.keys, part.visibility());
+  part.desc.sinks = 0;  // they join once all members' parts are merged
+  return part;
+}
+
+std::vector<int64_t> lengthsOf(const Sharding& sharding, const std::vector<int>& ranks) {
+  std::vector<int64_t> lengths;
+  for (const int rank : ranks) lengths.push_back(sharding.tokensOf(rank));
+  return lengths;
+}
+
+class StarTrailOperator final : public SoftmaxOperator {
+ public:
+  StarTrailOperator(const Problem& problem, Exec& exec)
+      : SoftmaxOperator(problem, exec),
+        place_(problem, problem.rank()),
+        team_(place_.team(place_.row, place_.column)),
+        lengths_(lengthsOf(problem.queries, team_)),
+        part_(ringProblem(problem)),
+        ring_(part_, exec, part_.ranks()) {}
+
+  void carve(Arena& arena) override {
+    const auto& d = problem_.desc;
+    block_->carve(arena);
+    ring_.carve(arena);
+    const int64_t tokens = part_.tokens(), keys = std::max(part_.kvTokens(), tokens), own = problem_.tokens();
+    const auto wide = [&](int64_t count, int64_t heads, int64_t dim) {
+      return arena.tensor(problem_.type(), d.batch, count, heads, dim);
+    };
+    q_ = wide(tokens, d.heads, d.headDim);
+    out_ = wide(tokens, d.heads, d.valueDim);
+    lse_ = arena.rows(d.batch, d.heads, tokens);
+    for (auto* const k : {&teamK_, &ringK_}) *k = wide(keys, d.kvHeads, d.headDim);
+    for (auto* const v : {&teamV_, &ringV_}) *v = wide(keys, d.kvHeads, d.valueDim);
+    stage_ = wide(own, d.heads, std::max(d.headDim, d.valueDim));
+    ownOut_ = wide(own, d.heads, d.valueDim);
+    partial_ = takePartial(arena, own);
+    if (!problem_.training()) return;
+    dOut_ = wide(tokens, d.heads, d.valueDim);
+    dq_ = wide(tokens, d.heads, d.headDim);
+    dk_ = wide(keys, d.kvHeads, d.headDim);
+    dv_ = wide(keys, d.kvHeads, d.valueDim);
+    delta_ = arena.rows(d.batch, d.heads, own);
+  }
+
+  void open() override {
+    block_->prepare();
+    ring_.open();
+  }
+
+  void forward(const seqparAttnForwardArgs_t& args) override {
+    loadInputs(inputs(args));
+    seqparAttnForwardArgs_t part = SEQPAR_ATTN_FORWARD_INITIALIZER;
+    part.q = given(q_);
+    part.k = given(keysOfRing(ringK_));
+    part.v = given(keysOfRing(ringV_));
+    part.out = given(out_);
+    part.lse = lse_.data;
+    ring_.forward(part);
+    const auto shards = shardsOf(out_.type, out_.batch, out_.heads * out_.dim);
+    require(seqparReduceScatterLse(out_.data, lse_.data, ownOut_.data, partial_.lse.data, out_.heads, &shards,
+                                   problem_.comm, exec_.main()),
+            kWho, problem_.comm);
+    exec_.copy(partial_.out, ownOut_);
+    block_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
+  }
+
+  void backward(const seqparAttnBackwardArgs_t& args) override {
+    if (problem_.desc.sinks != 0) makeDelta(*block_, args, delta_);  // for the sinks' gradient
+    loadInputs(inputs(args));
+    gather(outTensor(problem_, args.out), out_);
+    gather(outTensor(problem_, args.dOut), dOut_);
+    const auto rows = shardsOf(seqparFloat32, lse_.batch * lse_.heads, 1);
+    require(seqparAllGather(args.lse, lse_.data, &rows, problem_.comm, exec_.main()), kWho, problem_.comm);
+    seqparAttnBackwardArgs_t part = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+    part.q = given(q_);
+    part.k = given(keysOfRing(ringK_));
+    part.v = given(keysOfRing(ringV_));
+    part.out = given(out_);
+    part.dOut = given(dOut_);
+    part.lse = lse_.data;
+    part.dq = given(dq_);
+    part.dk = given(keysOfRing(dk_));
+    part.dv = given(keysOfRing(dv_));
+    ring_.backward(part);
+    scatter(dq_, queryTensor(problem_, args.dq));
+    shift(keysOfRing(dk_), keysOfRing(dv_), place_.member, keysOfTeam(teamK_), keysOfTeam(teamV_));
+    scatter(keysOfTeam(teamK_), keyTensor(problem_, args.dk));
+    scatter(keysOfTeam(teamV_), valueTensor(problem_, args.dv));
+  }
+
+ private:
+  static seqparAttnTensor_t given(const Tensor& tensor) {
+    return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
+  }
+  static Tensor dense(const Tensor& buffer, int64_t tokens) {
+    return denseTensor(buffer.data, buffer.type, buffer.batch, tokens, buffer.heads, buffer.dim);
+  }
+  Tensor keysOfTeam(const Tensor& buffer) const { return dense(buffer, part_.tokens()); }
+  Tensor keysOfRing(const Tensor& buffer) const { return dense(buffer, part_.kvTokens()); }
+
+  seqparShards_t shardsOf(seqparDataType_t type, int64_t outer, int64_t inner) const {
+    seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
+    shards.dataType = type;
+    shards.outer = outer;
+    shards.inner = inner;
+    shards.tokensOfMembers = lengths_.data();
+    shards.group = team_.data();
+    shards.groupSize = static_cast<int>(team_.size());
+    return shards;
+  }
+
+  Tensor staged(const Tensor& like) const {
+    return denseTensor(stage_.data, like.type, like.batch, like.tokens, like.heads, like.dim);
+  }
+
+  void gather(const Tensor& own, const Tensor& all) {
+    const Tensor from = staged(own);
+    exec_.copy(from, own);
+    const auto shards = shardsOf(own.type, own.batch, own.heads * own.dim);
+    require(seqparAllGather(from.data, all.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+  }
+
+  void scatter(const Tensor& sum, const Tensor& to) {
+    const Tensor arrives = staged(to);
+    const auto shards = shardsOf(to.type, to.batch, to.heads * to.dim);
+    require(seqparReduceScatter(sum.data, arrives.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    exec_.copy(to, arrives);
+  }
+
+  /// To the same member of the team so many columns further in this row, and from the one so many columns before.
+  void shift(const Tensor& k, const Tensor& v, int columns, const Tensor& toK, const Tensor& toV) {
+    const void* const sent[] = {k.data, v.data};
+    void* const received[] = {toK.data, toV.data};
+    const size_t sentBytes[] = {k.bytes(), v.bytes()}, receivedBytes[] = {toK.bytes(), toV.bytes()};
+    seqparShiftParams_t params = SEQPAR_SHIFT_PARAMS_INITIALIZER;
+    params.sendPeer = place_.rank(place_.row, place_.column + columns, place_.member);
+    params.receivePeer = place_.rank(place_.row, place_.column + place_.size - columns, place_.member);
+    params.sendTensors = params.receiveTensors = 2;
+    params.sendBuffers = sent;
+    params.sendBytes = sentBytes;
+    params.receiveBuffers = received;
+    params.receiveBytes = receivedBytes;
+    require(seqparShift(&params, problem_.comm, exec_.main()), kWho, problem_.comm);
+  }
+
+  void loadInputs(const BlockInputs& own) {
+    gather(own.q, q_);
+    gather(own.k, teamK_);
+    gather(own.v, teamV_);
+    shift(keysOfTeam(teamK_), keysOfTeam(teamV_), place_.size - place_.member, keysOfRing(ringK_), keysOfRing(ringV_));
+  }
+
+  Place place_;
+  std::vector<int> team_;
+  std::vector<int64_t> lengths_;  ///< tokens of its members
+  Problem part_;
+  RingOperator ring_;
+  Tensor q_, out_, dOut_, dq_;                      ///< of the team
+  Tensor teamK_, teamV_, ringK_, ringV_, dk_, dv_;  ///< of the team; of that whose keys this rank begins with
+  Rows lse_, delta_;
+  Tensor stage_, ownOut_;  ///< of this rank
+  Partial partial_;
+};
+
+}  // namespace
+
+int ranksOfTeam(const Problem& problem) {
+  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
+  int size = 1;
+  for (int c = 1; c * c <= problem.ranks(); ++c) {
+    if (problem.ranks() % (c * c) == 0) size = c;
+  }
+  return size;
+}
+
+std::string refusesStarTrail(const Problem& problem) {
+  const int size = ranksOfTeam(problem);
+  if (problem.ranks() % (size * size) != 0) return "needs teams whose size squared divides the ranks";
+  if (problem.crossAttention()) return "has queries and keys of the same tokens only";
+  return {};
+}
+
+std::unique_ptr<Operator> makeStarTrail(const Problem& problem, Exec& exec) {
+  if (problem.ranks() == 1) return makeLocal(problem, exec);
+  return std::make_unique<StarTrailOperator>(problem, exec);
+}
+
+}  // namespace seqpar::attn
