@@ -1,7 +1,7 @@
-// What both ways through pipes have in common: the words at their ends, and waiting for one.
+// What both ways through byte FIFOs have in common: the words at their ends, and waiting for one.
 //
 // Memory has, all static:
-//   Unit loadLine(const Unit*), void storeLine(Unit*, Unit): relaxed, of the whole system, 16 bytes as one;
+//   Vec16 loadPacket(const Vec16*), void storePacket(Vec16*, Vec16): relaxed, of the whole system, 16 bytes as one;
 //   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
 //   uint64_t look(const uint64_t*), void tell(uint64_t*, uint64_t): of words that say what was read: nothing that was
 //     written needs to be seen with them, so relaxed will do where a load that has returned its value is over;
@@ -12,30 +12,30 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "channel.h"
-#include "pipe_layout.h"
+#include "kernels/byte_fifo_layout.h"
+#include "kernels/fifo.h"
 
 namespace seqpar {
 
 /// 16 bytes.
 #ifdef __CUDACC__
-using Unit = uint4;
+using Vec16 = uint4;
 #else
-struct alignas(16) Unit {
+struct alignas(16) Vec16 {
   std::uint32_t x, y, z, w;
 };
 #endif
 
 /// How long to wait, and whom to tell.
-struct Patience {
+struct WaitPolicy {
   std::uint32_t* abort;     ///< host memory: give up if not 0
-  std::uint32_t* gaveUp;    ///< host memory: who gives up stores 1 + the peer here
+  std::uint32_t* timedOut;  ///< host memory: who gives up stores 1 + the peer here
   std::uint64_t timeoutNs;  ///< of a single wait; 0: for ever
 };
 
 /// Looks until there() is true. False: gave up, and nothing more must be published.
 template <class Memory, class There>
-SEQPAR_LANE bool awaitPeer(const Patience& patience, int peer, const There& there) {
+SEQPAR_DEVICE bool awaitPeer(const WaitPolicy& waitPolicy, int peer, const There& there) {
   constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these
   std::uint64_t begin = 0;
   SEQPAR_ROLLED
@@ -43,15 +43,15 @@ SEQPAR_LANE bool awaitPeer(const Patience& patience, int peer, const There& ther
     Memory::pause();
     if (looks % kLooks != 0) continue;
     if (begin == 0) begin = Memory::now();
-    const bool late = patience.timeoutNs != 0 && Memory::now() - begin > patience.timeoutNs;
-    if (!late && Memory::load(patience.abort) == 0) continue;
-    Memory::store(patience.gaveUp, 1U + static_cast<std::uint32_t>(peer));
+    const bool late = waitPolicy.timeoutNs != 0 && Memory::now() - begin > waitPolicy.timeoutNs;
+    if (!late && Memory::load(waitPolicy.abort) == 0) continue;
+    Memory::store(waitPolicy.timedOut, 1U + static_cast<std::uint32_t>(peer));
     return false;
   }
   return true;
 }
 
-SEQPAR_LANE std::uint64_t* wordAt(std::byte* end, std::size_t offset) {
+SEQPAR_DEVICE std::uint64_t* wordAt(std::byte* end, std::size_t offset) {
   return reinterpret_cast<std::uint64_t*>(end + offset);
 }
 

@@ -1,43 +1,44 @@
-// What lanes need beside channels: credit for streams; steps in which a lane talks to many peers.
+// What channels need beside FIFOs: credit for streams; steps in which a channel talks to many peers.
 #pragma once
 
-#include "channel.h"
+#include "kernels/fifo.h"
 
 namespace seqpar {
 
-/// Shared by the threads of a lane.
-struct LanePositions {
+/// Shared by the threads of a channel.
+struct ChannelPositions {
   /// What is needed to send to a peer and to receive from it, worked out once.
-  struct alignas(32) Port {
-    Line* out;
-    Line* in;
+  struct alignas(32) FifoCursor {
+    LamportPacket* out;
+    LamportPacket* in;
     std::uint32_t sent;
     std::uint32_t received;
   };
-  Port ports[kMostPeers];
-  ChannelState state[kMostPeers];
-  /// Warps that are through with a span of lines, by the span's number.
-  static constexpr int kSpans = 2 * kRingLines / kCreditLines;
+  FifoCursor cursors[kMostPeers];
+  FifoState state[kMostPeers];
+  /// Warps that are through with a span of packets, by the span's number.
+  static constexpr int kSpans = 2 * kRingPackets / kCreditPackets;
   std::uint32_t through[kSpans];
 };
 
-/// Gives credit for what a lane takes from one peer in a stream, of which every warp takes some of each part: without a
-/// barrier, so that no warp waits for the publishing, which takes as long as all stores of the lane take to arrive.
+/// Gives credit for what a channel takes from one peer in a stream, of which every warp takes some of each part:
+/// without a barrier, so that no warp waits for the publishing, which takes as long as all stores of the channel take
+/// to arrive.
 template <class Memory, class Group>
 class SpanCredit {
  public:
-  /// `lines` will be taken, from position `received` on, of which `given` has been given back. By all threads,
+  /// `packets` will be taken, from position `received` on, of which `given` has been given back. By all threads,
   /// together.
-  SEQPAR_LANE SpanCredit(const PeerView& view, int peer, int lane, const Group& group, LanePositions& shared,
-                         const ChannelState& state, std::uint32_t lines)
+  SEQPAR_DEVICE SpanCredit(const PeerView& view, int peer, int channel, const Group& group, ChannelPositions& shared,
+                           const FifoState& state, std::uint32_t packets)
       : view_(view),
         peer_(peer),
-        lane_(lane),
+        channel_(channel),
         group_(group),
         shared_(shared),
         received_(state.received),
         given_(state.given),
-        long_(lines >= kCreditLines) {
+        long_(packets >= kCreditPackets) {
     if (!long_) return;
     if (group.thread() == 0) {
       for (std::uint32_t& count : shared.through) count = 0;
@@ -45,30 +46,30 @@ class SpanCredit {
     group.sync();
   }
 
-  /// This thread is through with the lines below `end`, counted from the begin; so are the other threads of its warp.
+  /// This thread is through with the packets below `end`, counted from the begin; so are the other threads of its warp.
   /// False: one of these has given up.
-  SEQPAR_LANE bool through(bool ok, std::uint32_t end) {
+  SEQPAR_DEVICE bool through(bool ok, std::uint32_t end) {
     if (!long_) return ok;
     if (!group_.warpAll(ok)) return false;
-    if (end - spanEnd_ < kCreditLines) return true;
+    if (end - spanEnd_ < kCreditPackets) return true;
     spanEnd_ = end;
     given_ = received_ + end;
     if (!group_.leads()) return true;
-    std::uint32_t* const count = &shared_.through[given_ / kCreditLines % LanePositions::kSpans];
+    std::uint32_t* const count = &shared_.through[given_ / kCreditPackets % ChannelPositions::kSpans];
     const auto last = static_cast<std::uint32_t>(group_.warps() - 1);
-    if (Memory::increment(count, last) == last) giveCredit<Memory>(view_, peer_, lane_, given_);
+    if (Memory::increment(count, last) == last) giveCredit<Memory>(view_, peer_, channel_, given_);
     return true;
   }
 
   /// What the peer knows of, or will when the last warp is through.
-  SEQPAR_LANE std::uint64_t given() const { return given_; }
+  SEQPAR_DEVICE std::uint64_t given() const { return given_; }
 
  private:
   const PeerView& view_;
   int peer_;
-  int lane_;
+  int channel_;
   const Group& group_;
-  LanePositions& shared_;
+  ChannelPositions& shared_;
   std::uint64_t received_, given_;
   bool long_;
   std::uint32_t spanEnd_ = 0;
@@ -76,69 +77,71 @@ class SpanCredit {
 
 /// Sends as a Sender does, to a ring that has room.
 template <class Memory>
-class PortSender {
+class CursorSender {
  public:
-  SEQPAR_LANE explicit PortSender(const LanePositions::Port& port) : ring_(port.out), base_(port.sent) {}
-  SEQPAR_LANE void put(std::uint32_t index, const Line& line) const {
-    Memory::store(slotOf(ring_, base_, index), line);
+  SEQPAR_DEVICE explicit CursorSender(const ChannelPositions::FifoCursor& cursor)
+      : ring_(cursor.out), base_(cursor.sent) {}
+  SEQPAR_DEVICE void put(std::uint32_t index, const LamportPacket& packet) const {
+    Memory::store(packetAt(ring_, base_, index), packet);
   }
-  SEQPAR_LANE void putWord(std::uint32_t index, std::uint32_t word) const {
-    Memory::store(&slotOf(ring_, base_, index / 4)->word[index % 4], word);
+  SEQPAR_DEVICE void putWord(std::uint32_t index, std::uint32_t word) const {
+    Memory::store(&packetAt(ring_, base_, index / 4)->word[index % 4], word);
   }
 
  private:
-  Line* ring_;
+  LamportPacket* ring_;
   std::uint32_t base_;
 };
 
-/// In a step a lane sends some lines to each peer and receives some from each, numbered from 0 anew. A step sends at
-/// most kMostLines lines to a peer. Its begin is reserve(), its end is settle() and then advance(); if one gives up all
-/// threads leave without another word.
+/// In a step a channel sends some packets to each peer and receives some from each, numbered from 0 anew. A step sends
+/// at most kMostPackets packets to a peer. Its begin is reserve(), its end is agreeStep() and then endStep(); if one
+/// gives up all threads leave without another word.
 template <class Memory, class Group>
-class SteppedLane {
+class SteppedFifos {
  public:
-  static constexpr std::uint32_t kMostLines = kSureLines;
+  static constexpr std::uint32_t kMostPackets = kSurePackets;
 
-  SEQPAR_LANE SteppedLane(const PeerView& view, int lane, const Group& group, LanePositions& positions)
-      : view_(view), lane_(lane), group_(group), at_(positions) {
+  SEQPAR_DEVICE SteppedFifos(const PeerView& view, int channel, const Group& group, ChannelPositions& positions)
+      : view_(view), channel_(channel), group_(group), at_(positions) {
     bool tight = false;
     SEQPAR_ROLLED
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
-      at_.ports[peer].out = Sender<Memory>::ring(view, peer, lane);
-      at_.ports[peer].in = Receiver<Memory>::ring(view, peer, lane);
-      at_.state[peer] = begun(*channelState(view, peer, lane));
-      placePort(peer);
+      at_.cursors[peer].out = Sender<Memory>::ring(view, peer, channel);
+      at_.cursors[peer].in = Receiver<Memory>::ring(view, peer, channel);
+      at_.state[peer] = begun(*fifoState(view, peer, channel));
+      placeCursor(peer);
       tight = tight || isTight(peer);
     }
     tight_ = group.any(tight);
   }
 
-  SEQPAR_LANE PortSender<Memory> sender(int peer) const { return PortSender<Memory>(at_.ports[peer]); }
-  SEQPAR_LANE Receiver<Memory> receiver(int peer) const {
-    return Receiver<Memory>(view_, peer, RingPlace{at_.ports[peer].in, at_.ports[peer].received});
+  SEQPAR_DEVICE CursorSender<Memory> sender(int peer) const { return CursorSender<Memory>(at_.cursors[peer]); }
+  SEQPAR_DEVICE Receiver<Memory> receiver(int peer) const {
+    return Receiver<Memory>(view_, peer, RingPlace{at_.cursors[peer].in, at_.cursors[peer].received});
   }
 
-  /// Waits until linesTo(peer) lines have room, for all peers. False: gave up.
-  template <class LinesTo>
-  SEQPAR_LANE bool reserve(const LinesTo& linesTo) {
+  /// Waits until packetsTo(peer) packets have room, for all peers. False: gave up.
+  template <class PacketsTo>
+  SEQPAR_DEVICE bool reserve(const PacketsTo& packetsTo) {
     if (!tight_) return true;
     bool late = false;
     SEQPAR_ROLLED
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
-      Sender<Memory> out(view_, peer, lane_, at_.state[peer].sent, at_.state[peer].credit);
-      late = late || !out.reserve(linesTo(peer));
+      Sender<Memory> out(view_, peer, channel_, at_.state[peer].sent, at_.state[peer].credit);
+      late = late || !out.reserve(packetsTo(peer));
       at_.state[peer].credit = out.credit();
     }
     return !group_.any(late);
   }
 
   /// A barrier: all threads are done with the step. `ok`: and none has given up. False: one had, here or elsewhere.
-  SEQPAR_LANE bool settle(bool ok) const { return !group_.any(!ok); }
+  SEQPAR_DEVICE bool agreeStep(bool ok) const { return !group_.any(!ok); }
 
-  /// reset(warp) puts back the lines that many threads had wanted, by the threads of one warp, which then counts the
+  /// reset(warp) puts back the packets that many threads had wanted, by the threads of one warp, which then counts the
   /// step and gives credit, while the others go on. `last`: there is no further step, but finish().
-  template <class LinesTo, class LinesFrom, class Reset>
-  SEQPAR_LANE void advance(bool last, const LinesTo& linesTo, const LinesFrom& linesFrom, const Reset& reset) {
+  template <class PacketsTo, class PacketsFrom, class Reset>
+  SEQPAR_DEVICE void endStep(bool last, const PacketsTo& packetsTo, const PacketsFrom& packetsFrom,
+                             const Reset& reset) {
     bool tight = false;
     if (group_.inFirstWarp()) {
       const auto warp = group_.warp();
@@ -146,45 +149,45 @@ class SteppedLane {
       group_.warpAll(true);
       SEQPAR_ROLLED
       for (int peer = warp.thread(); peer < view_.size; peer += warp.threads()) {
-        ChannelState& state = at_.state[peer];
-        state.sent += linesTo(peer);
-        countTaken<Memory>(view_, peer, lane_, state, linesFrom(peer));
+        FifoState& state = at_.state[peer];
+        state.sent += packetsTo(peer);
+        countTaken<Memory>(view_, peer, channel_, state, packetsFrom(peer));
         state = begun(state);
-        placePort(peer);
+        placeCursor(peer);
         tight = tight || isTight(peer);
       }
     }
     if (!last) tight_ = group_.any(tight);
   }
-  template <class LinesTo, class LinesFrom>
-  SEQPAR_LANE void advance(bool last, const LinesTo& linesTo, const LinesFrom& linesFrom) {
-    advance(last, linesTo, linesFrom, [](const auto&) {});
+  template <class PacketsTo, class PacketsFrom>
+  SEQPAR_DEVICE void endStep(bool last, const PacketsTo& packetsTo, const PacketsFrom& packetsFrom) {
+    endStep(last, packetsTo, packetsFrom, [](const auto&) {});
   }
 
   /// After the last step.
-  SEQPAR_LANE void finish() {
+  SEQPAR_DEVICE void finish() {
     if (!group_.inFirstWarp()) return;
     const auto warp = group_.warp();
     SEQPAR_ROLLED
     for (int peer = warp.thread(); peer < view_.size; peer += warp.threads()) {
-      *channelState(view_, peer, lane_) = at_.state[peer];
+      *fifoState(view_, peer, channel_) = at_.state[peer];
     }
   }
 
  private:
   /// A step may have to wait for credit.
-  SEQPAR_LANE bool isTight(int peer) const {
-    return at_.state[peer].sent + kMostLines > at_.state[peer].credit + kRingLines;
+  SEQPAR_DEVICE bool isTight(int peer) const {
+    return at_.state[peer].sent + kMostPackets > at_.state[peer].credit + kRingPackets;
   }
-  SEQPAR_LANE void placePort(int peer) const {
-    at_.ports[peer].sent = static_cast<std::uint32_t>(at_.state[peer].sent);
-    at_.ports[peer].received = static_cast<std::uint32_t>(at_.state[peer].received);
+  SEQPAR_DEVICE void placeCursor(int peer) const {
+    at_.cursors[peer].sent = static_cast<std::uint32_t>(at_.state[peer].sent);
+    at_.cursors[peer].received = static_cast<std::uint32_t>(at_.state[peer].received);
   }
 
   const PeerView& view_;
-  int lane_;
+  int channel_;
   const Group& group_;
-  LanePositions& at_;
+  ChannelPositions& at_;
   bool tight_;
 };
 

@@ -1,6 +1,6 @@
-#include "channel_cuda.h"
 #include "device/launch.h"
-#include "probe.h"
+#include "kernels/fifo_cuda.cuh"
+#include "kernels/probe.h"
 
 namespace seqpar {
 namespace {
@@ -9,11 +9,11 @@ constexpr int kThreads = 512;
 
 template <bool kTokens>
 __global__ void __launch_bounds__(kThreads, 2) probeKernel(const __grid_constant__ PeerView view, ProbeTimes* times) {
-  __shared__ LanePositions positions;
+  __shared__ ChannelPositions positions;
   const CtaGroup group;
-  ProbeLane<CudaMemory, CtaGroup> lane(view, static_cast<int>(blockIdx.x), group, positions);
+  ProbeProgram<CudaMemory, CtaGroup> channel(view, static_cast<int>(blockIdx.x), group, positions);
   ProbeTimes mine;
-  const bool ok = kTokens ? lane.runTokens(mine) : lane.runStream(mine);
+  const bool ok = kTokens ? channel.runTokens(mine) : channel.runStream(mine);
   if (!ok || threadIdx.x != 0) return;
   if (kTokens) {
     times[blockIdx.x].tokens = mine.tokens;
@@ -30,7 +30,7 @@ void launchTokenProbe(const PeerView& view, ProbeTimes* times, void* stream) {
 }
 
 void launchStreamProbe(const PeerView& view, ProbeTimes* times, void* stream) {
-  launchKernel("probeKernel", probeKernel<false>, {view.lanes, kThreads, 0, static_cast<cudaStream_t>(stream)}, view,
+  launchKernel("probeKernel", probeKernel<false>, {view.channels, kThreads, 0, static_cast<cudaStream_t>(stream)}, view,
                times);
 }
 

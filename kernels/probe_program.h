@@ -1,117 +1,117 @@
-// A measurement of the channels between ring neighbours: tokens that go round one at a time, then a stream from
+// A measurement of the FIFOs between ring neighbours: tokens that go round one at a time, then a stream from
 // everyone to the next. Collective over all peers.
 #pragma once
 
-#include "lane.h"
+#include "kernels/channel.h"
 
 namespace seqpar {
 
-/// Of one lane, in ns of the GPU's clock.
+/// Of one channel, in ns of the GPU's clock.
 struct ProbeTimes {
   static constexpr std::uint32_t kTimedTokens = 48;
-  static constexpr std::uint32_t kRowLines = 2048;
+  static constexpr std::uint32_t kRowPackets = 2048;
   static constexpr std::uint32_t kTimedRows = 47;
 
-  std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; lane 0
+  std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; channel 0
   std::uint64_t streamBegin = 0;  ///< when kTimedRows rows began,
   std::uint64_t streamEnd = 0;    ///< and when they were through
 };
 
 template <class Memory, class Group>
-class ProbeLane {
+class ProbeProgram {
  public:
-  SEQPAR_LANE ProbeLane(const PeerView& view, int lane, const Group& group, LanePositions& positions)
+  SEQPAR_DEVICE ProbeProgram(const PeerView& view, int channel, const Group& group, ChannelPositions& positions)
       : view_(view),
-        lane_(lane),
+        channel_(channel),
         group_(group),
-        steps_(view, lane, group, positions),
+        steps_(view, channel, group, positions),
         next_((view.self + 1) % view.size),
         previous_((view.self + view.size - 1) % view.size) {}
 
-  /// Tokens: of one lane, while nothing else moves. False: gave up.
-  SEQPAR_LANE bool runTokens(ProbeTimes& times) {
+  /// Tokens: of one channel, while nothing else moves. False: gave up.
+  SEQPAR_DEVICE bool runTokens(ProbeTimes& times) {
     if (!reserve(kTokens)) return false;
     if (!advance(group_.thread() != 0 || passTokens(times.tokens), kTokens)) return false;
     steps_.finish();
     return true;
   }
-  /// The stream, of all lanes; `rows` of it are timed. False: gave up.
-  SEQPAR_LANE bool runStream(ProbeTimes& times, std::uint32_t rows = ProbeTimes::kTimedRows) {
+  /// The stream, of all channels; `rows` of it are timed. False: gave up.
+  SEQPAR_DEVICE bool runStream(ProbeTimes& times, std::uint32_t rows = ProbeTimes::kTimedRows) {
     if (!stream(times, rows)) return false;
     steps_.finish();
     return true;
   }
 
  private:
-  static constexpr std::uint32_t kRowLines = ProbeTimes::kRowLines;
+  static constexpr std::uint32_t kRowPackets = ProbeTimes::kRowPackets;
   static constexpr std::uint32_t kFirstTokens = 8;  // not timed
   static constexpr std::uint32_t kTokens = kFirstTokens + ProbeTimes::kTimedTokens;
 
-  SEQPAR_LANE bool reserve(std::uint32_t lines) {
-    return steps_.reserve([&](int peer) { return peer == next_ ? lines : 0U; });
+  SEQPAR_DEVICE bool reserve(std::uint32_t packets) {
+    return steps_.reserve([&](int peer) { return peer == next_ ? packets : 0U; });
   }
-  SEQPAR_LANE bool advance(bool ok, std::uint32_t lines) {
-    if (!steps_.settle(ok)) return false;
-    steps_.advance(
-        false, [&](int peer) { return peer == next_ ? lines : 0U; },
-        [&](int peer) { return peer == previous_ ? lines : 0U; });
+  SEQPAR_DEVICE bool advance(bool ok, std::uint32_t packets) {
+    if (!steps_.agreeStep(ok)) return false;
+    steps_.endStep(
+        false, [&](int peer) { return peer == next_ ? packets : 0U; },
+        [&](int peer) { return peer == previous_ ? packets : 0U; });
     return true;
   }
 
-  SEQPAR_LANE bool passTokens(std::uint64_t& ns) {
-    const PortSender<Memory> out = steps_.sender(next_);
+  SEQPAR_DEVICE bool passTokens(std::uint64_t& ns) {
+    const CursorSender<Memory> out = steps_.sender(next_);
     const Receiver<Memory> in = steps_.receiver(previous_);
     std::uint64_t start = 0;
     for (std::uint32_t i = 0; i < kTokens; ++i) {
       if (i == kFirstTokens) start = Memory::now();
-      Line line{{i, i, i, i}};
-      if (view_.self == 0) out.put(i, line);
-      line = in.look(i);
-      if (!in.await(i, line)) return false;
-      if (view_.self != 0) out.put(i, line);
+      LamportPacket packet{{i, i, i, i}};
+      if (view_.self == 0) out.put(i, packet);
+      packet = in.look(i);
+      if (!in.await(i, packet)) return false;
+      if (view_.self != 0) out.put(i, packet);
       in.reset(i);
     }
     ns = Memory::now() - start;
     return true;
   }
 
-  SEQPAR_LANE bool stream(ProbeTimes& times, std::uint32_t rows) {
+  SEQPAR_DEVICE bool stream(ProbeTimes& times, std::uint32_t rows) {
     for (std::uint32_t row = 0; row <= rows; ++row) {
-      if (!reserve(kRowLines)) return false;
+      if (!reserve(kRowPackets)) return false;
       const bool ok = exchangeRow(steps_.sender(next_), steps_.receiver(previous_));
-      if (!advance(ok, kRowLines)) return false;
+      if (!advance(ok, kRowPackets)) return false;
       if (row == 0) times.streamBegin = Memory::now();
     }
     times.streamEnd = Memory::now();
     return true;
   }
 
-  SEQPAR_LANE bool exchangeRow(const PortSender<Memory>& out, const Receiver<Memory>& in) const {
-    constexpr int kLines = 4;  // that a thread has in flight
+  SEQPAR_DEVICE bool exchangeRow(const CursorSender<Memory>& out, const Receiver<Memory>& in) const {
+    constexpr int kPackets = 4;  // that a thread has in flight
     const auto threads = static_cast<std::uint32_t>(group_.threads());
     SEQPAR_ROLLED
-    for (std::uint32_t begin = group_.thread(); begin < kRowLines; begin += threads * kLines) {
-      Line line[kLines];
+    for (std::uint32_t begin = group_.thread(); begin < kRowPackets; begin += threads * kPackets) {
+      LamportPacket packet[kPackets];
       SEQPAR_UNROLL
-      for (int i = 0; i < kLines; ++i) {
+      for (int i = 0; i < kPackets; ++i) {
         const std::uint32_t index = begin + threads * static_cast<std::uint32_t>(i);
-        if (index >= kRowLines) continue;
-        out.put(index, Line{{index, index, index, index}});
-        line[i] = in.look(index);
+        if (index >= kRowPackets) continue;
+        out.put(index, LamportPacket{{index, index, index, index}});
+        packet[i] = in.look(index);
       }
       SEQPAR_UNROLL
-      for (int i = 0; i < kLines; ++i) {
+      for (int i = 0; i < kPackets; ++i) {
         const std::uint32_t index = begin + threads * static_cast<std::uint32_t>(i);
-        if (index < kRowLines && !in.take(index, line[i])) return false;
+        if (index < kRowPackets && !in.take(index, packet[i])) return false;
       }
     }
     return true;
   }
 
   const PeerView& view_;
-  int lane_;
+  int channel_;
   const Group& group_;
-  SteppedLane<Memory, Group> steps_;
+  SteppedFifos<Memory, Group> steps_;
   int next_, previous_;
 };
 

@@ -12,13 +12,13 @@
 namespace seqpar {
 
 template <int kWidth>
-struct alignas(4 * kWidth) Pack {
+struct alignas(4 * kWidth) Vec {
   float value[kWidth];
 };
 
 template <int kWidth>
-__device__ inline Pack<kWidth> loadPack(const void* data, seqparDataType_t type, std::size_t i) {
-  Pack<kWidth> out;
+__device__ inline Vec<kWidth> loadVec(const void* data, seqparDataType_t type, std::size_t i) {
+  Vec<kWidth> out;
   if (type == seqparFloat32) {
     const float* from = static_cast<const float*>(data) + i;
     if constexpr (kWidth == 4) {
@@ -44,21 +44,21 @@ __device__ inline Pack<kWidth> loadPack(const void* data, seqparDataType_t type,
 }
 
 template <int kWidth>
-__device__ inline void storePack(void* data, seqparDataType_t type, std::size_t i, const Pack<kWidth>& pack) {
+__device__ inline void storeVec(void* data, seqparDataType_t type, std::size_t i, const Vec<kWidth>& vec) {
   if (type == seqparFloat32) {
     float* to = static_cast<float*>(data) + i;
     if constexpr (kWidth == 4) {
-      *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(pack.value);
+      *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(vec.value);
     } else {
-      *to = pack.value[0];
+      *to = vec.value[0];
     }
     return;
   }
   alignas(8) std::uint16_t bits[kWidth];
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) {
-    bits[k] = type == seqparFloat16 ? __half_as_ushort(__float2half_rn(pack.value[k]))
-                                    : __bfloat16_as_ushort(__float2bfloat16_rn(pack.value[k]));
+    bits[k] = type == seqparFloat16 ? __half_as_ushort(__float2half_rn(vec.value[k]))
+                                    : __bfloat16_as_ushort(__float2bfloat16_rn(vec.value[k]));
   }
   std::uint16_t* to = static_cast<std::uint16_t*>(data) + i;
   if constexpr (kWidth == 4) {

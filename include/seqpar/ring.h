@@ -17,7 +17,7 @@
  *     seqparRingClose(ring);
  *
  * On host memory a transfer runs on a thread of the ring's own; on a GPU on a stream of the ring's own, by copy
- * engines, kernels or NCCL. Copy engines leave every multiprocessor to the computation. They move a ring if it goes
+ * engines, kernels or NCCL. Copy engines leave every SM to the computation. They move a ring if it goes
  * over all ranks of a communicator that all reach each other's memory, nobody gives `scratch`, and a step has at least
  * 2 MiB (256 KiB more for each further tensor); what is captured into a graph still goes by kernels, and so do rings
  * with several ranks of one process on a GPU. The environment variable SEQPAR_RING_ENGINE decides otherwise: `kernels`

@@ -80,7 +80,7 @@ typedef struct {
       SEQPAR_SOCKET_IFNAME. */
   const char* interfaceName;
   /** On a GPU: the most CTAs (thread blocks) that a collective may use, 1 to 128. Default 128, of which exchanges join
-      peers by 64 at most and MATRIX scans, whose blocks fill a multiprocessor, use 64 at most. All ranks give the same.
+      peers by 64 at most and MATRIX scans, whose blocks fill an SM, use 64 at most. All ranks give the same.
       SEQPAR_CTAS. */
   int ctas;
 } seqparConfig_t;

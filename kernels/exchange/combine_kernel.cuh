@@ -1,8 +1,8 @@
 // Terms of sums that lie ready on one GPU.
 #pragma once
 
-#include "exchange/pieces.h"
-#include "exchange/sums.cuh"
+#include "kernels/exchange/regions.h"
+#include "kernels/exchange/sums.cuh"
 
 namespace seqpar::device {
 
@@ -12,7 +12,7 @@ constexpr int kMostTerms = 128;
 
 /// One region and its terms: if `existing`, first what stands there, then terms [first, first + count) of the list.
 struct SumArg {
-  PieceArg piece;  ///< its width also divides the terms' addresses and a row's bytes
+  RegionArg region;  ///< its width also divides the terms' addresses and a row's bytes
   int first, count;
   int existing;
 };
@@ -27,12 +27,12 @@ struct CombineArgs {
 
 template <typename Number, typename Access, bool kLse>
 __device__ void combineSum(const CombineArgs& args, const SumArg& sum) {
-  const std::uint64_t units = sum.piece.bytes / sizeof(Access);
+  const std::uint64_t vecs = sum.region.bytes / sizeof(Access);
   const std::uint64_t threads = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
-  for (std::uint64_t unit = blockIdx.x * blockDim.x + threadIdx.x; unit < units; unit += threads) {
-    const std::uint64_t position = unit * sizeof(Access);
+  for (std::uint64_t vec = blockIdx.x * blockDim.x + threadIdx.x; vec < vecs; vec += threads) {
+    const std::uint64_t position = vec * sizeof(Access);
     const bool has[] = {true};
-    const auto out = [&](int) { return addressOf(sum.piece, position); };
+    const auto out = [&](int) { return addressOf(sum.region, position); };
     const auto termAt = [&](int term, int) { return args.terms[sum.first + term] + position; };
     if constexpr (kLse) {
       // A term may be left out.
@@ -49,7 +49,7 @@ template <typename Number, bool kLse>
 __global__ void __launch_bounds__(kCombineThreads) combineKernel(const __grid_constant__ CombineArgs args) {
   for (int i = 0; i < args.count; ++i) {
     const SumArg& sum = args.sums[i];
-    if (sum.piece.width == 16) {
+    if (sum.region.width == 16) {
       combineSum<Number, uint4, kLse>(args, sum);
     } else {
       combineSum<Number, Number, kLse>(args, sum);

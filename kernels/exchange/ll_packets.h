@@ -1,130 +1,134 @@
-// Short strings through pipes: in lines of 12 bytes and the number of the ring's lap, so that arrival is in the data
-// and a string takes one store, whatever bits it has. A block of lines is a warp's work at either end.
+// Short payloads through byte FIFOs: in packets of 12 bytes and the number of the ring's epoch, so that arrival is in
+// the data and a payload takes one store, whatever bits it has. A block of packets is a warp's work at either end.
 #pragma once
 
-#include "exchange/pieces.h"
+#include "kernels/exchange/regions.h"
 
 namespace seqpar::device {
 
-SEQPAR_LANE std::uint32_t blocksOf(const Part& part) {
-  return (static_cast<std::uint32_t>(part.end - part.begin) + PipeLayout::kBlockBytes - 1) / PipeLayout::kBlockBytes;
+SEQPAR_DEVICE std::uint32_t blocksOf(const Part& part) {
+  return (static_cast<std::uint32_t>(part.end - part.begin) + ByteFifoLayout::kBlockBytes - 1) /
+         ByteFifoLayout::kBlockBytes;
 }
 
-/// Where block number `block` of a pipe lies in a ring, and the mark of its lines, which no earlier lap has: rings are
-/// zeros at first.
+/// Where block number `block` of a byte FIFO lies in a ring, and the flag of its packets, which no earlier epoch has:
+/// rings are zeros at first.
 struct BlockPlace {
   std::size_t offset;
-  std::uint32_t mark;
+  std::uint32_t flag;
 
-  SEQPAR_LANE explicit BlockPlace(std::uint64_t block)
-      : offset(PipeLayout::kLines + block % PipeLayout::kBlocks * (PipeLayout::kBlockLines * 16)),
-        mark(static_cast<std::uint32_t>(block / PipeLayout::kBlocks + 1)) {}
+  SEQPAR_DEVICE explicit BlockPlace(std::uint64_t block)
+      : offset(ByteFifoLayout::kPackets + block % ByteFifoLayout::kBlocks * (ByteFifoLayout::kBlockPackets * 16)),
+        flag(static_cast<std::uint32_t>(block / ByteFifoLayout::kBlocks + 1)) {}
 };
 
-/// Calls work(string, block) for the blocks of all strings that are this warp's.
+/// Calls work(payload, block) for the blocks of all payloads that are this warp's.
 template <class Group, class Work>
-SEQPAR_LANE void forBlocks(const StringArg* strings, int count, int lane, const Group& group, const Work& work) {
+SEQPAR_DEVICE void forBlocks(const PeerPayload* payloads, int count, int channel, const Group& group,
+                             const Work& work) {
   auto item = static_cast<std::uint32_t>(group.warp());
   SEQPAR_ROLLED
   for (int i = 0; i < count; ++i) {
-    if (strings[i].chunk != 0) continue;
-    const std::uint32_t blocks = blocksOf(partOf(strings[i], lane));
+    if (payloads[i].chunk != 0) continue;
+    const std::uint32_t blocks = blocksOf(partOf(payloads[i], channel));
     SEQPAR_ROLLED
-    for (; item < blocks; item += static_cast<std::uint32_t>(group.warps())) work(strings[i], item);
+    for (; item < blocks; item += static_cast<std::uint32_t>(group.warps())) work(payloads[i], item);
     item -= blocks;
   }
 }
 
-/// Sends all strings of the list that go in lines. False: gave up.
+/// Sends all payloads of the list that go in packets. False: gave up.
 template <class Memory, class Group>
-SEQPAR_LANE bool sendLines(const Patience& patience, const PieceArg* pieces, const StringArg* strings, int count,
-                           int lane, const Group& group) {
+SEQPAR_DEVICE bool sendPackets(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
+                               int count, int channel, const Group& group) {
   bool ok = true;
-  forBlocks(strings, count, lane, group, [&](const StringArg& string, std::uint32_t block) {
-    const Part part = partOf(string, lane);
-    const PipeEnd end = string.end.on(lane);
+  forBlocks(payloads, count, channel, group, [&](const PeerPayload& payload, std::uint32_t block) {
+    const Part part = partOf(payload, channel);
+    const ByteFifoEnd end = payload.end.on(channel);
     const std::uint64_t number = end.state->blocksSent + block;
-    const auto* const room = wordAt(end.here, PipeLayout::kRoom);
+    const auto* const room = wordAt(end.here, ByteFifoLayout::kRoom);
     const std::uint64_t taken = Memory::look(room);
     group.forEach32([&](std::uint32_t t) {
-      const std::uint64_t first = part.begin + (std::uint64_t{block} * PipeLayout::kBlockUnits + t) * 16;
-      Unit unit[3];
+      const std::uint64_t first = part.begin + (std::uint64_t{block} * ByteFifoLayout::kBlockVec16s + t) * 16;
+      Vec16 vec[3];
       bool there[3];
       SEQPAR_UNROLL
       for (int i = 0; i < 3; ++i) {
         there[i] = first + i * 512U < part.end;
-        unit[i] = Unit{0, 0, 0, 0};
-        if (there[i]) unit[i] = gatherUnit(pieces, string, first + i * 512U);
+        vec[i] = Vec16{0, 0, 0, 0};
+        if (there[i]) vec[i] = gatherVec16(regions, payload, first + i * 512U);
       }
-      if (number >= taken + PipeLayout::kBlocks) {
-        ok = ok && awaitPeer<Memory>(patience, string.peer,
-                                     [&] { return number < Memory::look(room) + PipeLayout::kBlocks; });
+      if (number >= taken + ByteFifoLayout::kBlocks) {
+        ok = ok && awaitPeer<Memory>(waitPolicy, payload.peer,
+                                     [&] { return number < Memory::look(room) + ByteFifoLayout::kBlocks; });
       }
       if (!ok) return;
       const BlockPlace place(number);
-      auto* const lines = reinterpret_cast<Unit*>(end.there + place.offset) + t;
+      auto* const packets = reinterpret_cast<Vec16*>(end.there + place.offset) + t;
       SEQPAR_UNROLL
       for (int i = 0; i < 3; ++i) {
-        if (there[i]) Memory::storeLine(lines + i * 32, Unit{unit[i].x, unit[i].y, unit[i].z, place.mark});
+        if (there[i]) Memory::storePacket(packets + i * 32, Vec16{vec[i].x, vec[i].y, vec[i].z, place.flag});
       }
-      if (there[0]) Memory::storeLine(lines + 96, Unit{unit[0].w, unit[1].w, unit[2].w, place.mark});
+      if (there[0]) Memory::storePacket(packets + 96, Vec16{vec[0].w, vec[1].w, vec[2].w, place.flag});
     });
   });
   return ok;
 }
 
-/// Receives all strings of the list that come in lines. False: gave up.
+/// Receives all payloads of the list that come in packets. False: gave up.
 template <class Memory, class Group>
-SEQPAR_LANE bool receiveLines(const Patience& patience, const PieceArg* pieces, const StringArg* strings, int count,
-                              int lane, const Group& group) {
+SEQPAR_DEVICE bool receivePackets(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
+                                  int count, int channel, const Group& group) {
   bool ok = true;
-  forBlocks(strings, count, lane, group, [&](const StringArg& string, std::uint32_t block) {
-    const Part part = partOf(string, lane);
-    const PipeEnd end = string.end.on(lane);
+  forBlocks(payloads, count, channel, group, [&](const PeerPayload& payload, std::uint32_t block) {
+    const Part part = partOf(payload, channel);
+    const ByteFifoEnd end = payload.end.on(channel);
     const BlockPlace place(end.state->blocksReceived + block);
     group.forEach32([&](std::uint32_t t) {
-      const std::uint64_t first = part.begin + (std::uint64_t{block} * PipeLayout::kBlockUnits + t) * 16;
+      const std::uint64_t first = part.begin + (std::uint64_t{block} * ByteFifoLayout::kBlockVec16s + t) * 16;
       if (first >= part.end) return;
-      const auto* const lines = reinterpret_cast<const Unit*>(end.here + place.offset) + t;
+      const auto* const packets = reinterpret_cast<const Vec16*>(end.here + place.offset) + t;
       const bool second = first + 512 < part.end;
       const bool third = first + 1024 < part.end;
-      Unit line[4] = {};
+      Vec16 packet[4] = {};
       const auto complete = [&] {
-        line[0] = Memory::loadLine(lines);
-        if (second) line[1] = Memory::loadLine(lines + 32);
-        if (third) line[2] = Memory::loadLine(lines + 64);
-        line[3] = Memory::loadLine(lines + 96);
-        return line[0].w == place.mark && (!second || line[1].w == place.mark) && (!third || line[2].w == place.mark) &&
-               line[3].w == place.mark;
+        packet[0] = Memory::loadPacket(packets);
+        if (second) packet[1] = Memory::loadPacket(packets + 32);
+        if (third) packet[2] = Memory::loadPacket(packets + 64);
+        packet[3] = Memory::loadPacket(packets + 96);
+        return packet[0].w == place.flag && (!second || packet[1].w == place.flag) &&
+               (!third || packet[2].w == place.flag) && packet[3].w == place.flag;
       };
-      ok = ok && awaitPeer<Memory>(patience, string.peer, complete);
+      ok = ok && awaitPeer<Memory>(waitPolicy, payload.peer, complete);
       if (!ok) return;
-      scatterUnit(pieces, string, first, Unit{line[0].x, line[0].y, line[0].z, line[3].x});
-      if (second) scatterUnit(pieces, string, first + 512, Unit{line[1].x, line[1].y, line[1].z, line[3].y});
-      if (third) scatterUnit(pieces, string, first + 1024, Unit{line[2].x, line[2].y, line[2].z, line[3].z});
+      scatterVec16(regions, payload, first, Vec16{packet[0].x, packet[0].y, packet[0].z, packet[3].x});
+      if (second)
+        scatterVec16(regions, payload, first + 512, Vec16{packet[1].x, packet[1].y, packet[1].z, packet[3].y});
+      if (third)
+        scatterVec16(regions, payload, first + 1024, Vec16{packet[2].x, packet[2].y, packet[2].z, packet[3].z});
     });
   });
   return ok;
 }
 
-/// A thread's share of the strings' bookkeeping: read ahead, so that a call's end waits for nothing, and written after
-/// a barrier behind sendLines() or receiveLines() of all threads.
+/// A thread's share of the payloads' bookkeeping: read ahead, so that a call's end waits for nothing, and written after
+/// a barrier behind sendPackets() or receivePackets() of all threads.
 template <class Group>
-class LineSends {
+class PacketSends {
  public:
-  SEQPAR_LANE LineSends(const StringArg* strings, int count, int lane, const Group& group) {
+  SEQPAR_DEVICE PacketSends(const PeerPayload* payloads, int count, int channel, const Group& group) {
     SEQPAR_UNROLL
     for (int i = 0; i < Group::kShare; ++i) {
-      const int string = group.thread() + i * group.threads();
-      before_[i] = string < count ? strings[string].end.on(lane).state->blocksSent : 0;
+      const int payload = group.thread() + i * group.threads();
+      before_[i] = payload < count ? payloads[payload].end.on(channel).state->blocksSent : 0;
     }
   }
-  SEQPAR_LANE void finish(const StringArg* strings, int count, int lane, const Group& group) const {
+  SEQPAR_DEVICE void finish(const PeerPayload* payloads, int count, int channel, const Group& group) const {
     SEQPAR_UNROLL
     for (int i = 0; i < Group::kShare; ++i) {
-      const int string = group.thread() + i * group.threads();
-      if (string >= count || strings[string].chunk != 0) continue;
-      strings[string].end.on(lane).state->blocksSent = before_[i] + blocksOf(partOf(strings[string], lane));
+      const int payload = group.thread() + i * group.threads();
+      if (payload >= count || payloads[payload].chunk != 0) continue;
+      payloads[payload].end.on(channel).state->blocksSent = before_[i] + blocksOf(partOf(payloads[payload], channel));
     }
   }
 
@@ -133,29 +137,29 @@ class LineSends {
 };
 
 template <class Group>
-class LineReceives {
+class PacketReceives {
  public:
-  SEQPAR_LANE LineReceives(const StringArg* strings, int count, int lane, const Group& group) {
+  SEQPAR_DEVICE PacketReceives(const PeerPayload* payloads, int count, int channel, const Group& group) {
     SEQPAR_UNROLL
     for (int i = 0; i < Group::kShare; ++i) {
-      const int string = group.thread() + i * group.threads();
-      const bool mine = string < count;
-      before_[i] = mine ? strings[string].end.on(lane).state->blocksReceived : 0;
-      given_[i] = mine ? strings[string].end.on(lane).state->blocksGiven : 0;
+      const int payload = group.thread() + i * group.threads();
+      const bool mine = payload < count;
+      before_[i] = mine ? payloads[payload].end.on(channel).state->blocksReceived : 0;
+      given_[i] = mine ? payloads[payload].end.on(channel).state->blocksGiven : 0;
     }
   }
   /// Room is given back by the quarter ring.
   template <class Memory>
-  SEQPAR_LANE void finish(const StringArg* strings, int count, int lane, const Group& group) const {
+  SEQPAR_DEVICE void finish(const PeerPayload* payloads, int count, int channel, const Group& group) const {
     SEQPAR_UNROLL
     for (int i = 0; i < Group::kShare; ++i) {
-      const int string = group.thread() + i * group.threads();
-      if (string >= count || strings[string].chunk != 0) continue;
-      const PipeEnd end = strings[string].end.on(lane);
-      const std::uint64_t received = before_[i] + blocksOf(partOf(strings[string], lane));
+      const int payload = group.thread() + i * group.threads();
+      if (payload >= count || payloads[payload].chunk != 0) continue;
+      const ByteFifoEnd end = payloads[payload].end.on(channel);
+      const std::uint64_t received = before_[i] + blocksOf(partOf(payloads[payload], channel));
       end.state->blocksReceived = received;
-      if (received - given_[i] < PipeLayout::kOwedBlocks) continue;
-      Memory::tell(wordAt(end.there, PipeLayout::kRoom), received);
+      if (received - given_[i] < ByteFifoLayout::kOwedBlocks) continue;
+      Memory::tell(wordAt(end.there, ByteFifoLayout::kRoom), received);
       end.state->blocksGiven = received;
     }
   }

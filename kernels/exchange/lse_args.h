@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "channel_layout.h"
+#include "kernels/fifo_layout.h"
 
 namespace seqpar::device {
 

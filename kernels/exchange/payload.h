@@ -1,11 +1,11 @@
-// Strings of bytes that lie in pieces: exchange/route.h's Piece with its buffer's address worked in, for kernels and
-// for the host code that fills them in.
+// Payloads of bytes that lie in regions: exchange/route.h's StridedRegion with its buffer's address worked in, for
+// kernels and for the host code that fills them in.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "pipe_layout.h"
+#include "kernels/byte_fifo_layout.h"
 
 namespace seqpar::device {
 
@@ -18,37 +18,37 @@ struct Divider {
   }
 };
 
-/// One piece of a string.
-struct PieceArg {
+/// One region of a payload.
+struct RegionArg {
   std::byte* base;          ///< of the first run
-  std::uint64_t begin;      ///< where the piece begins in its string
-  std::uint64_t bytes;      ///< of the piece
+  std::uint64_t begin;      ///< where the region begins in its payload
+  std::uint64_t bytes;      ///< of the region
   std::uint64_t stride[3];  ///< bytes
-  Divider run;              ///< units of a run; by 0: the whole piece is one
+  Divider run;              ///< vecs of a run; by 0: the whole region is one
   Divider count1, count2;
   std::uint16_t width;  ///< divides begin, all addresses and runs of more than one: 16, 8, 4, 2 or 1
-  std::uint8_t shift;   ///< a unit is 1 << shift bytes, which width divides
-  bool huge;            ///< 2^31 units or more
+  std::uint8_t shift;   ///< a vec is 1 << shift bytes, which width divides
+  bool huge;            ///< 2^31 vecs or more
 };
 
-/// What a string's units of 16 bytes are like.
-enum class Units : std::uint8_t {
-  Whole,   ///< each is whole in one piece, and aligned
-  Words,   ///< the string is a run of words of 4 bytes
+/// What a payload's vecs of 16 bytes are like.
+enum class Vec16Kind : std::uint8_t {
+  Whole,   ///< each is whole in one region, and aligned
+  Words,   ///< the payload is a run of words of 4 bytes
   Narrow,  ///< neither
 };
 
 /// All that goes to, or comes from, one peer.
-struct StringArg {
+struct PeerPayload {
   std::uint64_t bytes;
-  std::uint64_t each;  ///< bytes of a lane, a multiple of 128; the last lanes may have fewer
-  PipeEnd end;
+  std::uint64_t each;  ///< bytes of a channel, a multiple of 128; the last channels may have fewer
+  ByteFifoEnd end;
   int peer;
-  int lanes;  ///< CTAs that share the string
-  int first;  ///< pieces [first, first + count) of the list, ascending by `begin`
+  int channels;  ///< CTAs that share the payload
+  int first;     ///< regions [first, first + count) of the list, ascending by `begin`
   int count;
-  std::uint32_t chunk;  ///< bytes of a chunk, a multiple of 128; 0: the string goes in lines
-  Units units;
+  std::uint32_t chunk;  ///< bytes of a chunk, a multiple of 128; 0: the payload goes in packets
+  Vec16Kind vecs;
 };
 
 }  // namespace seqpar::device

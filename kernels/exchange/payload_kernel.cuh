@@ -1,37 +1,37 @@
-// Strings between their pieces and plain memory, on one GPU: what NCCL sends, and what is combined later.
+// Payloads between their regions and plain memory, on one GPU: what NCCL sends, and what is combined later.
 #pragma once
 
-#include "exchange/pieces.h"
+#include "kernels/exchange/regions.h"
 
 namespace seqpar::device {
 
-constexpr int kStringThreads = 512;
-constexpr int kMostStrings = 64;
+constexpr int kPayloadThreads = 512;
+constexpr int kMostPayloads = 64;
 
-/// A string and the memory, aligned to 16, where it lies or shall lie in one piece.
-struct StringCopy {
-  StringArg string;
+/// A payload and the memory, aligned to 16, where it lies or shall lie in one region.
+struct PayloadCopy {
+  PeerPayload payload;
   std::byte* memory;
 };
 
 template <int kInline>
-struct StringArgs {
-  StringCopy copies[kMostStrings];
+struct PayloadArgs {
+  PayloadCopy copies[kMostPayloads];
   int count = 0;
-  const PieceArg* far = nullptr;  ///< all pieces, if they are not inline
-  PieceArg near[kInline];
+  const RegionArg* far = nullptr;  ///< all regions, if they are not inline
+  RegionArg near[kInline];
 
-  __device__ const PieceArg* pieces() const { return far != nullptr ? far : near; }
+  __device__ const RegionArg* regions() const { return far != nullptr ? far : near; }
 };
 
-/// Lane l of each string is CTA l's.
+/// Channel l of each payload is CTA l's.
 template <bool kGather, int kInline>
-__global__ void __launch_bounds__(kStringThreads) stringKernel(const __grid_constant__ StringArgs<kInline> args) {
+__global__ void __launch_bounds__(kPayloadThreads) payloadKernel(const __grid_constant__ PayloadArgs<kInline> args) {
   for (int i = 0; i < args.count; ++i) {
-    const StringCopy& copy = args.copies[i];
-    const Part part = partOf(copy.string, blockIdx.x);
+    const PayloadCopy& copy = args.copies[i];
+    const Part part = partOf(copy.payload, blockIdx.x);
     if (part.begin >= part.end) continue;
-    copyString<kGather>(args.pieces(), copy.string, part, copy.memory + part.begin, threadIdx.x, blockDim.x);
+    copyPayload<kGather>(args.regions(), copy.payload, part, copy.memory + part.begin, threadIdx.x, blockDim.x);
   }
 }
 

@@ -1,30 +1,30 @@
-// An exchange whose receiver adds everything that comes into one region, out of the pipes.
+// An exchange whose receiver adds everything that comes into one region, out of the byte FIFOs.
 #pragma once
 
-#include "exchange/route_kernel.cuh"
-#include "exchange/sums.cuh"
+#include "kernels/exchange/route_kernel.cuh"
+#include "kernels/exchange/sums.cuh"
 
 namespace seqpar::device {
 
-/// The sum, of units that are whole: every string that comes is a term, and each is as long as the region.
+/// The sum, of vecs that are whole: every payload that comes is a term, and each is as long as the region.
 struct ArrivingArgs {
-  PieceArg region;
+  RegionArg region;
   const std::byte* own;  ///< this rank's own term, in one run
   int existing;          ///< what stands in the region is the first term
   int count;
-  std::int8_t string[kMostPeers];  ///< by term: which of those that come; -1: the own
+  std::int8_t payload[kMostPeers];  ///< by term: which of those that come; -1: the own
 };
 
 /// By one warp: the part of the region whose terms lie in slots.
 template <typename Number>
 __device__ void sumSlots(const ArrivingArgs& sum, const Part& part, const std::byte* const* slots) {
-  constexpr int kUnits = 4;
-  constexpr std::uint64_t kStep = 32 * sizeof(Unit);
-  for (std::uint64_t begin = part.begin + CudaWarpGroup::thread() * sizeof(Unit); begin < part.end;
-       begin += kUnits * kStep) {
-    bool has[kUnits];
+  constexpr int kVec16s = 4;
+  constexpr std::uint64_t kStep = 32 * sizeof(Vec16);
+  for (std::uint64_t begin = part.begin + CudaWarpGroup::thread() * sizeof(Vec16); begin < part.end;
+       begin += kVec16s * kStep) {
+    bool has[kVec16s];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) has[u] = begin + u * kStep < part.end;
+    for (int u = 0; u < kVec16s; ++u) has[u] = begin + u * kStep < part.end;
     const auto out = [&](int u) {
       const std::uint64_t at = begin + u * kStep;
       return sum.region.run.by == 0 ? sum.region.base + at
@@ -32,11 +32,11 @@ __device__ void sumSlots(const ArrivingArgs& sum, const Part& part, const std::b
     };
     const auto termAt = [&](int term, int u) {
       const std::uint64_t at = begin + u * kStep;
-      const int string = sum.string[term];
-      return string < 0 ? sum.own + at : slots[string] + (at - part.begin);
+      const int payload = sum.payload[term];
+      return payload < 0 ? sum.own + at : slots[payload] + (at - part.begin);
     };
-    addTerms<Number, Unit, kUnits>(has, sum.existing != 0, false, sum.count, out, termAt,
-                                   [](int, int) { return 1.0F; });
+    addTerms<Number, Vec16, kVec16s>(has, sum.existing != 0, false, sum.count, out, termAt,
+                                     [](int, int) { return 1.0F; });
   }
 }
 
@@ -44,13 +44,13 @@ template <class Args, typename Number>
 __global__ void __launch_bounds__(kRouteWarps * 32)
     arrivingKernel(const __grid_constant__ Args args, const __grid_constant__ ArrivingArgs sum) {
   __shared__ ChunkCounts counts[kRouteWarps];
-  __shared__ const std::byte* slots[kTracks][kMostPeers];
+  __shared__ const std::byte* slots[kWarpFifos][kMostPeers];
   const int warp = warpNumber();
-  if (warp < kTracks) return sendRoute(args, args.near, warp, counts[warp]);
-  const int track = warp - kTracks;
-  takeChunks<PipeMemory, CudaWarpGroup>(
-      args.patience, args.strings + args.sends, args.receives, static_cast<int>(blockIdx.x), track, counts[warp],
-      slots[track], [&](const Part& part, const std::byte* const* from) { sumSlots<Number>(sum, part, from); });
+  if (warp < kWarpFifos) return sendRoute(args, args.near, warp, counts[warp]);
+  const int warpFifo = warp - kWarpFifos;
+  takeChunks<ByteFifoMemory, CudaWarpGroup>(
+      args.waitPolicy, args.payloads + args.sends, args.receives, static_cast<int>(blockIdx.x), warpFifo, counts[warp],
+      slots[warpFifo], [&](const Part& part, const std::byte* const* from) { sumSlots<Number>(sum, part, from); });
 }
 
 }  // namespace seqpar::device

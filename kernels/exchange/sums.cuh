@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "exchange/lse_args.h"
+#include "kernels/exchange/lse_args.h"
 #include "seqpar/types.h"
 
 namespace seqpar::device {
@@ -74,27 +74,27 @@ __device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t positio
   return (outer * lse.heads + (row - token * lse.heads)) * lse.tokens + (token - outer * lse.tokens);
 }
 
-/// Sums of kUnits accesses of a region, of which the first is there; out(u) is where number u stands, termAt(i, u)
+/// Sums of kVec16s accesses of a region, of which the first is there; out(u) is where number u stands, termAt(i, u)
 /// where its term i does, and weightOf(i, u) the term's weight. `begun`: the sum begins with what stands there if
 /// `existing`, else with 0, and not with the first term.
-template <typename Number, typename Access, int kUnits, typename Out, typename TermAt, typename WeightOf>
-__device__ __forceinline__ void addTerms(const bool (&has)[kUnits], bool existing, bool begun, int count,
+template <typename Number, typename Access, int kVec16s, typename Out, typename TermAt, typename WeightOf>
+__device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existing, bool begun, int count,
                                          const Out& out, const TermAt& termAt, const WeightOf& weightOf) {
   constexpr int kTogether = 4;  // terms that are fetched at once
   using Values = Numbers<Number, Access>;
-  Values total[kUnits] = {};
+  Values total[kVec16s] = {};
   if (existing) {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) total[u].set(*reinterpret_cast<const Access*>(out(has[u] ? u : 0)));
+    for (int u = 0; u < kVec16s; ++u) total[u].set(*reinterpret_cast<const Access*>(out(has[u] ? u : 0)));
     begun = true;
   }
   for (int first = 0; first < count; first += kTogether) {
-    Access access[kTogether][kUnits];
+    Access access[kTogether][kVec16s];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int term = first + i < count ? first + i : first;
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
+      for (int u = 0; u < kVec16s; ++u) {
         access[i][u] = *reinterpret_cast<const Access*>(termAt(term, has[u] ? u : 0));
       }
     }
@@ -102,7 +102,7 @@ __device__ __forceinline__ void addTerms(const bool (&has)[kUnits], bool existin
     for (int i = 0; i < kTogether; ++i) {
       if (first + i >= count) break;
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
+      for (int u = 0; u < kVec16s; ++u) {
         const float weight = weightOf(first + i, u);
         if (weight == 0) continue;
         Values term;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void addTerms(const bool (&has)[kUnits], bool existin
     }
   }
 #pragma unroll
-  for (int u = 0; u < kUnits; ++u) {
+  for (int u = 0; u < kVec16s; ++u) {
     if (has[u]) total[u].store(out(u));
   }
 }

@@ -1,8 +1,8 @@
-#include "chain_lane.h"
-#include "chain_plain_lane.h"
-#include "kernel.h"
-#include "launch.h"
-#include "shape_of.h"
+#include "kernels/scan/chain.h"
+#include "kernels/scan/chain_fast.h"
+#include "kernels/scan/kernel.cuh"
+#include "kernels/scan/launch.h"
+#include "kernels/scan/shape_of.h"
 
 namespace seqpar {
 
@@ -10,19 +10,19 @@ void launchChain(const PeerView& view, const ScanTask& task, ScanStream stream) 
   const auto run = static_cast<cudaStream_t>(stream);
   withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
-    if (Shape::kPlain && !task.flags) {
-      using OneRow = ChainPlainLane<CudaMemory, CtaGroup, 1, true>;
-      using Rows = ChainPlainLane<CudaMemory, CtaGroup, 1, false>;
+    if (Shape::kFast && !task.flags) {
+      using OneRow = FastChainProgram<CudaMemory, CtaGroup, 1, true>;
+      using Rows = FastChainProgram<CudaMemory, CtaGroup, 1, false>;
       // Long streams need more in flight, and others come through sooner with less.
-      constexpr int kLongCells = 2;
-      using LongRows = ChainPlainLane<CudaMemory, CtaGroup, kLongCells, false>;
+      constexpr int kLongVecs = 2;
+      using LongRows = FastChainProgram<CudaMemory, CtaGroup, kLongVecs, false>;
       const std::uint32_t threads = scanThreads(task);
-      if (OneRow::fits(task, threads)) return launchPlainKernel<OneRow>(view, task, run);
-      if (task.part(0, 4).size() <= 8 * threads) return launchPlainKernel<Rows>(view, task, run);
-      return launchPlainKernel<LongRows>(view, task, run, kLongCells);
+      if (OneRow::fits(task, threads)) return launchFastKernel<OneRow>(view, task, run);
+      if (task.part(0, 4).size() <= 8 * threads) return launchFastKernel<Rows>(view, task, run);
+      return launchFastKernel<LongRows>(view, task, run, kLongVecs);
     }
-    constexpr int kCells = Shape::kPlain ? 4 : 2;
-    launchScanKernel<ChainLane<Shape, CudaMemory, CtaGroup, kCells>>(view, task, run, kCells);
+    constexpr int kVecs = Shape::kFast ? 4 : 2;
+    launchScanKernel<ChainProgram<Shape, CudaMemory, CtaGroup, kVecs>>(view, task, run, kVecs);
   });
 }
 

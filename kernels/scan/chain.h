@@ -1,37 +1,38 @@
-// CHAIN: every line goes through the positions by itself: taken from the predecessor, hopped, and sent on at once.
-// Source: ZeCO, arXiv 2507.01004, All-Scan, with lines for blocks.
+// CHAIN: every packet goes through the positions by itself: taken from the predecessor, hopped, and sent on at once.
+// Source: ZeCO, arXiv 2507.01004, All-Scan, with packets for blocks.
 #pragma once
 
-#include "cells.h"
-#include "lane.h"
+#include "kernels/channel.h"
+#include "kernels/scan/vecs.h"
 
 namespace seqpar {
 
-/// One lane's part. Its threads go through rows of cells; `kCells`: those of a row that a thread has in flight.
-template <class Shape, class Memory, class Group, int kCells>
-class ChainLane {
+/// One channel's part. Its threads go through rows of vecs; `kVecs`: those of a row that a thread has in flight.
+template <class Shape, class Memory, class Group, int kVecs>
+class ChainProgram {
  public:
-  SEQPAR_LANE ChainLane(const PeerView& view, const ScanTask& task, int lane, const Group& group, LanePositions& shared)
+  SEQPAR_DEVICE ChainProgram(const PeerView& view, const ScanTask& task, int channel, const Group& group,
+                             ChannelPositions& shared)
       : view_(view),
         task_(task),
-        lane_(lane),
+        channel_(channel),
         group_(group),
         shared_(shared),
-        cells_(task),
-        range_(task.part(lane, Shape::kElements)),
+        vecs_(task),
+        range_(task.part(channel, Shape::kElements)),
         before_(task.first() ? view.self : task.peerAt[task.position - 1]),
         after_(task.last() ? view.self : task.peerAt[task.position + 1]) {}
 
   /// False: gave up.
-  SEQPAR_LANE bool run() {
-    const auto row = static_cast<std::uint32_t>(group_.threads()) * kCells;
+  SEQPAR_DEVICE bool run() {
+    const auto row = static_cast<std::uint32_t>(group_.threads()) * kVecs;
     Fetched mine = fetch(range_.begin);
-    ChannelState in = begun(*channelState(view_, before_, lane_));
-    const ChannelState out = begun(*channelState(view_, after_, lane_));
-    const Receiver<Memory> previous(view_, before_, lane_, in.received);
-    Sender<Memory> next(view_, after_, lane_, out.sent, out.credit);
+    FifoState in = begun(*fifoState(view_, before_, channel_));
+    const FifoState out = begun(*fifoState(view_, after_, channel_));
+    const Receiver<Memory> previous(view_, before_, channel_, in.received);
+    Sender<Memory> next(view_, after_, channel_, out.sent, out.credit);
 
-    SpanCredit<Memory, Group> credit(view_, before_, lane_, group_, shared_, in, task_.first() ? 0 : range_.size());
+    SpanCredit<Memory, Group> credit(view_, before_, channel_, group_, shared_, in, task_.first() ? 0 : range_.size());
     bool ok = true;
     SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; ok && begin < range_.end; begin += row) {
@@ -42,14 +43,14 @@ class ChainLane {
     if (group_.any(!ok)) return false;
     if (group_.thread() != 0) return true;
     if (!task_.last()) {
-      ChannelState& state = *channelState(view_, after_, lane_);
+      FifoState& state = *fifoState(view_, after_, channel_);
       state.sent = out.sent + range_.size();
       state.credit = next.credit();
     }
     if (!task_.first()) {
       in.given = credit.given();
-      countTaken<Memory>(view_, before_, lane_, in, range_.size());
-      ChannelState& state = *channelState(view_, before_, lane_);
+      countTaken<Memory>(view_, before_, channel_, in, range_.size());
+      FifoState& state = *fifoState(view_, before_, channel_);
       state.received = in.received;
       state.given = in.given;
     }
@@ -57,72 +58,72 @@ class ChainLane {
   }
 
  private:
-  using Raw = typename Cells<Shape>::Raw;
-  using Factors = typename Cells<Shape>::Factors;
-  using Values = typename Cells<Shape>::Values;
+  using Raw = typename Vecs<Shape>::Raw;
+  using Factors = typename Vecs<Shape>::Factors;
+  using Values = typename Vecs<Shape>::Values;
 
   static constexpr int kAhead = 2;  // rows
 
-  /// This rank's part of a thread's cells of a row, not yet looked at.
+  /// This rank's part of a thread's vecs of a row, not yet looked at.
   struct Fetched {
-    Raw own[kCells];
-    Factors factors[kCells];
+    Raw own[kVecs];
+    Factors factors[kVecs];
   };
 
-  SEQPAR_LANE std::uint32_t cellOf(std::uint32_t begin, int i) const {
+  SEQPAR_DEVICE std::uint32_t vecOf(std::uint32_t begin, int i) const {
     return begin + static_cast<std::uint32_t>(group_.threads() * i + group_.thread());
   }
 
-  SEQPAR_LANE Fetched fetch(std::uint32_t begin) const {
+  SEQPAR_DEVICE Fetched fetch(std::uint32_t begin) const {
     Fetched mine{};
     SEQPAR_UNROLL
-    for (int i = 0; i < kCells; ++i) {
-      const std::uint32_t cell = cellOf(begin, i);
-      if (cell >= range_.end) continue;
-      mine.own[i] = cells_.fetch(task_.state, cell);
-      mine.factors[i] = cells_.givenFactors(cell);
-      cells_.template prefetch<Memory>(cellOf(begin, i + kAhead * kCells), range_.end);
+    for (int i = 0; i < kVecs; ++i) {
+      const std::uint32_t vec = vecOf(begin, i);
+      if (vec >= range_.end) continue;
+      mine.own[i] = vecs_.fetch(task_.state, vec);
+      mine.factors[i] = vecs_.givenFactors(vec);
+      vecs_.template prefetch<Memory>(vecOf(begin, i + kAhead * kVecs), range_.end);
     }
     return mine;
   }
 
-  SEQPAR_LANE bool hopRow(std::uint32_t begin, const Fetched& mine, const Receiver<Memory>& previous,
-                          Sender<Memory>& next) const {
-    Line line[kCells];
+  SEQPAR_DEVICE bool hopRow(std::uint32_t begin, const Fetched& mine, const Receiver<Memory>& previous,
+                            Sender<Memory>& next) const {
+    LamportPacket packet[kVecs];
     SEQPAR_UNROLL
-    for (int i = 0; i < kCells; ++i) {
-      const std::uint32_t cell = cellOf(begin, i);
-      if (cell < range_.end && !task_.first()) line[i] = previous.look(cell - range_.begin);
+    for (int i = 0; i < kVecs; ++i) {
+      const std::uint32_t vec = vecOf(begin, i);
+      if (vec < range_.end && !task_.first()) packet[i] = previous.look(vec - range_.begin);
     }
     SEQPAR_UNROLL
-    for (int i = 0; i < kCells; ++i) {
-      const std::uint32_t cell = cellOf(begin, i);
-      if (cell < range_.end && !hop(cell, mine.own[i], mine.factors[i], line[i], previous, next)) return false;
+    for (int i = 0; i < kVecs; ++i) {
+      const std::uint32_t vec = vecOf(begin, i);
+      if (vec < range_.end && !hop(vec, mine.own[i], mine.factors[i], packet[i], previous, next)) return false;
     }
     return true;
   }
 
-  SEQPAR_LANE bool hop(std::uint32_t cell, const Raw& own, const Factors& given, Line& line,
-                       const Receiver<Memory>& previous, Sender<Memory>& next) const {
-    const std::uint32_t index = cell - range_.begin;
+  SEQPAR_DEVICE bool hop(std::uint32_t vec, const Raw& own, const Factors& given, LamportPacket& packet,
+                         const Receiver<Memory>& previous, Sender<Memory>& next) const {
+    const std::uint32_t index = vec - range_.begin;
     if (!task_.last() && !next.reserve(index + 1)) return false;
-    if (!task_.first() && !previous.await(index, line)) return false;
-    Factors factors = cells_.decayed(cell, given);
-    const Values x = task_.first() ? cells_.firstX(cell, factors) : cells_.unpack(line);
-    const Values after = Cells<Shape>::apply(factors, x, cells_.widen(own));
-    if (!task_.last()) next.put(index, cells_.pack(after));
+    if (!task_.first() && !previous.await(index, packet)) return false;
+    Factors factors = vecs_.decayed(vec, given);
+    const Values x = task_.first() ? vecs_.firstX(vec, factors) : vecs_.unpack(packet);
+    const Values after = Vecs<Shape>::apply(factors, x, vecs_.widen(own));
+    if (!task_.last()) next.put(index, vecs_.pack(after));
     if (!task_.first()) previous.reset(index);
-    cells_.finish(cell, x, after);
+    vecs_.finish(vec, x, after);
     return true;
   }
 
   const PeerView& view_;
   const ScanTask& task_;
-  int lane_;
+  int channel_;
   const Group& group_;
-  LanePositions& shared_;
-  Cells<Shape> cells_;
-  CellRange range_;
+  ChannelPositions& shared_;
+  Vecs<Shape> vecs_;
+  VecRange range_;
   int before_, after_;
 };
 

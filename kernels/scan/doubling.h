@@ -2,23 +2,23 @@
 // with 123-doubling, arXiv 2507.04785; the rounds are those of src/scan/doubling.h.
 #pragma once
 
-#include "lane.h"
-#include "maps.h"
+#include "kernels/channel.h"
+#include "kernels/scan/maps.h"
 
 namespace seqpar {
 
 template <class Shape, class Memory, class Group>
-class DoublingLane {
+class DoublingProgram {
  public:
-  SEQPAR_LANE DoublingLane(const PeerView& view, const ScanTask& task, int lane, const Group& group,
-                           LanePositions& positions)
+  SEQPAR_DEVICE DoublingProgram(const PeerView& view, const ScanTask& task, int channel, const Group& group,
+                                ChannelPositions& positions)
       : task_(task),
         group_(group),
-        cells_(task),
-        range_(task.part(lane, Shape::kElements)),
-        steps_(view, lane, group, positions) {}
+        vecs_(task),
+        range_(task.part(channel, Shape::kElements)),
+        steps_(view, channel, group, positions) {}
 
-  SEQPAR_LANE bool run() {
+  SEQPAR_DEVICE bool run() {
     SEQPAR_ROLLED
     for (std::uint32_t begin = range_.begin; begin < range_.end; begin += kRow) {
       if (!step({begin, begin + kRow < range_.end ? begin + kRow : range_.end})) return false;
@@ -28,12 +28,12 @@ class DoublingLane {
   }
 
  private:
-  using Factors = typename Cells<Shape>::Factors;
-  using Values = typename Cells<Shape>::Values;
-  using Map = MapLines<Shape>;
+  using Factors = typename Vecs<Shape>::Factors;
+  using Values = typename Vecs<Shape>::Values;
+  using Map = MapPackets<Shape>;
 
-  static constexpr std::uint32_t kRow = 512;  // cells of a step
-  static_assert(MapLines<Shape>::most(kRow) <= SteppedLane<Memory, Group>::kMostLines);
+  static constexpr std::uint32_t kRow = 512;  // vecs of a step
+  static_assert(MapPackets<Shape>::most(kRow) <= SteppedFifos<Memory, Group>::kMostPackets);
 
   /// What a position p sends to p + skip: the map of the `skip` positions before p, or, with `own`, of skip - 1 before
   /// it and itself.
@@ -42,44 +42,44 @@ class DoublingLane {
     bool own;
   };
 
-  SEQPAR_LANE static Round roundOf(int number) {
+  SEQPAR_DEVICE static Round roundOf(int number) {
     if (number < 2) return {number + 1, true};
     return {3 << (number - 2), false};
   }
-  SEQPAR_LANE bool hasRound(int number) const {
+  SEQPAR_DEVICE bool hasRound(int number) const {
     return number < 2 ? number + 1 < task_.positions : roundOf(number).skip < task_.positions - 1;
   }
 
   /// Nothing lies in front of position 0.
-  SEQPAR_LANE bool sends(int from, Round round) const {
+  SEQPAR_DEVICE bool sends(int from, Round round) const {
     return from >= 0 && from + round.skip < task_.positions && (round.own || from > 0);
   }
   /// Whether the map that is sent does not begin at position 0.
-  SEQPAR_LANE static bool isRelative(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) > 0; }
+  SEQPAR_DEVICE static bool isRelative(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) > 0; }
 
-  /// The lines from one position to another: they meet in one round at most.
-  SEQPAR_LANE std::uint32_t linesBetween(CellRange cells, int from, int to) const {
+  /// The packets from one position to another: they meet in one round at most.
+  SEQPAR_DEVICE std::uint32_t packetsBetween(VecRange vecs, int from, int to) const {
     if (from < 0 || to < 0) return 0;
     SEQPAR_ROLLED
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
-      if (to - from == round.skip && sends(from, round)) return Map::count(cells_, cells, isRelative(from, round));
+      if (to - from == round.skip && sends(from, round)) return Map::count(vecs_, vecs, isRelative(from, round));
     }
     return 0;
   }
 
-  SEQPAR_LANE bool step(CellRange cells) {
-    const Map map(cells_, cells, 0);
-    const auto linesTo = [&](int peer) { return linesBetween(cells, task_.position, task_.positionOf[peer]); };
-    const auto linesFrom = [&](int peer) { return linesBetween(cells, task_.positionOf[peer], task_.position); };
-    if (!steps_.reserve(linesTo)) return false;
+  SEQPAR_DEVICE bool step(VecRange vecs) {
+    const Map map(vecs_, vecs, 0);
+    const auto packetsTo = [&](int peer) { return packetsBetween(vecs, task_.position, task_.positionOf[peer]); };
+    const auto packetsFrom = [&](int peer) { return packetsBetween(vecs, task_.positionOf[peer], task_.position); };
+    if (!steps_.reserve(packetsTo)) return false;
     bool ok = true;
     SEQPAR_ROLLED
-    for (std::uint32_t cell = cells.begin + group_.thread(); ok && cell < cells.end; cell += group_.threads()) {
-      ok = scan(map, cell);
+    for (std::uint32_t vec = vecs.begin + group_.thread(); ok && vec < vecs.end; vec += group_.threads()) {
+      ok = scan(map, vec);
     }
-    if (!steps_.settle(ok)) return false;
-    steps_.advance(cells.end == range_.end, linesTo, linesFrom, [&](const auto& warp) {
+    if (!steps_.agreeStep(ok)) return false;
+    steps_.endStep(vecs.end == range_.end, packetsTo, packetsFrom, [&](const auto& warp) {
       SEQPAR_ROLLED
       for (int number = 0; hasRound(number); ++number) {
         const Round round = roundOf(number);
@@ -90,15 +90,15 @@ class DoublingLane {
     return true;
   }
 
-  SEQPAR_LANE bool scan(const Map& map, std::uint32_t cell) const {
-    const auto own = cells_.fetch(task_.state, cell);
-    cells_.template prefetch<Memory>(cell + kRow, range_.end);
-    Factors ownFactors = cells_.factors(cell);
-    Values ownState = cells_.widen(own);
+  SEQPAR_DEVICE bool scan(const Map& map, std::uint32_t vec) const {
+    const auto own = vecs_.fetch(task_.state, vec);
+    vecs_.template prefetch<Memory>(vec + kRow, range_.end);
+    Factors ownFactors = vecs_.factors(vec);
+    Values ownState = vecs_.widen(own);
     if (task_.first()) {
-      const Values x = cells_.firstX(cell, ownFactors);
-      ownState = cells_.apply(ownFactors, x, ownState);
-      cells_.finish(cell, x, ownState);
+      const Values x = vecs_.firstX(vec, ownFactors);
+      ownState = vecs_.apply(ownFactors, x, ownState);
+      vecs_.finish(vec, x, ownState);
     }
     // The map of the positions before this one, as far as known.
     Values before{};
@@ -107,42 +107,42 @@ class DoublingLane {
     for (int number = 0; hasRound(number); ++number) {
       const Round round = roundOf(number);
       if (sends(task_.position, round)) {
-        const PortSender<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
+        const CursorSender<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
         const bool alone = number == 0 || task_.first();
-        const Values state = !round.own ? before : alone ? ownState : cells_.apply(ownFactors, before, ownState);
+        const Values state = !round.own ? before : alone ? ownState : vecs_.apply(ownFactors, before, ownState);
         if (isRelative(task_.position, round)) {
-          map.putFactors(out, cell,
+          map.putFactors(out, vec,
                          !round.own ? beforeFactors
                          : alone    ? ownFactors
-                                    : cells_.compose(ownFactors, beforeFactors));
+                                    : vecs_.compose(ownFactors, beforeFactors));
         }
-        out.put(map.lineOf(cell), cells_.pack(state));
+        out.put(map.packetOf(vec), vecs_.pack(state));
       }
       const int from = task_.position - round.skip;
       if (!sends(from, round)) continue;
       const Receiver<Memory> in = receiverOf(from);
-      Line line = in.look(map.lineOf(cell));
+      LamportPacket packet = in.look(map.packetOf(vec));
       Factors factors{};
       if (isRelative(from, round)) {
-        factors = map.lookFactors(in, cell);
-        if (!map.awaitFactors(in, cell, factors)) return false;
+        factors = map.lookFactors(in, vec);
+        if (!map.awaitFactors(in, vec, factors)) return false;
       }
-      if (!in.take(map.lineOf(cell), line)) return false;
-      const Values state = cells_.unpack(line);
-      before = number == 0 ? state : cells_.apply(beforeFactors, state, before);
-      beforeFactors = number == 0 ? factors : cells_.compose(beforeFactors, factors);
+      if (!in.take(map.packetOf(vec), packet)) return false;
+      const Values state = vecs_.unpack(packet);
+      before = number == 0 ? state : vecs_.apply(beforeFactors, state, before);
+      beforeFactors = number == 0 ? factors : vecs_.compose(beforeFactors, factors);
     }
-    if (!task_.first()) cells_.finish(cell, before, cells_.apply(ownFactors, before, ownState));
+    if (!task_.first()) vecs_.finish(vec, before, vecs_.apply(ownFactors, before, ownState));
     return true;
   }
 
-  SEQPAR_LANE Receiver<Memory> receiverOf(int position) const { return steps_.receiver(task_.peerAt[position]); }
+  SEQPAR_DEVICE Receiver<Memory> receiverOf(int position) const { return steps_.receiver(task_.peerAt[position]); }
 
   const ScanTask& task_;
   const Group& group_;
-  Cells<Shape> cells_;
-  CellRange range_;
-  SteppedLane<Memory, Group> steps_;
+  Vecs<Shape> vecs_;
+  VecRange range_;
+  SteppedFifos<Memory, Group> steps_;
 };
 
 }  // namespace seqpar

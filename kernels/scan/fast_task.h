@@ -1,135 +1,135 @@
-// A scan of plain cells (see cells.h) without flags, the usual one, as its own kernels see it. A small one is done in
-// microseconds, of which a kernel's parameters, which come from memory line by line, cost tenths: so everything is
+// A scan of fast vecs (see vecs.h) without flags, the usual one, as its own kernels see it. A small one is done in
+// microseconds, of which a kernel's parameters, which come from memory packet by packet, cost tenths: so everything is
 // worked out by the host and lies close together.
 #pragma once
 
-#include "channel.h"
-#include "numbers.h"
-#include "task.h"
+#include "kernels/fifo.h"
+#include "kernels/scan/numbers.h"
+#include "kernels/scan/task.h"
 
 namespace seqpar {
 
-struct PlainTask {
-  const Line* state = nullptr;
-  const float* transition = nullptr;  ///< null: ones
-  const Line* initial = nullptr;      ///< null: zeros
-  Line* prefix = nullptr;             ///< null: not wanted
-  Line* total = nullptr;              ///< null: not wanted
-  Divider span;                       ///< elements of a factor
-  std::uint32_t cells = 0;
-  std::uint32_t laneCells = 0;
+struct FastTask {
+  const LamportPacket* state = nullptr;
+  const float* transition = nullptr;       ///< null: ones
+  const LamportPacket* initial = nullptr;  ///< null: zeros
+  LamportPacket* prefix = nullptr;         ///< null: not wanted
+  LamportPacket* total = nullptr;          ///< null: not wanted
+  Divider span;                            ///< elements of a factor
+  std::uint32_t vecs = 0;
+  std::uint32_t channelVecs = 0;
   int position = 0;
   int positions = 1;
   seqparDecayForm_t decayForm = seqparDecayLinear;
-  int lanes = 1;                   ///< of the channels, not of this scan
-  int before = 0, after = 0;       ///< the peers next to this one
-  Line* in = nullptr;              ///< rings of what peers send, by peer and lane
-  ChannelState* states = nullptr;  ///< by peer and lane
-  Line* outAfter = nullptr;        ///< the rings at the peer after this one, by lane
+  int channels = 1;                   ///< of the FIFOs, not of this scan
+  int before = 0, after = 0;          ///< the peers next to this one
+  LamportPacket* in = nullptr;        ///< rings of what peers send, by peer and channel
+  FifoState* states = nullptr;        ///< by peer and channel
+  LamportPacket* outAfter = nullptr;  ///< the rings at the peer after this one, by channel
   std::int8_t peerAt[kMostPeers] = {};
-  Line* out[kMostPeers] = {};  ///< the rings at others, by position; then by lane
+  LamportPacket* out[kMostPeers] = {};  ///< the rings at others, by position; then by channel
 
   SEQPAR_BOTH bool first() const { return position == 0; }
   SEQPAR_BOTH bool last() const { return position + 1 == positions; }
-  SEQPAR_BOTH Line* inRing(int peer, int lane) const {
-    return in + ChannelLayout::number(lanes, peer, lane) * kRingLines;
+  SEQPAR_BOTH LamportPacket* inRing(int peer, int channel) const {
+    return in + FifoLayout::number(channels, peer, channel) * kRingPackets;
   }
-  SEQPAR_BOTH ChannelState& channel(int peer, int lane) const {
-    return states[ChannelLayout::number(lanes, peer, lane)];
+  SEQPAR_BOTH FifoState& fifo(int peer, int channel) const {
+    return states[FifoLayout::number(channels, peer, channel)];
   }
-  /// The cells of a lane; none is without.
-  SEQPAR_BOTH CellRange part(int lane) const {
-    const std::uint32_t begin = laneCells * static_cast<std::uint32_t>(lane);
-    return {begin, cells - begin < laneCells ? cells : begin + laneCells};
+  /// The vecs of a channel; none is without.
+  SEQPAR_BOTH VecRange part(int channel) const {
+    const std::uint32_t begin = channelVecs * static_cast<std::uint32_t>(channel);
+    return {begin, vecs - begin < channelVecs ? vecs : begin + channelVecs};
   }
 };
 
-/// Of a task of plain cells without flags.
-inline PlainTask makePlainTask(const PeerView& view, const ScanTask& task) {
-  PlainTask plain;
-  plain.state = reinterpret_cast<const Line*>(task.state);
-  plain.transition = task.transition;
-  plain.initial = reinterpret_cast<const Line*>(task.initial);
-  plain.prefix = reinterpret_cast<Line*>(task.prefix);
-  plain.total = reinterpret_cast<Line*>(task.total);
-  plain.span = task.span;
-  plain.cells = task.elements / 4;
-  plain.laneCells = task.laneElements / 4;
-  plain.position = task.position;
-  plain.positions = task.positions;
-  plain.decayForm = task.decayForm;
-  plain.lanes = view.lanes;
-  plain.in = reinterpret_cast<Line*>(view.windows[view.self] + ChannelLayout::ringOffset(view.lanes, 0, 0));
-  plain.states = channelState(view, 0, 0);
+/// Of a task of fast vecs without flags.
+inline FastTask makeFastTask(const PeerView& view, const ScanTask& task) {
+  FastTask fast;
+  fast.state = reinterpret_cast<const LamportPacket*>(task.state);
+  fast.transition = task.transition;
+  fast.initial = reinterpret_cast<const LamportPacket*>(task.initial);
+  fast.prefix = reinterpret_cast<LamportPacket*>(task.prefix);
+  fast.total = reinterpret_cast<LamportPacket*>(task.total);
+  fast.span = task.span;
+  fast.vecs = task.elements / 4;
+  fast.channelVecs = task.channelElements / 4;
+  fast.position = task.position;
+  fast.positions = task.positions;
+  fast.decayForm = task.decayForm;
+  fast.channels = view.channels;
+  fast.in = reinterpret_cast<LamportPacket*>(view.windows[view.self] + FifoLayout::ringOffset(view.channels, 0, 0));
+  fast.states = fifoState(view, 0, 0);
   for (int p = 0; p < task.positions; ++p) {
-    plain.peerAt[p] = task.peerAt[p];
-    plain.out[p] =
-        reinterpret_cast<Line*>(view.windows[task.peerAt[p]] + ChannelLayout::ringOffset(view.lanes, view.self, 0));
+    fast.peerAt[p] = task.peerAt[p];
+    fast.out[p] = reinterpret_cast<LamportPacket*>(view.windows[task.peerAt[p]] +
+                                                   FifoLayout::ringOffset(view.channels, view.self, 0));
   }
-  if (!plain.first()) plain.before = plain.peerAt[plain.position - 1];
-  if (!plain.last()) plain.after = plain.peerAt[plain.position + 1];
-  plain.outAfter = plain.out[plain.last() ? plain.position : plain.position + 1];  // the last one does not use it
-  return plain;
+  if (!fast.first()) fast.before = fast.peerAt[fast.position - 1];
+  if (!fast.last()) fast.after = fast.peerAt[fast.position + 1];
+  fast.outAfter = fast.out[fast.last() ? fast.position : fast.position + 1];  // the last one does not use it
+  return fast;
 }
 
-struct PlainValues {
+struct FastValues {
   float at[4];
 };
 
-SEQPAR_LANE PlainValues valuesOf(const Line& line) {
-  return {{asFloat(line.word[0]), asFloat(line.word[1]), asFloat(line.word[2]), asFloat(line.word[3])}};
+SEQPAR_DEVICE FastValues valuesOf(const LamportPacket& packet) {
+  return {{asFloat(packet.word[0]), asFloat(packet.word[1]), asFloat(packet.word[2]), asFloat(packet.word[3])}};
 }
-SEQPAR_LANE Line lineOf(const PlainValues& values) {
+SEQPAR_DEVICE LamportPacket packetOf(const FastValues& values) {
   return {{asBits(values.at[0]), asBits(values.at[1]), asBits(values.at[2]), asBits(values.at[3])}};
 }
-SEQPAR_LANE Line sendableLineOf(const PlainValues& values) {
-  Line line = lineOf(values);
-  for (std::uint32_t& word : line.word) word = sendable(word, kAbsentAsFloat);
-  return line;
+SEQPAR_DEVICE LamportPacket sendablePacketOf(const FastValues& values) {
+  LamportPacket packet = packetOf(values);
+  for (std::uint32_t& word : packet.word) word = sendable(word, kAbsentAsFloat);
+  return packet;
 }
 
-SEQPAR_LANE Line absentLine() {
+SEQPAR_DEVICE LamportPacket absentPacket() {
   return {{kAbsent, kAbsent, kAbsent, kAbsent}};
 }
 
 /// c x + s, and s itself where c is 0.
-SEQPAR_LANE PlainValues applied(float c, const PlainValues& x, const PlainValues& s) {
-  PlainValues after = s;
+SEQPAR_DEVICE FastValues applied(float c, const FastValues& x, const FastValues& s) {
+  FastValues after = s;
   if (c != 0.0F) {
     for (int i = 0; i < 4; ++i) after.at[i] = fmaf(c, x.at[i], s.at[i]);
   }
   return after;
 }
 
-/// This rank's part of a cell, only fetched.
-struct PlainCell {
-  Line own{};
+/// This rank's part of a vec, only fetched.
+struct FastVec {
+  LamportPacket own{};
   float factor = 1;
 };
 
-SEQPAR_LANE std::uint32_t factorOf(const PlainTask& task, std::uint32_t cell) {
-  return task.span.quotient(4 * cell);
+SEQPAR_DEVICE std::uint32_t factorOf(const FastTask& task, std::uint32_t vec) {
+  return task.span.quotient(4 * vec);
 }
 
-SEQPAR_LANE PlainCell fetched(const PlainTask& task, std::uint32_t cell) {
-  PlainCell mine;
-  if (task.state != nullptr) mine.own = readLine(task.state + cell);
-  if (task.transition != nullptr) mine.factor = task.transition[factorOf(task, cell)];
+SEQPAR_DEVICE FastVec fetched(const FastTask& task, std::uint32_t vec) {
+  FastVec mine;
+  if (task.state != nullptr) mine.own = readPacket(task.state + vec);
+  if (task.transition != nullptr) mine.factor = task.transition[factorOf(task, vec)];
   return mine;
 }
 
-/// Writes the outputs of a cell if `live`, without a branch.
+/// Writes the outputs of a vec if `live`, without a branch.
 template <class Memory>
-SEQPAR_LANE void writePlain(const PlainTask& task, bool live, std::uint32_t cell, const PlainValues& x,
-                            const PlainValues& after) {
-  const auto write = [&](Line* to, const PlainValues& values) {
-    Memory::writeIf(live && to != nullptr, to == nullptr ? nullptr : to + cell, lineOf(values));
+SEQPAR_DEVICE void writeFast(const FastTask& task, bool live, std::uint32_t vec, const FastValues& x,
+                             const FastValues& after) {
+  const auto write = [&](LamportPacket* to, const FastValues& values) {
+    Memory::writeIf(live && to != nullptr, to == nullptr ? nullptr : to + vec, packetOf(values));
   };
   write(task.prefix, x);
   write(task.total, after);
 }
 
-SEQPAR_LANE float decayed(const PlainTask& task, float given) {
+SEQPAR_DEVICE float decayed(const FastTask& task, float given) {
   if (task.decayForm == seqparDecayLinear) return given;
   return task.decayForm == seqparDecayLog ? expf(given) : exp2f(given);
 }

@@ -1,43 +1,43 @@
-// How a lane program becomes a kernel: a CTA a lane, one launch a call.
+// How a channel program becomes a kernel: a CTA a channel, one launch a call.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "channel_cuda.h"
 #include "device/launch.h"
-#include "lane.h"
-#include "plain_task.h"
-#include "task.h"
-#include "threads.h"
+#include "kernels/channel.h"
+#include "kernels/fifo_cuda.cuh"
+#include "kernels/scan/fast_task.h"
+#include "kernels/scan/task.h"
+#include "kernels/scan/threads.h"
 
 namespace seqpar {
 
 template <class Program>
 __global__ void __launch_bounds__(kMostThreads)
     scanKernel(const __grid_constant__ PeerView view, const __grid_constant__ ScanTask task) {
-  __shared__ LanePositions positions;
+  __shared__ ChannelPositions positions;
   const CtaGroup group;
   Program(view, task, static_cast<int>(blockIdx.x), group, positions).run();
 }
 
 template <class Program>
-void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t lines = 1) {
-  launchKernel("scanKernel", scanKernel<Program>, {task.lanes, scanThreads(task, lines), 0, stream}, view, task);
+void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t packets = 1) {
+  launchKernel("scanKernel", scanKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream}, view, task);
 }
 
-/// A kernel of a program for plain cells without flags, whose task lies in front.
+/// A kernel of a program for fast vecs without flags, whose task lies in front.
 template <class Program>
 __global__ void __launch_bounds__(kMostThreads)
-    plainKernel(const __grid_constant__ PlainTask task, const __grid_constant__ PeerView view) {
-  __shared__ LanePositions positions;
+    fastKernel(const __grid_constant__ FastTask task, const __grid_constant__ PeerView view) {
+  __shared__ ChannelPositions positions;
   const CtaGroup group;
   Program(view, task, static_cast<int>(blockIdx.x), group, positions).run();
 }
 
 template <class Program>
-void launchPlainKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t lines = 1) {
-  launchKernel("plainKernel", plainKernel<Program>, {task.lanes, scanThreads(task, lines), 0, stream},
-               makePlainTask(view, task), view);
+void launchFastKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t packets = 1) {
+  launchKernel("fastKernel", fastKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream},
+               makeFastTask(view, task), view);
 }
 
 }  // namespace seqpar

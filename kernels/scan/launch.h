@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/peers.h"
-#include "scan/task.h"
+#include "kernels/scan/task.h"
 
 namespace seqpar {
 

@@ -1,71 +1,71 @@
-// The ends of a CTA's channels to and from all peers, for programs that send and receive in no common steps.
+// The ends of a CTA's FIFOs to and from all peers, for programs that send and receive in no common steps.
 #pragma once
 
-#include "channel.h"
+#include "kernels/fifo.h"
 
 namespace seqpar {
 
-/// A port of CTA number n has the rings of this many lanes, from lane n * ways on, and goes from one to the next with
-/// each piece of a message: a ring has no room for the map of a large matrix.
-SEQPAR_BOTH constexpr int portWays(int lanes) {
-  return lanes > 1 ? 2 : 1;
+/// A cursor of CTA number n has the rings of this many channels, from channel n * ways on, and goes from one to the
+/// next with each piece of a message: a ring has no room for the map of a large matrix.
+SEQPAR_BOTH constexpr int cursorWays(int channels) {
+  return channels > 1 ? 2 : 1;
 }
-/// CTAs that so many lanes have ports for.
-SEQPAR_BOTH constexpr int mostPorts(int lanes) {
-  return lanes / portWays(lanes);
+/// CTAs that so many channels have cursors for.
+SEQPAR_BOTH constexpr int mostCursors(int channels) {
+  return channels / cursorWays(channels);
 }
 
-/// Of the channels with each peer, shared by the threads of a CTA: lines sent or received, what is known of the credit
-/// for them, and which channel the next piece takes.
-struct PortPositions {
-  std::uint64_t lines[2][kMostPeers], credit[2][kMostPeers];
+/// Of the FIFOs with each peer, shared by the threads of a CTA: packets sent or received, what is known of the credit
+/// for them, and which FIFO the next piece takes.
+struct CursorPositions {
+  std::uint64_t packets[2][kMostPeers], credit[2][kMostPeers];
   int way[kMostPeers];
 };
 
 template <class Memory, class Group>
-class OutPort {
+class OutCursor {
  public:
-  SEQPAR_LANE OutPort(const PeerView& view, int number, const Group& group, PortPositions& positions)
-      : view_(view), ways_(portWays(view.lanes)), first_(number * ways_), group_(group), at_(positions) {
+  SEQPAR_DEVICE OutCursor(const PeerView& view, int number, const Group& group, CursorPositions& positions)
+      : view_(view), ways_(cursorWays(view.channels)), first_(number * ways_), group_(group), at_(positions) {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.way[peer] = 0;
       for (int way = 0; way < ways_; ++way) {
-        at_.lines[way][peer] = begun(*channelState(view, peer, first_ + way)).sent;
+        at_.packets[way][peer] = begun(*fifoState(view, peer, first_ + way)).sent;
         at_.credit[way][peer] = Memory::acquire(Sender<Memory>::creditWord(view, peer, first_ + way));
       }
     }
     group.sync();
   }
 
-  /// Waits until each peer whose bit is set in `to` has room for a piece of so many lines. A barrier. False: gave up.
-  SEQPAR_LANE bool begin(std::uint32_t to, std::uint32_t lines) {
+  /// Waits until each peer whose bit is set in `to` has room for a piece of so many packets. A barrier. False: gave up.
+  SEQPAR_DEVICE bool begin(std::uint32_t to, std::uint32_t packets) {
     bool late = false;
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       if ((to >> peer & 1U) == 0) continue;
       Sender<Memory> out = sender(peer);
-      late = late || !out.reserve(lines);
+      late = late || !out.reserve(packets);
       at_.credit[at_.way[peer]][peer] = out.credit();
     }
     return !group_.any(late);
   }
-  SEQPAR_LANE Sender<Memory> sender(int peer) const {
+  SEQPAR_DEVICE Sender<Memory> sender(int peer) const {
     const int way = at_.way[peer];
-    return Sender<Memory>(view_, peer, first_ + way, at_.lines[way][peer], at_.credit[way][peer]);
+    return Sender<Memory>(view_, peer, first_ + way, at_.packets[way][peer], at_.credit[way][peer]);
   }
-  /// All threads have put their lines. A barrier.
-  SEQPAR_LANE void end(std::uint32_t to, std::uint32_t lines) {
+  /// All threads have put their packets. A barrier.
+  SEQPAR_DEVICE void end(std::uint32_t to, std::uint32_t packets) {
     group_.sync();
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       if ((to >> peer & 1U) == 0) continue;
-      at_.lines[at_.way[peer]][peer] += lines;
+      at_.packets[at_.way[peer]][peer] += packets;
       at_.way[peer] = ways_ - 1 - at_.way[peer];
     }
   }
 
-  SEQPAR_LANE void finish() const {
+  SEQPAR_DEVICE void finish() const {
     group_.sync();
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
-      for (int way = 0; way < ways_; ++way) channelState(view_, peer, first_ + way)->sent = at_.lines[way][peer];
+      for (int way = 0; way < ways_; ++way) fifoState(view_, peer, first_ + way)->sent = at_.packets[way][peer];
     }
   }
 
@@ -73,37 +73,37 @@ class OutPort {
   const PeerView& view_;
   int ways_, first_;
   const Group& group_;
-  PortPositions& at_;
+  CursorPositions& at_;
 };
 
 template <class Memory, class Group>
-class InPort {
+class InCursor {
  public:
-  SEQPAR_LANE InPort(const PeerView& view, int number, const Group& group, PortPositions& positions)
-      : view_(view), ways_(portWays(view.lanes)), first_(number * ways_), group_(group), at_(positions) {
+  SEQPAR_DEVICE InCursor(const PeerView& view, int number, const Group& group, CursorPositions& positions)
+      : view_(view), ways_(cursorWays(view.channels)), first_(number * ways_), group_(group), at_(positions) {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.way[peer] = 0;
       for (int way = 0; way < ways_; ++way) {
-        at_.lines[way][peer] = begun(*channelState(view, peer, first_ + way)).received;
-        at_.credit[way][peer] = channelState(view, peer, first_ + way)->given;
+        at_.packets[way][peer] = begun(*fifoState(view, peer, first_ + way)).received;
+        at_.credit[way][peer] = fifoState(view, peer, first_ + way)->given;
       }
     }
     group.sync();
   }
 
   /// For the peer's next piece.
-  SEQPAR_LANE Receiver<Memory> receiver(int peer) const {
+  SEQPAR_DEVICE Receiver<Memory> receiver(int peer) const {
     const int way = at_.way[peer];
-    return Receiver<Memory>(view_, peer, first_ + way, at_.lines[way][peer]);
+    return Receiver<Memory>(view_, peer, first_ + way, at_.packets[way][peer]);
   }
-  /// All threads have taken the piece's lines, unless one is late. A barrier. False: one gave up.
-  SEQPAR_LANE bool end(bool late, int peer, std::uint32_t lines) {
+  /// All threads have taken the piece's packets, unless one is late. A barrier. False: one gave up.
+  SEQPAR_DEVICE bool end(bool late, int peer, std::uint32_t packets) {
     if (group_.any(late)) return false;
     if (group_.thread() == 0) {
       const int way = at_.way[peer];
-      std::uint64_t& taken = at_.lines[way][peer];
-      taken += lines;
-      if (taken - at_.credit[way][peer] >= kCreditLines) {
+      std::uint64_t& taken = at_.packets[way][peer];
+      taken += packets;
+      if (taken - at_.credit[way][peer] >= kCreditPackets) {
         giveCredit<Memory>(view_, peer, first_ + way, taken);
         at_.credit[way][peer] = taken;
       }
@@ -113,12 +113,12 @@ class InPort {
     return true;
   }
 
-  SEQPAR_LANE void finish() const {
+  SEQPAR_DEVICE void finish() const {
     group_.sync();
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       for (int way = 0; way < ways_; ++way) {
-        channelState(view_, peer, first_ + way)->received = at_.lines[way][peer];
-        channelState(view_, peer, first_ + way)->given = at_.credit[way][peer];
+        fifoState(view_, peer, first_ + way)->received = at_.packets[way][peer];
+        fifoState(view_, peer, first_ + way)->given = at_.credit[way][peer];
       }
     }
   }
@@ -127,7 +127,7 @@ class InPort {
   const PeerView& view_;
   int ways_, first_;
   const Group& group_;
-  PortPositions& at_;
+  CursorPositions& at_;
 };
 
 }  // namespace seqpar

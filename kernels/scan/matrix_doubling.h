@@ -2,7 +2,7 @@
 // what it gets. Source: Traeff, "exclusive scan" with 123-doubling, arXiv 2507.04785.
 #pragma once
 
-#include "scan/matrix_maps.h"
+#include "kernels/scan/matrix_maps.h"
 
 namespace seqpar {
 
@@ -10,15 +10,15 @@ template <class Memory, class Group, class Product>
 class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
  public:
   /// The CTA's share is the groups number, number + ctas, ...
-  SEQPAR_LANE MatrixDoubling(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
-                             const MapMemory& memory)
+  SEQPAR_DEVICE MatrixDoubling(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
+                               const MapMemory& memory)
       : Maps(scan, group, memory),
         number_(number),
         ctas_(ctas),
         out_(view, number, group, *memory.out),
         in_(view, number, group, *memory.in) {}
 
-  SEQPAR_LANE void run() {
+  SEQPAR_DEVICE void run() {
     for (int at = number_; at < scan_.groups(); at += ctas_) {
       const PanelGroup panels = scan_.at(at);
       known_ = false;
@@ -44,17 +44,19 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     int skip;
     bool own;
   };
-  SEQPAR_LANE static Round roundOf(int i) { return i < 2 ? Round{i + 1, true} : Round{3 << (i - 2), false}; }
-  SEQPAR_LANE bool has(int i) const { return i < 2 ? i + 1 < scan_.positions : roundOf(i).skip < scan_.positions - 1; }
+  SEQPAR_DEVICE static Round roundOf(int i) { return i < 2 ? Round{i + 1, true} : Round{3 << (i - 2), false}; }
+  SEQPAR_DEVICE bool has(int i) const {
+    return i < 2 ? i + 1 < scan_.positions : roundOf(i).skip < scan_.positions - 1;
+  }
   /// Nothing lies in front of position 0.
-  SEQPAR_LANE bool sends(int from, Round round) const {
+  SEQPAR_DEVICE bool sends(int from, Round round) const {
     return from >= 0 && from + round.skip < scan_.positions && (round.own || from > 0);
   }
-  SEQPAR_LANE static bool isAbsolute(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) <= 0; }
+  SEQPAR_DEVICE static bool isAbsolute(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) <= 0; }
 
-  SEQPAR_LANE MatrixView before() const { return this->inShared(memory_.matrix[current_]); }
+  SEQPAR_DEVICE MatrixView before() const { return this->inShared(memory_.matrix[current_]); }
 
-  SEQPAR_LANE bool send(Round round, const PanelGroup& panels) {
+  SEQPAR_DEVICE bool send(Round round, const PanelGroup& panels) {
     if (!sends(scan_.position, round)) return true;
     const std::uint32_t to = 1U << scan_.order[scan_.position + round.skip];
     if (round.own && !known_) return this->sendOwn(out_, to, panels);
@@ -72,26 +74,27 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
   }
 
   /// This position's matrix times the one before it.
-  SEQPAR_LANE bool sendComposed(std::uint32_t to, const PanelGroup& panels) {
-    const auto lines = static_cast<std::uint32_t>(linesOf(scan_.dk, seqparFloat32));
+  SEQPAR_DEVICE bool sendComposed(std::uint32_t to, const PanelGroup& panels) {
+    const auto packets = static_cast<std::uint32_t>(packetsOf(scan_.dk, seqparFloat32));
     product_.load(transitionOf(scan_, panels.head));
     for (int column = 0; column < this->matrixPanels(); ++column) {
-      bool odd = false;
-      for (int slot = group_.thread(); slot < this->slots_; slot += group_.threads()) {
+      bool needsExact = false;
+      for (int fragment = group_.thread(); fragment < this->fragments_; fragment += group_.threads()) {
         float numbers[8];
-        this->loadMatrixSlot(before(), column, PanelSlot(slot), numbers);
-        odd |= splitSlot(this->passing(), PanelSlot(slot), numbers);
+        this->loadMatrixFragment(before(), column, PanelFragment(fragment), numbers);
+        needsExact |= splitFragment(this->passing(), PanelFragment(fragment), numbers);
       }
-      odd = group_.any(odd);
-      if (!out_.begin(to, lines)) return false;
-      product_.multiply(group_, this->passing(), odd,
-                        [&](int slot, float(&numbers)[8]) { this->put(out_, to, slot, seqparFloat32, numbers); });
-      out_.end(to, lines);
+      needsExact = group_.any(needsExact);
+      if (!out_.begin(to, packets)) return false;
+      product_.multiply(group_, this->passing(), needsExact, [&](int fragment, float(&numbers)[8]) {
+        this->put(out_, to, fragment, seqparFloat32, numbers);
+      });
+      out_.end(to, packets);
     }
     return true;
   }
 
-  SEQPAR_LANE bool receive(Round round, const PanelGroup& panels) {
+  SEQPAR_DEVICE bool receive(Round round, const PanelGroup& panels) {
     const int from = scan_.position - round.skip;
     if (!sends(from, round)) return true;
     const int peer = scan_.order[from];
@@ -105,29 +108,29 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
   }
 
   /// What is known is applied to what arrives.
-  SEQPAR_LANE bool prepend(int peer, bool keeps, const PanelGroup& panels) {
+  SEQPAR_DEVICE bool prepend(int peer, bool keeps, const PanelGroup& panels) {
     if (keeps_) product_.load(before());
     for (int column = 0; keeps && column < this->matrixPanels(); ++column) {
-      bool odd = false;
-      if (!takePassing(peer, seqparFloat32, odd)) return false;
+      bool needsExact = false;
+      if (!takePassing(peer, seqparFloat32, needsExact)) return false;
       if (!keeps_) continue;
-      product_.multiply(group_, this->passing(), odd, [&](int slot, float(&numbers)[8]) {
-        this->storeMatrixSlot(memory_.matrix[1 - current_], column, PanelSlot(slot), numbers);
+      product_.multiply(group_, this->passing(), needsExact, [&](int fragment, float(&numbers)[8]) {
+        this->storeMatrixFragment(memory_.matrix[1 - current_], column, PanelFragment(fragment), numbers);
       });
       group_.sync();
     }
     const bool through = keeps_;
-    const bool fine = this->replaceStates(panels, [&](int i, SplitPair* to, bool& oddAfter) {
-      bool odd = false;
-      if (!takePassing(peer, scan_.wireType, odd)) return false;
-      const auto add = [&](int slot, float(&numbers)[8]) {
+    const bool fine = this->replaceStates(panels, [&](int i, SplitPair* to, bool& needsExactAfter) {
+      bool needsExact = false;
+      if (!takePassing(peer, scan_.wireType, needsExact)) return false;
+      const auto add = [&](int fragment, float(&numbers)[8]) {
         float s[8];
-        joinSlot(this->state(i), PanelSlot(slot), s);
+        joinFragment(this->state(i), PanelFragment(fragment), s);
         for (int n = 0; n < 8; ++n) numbers[n] += s[n];
-        oddAfter |= splitSlot(to, PanelSlot(slot), numbers);
+        needsExactAfter |= splitFragment(to, PanelFragment(fragment), numbers);
       };
       if (through) {
-        product_.multiply(group_, this->passing(), odd, add);
+        product_.multiply(group_, this->passing(), needsExact, add);
       } else {
         this->forZeros(add);
       }
@@ -139,17 +142,17 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     return fine;
   }
 
-  SEQPAR_LANE bool takePassing(int peer, int type, bool& odd) {
-    const bool fine = this->takePanel(in_, peer, type, [&](int slot, const float(&numbers)[8]) {
-      odd |= splitSlot(this->passing(), PanelSlot(slot), numbers);
+  SEQPAR_DEVICE bool takePassing(int peer, int type, bool& needsExact) {
+    const bool fine = this->takePanel(in_, peer, type, [&](int fragment, const float(&numbers)[8]) {
+      needsExact |= splitFragment(this->passing(), PanelFragment(fragment), numbers);
     });
-    odd = group_.any(odd);
+    needsExact = group_.any(needsExact);
     return fine;
   }
 
   int number_, ctas_;
-  OutPort<Memory, Group> out_;
-  InPort<Memory, Group> in_;
+  OutCursor<Memory, Group> out_;
+  InCursor<Memory, Group> in_;
   bool known_ = false;  ///< the state, and if keeps_ the matrix, are of a run of positions before this one
   bool keeps_ = false;
   int current_ = 0;

@@ -2,17 +2,17 @@
 // applies those of the positions before it one after the other.
 #pragma once
 
-#include "scan/matrix_maps.h"
+#include "kernels/scan/matrix_maps.h"
 
 namespace seqpar {
 
 template <class Memory, class Group, class Product>
 class MatrixGather {
  public:
-  /// `toAll`: LASP2. The CTA's share is the groups number, number + ctas, ... A group's map must fit the port's rings:
-  /// then nobody waits in sending for one who is sending too.
-  SEQPAR_LANE MatrixGather(const PeerView& view, const MatrixScan& scan, int number, int ctas, bool toAll,
-                           const Group& group, const MapMemory& memory)
+  /// `toAll`: LASP2. The CTA's share is the groups number, number + ctas, ... A group's map must fit the cursor's
+  /// rings: then nobody waits in sending for one who is sending too.
+  SEQPAR_DEVICE MatrixGather(const PeerView& view, const MatrixScan& scan, int number, int ctas, bool toAll,
+                             const Group& group, const MapMemory& memory)
       : scan_(scan),
         number_(number),
         ctas_(ctas),
@@ -21,7 +21,7 @@ class MatrixGather {
         out_(view, number, group, *memory.out),
         in_(view, number, group, *memory.in) {}
 
-  SEQPAR_LANE void run() {
+  SEQPAR_DEVICE void run() {
     std::uint32_t to = 0;
     for (int position = toAll_ ? 0 : scan_.position + 1; position < scan_.positions; ++position) {
       if (position != scan_.position) to |= 1U << scan_.order[position];
@@ -37,7 +37,7 @@ class MatrixGather {
   }
 
  private:
-  SEQPAR_LANE bool receive(const PanelGroup& panels) {
+  SEQPAR_DEVICE bool receive(const PanelGroup& panels) {
     if (scan_.first()) maps_.startFromInitial(panels);
     for (int position = 0; position < scan_.position; ++position) {
       const int peer = scan_.order[position];
@@ -53,8 +53,8 @@ class MatrixGather {
   int number_, ctas_;
   bool toAll_;
   MatrixMaps<Memory, Group, Product> maps_;
-  OutPort<Memory, Group> out_;
-  InPort<Memory, Group> in_;
+  OutCursor<Memory, Group> out_;
+  InCursor<Memory, Group> in_;
 };
 
 }  // namespace seqpar

@@ -1,11 +1,12 @@
-// What a kernel of the MATRIX scan is told, and how its lanes share the work: panels of 16 columns of a head's state.
+// What a kernel of the MATRIX scan is told, and how its channels share the work: panels of 16 columns of a head's
+// state.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "channel_layout.h"
 #include "device/peers.h"
+#include "kernels/fifo_layout.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
@@ -23,7 +24,7 @@ struct HeadBits {
   void set(int head) { words[head / 32] |= std::uint32_t{1} << (head % 32); }
 };
 
-/// Neighbouring panels of a head that a lane works on together.
+/// Neighbouring panels of a head that a channel works on together.
 struct PanelGroup {
   int head, first, count;
 };
@@ -59,20 +60,20 @@ struct MatrixScan {
   SEQPAR_BOTH bool forgets(int head) const { return resets[head] || cuts[head]; }
 };
 
-/// The groups [begin, end) of a lane.
+/// The groups [begin, end) of a channel.
 struct GroupRange {
   int begin, end;
 };
 
-/// How lanes share the groups of a scan, the same on all ranks whatever their kernels. Made by hosts: kernels would
+/// How channels share the groups of a scan, the same on all ranks whatever their kernels. Made by hosts: kernels would
 /// wait for divisions.
-class LaneShares {
+class ChannelShares {
  public:
-  LaneShares(int groups, int lanes) : each_(groups / lanes), more_(groups % lanes) {}
+  ChannelShares(int groups, int channels) : each_(groups / channels), more_(groups % channels) {}
 
-  SEQPAR_BOTH GroupRange of(int lane) const {
-    const int begin = lane * each_ + (lane < more_ ? lane : more_);
-    return {begin, begin + each_ + (lane < more_ ? 1 : 0)};
+  SEQPAR_BOTH GroupRange of(int channel) const {
+    const int begin = channel * each_ + (channel < more_ ? channel : more_);
+    return {begin, begin + each_ + (channel < more_ ? 1 : 0)};
   }
 
  private:

@@ -1,7 +1,7 @@
 // The warps of matrix_tensor.h in kernels.
 #pragma once
 
-#include "scan/matrix_tensor.h"
+#include "kernels/scan/matrix_tensor.h"
 
 namespace seqpar {
 

@@ -6,7 +6,7 @@
 // of which it reads 11 digits.
 #pragma once
 
-#include "scan/matrix_product.h"
+#include "kernels/scan/matrix_product.h"
 
 namespace seqpar {
 
@@ -32,12 +32,12 @@ class HeldRows {
   static_assert(Depth % 16 == 0 && Depth <= 128);
 
   /// From `row` and `column` on; beyond the matrix there are zeros.
-  SEQPAR_LANE void load(const MatrixView& a, int row, int column) {
-    const int lane = Warp::thread() % 32;
-    const int first = row + lane / 4 * 2;
+  SEQPAR_DEVICE void load(const MatrixView& a, int row, int column) {
+    const int channel = Warp::thread() % 32;
+    const int first = row + channel / 4 * 2;
     SEQPAR_UNROLL
     for (int step = 0; step < kSteps; ++step) {
-      const int k = column + 16 * step + lane % 4 * 4;
+      const int k = column + 16 * step + channel % 4 * 4;
       if (kind == Matrices::Rows) {
         SEQPAR_UNROLL
         for (int lower = 0; lower < 2; ++lower) {
@@ -59,23 +59,24 @@ class HeldRows {
     }
   }
 
-  /// True if a row of the warp holds an odd number.
-  SEQPAR_LANE bool isOdd() const {
+  /// True if a row of the warp holds an inexact number.
+  SEQPAR_DEVICE bool stateNeedsExact() const {
     std::uint32_t largest = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < kSteps * 8; ++i) {
       const std::uint32_t size = sizeBits(at_[i / 8][i / 4 % 2][i % 4]);
       largest = size > largest ? size : largest;
     }
-    return Warp::any(largest >= kOddBits);
+    return Warp::any(largest >= kExactBits);
   }
 
   /// The product with the first `depth` rows of `panel` is added to that of other columns. Sums of small numbers are
   /// apart, and keep their digits.
   template <int halves>
-  SEQPAR_LANE void multiply(const SplitPair* panel, int depth, float (&large)[halves][4], float (&small)[2][4]) const {
-    const int lane = Warp::thread() % 32;
-    const int place = lane ^ lane / 8;
+  SEQPAR_DEVICE void multiply(const SplitPair* panel, int depth, float (&large)[halves][4],
+                              float (&small)[2][4]) const {
+    const int channel = Warp::thread() % 32;
+    const int place = channel ^ channel / 8;
     SEQPAR_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       if (kind == Matrices::Any && 16 * step >= depth) break;
@@ -104,10 +105,10 @@ class HeldRows {
     }
   }
 
-  /// All sums of a slot.
+  /// All sums of a fragment.
   template <int halves>
-  SEQPAR_LANE static void add(const float (&large)[halves][4], const float (&small)[2][4],
-                              float (&numbers)[4 * halves]) {
+  SEQPAR_DEVICE static void add(const float (&large)[halves][4], const float (&small)[2][4],
+                                float (&numbers)[4 * halves]) {
     SEQPAR_UNROLL
     for (int i = 0; i < 4 * halves; ++i) {
       const float rest = halves == 1 ? small[0][i % 4] + small[1][i % 4] : small[i / 4][i % 4];
@@ -117,7 +118,7 @@ class HeldRows {
 
  private:
   /// Four neighbours of a row of any matrix.
-  SEQPAR_LANE static void loadFour(const MatrixView& a, int row, int column, float (&four)[4]) {
+  SEQPAR_DEVICE static void loadFour(const MatrixView& a, int row, int column, float (&four)[4]) {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) four[i] = 0;
     if (row >= a.dk || column >= a.dk) return;
@@ -146,38 +147,38 @@ class TensorProduct {
   /// Matrices as small are not worth a tile; their sums are too short to hide the product that is left out.
   static constexpr int kSmall = 16;
 
-  SEQPAR_LANE void load(const MatrixView& a) {
+  SEQPAR_DEVICE void load(const MatrixView& a) {
     a_ = a;
     if (a.dk > kDepth) return;
     rows_.load(a, Warp::thread() / 32 * kPanelRows, 0);
-    odd_ = rows_.isOdd();
+    needsExact_ = rows_.stateNeedsExact();
   }
 
   template <class Group, class Done>
-  SEQPAR_LANE void multiply(const Group&, const SplitPair* panel, bool odd, const Done& done) {
-    const int tiles = slotsOf(a_.dk) / 32;
+  SEQPAR_DEVICE void multiply(const Group&, const SplitPair* panel, bool needsExact, const Done& done) {
+    const int tiles = fragmentsOf(a_.dk) / 32;
     for (int tile = Warp::thread() / 32; tile < tiles; tile += kTensorThreads / 32) {
-      const int slot = tile * 32 + Warp::thread() % 32;
+      const int fragment = tile * 32 + Warp::thread() % 32;
       float numbers[8];
-      if (odd || a_.dk <= kSmall || !multiplyRows(tile, panel, numbers)) {
-        multiplySlot(a_, panel, PanelSlot(slot), numbers);
+      if (needsExact || a_.dk <= kSmall || !multiplyRows(tile, panel, numbers)) {
+        multiplyFragment(a_, panel, PanelFragment(fragment), numbers);
       }
-      done(slot, numbers);
+      done(fragment, numbers);
     }
   }
 
  private:
   static constexpr int kDepth = 128;
 
-  /// One tile of the product. False if its rows hold an odd number.
-  SEQPAR_LANE bool multiplyRows(int tile, const SplitPair* panel, float (&numbers)[8]) {
+  /// One tile of the product. False if its rows hold an inexact number.
+  SEQPAR_DEVICE bool multiplyRows(int tile, const SplitPair* panel, float (&numbers)[8]) {
     float large[2][4] = {}, small[2][4] = {};
     for (int column = 0; column < a_.dk; column += kDepth) {
       if (a_.dk > kDepth) {
         rows_.load(a_, tile * kPanelRows, column);
-        odd_ = rows_.isOdd();
+        needsExact_ = rows_.stateNeedsExact();
       }
-      if (odd_) return false;
+      if (needsExact_) return false;
       rows_.multiply(panel + column / kPanelRows * pairsOfRows(2), a_.dk - column, large, small);
     }
     rows_.add(large, small, numbers);
@@ -185,26 +186,26 @@ class TensorProduct {
   }
 
   MatrixView a_;
-  bool odd_ = false;
+  bool needsExact_ = false;
   HeldRows<Warp, kDepth, Matrices::Any> rows_;
 };
 
-/// What multiplies matrices of one size, for twice as many threads as they have rows: a thread has one slot.
+/// What multiplies matrices of one size, for twice as many threads as they have rows: a thread has one fragment.
 template <class Warp, int Depth, Matrices kind>
 class ExactProduct {
  public:
   /// Only asks for the matrix; settle() waits for it.
-  SEQPAR_LANE void load(const MatrixView& a) {
+  SEQPAR_DEVICE void load(const MatrixView& a) {
     a_ = a;
     rows_.load(a, Warp::thread() / 32 * kPanelRows, 0);
   }
-  SEQPAR_LANE void settle() { odd_ = rows_.isOdd(); }
+  SEQPAR_DEVICE void settle() { needsExact_ = rows_.stateNeedsExact(); }
 
-  /// The thread's own slot of the product with a panel of one half or of both.
+  /// The thread's own fragment of the product with a panel of one half or of both.
   template <int count>
-  SEQPAR_LANE void multiply(int slot, const SplitPair* panel, bool odd, float (&numbers)[count]) const {
-    if (odd || odd_) {
-      multiplySlot(a_, panel, PanelSlot(slot), numbers);
+  SEQPAR_DEVICE void multiply(int fragment, const SplitPair* panel, bool needsExact, float (&numbers)[count]) const {
+    if (needsExact || needsExact_) {
+      multiplyFragment(a_, panel, PanelFragment(fragment), numbers);
       return;
     }
     float large[count / 4][4] = {}, small[2][4] = {};
@@ -214,7 +215,7 @@ class ExactProduct {
 
  private:
   MatrixView a_;
-  bool odd_ = false;
+  bool needsExact_ = false;
   HeldRows<Warp, Depth, kind> rows_;
 };
 

@@ -2,7 +2,7 @@
 // positions in order and gives each position its x.
 #pragma once
 
-#include "scan/matrix_maps.h"
+#include "kernels/scan/matrix_maps.h"
 
 namespace seqpar {
 
@@ -10,9 +10,9 @@ template <class Memory, class Group, class Product>
 class MatrixTransposed {
  public:
   /// The CTA's share is the groups number, number + ctas, ..., in rounds of one a position. A group's map and its x
-  /// must fit the port's rings together: then nobody waits in sending for one who is sending too.
-  SEQPAR_LANE MatrixTransposed(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
-                               const MapMemory& memory)
+  /// must fit the cursor's rings together: then nobody waits in sending for one who is sending too.
+  SEQPAR_DEVICE MatrixTransposed(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
+                                 const MapMemory& memory)
       : scan_(scan),
         number_(number),
         ctas_(ctas),
@@ -20,7 +20,7 @@ class MatrixTransposed {
         out_(view, number, group, *memory.out),
         in_(view, number, group, *memory.in) {}
 
-  SEQPAR_LANE void run() {
+  SEQPAR_DEVICE void run() {
     for (int first = number_; first < scan_.groups(); first += ctas_ * scan_.positions) {
       if (!scan_.last() && !scatter(first)) return;
       const int mine = numberOf(first, scan_.position);
@@ -32,18 +32,18 @@ class MatrixTransposed {
   }
 
  private:
-  SEQPAR_LANE std::uint32_t bit(int position) const { return 1U << scan_.order[position]; }
+  SEQPAR_DEVICE std::uint32_t bit(int position) const { return 1U << scan_.order[position]; }
   /// The group of the round that a position owns.
-  SEQPAR_LANE int numberOf(int first, int position) const { return first + position * ctas_; }
+  SEQPAR_DEVICE int numberOf(int first, int position) const { return first + position * ctas_; }
 
-  SEQPAR_LANE bool scatter(int first) {
+  SEQPAR_DEVICE bool scatter(int first) {
     for (int owner = 0; owner < scan_.positions && numberOf(first, owner) < scan_.groups(); ++owner) {
       if (!maps_.sendOwn(out_, bit(owner), scan_.at(numberOf(first, owner)))) return false;
     }
     return true;
   }
 
-  SEQPAR_LANE bool combine(const PanelGroup& panels) {
+  SEQPAR_DEVICE bool combine(const PanelGroup& panels) {
     for (int position = 1; position < scan_.positions; ++position) {
       const int before = scan_.order[position - 1];
       if (!(position == 1 ? maps_.takeAbsolute(in_, before, panels) : maps_.takeThrough(in_, before, panels))) {
@@ -54,7 +54,7 @@ class MatrixTransposed {
     return true;
   }
 
-  SEQPAR_LANE bool take(int first) {
+  SEQPAR_DEVICE bool take(int first) {
     for (int owner = 0; owner < scan_.positions && numberOf(first, owner) < scan_.groups(); ++owner) {
       const PanelGroup panels = scan_.at(numberOf(first, owner));
       if (scan_.first()) {
@@ -70,8 +70,8 @@ class MatrixTransposed {
   const MatrixScan& scan_;
   int number_, ctas_;
   MatrixMaps<Memory, Group, Product> maps_;
-  OutPort<Memory, Group> out_;
-  InPort<Memory, Group> in_;
+  OutCursor<Memory, Group> out_;
+  InCursor<Memory, Group> in_;
 };
 
 }  // namespace seqpar

@@ -1,13 +1,13 @@
 // Operators with a factor for each element: SUM, SCALAR, DIAG. Matrices: nccl_matrix.cu.
-#include "scan/nccl_map.h"
+#include "kernels/scan/nccl_map.h"
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "base/convert.h"
 #include "device/launch.h"
-#include "packs.cuh"
-#include "scan/nccl_matrix.h"
+#include "kernels/scan/nccl_matrix.h"
+#include "kernels/vec.cuh"
 
 namespace seqpar {
 namespace {
@@ -45,18 +45,18 @@ __global__ void hopKernel(MapShape shape, MapHop hop) {
     if (present && hop.flags != nullptr) {
       present = (hop.flags[quotient(hop.begin + i, headElements)] & SEQPAR_SCAN_RESET_IN) == 0;
     }
-    Pack<kWidth> before{};
-    Pack<kWidth> after{};
-    if (hop.s.data != nullptr) after = loadPack<kWidth>(hop.s.data, hop.s.type, i);
+    Vec<kWidth> before{};
+    Vec<kWidth> after{};
+    if (hop.s.data != nullptr) after = loadVec<kWidth>(hop.s.data, hop.s.type, i);
     if (present) {
-      before = loadPack<kWidth>(hop.x.data, hop.x.type, i);
+      before = loadVec<kWidth>(hop.x.data, hop.x.type, i);
       const float c = hop.a.factors[quotient(skip + i, shape.span)];
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) after.value[k] = applyFactor(c, before.value[k], after.value[k]);
     }
-    if (hop.prefix != nullptr) storePack(hop.prefix, hop.stateType, i, before);
-    if (hop.total != nullptr) storePack(hop.total, hop.stateType, i, after);
-    if (hop.wire != nullptr) storePack(hop.wire, hop.wireType, i, after);
+    if (hop.prefix != nullptr) storeVec(hop.prefix, hop.stateType, i, before);
+    if (hop.total != nullptr) storeVec(hop.total, hop.stateType, i, after);
+    if (hop.wire != nullptr) storeVec(hop.wire, hop.wireType, i, after);
   }
 }
 
@@ -66,12 +66,12 @@ __global__ void foldKernel(MapShape shape, MapFold fold) {
   const std::size_t skip = fold.begin - quotient(fold.begin, shape.span) * shape.span;
   for (std::size_t i = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth; i < fold.count; i += step) {
     const std::size_t factor = quotient(skip + i, shape.span);
-    Pack<kWidth> x{};
+    Vec<kWidth> x{};
     bool present = fold.x.data != nullptr;
-    if (present) x = loadPack<kWidth>(fold.x.data, fold.x.type, i);
+    if (present) x = loadVec<kWidth>(fold.x.data, fold.x.type, i);
     for (int q = 0; q < fold.maps; ++q) {
-      if (present && fold.before != nullptr) storePack(fold.before + q * fold.beforeStride, fold.wireType, i, x);
-      const Pack<kWidth> s = loadPack<kWidth>(fold.states + q * fold.stateStride, fold.wireType, i);
+      if (present && fold.before != nullptr) storeVec(fold.before + q * fold.beforeStride, fold.wireType, i, x);
+      const Vec<kWidth> s = loadVec<kWidth>(fold.states + q * fold.stateStride, fold.wireType, i);
       if (present) {
         const float c = fold.factors[q * fold.factorStride + static_cast<std::ptrdiff_t>(factor)];
 #pragma unroll
@@ -82,9 +82,9 @@ __global__ void foldKernel(MapShape shape, MapFold fold) {
       }
     }
     if (present && fold.before != nullptr) {
-      storePack(fold.before + fold.maps * fold.beforeStride, fold.wireType, i, x);
+      storeVec(fold.before + fold.maps * fold.beforeStride, fold.wireType, i, x);
     }
-    if (fold.last != nullptr) storePack(fold.last, seqparFloat32, i, x);
+    if (fold.last != nullptr) storeVec(fold.last, seqparFloat32, i, x);
   }
 }
 

@@ -1,9 +1,9 @@
-#include "scan/nccl_matrix.h"
+#include "kernels/scan/nccl_matrix.h"
 
 #include <algorithm>
 
 #include "device/launch.h"
-#include "packs.cuh"
+#include "kernels/vec.cuh"
 
 namespace seqpar {
 namespace {
@@ -42,7 +42,7 @@ __global__ void matrixKernel(MapShape shape, MapHop hop) {
         const bool inside = k + row < dk && column < dv;
         tileX[row][across] =
             inside
-                ? loadPack<1>(hop.x.data, hop.x.type, head * headElements + std::size_t(k + row) * dv + column).value[0]
+                ? loadVec<1>(hop.x.data, hop.x.type, head * headElements + std::size_t(k + row) * dv + column).value[0]
                 : 0.0F;
       }
       __syncthreads();
@@ -58,14 +58,14 @@ __global__ void matrixKernel(MapShape shape, MapHop hop) {
       const int row = firstRow + static_cast<int>(threadIdx.y) + part * kRows;
       if (row >= dk || column >= dv) continue;
       const std::size_t at = head * headElements + std::size_t(row) * dv + column;
-      Pack<1> before{};
-      Pack<1> after{};
-      if (hop.s.data != nullptr) after = loadPack<1>(hop.s.data, hop.s.type, at);
-      if (present) before = loadPack<1>(hop.x.data, hop.x.type, at);
+      Vec<1> before{};
+      Vec<1> after{};
+      if (hop.s.data != nullptr) after = loadVec<1>(hop.s.data, hop.s.type, at);
+      if (present) before = loadVec<1>(hop.x.data, hop.x.type, at);
       after.value[0] += sum[part];
-      if (hop.prefix != nullptr) storePack(hop.prefix, hop.stateType, at, before);
-      if (hop.total != nullptr) storePack(hop.total, hop.stateType, at, after);
-      if (hop.wire != nullptr) storePack(hop.wire, hop.wireType, at, after);
+      if (hop.prefix != nullptr) storeVec(hop.prefix, hop.stateType, at, before);
+      if (hop.total != nullptr) storeVec(hop.total, hop.stateType, at, after);
+      if (hop.wire != nullptr) storeVec(hop.wire, hop.wireType, at, after);
     }
   }
 }

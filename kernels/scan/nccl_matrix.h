@@ -1,7 +1,7 @@
 // The hop of operators whose A is a matrix a head, by plain fp32 arithmetic.
 #pragma once
 
-#include "scan/nccl_map.h"
+#include "kernels/scan/nccl_map.h"
 
 namespace seqpar {
 

@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <cstring>
 
-#include "channel.h"
+#include "kernels/fifo.h"
 #ifndef __CUDACC__
 #include "base/convert.h"
 #endif
 
 namespace seqpar {
 
-SEQPAR_LANE float asFloat(std::uint32_t bits) {
+SEQPAR_DEVICE float asFloat(std::uint32_t bits) {
 #ifdef __CUDACC__
   return __uint_as_float(bits);
 #else
@@ -21,7 +21,7 @@ SEQPAR_LANE float asFloat(std::uint32_t bits) {
 #endif
 }
 
-SEQPAR_LANE std::uint32_t asBits(float value) {
+SEQPAR_DEVICE std::uint32_t asBits(float value) {
 #ifdef __CUDACC__
   return __float_as_uint(value);
 #else
@@ -32,12 +32,12 @@ SEQPAR_LANE std::uint32_t asBits(float value) {
 }
 
 /// From the lower 16 bits.
-SEQPAR_LANE float bfloatToFloat(std::uint32_t bits) {
+SEQPAR_DEVICE float bfloatToFloat(std::uint32_t bits) {
   return asFloat(bits << 16);
 }
 
 /// Two of them, the first in the lower bits.
-SEQPAR_LANE std::uint32_t floatsToBfloats(float low, float high) {
+SEQPAR_DEVICE std::uint32_t floatsToBfloats(float low, float high) {
 #ifdef __CUDACC__
   std::uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -51,7 +51,7 @@ SEQPAR_LANE std::uint32_t floatsToBfloats(float low, float high) {
 }
 
 /// From the lower 16 bits.
-SEQPAR_LANE float halfToFloat(std::uint32_t bits) {
+SEQPAR_DEVICE float halfToFloat(std::uint32_t bits) {
   float value;
 #ifdef __CUDACC__
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
@@ -63,7 +63,7 @@ SEQPAR_LANE float halfToFloat(std::uint32_t bits) {
 }
 
 /// Two of them, the first in the lower bits.
-SEQPAR_LANE std::uint32_t floatsToHalves(float low, float high) {
+SEQPAR_DEVICE std::uint32_t floatsToHalves(float low, float high) {
 #ifdef __CUDACC__
   std::uint32_t both;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

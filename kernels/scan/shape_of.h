@@ -1,7 +1,7 @@
-// Which shape of cells a task has.
+// Which shape of vecs a task has.
 #pragma once
 
-#include "cells.h"
+#include "kernels/scan/vecs.h"
 
 namespace seqpar {
 
@@ -12,11 +12,11 @@ void withShape(const ScanTask& task, const Visit& visit) {
     return task.span.divisor() % elements == 0 && task.elements % elements == 0;
   };
   if (task.wireType != seqparFloat32) {
-    if (uniform(8)) return visit(UniformHalfCells());
-    return visit(AnyHalfCells());
+    if (uniform(8)) return visit(UniformHalfVecs());
+    return visit(AnyHalfVecs());
   }
-  if (task.stateType == seqparFloat32 && task.aligned && uniform(4)) return visit(PlainCells());
-  visit(AnyCells());
+  if (task.stateType == seqparFloat32 && task.aligned && uniform(4)) return visit(FastVecs());
+  visit(AnyVecs());
 }
 
 }  // namespace seqpar

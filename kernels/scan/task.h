@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "channel_layout.h"
 #include "device/peers.h"
+#include "kernels/fifo_layout.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
@@ -31,8 +31,8 @@ class Divider {
   std::uint32_t shift_ = 31;
 };
 
-/// Cells, or lines: [begin, end).
-struct CellRange {
+/// Vecs, or packets: [begin, end).
+struct VecRange {
   std::uint32_t begin = 0, end = 0;
   SEQPAR_BOTH std::uint32_t size() const { return end - begin; }
 };
@@ -53,10 +53,10 @@ struct ScanTask {
   seqparDataType_t stateType = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
   seqparDecayForm_t decayForm = seqparDecayLinear;
-  bool aligned = false;            ///< all buffers are, to 16 bytes
-  bool flags = false;              ///< there are any
-  int lanes = 1;                   ///< CTAs of this call
-  std::uint32_t laneElements = 0;  ///< of every lane but the last; see cut()
+  bool aligned = false;               ///< all buffers are, to 16 bytes
+  bool flags = false;                 ///< there are any
+  int channels = 1;                   ///< CTAs of this call
+  std::uint32_t channelElements = 0;  ///< of every channel but the last; see cut()
   int position = 0;
   int positions = 1;
   std::int8_t peerAt[kMostPeers] = {};          ///< the peer at each position
@@ -67,22 +67,22 @@ struct ScanTask {
   SEQPAR_BOTH bool first() const { return position == 0; }
   SEQPAR_BOTH bool last() const { return position + 1 == positions; }
 
-  /// Cuts the elements for at most this many lanes: here, since kernels take long to divide. Parts are nearly equal,
-  /// and begin where lines of a cache begin.
+  /// Cuts the elements for at most this many channels: here, since kernels take long to divide. Parts are nearly equal,
+  /// and begin where packets of a cache begin.
   void cut(int count) {
     constexpr std::uint32_t kUnit = 128;
     const std::uint32_t units = (elements + kUnit - 1) / kUnit;
     const auto parts = static_cast<std::uint32_t>(count);
     const std::uint32_t each = units == 0 ? 1 : (units + parts - 1) / parts;
-    laneElements = each * kUnit;
-    lanes = units == 0 ? 1 : static_cast<int>((units + each - 1) / each);
+    channelElements = each * kUnit;
+    channels = units == 0 ? 1 : static_cast<int>((units + each - 1) / each);
   }
-  /// A lane's part, in cells of `cell` elements.
-  SEQPAR_BOTH CellRange part(int lane, std::uint32_t cell) const {
-    const std::uint32_t cells = (elements + cell - 1) / cell;
-    const std::uint32_t begin = laneElements / cell * static_cast<std::uint32_t>(lane);
-    const std::uint32_t end = begin + laneElements / cell;
-    return {begin < cells ? begin : cells, end < cells ? end : cells};
+  /// A channel's part, in vecs of `vec` elements.
+  SEQPAR_BOTH VecRange part(int channel, std::uint32_t vec) const {
+    const std::uint32_t vecs = (elements + vec - 1) / vec;
+    const std::uint32_t begin = channelElements / vec * static_cast<std::uint32_t>(channel);
+    const std::uint32_t end = begin + channelElements / vec;
+    return {begin < vecs ? begin : vecs, end < vecs ? end : vecs};
   }
 };
 

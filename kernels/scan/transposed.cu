@@ -1,8 +1,8 @@
-#include "kernel.h"
-#include "launch.h"
-#include "shape_of.h"
-#include "transposed_lane.h"
-#include "transposed_plain_lane.h"
+#include "kernels/scan/kernel.cuh"
+#include "kernels/scan/launch.h"
+#include "kernels/scan/shape_of.h"
+#include "kernels/scan/transposed.h"
+#include "kernels/scan/transposed_fast.h"
 
 namespace seqpar {
 
@@ -10,11 +10,11 @@ void launchTransposed(const PeerView& view, const ScanTask& task, ScanStream str
   const auto run = static_cast<cudaStream_t>(stream);
   withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
-    using Plain = TransposedPlainLane<CudaMemory, CtaGroup>;
-    if (Shape::kPlain && !task.flags && Plain::fits(task, scanThreads(task))) {
-      return launchPlainKernel<Plain>(view, task, run);
+    using Plain = FastTransposedProgram<CudaMemory, CtaGroup>;
+    if (Shape::kFast && !task.flags && Plain::fits(task, scanThreads(task))) {
+      return launchFastKernel<Plain>(view, task, run);
     }
-    launchScanKernel<TransposedLane<Shape, CudaMemory, CtaGroup>>(view, task, run);
+    launchScanKernel<TransposedProgram<Shape, CudaMemory, CtaGroup>>(view, task, run);
   });
 }
 

@@ -24,7 +24,7 @@ void launchBarrier(const Flags& flags, uint64_t holdNs, cudaStream_t stream);
 /// Ranks 0 and 1 send each other a flag `rounds` times; `from` is what earlier calls have sent.
 void launchPingPong(const Flags& flags, uint32_t from, uint32_t rounds, cudaStream_t stream);
 
-/// Stores `bytes`, a multiple of 16, to a peer's memory from all multiprocessors.
+/// Stores `bytes`, a multiple of 16, to a peer's memory from all SMs.
 void launchStores(void* to, size_t bytes, cudaStream_t stream);
 
 }  // namespace seqpar::perf

@@ -25,7 +25,7 @@ class Computation {
 long roundsFor(double us, Session& session);
 
 #ifdef SEQPAR_PERF_CUDA
-/// On every multiprocessor of the current device; `stream` is a cudaStream_t.
+/// On every SM of the current device; `stream` is a cudaStream_t.
 void computeOnGpu(long rounds, void* stream);
 #endif
 

@@ -158,7 +158,7 @@ int namedAlgorithm(const seqparAllScanParams_t& params) {
 }
 
 std::string whatMustFit(const Communicator& comm) {
-  if (comm.device() != nullptr) return "a head's matrices must fit a multiprocessor's shared memory";
+  if (comm.device() != nullptr) return "a head's matrices must fit an SM's shared memory";
   return concat("a head's transition must fit a message of ", comm.mailbox().maxMessage(), " bytes");
 }
 

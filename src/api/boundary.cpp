@@ -17,7 +17,7 @@ Recent& recent() {
 
 }  // namespace
 
-Stay::Stay(const char* call, seqparComm_t handle) : entry_(nullptr) {
+CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(nullptr) {
   Recent& last = recent();
   if (handle == nullptr || last.handle != handle || !last.entry->enter()) {
     last = {};

@@ -38,13 +38,13 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
 }
 
 /// A thread's stay inside a call on a communicator, so that its end waits until the thread has left.
-class Stay {
+class CallGuard {
  public:
   /// InvalidArgument in the name of `call` if there is no such communicator.
-  Stay(const char* call, seqparComm_t handle);
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
-  ~Stay() {
+  CallGuard(const char* call, seqparComm_t handle);
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
+  ~CallGuard() {
     Communicator::dropComparison();
     entry_->leave();
   }
@@ -62,9 +62,9 @@ void keepError(seqparComm_t handle);
 template <typename Body>
 seqparResult_t onEntry(const char* call, seqparComm_t handle, Body&& body) noexcept {
   const auto result = atBoundary(call, [&] {
-    const Stay stay(call, handle);
-    std::forward<Body>(body)(stay.entry());
-    stay.entry().comm->compareAtLast();
+    const CallGuard callGuard(call, handle);
+    std::forward<Body>(body)(callGuard.entry());
+    callGuard.entry().comm->compareAtLast();
   });
   if (result != seqparSuccess) keepError(handle);
   return result;

@@ -45,16 +45,16 @@ void requireHeadsApart(const char* call, Buffer head, const Buffer& sequence, co
   requireApart(call, head, sequence, false);
 }
 
-/// Refuses any overlap but that of a shard with its own place in the whole array, where that is one piece.
+/// Refuses any overlap but that of a shard with its own place in the whole array, where that is one region.
 void requireApartOrInPlace(const char* call, const Buffer& shard, const Buffer& whole, const Checked<Shards>& given) {
-  const Piece place = given.shape.inWhole(given.member);
+  const StridedRegion place = given.shape.inWhole(given.member);
   const bool inPlace = given.shape.outer == 1 && shard.data != nullptr && whole.data != nullptr &&
                        bytesOf(shard.data) == bytesOf(whole.data) + place.offset;
   if (!inPlace) requireApart(call, shard, whole, false);
 }
 
 /// A route as an operation, with zeros in `zeros` of the receive buffers.
-void start(const char* call, Communicator& comm, Route route, std::vector<Piece> zeros,
+void start(const char* call, Communicator& comm, Route route, std::vector<StridedRegion> zeros,
            std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
   if (comm.device() != nullptr) {
     comm.enqueue(call, stream, [&](DeviceGroup& group) {

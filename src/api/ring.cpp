@@ -170,8 +170,8 @@ seqparResult_t onRing(const char* call, seqparRing_t handle, Body&& body) noexce
   std::shared_ptr<RingEntry> entry;
   const auto result = atBoundary(call, [&] {
     entry = require(rings(), handle, call, "ring", "ring");
-    const Stay stay(call, entry->handle);
-    body(entry->ring, *stay.entry().comm);
+    const CallGuard callGuard(call, entry->handle);
+    body(entry->ring, *callGuard.entry().comm);
   });
   if (result != seqparSuccess && entry) keepError(entry->handle);
   return result;

@@ -23,7 +23,7 @@ void requirePeer(const char* argument, int peer, int ranks) {
 void exchangeOnDevice(Communicator& comm, const Buffer& send, int sendPeer, const Buffer& receive, int receivePeer,
                       DeviceStream stream) {
   Route route;
-  const auto whole = [](size_t bytes) { return Piece{.run = bytes}; };
+  const auto whole = [](size_t bytes) { return StridedRegion{.run = bytes}; };
   if (send.bytes > 0) route.sends.push_back({sendPeer, whole(send.bytes)});
   if (receive.bytes > 0) route.receives.push_back({receivePeer, whole(receive.bytes)});
   const auto* const from = static_cast<const std::byte*>(send.data);

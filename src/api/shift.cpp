@@ -61,7 +61,7 @@ class Side {
   std::vector<Transfer> transfers(int peer) const {
     std::vector<Transfer> out;
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (all_[i].bytes > 0) out.push_back({peer, Piece{.buffer = static_cast<int>(i), .run = all_[i].bytes}});
+      if (all_[i].bytes > 0) out.push_back({peer, StridedRegion{.buffer = static_cast<int>(i), .run = all_[i].bytes}});
     }
     return out;
   }

@@ -1,4 +1,4 @@
-#include "bootstrap/member.h"
+#include "bootstrap/client.h"
 
 #include <poll.h>
 
@@ -21,9 +21,10 @@ constexpr size_t kReadBytes = 65536;
 
 }  // namespace
 
-Member::Member(HubConnection connection, const JoinRequest& request, Health& health, std::unique_ptr<HubServer> server)
+Client::Client(RootConnection connection, const JoinRequest& request, Health& health,
+               std::unique_ptr<RootServer> server)
     : request_(request),
-      hubName_(std::move(connection.hub)),
+      rootName_(std::move(connection.root)),
       health_(health),
       server_(std::move(server)),
       socket_(std::move(connection.socket)) {
@@ -31,11 +32,11 @@ Member::Member(HubConnection connection, const JoinRequest& request, Health& hea
   worker_.emplace([this] { run(); });
 }
 
-Member::~Member() {
+Client::~Client() {
   if (!worker_->exists()) return;
   if (!parting_) {
-    const auto gaveUp = [&] { return concat("it gave up the communicator without a farewell"); };
-    announce(health_.ok() ? gaveUp() : health_.text());
+    const auto timedOut = [&] { return concat("it gave up the communicator without a bye"); };
+    announce(health_.ok() ? timedOut() : health_.text());
   }
   {
     const std::lock_guard lock(mutex_);
@@ -46,7 +47,7 @@ Member::~Member() {
   socket_.close();
 }
 
-void Member::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+void Client::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const auto nranks = static_cast<size_t>(size());
   if (mine.size() > wire::kMaxPiece || mine.size() > wire::kMaxResult / nranks || all.size() != nranks * mine.size()) {
     fail(seqparInternalError, "gather: ", mine.size(), " bytes into ", all.size(), ", expected at most ",
@@ -63,21 +64,21 @@ void Member::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   await(lock, [&] { return result_.has_value(); });
   if (result_->kind == wire::Kind::Mismatch) fail(seqparInvalidUsage, wire::readable(result_->body));
   if (result_->body.size() != all.size()) {
-    fail(seqparInternalError, "gather: ", hubName_, " sent ", result_->body.size(), " bytes, expected ", all.size());
+    fail(seqparInternalError, "gather: ", rootName_, " sent ", result_->body.size(), " bytes, expected ", all.size());
   }
   if (!all.empty()) std::memcpy(all.data(), result_->body.data(), all.size());
   result_.reset();
 }
 
 template <typename Done>
-void Member::await(std::unique_lock<std::mutex>& lock, Done done) {
+void Client::await(std::unique_lock<std::mutex>& lock, Done done) {
   while (!done()) {
     health_.check();
     changed_.wait_for(lock, kSlice);
   }
 }
 
-void Member::announce(const std::string& why) noexcept {
+void Client::announce(const std::string& why) noexcept {
   if (told_.exchange(true)) return;
   try {
     const std::lock_guard lock(mutex_);
@@ -88,19 +89,19 @@ void Member::announce(const std::string& why) noexcept {
   wake_.signal();
 }
 
-void Member::part() noexcept {
+void Client::part() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (parting_ || !health_.ok()) return;
     parting_ = true;
-    wire::append(output_, wire::Kind::Farewell);
+    wire::append(output_, wire::Kind::Bye);
   } catch (const std::exception&) {
     return;  // the connection's end will tell as much
   }
   wake_.signal();
 }
 
-void Member::leave() {
+void Client::leave() {
   if (!health_.ok()) return;
   part();
   std::unique_lock lock(mutex_);
@@ -108,7 +109,7 @@ void Member::leave() {
   await(lock, [&] { return allLeft_; });
 }
 
-void Member::run() noexcept {
+void Client::run() noexcept {
   try {
     serve();
   } catch (const std::exception& error) {
@@ -116,7 +117,7 @@ void Member::run() noexcept {
   }
 }
 
-void Member::serve() {
+void Client::serve() {
   std::optional<Deadline> flushBy;
   while (true) {
     bool writes = false;
@@ -139,7 +140,7 @@ void Member::serve() {
   }
 }
 
-void Member::readAll() {
+void Client::readAll() {
   std::array<std::byte, kReadBytes> bytes{};
   const Transfer got = readSome(socket_, bytes);
   if (got.bytes == 0) {
@@ -159,7 +160,7 @@ void Member::readAll() {
   }
 }
 
-void Member::handle(wire::Frame frame) {
+void Client::handle(wire::Frame frame) {
   switch (frame.kind) {
     case wire::Kind::Heartbeat:
       return;
@@ -189,7 +190,7 @@ void Member::handle(wire::Frame frame) {
   changed_.notify_all();
 }
 
-void Member::writeAll(Time now) {
+void Client::writeAll(Time now) {
   const std::lock_guard lock(mutex_);
   // What was not sent yet is as good a sign of life.
   if (output_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
@@ -205,7 +206,7 @@ void Member::writeAll(Time now) {
   }
 }
 
-void Member::watch(Time now) {
+void Client::watch(Time now) {
   // Time in which this process was not running (stopped, suspended) is held against nobody.
   const auto round = now - lastRound_;
   lastRound_ = now;
@@ -214,12 +215,12 @@ void Member::watch(Time now) {
   lose(concat("has been silent for ", request_.timeout.count(), " ms: it is stopped or cannot be reached"));
 }
 
-void Member::lose(const std::string& how) {
+void Client::lose(const std::string& how) {
   {
     const std::lock_guard lock(mutex_);
     if (allLeft_) return;
   }
-  health_.fail(seqparRemoteError, concat(hubName_, " ", how));
+  health_.fail(seqparRemoteError, concat(rootName_, " ", how));
   changed_.notify_all();
 }
 

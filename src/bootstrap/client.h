@@ -12,7 +12,7 @@
 
 namespace seqpar {
 
-/// What a rank says of itself when it joins a hub.
+/// What a rank says of itself when it joins a root.
 struct JoinRequest {
   Token token{};
   int rank = 0;
@@ -20,22 +20,22 @@ struct JoinRequest {
   std::chrono::milliseconds timeout{0};
 };
 
-/// A connection to a hub at which all ranks have arrived.
-struct HubConnection {
+/// A connection to a root at which all ranks have arrived.
+struct RootConnection {
   Descriptor socket;
-  std::string hub;  ///< who serves, in words
+  std::string root;  ///< who serves, in words
 };
 
-/// Presents `request` and waits until all ranks have arrived. RemoteError with the hub's reason if it refuses; nothing
+/// Presents `request` and waits until all ranks have arrived. RemoteError with the root's reason if it refuses; nothing
 /// if it closes without one, as it does for a wrong token and when its process ends.
-std::optional<HubConnection> joinHub(Descriptor socket, const JoinRequest& request, const Health& health);
+std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health);
 
-/// Serves one rank's connection to the hub with a thread of its own.
-class Member final : public Control {
+/// Serves one rank's connection to the root with a thread of its own.
+class Client final : public Control {
  public:
-  /// `server` is the hub itself, on the rank that runs it for itself.
-  Member(HubConnection connection, const JoinRequest& request, Health& health, std::unique_ptr<HubServer> server);
-  ~Member() override;
+  /// `server` is the root itself, on the rank that runs it for itself.
+  Client(RootConnection connection, const JoinRequest& request, Health& health, std::unique_ptr<RootServer> server);
+  ~Client() override;
 
   int rank() const override { return request_.rank; }
   int size() const override { return request_.nranks; }
@@ -43,7 +43,7 @@ class Member final : public Control {
   void announce(const std::string& why) noexcept override;
   void leave() override;
 
-  /// Says farewell and does not wait for the others, who may still gather nothing more.
+  /// Says bye and does not wait for the others, who may still gather nothing more.
   void part() noexcept;
 
  private:
@@ -60,9 +60,9 @@ class Member final : public Control {
   void await(std::unique_lock<std::mutex>& lock, Done done);
 
   const JoinRequest request_;
-  const std::string hubName_;
+  const std::string rootName_;
   Health& health_;
-  std::unique_ptr<HubServer> server_;  // ends after this rank's connection
+  std::unique_ptr<RootServer> server_;  // ends after this rank's connection
   Descriptor socket_;
   Wake wake_;
 
@@ -78,7 +78,7 @@ class Member final : public Control {
   std::optional<wire::Frame> result_;
   const char* call_ = "";  ///< the public function that waits for the other ranks
   bool parting_ = false, allLeft_ = false, stopping_ = false;
-  std::atomic<bool> told_{false};  // the failure is known to the hub
+  std::atomic<bool> told_{false};  // the failure is known to the root
 
   std::optional<Worker> worker_;
 };

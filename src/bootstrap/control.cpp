@@ -24,15 +24,15 @@ class SoloControl final : public Control {
   std::unique_ptr<Allgather> solo_ = makeSolo();
 };
 
-/// What rank 0 tells the others: the meeting, or zeros if there is none.
+/// What rank 0 tells the others: the rendezvous, or zeros if there is none.
 using Invitation = seqparUniqueId;
 
-std::unique_ptr<HubServer> openHub(const ControlOptions& options, Invitation& invitation) {
+std::unique_ptr<RootServer> openRoot(const ControlOptions& options, Invitation& invitation) {
   Listener listener = listenOn(chosenInterface(options.interfaceName), 0);
-  const wire::Meeting meeting{listener.addresses, listener.port, randomToken()};
+  const wire::Rendezvous rendezvous{listener.addresses, listener.port, randomToken()};
   const auto name = concat("rank 0 (", localHostName(), ", pid ", getpid(), ")");
-  auto server = std::make_unique<HubServer>(std::move(listener), HubOptions{meeting.token, name}, true);
-  invitation = wire::encode(meeting);
+  auto server = std::make_unique<RootServer>(std::move(listener), RootOptions{rendezvous.token, name}, true);
+  invitation = wire::encode(rendezvous);
   return server;
 }
 
@@ -40,12 +40,12 @@ std::unique_ptr<HubServer> openHub(const ControlOptions& options, Invitation& in
 
 std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& options, Health& health) {
   if (oob.size() == 1) return std::make_unique<SoloControl>();
-  std::unique_ptr<HubServer> server;
+  std::unique_ptr<RootServer> server;
   Invitation invitation{};
   std::string refused;
   if (oob.rank() == 0) {
     try {
-      server = openHub(options, invitation);
+      server = openRoot(options, invitation);
     } catch (const Error& error) {
       refused = error.what();
     }
@@ -57,21 +57,22 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
   if (std::all_of(std::begin(chars), std::end(chars), [](char one) { return one == 0; })) {
     fail(seqparRemoteError, "rank 0 could not listen for control connections; its own error says why");
   }
-  const wire::Meeting meeting = wire::decodeMeeting(all.front());
-  const JoinRequest request{meeting.token, oob.rank(), oob.size(), options.timeout};
+  const wire::Rendezvous rendezvous = wire::decodeRendezvous(all.front());
+  const JoinRequest request{rendezvous.token, oob.rank(), oob.size(), options.timeout};
   Descriptor socket;
   if (server) {
     socket = server->takeLocal();
   } else {
-    const ConnectTarget target{meeting.addresses, meeting.port, chosenInterface(options.interfaceName), false};
+    const ConnectTarget target{rendezvous.addresses, rendezvous.port, chosenInterface(options.interfaceName), false};
     socket = connectTo(target, Deadline(options.timeout), health);
   }
-  auto joined = joinHub(std::move(socket), request, health);
+  auto joined = joinRoot(std::move(socket), request, health);
   if (!joined) {
     fail(seqparRemoteError, "rank 0 closed its control connection at ",
-         addressText(meeting.addresses.front(), meeting.port), " before all ranks had arrived: the process is gone");
+         addressText(rendezvous.addresses.front(), rendezvous.port),
+         " before all ranks had arrived: the process is gone");
   }
-  return std::make_unique<Member>(std::move(*joined), request, health, std::move(server));
+  return std::make_unique<Client>(std::move(*joined), request, health, std::move(server));
 }
 
 }  // namespace seqpar

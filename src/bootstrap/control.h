@@ -18,7 +18,7 @@ struct ControlOptions {
 
 /// Collective calls are made by one thread at a time; a thread of its own serves heartbeats.
 ///
-/// Failure detection: a connection that closes without a farewell (a dead process) fails every rank at once, whatever
+/// Failure detection: a connection that closes without a bye (a dead process) fails every rank at once, whatever
 /// the timeout; a rank whose heartbeat is silent for `timeout` (stopped, unreachable) fails every rank. Both go to
 /// Health::fail(RemoteError, "rank R ..."), which names the rank.
 class Control : public Allgather {
@@ -31,7 +31,7 @@ class Control : public Allgather {
   /// wait. Called from Health's hook, in any thread.
   virtual void announce(const std::string& why) noexcept = 0;
 
-  /// Says farewell and waits, within the timeout, for the other ranks' farewells, so that nobody's leaving looks like a
+  /// Says bye and waits, within the timeout, for the other ranks' byes, so that nobody's leaving looks like a
   /// death. After a failure it waits for nobody. Called once, before destruction.
   virtual void leave() = 0;
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetryPause{100};
 // A connection of somebody else may have the port for a moment.
-constexpr std::chrono::milliseconds kPortPatience{5000};
+constexpr std::chrono::milliseconds kPortWait{5000};
 
 [[noreturn]] void failMissing(const char* name) {
   fail(seqparInvalidUsage, "environment variable ", name,
@@ -35,7 +35,7 @@ std::string requiredText(const char* name) {
   return *value;
 }
 
-uint16_t meetingPort() {
+uint16_t rendezvousPort() {
   const int master = requiredInteger("MASTER_PORT", 1, 65535);
   if (const auto port = envInteger("SEQPAR_BOOTSTRAP_PORT", 1, 65535)) return static_cast<uint16_t>(*port);
   const auto agent = envText("TORCHELASTIC_USE_AGENT_STORE");
@@ -47,27 +47,27 @@ uint16_t meetingPort() {
   return static_cast<uint16_t>(master + 1);
 }
 
-Token meetingToken(const std::string& address, uint16_t port) {
+Token rendezvousToken(const std::string& address, uint16_t port) {
   if (const auto secret = envText("SEQPAR_BOOTSTRAP_TOKEN")) return deriveToken(concat("secret ", *secret));
   return deriveToken(concat("public ", address, " ", port, " ", envText("TORCHELASTIC_RUN_ID").value_or("")));
 }
 
-HubConnection host(const JoinRequest& request, const std::string& interfaceName, uint16_t port, const Health& health) {
-  // The meeting before this one may have failed and still be telling so.
-  MeetingServers::instance().end(request.token);
+RootConnection host(const JoinRequest& request, const std::string& interfaceName, uint16_t port, const Health& health) {
+  // The rendezvous before this one may have failed and still be telling so.
+  RendezvousServers::instance().end(request.token);
   const auto name = concat("rank 0 (", localHostName(), ", pid ", getpid(), ")");
-  auto connection = MeetingServers::instance().start(listenOn(interfaceName, port, kPortPatience),
-                                                     HubOptions{request.token, name}, true);
-  auto joined = joinHub(std::move(connection), request, health);
+  auto connection = RendezvousServers::instance().start(listenOn(interfaceName, port, kPortWait),
+                                                        RootOptions{request.token, name}, true);
+  auto joined = joinRoot(std::move(connection), request, health);
   if (!joined) fail(seqparInternalError, "the bootstrap's server ended early");
   return std::move(*joined);
 }
 
-HubConnection visit(const JoinRequest& request, const ConnectTarget& target, const Health& health) {
+RootConnection visit(const JoinRequest& request, const ConnectTarget& target, const Health& health) {
   const Deadline deadline(request.timeout);
   while (true) {
     // Somebody else's server, or one about to end, closes at once: rank 0 may come to listen there later.
-    auto joined = joinHub(connectTo(target, deadline, health), request, health);
+    auto joined = joinRoot(connectTo(target, deadline, health), request, health);
     if (joined) return std::move(*joined);
     if (deadline.passed()) {
       fail(seqparRemoteError, "rank 0 did not arrive at ", addressText(target.addresses.front(), target.port),
@@ -85,14 +85,14 @@ EnvironmentJoin joinFromEnvironment(const ControlOptions& options) {
   join.nranks = requiredInteger("WORLD_SIZE", 1, wire::kMaxRanks);
   join.rank = requiredInteger("RANK", 0, join.nranks - 1);
   const std::string address = requiredText("MASTER_ADDR");
-  const uint16_t port = meetingPort();
+  const uint16_t port = rendezvousPort();
   if (join.nranks == 1) {
     join.allgather = makeSolo();
     return join;
   }
   const std::string interfaceName = chosenInterface(options.interfaceName);
-  const JoinRequest request{meetingToken(address, port), join.rank, join.nranks, options.timeout};
-  join.allgather = makeMeetingMember(request, [&](const Health& health) {
+  const JoinRequest request{rendezvousToken(address, port), join.rank, join.nranks, options.timeout};
+  join.allgather = makeRendezvousClient(request, [&](const Health& health) {
     if (join.rank == 0) return host(request, interfaceName, port, health);
     return visit(request, ConnectTarget{resolveHost(address), port, interfaceName, true}, health);
   });

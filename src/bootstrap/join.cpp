@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/member.h"
+#include "bootstrap/client.h"
 #include "bootstrap/wire.h"
 
 namespace seqpar {
@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The hub knows who is missing; this much longer it is given to say so.
+// The root knows who is missing; this much longer it is given to say so.
 constexpr milliseconds kGrace{1000};
 
 enum class Progress { Done, Closed };
@@ -34,7 +34,7 @@ Progress moveAll(const Descriptor& socket, short events, size_t bytes, const Dea
 
 }  // namespace
 
-std::optional<HubConnection> joinHub(Descriptor socket, const JoinRequest& request, const Health& health) {
+std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health) {
   const Deadline deadline(request.timeout.count() == 0 ? request.timeout : request.timeout + kGrace);
   tuneConnection(socket, request.timeout);
   wire::Hello hello;
@@ -64,7 +64,7 @@ std::optional<HubConnection> joinHub(Descriptor socket, const JoinRequest& reque
     fail(seqparRemoteError, "joining the other ranks: rank ", request.rank, " has seqpar ",
          wire::versionText(SEQPAR_VERSION_CODE), ", ", text, " has ", wire::versionText(head->answer.libraryVersion));
   }
-  return HubConnection{std::move(socket), text};
+  return RootConnection{std::move(socket), text};
 }
 
 }  // namespace seqpar

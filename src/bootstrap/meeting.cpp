@@ -8,19 +8,19 @@
 namespace seqpar {
 namespace {
 
-class MeetingMember final : public Allgather {
+class RendezvousClient final : public Allgather {
  public:
-  MeetingMember(const JoinRequest& request, const std::function<HubConnection(const Health&)>& join)
-      : member_(join(health_), request, health_, nullptr) {}
-  ~MeetingMember() override { member_.part(); }
+  RendezvousClient(const JoinRequest& request, const std::function<RootConnection(const Health&)>& join)
+      : client_(join(health_), request, health_, nullptr) {}
+  ~RendezvousClient() override { client_.part(); }
 
-  int rank() const override { return member_.rank(); }
-  int size() const override { return member_.size(); }
-  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { member_.gather(mine, all); }
+  int rank() const override { return client_.rank(); }
+  int size() const override { return client_.size(); }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { client_.gather(mine, all); }
 
  private:
   Health health_;
-  Member member_;
+  Client client_;
 };
 
 class Solo final : public Allgather {
@@ -42,22 +42,22 @@ void checkRank(int rank, int nranks) {
   if (rank < 0 || rank >= nranks) fail(seqparInvalidArgument, "rank is ", rank, ", expected 0..", nranks - 1);
 }
 
-std::unique_ptr<Allgather> makeMeetingMember(const JoinRequest& request,
-                                             const std::function<HubConnection(const Health&)>& join) {
-  return std::make_unique<MeetingMember>(request, join);
+std::unique_ptr<Allgather> makeRendezvousClient(const JoinRequest& request,
+                                                const std::function<RootConnection(const Health&)>& join) {
+  return std::make_unique<RendezvousClient>(request, join);
 }
 
 std::unique_ptr<Allgather> makeSolo() {
   return std::make_unique<Solo>();
 }
 
-MeetingServers& MeetingServers::instance() {
-  static MeetingServers servers;
+RendezvousServers& RendezvousServers::instance() {
+  static RendezvousServers servers;
   return servers;
 }
 
-Descriptor MeetingServers::start(Listener listener, HubOptions options, bool local) {
-  auto server = std::make_unique<HubServer>(std::move(listener), std::move(options), local);
+Descriptor RendezvousServers::start(Listener listener, RootOptions options, bool local) {
+  auto server = std::make_unique<RootServer>(std::move(listener), std::move(options), local);
   Descriptor connection = server->takeLocal();
   const std::lock_guard lock(mutex_);
   std::erase_if(servers_, [](const auto& one) { return one->over(); });
@@ -65,8 +65,8 @@ Descriptor MeetingServers::start(Listener listener, HubOptions options, bool loc
   return connection;
 }
 
-void MeetingServers::end(const Token& token) {
-  std::unique_ptr<HubServer> ended;
+void RendezvousServers::end(const Token& token) {
+  std::unique_ptr<RootServer> ended;
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(servers_.begin(), servers_.end(),
                                   [&](const auto& server) { return equalTokens(server->token(), token); });

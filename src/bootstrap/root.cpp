@@ -1,4 +1,4 @@
-#include "bootstrap/hub.h"
+#include "bootstrap/root.h"
 
 #include <algorithm>
 #include <utility>
@@ -37,7 +37,7 @@ milliseconds heartbeatInterval(milliseconds timeout) {
   return timeout.count() == 0 ? kHeartbeatMost : std::clamp(timeout / 4, kHeartbeatLeast, kHeartbeatMost);
 }
 
-Hub::Id Hub::open(Time now) {
+Root::Id Root::open(Time now) {
   const Id id = nextId_++;
   Connection& connection = connections_[id];
   connection.until = now + kHelloLimit;
@@ -45,7 +45,7 @@ Hub::Id Hub::open(Time now) {
   return id;
 }
 
-void Hub::receive(Id id, std::span<const std::byte> bytes, Time now) {
+void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
   Connection& connection = connections_.at(id);
   connection.heard = now;
   if (connection.finished) return;
@@ -72,7 +72,7 @@ void Hub::receive(Id id, std::span<const std::byte> bytes, Time now) {
   }
 }
 
-void Hub::greet(Connection& connection, Id id, Time now) {
+void Root::greet(Connection& connection, Id id, Time now) {
   const auto hello = wire::decodeHello(std::span<const std::byte, wire::kHelloBytes>(connection.hello));
   if (!hello || !equalTokens(hello->token, options_.token)) {
     connection.finished = true;
@@ -106,7 +106,7 @@ void Hub::greet(Connection& connection, Id id, Time now) {
   refuse(connection, wrong, now);
 }
 
-void Hub::join(Connection& connection, Id id, const wire::Hello& hello, Time now) {
+void Root::join(Connection& connection, Id id, const wire::Hello& hello, Time now) {
   if (!firstJoin_) {
     firstJoin_ = now;
     reminder_.emplace(now);
@@ -126,17 +126,17 @@ void Hub::join(Connection& connection, Id id, const wire::Hello& hello, Time now
   wire::Answer answer;
   answer.joined = true;
   answer.text = options_.name;
-  for (auto& [other, member] : connections_) {
-    if (!member.rank) {
-      member.finished = true;
+  for (auto& [other, client] : connections_) {
+    if (!client.rank) {
+      client.finished = true;
       continue;
     }
-    member.output = wire::encode(answer);
-    member.heard = member.sent = now;
+    client.output = wire::encode(answer);
+    client.heard = client.sent = now;
   }
 }
 
-void Hub::refuse(Connection& connection, const std::string& why, Time now) {
+void Root::refuse(Connection& connection, const std::string& why, Time now) {
   wire::Answer answer;
   answer.text = why;
   connection.output = wire::encode(answer);
@@ -144,14 +144,14 @@ void Hub::refuse(Connection& connection, const std::string& why, Time now) {
   connection.until = now + kRefusalLimit;
 }
 
-void Hub::handle(Connection& connection, wire::Frame frame, Time now) {
+void Root::handle(Connection& connection, wire::Frame frame, Time now) {
   Seat& seat = seats_[*connection.rank];
   if (state_ != State::Running) {
     if (state_ == State::Joining) fail(seqparRemoteError, "a message before all ranks had joined");
     return;
   }
   if (seat.left && frame.kind != wire::Kind::Heartbeat && frame.kind != wire::Kind::News) {
-    fail(seqparRemoteError, "a message after its farewell");
+    fail(seqparRemoteError, "a message after its bye");
   }
   switch (frame.kind) {
     case wire::Kind::Heartbeat:
@@ -160,20 +160,20 @@ void Hub::handle(Connection& connection, wire::Frame frame, Time now) {
       return gather(seat, std::move(frame), now);
     case wire::Kind::News:
       return failAll(concat(seat.name, " failed: ", wire::readable(frame.body)), now);
-    case wire::Kind::Farewell:
+    case wire::Kind::Bye:
       if (firstPiece_) return failAll(concat(seat.name, " left while others gather"), now);
       seat.left = true;
-      if (!firstFarewell_) {
-        firstFarewell_ = now;
+      if (!firstBye_) {
+        firstBye_ = now;
         reminder_.emplace(now);
       }
       return finishIfAllLeft(now);
     default:
-      fail(seqparRemoteError, "a message that only the hub sends");
+      fail(seqparRemoteError, "a message that only the root sends");
   }
 }
 
-void Hub::gather(Seat& seat, wire::Frame frame, Time now) {
+void Root::gather(Seat& seat, wire::Frame frame, Time now) {
   if (frame.sequence != sequence_ || seat.piece) {
     fail(seqparRemoteError, "gather ", frame.sequence, ", expected ", sequence_);
   }
@@ -181,7 +181,7 @@ void Hub::gather(Seat& seat, wire::Frame frame, Time now) {
     fail(seqparRemoteError, "gather of ", frame.body.size(), " bytes a rank, expected at most ",
          wire::kMaxResult / seats_.size());
   }
-  if (firstFarewell_) {
+  if (firstBye_) {
     const auto left = std::find_if(seats_.begin(), seats_.end(), [](const Seat& one) { return one.left; });
     return failAll(concat(left->name, " left, and ", seat.name, " gathers"), now);
   }
@@ -195,7 +195,7 @@ void Hub::gather(Seat& seat, wire::Frame frame, Time now) {
   }
 }
 
-void Hub::finishGather() {
+void Root::finishGather() {
   const size_t size = seats_[0].piece->size();
   const auto differs = [&](size_t rank) { return seats_[rank].piece->size() != size; };
   wire::Bytes message;
@@ -222,7 +222,7 @@ void Hub::finishGather() {
   reminder_.reset();
 }
 
-void Hub::finishIfAllLeft(Time now) {
+void Root::finishIfAllLeft(Time now) {
   if (!std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.left; })) return;
   for (auto& [id, connection] : connections_) {
     if (connection.rank) wire::append(connection.output, wire::Kind::AllLeft);
@@ -231,7 +231,7 @@ void Hub::finishIfAllLeft(Time now) {
   lingerUntil_ = now + kGoodbyeLimit;
 }
 
-void Hub::close(Id id, const std::string& how, Time now) {
+void Root::close(Id id, const std::string& how, Time now) {
   const auto node = connections_.extract(id);
   if (node.empty() || !node.mapped().rank) return;
   Seat& seat = seats_[*node.mapped().rank];
@@ -240,7 +240,7 @@ void Hub::close(Id id, const std::string& how, Time now) {
   failAll(concat(seat.name, " ", how, state_ == State::Joining ? " (not all ranks had joined yet)" : ""), now);
 }
 
-void Hub::failAll(const std::string& why, Time now) {
+void Root::failAll(const std::string& why, Time now) {
   if (state_ == State::Failed || state_ == State::Finished) return;
   const bool joining = state_ == State::Joining;
   state_ = State::Failed;
@@ -256,7 +256,7 @@ void Hub::failAll(const std::string& why, Time now) {
   }
 }
 
-void Hub::tick(Time now) {
+void Root::tick(Time now) {
   // Time in which this process was not running (stopped, suspended) is held against nobody.
   if (lastTick_ && now - *lastTick_ > 2 * interval() + kHeartbeatMost) {
     for (auto& [id, connection] : connections_) connection.heard += now - *lastTick_;
@@ -277,7 +277,7 @@ void Hub::tick(Time now) {
   if (timeout_.count() > 0) watch(now);
 }
 
-void Hub::remind(Time now) {
+void Root::remind(Time now) {
   const auto lasted = concat(" after ", reminder_->lasted(now).count(), " s");
   if (state_ == State::Joining) {
     const auto absent = [&](size_t rank) { return !seats_[rank].joined; };
@@ -293,7 +293,7 @@ void Hub::remind(Time now) {
   }
 }
 
-void Hub::watch(Time now) {
+void Root::watch(Time now) {
   if (state_ == State::Joining && firstJoin_ && now - *firstJoin_ >= timeout_) {
     return failAll(concat(listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].joined; }),
                           " did not arrive at ", options_.name, " within ", timeout_.count(), " ms"),
@@ -312,14 +312,14 @@ void Hub::watch(Time now) {
                           " did not take part within ", timeout_.count(), " ms"),
                    now);
   }
-  if (firstFarewell_ && now - *firstFarewell_ >= timeout_) {
+  if (firstBye_ && now - *firstBye_ >= timeout_) {
     failAll(concat(listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].left; }), " did not leave within ",
                    timeout_.count(), " ms of the first rank that did"),
             now);
   }
 }
 
-bool Hub::over(Time now) const {
+bool Root::over(Time now) const {
   if (state_ == State::Joining || state_ == State::Running) return false;
   return now >= lingerUntil_ || (ran_ && connections_.empty());
 }

@@ -19,19 +19,19 @@ namespace seqpar {
 /// How often a sign of life is sent, for a silence of `timeout` (0: never) to be noticed in time.
 std::chrono::milliseconds heartbeatInterval(std::chrono::milliseconds timeout);
 
-struct HubOptions {
+struct RootOptions {
   Token token{};
-  std::string name;  ///< who the hub is, in texts for people
+  std::string name;  ///< who the root is, in texts for people
 };
 
 /// Ranks first join (all must arrive within the timeout that the first one names), then gather, then leave. Whatever
 /// goes wrong with one is told to all, once. A connection that has not presented the token can affect nothing.
-class Hub {
+class Root {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Id = uint64_t;
 
-  explicit Hub(HubOptions options) : options_(std::move(options)) {}
+  explicit Root(RootOptions options) : options_(std::move(options)) {}
 
   /// A connection was accepted.
   Id open(Time now);
@@ -85,7 +85,7 @@ class Hub {
   void watch(Time now);
   void remind(Time now);
 
-  HubOptions options_;
+  RootOptions options_;
   State state_ = State::Joining;
   bool ran_ = false;
   std::chrono::milliseconds timeout_{0};
@@ -94,7 +94,7 @@ class Hub {
   Id nextId_ = 1;
   uint32_t sequence_ = 1;
   std::string failure_;
-  std::optional<Time> lastTick_, firstJoin_, firstPiece_, firstFarewell_;
+  std::optional<Time> lastTick_, firstJoin_, firstPiece_, firstBye_;
   std::optional<Reminder> reminder_;  ///< of the wait under way: for all to join, to gather or to leave
   Time lingerUntil_{};
 };

@@ -17,8 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSlice{50};       // how late a failure of Health may be noticed
-constexpr milliseconds kPatience{3000};  // for one address while there are others
+constexpr milliseconds kSlice{50};          // how late a failure of Health may be noticed
+constexpr milliseconds kAddressWait{3000};  // for one address while there are others
 constexpr milliseconds kRetryFirst{10}, kRetryMost{200};
 
 void setOption(const Descriptor& socket, int level, int name, int value) {
@@ -108,8 +108,8 @@ std::pair<Descriptor, int> tryConnect(const IpAddress& address, const ConnectTar
 
 }  // namespace
 
-Listener listenOn(const std::string& interfaceName, uint16_t port, milliseconds patience) {
-  const auto until = Deadline::Clock::now() + patience;
+Listener listenOn(const std::string& interfaceName, uint16_t port, milliseconds waitPolicy) {
+  const auto until = Deadline::Clock::now() + waitPolicy;
   auto addresses = localAddresses(interfaceName);
   std::optional<Listener> listener;
   while (true) {
@@ -134,14 +134,14 @@ std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full) {
 }
 
 void tuneConnection(const Descriptor& socket, milliseconds timeout) {
-  const auto patience = static_cast<int>(std::min<long long>(timeout.count(), INT32_MAX));
-  const int probe = timeout.count() == 0 ? 15 : std::clamp(patience / 4000, 1, 15);
+  const auto waitPolicy = static_cast<int>(std::min<long long>(timeout.count(), INT32_MAX));
+  const int probe = timeout.count() == 0 ? 15 : std::clamp(waitPolicy / 4000, 1, 15);
   setOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   setOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   setOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, probe);
   setOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, probe);
   setOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  if (patience > 0) setOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, patience);
+  if (waitPolicy > 0) setOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, waitPolicy);
 }
 
 Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, const Health& health) {
@@ -150,7 +150,7 @@ Descriptor connectTo(const ConnectTarget& target, const Deadline& deadline, cons
     std::string tried;
     for (size_t i = 0; i < target.addresses.size(); ++i) {
       const bool last = i + 1 == target.addresses.size() && !target.awaitListener;
-      const Deadline turn = last ? deadline : Deadline(std::max(deadline.left(kPatience), milliseconds(1)));
+      const Deadline turn = last ? deadline : Deadline(std::max(deadline.left(kAddressWait), milliseconds(1)));
       auto [socket, error] = tryConnect(target.addresses[i], target, turn, health);
       if (socket) return std::move(socket);
       tried += concat(tried.empty() ? "" : "; ", addressText(target.addresses[i], target.port), ": ",

@@ -24,13 +24,13 @@ struct Listener {
 };
 
 /// Listens on the interface, or on all without a name. Port 0: any free one. A port that is taken is awaited for
-/// `patience`. SystemError if that cannot be.
-Listener listenOn(const std::string& interfaceName, uint16_t port, std::chrono::milliseconds patience = {});
+/// `waitPolicy`. SystemError if that cannot be.
+Listener listenOn(const std::string& interfaceName, uint16_t port, std::chrono::milliseconds waitPolicy = {});
 
 /// The next connection that waits, if there is one. `full` is set if the system is out of descriptors or memory.
 std::optional<Descriptor> acceptFrom(const Descriptor& listener, bool& full);
 
-/// Sets what keeps a control connection quick and its loss noticed. `timeout` 0: the system's own patience.
+/// Sets what keeps a control connection quick and its loss noticed. `timeout` 0: the system's own waitPolicy.
 void tuneConnection(const Descriptor& socket, std::chrono::milliseconds timeout);
 
 struct ConnectTarget {

@@ -154,7 +154,7 @@ std::optional<Frame> FrameReader::next() {
       most = kMaxText;
       break;
     case Kind::Heartbeat:
-    case Kind::Farewell:
+    case Kind::Bye:
     case Kind::AllLeft:
       break;
     default:
@@ -170,16 +170,16 @@ std::optional<Frame> FrameReader::next() {
   return Frame{static_cast<Kind>(kind), take<uint32_t>(rest, 4), Bytes(body.begin(), body.end())};
 }
 
-seqparUniqueId encode(const Meeting& meeting) {
+seqparUniqueId encode(const Rendezvous& rendezvous) {
   std::array<std::byte, SEQPAR_UNIQUE_ID_BYTES> bytes{};
-  const size_t count = std::min(meeting.addresses.size(), kMaxAddresses);
+  const size_t count = std::min(rendezvous.addresses.size(), kMaxAddresses);
   put(bytes, 0, kIdMagic);
   put(bytes, 8, kVersion);
   put(bytes, 10, static_cast<uint16_t>(count));
-  put(bytes, 12, meeting.port);
-  std::copy(meeting.token.begin(), meeting.token.end(), bytes.begin() + 16);
+  put(bytes, 12, rendezvous.port);
+  std::copy(rendezvous.token.begin(), rendezvous.token.end(), bytes.begin() + 16);
   for (size_t i = 0; i < count; ++i) {
-    const IpAddress& address = meeting.addresses[i];
+    const IpAddress& address = rendezvous.addresses[i];
     const size_t at = kIdAddressesAt + i * kIdAddressBytes;
     put(bytes, at, static_cast<uint32_t>(address.version));
     std::memcpy(bytes.data() + at + 4, address.bytes.data(), address.bytes.size());
@@ -191,7 +191,7 @@ seqparUniqueId encode(const Meeting& meeting) {
   return id;
 }
 
-Meeting decodeMeeting(const seqparUniqueId& id) {
+Rendezvous decodeRendezvous(const seqparUniqueId& id) {
   const auto bytes = std::as_bytes(std::span(id.internal));
   if (take<uint64_t>(bytes, 0) != kIdMagic) notAnId();
   if (take<uint64_t>(bytes, kIdDigestAt) != digest(bytes.first(kIdDigestAt))) notAnId();
@@ -199,11 +199,11 @@ Meeting decodeMeeting(const seqparUniqueId& id) {
     fail(seqparInvalidArgument, "id: made by seqpar ", versionText(take<uint32_t>(bytes, kIdVersionAt)),
          ", which this seqpar ", versionText(SEQPAR_VERSION_CODE), " does not understand");
   }
-  Meeting meeting;
+  Rendezvous rendezvous;
   const auto count = take<uint16_t>(bytes, 10);
-  meeting.port = take<uint16_t>(bytes, 12);
-  if (count == 0 || count > kMaxAddresses || meeting.port == 0) notAnId();
-  std::copy_n(bytes.begin() + 16, meeting.token.size(), meeting.token.begin());
+  rendezvous.port = take<uint16_t>(bytes, 12);
+  if (count == 0 || count > kMaxAddresses || rendezvous.port == 0) notAnId();
+  std::copy_n(bytes.begin() + 16, rendezvous.token.size(), rendezvous.token.begin());
   for (size_t i = 0; i < count; ++i) {
     const size_t at = kIdAddressesAt + i * kIdAddressBytes;
     const auto version = take<uint32_t>(bytes, at);
@@ -211,9 +211,9 @@ Meeting decodeMeeting(const seqparUniqueId& id) {
     IpAddress address;
     address.version = static_cast<int>(version);
     std::memcpy(address.bytes.data(), bytes.data() + at + 4, address.bytes.size());
-    meeting.addresses.push_back(address);
+    rendezvous.addresses.push_back(address);
   }
-  return meeting;
+  return rendezvous;
 }
 
 }  // namespace seqpar::wire

@@ -65,13 +65,13 @@ std::optional<AnswerHead> decodeAnswerHead(std::span<const std::byte, kAnswerHea
 
 enum class Kind : uint16_t {
   Heartbeat = 1,
-  Gather = 2,    ///< rank to hub: its piece
-  Gathered = 3,  ///< hub to rank: all pieces
-  Mismatch = 4,  ///< hub to rank: the pieces differ in size; a text
+  Gather = 2,    ///< rank to root: its piece
+  Gathered = 3,  ///< root to rank: all pieces
+  Mismatch = 4,  ///< root to rank: the pieces differ in size; a text
   News = 5,      ///< a failure; a text
-  Farewell = 6,  ///< rank to hub: it leaves
-  AllLeft = 7,   ///< hub to rank: all have left
-  Missing = 8    ///< hub to rank: who has not come to what the rank waits for; a text
+  Bye = 6,       ///< rank to root: it leaves
+  AllLeft = 7,   ///< root to rank: all have left
+  Missing = 8    ///< root to rank: who has not come to what the rank waits for; a text
 };
 
 struct Frame {
@@ -105,14 +105,14 @@ class FrameReader {
 };
 
 /// Where ranks meet, and the token that they present there.
-struct Meeting {
+struct Rendezvous {
   std::vector<IpAddress> addresses;  ///< 1..kMaxAddresses, best first
   uint16_t port = 0;
   Token token{};
 };
 constexpr size_t kMaxAddresses = 4;
-seqparUniqueId encode(const Meeting& meeting);
+seqparUniqueId encode(const Rendezvous& rendezvous);
 /// InvalidArgument for anything but the bytes of encode().
-Meeting decodeMeeting(const seqparUniqueId& id);
+Rendezvous decodeRendezvous(const seqparUniqueId& id);
 
 }  // namespace seqpar::wire

@@ -205,7 +205,7 @@ void Communicator::close() {
   drain();
   if (!health_.ok()) return;
   finalize();
-  if (device_) device_->letGo();
+  if (device_) device_->release();
   control_->leave();
 }
 

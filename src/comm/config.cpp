@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<Choice, 3> kTransports{
     {{"auto", seqparTransportAuto}, {"shared", seqparTransportShared}, {"network", seqparTransportNetwork}}};
 constexpr size_t kMostText = 255;
-constexpr int kMostCtas = 128;  // fewer than the multiprocessors of the GPUs that this is for: all must run at once
+constexpr int kMostCtas = 128;  // fewer than the SMs of the GPUs that this is for: all must run at once
 constexpr double kMostTimeoutSeconds = 2e6;
 
 /// The value of an integer field that was set, checked against [least, most].

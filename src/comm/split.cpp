@@ -9,7 +9,7 @@
 namespace seqpar {
 namespace {
 
-struct Wish {
+struct Request {
   int color = SEQPAR_SPLIT_NOCOLOR;
   int key = 0;
 };
@@ -19,17 +19,17 @@ struct Wish {
 SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConfig& config) {
   auto& control = parent.control();
   const auto ranks = static_cast<size_t>(parent.size());
-  std::vector<Wish> wishes(ranks);
-  control.gatherValues(Wish{color, key}, std::span(wishes));
+  std::vector<Request> requests(ranks);
+  control.gatherValues(Request{color, key}, std::span(requests));
 
   std::map<int, std::vector<int>> groups;  // by color
   for (size_t rank = 0; rank < ranks; ++rank) {
-    if (wishes[rank].color != SEQPAR_SPLIT_NOCOLOR) groups[wishes[rank].color].push_back(static_cast<int>(rank));
+    if (requests[rank].color != SEQPAR_SPLIT_NOCOLOR) groups[requests[rank].color].push_back(static_cast<int>(rank));
   }
   SplitGroup mine;
   for (auto& [groupColor, members] : groups) {
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-      return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
+      return requests[static_cast<size_t>(a)].key < requests[static_cast<size_t>(b)].key;
     });
     mine.firstMembers.push_back(members.front());
     if (groupColor == color) mine.members = members;

@@ -31,7 +31,7 @@ inline bool noteCuda(cudaError_t result, const char* call) noexcept {
     try {
       log(LogLevel::Warn, call, ": ", cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
     } catch (const std::exception&) {
-    }  // no memory for the line
+    }  // no memory for the packet
   }
   return false;
 }

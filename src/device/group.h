@@ -59,7 +59,7 @@ class DeviceGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int device() const = 0;
-  virtual int processors() const = 0;  ///< streaming multiprocessors
+  virtual int processors() const = 0;  ///< SMs
   /// How many ranks of this one's process have its device too, itself included. Their streams may be served one after
   /// the other, and what waits for the device waits for all of them.
   virtual int sharing() const = 0;
@@ -96,7 +96,7 @@ class DeviceGroup {
   virtual void drain() = 0;
 
   /// Forgets the memory of other ranks, so that they may free it. After drain(), and for good.
-  virtual void letGo() noexcept = 0;
+  virtual void release() noexcept = 0;
 
   /// Memory of the device, of the kind that windows are made of. Not collective.
   virtual DeviceAllocation allocate(std::size_t bytes) = 0;

@@ -4,14 +4,14 @@
 #include <numeric>
 #include <optional>
 
-#include "channel_layout.h"
 #include "device/arena.h"
 #include "device/cuda.h"
 #include "device/device.h"
 #include "device/group.h"
-#include "device/watch.h"
+#include "device/watchdog.h"
 #include "device/window_pool.h"
-#include "pipe_layout.h"
+#include "kernels/byte_fifo_layout.h"
+#include "kernels/fifo_layout.h"
 #include "seqpar/seqpar.h"
 #ifdef SEQPAR_NCCL
 #include "device/nccl_comm.h"
@@ -21,9 +21,9 @@
 namespace seqpar {
 namespace {
 
-/// Words of host memory that kernels and the host share, each in a line of its own.
+/// Words of host memory that kernels and the host share, each in a packet of its own.
 constexpr std::size_t kAbortWord = 0;
-constexpr std::size_t kGaveUpWord = 64;
+constexpr std::size_t kTimedOutWord = 64;
 constexpr std::size_t kWordBytes = 128;
 
 void requireDevice(int device) {
@@ -83,12 +83,12 @@ class GroupCuda : public DeviceGroup {
     connectPeers();
     connectNccl();
     describeTransport();
-    watch_ = std::make_unique<Watch>(
+    watchdog_ = std::make_unique<Watchdog>(
         health_, [this] { look(); }, [this] { giveUp(); });
   }
 
   ~GroupCuda() override {
-    watch_.reset();
+    watchdog_.reset();
     pool_->unmapAll();
   }
 
@@ -154,7 +154,7 @@ class GroupCuda : public DeviceGroup {
     if (direct_.exists) checkCuda(cudaEventSynchronize(direct_.event.get()), "cudaEventSynchronize");
   }
 
-  void letGo() noexcept override {
+  void release() noexcept override {
     pool_->unmapAll();
   }
 
@@ -249,19 +249,19 @@ class GroupCuda : public DeviceGroup {
     if (!still.empty()) fail(seqparSystemError, "GPU memory could not be mapped: ", still);
   }
 
-  /// Exchanges are as fast with these as with more, whose memory would be several times the channels'.
-  int pipeLanes() const {
+  /// Exchanges are as fast with these as with more, whose memory would be several times the FIFOs'.
+  int byteFifoChannels() const {
     return std::min(options_.ctas, 64);
   }
 
-  /// The window of a kernel's view: the channels, then the pipes.
-  std::size_t pipesOffset(std::size_t peers) const {
+  /// The window of a kernel's view: the FIFOs, then the byte FIFOs.
+  std::size_t byteFifosOffset(std::size_t peers) const {
     constexpr std::size_t kAlignment = 4096;
-    const auto channels = ChannelLayout::windowBytes(static_cast<int>(peers), options_.ctas);
-    return (channels + kAlignment - 1) / kAlignment * kAlignment;
+    const auto fifos = FifoLayout::windowBytes(static_cast<int>(peers), options_.ctas);
+    return (fifos + kAlignment - 1) / kAlignment * kAlignment;
   }
   std::size_t windowBytes(std::size_t peers) const {
-    return pipesOffset(peers) + PipeLayout::windowBytes(static_cast<int>(peers), pipeLanes());
+    return byteFifosOffset(peers) + ByteFifoLayout::windowBytes(static_cast<int>(peers), byteFifoChannels());
   }
 
   /// Prepares a window that is all zeros (null: there is none) for kernels. The ranks must meet before they use it.
@@ -271,22 +271,22 @@ class GroupCuda : public DeviceGroup {
     view_ = PeerView{};
     view_.self = static_cast<int>(std::find(peers.begin(), peers.end(), rank()) - peers.begin());
     view_.size = count;
-    view_.lanes = options_.ctas;
-    view_.pipeLanes = pipeLanes();
+    view_.channels = options_.ctas;
+    view_.byteFifoChannels = byteFifoChannels();
     for (int peer = 0; peer < count; ++peer) {
       view_.windows[peer] = window->at(peer);
-      view_.pipes[peer] = window->at(peer) + pipesOffset(peers.size());
+      view_.byteFifos[peer] = window->at(peer) + byteFifosOffset(peers.size());
     }
     view_.abort = word(kAbortWord);
-    view_.gaveUp = word(kGaveUpWord);
+    view_.timedOut = word(kTimedOutWord);
     view_.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
-    const auto channelState = ChannelLayout::stateBytes(count, options_.ctas);
-    const auto stateBytes = channelState + PipeState::bytes(count, pipeLanes());
+    const auto fifoState = FifoLayout::stateBytes(count, options_.ctas);
+    const auto stateBytes = fifoState + ByteFifoState::bytes(count, byteFifoChannels());
     state_ = allocateDevice(stateBytes);
     view_.state = state_.get();
-    view_.pipeState = state_.get() + channelState;
+    view_.byteFifoState = state_.get() + fifoState;
 
-    const auto rings = ChannelLayout::ringsBytes(count, options_.ctas);
+    const auto rings = FifoLayout::ringsBytes(count, options_.ctas);
     std::byte* own = view_.windows[view_.self];
     checkCuda(cudaMemsetAsync(own, 0xff, rings, setup_->get()), "cudaMemsetAsync");
     checkCuda(cudaMemsetAsync(state_.get(), 0, stateBytes, setup_->get()), "cudaMemsetAsync");
@@ -342,7 +342,7 @@ class GroupCuda : public DeviceGroup {
 #ifdef SEQPAR_NCCL
     if (nccl_) nccl_->poll();
 #endif
-    const std::uint32_t waited = *word(kGaveUpWord);
+    const std::uint32_t waited = *word(kTimedOutWord);
     if (waited == 0) return;
     const auto peer = std::min<std::size_t>(waited - 1, peerRanks_.size() - 1);
     health_.fail(seqparRemoteError, concat("rank ", rank(), ": the GPU waited ", options_.timeout.count(),
@@ -379,7 +379,7 @@ class GroupCuda : public DeviceGroup {
   std::mutex mutex_;
   Latest direct_;
   Latest captured_;  ///< of the capture that was met last
-  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 }  // namespace

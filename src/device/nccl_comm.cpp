@@ -47,7 +47,7 @@ ncclUniqueId meet(Allgather& control) {
   return offers[0].id;
 }
 
-std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclEngine> engine, int size, int rank, int device,
+std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclHandle> engine, int size, int rank, int device,
                                     std::chrono::milliseconds timeout, Health& health) {
   std::vector<int> everybody(static_cast<std::size_t>(size));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -68,7 +68,7 @@ std::shared_ptr<NcclComm> NcclComm::create(Allgather& control, int device, std::
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   nccl.check(nccl.commInitRankConfig(&comm, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
-  auto engine = std::make_shared<NcclEngine>(nccl, comm, true, timeout);
+  auto engine = std::make_shared<NcclHandle>(nccl, comm, true, timeout);
   engine->finish("ncclCommInitRankConfig", health);
   return connected(std::move(engine), control.size(), control.rank(), device, timeout, health);
 }
@@ -81,7 +81,7 @@ std::shared_ptr<NcclComm> NcclComm::borrow(void* ncclComm, std::chrono::millisec
   nccl.check(nccl.commUserRank(comm, &rank), "ncclCommUserRank", comm);
   nccl.check(nccl.commCuDevice(comm, &device), "ncclCommCuDevice", comm);
   const CurrentDevice current(device);
-  return connected(std::make_shared<NcclEngine>(nccl, comm, false, timeout), size, rank, device, timeout, health);
+  return connected(std::make_shared<NcclHandle>(nccl, comm, false, timeout), size, rank, device, timeout, health);
 }
 
 }  // namespace seqpar

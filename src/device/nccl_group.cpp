@@ -32,7 +32,7 @@ std::byte* at(void* data, std::size_t offset) {
 
 }  // namespace
 
-NcclGroup::NcclGroup(std::shared_ptr<NcclEngine> engine, std::vector<int> ranks, int rank, int device,
+NcclGroup::NcclGroup(std::shared_ptr<NcclHandle> engine, std::vector<int> ranks, int rank, int device,
                      std::chrono::milliseconds timeout, Health& health)
     : engine_(std::move(engine)),
       ranks_(std::move(ranks)),
@@ -42,7 +42,7 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclEngine> engine, std::vector<int> ranks,
       health_(health) {
   if (timeout_.count() == 0) return;
   marks_ = allocateMapped(sizeof(std::uint32_t));
-  *marks() = 0;
+  *flags() = 0;
 }
 
 // Both ways of gathering are used once, so that NCCL makes their connections now.
@@ -163,21 +163,21 @@ void NcclGroup::allToAll(const void* send, void* receive, std::size_t bytes, voi
 }
 
 void NcclGroup::begin(void* stream) {
-  if (depth_++ == 0) mark(stream);
+  if (depth_++ == 0) flag(stream);
 }
 
 void NcclGroup::end(void* stream) noexcept {
   if (--depth_ > 0) return;
   try {
-    mark(stream);
+    flag(stream);
   } catch (const Error& error) {
     health_.fail(error.result(), concat("rank ", rank_, ": ", error.what()));
   }
 }
 
-void NcclGroup::mark(void* stream) {
+void NcclGroup::flag(void* stream) {
   if (timeout_.count() == 0) return;
-  launchMark(marks(), static_cast<cudaStream_t>(stream));
+  launchMark(flags(), static_cast<cudaStream_t>(stream));
 }
 
 void NcclGroup::poll() {
@@ -185,7 +185,7 @@ void NcclGroup::poll() {
   const seqparResult_t result = engine_->asyncError(text);
   if (result != seqparSuccess) health_.fail(seqparRemoteError, concat("rank ", rank_, ": ", text));
   if (timeout_.count() == 0) return;
-  const std::uint32_t now = *marks();
+  const std::uint32_t now = *flags();
   const auto time = Clock::now();
   if (now != seen_ || now % 2 == 0) {
     seen_ = now;

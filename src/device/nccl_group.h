@@ -1,18 +1,18 @@
-// NcclComm over an NcclEngine: some or all ranks of an NCCL communicator.
+// NcclComm over an NcclHandle: some or all ranks of an NCCL communicator.
 #pragma once
 
 #include <cstdint>
 
 #include "device/cuda.h"
 #include "device/nccl_comm.h"
-#include "device/nccl_engine.h"
+#include "device/nccl_handle.h"
 
 namespace seqpar {
 
 class NcclGroup final : public NcclComm {
  public:
   /// ranks[i] is member i's rank in the NCCL communicator.
-  NcclGroup(std::shared_ptr<NcclEngine> engine, std::vector<int> ranks, int rank, int device,
+  NcclGroup(std::shared_ptr<NcclHandle> engine, std::vector<int> ranks, int rank, int device,
             std::chrono::milliseconds timeout, Health& health);
 
   /// Collective: makes the connections of a group of all ranks. Throws if that takes longer than the timeout.
@@ -35,7 +35,7 @@ class NcclGroup final : public NcclComm {
   /// Collective over the group, waits on the host: a byte of everybody. Throws if that takes longer than the timeout.
   std::vector<std::uint8_t> gatherByte(std::uint8_t mine);
 
-  NcclEngine& engine() { return *engine_; }
+  NcclHandle& engine() { return *engine_; }
   const Health& health() const { return health_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   /// True if the group is a whole NCCL communicator.
@@ -45,9 +45,9 @@ class NcclGroup final : public NcclComm {
   using Clock = std::chrono::steady_clock;
 
   void gatherNatively(std::span<const NcclGather> parts, void* stream);
-  void mark(void* stream);
+  void flag(void* stream);
 
-  std::shared_ptr<NcclEngine> engine_;
+  std::shared_ptr<NcclHandle> engine_;
   std::vector<int> ranks_;
   int rank_;
   int device_;
@@ -57,7 +57,7 @@ class NcclGroup final : public NcclComm {
   bool nativeGather_ = false;
 
   // Operations begun and ended on the device: odd while one is under way.
-  volatile std::uint32_t* marks() const { return reinterpret_cast<volatile std::uint32_t*>(marks_.get()); }
+  volatile std::uint32_t* flags() const { return reinterpret_cast<volatile std::uint32_t*>(marks_.get()); }
   MappedMemory marks_;
   int depth_ = 0;
   std::uint32_t seen_ = 0;

@@ -1,4 +1,4 @@
-#include "device/nccl_engine.h"
+#include "device/nccl_handle.h"
 
 #include <thread>
 
@@ -12,20 +12,20 @@ constexpr std::chrono::microseconds kNap{100};
 
 }  // namespace
 
-NcclEngine::NcclEngine(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout)
+NcclHandle::NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout)
     : library_(library), owned_(owned), timeout_(timeout), comm_(comm) {}
 
 // ncclCommDestroy() may wait for other ranks, which may be gone; abort does not.
-NcclEngine::~NcclEngine() {
+NcclHandle::~NcclHandle() {
   abort();
 }
 
-void NcclEngine::requireAlive(const char* name, const Health& health) const {
+void NcclHandle::requireAlive(const char* name, const Health& health) const {
   health.check();
   if (aborted_.load()) fail(seqparRemoteError, name, ": this rank's NCCL communicator was aborted");
 }
 
-void NcclEngine::call(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work) {
+void NcclHandle::call(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work) {
   const std::lock_guard serial(calls_);
   {
     const std::lock_guard lock(mutex_);
@@ -36,7 +36,7 @@ void NcclEngine::call(const char* name, const Health& health, const std::functio
   finish(name, health);
 }
 
-void NcclEngine::finish(const char* name, const Health& health) {
+void NcclHandle::finish(const char* name, const Health& health) {
   const Deadline deadline(timeout_);
   for (int spins = 0;; ++spins) {
     {
@@ -60,7 +60,7 @@ void NcclEngine::finish(const char* name, const Health& health) {
   }
 }
 
-seqparResult_t NcclEngine::asyncError(std::string& text) {
+seqparResult_t NcclHandle::asyncError(std::string& text) {
   // A borrowed communicator that blocks may hold the lock for as long as it likes.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || aborted_.load()) return seqparSuccess;
@@ -72,7 +72,7 @@ seqparResult_t NcclEngine::asyncError(std::string& text) {
   return ncclResultAsOurs(result);
 }
 
-void NcclEngine::abort() noexcept {
+void NcclHandle::abort() noexcept {
   aborted_.store(true);
   if (!owned_) return;
   const std::lock_guard lock(mutex_);

@@ -13,13 +13,13 @@
 
 namespace seqpar {
 
-class NcclEngine {
+class NcclHandle {
  public:
   /// Takes `comm`, which may still be in progress. Aborted at the end if it is `owned`.
-  NcclEngine(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout);
-  NcclEngine(const NcclEngine&) = delete;
-  NcclEngine& operator=(const NcclEngine&) = delete;
-  ~NcclEngine();
+  NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout);
+  NcclHandle(const NcclHandle&) = delete;
+  NcclHandle& operator=(const NcclHandle&) = delete;
+  ~NcclHandle();
 
   const NcclLibrary& library() const { return library_; }
 

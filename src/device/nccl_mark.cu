@@ -4,14 +4,14 @@
 namespace seqpar {
 namespace {
 
-__global__ void mark(volatile std::uint32_t* counter) {
+__global__ void flag(volatile std::uint32_t* counter) {
   *counter = *counter + 1;
 }
 
 }  // namespace
 
 void launchMark(volatile std::uint32_t* counter, cudaStream_t stream) {
-  launchKernel("mark", mark, {1, 1, 0, stream}, counter);
+  launchKernel("flag", flag, {1, 1, 0, stream}, counter);
 }
 
 }  // namespace seqpar

@@ -143,7 +143,7 @@ class NcclWindow final : public PeerWindow {
   int device_;
   std::size_t bytes_;
   Health unwatched_;  ///< the window may outlive the failure of its communicator
-  std::optional<NcclEngine> engine_;
+  std::optional<NcclHandle> engine_;
   void* memory_ = nullptr;
   ncclWindow_t window_ = nullptr;
   std::vector<void*> pointers_;

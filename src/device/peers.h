@@ -11,16 +11,16 @@ constexpr int kMostPeers = 32;
 
 /// The ranks of a communicator that reach each other's memory ("peers"), numbered in order of their ranks.
 struct PeerView {
-  int self = 0;                         ///< this rank's number among the peers
-  int size = 1;                         ///< number of peers
-  int lanes = 1;                        ///< the most CTAs that a kernel may use; the same on all ranks
-  std::byte* windows[kMostPeers] = {};  ///< each peer's window (kernels/channel_layout.h), as mapped here
-  std::byte* state = nullptr;           ///< this rank's own bookkeeping in device memory: kept from call to call
-  int pipeLanes = 1;                    ///< the most lanes that pipes join; at most `lanes`
-  std::byte* pipes[kMostPeers] = {};    ///< each peer's second window (kernels/pipe_layout.h)
-  std::byte* pipeState = nullptr;       ///< this rank's own bookkeeping of the pipes
+  int self = 0;                           ///< this rank's number among the peers
+  int size = 1;                           ///< number of peers
+  int channels = 1;                       ///< the most CTAs that a kernel may use; the same on all ranks
+  std::byte* windows[kMostPeers] = {};    ///< each peer's window (kernels/fifo_layout.h), as mapped here
+  std::byte* state = nullptr;             ///< this rank's own bookkeeping in device memory: kept from call to call
+  int byteFifoChannels = 1;               ///< the most channels that byte FIFOs join; at most `channels`
+  std::byte* byteFifos[kMostPeers] = {};  ///< each peer's second window (kernels/byte_fifo_layout.h)
+  std::byte* byteFifoState = nullptr;     ///< this rank's own bookkeeping of the byte FIFOs
   const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0
-  volatile std::uint32_t* gaveUp = nullptr;       ///< host memory: a kernel that gave up stores 1 + the peer here
+  volatile std::uint32_t* timedOut = nullptr;     ///< host memory: a kernel that gave up stores 1 + the peer here
   std::uint64_t timeoutNs = 0;                    ///< a single wait gives up after this long; 0: never
 };
 

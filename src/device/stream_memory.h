@@ -1,4 +1,4 @@
-// Words of device memory as signals between streams: waiting for one needs no multiprocessor, not even one thread.
+// Words of device memory as signals between streams: waiting for one needs no SM, not even one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-#include "device/watch.h"
+#include "device/watchdog.h"
 
 #include <chrono>
 #include <utility>
@@ -11,10 +11,10 @@ constexpr std::chrono::milliseconds kPeriod{5};
 
 }  // namespace
 
-Watch::Watch(const Health& health, std::function<void()> look, std::function<void()> end)
+Watchdog::Watchdog(const Health& health, std::function<void()> look, std::function<void()> end)
     : health_(health), look_(std::move(look)), end_(std::move(end)), thread_([this] { serve(); }) {}
 
-Watch::~Watch() {
+Watchdog::~Watchdog() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -23,7 +23,7 @@ Watch::~Watch() {
   thread_.join();
 }
 
-void Watch::serve() {
+void Watchdog::serve() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     if (health_.ok()) look_();

@@ -11,14 +11,14 @@
 
 namespace seqpar {
 
-class Watch {
+class Watchdog {
  public:
   /// `look` is called every few milliseconds while the communicator works, and `end` once, after it has failed.
-  Watch(const Health& health, std::function<void()> look, std::function<void()> end);
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  Watchdog(const Health& health, std::function<void()> look, std::function<void()> end);
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
   /// Ends the thread; calls neither function any more.
-  ~Watch();
+  ~Watchdog();
 
  private:
   void serve();

@@ -33,7 +33,7 @@ std::unique_ptr<PeerWindow> WindowPool::lend(Allgather& control, const std::vect
     std::vector<int> ranks(static_cast<std::size_t>(control.size()));
     control.gatherValues(control.rank(), std::span(ranks));
   }
-  return std::make_unique<Loan>(shared_from_this(), number);
+  return std::make_unique<WindowLease>(shared_from_this(), number);
 }
 
 /// The smallest window that is free on all ranks and large enough; a new number if there is none.

@@ -14,10 +14,10 @@ namespace seqpar {
 class WindowPool : public std::enable_shared_from_this<WindowPool> {
  public:
   /// A window that is not in use any more goes back by itself.
-  class Loan : public PeerWindow {
+  class WindowLease : public PeerWindow {
    public:
-    Loan(std::shared_ptr<WindowPool> pool, std::size_t number) : pool_(std::move(pool)), number_(number) {}
-    ~Loan() override { pool_->giveBack(number_); }
+    WindowLease(std::shared_ptr<WindowPool> pool, std::size_t number) : pool_(std::move(pool)), number_(number) {}
+    ~WindowLease() override { pool_->giveBack(number_); }
     std::size_t bytes() const override { return pool_->window(number_).bytes(); }
     std::byte* at(int peer) const override { return pool_->window(number_).at(peer); }
 

@@ -9,9 +9,9 @@
 
 namespace seqpar {
 
-void clearOnHost(std::span<const Piece> pieces, std::span<std::byte* const> buffers);
+void clearOnHost(std::span<const StridedRegion> regions, std::span<std::byte* const> buffers);
 
 /// Enqueues it on `stream`.
-void clearOnDevice(std::span<const Piece> pieces, std::span<std::byte* const> buffers, DeviceStream stream);
+void clearOnDevice(std::span<const StridedRegion> regions, std::span<std::byte* const> buffers, DeviceStream stream);
 
 }  // namespace seqpar

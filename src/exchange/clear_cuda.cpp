@@ -4,16 +4,16 @@
 
 namespace seqpar {
 
-void clearOnDevice(std::span<const Piece> pieces, std::span<std::byte* const> buffers, DeviceStream stream) {
-  for (const Piece& given : pieces) {
+void clearOnDevice(std::span<const StridedRegion> regions, std::span<std::byte* const> buffers, DeviceStream stream) {
+  for (const StridedRegion& given : regions) {
     if (given.bytes() == 0) continue;
-    const Piece piece = simplified(given);
-    std::byte* const begin = buffers[static_cast<size_t>(piece.buffer)] + piece.offset;
-    for (size_t i = 0; i < piece.count[0]; ++i) {
-      for (size_t j = 0; j < piece.count[1]; ++j) {
-        const size_t pitch = piece.count[2] > 1 ? piece.stride[2] : piece.run;
-        checkCuda(cudaMemset2DAsync(begin + i * piece.stride[0] + j * piece.stride[1], pitch, 0, piece.run,
-                                    piece.count[2], static_cast<cudaStream_t>(stream)),
+    const StridedRegion region = simplified(given);
+    std::byte* const begin = buffers[static_cast<size_t>(region.buffer)] + region.offset;
+    for (size_t i = 0; i < region.count[0]; ++i) {
+      for (size_t j = 0; j < region.count[1]; ++j) {
+        const size_t pitch = region.count[2] > 1 ? region.stride[2] : region.run;
+        checkCuda(cudaMemset2DAsync(begin + i * region.stride[0] + j * region.stride[1], pitch, 0, region.run,
+                                    region.count[2], static_cast<cudaStream_t>(stream)),
                   "cudaMemset2DAsync");
       }
     }

@@ -3,7 +3,7 @@
 
 namespace seqpar {
 
-void clearOnDevice(std::span<const Piece>, std::span<std::byte* const>, DeviceStream) {
+void clearOnDevice(std::span<const StridedRegion>, std::span<std::byte* const>, DeviceStream) {
   fail(seqparInternalError, "clearOnDevice: the library was built without CUDA");
 }
 

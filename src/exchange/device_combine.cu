@@ -5,23 +5,23 @@
 
 #include "base/convert.h"
 #include "device/launch.h"
-#include "exchange/combine_kernel.cuh"
+#include "kernels/exchange/combine_kernel.cuh"
 
 namespace seqpar {
 namespace {
 
 using device::CombineArgs;
 
-/// CTAs of a multiprocessor: enough to keep its memory busy.
+/// CTAs of an SM: enough to keep its memory busy.
 constexpr std::uint64_t kCtas = 4;
 
 /// The bytes from the begin of a region to the end of its last run, whether all in between belong to it or not.
-std::uint64_t extent(const device::PieceArg& piece) {
-  if (piece.run.by == 0) return piece.bytes;
-  const std::uint64_t run = std::uint64_t{piece.run.by} << piece.shift;
-  const std::uint64_t count0 = piece.bytes / run / piece.count1.by / piece.count2.by;
-  return (count0 - 1) * piece.stride[0] + (piece.count1.by - 1) * piece.stride[1] +
-         (piece.count2.by - 1) * piece.stride[2] + run;
+std::uint64_t extent(const device::RegionArg& region) {
+  if (region.run.by == 0) return region.bytes;
+  const std::uint64_t run = std::uint64_t{region.run.by} << region.shift;
+  const std::uint64_t count0 = region.bytes / run / region.count1.by / region.count2.by;
+  return (count0 - 1) * region.stride[0] + (region.count1.by - 1) * region.stride[1] +
+         (region.count2.by - 1) * region.stride[2] + run;
 }
 
 template <typename Number>
@@ -44,16 +44,16 @@ class Batch {
   void add(const ReadySum& sum) {
     const int terms = static_cast<int>(sum.terms.size());
     const bool full = args_->count == device::kMostSums || terms_ + terms > device::kMostTerms;
-    if (args_->count > 0 && (full || overlaps(sum.piece))) launch();
+    if (args_->count > 0 && (full || overlaps(sum.region))) launch();
     device::SumArg& arg = args_->sums[args_->count++];
-    arg = {sum.piece, terms_, terms, sum.existing ? 1 : 0};
-    std::uint64_t bits = args_->lse.rowBytes | sum.piece.bytes;
+    arg = {sum.region, terms_, terms, sum.existing ? 1 : 0};
+    std::uint64_t bits = args_->lse.rowBytes | sum.region.bytes;
     for (const auto* term : sum.terms) bits |= reinterpret_cast<std::uint64_t>(term);
-    if (bits % 16 != 0) arg.piece.width = std::min<std::uint16_t>(arg.piece.width, 8);
+    if (bits % 16 != 0) arg.region.width = std::min<std::uint16_t>(arg.region.width, 8);
     std::copy(sum.terms.begin(), sum.terms.end(), args_->terms + terms_);
     terms_ += terms;
-    const std::uint64_t access = arg.piece.width == 16 ? 16 : sizeOf(type_);
-    accesses_ = std::max(accesses_, sum.piece.bytes / access);
+    const std::uint64_t access = arg.region.width == 16 ? 16 : sizeOf(type_);
+    accesses_ = std::max(accesses_, sum.region.bytes / access);
   }
 
   void launch() {
@@ -67,9 +67,9 @@ class Batch {
   }
 
  private:
-  bool overlaps(const device::PieceArg& piece) const {
+  bool overlaps(const device::RegionArg& region) const {
     return std::any_of(args_->sums, args_->sums + args_->count, [&](const device::SumArg& other) {
-      return piece.base < other.piece.base + extent(other.piece) && other.piece.base < piece.base + extent(piece);
+      return region.base < other.region.base + extent(other.region) && other.region.base < region.base + extent(region);
     });
   }
 

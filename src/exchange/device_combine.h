@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "device/group.h"
-#include "exchange/lse_args.h"
-#include "exchange/strings.h"
+#include "kernels/exchange/lse_args.h"
+#include "kernels/exchange/payload.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
 
 /// A region and its terms, each as long as the region.
 struct ReadySum {
-  device::PieceArg piece{};
+  device::RegionArg region{};
   bool existing = false;                ///< what stands there is the first term
   std::vector<const std::byte*> terms;  ///< in their order
 };

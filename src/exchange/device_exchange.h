@@ -1,4 +1,4 @@
-// Routes on GPUs: through pipes between peers, through NCCL to anybody else.
+// Routes on GPUs: through byte FIFOs between peers, through NCCL to anybody else.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace seqpar {
 
 /// Enqueues one rank's part of an exchange on `stream`; to be called from DeviceGroup::enqueue(). Buffers are memory
-/// that the device can address; send and receive buffers do not overlap. Routes of up to 256 pieces may be captured
+/// that the device can address; send and receive buffers do not overlap. Routes of up to 256 regions may be captured
 /// into a graph; InvalidUsage for longer ones.
 void exchangeOnDevice(DeviceGroup& group, const Route& route, std::span<const std::byte* const> sendBuffers,
                       std::span<std::byte* const> receiveBuffers, DeviceStream stream);

@@ -5,19 +5,20 @@
 #include <vector>
 
 #include "device/group.h"
-#include "exchange/device_strings.h"
+#include "exchange/device_payloads.h"
 
 namespace seqpar {
 
-/// The most pieces of a kernel's parameter, which a graph can keep.
-constexpr int kMostInlinePieces = 256;
+/// The most regions of a kernel's parameter, which a graph can keep.
+constexpr int kMostInlineRegions = 256;
 
-/// One exchange between peers: the strings' `peer` are peer numbers. `receives` has its pieces numbered behind those of
-/// `sends`.
-void launchRoute(const PeerView& view, const DeviceStrings& sends, const DeviceStrings& receives, DeviceStream stream);
+/// One exchange between peers: the payloads' `peer` are peer numbers. `receives` has its regions numbered behind those
+/// of `sends`.
+void launchRoute(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives,
+                 DeviceStream stream);
 
-/// Copies strings into `memory[i]`, or back; `strings[i]` counts in `pieces`.
-void launchStrings(bool gather, std::span<const device::StringArg> strings, std::span<std::byte* const> memory,
-                   std::span<const device::PieceArg> pieces, DeviceStream stream);
+/// Copies payloads into `memory[i]`, or back; `payloads[i]` counts in `regions`.
+void launchPayloads(bool gather, std::span<const device::PeerPayload> payloads, std::span<std::byte* const> memory,
+                    std::span<const device::RegionArg> regions, DeviceStream stream);
 
 }  // namespace seqpar

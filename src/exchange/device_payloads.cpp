@@ -1,4 +1,4 @@
-#include "exchange/device_strings.h"
+#include "exchange/device_payloads.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,19 +8,19 @@
 namespace seqpar {
 namespace {
 
-/// Longer strings go in chunks: they need a fence and a second journey, but a quarter less of the wires.
-constexpr std::uint64_t kMostByLines = 2 << 20;
-/// Fewer bytes a lane cost more in waiting than they save in copying.
-constexpr std::uint64_t kLeastByLines = std::uint64_t{2} * PipeLayout::kBlockBytes;
+/// Longer payloads go in chunks: they need a fence and a second journey, but a quarter less of the wires.
+constexpr std::uint64_t kMostByPackets = 2 << 20;
+/// Fewer bytes a channel cost more in waiting than they save in copying.
+constexpr std::uint64_t kLeastByPackets = std::uint64_t{2} * ByteFifoLayout::kBlockBytes;
 constexpr std::uint64_t kLeastByChunks = 8192;
 
 std::uint64_t roundUp(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Bytes of a lane if lanes shall have at least `least`.
-std::uint64_t partFor(std::uint64_t bytes, std::uint64_t least, int lanes) {
-  const auto used = std::clamp<std::uint64_t>((bytes + least - 1) / least, 1, static_cast<std::uint64_t>(lanes));
+/// Bytes of a channel if channels shall have at least `least`.
+std::uint64_t partFor(std::uint64_t bytes, std::uint64_t least, int channels) {
+  const auto used = std::clamp<std::uint64_t>((bytes + least - 1) / least, 1, static_cast<std::uint64_t>(channels));
   return roundUp((bytes + used - 1) / used, 128);
 }
 
@@ -41,18 +41,18 @@ std::uint16_t widthOf(std::uint64_t bits) {
 
 }  // namespace
 
-device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uint64_t begin) {
-  device::PieceArg made{};
+device::RegionArg makeRegion(const StridedRegion& region, const std::byte* buffer, std::uint64_t begin) {
+  device::RegionArg made{};
   // NOLINTNEXTLINE: what is sent is never written
-  made.base = const_cast<std::byte*>(buffer) + piece.offset;
+  made.base = const_cast<std::byte*>(buffer) + region.offset;
   made.begin = begin;
-  made.bytes = piece.bytes();
+  made.bytes = region.bytes();
   std::uint64_t bits = begin | reinterpret_cast<std::uint64_t>(made.base);
   // Runs that follow each other without a gap are one.
-  std::size_t run = piece.run;
-  std::size_t dimension = piece.count.size();
-  while (dimension > 0 && (piece.count[dimension - 1] == 1 || piece.stride[dimension - 1] == run)) {
-    run *= piece.count[--dimension];
+  std::size_t run = region.run;
+  std::size_t dimension = region.count.size();
+  while (dimension > 0 && (region.count[dimension - 1] == 1 || region.stride[dimension - 1] == run)) {
+    run *= region.count[--dimension];
   }
   if (dimension == 0) {
     made.count1 = made.count2 = dividerBy(1);
@@ -62,12 +62,12 @@ device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uin
   // What is left of the counts moves to the end, where the fast index is.
   std::array<std::uint64_t, 3> count{1, 1, 1};
   for (std::size_t i = 0; i < dimension; ++i) {
-    count[i + 3 - dimension] = piece.count[i];
-    made.stride[i + 3 - dimension] = piece.stride[i];
-    if (piece.count[i] > 1) bits |= piece.stride[i];
+    count[i + 3 - dimension] = region.count[i];
+    made.stride[i + 3 - dimension] = region.stride[i];
+    if (region.count[i] > 1) bits |= region.stride[i];
   }
   if (run > std::numeric_limits<std::uint32_t>::max() || made.bytes / run > std::numeric_limits<std::uint32_t>::max()) {
-    fail(seqparInvalidUsage, "a piece of ", made.bytes, " bytes in runs of ", run,
+    fail(seqparInvalidUsage, "a region of ", made.bytes, " bytes in runs of ", run,
          "; expected fewer than 2^32 runs of fewer than 2^32 bytes");
   }
   made.width = widthOf(bits | run);
@@ -79,66 +79,67 @@ device::PieceArg makePiece(const Piece& piece, const std::byte* buffer, std::uin
   return made;
 }
 
-void shareAmong(device::StringArg& string, int lanes) {
-  string.each = partFor(string.bytes, kLeastByLines, lanes);
-  string.chunk = 0;
-  if (string.bytes > kMostByLines || string.each > std::uint64_t{PipeLayout::kMostBlocks} * PipeLayout::kBlockBytes) {
-    string.each = partFor(string.bytes, kLeastByChunks, lanes);
-    const auto chunk = roundUp((string.each + PipeLayout::kTracks - 1) / PipeLayout::kTracks, 512);
-    string.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, PipeLayout::kChunk));
+void shareAmong(device::PeerPayload& payload, int channels) {
+  payload.each = partFor(payload.bytes, kLeastByPackets, channels);
+  payload.chunk = 0;
+  if (payload.bytes > kMostByPackets ||
+      payload.each > std::uint64_t{ByteFifoLayout::kMostBlocks} * ByteFifoLayout::kBlockBytes) {
+    payload.each = partFor(payload.bytes, kLeastByChunks, channels);
+    const auto chunk = roundUp((payload.each + ByteFifoLayout::kWarpFifos - 1) / ByteFifoLayout::kWarpFifos, 512);
+    payload.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, ByteFifoLayout::kChunk));
   }
-  string.lanes = static_cast<int>((string.bytes + string.each - 1) / string.each);
+  payload.channels = static_cast<int>((payload.bytes + payload.each - 1) / payload.each);
 }
 
-bool isLong(std::uint64_t bytes, int lanes) {
-  device::StringArg string{};
-  string.bytes = bytes;
-  if (bytes > 0) shareAmong(string, lanes);
-  return string.chunk != 0;
+bool isLong(std::uint64_t bytes, int channels) {
+  device::PeerPayload payload{};
+  payload.bytes = bytes;
+  if (bytes > 0) shareAmong(payload, channels);
+  return payload.chunk != 0;
 }
 
-void numberPeers(DeviceStrings& strings, std::span<const int> ranks) {
-  for (auto& string : strings.others) {
-    string.peer = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), string.peer) - ranks.begin());
+void numberPeers(DevicePayloads& payloads, std::span<const int> ranks) {
+  for (auto& payload : payloads.others) {
+    payload.peer = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), payload.peer) - ranks.begin());
   }
 }
 
 namespace {
 
-device::Units unitsOf(std::span<const device::PieceArg> pieces) {
-  const auto whole = [](const device::PieceArg& piece) { return piece.width == 16 && piece.bytes % 16 == 0; };
-  if (std::all_of(pieces.begin(), pieces.end(), whole)) return device::Units::Whole;
-  const auto& first = pieces.front();
-  const bool words = pieces.size() == 1 && first.run.by == 0 && first.width % 4 == 0 && first.bytes % 4 == 0;
-  return words ? device::Units::Words : device::Units::Narrow;
+device::Vec16Kind unitsOf(std::span<const device::RegionArg> regions) {
+  const auto whole = [](const device::RegionArg& region) { return region.width == 16 && region.bytes % 16 == 0; };
+  if (std::all_of(regions.begin(), regions.end(), whole)) return device::Vec16Kind::Whole;
+  const auto& first = regions.front();
+  const bool words = regions.size() == 1 && first.run.by == 0 && first.width % 4 == 0 && first.bytes % 4 == 0;
+  return words ? device::Vec16Kind::Words : device::Vec16Kind::Narrow;
 }
 
 }  // namespace
 
-DeviceStrings makeStrings(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
-                          int ranks, int lanes, int first) {
-  DeviceStrings made;
-  std::vector<std::vector<const Piece*>> byRank(static_cast<std::size_t>(ranks));
+DevicePayloads makePayloads(std::span<const Transfer> transfers, std::span<const std::byte* const> buffers, int rank,
+                            int ranks, int channels, int first) {
+  DevicePayloads made;
+  std::vector<std::vector<const StridedRegion*>> byRank(static_cast<std::size_t>(ranks));
   for (const auto& transfer : transfers) {
-    if (transfer.piece.bytes() > 0) byRank[static_cast<std::size_t>(transfer.peer)].push_back(&transfer.piece);
+    if (transfer.region.bytes() > 0) byRank[static_cast<std::size_t>(transfer.peer)].push_back(&transfer.region);
   }
   for (int peer = 0; peer < ranks; ++peer) {
-    const auto& pieces = byRank[static_cast<std::size_t>(peer)];
-    if (pieces.empty()) continue;
-    device::StringArg string{};
-    string.peer = peer;
-    string.first = first + static_cast<int>(made.pieces.size());
-    string.count = static_cast<int>(pieces.size());
-    for (const Piece* piece : pieces) {
-      made.pieces.push_back(makePiece(*piece, buffers[static_cast<std::size_t>(piece->buffer)], string.bytes));
-      string.bytes += piece->bytes();
+    const auto& regions = byRank[static_cast<std::size_t>(peer)];
+    if (regions.empty()) continue;
+    device::PeerPayload payload{};
+    payload.peer = peer;
+    payload.first = first + static_cast<int>(made.regions.size());
+    payload.count = static_cast<int>(regions.size());
+    for (const StridedRegion* region : regions) {
+      made.regions.push_back(makeRegion(*region, buffers[static_cast<std::size_t>(region->buffer)], payload.bytes));
+      payload.bytes += region->bytes();
     }
-    string.units = unitsOf(std::span(made.pieces).last(pieces.size()));
-    shareAmong(string, lanes);
+    payload.vecs = unitsOf(std::span(made.regions).last(regions.size()));
+    shareAmong(payload, channels);
     if (peer == rank) {
-      made.self = string;
+      made.self = payload;
     } else {
-      made.others.push_back(string);
+      made.others.push_back(payload);
     }
   }
   return made;

@@ -1,8 +1,8 @@
-#include "exchange/device_arriving.h"
+#include "exchange/device_recv_reduce.h"
 
 #include "device/launch.h"
-#include "exchange/arriving_kernel.cuh"
 #include "exchange/device_route.h"
+#include "kernels/exchange/recv_reduce_kernel.cuh"
 
 namespace seqpar {
 namespace {
@@ -17,11 +17,12 @@ device::ArrivingArgs termsOf(const FewArgs& route, const ArrivingSum& sum) {
   args.own = sum.own;
   args.existing = sum.existing ? 1 : 0;
   args.count = static_cast<int>(sum.from.size());
-  const auto received = std::span(route.strings).subspan(static_cast<std::size_t>(route.sends));
+  const auto received = std::span(route.payloads).subspan(static_cast<std::size_t>(route.sends));
   for (std::size_t term = 0; term < sum.from.size(); ++term) {
-    args.string[term] = -1;
+    args.payload[term] = -1;
     for (int i = 0; i < route.receives; ++i) {
-      if (received[static_cast<std::size_t>(i)].peer == sum.from[term]) args.string[term] = static_cast<std::int8_t>(i);
+      if (received[static_cast<std::size_t>(i)].peer == sum.from[term])
+        args.payload[term] = static_cast<std::int8_t>(i);
     }
   }
   return args;
@@ -29,8 +30,8 @@ device::ArrivingArgs termsOf(const FewArgs& route, const ArrivingSum& sum) {
 
 template <typename Number>
 void launch(const FewArgs& route, const device::ArrivingArgs& sum, cudaStream_t stream) {
-  const auto strings = std::span(route.strings).first(static_cast<std::size_t>(route.sends + route.receives));
-  const int ctas = lanesOf(strings);
+  const auto payloads = std::span(route.payloads).first(static_cast<std::size_t>(route.sends + route.receives));
+  const int ctas = channelsOf(payloads);
   constexpr int kThreads = device::kRouteWarps * 32;
   launchKernel("arrivingKernel", device::arrivingKernel<FewArgs, Number>, {ctas, kThreads, 0, stream}, route, sum);
 }
@@ -40,13 +41,13 @@ void launch(const FewArgs& route, const device::ArrivingArgs& sum, cudaStream_t 
 std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const Transfer> sends,
                                            std::span<const std::byte* const> sendBuffers, const Sum& sum,
                                            std::byte* buffer, const std::byte* own) {
-  const std::uint64_t bytes = sum.piece.bytes();
-  const int lanes = group.peers().pipeLanes;
-  if (!group.direct() || !isLong(bytes, lanes)) return {};
+  const std::uint64_t bytes = sum.region.bytes();
+  const int channels = group.peers().byteFifoChannels;
+  if (!group.direct() || !isLong(bytes, channels)) return {};
   ArrivingSum made;
   made.existing = sum.existing;
   made.own = own;
-  made.region = makePiece(sum.piece, buffer, 0);
+  made.region = makeRegion(sum.region, buffer, 0);
   if (made.region.width != 16 || made.region.huge || bytes % 16 != 0 || !isAligned(own)) return {};
 
   const auto& ranks = group.peerRanks();
@@ -58,13 +59,13 @@ std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const T
       continue;
     }
     made.from.push_back(static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()));
-    coming.push_back({rank, Piece{.run = bytes}});
+    coming.push_back({rank, StridedRegion{.run = bytes}});
   }
   if (coming.empty()) return {};
-  made.sends = makeStrings(sends, sendBuffers, group.rank(), group.size(), lanes, 0);
+  made.sends = makePayloads(sends, sendBuffers, group.rank(), group.size(), channels, 0);
   const std::byte* const nowhere = nullptr;
-  made.receives = makeStrings(coming, std::span(&nowhere, 1), group.rank(), group.size(), lanes, 0);
-  made.receives.pieces.clear();
+  made.receives = makePayloads(coming, std::span(&nowhere, 1), group.rank(), group.size(), channels, 0);
+  made.receives.regions.clear();
   if (made.sends.self.count > 0 || !areFew(made.sends, made.receives)) return {};
   numberPeers(made.sends, ranks);
   numberPeers(made.receives, ranks);
@@ -73,7 +74,7 @@ std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const T
 
 void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataType_t type, DeviceStream stream) {
   const auto route = makeRouteArgs<FewArgs>(view, sum.sends, sum.receives);
-  std::copy(sum.sends.pieces.begin(), sum.sends.pieces.end(), route->near);
+  std::copy(sum.sends.regions.begin(), sum.sends.regions.end(), route->near);
   const auto terms = termsOf(*route, sum);
   const auto on = static_cast<cudaStream_t>(stream);
   device::withNumber(type, [&](auto number) { launch<decltype(number)>(*route, terms, on); });

@@ -1,4 +1,4 @@
-// Sums of long terms from peers, made out of the pipes: no term is stored where it is to be added.
+// Sums of long terms from peers, made out of the byte FIFOs: no term is stored where it is to be added.
 #pragma once
 
 #include <optional>
@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "device/group.h"
-#include "exchange/device_strings.h"
+#include "exchange/device_payloads.h"
 #include "exchange/reduction.h"
 
 namespace seqpar {
 
 /// A sum, and what this rank sends to others.
 struct ArrivingSum {
-  DeviceStrings sends, receives;
-  device::PieceArg region{};
+  DevicePayloads sends, receives;
+  device::RegionArg region{};
   bool existing = false;
   std::vector<int> from;           ///< peers' numbers, -1 for this rank, in the order of their terms
   const std::byte* own = nullptr;  ///< this rank's term

@@ -5,33 +5,33 @@
 #include <map>
 
 #include "device/arena.h"
-#include "exchange/device_arriving.h"
 #include "exchange/device_combine.h"
 #include "exchange/device_exchange.h"
-#include "exchange/device_strings.h"
+#include "exchange/device_payloads.h"
+#include "exchange/device_recv_reduce.h"
 
 namespace seqpar {
 namespace {
 
-/// Terms of sums on their way to this GPU: each rank's string of terms.
+/// Terms of sums on their way to this GPU: each rank's payload of terms.
 struct Gathering {
   Route route;
   std::vector<const std::byte*> from;
   std::vector<std::byte*> into;
-  std::map<int, const std::byte*> strings;
+  std::map<int, const std::byte*> payloads;
 };
 
 /// What `rank` sends itself where it lies, if that is in one run; else null.
 const std::byte* ownRun(const Reduction& reduction, int rank, std::span<const std::byte* const> buffers) {
   const Transfer* only = nullptr;
   for (const auto& transfer : reduction.sends) {
-    if (transfer.peer != rank || transfer.piece.bytes() == 0) continue;
+    if (transfer.peer != rank || transfer.region.bytes() == 0) continue;
     if (only != nullptr) return nullptr;
     only = &transfer;
   }
   if (only == nullptr) return nullptr;
-  const auto* const buffer = buffers[static_cast<std::size_t>(only->piece.buffer)];
-  const auto made = makePiece(only->piece, buffer, 0);
+  const auto* const buffer = buffers[static_cast<std::size_t>(only->region.buffer)];
+  const auto made = makeRegion(only->region, buffer, 0);
   return made.run.by == 0 ? made.base : nullptr;
 }
 
@@ -51,7 +51,7 @@ struct Outgoing {
 Gathering gatherTerms(DeviceGroup& group, const Reduction& reduction, const Outgoing& out) {
   std::map<int, std::size_t> bytes;
   for (const auto& sum : reduction.sums) {
-    for (const int rank : sum.from) bytes[rank] += sum.piece.bytes();
+    for (const int rank : sum.from) bytes[rank] += sum.region.bytes();
   }
   Gathering made;
   made.from.assign(out.buffers.begin(), out.buffers.end());
@@ -59,36 +59,36 @@ Gathering gatherTerms(DeviceGroup& group, const Reduction& reduction, const Outg
   for (const auto& [rank, count] : bytes) {
     if (count == 0) continue;
     if (out.own != nullptr && rank == group.rank()) {
-      made.strings[rank] = out.own;
+      made.payloads[rank] = out.own;
       continue;
     }
     auto* const memory = group.arena().take(count);
-    made.strings[rank] = memory;
-    made.route.receives.push_back({rank, Piece{.buffer = static_cast<int>(made.into.size()), .run = count}});
+    made.payloads[rank] = memory;
+    made.route.receives.push_back({rank, StridedRegion{.buffer = static_cast<int>(made.into.size()), .run = count}});
     made.into.push_back(memory);
   }
   return made;
 }
 
-std::vector<ReadySum> readySums(const Reduction& reduction, std::map<int, const std::byte*> strings,
+std::vector<ReadySum> readySums(const Reduction& reduction, std::map<int, const std::byte*> payloads,
                                 std::span<std::byte* const> receiveBuffers) {
   std::vector<ReadySum> sums;
   for (const auto& sum : reduction.sums) {
-    const std::size_t bytes = sum.piece.bytes();
+    const std::size_t bytes = sum.region.bytes();
     if (bytes == 0 || (sum.from.empty() && !sum.existing)) continue;
     ReadySum ready;
-    ready.piece = makePiece(sum.piece, receiveBuffers[static_cast<std::size_t>(sum.piece.buffer)], 0);
+    ready.region = makeRegion(sum.region, receiveBuffers[static_cast<std::size_t>(sum.region.buffer)], 0);
     ready.existing = sum.existing;
     for (const int rank : sum.from) {
-      ready.terms.push_back(strings[rank]);
-      strings[rank] += bytes;
+      ready.terms.push_back(payloads[rank]);
+      payloads[rank] += bytes;
     }
     sums.push_back(std::move(ready));
   }
   return sums;
 }
 
-/// Whether outputs and logarithms can be one string to each rank without spoiling its alignment.
+/// Whether outputs and logarithms can be one payload to each rank without spoiling its alignment.
 bool canJoin(const LseShards& shards) {
   const auto& out = shards.out;
   return std::all_of(out.tokens.begin(), out.tokens.end(), [&](std::size_t tokens) {
@@ -101,7 +101,7 @@ template <typename Buffer>
 void join(std::vector<Transfer>& transfers, std::vector<Buffer>& buffers, const std::vector<Transfer>& more,
           Buffer buffer) {
   for (Transfer transfer : more) {
-    transfer.piece.buffer = static_cast<int>(buffers.size());
+    transfer.region.buffer = static_cast<int>(buffers.size());
     transfers.push_back(transfer);
   }
   buffers.push_back(buffer);
@@ -115,13 +115,13 @@ void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataTy
   const Outgoing out(reduction, group.rank(), sendBuffers);
   if (reduction.sums.size() == 1) {
     const Sum& sum = reduction.sums.front();
-    auto* const buffer = receiveBuffers[static_cast<std::size_t>(sum.piece.buffer)];
+    auto* const buffer = receiveBuffers[static_cast<std::size_t>(sum.region.buffer)];
     const auto arriving = planArrivingSum(group, out.sends, sendBuffers, sum, buffer, out.own);
     if (arriving) return launchArrivingSum(group.peers(), *arriving, type, stream);
   }
   const Gathering gathering = gatherTerms(group, reduction, out);
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-  launchSums(readySums(reduction, gathering.strings, receiveBuffers), type, group.processors(), stream);
+  launchSums(readySums(reduction, gathering.payloads, receiveBuffers), type, group.processors(), stream);
 }
 
 void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,
@@ -142,7 +142,7 @@ void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t 
   const Reduction outputs = scatterSum(shards.out, member);
   const Outgoing outgoing(outputs, group.rank(), std::span(&out, 1));
   Gathering gathering = gatherTerms(group, outputs, outgoing);
-  // Over NCCL a string of several pieces would be copied together first.
+  // Over NCCL a payload of several regions would be copied together first.
   if (group.direct() && canJoin(shards)) {
     join(gathering.route.sends, gathering.from, logarithms.sends, lseBytes);
     join(gathering.route.receives, gathering.into, logarithms.receives, partsBytes);
@@ -150,7 +150,7 @@ void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t 
     exchangeOnDevice(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
   }
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-  launchSums(readySums(outputs, gathering.strings, std::span(&outShard, 1)), shards.type, group.processors(), stream,
+  launchSums(readySums(outputs, gathering.payloads, std::span(&outShard, 1)), shards.type, group.processors(), stream,
              weights);
 }
 

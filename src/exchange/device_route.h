@@ -1,4 +1,4 @@
-// The parameters of kernels that send and receive strings; for code that nvcc compiles.
+// The parameters of kernels that send and receive payloads; for code that nvcc compiles.
 #pragma once
 
 #include <algorithm>
@@ -7,49 +7,51 @@
 #include <vector>
 
 #include "exchange/device_launch.h"
-#include "exchange/route_kernel.cuh"
+#include "kernels/exchange/route_kernel.cuh"
 
 namespace seqpar {
 
 /// Short lists, the usual ones, get small parameters.
-constexpr int kFewStrings = 14;
-constexpr int kFewPieces = 16;
-constexpr int kMostStrings = 2 * (kMostPeers - 1);
-using FewArgs = device::RouteArgs<kFewStrings, kFewPieces>;
-using ManyArgs = device::RouteArgs<kMostStrings, kMostInlinePieces>;
+constexpr int kFewPayloads = 14;
+constexpr int kFewRegions = 16;
+constexpr int kMostPayloads = 2 * (kMostPeers - 1);
+using FewArgs = device::RouteArgs<kFewPayloads, kFewRegions>;
+using ManyArgs = device::RouteArgs<kMostPayloads, kMostInlineRegions>;
 
 /// Whether the short lists have room for all of them.
-inline bool areFew(const DeviceStrings& sends, const DeviceStrings& receives) {
-  return sends.pieces.size() + receives.pieces.size() <= kFewPieces &&
-         sends.others.size() + receives.others.size() <= kFewStrings;
+inline bool areFew(const DevicePayloads& sends, const DevicePayloads& receives) {
+  return sends.regions.size() + receives.regions.size() <= kFewRegions &&
+         sends.others.size() + receives.others.size() <= kFewPayloads;
 }
 
-/// The strings of one side with their pipes, in the order in which they are served: at any time, different ranks serve
-/// different ones.
-inline std::vector<device::StringArg> inOrder(const PeerView& view, const std::vector<device::StringArg>& strings,
-                                              bool upwards) {
-  std::vector<device::StringArg> ordered = strings;
-  const auto distance = [&](const device::StringArg& string) {
-    return (upwards ? string.peer - view.self + view.size : view.self - string.peer + view.size) % view.size;
+/// The payloads of one side with their byte FIFOs, in the order in which they are served: at any time, different ranks
+/// serve different ones.
+inline std::vector<device::PeerPayload> inOrder(const PeerView& view, const std::vector<device::PeerPayload>& payloads,
+                                                bool upwards) {
+  std::vector<device::PeerPayload> ordered = payloads;
+  const auto distance = [&](const device::PeerPayload& payload) {
+    return (upwards ? payload.peer - view.self + view.size : view.self - payload.peer + view.size) % view.size;
   };
   std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
-  for (auto& string : ordered) {
-    string.end = {view.pipes[view.self] + PipeLayout::end(string.peer, 0, view.pipeLanes),
-                  view.pipes[string.peer] + PipeLayout::end(view.self, 0, view.pipeLanes),
-                  reinterpret_cast<PipeState*>(view.pipeState) + PipeLayout::number(string.peer, 0, view.pipeLanes)};
+  for (auto& payload : ordered) {
+    payload.end = {view.byteFifos[view.self] + ByteFifoLayout::end(payload.peer, 0, view.byteFifoChannels),
+                   view.byteFifos[payload.peer] + ByteFifoLayout::end(view.self, 0, view.byteFifoChannels),
+                   reinterpret_cast<ByteFifoState*>(view.byteFifoState) +
+                       ByteFifoLayout::number(payload.peer, 0, view.byteFifoChannels)};
   }
   return ordered;
 }
 
-/// Without the pieces. Kilobytes: not on the stack of a caller that we do not know.
+/// Without the regions. Kilobytes: not on the stack of a caller that we do not know.
 template <typename Args>
-std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DeviceStrings& sends, const DeviceStrings& receives) {
+std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives) {
   const auto out = inOrder(view, sends.others, true);
   const auto in = inOrder(view, receives.others, false);
   auto args = std::make_unique<Args>();
   // NOLINTNEXTLINE: kernels read the word anew each time
-  args->patience = {const_cast<std::uint32_t*>(view.abort), const_cast<std::uint32_t*>(view.gaveUp), view.timeoutNs};
-  std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), args->strings));
+  args->waitPolicy = {const_cast<std::uint32_t*>(view.abort), const_cast<std::uint32_t*>(view.timedOut),
+                      view.timeoutNs};
+  std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), args->payloads));
   args->sends = static_cast<int>(out.size());
   args->receives = static_cast<int>(in.size());
   args->selfSend = sends.self;
@@ -57,10 +59,10 @@ std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DeviceStrings& s
   return args;
 }
 
-inline int lanesOf(std::span<const device::StringArg> strings) {
-  int lanes = 0;
-  for (const auto& string : strings) lanes = std::max(lanes, string.lanes);
-  return lanes;
+inline int channelsOf(std::span<const device::PeerPayload> payloads) {
+  int channels = 0;
+  for (const auto& payload : payloads) channels = std::max(channels, payload.channels);
+  return channels;
 }
 
 }  // namespace seqpar

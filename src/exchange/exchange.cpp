@@ -5,8 +5,8 @@
 #include <map>
 
 #include "exchange/device_exchange.h"
-#include "exchange/lanes.h"
-#include "exchange/offers.h"
+#include "exchange/messages.h"
+#include "exchange/rendezvous.h"
 
 namespace seqpar {
 namespace {
@@ -17,17 +17,17 @@ constexpr size_t kStreamed = size_t{8} << 20;
 
 Store storeOf(std::span<const Transfer> receives) {
   size_t bytes = 0;
-  for (const Transfer& transfer : receives) bytes += transfer.piece.bytes();
+  for (const Transfer& transfer : receives) bytes += transfer.region.bytes();
   return bytes < kStreamed ? Store::Cached : Store::Streamed;
 }
 
-/// A string that this rank receives.
-struct IncomingString {
+/// A payload that this rank receives.
+struct IncomingPayload {
   int from = 0;
   size_t batch = 0;
   size_t bytes = 0;
-  PieceWalk<std::byte> walk;
-  PieceWalk<const std::byte> offer;  ///< where to read it; nothing in it: it comes in messages
+  RegionWalk<std::byte> walk;
+  RegionWalk<const std::byte> offer;  ///< where to read it; nothing in it: it comes in messages
 
   void receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
     if (offer.left() > 0 || round >= cutting.messages(bytes)) return;
@@ -38,28 +38,28 @@ struct IncomingString {
 };
 
 /// In the order in which the other ranks send: from the ranks before this one first.
-std::vector<IncomingString> incomingStrings(const Mailbox& mail, const Cutting& cutting,
-                                            std::span<const Transfer> receives, std::span<std::byte* const> buffers) {
-  std::map<int, IncomingString> byDistance;
+std::vector<IncomingPayload> incomingPayloads(const Mailbox& mail, const Cutting& cutting,
+                                              std::span<const Transfer> receives, std::span<std::byte* const> buffers) {
+  std::map<int, IncomingPayload> byDistance;
   for (const Transfer& transfer : receives) {
-    if (transfer.peer == mail.rank() || transfer.piece.bytes() == 0) continue;
-    IncomingString& string = byDistance[(mail.rank() - transfer.peer + mail.size()) % mail.size()];
-    string.from = transfer.peer;
-    string.walk.add(transfer.piece, buffers[static_cast<size_t>(transfer.piece.buffer)]);
+    if (transfer.peer == mail.rank() || transfer.region.bytes() == 0) continue;
+    IncomingPayload& payload = byDistance[(mail.rank() - transfer.peer + mail.size()) % mail.size()];
+    payload.from = transfer.peer;
+    payload.walk.add(transfer.region, buffers[static_cast<size_t>(transfer.region.buffer)]);
   }
-  std::vector<IncomingString> strings;
-  for (auto& [distance, string] : byDistance) {
-    string.bytes = string.walk.left();
-    string.batch = cutting.batchOf(string.from, mail.rank());
-    strings.push_back(std::move(string));
+  std::vector<IncomingPayload> payloads;
+  for (auto& [distance, payload] : byDistance) {
+    payload.bytes = payload.walk.left();
+    payload.batch = cutting.batchOf(payload.from, mail.rank());
+    payloads.push_back(std::move(payload));
   }
-  return strings;
+  return payloads;
 }
 
 void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
              std::span<std::byte* const> receiveBuffers) {
-  auto from = stringOf(std::span(route.sends), mail.rank(), sendBuffers);
-  auto to = stringOf(std::span(route.receives), mail.rank(), receiveBuffers);
+  auto from = payloadOf(std::span(route.sends), mail.rank(), sendBuffers);
+  auto to = payloadOf(std::span(route.receives), mail.rank(), receiveBuffers);
   if (from.left() != to.left()) {
     fail(seqparInternalError, "rank ", mail.rank(), " sends itself ", from.left(), " bytes and receives ", to.left());
   }
@@ -74,43 +74,43 @@ void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte*
   }
 }
 
-void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing,
-                   std::span<IncomingString> incoming, Store store) {
-  std::vector<OutgoingString*> out;
-  std::vector<IncomingString*> in;
-  for (auto& string : outgoing) {
-    if (string.batch == batch) out.push_back(&string);
+void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingPayload> outgoing,
+                   std::span<IncomingPayload> incoming, Store store) {
+  std::vector<OutgoingPayload*> out;
+  std::vector<IncomingPayload*> in;
+  for (auto& payload : outgoing) {
+    if (payload.batch == batch) out.push_back(&payload);
   }
-  for (auto& string : incoming) {
-    if (string.batch == batch) in.push_back(&string);
+  for (auto& payload : incoming) {
+    if (payload.batch == batch) in.push_back(&payload);
   }
 
   size_t rounds = 0;
-  for (auto* string : out) {
-    offer(mail, *string);
-    if (!string->to.empty()) rounds = std::max(rounds, cutting.messages(string->bytes));
+  for (auto* payload : out) {
+    sendRts(mail, *payload);
+    if (!payload->to.empty()) rounds = std::max(rounds, cutting.messages(payload->bytes));
   }
-  for (auto* string : in) {
-    if (mayOffer(mail, string->from, string->bytes)) string->offer = receiveOffer(mail, string->from);
-    if (string->offer.left() == 0) rounds = std::max(rounds, cutting.messages(string->bytes) + kLead);
+  for (auto* payload : in) {
+    if (byRendezvous(mail, payload->from, payload->bytes)) payload->offer = receiveRts(mail, payload->from);
+    if (payload->offer.left() == 0) rounds = std::max(rounds, cutting.messages(payload->bytes) + kLead);
   }
   for (size_t round = 0; round < rounds; ++round) {
-    for (auto* string : out) string->send(mail, cutting, round);
+    for (auto* payload : out) payload->send(mail, cutting, round);
     if (round < kLead) continue;
-    for (auto* string : in) string->receive(mail, cutting, round - kLead, store);
+    for (auto* payload : in) payload->receive(mail, cutting, round - kLead, store);
   }
 
   std::vector<int> offering;
-  for (auto* string : in) {
-    if (string->offer.left() == 0) continue;
-    readOffer(mail, string->from, string->offer, string->walk);
-    thankForOffer(mail, string->from);
-    offering.push_back(string->from);
+  for (auto* payload : in) {
+    if (payload->offer.left() == 0) continue;
+    readRemote(mail, payload->from, payload->offer, payload->walk);
+    sendFin(mail, payload->from);
+    offering.push_back(payload->from);
   }
-  for (const auto* string : out) {
-    for (const int to : string->readers) finishOffer(mail, to);
+  for (const auto* payload : out) {
+    for (const int to : payload->readers) awaitFin(mail, to);
   }
-  for (const int from : offering) confirmOffer(mail, from);
+  for (const int from : offering) awaitAck(mail, from);
 }
 
 }  // namespace
@@ -118,8 +118,8 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers) {
   const Cutting cutting(mail);
-  auto outgoing = outgoingStrings(mail, cutting, route.sends, sendBuffers);
-  auto incoming = incomingStrings(mail, cutting, route.receives, receiveBuffers);
+  auto outgoing = outgoingPayloads(mail, cutting, route.sends, sendBuffers);
+  auto incoming = incomingPayloads(mail, cutting, route.receives, receiveBuffers);
   const Store store = storeOf(route.receives);
   copyOwn(mail, route, sendBuffers, receiveBuffers);
   for (size_t batch = 0; batch < cutting.batches(); ++batch) {

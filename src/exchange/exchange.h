@@ -12,7 +12,7 @@
 namespace seqpar {
 
 /// One rank's part of an exchange, inside an operation of `mail`. Every rank that is named in another's route takes
-/// part; ranks that nobody names need not. Send and receive buffers do not overlap; pieces count from their begins.
+/// part; ranks that nobody names need not. Send and receive buffers do not overlap; regions count from their begins.
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers);
 

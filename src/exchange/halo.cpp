@@ -59,11 +59,11 @@ HaloParts partsOf(const Shards& shards, const Halo& halo, std::size_t member) {
   return out;
 }
 
-Piece inHalo(const Shards& shards, const Halo& halo, const HaloPart& part) {
+StridedRegion inHalo(const Shards& shards, const Halo& halo, const HaloPart& part) {
   return shards.part(part.side, part.at, part.count, part.side == kLeft ? halo.left : halo.right);
 }
 
-Piece inShard(const Shards& shards, std::size_t owner, std::size_t from, std::size_t count) {
+StridedRegion inShard(const Shards& shards, std::size_t owner, std::size_t from, std::size_t count) {
   return shards.part(0, from, count, shards.tokens[owner]);
 }
 

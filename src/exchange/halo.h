@@ -18,8 +18,8 @@ struct Halo {
 enum HaloSide : int { kLeft = 0, kRight = 1 };
 
 struct HaloRoute {
-  Route route;               ///< from the shard (send buffer 0) to the two halos (receive buffers)
-  std::vector<Piece> zeros;  ///< of the halos: what lies beyond the ends of the sequence
+  Route route;                       ///< from the shard (send buffer 0) to the two halos (receive buffers)
+  std::vector<StridedRegion> zeros;  ///< of the halos: what lies beyond the ends of the sequence
 };
 
 HaloRoute haloRoute(const Shards& shards, const Halo& halo, std::size_t member);

@@ -8,7 +8,7 @@ namespace seqpar {
 namespace {
 
 /// Some heads of the sequence array of `member`.
-Piece inSequence(const HeadShards& shards, std::size_t member, HeadRange heads) {
+StridedRegion inSequence(const HeadShards& shards, std::size_t member, HeadRange heads) {
   const std::size_t tokens = shards.tokens[member];
   const std::size_t row = shards.heads * shards.headBytes;
   return {0,
@@ -19,7 +19,7 @@ Piece inSequence(const HeadShards& shards, std::size_t member, HeadRange heads) 
 }
 
 /// Some heads (all of them its own) of the tokens that `source` has of the sequence, in the head array of `member`.
-Piece inHeads(const HeadShards& shards, std::size_t member, std::size_t source, HeadRange heads) {
+StridedRegion inHeads(const HeadShards& shards, std::size_t member, std::size_t source, HeadRange heads) {
   const HeadRange own = shards.range[member];
   const std::size_t row = own.count * shards.headBytes;
   return {0,
@@ -91,7 +91,7 @@ Reduction headsToSequenceSum(const HeadShards& shards, std::size_t member) {
   Reduction reduction;
   for (const OwnedHeads& part : byOwners(shards)) {
     Sum& sum = reduction.sums.emplace_back();
-    sum.piece = inSequence(shards, member, part.heads);
+    sum.region = inSequence(shards, member, part.heads);
     for (const std::size_t owner : part.owners) {
       sum.from.push_back(shards.ranks[owner]);
       if (owner != member) continue;

@@ -16,9 +16,9 @@ Route lseRoute(const LseShards& shards, std::size_t member) {
   const std::size_t tokens = lse.tokens[member];
   for (std::size_t other = 0; other < lse.members(); ++other) {
     route.sends.push_back({lse.ranks[other], lse.inWhole(other)});
-    Piece piece = lse.part(0, 0, tokens, tokens);
-    piece.offset = other * piece.bytes();
-    route.receives.push_back({lse.ranks[other], piece});
+    StridedRegion region = lse.part(0, 0, tokens, tokens);
+    region.offset = other * region.bytes();
+    route.receives.push_back({lse.ranks[other], region});
   }
   return route;
 }

@@ -1,4 +1,4 @@
-#include "exchange/lanes.h"
+#include "exchange/messages.h"
 
 #include <algorithm>
 #include <map>
@@ -13,16 +13,16 @@ constexpr size_t kLeastInWindow = 512;
 /// copy in.
 constexpr size_t kLeastMessage = size_t{8} << 10;
 constexpr size_t kMostMessage = size_t{64} << 10;
-/// Messages that a string of a middle size is cut into.
+/// Messages that a payload of a middle size is cut into.
 constexpr size_t kMessages = 4;
 
-bool equal(const Piece& a, const Piece& b) {
+bool equal(const StridedRegion& a, const StridedRegion& b) {
   return a.buffer == b.buffer && a.offset == b.offset && a.run == b.run && a.count == b.count && a.stride == b.stride;
 }
 
 bool equal(std::span<const Transfer* const> a, std::span<const Transfer* const> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Transfer* x, const Transfer* y) { return equal(x->piece, y->piece); });
+                    [](const Transfer* x, const Transfer* y) { return equal(x->region, y->region); });
 }
 
 /// Less than some whole lines of a cache is not worth the way past it.
@@ -31,7 +31,7 @@ constexpr size_t kLeastStreamed = 512;
 /// next one begins.
 constexpr size_t kAhead = 2048;
 
-void prefetch(const PieceWalk<const std::byte>& walk) {
+void prefetch(const RegionWalk<const std::byte>& walk) {
   const std::byte* const begin = walk.ahead();
   const size_t bytes = std::min(walk.contiguous(), kAhead);
   for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(begin + at);
@@ -53,22 +53,22 @@ size_t Cutting::batchOf(int from, int to) const {
   return static_cast<size_t>(distance - 1) / batchSize_;
 }
 
-size_t Cutting::message(size_t stringBytes) const {
-  const size_t aimed = (stringBytes / kMessages + kLine - 1) / kLine * kLine;
+size_t Cutting::message(size_t payloadBytes) const {
+  const size_t aimed = (payloadBytes / kMessages + kLine - 1) / kLine * kLine;
   return std::min(std::max(aimed, kLeastMessage), most_);
 }
 
-size_t Cutting::messages(size_t stringBytes) const {
-  const size_t each = message(stringBytes);
-  return (stringBytes + each - 1) / each;
+size_t Cutting::messages(size_t payloadBytes) const {
+  const size_t each = message(payloadBytes);
+  return (payloadBytes + each - 1) / each;
 }
 
-size_t Cutting::messageAt(size_t stringBytes, size_t index) const {
-  const size_t each = message(stringBytes);
-  return std::min(each, stringBytes - index * each);
+size_t Cutting::messageAt(size_t payloadBytes, size_t index) const {
+  const size_t each = message(payloadBytes);
+  return std::min(each, payloadBytes - index * each);
 }
 
-void pack(Target to, PieceWalk<const std::byte>& from, size_t bytes) {
+void pack(Target to, RegionWalk<const std::byte>& from, size_t bytes) {
   while (bytes > 0) {
     const auto part = from.next(bytes);
     prefetch(from);
@@ -79,7 +79,7 @@ void pack(Target to, PieceWalk<const std::byte>& from, size_t bytes) {
   finishParts();
 }
 
-void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes, Store store) {
+void unpack(RegionWalk<std::byte>& to, const std::byte* from, size_t bytes, Store store) {
   while (bytes > 0) {
     const auto part = to.next(bytes);
     copyFrom(part.data(), from, part.size(), part.size() < kLeastStreamed ? Store::Cached : store);
@@ -88,44 +88,44 @@ void unpack(PieceWalk<std::byte>& to, const std::byte* from, size_t bytes, Store
   }
 }
 
-void OutgoingString::send(Mailbox& mail, const Cutting& cutting, size_t round) {
+void OutgoingPayload::send(Mailbox& mail, const Cutting& cutting, size_t round) {
   if (to.empty() || round >= cutting.messages(bytes)) return;
   const size_t size = cutting.messageAt(bytes, round);
   pack(mail.acquire(to, size), walk, size);
   mail.commit();
 }
 
-std::vector<OutgoingString> outgoingStrings(const Mailbox& mail, const Cutting& cutting,
-                                            std::span<const Transfer> sends,
-                                            std::span<const std::byte* const> buffers) {
+std::vector<OutgoingPayload> outgoingPayloads(const Mailbox& mail, const Cutting& cutting,
+                                              std::span<const Transfer> sends,
+                                              std::span<const std::byte* const> buffers) {
   const int ranks = mail.size();
   std::map<int, std::vector<const Transfer*>> byDistance;
   for (const Transfer& transfer : sends) {
-    if (transfer.peer == mail.rank() || transfer.piece.bytes() == 0) continue;
+    if (transfer.peer == mail.rank() || transfer.region.bytes() == 0) continue;
     byDistance[(transfer.peer - mail.rank() + ranks) % ranks].push_back(&transfer);
   }
 
-  std::vector<OutgoingString> strings;
+  std::vector<OutgoingPayload> payloads;
   std::vector<const std::vector<const Transfer*>*> sources;
   for (const auto& [distance, transfers] : byDistance) {
     const int peer = transfers.front()->peer;
     const size_t batch = cutting.batchOf(mail.rank(), peer);
     size_t same = 0;
-    while (same < strings.size() && !(strings[same].batch == batch && equal(*sources[same], transfers))) ++same;
-    if (same < strings.size()) {
-      strings[same].to.push_back(peer);
+    while (same < payloads.size() && !(payloads[same].batch == batch && equal(*sources[same], transfers))) ++same;
+    if (same < payloads.size()) {
+      payloads[same].to.push_back(peer);
       continue;
     }
-    OutgoingString& string = strings.emplace_back();
-    string.to = {peer};
-    string.batch = batch;
+    OutgoingPayload& payload = payloads.emplace_back();
+    payload.to = {peer};
+    payload.batch = batch;
     for (const Transfer* transfer : transfers) {
-      string.walk.add(transfer->piece, buffers[static_cast<size_t>(transfer->piece.buffer)]);
+      payload.walk.add(transfer->region, buffers[static_cast<size_t>(transfer->region.buffer)]);
     }
-    string.bytes = string.walk.left();
+    payload.bytes = payload.walk.left();
     sources.push_back(&transfers);
   }
-  return strings;
+  return payloads;
 }
 
 }  // namespace seqpar

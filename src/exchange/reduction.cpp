@@ -6,18 +6,18 @@
 #include "base/convert.h"
 #include "exchange/combine.h"
 #include "exchange/device_reduction.h"
-#include "exchange/lanes.h"
-#include "exchange/offers.h"
+#include "exchange/messages.h"
+#include "exchange/rendezvous.h"
 
 namespace seqpar {
 namespace {
 
-/// The string of one rank's terms: this rank's own where it lies, another's as its messages arrive. What cannot be used
-/// yet, because another rank's term for the same elements is not there, waits in a backlog.
+/// The payload of one rank's terms: this rank's own where it lies, another's as its messages arrive. What cannot be
+/// used yet, because another rank's term for the same elements is not there, waits in a backlog.
 class Terms {
  public:
   Terms() = default;
-  explicit Terms(PieceWalk<const std::byte> own) : own_(std::move(own)), isOwn_(true) {}
+  explicit Terms(RegionWalk<const std::byte> own) : own_(std::move(own)), isOwn_(true) {}
 
   /// Bytes that are there and contiguous.
   size_t contiguous() const {
@@ -51,11 +51,11 @@ class Terms {
 
   std::vector<size_t> sums;  ///< to which these terms belong, in order
   size_t current = 0;        ///< in sums
-  size_t length = 0;         ///< of the string, in bytes
+  size_t length = 0;         ///< of the payload, in bytes
   size_t batch = 0;
 
  private:
-  PieceWalk<const std::byte> own_;
+  RegionWalk<const std::byte> own_;
   bool isOwn_ = false;
   std::vector<std::byte> backlog_;
   size_t taken_ = 0;  ///< bytes of the backlog
@@ -72,19 +72,19 @@ class Sums {
     for (size_t s = 0; s < reduction.sums.size(); ++s) {
       const Sum& sum = reduction.sums[s];
       State& state = states_.emplace_back();
-      state.out.add(sum.piece, receiveBuffers[static_cast<size_t>(sum.piece.buffer)]);
+      state.out.add(sum.region, receiveBuffers[static_cast<size_t>(sum.region.buffer)]);
       state.element = rows;
-      rows += sum.piece.bytes() / elementBytes_;
-      if (sum.piece.bytes() == 0) continue;
+      rows += sum.region.bytes() / elementBytes_;
+      if (sum.region.bytes() == 0) continue;
       for (const int from : sum.from) {
         Terms& terms = terms_[from];
         terms.sums.push_back(s);
-        terms.length += sum.piece.bytes();
+        terms.length += sum.region.bytes();
       }
     }
     const auto own = terms_.find(rank);
     if (own == terms_.end()) return;
-    Terms terms(stringOf(std::span(reduction.sends), rank, sendBuffers));
+    Terms terms(payloadOf(std::span(reduction.sends), rank, sendBuffers));
     terms.sums = own->second.sums;
     own->second = std::move(terms);
   }
@@ -100,7 +100,7 @@ class Sums {
     }
   }
 
-  /// InternalError if a sum lacks terms after all strings have come.
+  /// InternalError if a sum lacks terms after all payloads have come.
   void requireFinished() const {
     if (finished_ < states_.size()) {
       fail(seqparInternalError, "sum ", finished_, " of ", states_.size(), " lacks terms of ",
@@ -110,7 +110,7 @@ class Sums {
 
  private:
   struct State {
-    PieceWalk<std::byte> out;
+    RegionWalk<std::byte> out;
     size_t element = 0;  ///< the next, counted over all sums
   };
 
@@ -180,7 +180,7 @@ class Sums {
 struct Arrival {
   int from;
   Terms* terms;
-  PieceWalk<const std::byte> offer;  ///< where to read them; nothing in it: they come in messages
+  RegionWalk<const std::byte> offer;  ///< where to read them; nothing in it: they come in messages
   bool offered = false;
   std::vector<std::byte> scratch;  ///< what was read of an offer
 
@@ -191,7 +191,7 @@ struct Arrival {
     if (!offered) return terms->arrive({mail.receive(from, bytes), bytes});
     scratch.resize(bytes);
     const std::span<std::byte> into(scratch);
-    readOffer(mail, from, offer, std::span(&into, 1));
+    readRemote(mail, from, offer, std::span(&into, 1));
     terms->arrive(scratch);
   }
 
@@ -201,27 +201,27 @@ struct Arrival {
   }
 };
 
-void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingString> outgoing, Sums& sums) {
-  std::vector<OutgoingString*> out;
+void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<OutgoingPayload> outgoing, Sums& sums) {
+  std::vector<OutgoingPayload*> out;
   std::vector<Arrival> in;
   size_t rounds = 0;
-  for (auto& string : outgoing) {
-    if (string.batch != batch) continue;
-    out.push_back(&string);
-    offer(mail, string);
-    if (!string.to.empty()) rounds = std::max(rounds, cutting.messages(string.bytes));
+  for (auto& payload : outgoing) {
+    if (payload.batch != batch) continue;
+    out.push_back(&payload);
+    sendRts(mail, payload);
+    if (!payload.to.empty()) rounds = std::max(rounds, cutting.messages(payload.bytes));
   }
   for (auto& [from, terms] : sums.terms()) {
     if (from == mail.rank() || terms.batch != batch) continue;
     Arrival& arrival = in.emplace_back(Arrival{from, &terms, {}, false, {}});
     rounds = std::max(rounds, cutting.messages(terms.length) + kLead);
-    if (!mayOffer(mail, from, terms.length)) continue;
-    arrival.offer = receiveOffer(mail, from);
+    if (!byRendezvous(mail, from, terms.length)) continue;
+    arrival.offer = receiveRts(mail, from);
     arrival.offered = arrival.offer.left() > 0;
     if (arrival.offered) requireLength(mail, from, arrival.offer, terms.length);
   }
   for (size_t round = 0; round < rounds; ++round) {
-    for (auto* string : out) string->send(mail, cutting, round);
+    for (auto* payload : out) payload->send(mail, cutting, round);
     if (round < kLead) continue;
     for (auto& arrival : in) {
       if (arrival.comes(cutting, round - kLead)) arrival.begin(mail, cutting, round - kLead);
@@ -232,13 +232,13 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     }
   }
   for (const auto& arrival : in) {
-    if (arrival.offered) thankForOffer(mail, arrival.from);
+    if (arrival.offered) sendFin(mail, arrival.from);
   }
-  for (const auto* string : out) {
-    for (const int to : string->readers) finishOffer(mail, to);
+  for (const auto* payload : out) {
+    for (const int to : payload->readers) awaitFin(mail, to);
   }
   for (const auto& arrival : in) {
-    if (arrival.offered) confirmOffer(mail, arrival.from);
+    if (arrival.offered) awaitAck(mail, arrival.from);
   }
 }
 
@@ -248,7 +248,7 @@ void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t ty
                   std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
                   const RowFactors* factors) {
   const Cutting cutting(mail);
-  auto outgoing = outgoingStrings(mail, cutting, reduction.sends, sendBuffers);
+  auto outgoing = outgoingPayloads(mail, cutting, reduction.sends, sendBuffers);
   Sums sums(reduction, type, mail.rank(), sendBuffers, receiveBuffers, factors);
   for (auto& [from, terms] : sums.terms()) {
     if (from != mail.rank()) terms.batch = cutting.batchOf(from, mail.rank());

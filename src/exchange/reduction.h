@@ -14,13 +14,13 @@ namespace seqpar {
 
 /// A region of a receive buffer and who contributes to it. Without any term it keeps what it holds.
 struct Sum {
-  Piece piece;
+  StridedRegion region;
   bool existing = false;  ///< what stands there is the first term
   std::vector<int> from;  ///< ranks in the order in which they are added, each once; may include this one
 };
 
-/// One rank's part. Strings are as in a Route, also from a rank to itself: all that a sends to b, one piece after the
-/// other, is one string of bytes; b's regions with a among `from`, in the order of b's list, are the same string. A
+/// One rank's part. Payloads are as in a Route, also from a rank to itself: all that a sends to b, one region after the
+/// other, is one payload of bytes; b's regions with a among `from`, in the order of b's list, are the same payload. A
 /// region that overlaps an earlier one has a rank in common with it, so that they are done in this order.
 struct Reduction {
   std::vector<Transfer> sends;
@@ -30,7 +30,7 @@ struct Reduction {
 /// Factors of the terms of a sum, a number for each row of elements. A factor of 0 leaves the term out, whatever it
 /// holds.
 struct RowFactors {
-  size_t elements = 0;             ///< elements of a row; every run of every piece is made of whole rows
+  size_t elements = 0;             ///< elements of a row; every run of every region is made of whole rows
   std::vector<const float*> term;  ///< [terms][rows]: terms in the order of Sum (existing, from), rows as in Reduction
 };
 

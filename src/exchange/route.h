@@ -9,7 +9,7 @@
 namespace seqpar {
 
 /// count[0] x count[1] x count[2] runs of contiguous bytes in one of the caller's buffers, row-major in that order.
-struct Piece {
+struct StridedRegion {
   int buffer = 0;          ///< which of the call's send or receive buffers
   std::size_t offset = 0;  ///< bytes from the buffer's begin to the first run
   std::size_t run = 0;     ///< bytes of a run
@@ -21,12 +21,12 @@ struct Piece {
 
 struct Transfer {
   int peer = 0;  ///< a rank of the communicator; may be this one
-  Piece piece;
+  StridedRegion region;
 };
 
-/// One rank's part. All that a sends to b, one piece after the other in the order of the list, is one string of bytes;
-/// what b receives from a, in the order of b's list, is the same string, however either is cut into pieces. Pieces that
-/// are received do not overlap each other.
+/// One rank's part. All that a sends to b, one region after the other in the order of the list, is one payload of
+/// bytes; what b receives from a, in the order of b's list, is the same payload, however either is cut into regions.
+/// Regions that are received do not overlap each other.
 struct Route {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;

@@ -2,16 +2,16 @@
 
 namespace seqpar {
 
-Piece Shards::part(int buffer, std::size_t from, std::size_t count, std::size_t of) const {
+StridedRegion Shards::part(int buffer, std::size_t from, std::size_t count, std::size_t of) const {
   return {buffer, from * inner, count * inner, {outer, 1, 1}, {of * inner, 0, 0}};
 }
 
-Piece Shards::inWhole(std::size_t member) const {
+StridedRegion Shards::inWhole(std::size_t member) const {
   return part(0, first(member), tokens[member], total());
 }
 
 Route gatherRoute(const Shards& shards, std::size_t member) {
-  const Piece mine = shards.part(0, 0, shards.tokens[member], shards.tokens[member]);
+  const StridedRegion mine = shards.part(0, 0, shards.tokens[member], shards.tokens[member]);
   Route route;
   for (std::size_t other = 0; other < shards.members(); ++other) {
     route.sends.push_back({shards.ranks[other], mine});

@@ -27,9 +27,9 @@ struct Shards {
   std::size_t first(std::size_t member) const { return tokensBefore(tokens, member); }
   std::size_t total() const { return first(members()); }
   /// The shard of a member inside the whole array.
-  Piece inWhole(std::size_t member) const;
+  StridedRegion inWhole(std::size_t member) const;
   /// Tokens [from, from + count) of an array [outer][of][inner], which is the call's buffer with this number.
-  Piece part(int buffer, std::size_t from, std::size_t count, std::size_t of) const;
+  StridedRegion part(int buffer, std::size_t from, std::size_t count, std::size_t of) const;
 };
 
 /// Every member's shard (send buffer 0) to every member's whole array (receive buffer 0).

@@ -2,22 +2,22 @@
 
 namespace seqpar {
 
-Piece simplified(const Piece& piece) {
-  Piece out;
-  out.buffer = piece.buffer;
-  out.offset = piece.offset;
-  out.run = piece.run;
+StridedRegion simplified(const StridedRegion& region) {
+  StridedRegion out;
+  out.buffer = region.buffer;
+  out.offset = region.offset;
+  out.run = region.run;
   size_t axis = out.count.size();  // the outermost that is used so far
-  for (size_t from = piece.count.size(); from-- > 0;) {
-    if (piece.count[from] == 1) continue;
+  for (size_t from = region.count.size(); from-- > 0;) {
+    if (region.count[from] == 1) continue;
     const bool outermost = axis == out.count.size();
     const size_t inside = outermost ? out.run : out.count[axis] * out.stride[axis];
-    if (piece.stride[from] == inside) {
-      (outermost ? out.run : out.count[axis]) *= piece.count[from];
+    if (region.stride[from] == inside) {
+      (outermost ? out.run : out.count[axis]) *= region.count[from];
     } else {
       --axis;
-      out.count[axis] = piece.count[from];
-      out.stride[axis] = piece.stride[from];
+      out.count[axis] = region.count[from];
+      out.stride[axis] = region.stride[from];
     }
   }
   return out;

@@ -1,4 +1,4 @@
-// The bytes of pieces, one contiguous part after the other.
+// The bytes of regions, one contiguous part after the other.
 #pragma once
 
 #include <algorithm>
@@ -12,67 +12,67 @@
 namespace seqpar {
 
 /// The same bytes in the same order as few and long runs.
-Piece simplified(const Piece& piece);
+StridedRegion simplified(const StridedRegion& region);
 
-/// Goes through a list of pieces once.
+/// Goes through a list of regions once.
 template <typename Byte>
-class PieceWalk {
+class RegionWalk {
  public:
-  /// Appends a piece of `buffer`.
-  void add(const Piece& piece, Byte* buffer) {
-    if (piece.bytes() == 0) return;
-    pieces_.push_back({simplified(piece), buffer});
-    left_ += piece.bytes();
+  /// Appends a region of `buffer`.
+  void add(const StridedRegion& region, Byte* buffer) {
+    if (region.bytes() == 0) return;
+    regions_.push_back({simplified(region), buffer});
+    left_ += region.bytes();
   }
 
   size_t left() const { return left_; }
 
-  struct Region {
-    Piece piece;
+  struct Placed {
+    StridedRegion region;
     Byte* buffer;
   };
   /// All that was added, simplified.
-  std::span<const Region> regions() const { return pieces_; }
+  std::span<const Placed> placed() const { return regions_; }
 
   /// Bytes of the contiguous part that comes next; 0 at the end.
-  size_t contiguous() const { return left_ == 0 ? 0 : pieces_[current_].piece.run - taken_; }
+  size_t contiguous() const { return left_ == 0 ? 0 : regions_[current_].region.run - taken_; }
 
   /// Where the next bytes are; null at the end.
   const Byte* ahead() const {
     if (left_ == 0) return nullptr;
-    const Region& region = pieces_[current_];
-    return region.buffer + region.piece.offset + at_ + taken_;
+    const Placed& placed = regions_[current_];
+    return placed.buffer + placed.region.offset + at_ + taken_;
   }
 
   /// The next bytes, contiguous: 1 to `most`, none at the end.
   std::span<Byte> next(size_t most) {
     if (left_ == 0) return {};
-    const Region& region = pieces_[current_];
-    const size_t bytes = std::min(most, region.piece.run - taken_);
-    const std::span<Byte> part(region.buffer + region.piece.offset + at_ + taken_, bytes);
+    const Placed& placed = regions_[current_];
+    const size_t bytes = std::min(most, placed.region.run - taken_);
+    const std::span<Byte> part(placed.buffer + placed.region.offset + at_ + taken_, bytes);
     left_ -= bytes;
     taken_ += bytes;
-    if (taken_ == region.piece.run) nextRun(region.piece);
+    if (taken_ == placed.region.run) nextRun(placed.region);
     return part;
   }
 
  private:
-  void nextRun(const Piece& piece) {
+  void nextRun(const StridedRegion& region) {
     taken_ = 0;
     for (size_t axis = index_.size(); axis-- > 0;) {
-      at_ += piece.stride[axis];
-      if (++index_[axis] < piece.count[axis]) return;
-      at_ -= piece.stride[axis] * piece.count[axis];
+      at_ += region.stride[axis];
+      if (++index_[axis] < region.count[axis]) return;
+      at_ -= region.stride[axis] * region.count[axis];
       index_[axis] = 0;
     }
     ++current_;
   }
 
-  std::vector<Region> pieces_;
+  std::vector<Placed> regions_;
   size_t left_ = 0;
-  size_t current_ = 0;  ///< piece
+  size_t current_ = 0;  ///< region
   std::array<size_t, 3> index_{};
-  size_t at_ = 0;     ///< where the run begins, from the piece's begin
+  size_t at_ = 0;     ///< where the run begins, from the region's begin
   size_t taken_ = 0;  ///< bytes of the run
 };
 

@@ -19,13 +19,13 @@ void addTransfers(int peer, std::span<const Overlap> patterns, std::span<const R
   for (size_t t = 0; t < tensors.size(); ++t) {
     const auto bytes = [&](int64_t count) { return static_cast<size_t>(count) * tensors[t].rowBytes; };
     for (const auto& pattern : patterns) {
-      Piece piece;
-      piece.buffer = static_cast<int>(t);
-      piece.offset = bytes(pattern.*side.begin);
-      piece.run = bytes(pattern.length);
-      piece.count = {tensors[t].outer, static_cast<size_t>(pattern.count[0]), static_cast<size_t>(pattern.count[1])};
-      piece.stride = {bytes(side.tokens), bytes((pattern.*side.stride)[0]), bytes((pattern.*side.stride)[1])};
-      if (piece.bytes() > 0) out.push_back({peer, simplified(piece)});
+      StridedRegion region;
+      region.buffer = static_cast<int>(t);
+      region.offset = bytes(pattern.*side.begin);
+      region.run = bytes(pattern.length);
+      region.count = {tensors[t].outer, static_cast<size_t>(pattern.count[0]), static_cast<size_t>(pattern.count[1])};
+      region.stride = {bytes(side.tokens), bytes((pattern.*side.stride)[0]), bytes((pattern.*side.stride)[1])};
+      if (region.bytes() > 0) out.push_back({peer, simplified(region)});
     }
   }
 }

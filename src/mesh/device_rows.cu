@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "device/launch.h"
+#include "kernels/vec.cuh"
 #include "mesh/device_rows.h"
-#include "packs.cuh"
 
 namespace seqpar {
 namespace {
@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ 
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads * kWidth;
   for (std::size_t i = (static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth; i < args.count;
        i += step) {
-    auto sum = loadPack<kWidth>(args.data, args.dataType, i);
+    auto sum = loadVec<kWidth>(args.data, args.dataType, i);
     if (args.carry != nullptr) {
-      const auto theirs = loadPack<kWidth>(args.carry, args.wireType, i);
+      const auto theirs = loadVec<kWidth>(args.carry, args.wireType, i);
       float2 weight{1, 1};
       if (args.lse != nullptr) {
         const std::size_t row = i / args.dim;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ 
         sum.value[k] = weight.y == 0 ? mine : mine + weight.y * theirs.value[k];
       }
     }
-    storePack<kWidth>(args.out, args.result, i, sum);
+    storeVec<kWidth>(args.out, args.result, i, sum);
   }
 }
 

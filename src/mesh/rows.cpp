@@ -8,7 +8,7 @@
 namespace seqpar {
 namespace {
 
-/// Elements from..from+count of the partial results; the pieces come in order of `from`, so that smaller results
+/// Elements from..from+count of the partial results; the regions come in order of `from`, so that smaller results
 /// overwrite only what has been read.
 struct Range {
   size_t from, count;
@@ -34,7 +34,7 @@ void combine(void* data, const void* carry, Range range, PartialTypes types, seq
   fromFloat(sum, static_cast<std::byte*>(data) + range.from * sizeOf(result), result, range.count);
 }
 
-/// combine() in pieces that fit its scratch.
+/// combine() in regions that fit its scratch.
 void combineAll(void* data, const void* carry, Range all, PartialTypes types, seqparDataType_t result,
                 const float* weights) {
   for (size_t done = 0; done < all.count; done += kCombined) {

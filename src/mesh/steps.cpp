@@ -6,11 +6,11 @@
 namespace seqpar {
 namespace {
 
-Piece whole(size_t buffer, size_t bytes) {
-  Piece piece;
-  piece.buffer = static_cast<int>(buffer);
-  piece.run = bytes;
-  return piece;
+StridedRegion whole(size_t buffer, size_t bytes) {
+  StridedRegion region;
+  region.buffer = static_cast<int>(buffer);
+  region.run = bytes;
+  return region;
 }
 
 /// One tensor of a send step: what goes out, and where the next one comes in.

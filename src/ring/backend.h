@@ -44,13 +44,13 @@ struct RingChoice {
 };
 
 /// One transfer step is under way at a time.
-class RingEngine {
+class RingBackend {
  public:
-  RingEngine() = default;
-  RingEngine(const RingEngine&) = delete;
-  RingEngine& operator=(const RingEngine&) = delete;
+  RingBackend() = default;
+  RingBackend(const RingBackend&) = delete;
+  RingBackend& operator=(const RingBackend&) = delete;
   /// Waits for what was posted.
-  virtual ~RingEngine() = default;
+  virtual ~RingBackend() = default;
 
   virtual const char* name() const = 0;
   /// Null for an empty tensor in the engine's own memory.
@@ -64,14 +64,14 @@ class RingEngine {
 };
 
 /// Collective over the ring's ranks; `buffers` without the number of sets.
-RingChoice chooseRingEngine(Communicator& comm, const RingBuffers& buffers);
+RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers);
 
 /// Collective over the ring's ranks. Throws InvalidUsage where there is no
 /// engine for the communicator's memory.
-std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
-                                           const RingChoice& choice);
+std::unique_ptr<RingBackend> makeRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+                                             const RingChoice& choice);
 
 /// The engine of host communicators: messages, on a thread of its own.
-std::unique_ptr<RingEngine> makeHostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
+std::unique_ptr<RingBackend> makeHostRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-#include "ring/copy_engine.h"
+#include "ring/copy_backend.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "device/stream_memory.h"
-#include "device/watch.h"
+#include "device/watchdog.h"
 #include "ring/copy_window.h"
+#include "ring/high_priority_stream.h"
 #include "ring/transfer_log.h"
-#include "ring/urgent_stream.h"
 
 namespace seqpar {
 namespace {
@@ -28,9 +28,9 @@ constexpr std::chrono::milliseconds kPause{1};
 ///
 /// Numbers are copied into the words of others from a table, the stamps. After a failure the table is cleared before
 /// anything that is stuck is let go, so that nobody takes what then happens for a step of the ring.
-class CopyRingEngine : public RingEngine {
+class CopyRingBackend : public RingBackend {
  public:
-  CopyRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, const MakeCapturable& makeCapturable)
+  CopyRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, const MakeCapturable& makeCapturable)
       : comm_(std::move(comm)),
         group_(*comm_->device()),
         window_(std::make_shared<CopyWindow>(group_, buffers)),
@@ -41,16 +41,16 @@ class CopyRingEngine : public RingEngine {
         far_(allocateMapped(CopyWindow::kWordsBytes)),
         seen_(allocateMapped(CopyWindow::kWordsBytes)) {
     fillStamps();
-    watch_ = std::make_unique<Watch>(
+    watchdog_ = std::make_unique<Watchdog>(
         comm_->health(), [this] { look(); }, [this] { release(); });
   }
 
-  ~CopyRingEngine() override {
+  ~CopyRingBackend() override {
     // Buffers must not be freed under a copy. It ends by its peers' doing, or by release() after a failure.
     while (!log_.idle()) std::this_thread::sleep_for(kPause);
   }
 
-  const char* name() const override { return "copy engines, no multiprocessor"; }
+  const char* name() const override { return "copy engines, no SM"; }
   std::byte* buffer(int set, size_t tensor) const override { return capturable_->buffer(set, tensor); }
 
   unsigned long long capture(const CallerStream& stream) const override { return capturable_->capture(stream); }
@@ -96,13 +96,13 @@ class CopyRingEngine : public RingEngine {
   /// While one exists release() goes on.
   class Posting {
    public:
-    explicit Posting(CopyRingEngine& engine) : engine_(engine) { engine_.posting_ = true; }
+    explicit Posting(CopyRingBackend& engine) : backend_(engine) { backend_.posting_ = true; }
     Posting(const Posting&) = delete;
     Posting& operator=(const Posting&) = delete;
-    ~Posting() { engine_.posting_ = false; }
+    ~Posting() { backend_.posting_ = false; }
 
    private:
-    CopyRingEngine& engine_;
+    CopyRingBackend& backend_;
   };
 
   void enqueue(const std::vector<RingTransfer>& transfers, TransferLog::Transfer& log) {
@@ -196,7 +196,7 @@ class CopyRingEngine : public RingEngine {
       return static_cast<std::int32_t>(value - need.value) < 0;
     });
     const auto blamed = unmet == needs.end() ? needs.back() : *unmet;
-    *group_.peers().gaveUp = 1 + static_cast<std::uint32_t>(blamed.word % kMostPeers);
+    *group_.peers().timedOut = 1 + static_cast<std::uint32_t>(blamed.word % kMostPeers);
   }
 
   bool nothingToDo() {
@@ -235,7 +235,7 @@ class CopyRingEngine : public RingEngine {
   std::shared_ptr<Communicator> comm_;
   DeviceGroup& group_;
   std::shared_ptr<CopyWindow> window_;
-  std::unique_ptr<RingEngine> capturable_;
+  std::unique_ptr<RingBackend> capturable_;
   StreamHandle rescue_, stream_;
   DeviceMemory stamps_;
   MappedMemory far_, seen_;
@@ -244,14 +244,14 @@ class CopyRingEngine : public RingEngine {
   std::uint32_t filled_ = 0;              ///< the stamps are for the numbers after this one
   cudaEvent_t latest_ = nullptr;          ///< behind the latest transfer; null if that was captured
   std::atomic<bool> posting_{false}, ended_{false};
-  std::unique_ptr<Watch> watch_;  // last: it ends before what it looks at
+  std::unique_ptr<Watchdog> watchdog_;  // last: it ends before what it looks at
 };
 
 }  // namespace
 
-std::unique_ptr<RingEngine> makeCopyRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
-                                               const MakeCapturable& makeCapturable) {
-  return std::make_unique<CopyRingEngine>(comm, buffers, makeCapturable);
+std::unique_ptr<RingBackend> makeCopyRingBackend(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
+                                                 const MakeCapturable& makeCapturable) {
+  return std::make_unique<CopyRingBackend>(comm, buffers, makeCapturable);
 }
 
 }  // namespace seqpar

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/group.h"
-#include "ring/engine.h"
+#include "ring/backend.h"
 
 namespace seqpar {
 

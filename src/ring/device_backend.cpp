@@ -1,30 +1,30 @@
-#include "ring/device_engine.h"
+#include "ring/device_backend.h"
 
 #include "exchange/device_exchange.h"
-#include "ring/copy_engine.h"
+#include "ring/copy_backend.h"
 #include "ring/device_buffers.h"
 #include "ring/graph_memory.h"
-#include "ring/urgent_stream.h"
+#include "ring/high_priority_stream.h"
 
 namespace seqpar {
 namespace {
 
 Route routeOf(const std::vector<RingTransfer>& transfers, const DeviceRingBuffers& buffers) {
   Route route;
-  const auto piece = [&](const RingPart& part) {
-    return Piece{.buffer = buffers.number(part.set, part.tensor), .offset = part.offset, .run = part.bytes};
+  const auto region = [&](const RingPart& part) {
+    return StridedRegion{.buffer = buffers.number(part.set, part.tensor), .offset = part.offset, .run = part.bytes};
   };
   for (const auto& transfer : transfers) {
-    for (const auto& part : transfer.out) route.sends.push_back({transfer.to, piece(part)});
-    for (const auto& part : transfer.in) route.receives.push_back({transfer.from, piece(part)});
+    for (const auto& part : transfer.out) route.sends.push_back({transfer.to, region(part)});
+    for (const auto& part : transfer.in) route.receives.push_back({transfer.from, region(part)});
   }
   return route;
 }
 
-class DeviceRingEngine : public RingEngine {
+class DeviceRingBackend : public RingBackend {
  public:
   /// With the device current. `memory` is what the buffers lie in, if that is neither the caller's nor this object's.
-  DeviceRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, std::shared_ptr<void> memory)
+  DeviceRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, std::shared_ptr<void> memory)
       : comm_(std::move(comm)),
         memory_(std::make_shared<Memory>(buffers, std::move(memory))),
         stream_(makeUrgentStream()),
@@ -35,7 +35,7 @@ class DeviceRingEngine : public RingEngine {
     freeOfEndedGraphs();
   }
 
-  ~DeviceRingEngine() override {
+  ~DeviceRingBackend() override {
     // Buffers must not be freed under a kernel, which ends by itself whatever happens to its peers. Those that graphs
     // use stay until the graphs are gone.
     const RelaxedCapture relaxed;
@@ -109,13 +109,13 @@ class DeviceRingEngine : public RingEngine {
 
 }  // namespace
 
-std::unique_ptr<RingEngine> makeDeviceRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
-                                                 const RingChoice& choice) {
+std::unique_ptr<RingBackend> makeDeviceRingBackend(const std::shared_ptr<Communicator>& comm,
+                                                   const RingBuffers& buffers, const RingChoice& choice) {
   const CurrentDevice current(comm->device()->device());
   const auto byKernels = [&](const RingBuffers& given, std::shared_ptr<void> memory) {
-    return std::make_unique<DeviceRingEngine>(comm, given, std::move(memory));
+    return std::make_unique<DeviceRingBackend>(comm, given, std::move(memory));
   };
-  if (choice.copyEngines) return makeCopyRingEngine(comm, buffers, byKernels);
+  if (choice.copyEngines) return makeCopyRingBackend(comm, buffers, byKernels);
   return byKernels(buffers, nullptr);
 }
 

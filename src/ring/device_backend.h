@@ -4,15 +4,15 @@
 
 #include <memory>
 
-#include "ring/engine.h"
+#include "ring/backend.h"
 
 namespace seqpar {
 
 /// Collective over the ring's ranks; `buffers` without the number of sets.
-RingChoice chooseDeviceRingEngine(Communicator& comm, const RingBuffers& buffers);
+RingChoice chooseDeviceRingBackend(Communicator& comm, const RingBuffers& buffers);
 
 /// Collective over the ring's ranks.
-std::unique_ptr<RingEngine> makeDeviceRingEngine(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
-                                                 const RingChoice& choice);
+std::unique_ptr<RingBackend> makeDeviceRingBackend(const std::shared_ptr<Communicator>& comm,
+                                                   const RingBuffers& buffers, const RingChoice& choice);
 
 }  // namespace seqpar

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/cuda.h"
-#include "ring/engine.h"
+#include "ring/backend.h"
 
 namespace seqpar {
 

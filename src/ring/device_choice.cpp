@@ -8,41 +8,41 @@
 #include "base/env.h"
 #include "device/cuda.h"
 #include "device/stream_memory.h"
-#include "ring/device_engine.h"
+#include "ring/device_backend.h"
 
 namespace seqpar {
 namespace {
 
 constexpr std::size_t kKilo = 1024;
 /// From here on copies take about as long as kernels do beside nothing, and less from twice as much on; and kernels
-/// take multiprocessors from computation.
+/// take SMs from computation.
 constexpr std::size_t kLeastBytes = 2048 * kKilo;
 /// Each further tensor may be a copy of its own, which takes more time to begin.
 constexpr std::size_t kPerTensor = 256 * kKilo;
 
-enum Wish { kAuto, kKernels, kCopy };
+enum EnginePreference { kAuto, kKernels, kCopy };
 
-Wish wished() {
+EnginePreference preferred() {
   constexpr std::array<Choice, 3> kEngines{{{"auto", kAuto}, {"kernels", kKernels}, {"copy", kCopy}}};
-  return static_cast<Wish>(envChoice("SEQPAR_RING_ENGINE", kEngines).value_or(kAuto));
+  return static_cast<EnginePreference>(envChoice("SEQPAR_RING_ENGINE", kEngines).value_or(kAuto));
 }
 
 /// What a rank tells the others before a ring is made.
 struct Offer {
   std::array<char, 16> bus{};
   int process = 0;
-  int wish = kAuto;
+  int preference = kAuto;
   int canWait = 0;
   int givesHome = 0, givesScratch = 0;
 
   bool sharesWith(const Offer& other) const { return process == other.process && bus == other.bus; }
 };
 
-Offer offerOf(Communicator& comm, const RingBuffers& buffers, Wish wish) {
+Offer offerOf(Communicator& comm, const RingBuffers& buffers, EnginePreference preference) {
   Offer mine;
   mine.process = static_cast<int>(getpid());
   const auto found = cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device()->device());
-  mine.wish = wish;
+  mine.preference = preference;
   mine.canWait = noteCuda(found, "cudaDeviceGetPCIBusId") && canStreamWait() ? 1 : 0;
   mine.givesHome = buffers.home.empty() ? 0 : 1;
   mine.givesScratch = buffers.scratch.empty() ? 0 : 1;
@@ -53,7 +53,7 @@ Offer offerOf(Communicator& comm, const RingBuffers& buffers, Wish wish) {
 std::string obstacle(const std::vector<Offer>& offers) {
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& offer = offers[rank];
-    if (offer.wish == kKernels) return concat("SEQPAR_RING_ENGINE is kernels on rank ", rank);
+    if (offer.preference == kKernels) return concat("SEQPAR_RING_ENGINE is kernels on rank ", rank);
     if (offer.canWait == 0) return concat("streams of rank ", rank, " cannot wait for words of memory");
     if (offer.givesScratch != 0) return concat("rank ", rank, " gave memory for what arrives");
     // Streams of one process on one GPU may be served one after the other: one rank's wait would hold up the other.
@@ -66,15 +66,15 @@ std::string obstacle(const std::vector<Offer>& offers) {
 
 }  // namespace
 
-RingChoice chooseDeviceRingEngine(Communicator& comm, const RingBuffers& buffers) {
+RingChoice chooseDeviceRingBackend(Communicator& comm, const RingBuffers& buffers) {
   // All ranks come here alike: up to the offers, everything is the same on all of them but the environment.
   if (comm.size() == 1) return {false, false, "one rank"};
   if (!comm.device()->direct()) return {false, false, "not all ranks reach each other's memory"};
   if (!buffers.everybody) return {false, false, "not all ranks of the communicator are in the ring"};
   const CurrentDevice current(comm.device()->device());
-  const Wish wish = wished();
+  const EnginePreference preference = preferred();
   std::vector<Offer> offers(static_cast<std::size_t>(comm.size()));
-  comm.control().gatherValues(offerOf(comm, buffers, wish), std::span(offers));
+  comm.control().gatherValues(offerOf(comm, buffers, preference), std::span(offers));
   auto reason = obstacle(offers);
   if (!reason.empty()) return {false, false, reason};
 
@@ -83,7 +83,7 @@ RingChoice chooseDeviceRingEngine(Communicator& comm, const RingBuffers& buffers
   const auto tensors = static_cast<std::size_t>(bytes.size() - std::count(bytes.begin(), bytes.end(), std::size_t{0}));
   const auto least = kLeastBytes + (std::max<std::size_t>(tensors, 1) - 1) * kPerTensor;
   const auto any = [&](auto counts) { return std::any_of(offers.begin(), offers.end(), counts); };
-  if (!any([](const Offer& offer) { return offer.wish != kCopy; })) {
+  if (!any([](const Offer& offer) { return offer.preference != kCopy; })) {
     reason = "SEQPAR_RING_ENGINE is copy";
   } else if (all < least) {
     return {false, false, concat("a step has less than ", least / kKilo, " KiB")};

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/pages.h"
-#include "ring/engine.h"
+#include "ring/backend.h"
 #include "ring/send_recv.h"
 
 namespace seqpar {
@@ -31,9 +31,9 @@ unsigned looks(const Communicator& comm, double threads) {
   return comm.topology().processorsOfRank >= threads ? kWithOwnProcessor : kShared;
 }
 
-class HostRingEngine : public RingEngine {
+class HostRingBackend : public RingBackend {
  public:
-  HostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers)
+  HostRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers)
       : comm_(std::move(comm)), own_(looks(*comm_, 2)) {
     for (int set = 0; set < buffers.sets; ++set) addSet(buffers, set);
   }
@@ -102,8 +102,8 @@ class HostRingEngine : public RingEngine {
 
 }  // namespace
 
-std::unique_ptr<RingEngine> makeHostRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) {
-  return std::make_unique<HostRingEngine>(std::move(comm), buffers);
+std::unique_ptr<RingBackend> makeHostRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers) {
+  return std::make_unique<HostRingBackend>(std::move(comm), buffers);
 }
 
 }  // namespace seqpar

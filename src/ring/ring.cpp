@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ring/device_engine.h"
+#include "ring/device_backend.h"
 
 namespace seqpar {
 namespace {
@@ -44,30 +44,30 @@ std::vector<RingTransfer> transfersOf(const RingSpec& spec, const RingStep& step
 
 }  // namespace
 
-RingChoice chooseRingEngine(Communicator& comm, const RingBuffers& buffers) {
-  if (comm.device() != nullptr) return chooseDeviceRingEngine(comm, buffers);
+RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers) {
+  if (comm.device() != nullptr) return chooseDeviceRingBackend(comm, buffers);
   return {false, false, "the ranks' memory is the host's"};
 }
 
-std::unique_ptr<RingEngine> makeRingEngine(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
-                                           const RingChoice& choice) {
-  if (comm->device() != nullptr) return makeDeviceRingEngine(comm, buffers, choice);
-  return makeHostRingEngine(std::move(comm), buffers);
+std::unique_ptr<RingBackend> makeRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
+                                             const RingChoice& choice) {
+  if (comm->device() != nullptr) return makeDeviceRingBackend(comm, buffers, choice);
+  return makeHostRingBackend(std::move(comm), buffers);
 }
 
 Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers) : spec_(std::move(spec)) {
   buffers = sized(std::move(buffers), spec_, comm->size());
-  choice_ = chooseRingEngine(*comm, buffers);
+  choice_ = chooseRingBackend(*comm, buffers);
   spec_.form.keepHome = buffers.keepHome = buffers.keepHome || choice_.keepHome;
   schedule_ = ringSchedule(spec_.form, spec_.place);
   for (const auto& step : schedule_.steps) transfers_.push_back(transfersOf(spec_, step));
   buffers.sets = schedule_.sets;
-  engine_ = makeRingEngine(comm, buffers, choice_);
+  backend_ = makeRingBackend(comm, buffers, choice_);
 }
 
 /// Buffers go round with the steps, so a replay that began in the middle of a round would find others' tensors in them.
 void Ring::requireCapture(const CallerStream& stream) const {
-  const auto capture = engine_->capture(stream);
+  const auto capture = backend_->capture(stream);
   if (capture == capture_) return;
   const char* const expected =
       "; expected a round that is captured as a whole, from its first transfer on, or not at all";
@@ -85,16 +85,16 @@ void Ring::post(const CallerStream& stream) {
   if (step_ == spec_.form.steps) {
     fail(seqparInvalidUsage, "all ", step_, " transfers of the round are done; expected seqparRingReset first");
   }
-  if (step_ == 0) capture_ = engine_->capture(stream);
+  if (step_ == 0) capture_ = backend_->capture(stream);
   requireCapture(stream);
-  engine_->post(transfers_[static_cast<size_t>(step_)], stream);
+  backend_->post(transfers_[static_cast<size_t>(step_)], stream);
   posted_ = true;
 }
 
 void Ring::wait(const CallerStream& stream) {
   if (!posted_) fail(seqparInvalidUsage, "no transfer was posted; expected seqparRingPost first");
   requireCapture(stream);
-  engine_->wait(stream);
+  backend_->wait(stream);
   posted_ = false;
   set_ = schedule_.steps[static_cast<size_t>(step_)].current;
   ++step_;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "ring/engine.h"
+#include "ring/backend.h"
 #include "ring/schedule.h"
 
 namespace seqpar {
@@ -36,9 +36,9 @@ class Ring {
   bool posted() const { return posted_; }
   /// The place whose tensors the current ones were.
   int origin() const { return ringOrigin(spec_.form, spec_.place, step_); }
-  std::byte* current(size_t tensor) const { return engine_->buffer(set_, tensor); }
+  std::byte* current(size_t tensor) const { return backend_->buffer(set_, tensor); }
   size_t currentBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(origin())][tensor]; }
-  const char* engine() const { return engine_->name(); }
+  const char* engine() const { return backend_->name(); }
   /// Why it is that engine.
   const std::string& reason() const { return choice_.reason; }
 
@@ -49,7 +49,7 @@ class Ring {
   RingChoice choice_;
   RingSchedule schedule_;
   std::vector<std::vector<RingTransfer>> transfers_;  ///< of each step
-  std::unique_ptr<RingEngine> engine_;
+  std::unique_ptr<RingBackend> backend_;
   int step_ = 0;
   int set_ = 0;
   bool posted_ = false;

@@ -9,37 +9,37 @@
 namespace seqpar {
 namespace {
 
-/// The least and the largest piece: fewer bytes do not pay for a message, more delay the copy out, which follows the
+/// The least and the largest region: fewer bytes do not pay for a message, more delay the copy out, which follows the
 /// copy in.
-constexpr size_t kLeastPiece = size_t{8} << 10;
-constexpr size_t kMostPiece = size_t{64} << 10;
-/// Pieces that a buffer between these bounds is cut into.
-constexpr size_t kPieces = 4;
-/// A rank sends this many pieces before it waits for its first: slack between neighbours, well inside the mailbox's
+constexpr size_t kLeastRegion = size_t{8} << 10;
+constexpr size_t kMostRegion = size_t{64} << 10;
+/// Regions that a buffer between these bounds is cut into.
+constexpr size_t kRegions = 4;
+/// A rank sends this many regions before it waits for its first: slack between neighbours, well inside the mailbox's
 /// window.
 constexpr size_t kLead = 2;
 /// From here on a tensor between ranks that can read each other begins with an offer: where it lies, or 0 if it comes
-/// in pieces.
+/// in regions.
 constexpr size_t kOffered = size_t{128} << 10;
-/// A rank that also receives has both copies of pieces to make, and reading in place saves one of them. One that only
+/// A rank that also receives has both copies of regions to make, and reading in place saves one of them. One that only
 /// sends shares them with the receiver, which is faster than one copy up to here.
 constexpr size_t kInPlace = size_t{2} << 20;
 
-/// One direction of an exchange, cut into pieces; both ends cut alike.
+/// One direction of an exchange, cut into regions; both ends cut alike.
 class Cut {
  public:
   explicit Cut(size_t bytes)
-      : bytes_(bytes), piece_(std::clamp((bytes / kPieces + kLine - 1) / kLine * kLine, kLeastPiece, kMostPiece)) {}
+      : bytes_(bytes), region_(std::clamp((bytes / kRegions + kLine - 1) / kLine * kLine, kLeastRegion, kMostRegion)) {}
 
-  size_t count() const { return bytes_ == 0 ? 1 : (bytes_ + piece_ - 1) / piece_; }
+  size_t count() const { return bytes_ == 0 ? 1 : (bytes_ + region_ - 1) / region_; }
   template <typename Byte>
   std::span<Byte> of(std::span<Byte> all, size_t index) const {
-    return all.subspan(index * piece_, std::min(piece_, bytes_ - index * piece_));
+    return all.subspan(index * region_, std::min(region_, bytes_ - index * region_));
   }
 
  private:
   static constexpr size_t kLine = 64;
-  size_t bytes_, piece_;
+  size_t bytes_, region_;
 };
 
 void sendSmall(Mailbox& mail, int to, std::span<const std::byte> bytes) {
@@ -52,12 +52,12 @@ void receiveEmpty(Mailbox& mail, int from) {
   mail.release(from);
 }
 
-/// One direction of a flow: its tensors' pieces one after the other, without what is read in place.
+/// One direction of a flow: its tensors' regions one after the other, without what is read in place.
 /// Offers are written before they are read, and there may be none: zeros would be a store for each of them.
 template <typename Byte>
-class Pieces {  // NOLINT(cppcoreguidelines-pro-type-member-init)
+class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
  public:
-  Pieces() = default;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  Regions() = default;  // NOLINT(cppcoreguidelines-pro-type-member-init)
 
   void begin(const Mailbox& mail, int peer, std::span<const std::span<Byte>> tensors) {
     mail_ = &mail;
@@ -95,13 +95,13 @@ class Pieces {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   std::span<Byte> next() {
     const auto all = tensors_[tensor_];
     const Cut cut(all.size());
-    const auto piece = cut.of(all, index_);
+    const auto region = cut.of(all, index_);
     if (++index_ == cut.count()) {
       ++tensor_;
       index_ = 0;
       skip();
     }
-    return piece;
+    return region;
   }
 
  private:
@@ -119,13 +119,13 @@ class Pieces {  // NOLINT(cppcoreguidelines-pro-type-member-init)
 };
 
 struct Progress {
-  Pieces<const std::byte> out;
-  Pieces<std::byte> in;
+  Regions<const std::byte> out;
+  Regions<std::byte> in;
 };
 
-/// All pieces through messages. All ranks take the same steps, publish before they receive, and never lead by more than
-/// the window: no ring of them can lock.
-void exchangePieces(Mailbox& mail, std::span<Progress> flows) {
+/// All regions through messages. All ranks take the same steps, publish before they receive, and never lead by more
+/// than the window: no ring of them can lock.
+void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
   const auto unfinished = [](const Progress& flow) { return flow.out.left() || flow.in.left(); };
   for (size_t step = 0; std::any_of(flows.begin(), flows.end(), unfinished); ++step) {
     for (auto& flow : flows) {
@@ -133,8 +133,8 @@ void exchangePieces(Mailbox& mail, std::span<Progress> flows) {
     }
     for (auto& flow : flows) {
       if (step < kLead || !flow.in.left()) continue;
-      const auto piece = flow.in.next();
-      copyFrom(piece.data(), mail.receive(flow.in.peer(), piece.size()), piece.size());
+      const auto region = flow.in.next();
+      copyFrom(region.data(), mail.receive(flow.in.peer(), region.size()), region.size());
       mail.release(flow.in.peer());
     }
   }
@@ -167,7 +167,7 @@ void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
     progress[i].in.begin(mail, flows[i].from, flows[i].in);
   }
   exchangeOffers(mail, progress);
-  exchangePieces(mail, progress);
+  exchangeRegions(mail, progress);
 
   // Who has read says so. The sender's answer, that it was still waiting, is what makes the bytes good: one that had
   // given up might have changed them.

@@ -14,8 +14,8 @@ struct DeviceLink {
 };
 
 /// All algorithms with their predicted time, fastest first; what cannot be done has infinite time and comes last. The
-/// same on all ranks for the same arguments. `lanes`: PeerView::lanes.
+/// same on all ranks for the same arguments. `channels`: PeerView::channels.
 std::vector<seqparScanEstimate_t> estimateDeviceScan(const ScanProblem& problem, int positions, const DeviceLink& link,
-                                                     int lanes);
+                                                     int channels);
 
 }  // namespace seqpar

@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
-#include "channel_cuda.h"
 #include "device/launch.h"
+#include "kernels/fifo_cuda.cuh"
+#include "kernels/scan/matrix_chain.h"
+#include "kernels/scan/matrix_doubling.h"
+#include "kernels/scan/matrix_gather.h"
+#include "kernels/scan/matrix_teams.h"
+#include "kernels/scan/matrix_tensor.cuh"
+#include "kernels/scan/matrix_transposed.h"
 #include "scan/device_matrix_task.h"
-#include "scan/matrix_chain.h"
-#include "scan/matrix_doubling.h"
-#include "scan/matrix_gather.h"
-#include "scan/matrix_teams.h"
-#include "scan/matrix_tensor.cuh"
-#include "scan/matrix_transposed.h"
 
 namespace seqpar {
 namespace {
@@ -25,29 +25,29 @@ constexpr int kRegisters = 192;
 
 using AnyProduct = CudaTensorProduct;
 
-__device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, const LaneShares& shares,
+__device__ __forceinline__ void runChain(const PeerView& view, const MatrixScan& scan, const ChannelShares& shares,
                                          SplitPair* pairs) {
-  const int lane = static_cast<int>(blockIdx.x);
+  const int channel = static_cast<int>(blockIdx.x);
   const CtaGroup group;
-  MatrixChain<CudaMemory, CtaGroup, AnyProduct> chain(view, scan, lane, group, pairs);
-  chain.run(shares.of(lane));
+  MatrixChain<CudaMemory, CtaGroup, AnyProduct> chain(view, scan, channel, group, pairs);
+  chain.run(shares.of(channel));
 }
 
 __global__ void __maxnreg__(kRegisters)
-    matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, LaneShares shares) {
+    matrixChain(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, ChannelShares shares) {
   extern __shared__ SplitPair shared[];
   runChain(view, scan, shares, shared);
 }
 
-/// For matrices so large that shared memory holds no two panels: `scratch` has them for all lanes. A kernel of its own,
-/// since addresses that may be of either memory are slow.
+/// For matrices so large that shared memory holds no two panels: `scratch` has them for all channels. A kernel of its
+/// own, since addresses that may be of either memory are slow.
 __global__ void __maxnreg__(kRegisters)
     matrixChainOfLarge(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
-                       LaneShares shares, SplitPair* scratch) {
+                       ChannelShares shares, SplitPair* scratch) {
   runChain(view, scan, shares, scratch + blockIdx.x * (2 * scan.group * pairsOf(scan.dk)));
 }
 
-/// Threads of all teams of a CTA, which fill a multiprocessor.
+/// Threads of all teams of a CTA, which fill an SM.
 constexpr int kTeamThreads = 512;
 
 template <int Rows>
@@ -72,7 +72,7 @@ class CudaTeam {
         : "memory");
     return result != 0;
   }
-  static __device__ __forceinline__ bool anyOfLane(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
+  static __device__ __forceinline__ bool anyOfChannel(bool mine) { return __syncthreads_or(mine ? 1 : 0) != 0; }
 };
 
 template <int Rows, bool reverse>
@@ -82,27 +82,27 @@ using CudaTeams =
 /// Heads of the usual sizes have kernels that are short: a kernel that runs once is as fast as its instructions come.
 template <int Rows, bool reverse>
 __global__ void __launch_bounds__(kTeamThreads)
-    matrixTeams(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, LaneShares shares) {
+    matrixTeams(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, ChannelShares shares) {
   extern __shared__ SplitPair memory[];
   auto& shared = *reinterpret_cast<typename CudaTeams<Rows, reverse>::Shared*>(memory);
   const CudaTeam<Rows> team;
-  const int lane = static_cast<int>(blockIdx.x);
-  CudaTeams<Rows, reverse> teams(view, scan, lane, team, shared, reverse);
-  teams.run(shares.of(lane));
+  const int channel = static_cast<int>(blockIdx.x);
+  CudaTeams<Rows, reverse> teams(view, scan, channel, team, shared, reverse);
+  teams.run(shares.of(channel));
 }
 
-int lanesOf(const PeerView& view, const MatrixScan& scan) {
-  return std::min({view.lanes, kMostMatrixLanes, scan.groups()});
+int channelsOf(const PeerView& view, const MatrixScan& scan) {
+  return std::min({view.channels, kMostMatrixChannels, scan.groups()});
 }
 
 /// False: there is no kernel for the shape.
 bool launchTeams(const PeerView& view, const MatrixScan& scan, cudaStream_t stream) {
-  if (!arePlain(scan) || (scan.dk != 128 && scan.dk != 64)) return false;
+  if (!areFast(scan) || (scan.dk != 128 && scan.dk != 64)) return false;
   const auto launch = [&](auto kernel, std::size_t bytes) {
     allowSharedMemory(reinterpret_cast<const void*>(kernel), bytes);
-    const int lanes = lanesOf(view, scan);
-    launchKernel("matrixTeams", kernel, {lanes, kTeamThreads, bytes, stream}, view, scan,
-                 LaneShares(scan.groups(), lanes));
+    const int channels = channelsOf(view, scan);
+    launchKernel("matrixTeams", kernel, {channels, kTeamThreads, bytes, stream}, view, scan,
+                 ChannelShares(scan.groups(), channels));
   };
   if (scan.dk == 128) {
     launch(scan.reverse ? matrixTeams<128, true> : matrixTeams<128, false>, sizeof(CudaTeams<128, false>::Shared));
@@ -117,16 +117,16 @@ void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStre
   const std::size_t panel = 2 * pairsOf(scan.dk) * sizeof(SplitPair);
   if (!pipelined) scan.group = static_cast<int>(std::clamp<std::size_t>(kSharedBytes / panel, 1, scan.panels()));
   const std::size_t bytes = panel * scan.group;
-  const int lanes = lanesOf(view, scan);
-  const LaneShares shares(scan.groups(), lanes);
+  const int channels = channelsOf(view, scan);
+  const ChannelShares shares(scan.groups(), channels);
   if (bytes <= kSharedBytes) {
     allowSharedMemory(reinterpret_cast<const void*>(matrixChain), kSharedBytes);
-    return launchKernel("matrixChain", matrixChain, {lanes, kTensorThreads, bytes, stream}, view, scan, shares);
+    return launchKernel("matrixChain", matrixChain, {channels, kTensorThreads, bytes, stream}, view, scan, shares);
   }
   void* scratch = nullptr;
-  checkCuda(cudaMallocAsync(&scratch, lanes * bytes, stream), "cudaMallocAsync");
+  checkCuda(cudaMallocAsync(&scratch, channels * bytes, stream), "cudaMallocAsync");
   try {
-    launchKernel("matrixChainOfLarge", matrixChainOfLarge, {lanes, kTensorThreads, 0, stream}, view, scan, shares,
+    launchKernel("matrixChainOfLarge", matrixChainOfLarge, {channels, kTensorThreads, 0, stream}, view, scan, shares,
                  static_cast<SplitPair*>(scratch));
   } catch (...) {
     noteCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
@@ -149,13 +149,14 @@ constexpr int matricesOf(int algorithm) {
   return algorithm == seqparScanDoubling ? 2 : 1;
 }
 
-/// The most panels of a group that an algorithm can work on where there are so many lanes; 0: it cannot do the shape.
-int mostMapPanels(int algorithm, std::size_t dk, int lanes) {
+/// The most panels of a group that an algorithm can work on where there are so many channels; 0: it cannot do the
+/// shape.
+int mostMapPanels(int algorithm, std::size_t dk, int channels) {
   if (dk > 128) return 0;  // a matrix must fit registers, and shared memory
   const int rows = static_cast<int>(dk);
   int panels = 0;
   while (panels < 32 && mapBytes(rows, panels + 1, matricesOf(algorithm)) <= kMapBytes &&
-         mapLines(rows, panels + 1, portWays(lanes)) <= kSureLines) {
+         mapPackets(rows, panels + 1, cursorWays(channels)) <= kSurePackets) {
     ++panels;
   }
   return panels;
@@ -168,7 +169,7 @@ using AnyDoubling = MatrixDoubling<CudaMemory, CtaGroup, AnyProduct>;
 __global__ void __maxnreg__(kRegisters)
     matrixMaps(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, int algorithm) {
   extern __shared__ SplitPair shared[];
-  __shared__ PortPositions out, in;
+  __shared__ CursorPositions out, in;
   const CtaGroup group;
   float* const matrices = reinterpret_cast<float*>(shared + (scan.group + 2) * pairsOf(scan.dk));
   const MapMemory memory{shared, {matrices, matrices + matrixBytes(scan.dk) / sizeof(float)}, &out, &in};
@@ -185,21 +186,22 @@ __global__ void __maxnreg__(kRegisters)
 
 void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
   if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
-  const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), view.lanes);
-  const int ports = std::min(mostPorts(view.lanes), kMostMatrixLanes);
+  const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), view.channels);
+  const int cursors = std::min(mostCursors(view.channels), kMostMatrixChannels);
   // A matrix is sent once a group: large groups, but enough of them for all CTAs.
-  scan.group = std::clamp(scan.heads * scan.panels() / ports, 1, std::min(most, scan.panels()));
+  scan.group = std::clamp(scan.heads * scan.panels() / cursors, 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
   allowSharedMemory(reinterpret_cast<const void*>(matrixMaps), kMapBytes);
-  launchKernel("matrixMaps", matrixMaps, {std::min(ports, scan.groups()), kTensorThreads, bytes, stream}, view, scan,
+  launchKernel("matrixMaps", matrixMaps, {std::min(cursors, scan.groups()), kTensorThreads, bytes, stream}, view, scan,
                algorithm);
 }
 
 // What the headers and the error text say.
-static_assert(linesOf(752, seqparFloat32) <= int{kSureLines} && linesOf(753, seqparFloat32) > int{kSureLines});
-static_assert(linesOf(1520, seqparFloat16) <= int{kSureLines} && linesOf(1521, seqparFloat16) > int{kSureLines});
-static_assert(mapLines(128, 1, 2) <= kSureLines);
-static_assert(mapLines(80, 1, 1) <= kSureLines && mapLines(81, 1, 1) > kSureLines);
+static_assert(packetsOf(752, seqparFloat32) <= int{kSurePackets} && packetsOf(753, seqparFloat32) > int{kSurePackets});
+static_assert(packetsOf(1520, seqparFloat16) <= int{kSurePackets} &&
+              packetsOf(1521, seqparFloat16) > int{kSurePackets});
+static_assert(mapPackets(128, 1, 2) <= kSurePackets);
+static_assert(mapPackets(80, 1, 1) <= kSurePackets && mapPackets(81, 1, 1) > kSurePackets);
 
 bool isChain(int algorithm) {
   return algorithm == seqparScanChain || algorithm == seqparScanLasp1;
@@ -207,17 +209,18 @@ bool isChain(int algorithm) {
 
 }  // namespace
 
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int lanes) {
-  if (!isChain(algorithm)) return mostMapPanels(algorithm, problem.dk, lanes) > 0;
-  return problem.dk <= kSureLines && linesOf(static_cast<int>(problem.dk), problem.wireType) <= int{kSureLines};
+bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int channels) {
+  if (!isChain(algorithm)) return mostMapPanels(algorithm, problem.dk, channels) > 0;
+  return problem.dk <= kSurePackets && packetsOf(static_cast<int>(problem.dk), problem.wireType) <= int{kSurePackets};
 }
 
 void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
                             const seqparScanEstimate_t& choice, DeviceStream stream) {
   const auto algorithm = static_cast<seqparScanAlgorithm_t>(choice.algorithm);
-  if (order.size() > 1 && !deviceMatrixFits(algorithm, problem, view.lanes)) {
+  if (order.size() > 1 && !deviceMatrixFits(algorithm, problem, view.channels)) {
     fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by ", seqparScanAlgorithmName(algorithm),
-         " on GPUs with config.ctas ", view.lanes, ", expected dk up to 752 (1520 in 16 bits on the wire) by chain or",
+         " on GPUs with config.ctas ", view.channels,
+         ", expected dk up to 752 (1520 in 16 bits on the wire) by chain or",
          " lasp1, up to 128 by others with 2 CTAs, up to 80 with one");
   }
   const auto cudaStream = static_cast<cudaStream_t>(stream);

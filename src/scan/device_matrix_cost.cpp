@@ -10,10 +10,10 @@
 namespace seqpar {
 namespace {
 
-constexpr double kCall = 4.0e-6;       // a kernel that loads its matrices before it can begin
-constexpr double kLaneRate = 1.3e11;   // fp32 products and sums that a lane does in a second; measured on an H200
-constexpr double kTeamsRate = 2.2e11;  // the same of the kernels for usual heads, in CHAIN
-constexpr double kMapRate = 0.5;       // of that where maps travel; not measured
+constexpr double kCall = 4.0e-6;         // a kernel that loads its matrices before it can begin
+constexpr double kChannelRate = 1.3e11;  // fp32 products and sums that a channel does in a second; measured on an H200
+constexpr double kTeamsRate = 2.2e11;    // the same of the kernels for usual heads, in CHAIN
+constexpr double kMapRate = 0.5;         // of that where maps travel; not measured
 constexpr double kPanelColumns = 16;
 constexpr double kLasp1Panels = 2;  // that shared memory holds of heads with 128 rows
 
@@ -21,10 +21,10 @@ constexpr double kLasp1Panels = 2;  // that shared memory holds of heads with 12
 struct Terms {
   double ranks, alpha;
   double state, map;  // sent: the states; what the maps of all groups are, each with its matrix
-  double panel, hop;  // through a matrix: a panel, and all that a lane has of them
+  double panel, hop;  // through a matrix: a panel, and all that a channel has of them
   double chainPanel;  // in CHAIN
-  double panels;      // of a lane
-  double compose;     // a lane's matrices through a matrix
+  double panels;      // of a channel
+  double compose;     // a channel's matrices through a matrix
 };
 
 /// Heads of the sizes that have kernels of their own.
@@ -57,11 +57,11 @@ double seconds(int algorithm, const Terms& t) {
 }  // namespace
 
 std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& problem, int positions,
-                                                           const DeviceLink& link, int lanes) {
+                                                           const DeviceLink& link, int channels) {
   const auto heads = static_cast<double>(problem.heads);
   const auto dk = static_cast<double>(problem.dk);
   const double panels = heads * std::ceil(static_cast<double>(problem.dv) / kPanelColumns);
-  const double used = std::min<double>(std::min(lanes, kMostMatrixLanes), panels);
+  const double used = std::min<double>(std::min(channels, kMostMatrixChannels), panels);
   const double perByte = link.bytesPerSecond > 0 ? 1 / link.bytesPerSecond : 0;
   Terms t{};
   t.ranks = positions;
@@ -70,15 +70,15 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
   // Few panels go with a matrix: at worst one.
   t.map = t.state + panels * dk * dk * sizeof(float) * perByte;
   t.panels = std::ceil(panels / used);
-  t.panel = 2 * dk * dk * kPanelColumns / kLaneRate;
-  t.chainPanel = areUsual(problem) ? t.panel * kLaneRate / kTeamsRate : t.panel;
+  t.panel = 2 * dk * dk * kPanelColumns / kChannelRate;
+  t.chainPanel = areUsual(problem) ? t.panel * kChannelRate / kTeamsRate : t.panel;
   t.hop = t.panels * t.panel;
   t.compose = t.panels * std::ceil(dk / kPanelColumns) * t.panel;
 
   std::vector<seqparScanEstimate_t> out;
   for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
     double us = positions == 1 ? 0 : std::numeric_limits<double>::infinity();
-    if (positions > 1 && deviceMatrixFits(static_cast<seqparScanAlgorithm_t>(algorithm), problem, lanes)) {
+    if (positions > 1 && deviceMatrixFits(static_cast<seqparScanAlgorithm_t>(algorithm), problem, channels)) {
       us = (kCall + seconds(algorithm, t)) * 1e6;
     }
     out.push_back({algorithm, 1, us});

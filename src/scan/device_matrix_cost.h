@@ -9,6 +9,6 @@ namespace seqpar {
 
 /// As estimateDeviceScan(), for MATRIX.
 std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& problem, int positions,
-                                                           const DeviceLink& link, int lanes);
+                                                           const DeviceLink& link, int channels);
 
 }  // namespace seqpar

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "device/peers.h"
+#include "kernels/scan/matrix_plan.h"
 #include "scan/affine.h"
-#include "scan/matrix_plan.h"
 
 namespace seqpar {
 

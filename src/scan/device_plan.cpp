@@ -41,9 +41,9 @@ class DirectPlan : public DevicePlan {
   }
 
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int) const override {
-    const int lanes = comm_.device()->peers().lanes;
-    if (problem.op == seqparScanMatrix) return estimateDeviceMatrixScan(problem, comm_.size(), link_, lanes);
-    return estimateDeviceScan(problem, comm_.size(), link_, lanes);
+    const int channels = comm_.device()->peers().channels;
+    if (problem.op == seqparScanMatrix) return estimateDeviceMatrixScan(problem, comm_.size(), link_, channels);
+    return estimateDeviceScan(problem, comm_.size(), link_, channels);
   }
 
   LinkModel links() const override {

@@ -4,16 +4,16 @@
 #include <memory>
 #include <span>
 
-#include "probe.h"
+#include "kernels/probe.h"
 
 namespace seqpar {
 
 void DeviceProbe::prepare(const PeerView& view) {
-  if (!times_ || lanes_ != view.lanes) {
-    times_ = allocateMapped(static_cast<std::size_t>(view.lanes) * sizeof(ProbeTimes));
+  if (!times_ || channels_ != view.channels) {
+    times_ = allocateMapped(static_cast<std::size_t>(view.channels) * sizeof(ProbeTimes));
   }
   size_ = view.size;
-  lanes_ = view.lanes;
+  channels_ = view.channels;
 }
 
 void DeviceProbe::start(const PeerView& view, cudaStream_t stream) {
@@ -24,7 +24,7 @@ void DeviceProbe::start(const PeerView& view, cudaStream_t stream) {
 void DeviceProbe::startTokens(const PeerView& view, cudaStream_t stream) {
   prepare(view);
   auto* const times = reinterpret_cast<ProbeTimes*>(times_.get());
-  std::uninitialized_fill_n(times, lanes_, ProbeTimes());
+  std::uninitialized_fill_n(times, channels_, ProbeTimes());
   if (size_ > 1) launchTokenProbe(view, times, stream);
 }
 
@@ -34,18 +34,18 @@ void DeviceProbe::startStream(const PeerView& view, cudaStream_t stream) const {
 
 DeviceLink DeviceProbe::result() const {
   if (size_ == 1) return {};
-  const std::span times(reinterpret_cast<const ProbeTimes*>(times_.get()), static_cast<std::size_t>(lanes_));
+  const std::span times(reinterpret_cast<const ProbeTimes*>(times_.get()), static_cast<std::size_t>(channels_));
   std::uint64_t begin = times.front().streamBegin, end = times.front().streamEnd;
-  for (const ProbeTimes& lane : times) {
-    if (lane.streamEnd == 0) fail(seqparRemoteError, "a peer did not take part in the measurement of the links");
-    begin = std::min(begin, lane.streamBegin);
-    end = std::max(end, lane.streamEnd);
+  for (const ProbeTimes& channel : times) {
+    if (channel.streamEnd == 0) fail(seqparRemoteError, "a peer did not take part in the measurement of the links");
+    begin = std::min(begin, channel.streamBegin);
+    end = std::max(end, channel.streamEnd);
   }
   DeviceLink link;
   link.alpha =
       static_cast<double>(times.front().tokens) * 1e-9 / (ProbeTimes::kTimedTokens * static_cast<double>(size_));
-  link.bytesPerSecond = static_cast<double>(lanes_) * ProbeTimes::kTimedRows * ProbeTimes::kRowLines * sizeof(Line) /
-                        (static_cast<double>(end - begin) * 1e-9);
+  link.bytesPerSecond = static_cast<double>(channels_) * ProbeTimes::kTimedRows * ProbeTimes::kRowPackets *
+                        sizeof(LamportPacket) / (static_cast<double>(end - begin) * 1e-9);
   return link;
 }
 

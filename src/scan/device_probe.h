@@ -24,7 +24,7 @@ class DeviceProbe {
  private:
   MappedMemory times_;
   int size_ = 1;
-  int lanes_ = 0;
+  int channels_ = 0;
 };
 
 /// Measures a few times with `probe`, and gives the best of each figure.

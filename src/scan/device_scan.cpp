@@ -1,8 +1,8 @@
 #include "scan/device_scan.h"
 
 #include "base/error.h"
+#include "kernels/scan/launch.h"
 #include "scan/device_task.h"
-#include "scan/launch.h"
 
 namespace seqpar {
 namespace {

@@ -9,8 +9,8 @@
 namespace seqpar {
 namespace {
 
-/// Elements that are worth a CTA: few, since small scans wait for instructions, and each multiprocessor issues its own.
-constexpr std::size_t kElementsOfLane = 512;
+/// Elements that are worth a CTA: few, since small scans wait for instructions, and each SM issues its own.
+constexpr std::size_t kElementsOfChannel = 512;
 
 template <class Byte>
 Byte* at(Byte* data, seqparDataType_t type, std::size_t element) {
@@ -77,7 +77,7 @@ std::vector<ScanTask> makeScanTasks(const PeerView& view, const ScanProblem& pro
     const auto flags = std::span(problem.headFlags).subspan(begin, heads);
     task.flags = std::any_of(flags.begin(), flags.end(), [](unsigned char each) { return each != 0; });
     placeFlags(task, flags);
-    task.cut(static_cast<int>(std::clamp<std::size_t>(task.elements / kElementsOfLane, 1, view.lanes)));
+    task.cut(static_cast<int>(std::clamp<std::size_t>(task.elements / kElementsOfChannel, 1, view.channels)));
   }
   return tasks;
 }

@@ -9,24 +9,25 @@
 namespace seqpar {
 namespace {
 
-constexpr std::size_t kLineBytes = 16;
+constexpr std::size_t kPacketBytes = 16;
 constexpr std::size_t kSets = 2;         // seqpar_device.cuh has as many
 constexpr std::size_t kCountBytes = 16;  // of a head
 
 std::size_t whole(std::size_t bytes) {
-  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  return (bytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
 }
 
-/// Two sets of lines for all heads, then a count a head that the peer after writes, then this rank's own counts. All of
-/// it is in the window, which goes back to the communicator: closing must not free, which waits for the whole device,
-/// where kernels of other ranks that share it may wait for kernels that this would hold up.
+/// Two sets of packets for all heads, then a count a head that the peer after writes, then this rank's own counts. All
+/// of it is in the window, which goes back to the communicator: closing must not free, which waits for the whole
+/// device, where kernels of other ranks that share it may wait for kernels that this would hold up.
 struct WindowLayout {
-  std::size_t lines, taken, own;
+  std::size_t packets, taken, own;
   WindowLayout(int64_t heads, int64_t elements)
-      : lines(kSets * static_cast<std::size_t>(heads) * ((static_cast<std::size_t>(elements) + 3) / 4) * kLineBytes),
+      : packets(kSets * static_cast<std::size_t>(heads) * ((static_cast<std::size_t>(elements) + 3) / 4) *
+                kPacketBytes),
         taken(whole(static_cast<std::size_t>(heads) * sizeof(std::uint64_t))),
-        own(static_cast<std::size_t>(heads) * kCountBytes + kLineBytes) {}
-  std::size_t bytes() const { return lines + taken + own; }
+        own(static_cast<std::size_t>(heads) * kCountBytes + kPacketBytes) {}
+  std::size_t bytes() const { return packets + taken + own; }
 };
 
 class HeadWindowCuda : public HeadWindow {
@@ -50,11 +51,11 @@ class HeadWindowCuda : public HeadWindow {
     view_.after = clamped(group.rank() + step);
     view_.inbox = window_->at(group.rank());
     view_.outbox = window_->at(view_.after);
-    view_.taken = window_->at(group.rank()) + layout_.lines;
-    view_.given = window_->at(view_.before) + layout_.lines;
-    view_.counts = window_->at(group.rank()) + layout_.lines + layout_.taken;
+    view_.taken = window_->at(group.rank()) + layout_.packets;
+    view_.given = window_->at(view_.before) + layout_.packets;
+    view_.counts = window_->at(group.rank()) + layout_.packets + layout_.taken;
     view_.abortWord = const_cast<std::uint32_t*>(group.peers().abort);
-    view_.gaveUpWord = const_cast<std::uint32_t*>(group.peers().gaveUp);
+    view_.gaveUpWord = const_cast<std::uint32_t*>(group.peers().timedOut);
     view_.timeoutNs = group.peers().timeoutNs;
   }
 
@@ -65,7 +66,7 @@ class HeadWindowCuda : public HeadWindow {
   std::string prepare(int rank) {
     try {
       const StreamHandle stream = makeStream();
-      checkCuda(cudaMemsetAsync(window_->at(rank), 0xff, layout_.lines, stream.get()), "cudaMemsetAsync");
+      checkCuda(cudaMemsetAsync(window_->at(rank), 0xff, layout_.packets, stream.get()), "cudaMemsetAsync");
       checkCuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
       return "";
     } catch (const Error& error) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "device/arena.h"
+#include "kernels/scan/nccl_map.h"
 #include "scan/affine.h"
-#include "scan/nccl_map.h"
 
 namespace seqpar {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "transport/agree.h"
-#include "transport/lane_mailbox.h"
+#include "transport/queue_mailbox.h"
 
 namespace seqpar {
 namespace {
@@ -118,7 +118,7 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
   onHost[own] = true;
   const Waiter::Options waiting{self, options.timeout, options.ownProcessors};
   describe(options, parts, network, self, description);
-  return std::make_unique<LaneMailbox>(std::move(parts), health, waiting);
+  return std::make_unique<QueueMailbox>(std::move(parts), health, waiting);
 }
 
 }  // namespace seqpar

@@ -21,9 +21,9 @@ struct RemoteBytes {
   size_t bytes;
 };
 
-/// A one-way, in-order, reliable lane leads from every rank to every other. A sender writes a message in place - into
+/// A one-way, in-order, reliable queue leads from every rank to every other. A sender writes a message in place - into
 /// memory that receivers of the same host read directly, so the arithmetic of a collective is fused into the store -
-/// and a receiver reads it in place. Messages of a lane are received in the order in which they were committed.
+/// and a receiver reads it in place. Messages of a queue are received in the order in which they were committed.
 ///
 /// Deadlock freedom: acquire() waits for receivers only while more than window() bytes of this rank's messages are
 /// unread, counted from the oldest unread one on, each in full, rounded up to 64 and at least 512. A collective in
@@ -60,9 +60,9 @@ class Mailbox {
   /// Publishes the message under construction.
   virtual void commit() = 0;
 
-  /// Waits for the next message of the lane from `from` and gives it in place, aligned to 64, readable until
+  /// Waits for the next message of the queue from `from` and gives it in place, aligned to 64, readable until
   /// release(from). Its size must be `bytes`; another size is InternalError naming both (the ranks disagree about the
-  /// operation). Messages of different lanes may be held at the same time.
+  /// operation). Messages of different queues may be held at the same time.
   virtual const std::byte* receive(int from, size_t bytes) = 0;
   /// Hands the message that receive(from) gave back to its sender.
   virtual void release(int from) = 0;
@@ -99,7 +99,7 @@ struct MailboxDescription {
   std::string reason;     ///< why not something faster, or ""
 };
 
-/// Collective over `control`: makes the lanes, all connections included.
+/// Collective over `control`: makes the queues, all connections included.
 std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& options, Health& health,
                                      MailboxDescription& description);
 

@@ -14,7 +14,7 @@
 namespace seqpar {
 namespace {
 
-constexpr std::chrono::milliseconds kFarewellTime{2000};
+constexpr std::chrono::milliseconds kByeTime{2000};
 // The thread's sleep has an end only so that a lost event cannot stop it for ever.
 constexpr int kThreadNapMs = 1000;
 
@@ -45,8 +45,8 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
   together(control, [&] {
     if (network == nullptr) return;
     network->id_ = ids[0];
-    for (const auto& lane : network->lanes_) {
-      if (lane != nullptr) network->connectTo(*lane, addresses[static_cast<size_t>(lane->rank)]);
+    for (const auto& queue : network->queues_) {
+      if (queue != nullptr) network->connectTo(*queue, addresses[static_cast<size_t>(queue->rank)]);
     }
   });
   // Only once all have their endpoints, since a greeting waits for its answer.
@@ -67,44 +67,44 @@ void Network::open(const std::vector<bool>& peers) {
   context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "inf"}});
   worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
   checkUcx(ucp_worker_get_efd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
-  lanes_.resize(peers.size());
+  queues_.resize(peers.size());
   for (size_t rank = 0; rank < peers.size(); ++rank) {
     if (!peers[rank]) continue;
-    lanes_[rank] = std::make_unique<Lane>();
-    lanes_[rank]->network = this;
-    lanes_[rank]->rank = static_cast<int>(rank);
+    queues_[rank] = std::make_unique<Queue>();
+    queues_[rank]->network = this;
+    queues_[rank]->rank = static_cast<int>(rank);
   }
 }
 
-void Network::connectTo(Lane& lane, const std::vector<std::byte>& address) {
+void Network::connectTo(Queue& queue, const std::vector<std::byte>& address) {
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Network::onError;
-  params.err_handler.arg = &lane;
-  checkUcx(ucp_ep_create(worker_.get(), &params, &lane.endpoint), concat("ucp_ep_create(to rank ", lane.rank, ")"));
+  params.err_handler.arg = &queue;
+  checkUcx(ucp_ep_create(worker_.get(), &params, &queue.endpoint), concat("ucp_ep_create(to rank ", queue.rank, ")"));
 }
 
 void Network::greet(std::chrono::milliseconds timeout) {
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& lane : lanes_) {
-      if (lane == nullptr) continue;
-      for (const auto& [receive, kind] : {std::pair{&lane->hello, Kind::Hello}, {&lane->farewell, Kind::Farewell}}) {
-        post(*lane, *receive, 0, tag(kind, lane->rank, 0));
+    for (const auto& queue : queues_) {
+      if (queue == nullptr) continue;
+      for (const auto& [receive, kind] : {std::pair{&queue->hello, Kind::Hello}, {&queue->bye, Kind::Bye}}) {
+        post(*queue, *receive, 0, tag(kind, queue->rank, 0));
       }
-      startSend(*lane, nullptr, 0, tag(Kind::Hello, rank_, 0));
+      startSend(*queue, nullptr, 0, tag(Kind::Hello, rank_, 0));
     }
   }
   const Deadline deadline(timeout);
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
-    while (!lane->hello.arrived || lane->completed < lane->sent) {
+  for (const auto& queue : queues_) {
+    if (queue == nullptr) continue;
+    while (!queue->hello.arrived || queue->completed < queue->sent) {
       health_.check();
       if (deadline.passed()) {
-        fail(seqparRemoteError, "no answer from rank ", lane->rank, " through ", transport(), " in ", timeout.count(),
+        fail(seqparRemoteError, "no answer from rank ", queue->rank, " through ", transport(), " in ", timeout.count(),
              " ms");
       }
       if (!progress()) doze(std::chrono::milliseconds(1));
@@ -115,17 +115,17 @@ void Network::greet(std::chrono::milliseconds timeout) {
 Network::~Network() {
   if (worker_ == nullptr) return;
   resume();
-  if (thread_.joinable() && health_.ok()) farewell();
+  if (thread_.joinable() && health_.ok()) bye();
   stop();
   const std::lock_guard lock(mutex_);
   closing_ = true;
   closeEndpoints();
   drain();
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
-    cancel(lane->hello);
-    cancel(lane->farewell);
-    for (Receive& receive : lane->receives) cancel(receive);
+  for (const auto& queue : queues_) {
+    if (queue == nullptr) continue;
+    cancel(queue->hello);
+    cancel(queue->bye);
+    for (Receive& receive : queue->receives) cancel(receive);
   }
   discardUnread();
   // Here, because UCX still calls back about what it gives up.
@@ -133,14 +133,14 @@ Network::~Network() {
 }
 
 void Network::closeEndpoints() {
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr || lane->endpoint == nullptr) continue;
+  for (const auto& queue : queues_) {
+    if (queue == nullptr || queue->endpoint == nullptr) continue;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t closing = ucp_ep_close_nbx(lane->endpoint, &params);
+    const ucs_status_ptr_t closing = ucp_ep_close_nbx(queue->endpoint, &params);
     if (!UCS_PTR_IS_PTR(closing)) continue;
-    const Deadline deadline(kFarewellTime);
+    const Deadline deadline(kByeTime);
     while (ucp_request_check_status(closing) == UCS_INPROGRESS && !deadline.passed()) {
       ucp_worker_progress(worker_.get());
     }
@@ -148,24 +148,24 @@ void Network::closeEndpoints() {
   }
 }
 
-void Network::farewell() {
+void Network::bye() {
   try {
     {
       const std::lock_guard lock(mutex_);
-      for (const auto& lane : lanes_) {
-        if (lane != nullptr) startSend(*lane, nullptr, 0, tag(Kind::Farewell, rank_, 0));
+      for (const auto& queue : queues_) {
+        if (queue != nullptr) startSend(*queue, nullptr, 0, tag(Kind::Bye, rank_, 0));
       }
     }
-    const Deadline deadline(kFarewellTime);
-    for (const auto& lane : lanes_) {
-      // The farewell itself need not have been acknowledged by a peer that has said its own: it may be gone.
-      while (lane != nullptr && lane->completed + (lane->farewell.arrived ? 1 : 0) < lane->sent && health_.ok() &&
+    const Deadline deadline(kByeTime);
+    for (const auto& queue : queues_) {
+      // The bye itself need not have been acknowledged by a peer that has said its own: it may be gone.
+      while (queue != nullptr && queue->completed + (queue->bye.arrived ? 1 : 0) < queue->sent && health_.ok() &&
              !deadline.passed()) {
         if (!progress()) doze(std::chrono::milliseconds(1));
       }
     }
   } catch (const std::exception& error) {
-    log(LogLevel::Info, "no farewell: ", error.what());
+    log(LogLevel::Info, "no bye: ", error.what());
   }
 }
 
@@ -240,9 +240,9 @@ bool Network::arm() {
 std::string Network::transport() const {
   const std::lock_guard lock(mutex_);
   std::string names;
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
-    const std::string name = transportsOf(lane->endpoint);
+  for (const auto& queue : queues_) {
+    if (queue == nullptr) continue;
+    const std::string name = transportsOf(queue->endpoint);
     if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
   }
   return concat("UCX ", ucxVersion(), names.empty() ? "" : " ", names);

@@ -42,7 +42,7 @@ class Network {
 
   /// Sends `bytes` at `data`, which must stay until completed(to) has reached the number that is returned.
   uint64_t send(int to, const std::byte* data, size_t bytes);
-  uint64_t completed(int to) const { return lane(to).completed; }
+  uint64_t completed(int to) const { return queue(to).completed; }
 
   /// True if the next message from `from` is there.
   bool arrived(int from);
@@ -62,9 +62,9 @@ class Network {
   bool cuda() const { return knowsCuda(context_.get()); }
 
  private:
-  struct Lane;
+  struct Queue;
   struct Send {
-    Lane* lane;
+    Queue* queue;
     bool done;
   };
   struct FreeRequest {
@@ -76,44 +76,44 @@ class Network {
     std::unique_ptr<void, FreeRequest> request;
     std::atomic<bool> arrived{false};
   };
-  struct Lane {
+  struct Queue {
     Network* network = nullptr;
     int rank = 0;
     ucp_ep_h endpoint = nullptr;
     std::deque<Send> sends;  ///< not completed, oldest first
     uint64_t sent = 0;
     std::atomic<uint64_t> completed{0};  ///< all up to this one
-    std::vector<Receive> receives;       ///< posted in advance; empty until the lane is first used
+    std::vector<Receive> receives;       ///< posted in advance; empty until the queue is first used
     uint64_t received = 0;
     std::unique_ptr<Line[]> memory;
     Receive hello;
-    Receive farewell;
+    Receive bye;
   };
-  enum class Kind : uint64_t { Data, Hello, Farewell };
+  enum class Kind : uint64_t { Data, Hello, Bye };
 
   void open(const std::vector<bool>& peers);
-  void connectTo(Lane& lane, const std::vector<std::byte>& address);
+  void connectTo(Queue& queue, const std::vector<std::byte>& address);
   void greet(std::chrono::milliseconds timeout);
-  void farewell();
+  void bye();
   void serve();
   void stop() noexcept;
   void closeEndpoints();
 
-  Lane& lane(int rank) const { return *lanes_[static_cast<size_t>(rank)]; }
+  Queue& queue(int rank) const { return *queues_[static_cast<size_t>(rank)]; }
   Receive& next(int from) const;
   uint64_t tag(Kind kind, int source, uint64_t sequence) const;
-  void post(Lane& lane, Receive& receive, size_t capacity, uint64_t tag);
+  void post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag);
   void cancel(Receive& receive);
   void discardUnread();
-  void startSend(Lane& lane, const std::byte* data, size_t bytes, uint64_t tag);
+  void startSend(Queue& queue, const std::byte* data, size_t bytes, uint64_t tag);
   void drain();
   bool arm();
   void reportFailure();
-  void noteFailure(const Lane& lane, ucs_status_t status);
+  void noteFailure(const Queue& queue, ucs_status_t status);
 
   static void onSent(void* request, ucs_status_t status, void* send);
   static void onReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* receive);
-  static void onError(void* lane, ucp_ep_h endpoint, ucs_status_t status);
+  static void onError(void* queue, ucp_ep_h endpoint, ucs_status_t status);
   static void settle(Send& send);
 
   const int rank_;
@@ -122,7 +122,7 @@ class Network {
   UcxWorker worker_;
   int descriptor_ = -1;  ///< the worker's, for poll()
   uint64_t id_ = 0;      ///< the communicator's, in every tag
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Queue>> queues_;
 
   mutable std::mutex mutex_;  ///< guards the worker and what its callbacks change
   std::string failure_;       ///< to be reported once the mutex is free

@@ -21,55 +21,55 @@ uint64_t Network::tag(Kind kind, int source, uint64_t sequence) const {
 
 uint64_t Network::send(int to, const std::byte* data, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  Lane& lane = this->lane(to);
-  // The hello was this lane's first send, so what it has sent counts the data, this message included.
-  startSend(lane, data, bytes, tag(Kind::Data, rank_, lane.sent));
-  return lane.sent;
+  Queue& queue = this->queue(to);
+  // The hello was this queue's first send, so what it has sent counts the data, this message included.
+  startSend(queue, data, bytes, tag(Kind::Data, rank_, queue.sent));
+  return queue.sent;
 }
 
-void Network::startSend(Lane& lane, const std::byte* data, size_t bytes, uint64_t tag) {
-  Send& send = lane.sends.emplace_back(Send{&lane, false});
-  ++lane.sent;
+void Network::startSend(Queue& queue, const std::byte* data, size_t bytes, uint64_t tag) {
+  Send& send = queue.sends.emplace_back(Send{&queue, false});
+  ++queue.sent;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Network::onSent;
   params.user_data = &send;
-  const ucs_status_ptr_t request = ucp_tag_send_sync_nbx(lane.endpoint, data, bytes, tag, &params);
+  const ucs_status_ptr_t request = ucp_tag_send_sync_nbx(queue.endpoint, data, bytes, tag, &params);
   if (UCS_PTR_IS_PTR(request)) return;
   settle(send);
-  if (UCS_PTR_IS_ERR(request)) noteFailure(lane, UCS_PTR_STATUS(request));
+  if (UCS_PTR_IS_ERR(request)) noteFailure(queue, UCS_PTR_STATUS(request));
 }
 
 void Network::onSent(void* request, ucs_status_t status, void* user) {
   auto& send = *static_cast<Send*>(user);
-  const Lane& lane = *send.lane;
+  const Queue& queue = *send.queue;
   settle(send);
-  if (status != UCS_OK) lane.network->noteFailure(lane, status);
+  if (status != UCS_OK) queue.network->noteFailure(queue, status);
   ucp_request_free(request);
 }
 
 void Network::settle(Send& send) {
-  Lane& lane = *send.lane;
+  Queue& queue = *send.queue;
   send.done = true;
-  uint64_t completed = lane.completed.load(std::memory_order_relaxed);
-  for (; !lane.sends.empty() && lane.sends.front().done; lane.sends.pop_front()) ++completed;
-  lane.completed = completed;
+  uint64_t completed = queue.completed.load(std::memory_order_relaxed);
+  for (; !queue.sends.empty() && queue.sends.front().done; queue.sends.pop_front()) ++completed;
+  queue.completed = completed;
 }
 
 Network::Receive& Network::next(int from) const {
-  Lane& lane = this->lane(from);
-  return lane.receives[lane.received % kPosted];
+  Queue& queue = this->queue(from);
+  return queue.receives[queue.received % kPosted];
 }
 
 bool Network::arrived(int from) {
-  Lane& lane = this->lane(from);
-  if (lane.receives.empty()) {
+  Queue& queue = this->queue(from);
+  if (queue.receives.empty()) {
     const std::lock_guard lock(mutex_);
-    lane.memory = std::make_unique_for_overwrite<Line[]>(kPosted * kMaxMessage / kLine);
-    lane.receives = std::vector<Receive>(kPosted);
+    queue.memory = std::make_unique_for_overwrite<Line[]>(kPosted * kMaxMessage / kLine);
+    queue.receives = std::vector<Receive>(kPosted);
     for (size_t i = 0; i < kPosted; ++i) {
-      lane.receives[i].memory = lane.memory[i * kMaxMessage / kLine].bytes;
-      post(lane, lane.receives[i], kMaxMessage, tag(Kind::Data, from, i + 1));
+      queue.receives[i].memory = queue.memory[i * kMaxMessage / kLine].bytes;
+      post(queue, queue.receives[i], kMaxMessage, tag(Kind::Data, from, i + 1));
     }
   }
   return next(from).arrived;
@@ -77,15 +77,15 @@ bool Network::arrived(int from) {
 
 void Network::release(int from) {
   const std::lock_guard lock(mutex_);
-  Lane& lane = this->lane(from);
+  Queue& queue = this->queue(from);
   Receive& receive = next(from);
-  ++lane.received;
+  ++queue.received;
   receive.arrived = false;
   receive.request.reset();
-  post(lane, receive, kMaxMessage, tag(Kind::Data, from, lane.received + kPosted));
+  post(queue, receive, kMaxMessage, tag(Kind::Data, from, queue.received + kPosted));
 }
 
-void Network::post(Lane& lane, Receive& receive, size_t capacity, uint64_t tag) {
+void Network::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag) {
   ucp_request_param_t params{};
   // Always with a callback: UCX does not tell the size of a message that is received at once in another way.
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -94,7 +94,7 @@ void Network::post(Lane& lane, Receive& receive, size_t capacity, uint64_t tag) 
   const ucs_status_ptr_t request =
       ucp_tag_recv_nbx(worker_.get(), receive.memory, capacity, tag, ~uint64_t{0}, &params);
   if (UCS_PTR_IS_ERR(request)) {
-    noteFailure(lane, UCS_PTR_STATUS(request));
+    noteFailure(queue, UCS_PTR_STATUS(request));
   } else {
     receive.request.reset(request);
   }
@@ -125,15 +125,15 @@ void Network::discardUnread() {
 }
 
 void Network::onError(void* user, ucp_ep_h, ucs_status_t status) {
-  const Lane& lane = *static_cast<Lane*>(user);
-  lane.network->noteFailure(lane, status);
+  const Queue& queue = *static_cast<Queue*>(user);
+  queue.network->noteFailure(queue, status);
 }
 
-void Network::noteFailure(const Lane& lane, ucs_status_t status) {
-  // A peer that has said farewell may go.
-  if (closing_ || lane.farewell.arrived || !failure_.empty()) return;
+void Network::noteFailure(const Queue& queue, ucs_status_t status) {
+  // A peer that has said bye may go.
+  if (closing_ || queue.bye.arrived || !failure_.empty()) return;
   failure_ =
-      concat("rank ", rank_, " lost its connection to rank ", lane.rank, " (UCX: ", ucs_status_string(status), ")");
+      concat("rank ", rank_, " lost its connection to rank ", queue.rank, " (UCX: ", ucs_status_string(status), ")");
   failed_ = true;
 }
 

@@ -16,7 +16,7 @@ class Outbox {
   /// One reader of one message.
   struct Reader {
     int rank;
-    uint64_t sequence;  ///< of the message on the lane to `rank`
+    uint64_t sequence;  ///< of the message on the queue to `rank`
     size_t tail;        ///< where the oldest unread message begins once this reader is done
   };
 

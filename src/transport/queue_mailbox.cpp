@@ -1,4 +1,4 @@
-#include "transport/lane_mailbox.h"
+#include "transport/queue_mailbox.h"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ constexpr size_t kStreamedBytes = 4096;
 
 }  // namespace
 
-LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Options& options)
+QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Options& options)
     : rank_(options.rank),
       health_(health),
       parts_(std::move(parts)),
@@ -39,17 +39,17 @@ LaneMailbox::LaneMailbox(MailboxParts parts, Health& health, const Waiter::Optio
   }
 }
 
-void LaneMailbox::begin(const char* operation, uint64_t number) {
+void QueueMailbox::begin(const char* operation, uint64_t number) {
   waiter_.begin(operation, number);
   if (parts_.network != nullptr) parts_.network->resume();
 }
 
-void LaneMailbox::end() {
+void QueueMailbox::end() {
   draft_.open = false;
   if (parts_.network != nullptr) parts_.network->rest();
 }
 
-Target LaneMailbox::acquire(std::span<const int> to, size_t bytes) {
+Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   if (draft_.open) fail(seqparInternalError, "acquire: another message is under construction");
   if (bytes > kMaxMessage) {
     fail(seqparInternalError, "acquire: ", bytes, " bytes; a message has at most ", kMaxMessage);
@@ -69,7 +69,7 @@ Target LaneMailbox::acquire(std::span<const int> to, size_t bytes) {
   return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? Store::Streamed : Store::Cached};
 }
 
-void LaneMailbox::commit() {
+void QueueMailbox::commit() {
   if (!draft_.open) fail(seqparInternalError, "commit: no message is under construction");
   draft_.open = false;
   health_.check();
@@ -88,7 +88,7 @@ void LaneMailbox::commit() {
   }
 }
 
-const std::byte* LaneMailbox::receive(int from, size_t bytes) {
+const std::byte* QueueMailbox::receive(int from, size_t bytes) {
   Peer& sender = peer(from);
   waiter_.wait(
       sender.receive ? Waiter::By::Store : Waiter::By::Network, [&] { return arrived(from); },
@@ -101,7 +101,7 @@ const std::byte* LaneMailbox::receive(int from, size_t bytes) {
   return sender.receive ? sender.receive->data() : parts_.network->data(from);
 }
 
-void LaneMailbox::release(int from) {
+void QueueMailbox::release(int from) {
   Peer& sender = peer(from);
   if (!sender.receive) {
     parts_.network->release(from);
@@ -111,21 +111,21 @@ void LaneMailbox::release(int from) {
   ring(*sender.bell);
 }
 
-bool LaneMailbox::ready(int from) {
+bool QueueMailbox::ready(int from) {
   if (arrived(from)) return true;
   if (peer(from).receive) return false;
   parts_.network->progress();
   return arrived(from);
 }
 
-void LaneMailbox::awaitDescriptor(int to) {
-  SendLane& lane = *peer(to).send;
+void QueueMailbox::awaitDescriptor(int to) {
+  SendQueue& queue = *peer(to).send;
   waiter_.wait(
-      Waiter::By::Store, [&] { return !lane.full(); },
+      Waiter::By::Store, [&] { return !queue.full(); },
       [&] { return concat("for rank ", to, " to read its messages"); });
 }
 
-size_t LaneMailbox::awaitPlace(size_t bytes) {
+size_t QueueMailbox::awaitPlace(size_t bytes) {
   std::optional<size_t> offset = outbox_.place(bytes);
   while (!offset) {
     const Outbox::Reader oldest = *outbox_.oldest();
@@ -139,12 +139,12 @@ size_t LaneMailbox::awaitPlace(size_t bytes) {
   return *offset;
 }
 
-bool LaneMailbox::arrived(int from) {
+bool QueueMailbox::arrived(int from) {
   Peer& sender = peer(from);
   return sender.receive ? sender.receive->arrived() : parts_.network->arrived(from);
 }
 
-uint64_t LaneMailbox::consumed(int by) {
+uint64_t QueueMailbox::consumed(int by) {
   Peer& reader = peer(by);
   return reader.send ? reader.send->consumed() : parts_.network->completed(by);
 }

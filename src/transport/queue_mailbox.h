@@ -1,4 +1,4 @@
-// The mailbox over shared-memory lanes and the network.
+// The mailbox over shared-memory queues and the network.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include "transport/outbox.h"
 #include "transport/peer_memory.h"
 #include "transport/segment.h"
-#include "transport/shared_lane.h"
 #include "transport/shared_memory.h"
+#include "transport/shared_queue.h"
 #include "transport/waiter.h"
 
 namespace seqpar {
@@ -25,9 +25,9 @@ struct MailboxParts {
   std::unique_ptr<PeerMemory> reach;             ///< null if no rank is reached by load and store
 };
 
-class LaneMailbox final : public Mailbox {
+class QueueMailbox final : public Mailbox {
  public:
-  LaneMailbox(MailboxParts parts, Health& health, const Waiter::Options& options);
+  QueueMailbox(MailboxParts parts, Health& health, const Waiter::Options& options);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
@@ -50,8 +50,8 @@ class LaneMailbox final : public Mailbox {
 
  private:
   struct Peer {
-    std::optional<SendLane> send;
-    std::optional<ReceiveLane> receive;
+    std::optional<SendQueue> send;
+    std::optional<ReceiveQueue> receive;
     Bell* bell = nullptr;
   };
   /// The message under construction.

@@ -1,4 +1,4 @@
-// What stands in the shared memory of one rank, its segment: the lanes that lead from it to the other ranks of its
+// What stands in the shared memory of one rank, its segment: the queues that lead from it to the other ranks of its
 // host.
 //
 // A message of at most kInlineBytes travels inside its descriptor, one cache line that the receiver polls; a larger one
@@ -15,7 +15,7 @@ inline constexpr size_t kLine = 64;
 /// Words that different processors write stay two lines apart, because processors fetch lines in pairs.
 inline constexpr size_t kApart = 128;
 inline constexpr size_t kInlineBytes = 48;
-/// Messages that a lane holds unread.
+/// Messages that a queue holds unread.
 inline constexpr size_t kDescriptors = 2048;
 inline constexpr size_t kMaxMessage = size_t{256} << 10;
 inline constexpr size_t kWindow = size_t{1} << 20;
@@ -32,11 +32,11 @@ struct alignas(kLine) Descriptor {
   std::byte payload[kInlineBytes];
   uint32_t bytes;
   uint32_t line;                   ///< where the message begins in the ring, in cache lines; unused if it is inline
-  std::atomic<uint64_t> sequence;  ///< n once the lane's n-th message (from 1) stands here
+  std::atomic<uint64_t> sequence;  ///< n once the queue's n-th message (from 1) stands here
 };
 static_assert(sizeof(Descriptor) == kLine && std::atomic<uint64_t>::is_always_lock_free);
 
-/// How many messages of its lane a reader has handed back. Written by the reader, in the sender's segment.
+/// How many messages of its queue a reader has handed back. Written by the reader, in the sender's segment.
 struct alignas(kApart) Ack {
   std::atomic<uint64_t> consumed;
 };
@@ -51,7 +51,7 @@ struct SegmentHeader {
   Bell bell;
 };
 
-/// Finds the parts of a segment. Lanes are numbered by the readers' places among the ranks of the host.
+/// Finds the parts of a segment. Queues are numbered by the readers' places among the ranks of the host.
 class Segment {
  public:
   Segment() = default;

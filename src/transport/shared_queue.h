@@ -1,4 +1,4 @@
-// The two ends of a lane through shared memory. Neither end waits here; see Waiter.
+// The two ends of a queue through shared memory. Neither end waits here; see Waiter.
 //
 // Publishing and handing back are sequentially consistent exchanges, because each is followed by a look at the other
 // side's Bell: of a publisher and a rank that falls asleep, one must see the other.
@@ -11,9 +11,9 @@
 namespace seqpar {
 
 /// The sender's end.
-class SendLane {
+class SendQueue {
  public:
-  SendLane(Descriptor* descriptors, const Ack& ack) : descriptors_(descriptors), ack_(&ack) {}
+  SendQueue(Descriptor* descriptors, const Ack& ack) : descriptors_(descriptors), ack_(&ack) {}
 
   /// True if no descriptor is free. Reads the reader's line only when it seems so.
   bool full() { return sent_ - known_ >= kDescriptors && sent_ - consumed() >= kDescriptors; }
@@ -51,9 +51,9 @@ class SendLane {
 };
 
 /// The reader's end.
-class ReceiveLane {
+class ReceiveQueue {
  public:
-  ReceiveLane(const Descriptor* descriptors, Ack& ack, const std::byte* ring)
+  ReceiveQueue(const Descriptor* descriptors, Ack& ack, const std::byte* ring)
       : descriptors_(descriptors), ack_(&ack), ring_(ring) {}
 
   /// True if the next message is there.

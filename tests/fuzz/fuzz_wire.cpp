@@ -1,4 +1,4 @@
-// Arbitrary bytes against everything that takes bytes from a connection: the decoders, and the hub with several
+// Arbitrary bytes against everything that takes bytes from a connection: the decoders, and the root with several
 // connections, of which some have the token.
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "bootstrap/hub.h"
+#include "bootstrap/root.h"
 #include "wire_script.h"
 
 using namespace seqpar;
@@ -58,10 +58,10 @@ void parse(std::span<const std::byte> bytes) {
     seqparUniqueId id;
     std::memcpy(id.internal, bytes.data(), sizeof(id.internal));
     try {
-      const auto meeting = wire::decodeMeeting(id);
-      require(!meeting.addresses.empty() && meeting.addresses.size() <= wire::kMaxAddresses, "an id's bounds");
-      const auto again = wire::encode(meeting);
-      require(wire::decodeMeeting(again).addresses == meeting.addresses, "an id's way back");
+      const auto rendezvous = wire::decodeRendezvous(id);
+      require(!rendezvous.addresses.empty() && rendezvous.addresses.size() <= wire::kMaxAddresses, "an id's bounds");
+      const auto again = wire::encode(rendezvous);
+      require(wire::decodeRendezvous(again).addresses == rendezvous.addresses, "an id's way back");
     } catch (const Error& error) {
       require(error.result() == seqparInvalidArgument, "an id's refusal");
     }
@@ -81,7 +81,7 @@ void parse(std::span<const std::byte> bytes) {
   require(bodies <= bytes.size(), "bodies out of nothing");
 }
 
-/// A hub, its connections and its clock.
+/// A root, its connections and its clock.
 class Session {
  public:
   void step(uint8_t code, Reader& reader) {
@@ -91,7 +91,7 @@ class Session {
     auto& id = ids_[slot_];
     if (what == fuzz::Step::Pass) return pass(reader.byte());
     if (what == fuzz::Step::Drain) return drain();
-    if (what == fuzz::Step::Open && !id) id = hub_.open(now_);
+    if (what == fuzz::Step::Open && !id) id = root_.open(now_);
     if (!id) return;
     switch (what) {
       case fuzz::Step::Hello:
@@ -99,16 +99,16 @@ class Session {
       case fuzz::Step::Foreign:
         return hello(reader, true);
       case fuzz::Step::Raw:
-        return hub_.receive(*id, reader.take(reader.byte()), now_);
+        return root_.receive(*id, reader.take(reader.byte()), now_);
       case fuzz::Step::Frame: {
         const auto kind = static_cast<wire::Kind>(reader.byte());
         const uint32_t sequence = reader.byte();
         wire::Bytes bytes;
         wire::append(bytes, kind, sequence, reader.take(reader.byte()));
-        return hub_.receive(*id, bytes, now_);
+        return root_.receive(*id, bytes, now_);
       }
       case fuzz::Step::Close:
-        hub_.close(*std::exchange(id, std::nullopt), "closed", now_);
+        root_.close(*std::exchange(id, std::nullopt), "closed", now_);
         return;
       default:
         return;
@@ -119,11 +119,11 @@ class Session {
   void check() {
     size_t pending = 0;
     for (const auto& id : ids_) {
-      if (id) pending += hub_.output(*id).size();
+      if (id) pending += root_.output(*id).size();
     }
     require(pending < (size_t{64} << 20), "more output than input accounts for");
-    require(!hub_.running() || greeted_ > 0, "ranks without a token");
-    require(hub_.interval().count() > 0, "the interval");
+    require(!root_.running() || greeted_ > 0, "ranks without a token");
+    require(root_.interval().count() > 0, "the interval");
   }
 
  private:
@@ -141,28 +141,28 @@ class Session {
     }
     hello.host = "host";
     ++greeted_;
-    hub_.receive(*ids_[slot_], wire::encode(hello), now_);
+    root_.receive(*ids_[slot_], wire::encode(hello), now_);
   }
 
   void pass(uint8_t units) {
     now_ += std::chrono::milliseconds(10 * units);
-    hub_.tick(now_);
-    (void)hub_.over(now_);
+    root_.tick(now_);
+    (void)root_.over(now_);
   }
 
   void drain() {
     for (auto& id : ids_) {
       if (!id) continue;
-      hub_.output(*id).clear();
-      if (!hub_.finished(*id)) continue;
-      hub_.close(*std::exchange(id, std::nullopt), "was cut off", now_);
+      root_.output(*id).clear();
+      if (!root_.finished(*id)) continue;
+      root_.close(*std::exchange(id, std::nullopt), "was cut off", now_);
     }
   }
 
   Token token_ = deriveToken("fuzz");
-  Hub hub_{HubOptions{token_, "the hub"}};
-  Hub::Time now_{};
-  std::array<std::optional<Hub::Id>, fuzz::kConnections> ids_{};
+  Root root_{RootOptions{token_, "the root"}};
+  Root::Time now_{};
+  std::array<std::optional<Root::Id>, fuzz::kConnections> ids_{};
   size_t slot_ = 0;
   int greeted_ = 0;
 };

@@ -60,10 +60,10 @@ std::vector<Seed> makeSeeds() {
   wire::Answer answer;
   answer.text = "no";
   seeds.push_back(Seed(fuzz::Input::Parsers).bytes(wire::encode(answer)));
-  wire::Meeting meeting;
-  meeting.port = 1;
-  meeting.addresses.resize(2);
-  const auto id = wire::encode(meeting);
+  wire::Rendezvous rendezvous;
+  rendezvous.port = 1;
+  rendezvous.addresses.resize(2);
+  const auto id = wire::encode(rendezvous);
   seeds.push_back(Seed(fuzz::Input::Parsers).bytes(std::as_bytes(std::span(id.internal))));
   for (int kind = 1; kind <= 7; ++kind) {
     wire::Bytes frame;
@@ -73,7 +73,7 @@ std::vector<Seed> makeSeeds() {
 
   Seed life = Seed(fuzz::Input::Script).join(3).step(fuzz::Step::Drain, 0);
   for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Gather, 1, 4);
-  for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Farewell, 0, 0);
+  for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Bye, 0, 0);
   seeds.push_back(life.step(fuzz::Step::Drain, 0));
   seeds.push_back(Seed(fuzz::Input::Script)
                       .join(2)

@@ -1,4 +1,4 @@
-// The language of the hub's fuzzer: the first byte of an input says what it is, the rest of a script are steps. A step
+// The language of the root's fuzzer: the first byte of an input says what it is, the rest of a script are steps. A step
 // is one byte (connection * 8 + what) and what belongs to it. Shared by the fuzzer and the maker of its first inputs.
 #pragma once
 

@@ -49,7 +49,7 @@ __global__ void countCall(int* calls) {
   ++*calls;
 }
 
-/// One line after the other: nothing is kept.
+/// One packet after the other: nothing is kept.
 __global__ void passAll(seqparScanDevice_t scan, int rank, Outputs out) {
   const int call = *out.calls;
   for (std::int64_t head = blockIdx.x; head < scan.heads; head += gridDim.x) {
@@ -223,7 +223,7 @@ void checkCalls(const Shape& shape, int gpus) {
                            std::to_string(shape.elements) + (shape.direction == seqparForward ? "" : ", reverse");
   onRanks(shape, gpus, [&](const Rank& rank) {
     rank.countAndRun(false);
-    rank.verify(1, what + ", line by line");
+    rank.verify(1, what + ", packet by packet");
     rank.countAndRun(true);
     rank.verify(2, what + ", head by head");
     constexpr int kCalls = 200;

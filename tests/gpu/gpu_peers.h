@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "channel_layout.h"
 #include "device/cuda.h"
 #include "device/peers.h"
+#include "kernels/fifo_layout.h"
 
 namespace seqpar::test {
 
@@ -37,18 +37,18 @@ inline int reachableGpus() {
 
 class GpuPeers {
  public:
-  GpuPeers(int size, int lanes, int gpus, std::uint64_t timeoutNs = 2000000000) : views_(size), gpus_(gpus) {
+  GpuPeers(int size, int channels, int gpus, std::uint64_t timeoutNs = 2000000000) : views_(size), gpus_(gpus) {
     words_ = allocateMapped(sizeof(std::uint32_t) * static_cast<std::size_t>(size + 1));
     auto* const words = reinterpret_cast<std::uint32_t*>(words_.get());
     for (int i = 0; i <= size; ++i) words[i] = 0;
-    const std::size_t bytes = ChannelLayout::windowBytes(size, lanes);
+    const std::size_t bytes = FifoLayout::windowBytes(size, channels);
     for (int peer = 0; peer < size; ++peer) {
       const CurrentDevice current(deviceOf(peer));
       windows_.push_back(allocateDevice(bytes));
-      states_.push_back(allocateDevice(ChannelLayout::stateBytes(size, lanes)));
+      states_.push_back(allocateDevice(FifoLayout::stateBytes(size, channels)));
       checkCuda(cudaMemset(windows_.back().get(), 0, bytes), "cudaMemset");
-      checkCuda(cudaMemset(windows_.back().get(), 0xff, ChannelLayout::ringsBytes(size, lanes)), "cudaMemset");
-      checkCuda(cudaMemset(states_.back().get(), 0, ChannelLayout::stateBytes(size, lanes)), "cudaMemset");
+      checkCuda(cudaMemset(windows_.back().get(), 0xff, FifoLayout::ringsBytes(size, channels)), "cudaMemset");
+      checkCuda(cudaMemset(states_.back().get(), 0, FifoLayout::stateBytes(size, channels)), "cudaMemset");
       cudaStream_t stream = nullptr;
       checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
       streams_.emplace_back(stream);
@@ -58,11 +58,11 @@ class GpuPeers {
       PeerView& view = views_[static_cast<std::size_t>(peer)];
       view.self = peer;
       view.size = size;
-      view.lanes = lanes;
+      view.channels = channels;
       for (int other = 0; other < size; ++other) view.windows[other] = windows_[static_cast<std::size_t>(other)].get();
       view.state = states_[static_cast<std::size_t>(peer)].get();
       view.abort = words;
-      view.gaveUp = words + 1 + peer;
+      view.timedOut = words + 1 + peer;
       view.timeoutNs = timeoutNs;
     }
   }
@@ -71,7 +71,7 @@ class GpuPeers {
   int deviceOf(int peer) const { return peer * gpus_ / size(); }
   const PeerView& view(int peer) const { return views_[static_cast<std::size_t>(peer)]; }
   cudaStream_t stream(int peer) const { return streams_[static_cast<std::size_t>(peer)].get(); }
-  std::uint32_t gaveUp(int peer) const { return *views_[static_cast<std::size_t>(peer)].gaveUp; }
+  std::uint32_t timedOut(int peer) const { return *views_[static_cast<std::size_t>(peer)].timedOut; }
 
   void synchronize() const {
     for (int peer = 0; peer < size(); ++peer) checkCuda(cudaStreamSynchronize(stream(peer)), "cudaStreamSynchronize");

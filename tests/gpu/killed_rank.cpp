@@ -97,18 +97,18 @@ struct Child {
 };
 
 Child start(int rank, int victim) {
-  std::array<int, 2> pipe{};
-  expect(::pipe(pipe.data()) == 0, "pipe failed");
+  std::array<int, 2> byteFifo{};
+  expect(::pipe(byteFifo.data()) == 0, "byteFifo failed");
   const pid_t process = fork();
   expect(process >= 0, "fork failed");
   if (process > 0) {
-    close(pipe[0]);
-    return {process, pipe[1]};
+    close(byteFifo[0]);
+    return {process, byteFifo[1]};
   }
-  close(pipe[1]);
+  close(byteFifo[1]);
   Orders orders{};
   int status = 1;
-  if (read(pipe[0], &orders, sizeof(orders)) == static_cast<ssize_t>(sizeof(orders)) && orders.ranks > rank) {
+  if (read(byteFifo[0], &orders, sizeof(orders)) == static_cast<ssize_t>(sizeof(orders)) && orders.ranks > rank) {
     try {
       status = runRank(rank, victim, orders);
     } catch (const std::exception& error) {

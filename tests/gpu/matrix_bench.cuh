@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "channel_cuda.h"
+#include "kernels/fifo_cuda.cuh"
+#include "kernels/scan/matrix_tensor.cuh"
 #include "scan/device_matrix.h"
-#include "scan/matrix_tensor.cuh"
 #include "support/ranks.cuh"
 #ifdef SEQPAR_NCCL
 #include "device/nccl_library.h"
@@ -50,28 +50,28 @@ __global__ void __launch_bounds__(kTensorThreads)
   const PanelGroup at = scan.at(static_cast<int>(blockIdx.x));
   const std::size_t matrices = static_cast<std::size_t>(scan.heads) * scan.dk * scan.dk;
   const std::size_t states = static_cast<std::size_t>(scan.heads) * scan.dk * scan.dv;
-  const int slot = group.thread();
+  const int fragment = group.thread();
   float x[8] = {};
   CudaExactProduct<kSize, Matrices::Rows> product;
   for (int position = 0; position <= scan.position; ++position) {
     const float* const map = gathered + static_cast<std::size_t>(position) * (states + matrices);
     if (position == scan.position) {
-      storeSlot<PlainPanels>(CallerPanel<void*>(scan.prefix, scan, at.head, at.first), PanelSlot(slot), x);
+      storeFragment<FastPanels>(CallerPanel<void*>(scan.prefix, scan, at.head, at.first), PanelFragment(fragment), x);
     }
     float s[8];
-    loadSlot<PlainPanels>(CallerPanel<const void*>(map, scan, at.head, at.first), PanelSlot(slot), s);
+    loadFragment<FastPanels>(CallerPanel<const void*>(map, scan, at.head, at.first), PanelFragment(fragment), s);
     if (position > 0) {
       MatrixScan one = scan;
       one.transition = map + states;
       product.load(transitionOf(one, at.head));
       product.settle();
-      const bool odd = group.any(splitSlot(shared, PanelSlot(slot), x));
-      product.multiply(slot, shared, odd, x);
+      const bool needsExact = group.any(splitFragment(shared, PanelFragment(fragment), x));
+      product.multiply(fragment, shared, needsExact, x);
       group.sync();
     }
     for (int i = 0; i < 8; ++i) x[i] = position > 0 ? x[i] + s[i] : s[i];
   }
-  storeSlot<PlainPanels>(CallerPanel<void*>(scan.total, scan, at.head, at.first), PanelSlot(slot), x);
+  storeFragment<FastPanels>(CallerPanel<void*>(scan.total, scan, at.head, at.first), PanelFragment(fragment), x);
 }
 
 /// Work of one rank on its stream.
@@ -82,7 +82,7 @@ class MatrixBench {
   static constexpr int kHeads = 32;
   static constexpr std::size_t kFloats = std::size_t{kHeads} * kSize * kSize;
 
-  MatrixBench(int ranks, int lanes, int gpus) : ranks_(ranks, lanes, gpus, 10'000'000'000), gpus_(gpus) {
+  MatrixBench(int ranks, int channels, int gpus) : ranks_(ranks, channels, gpus, 10'000'000'000), gpus_(gpus) {
     order_.resize(static_cast<std::size_t>(ranks));
     std::iota(order_.begin(), order_.end(), 0);
     std::vector<float> numbers(2 * kFloats);
@@ -258,23 +258,24 @@ inline int benchMatrix(int gpus, const std::string& only) {
   std::printf("MATRIX scan, %d heads of %d x %d, fp32 (%zu bytes of states); us, less a barrier\n", MatrixBench::kHeads,
               kSize, kSize, MatrixBench::kFloats * sizeof(float));
   for (const int ranks : {1, 2, 4, 8}) {
-    for (const int lanes : {16, 32, 64}) {
-      if ((ranks + gpus - 1) / gpus * lanes > 128) continue;  // all must be resident
-      MatrixBench bench(ranks, lanes, gpus);
+    for (const int channels : {16, 32, 64}) {
+      if ((ranks + gpus - 1) / gpus * channels > 128) continue;  // all must be resident
+      MatrixBench bench(ranks, channels, gpus);
       ScanProblem shape;
       shape.dk = kSize;
       for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
         const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
-        if (!deviceMatrixFits(each, shape, lanes) || (!only.empty() && only != seqparScanAlgorithmName(each))) continue;
+        if (!deviceMatrixFits(each, shape, channels) || (!only.empty() && only != seqparScanAlgorithmName(each)))
+          continue;
         double times[2];
         for (const bool initial : {false, true}) {
           times[initial] = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, initial, rank, stream); });
         }
         std::printf("%d ranks, %d a GPU, %d CTAs: %-10s %8.2f, with an initial state %8.2f\n", ranks,
-                    (ranks + gpus - 1) / gpus, lanes, seqparScanAlgorithmName(algorithm), times[0], times[1]);
+                    (ranks + gpus - 1) / gpus, channels, seqparScanAlgorithmName(algorithm), times[0], times[1]);
         std::fflush(stdout);
       }
-      if (lanes != 32) continue;
+      if (channels != 32) continue;
       const double combine = bench.time([&](int rank, cudaStream_t stream) { bench.combine(rank, stream); });
       std::printf("%d ranks: combining gathered maps alone %8.2f\n", ranks, combine);
 #ifdef SEQPAR_NCCL

@@ -88,7 +88,7 @@ double compare(const ScanCase& scanCase, std::vector<DeviceBuffers>& buffers, bo
 
 void checkAlive(const DeviceRanks& ranks) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    check(ranks.gaveUp(rank) == 0, "rank " + std::to_string(rank) + " gave up");
+    check(ranks.timedOut(rank) == 0, "rank " + std::to_string(rank) + " gave up");
   }
 }
 
@@ -135,7 +135,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       ScanProblem shape;
       shape.dk = spec.dk;
       shape.wireType = spec.wireType;
-      check(deviceMatrixFits(algorithm, shape, ranks.view(0).lanes), words(spec, algorithm, seed) + " is refused");
+      check(deviceMatrixFits(algorithm, shape, ranks.view(0).channels), words(spec, algorithm, seed) + " is refused");
       Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
               {},
               exact,
@@ -209,7 +209,7 @@ void checkNonFinite(const DeviceRanks& ranks) {
   }
 }
 
-/// The same graphs over and over: positions in the channels move on by themselves.
+/// The same graphs over and over: positions in the FIFOs move on by themselves.
 void checkGraphs(const DeviceRanks& ranks, std::mt19937_64& random) {
   ScanSpec spec;
   spec.size = ranks.size();
@@ -265,7 +265,7 @@ void checkGiveUp(int gpus) {
   launchDeviceMatrixScan(ranks.view(1), buffers.problem(), std::vector<int>{0, 1}, {seqparScanChain, 1, 0.0},
                          ranks.stream(1));
   checkCuda(cudaStreamSynchronize(ranks.stream(1)), "cudaStreamSynchronize");
-  check(ranks.gaveUp(1) == 1, "a rank whose predecessor never comes gives up for it");
+  check(ranks.timedOut(1) == 1, "a rank whose predecessor never comes gives up for it");
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ int runProcess() {
   const EnvironmentJoin joined = joinFromEnvironment({kTimeout, ""});
   Health health;
   const auto nccl = NcclComm::create(*joined.allgather, rank, kTimeout, health);
-  const Watch watch(
+  const Watchdog watch(
       health, [&nccl] { nccl->poll(); }, [&nccl] { nccl->abort(); });
   NcclOnlyGroup group(*nccl);
   const std::vector<int> nodes = nodesOf(joined.nranks, 1);
@@ -165,7 +165,7 @@ int runProcess() {
 
 /// Starts this program once for each of two nodes. Returns the exit status.
 int tryNodes() {
-  const std::string port = std::to_string(20000 + getpid() % 20000);
+  const std::string cursor = std::to_string(20000 + getpid() % 20000);
   std::vector<pid_t> children;
   for (int rank = 0; rank < 2; ++rank) {
     const pid_t child = fork();
@@ -173,7 +173,7 @@ int tryNodes() {
       setenv("RANK", std::to_string(rank).c_str(), 1);
       setenv("WORLD_SIZE", "2", 1);
       setenv("MASTER_ADDR", "127.0.0.1", 1);
-      setenv("MASTER_PORT", port.c_str(), 1);
+      setenv("MASTER_PORT", cursor.c_str(), 1);
       setenv("NCCL_HOSTID", concat("node", rank).c_str(), 1);
       execl("/proc/self/exe", "nccl_scan", "process", nullptr);
       _exit(127);

@@ -11,7 +11,7 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr char kEngine[] = "copy engines, no multiprocessor";
+constexpr char kEngine[] = "copy engines, no SM";
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 constexpr int kBlocks = 16, kThreads = 256;
 
@@ -165,7 +165,7 @@ class OpenRing {
   seqparRing_t ring_ = nullptr;
 };
 
-Form plainForm(int ranks) {
+Form fastForm(int ranks) {
   Form form;
   form.bytes.assign(static_cast<std::size_t>(ranks), kLarge);
   return form;
@@ -224,7 +224,7 @@ void runGraph(const Rank& self) {
 /// More steps than there are stamps.
 void runLong(const Rank& self) {
   constexpr int kRounds = 10000;
-  Form form = plainForm(self.ranks);
+  Form form = fastForm(self.ranks);
   form.steps = 1;
   OpenRing ring(self, form);
   for (int round = 0; round < kRounds; ++round) {
@@ -241,7 +241,7 @@ void runLong(const Rank& self) {
 
 /// Posts until the communicator has failed, then ends the ring and the communicator. Returns the failure's text.
 std::string runUntilFailure(const Rank& self) {
-  OpenRing ring(self, plainForm(self.ranks));
+  OpenRing ring(self, fastForm(self.ranks));
   seqparResult_t result = seqparSuccess, state = seqparSuccess;
   while (result == seqparSuccess && state == seqparSuccess) {
     ring.reset();
@@ -289,7 +289,7 @@ int runFailing(int rank, int ranks, const Ids& ids) {
   const int victim = ranks - 1;
   const Rank self = join(ids[0], rank, ranks, kTimeoutMs);
   if (rank == victim) {
-    OpenRing ring(self, plainForm(ranks));
+    OpenRing ring(self, fastForm(ranks));
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * kTimeoutMs));
     ring.close();
     expectSuccess(seqparCommAbort(self.comm), "seqparCommAbort");
@@ -299,7 +299,7 @@ int runFailing(int rank, int ranks, const Ids& ids) {
   }
   const Rank again = join(ids[1], rank, ranks, 20000);
   if (rank == victim) {
-    OpenRing ring(again, plainForm(ranks));
+    OpenRing ring(again, fastForm(ranks));
     for (int round = 0; round < 200; ++round) ring.round(round);
     ring.reset();
     expectSuccess(ring.post(), "seqparRingPost", again.comm);

@@ -166,18 +166,18 @@ std::string judge(Call& call) {
 using Draw = std::function<Call(std::mt19937_64&, const GpuPeers&)>;
 
 /// Calls, `atOnce` of them without synchronisation between.
-bool checkCalls(int size, int gpus, int lanes, int batches, int atOnce, std::uint64_t seed, const Draw& draw) {
+bool checkCalls(int size, int gpus, int channels, int batches, int atOnce, std::uint64_t seed, const Draw& draw) {
   std::mt19937_64 random(seed);
-  const GpuPeers peers(size, lanes, gpus);
+  const GpuPeers peers(size, channels, gpus);
   for (int batch = 0; batch < batches; ++batch) {
     std::vector<Call> calls;
     for (int i = 0; i < atOnce; ++i) calls.push_back(draw(random, peers));
     for (Call& call : calls) enqueue(peers, call);
     peers.synchronize();
     for (int rank = 0; rank < size; ++rank) {
-      if (peers.gaveUp(rank) == 0) continue;
+      if (peers.timedOut(rank) == 0) continue;
       std::printf("%d ranks, seed %llu, batch %d: rank %d gave up waiting for %u\n", size,
-                  static_cast<unsigned long long>(seed), batch, rank, peers.gaveUp(rank) - 1);
+                  static_cast<unsigned long long>(seed), batch, rank, peers.timedOut(rank) - 1);
       return false;
     }
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -190,18 +190,19 @@ bool checkCalls(int size, int gpus, int lanes, int batches, int atOnce, std::uin
       return false;
     }
   }
-  std::printf("%d ranks on %d GPUs, %d lanes: %d calls right\n", size, std::min(size, gpus), lanes, batches * atOnce);
+  std::printf("%d ranks on %d GPUs, %d channels: %d calls right\n", size, std::min(size, gpus), channels,
+              batches * atOnce);
   return true;
 }
 
-bool checkRandom(int size, int gpus, int lanes, int batches, int atOnce, std::uint64_t seed) {
-  return checkCalls(size, gpus, lanes, batches, atOnce, seed, [](std::mt19937_64& random, const GpuPeers& peers) {
+bool checkRandom(int size, int gpus, int channels, int batches, int atOnce, std::uint64_t seed) {
+  return checkCalls(size, gpus, channels, batches, atOnce, seed, [](std::mt19937_64& random, const GpuPeers& peers) {
     return drawCall(random, peers, kAlgorithms[random() % 7]);
   });
 }
 
-/// Few lanes with as many threads as a CTA has go round their rings, at any place in them.
-bool checkFewLanes(int gpus, std::uint64_t seed) {
+/// Few channels with as many threads as a CTA has go round their rings, at any place in them.
+bool checkFewChannels(int gpus, std::uint64_t seed) {
   return checkCalls(2, gpus, 1, 2, 12, seed, [](std::mt19937_64& random, const GpuPeers& peers) {
     ScanSpec spec;
     spec.size = peers.size();
@@ -227,7 +228,7 @@ bool checkAbsent(int gpus) {
                        peers.stream(rank));
     }
     peers.synchronize();
-    if (peers.gaveUp(1) == 0 || peers.gaveUp(2) == 0) {
+    if (peers.timedOut(1) == 0 || peers.timedOut(2) == 0) {
       std::printf("%s: a rank that needs rank 0, which is not there, did not give up\n",
                   seqparScanAlgorithmName(algorithm));
       return false;
@@ -253,7 +254,7 @@ int run(int argumentCount, char** arguments) {
   for (int size = 1; size <= 8; ++size) {
     if (!checkRandom(size, gpus, 1 + size % 4 * 5, 6, 24, seed + static_cast<std::uint64_t>(size))) return 1;
   }
-  return checkFewLanes(gpus, seed) && checkAbsent(gpus) ? 0 : 1;
+  return checkFewChannels(gpus, seed) && checkAbsent(gpus) ? 0 : 1;
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
-#include "channel_cuda.h"
 #include "gpu_peers.h"
+#include "kernels/fifo_cuda.cuh"
 #include "scan/device_probe.h"
 #include "scan/device_scan.h"
 
@@ -41,7 +41,7 @@ __global__ void barrierKernel(Flags flags, int self, int size) {
 
 class Bench {
  public:
-  Bench(int size, int gpus, int lanes, std::size_t most) : peers_(size, lanes, gpus), flags_{} {
+  Bench(int size, int gpus, int channels, std::size_t most) : peers_(size, channels, gpus), flags_{} {
     for (int rank = 0; rank < size; ++rank) {
       const CurrentDevice current(peers_.deviceOf(rank));
       words_.push_back(allocateDevice(sizeof(std::uint32_t) * (kMostPeers + 1)));
@@ -150,7 +150,7 @@ class Bench {
       times.push_back(slowest * 1000.0 / kCalls);
     }
     for (int rank = 0; rank < size; ++rank) {
-      if (peers_.gaveUp(rank) != 0) fail(seqparRemoteError, "rank ", rank, " gave up");
+      if (peers_.timedOut(rank) != 0) fail(seqparRemoteError, "rank ", rank, " gave up");
     }
     std::nth_element(times.begin(), times.begin() + kGraphs / 2, times.end());
     return times[kGraphs / 2];
@@ -166,16 +166,16 @@ class Bench {
 void benchScanKernels(int gpus) {
   constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain,    seqparScanOneshot, seqparScanTransposed,
                                                    seqparScanDoubling, seqparScanLasp1,   seqparScanLasp2};
-  const char* const lanesText = std::getenv("BENCH_LANES");
+  const char* const channelsText = std::getenv("BENCH_LANES");
   for (const int size : {1, 2, 4, 8}) {
     const int fit = 256 * gpus / size;  // CTAs of all ranks must run at once
-    const int lanes = std::min(lanesText == nullptr ? 32 : std::atoi(lanesText), fit);
-    Bench bench(size, gpus, lanes, std::size_t{64} << 20);
+    const int channels = std::min(channelsText == nullptr ? 32 : std::atoi(channelsText), fit);
+    Bench bench(size, gpus, channels, std::size_t{64} << 20);
     bench.warm();
     const DeviceLink link = bench.link();
     const double alpha = link.alpha * 1e6, rate = link.bytesPerSecond;
-    std::printf("%d ranks on %d GPUs (%d a GPU), %d lanes: alpha %.2f us, B %.0f GB/s\n", size, std::min(gpus, size),
-                (size + gpus - 1) / gpus, lanes, alpha, rate * 1e-9);
+    std::printf("%d ranks on %d GPUs (%d a GPU), %d channels: alpha %.2f us, B %.0f GB/s\n", size, std::min(gpus, size),
+                (size + gpus - 1) / gpus, channels, alpha, rate * 1e-9);
     std::printf("%8s", "KB");
     for (const auto algorithm : kAlgorithms) std::printf("%12s", seqparScanAlgorithmName(algorithm));
     std::printf("%14s%12s   (us)\n", "m/B+(P-1)a", "m/B+a");

@@ -3,7 +3,7 @@
 # IPC, processes, mounts) that a sleeping process keeps. Everything lives in namespaces of the test's own, so that
 # nothing is seen outside, names cannot clash, and the end of the test's first process ends all others.
 
-readonly kPatience=600  # seconds for anything that should take a moment
+readonly kAddressWait=600  # seconds for anything that should take a moment
 readonly kSkipped=77
 
 skip() {
@@ -58,7 +58,7 @@ makeHost() {
       exec sleep infinity' \
     - "$2" "$NET_FOLDER/host.$1" 2>"$NET_FOLDER/why.$1" &
   keeper[$1]=$!
-  await "$kPatience" "host $1" eval "[ -e '$NET_FOLDER/host.$1' ] || ! kill -0 ${keeper[$1]}"
+  await "$kAddressWait" "host $1" eval "[ -e '$NET_FOLDER/host.$1' ] || ! kill -0 ${keeper[$1]}"
   [ -e "$NET_FOLDER/host.$1" ] || skip "no namespaces for a host: $(cat "$NET_FOLDER/why.$1")"
 }
 
@@ -84,7 +84,7 @@ address() {
     onHost $host ip link set "$1" up
   done
   # A moment passes before the system calls a new device running, and UCX takes no other.
-  for host in left right; do await "$kPatience" "$1 on $host" running "$host" "$1"; done
+  for host in left right; do await "$kAddressWait" "$1 on $host" running "$host" "$1"; done
 }
 
 running() { onHost "$1" ip -o link show dev "$2" | grep -Eq 'LOWER_UP.* state (UP|UNKNOWN)'; }
@@ -108,7 +108,7 @@ joinByRelay() {
 
 relayAnswer() {
   answer=
-  read -r -t "$kPatience" answer <&"${relayProcess[0]}" || die "no answer from the relay"
+  read -r -t "$kAddressWait" answer <&"${relayProcess[0]}" || die "no answer from the relay"
 }
 
 # relay cut|heal

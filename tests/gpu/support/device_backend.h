@@ -20,7 +20,7 @@ inline void expectCuda(cudaError_t result, const char* call) {
   expect(result == cudaSuccess, call, ": ", cudaGetErrorString(result));
 }
 
-/// Exit status of a test that did not run, and says why in a line that begins with "skipped".
+/// Exit status of a test that did not run, and says why in a packet that begins with "skipped".
 constexpr int kSkipped = 77;
 
 /// The number of GPUs; ends the program as skipped if there are fewer than `least`.
@@ -37,7 +37,7 @@ inline int requireGpus(int least) {
   std::exit(kSkipped);  // NOLINT: no other thread is running yet
 }
 
-/// Pinned memory in one piece from the start: cudaHostAlloc and cudaFreeHost wait for the device's kernels, which may
+/// Pinned memory in one region from the start: cudaHostAlloc and cudaFreeHost wait for the device's kernels, which may
 /// wait for a rank that shares the device and is about to allocate.
 class Slab {
  public:
@@ -53,8 +53,8 @@ class Slab {
 
   /// First fit; null if nothing fits.
   void* allocate(std::size_t bytes) {
-    constexpr std::size_t kLine = 256;
-    const std::size_t size = bytes == 0 ? kLine : (bytes + kLine - 1) / kLine * kLine;
+    constexpr std::size_t kPacket = 256;
+    const std::size_t size = bytes == 0 ? kPacket : (bytes + kPacket - 1) / kPacket * kPacket;
     const std::lock_guard lock(mutex_);
     for (auto gap = free_.begin(); gap != free_.end(); ++gap) {
       if (gap->second < size) continue;

@@ -26,16 +26,17 @@ class MemoryNcclBoard {
   std::shared_ptr<Message> offer(int from, int to, const void* data, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     auto message = std::make_shared<Message>(Message{data, bytes});
-    lanes_[{from, to}].push_back(message);
+    channels_[{from, to}].push_back(message);
     changed_.notify_all();
     return message;
   }
   std::shared_ptr<Message> next(int from, int to) {
     std::unique_lock lock(mutex_);
-    auto& lane = lanes_[{from, to}];
-    expect(changed_.wait_for(lock, kPatience, [&] { return !lane.empty(); }), "no message from ", from, " to ", to);
-    auto message = lane.front();
-    lane.pop_front();
+    auto& channel = channels_[{from, to}];
+    expect(changed_.wait_for(lock, kAddressWait, [&] { return !channel.empty(); }), "no message from ", from, " to ",
+           to);
+    auto message = channel.front();
+    channel.pop_front();
     return message;
   }
   void taken(Message& message) {
@@ -45,14 +46,14 @@ class MemoryNcclBoard {
   }
   void awaitTaken(const Message& message) {
     std::unique_lock lock(mutex_);
-    expect(changed_.wait_for(lock, kPatience, [&] { return message.taken; }), "a message was not received");
+    expect(changed_.wait_for(lock, kAddressWait, [&] { return message.taken; }), "a message was not received");
   }
 
  private:
-  static constexpr std::chrono::seconds kPatience{30};
+  static constexpr std::chrono::seconds kAddressWait{30};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> lanes_;
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> channels_;
 };
 
 class MemoryNccl final : public NcclComm {

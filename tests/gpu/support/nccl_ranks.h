@@ -15,7 +15,7 @@
 #include "device/cuda.h"
 #include "device/nccl.h"
 #include "device/nccl_comm.h"
-#include "device/watch.h"
+#include "device/watchdog.h"
 #include "support/device_backend.h"
 
 namespace seqpar::test {
@@ -53,7 +53,7 @@ inline std::string onNcclRanks(int ranks, std::chrono::milliseconds timeout,
     Allgather& control = *meeting[static_cast<std::size_t>(rank)];
     NcclRank mine{rank, control, health, NcclComm::create(control, rank, timeout, health)};
     NcclComm& nccl = *mine.nccl;
-    const Watch watch(
+    const Watchdog watch(
         health, [&nccl] { nccl.poll(); }, [&nccl] { nccl.abort(); });
     body(mine);
     // Nobody leaves while others may still have work under way.

@@ -36,7 +36,7 @@ class NcclOnlyGroup final : public DeviceGroup {
   const std::string& reason() const override { return words_; }
   void enqueue(const char*, DeviceStream, const std::function<void()>& launch) override { launch(); }
   void drain() override {}
-  void letGo() noexcept override {}
+  void release() noexcept override {}
   DeviceAllocation allocate(std::size_t) override { return {}; }
 
  private:

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "channel_layout.h"
 #include "device/cuda.h"
 #include "device/peers.h"
+#include "kernels/fifo_layout.h"
 
 namespace seqpar::test {
 
@@ -29,7 +29,7 @@ inline DeviceMemory toDevice(const void* data, std::size_t bytes) {
 class DeviceRanks {
  public:
   /// Rank r is on GPU r % gpus.
-  DeviceRanks(int ranks, int lanes, int gpus, std::uint64_t timeoutNs) : gpus_(gpus), ranks_(ranks) {
+  DeviceRanks(int ranks, int channels, int gpus, std::uint64_t timeoutNs) : gpus_(gpus), ranks_(ranks) {
     for (int gpu = 0; gpu < gpus; ++gpu) {
       const CurrentDevice current(gpu);
       for (int other = 0; other < gpus; ++other) {
@@ -45,15 +45,15 @@ class DeviceRanks {
     for (int rank = 0; rank < ranks; ++rank) {
       const CurrentDevice current(deviceOf(rank));
       Rank& mine = ranks_[static_cast<std::size_t>(rank)];
-      const std::size_t rings = ChannelLayout::ringsBytes(ranks, lanes);
-      const std::size_t window = ChannelLayout::windowBytes(ranks, lanes);
+      const std::size_t rings = FifoLayout::ringsBytes(ranks, channels);
+      const std::size_t window = FifoLayout::windowBytes(ranks, channels);
       mine.window = allocateDevice(window);
-      mine.state = allocateDevice(ChannelLayout::stateBytes(ranks, lanes));
+      mine.state = allocateDevice(FifoLayout::stateBytes(ranks, channels));
       mine.words = allocateMapped(128);
       std::memset(mine.words.get(), 0, 128);
       checkCuda(cudaMemset(mine.window.get(), 0xff, rings), "cudaMemset");
       checkCuda(cudaMemset(mine.window.get() + rings, 0, window - rings), "cudaMemset");
-      checkCuda(cudaMemset(mine.state.get(), 0, ChannelLayout::stateBytes(ranks, lanes)), "cudaMemset");
+      checkCuda(cudaMemset(mine.state.get(), 0, FifoLayout::stateBytes(ranks, channels)), "cudaMemset");
       cudaStream_t stream = nullptr;
       checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
       mine.stream.reset(stream);
@@ -62,13 +62,13 @@ class DeviceRanks {
       Rank& mine = ranks_[static_cast<std::size_t>(rank)];
       mine.view.self = rank;
       mine.view.size = ranks;
-      mine.view.lanes = lanes;
+      mine.view.channels = channels;
       for (int peer = 0; peer < ranks; ++peer) {
         mine.view.windows[peer] = ranks_[static_cast<std::size_t>(peer)].window.get();
       }
       mine.view.state = mine.state.get();
       mine.view.abort = reinterpret_cast<std::uint32_t*>(mine.words.get());
-      mine.view.gaveUp = reinterpret_cast<std::uint32_t*>(mine.words.get() + 64);
+      mine.view.timedOut = reinterpret_cast<std::uint32_t*>(mine.words.get() + 64);
       mine.view.timeoutNs = timeoutNs;
     }
     synchronizeDevices();
@@ -79,7 +79,7 @@ class DeviceRanks {
   const PeerView& view(int rank) const { return ranks_[static_cast<std::size_t>(rank)].view; }
   cudaStream_t stream(int rank) const { return ranks_[static_cast<std::size_t>(rank)].stream.get(); }
   /// 0, or 1 + the peer for which a kernel of the rank gave up.
-  std::uint32_t gaveUp(int rank) const { return *view(rank).gaveUp; }
+  std::uint32_t timedOut(int rank) const { return *view(rank).timedOut; }
   void abort(int rank) {
     *reinterpret_cast<volatile std::uint32_t*>(ranks_[static_cast<std::size_t>(rank)].words.get()) = 1;
   }

@@ -105,9 +105,9 @@ class Processes {
 
 /// A rank's life in the tests of failures: it joins, says that it is ready, and reports the failure that it notices.
 inline void awaitFailure(int number, int nranks, Page& page, const ControlOptions& options) {
-  auto meeting = joinRendezvous(page.id, number, nranks, withTimeout(kNoTimeoutMs));
-  Rank rank(*meeting, options);
-  meeting.reset();
+  auto rendezvous = joinRendezvous(page.id, number, nranks, withTimeout(kNoTimeoutMs));
+  Rank rank(*rendezvous, options);
+  rendezvous.reset();
   checkGathers(*rank.control, number, nranks, 3);
   ++page.ready;
   waitUntil([&] { return !rank.health.ok(); });

@@ -32,9 +32,9 @@ TEST_CASE("control: gathers and leaves") {
 TEST_CASE("control: works over a rendezvous and with timeout 0") {
   const auto id = makeUniqueId("");
   const auto errors = onThreads(3, [&](int number) {
-    auto meeting = joinRendezvous(id, number, 3, withTimeout(0));
-    Rank rank(*meeting, withTimeout(0));
-    meeting.reset();
+    auto rendezvous = joinRendezvous(id, number, 3, withTimeout(0));
+    Rank rank(*rendezvous, withTimeout(0));
+    rendezvous.reset();
     checkGathers(*rank.control, number, 3, 5);
     rank.control->leave();
   });
@@ -130,7 +130,7 @@ TEST_CASE("control: a failure that nobody announced still ends a gather and is t
   CHECK(errors == "");
 }
 
-TEST_CASE("control: a rank that ends without a farewell fails the others") {
+TEST_CASE("control: a rank that ends without a bye fails the others") {
   const int ending = GENERATE(0, 1);
   CAPTURE(ending);
   const auto errors = onControls(3, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {

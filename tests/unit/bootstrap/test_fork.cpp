@@ -40,9 +40,9 @@ extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
 
 TEST_CASE("a child that lives on does not hide its parent's death") {
   Processes processes(2, [](int number, Page& page) {
-    auto meeting = joinRendezvous(page.id, number, 2, withTimeout(kNoTimeoutMs));
-    Rank rank(*meeting, withTimeout(kNoTimeoutMs));
-    meeting.reset();
+    auto rendezvous = joinRendezvous(page.id, number, 2, withTimeout(kNoTimeoutMs));
+    Rank rank(*rendezvous, withTimeout(kNoTimeoutMs));
+    rendezvous.reset();
     if (number == 1 && fork() == 0) {
       alarm(600);  // should the test end before it says so
       waitUntil([&] { return page.ready >= kReported; });

@@ -1,4 +1,4 @@
-// Ranks as processes: meeting in every way, and the death and standstill of some.
+// Ranks as processes: rendezvous in every way, and the death and standstill of some.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>
@@ -60,10 +60,10 @@ TEST_CASE("processes with an id meet, gather and leave") {
   const int nranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(nranks);
   Processes processes(nranks, [nranks](int number, Page& page) {
-    auto meeting = joinRendezvous(page.id, number, nranks, withTimeout(kNoTimeoutMs));
-    checkGathers(*meeting, number, nranks, 3);
-    Rank rank(*meeting, withTimeout(kNoTimeoutMs));
-    meeting.reset();
+    auto rendezvous = joinRendezvous(page.id, number, nranks, withTimeout(kNoTimeoutMs));
+    checkGathers(*rendezvous, number, nranks, 3);
+    Rank rank(*rendezvous, withTimeout(kNoTimeoutMs));
+    rendezvous.reset();
     checkGathers(*rank.control, number, nranks, 10);
     rank.control->leave();
     expect(rank.health.ok(), rank.health.text());
@@ -168,9 +168,9 @@ namespace {
 /// wrong.
 std::string stoppedForAWhile(const std::vector<int>& stopped, int timeoutMs, double part) {
   Processes processes(3, [timeoutMs](int number, Page& page) {
-    auto meeting = joinRendezvous(page.id, number, 3, withTimeout(kNoTimeoutMs));
-    Rank rank(*meeting, withTimeout(timeoutMs));
-    meeting.reset();
+    auto rendezvous = joinRendezvous(page.id, number, 3, withTimeout(kNoTimeoutMs));
+    Rank rank(*rendezvous, withTimeout(timeoutMs));
+    rendezvous.reset();
     ++page.ready;
     waitUntil([&] { return page.ready >= 4; });
     checkGathers(*rank.control, number, 3, 3);
@@ -210,8 +210,8 @@ TEST_CASE("a rank killed while the others wait for it to join, to gather or to l
       joinRendezvous(page.id, number, 3, withTimeout(kNoTimeoutMs));
       return;
     }
-    auto meeting = joinRendezvous(page.id, number, 3, withTimeout(kNoTimeoutMs));
-    Rank rank(*meeting, withTimeout(kNoTimeoutMs));
+    auto rendezvous = joinRendezvous(page.id, number, 3, withTimeout(kNoTimeoutMs));
+    Rank rank(*rendezvous, withTimeout(kNoTimeoutMs));
     ++page.ready;
     if (number == 1) std::this_thread::sleep_for(kNoTimeout);
     if (where == 1) {

@@ -1,4 +1,4 @@
-// Meeting over TCP, among ranks that fit and strangers that do not.
+// Rendezvous over TCP, among ranks that fit and strangers that do not.
 #include <poll.h>
 
 #include <catch2/catch.hpp>
@@ -14,9 +14,9 @@ using std::chrono::milliseconds;
 namespace {
 
 Descriptor connectTo(const seqparUniqueId& id) {
-  const auto meeting = wire::decodeMeeting(id);
+  const auto rendezvous = wire::decodeRendezvous(id);
   const Health health;
-  return connectTo(ConnectTarget{meeting.addresses, meeting.port, "", false}, Deadline(kNoTimeout), health);
+  return connectTo(ConnectTarget{rendezvous.addresses, rendezvous.port, "", false}, Deadline(kNoTimeout), health);
 }
 
 void send(const Descriptor& socket, const wire::Bytes& bytes) {
@@ -49,7 +49,7 @@ TEST_CASE("ranks with an id meet and gather") {
 
 TEST_CASE("ranks meet over a chosen interface, and an unknown one is named") {
   const auto id = makeUniqueId("lo");
-  CHECK(addressText(wire::decodeMeeting(id).addresses.at(0), 1) == "127.0.0.1:1");
+  CHECK(addressText(wire::decodeRendezvous(id).addresses.at(0), 1) == "127.0.0.1:1");
   auto options = withTimeout(kNoTimeoutMs);
   options.interfaceName = "lo";
   const auto errors = onThreads(2, [&](int rank) {
@@ -74,7 +74,7 @@ TEST_CASE("large pieces travel") {
 
 TEST_CASE("strangers stall nobody and are closed") {
   const auto id = makeUniqueId("");
-  const auto meeting = wire::decodeMeeting(id);
+  const auto rendezvous = wire::decodeRendezvous(id);
   const auto silent = connectTo(id);
   const auto slow = connectTo(id);
   send(slow, wire::Bytes(5));
@@ -87,7 +87,7 @@ TEST_CASE("strangers stall nobody and are closed") {
   hello.rank = 1;
   send(wrongToken, wire::encode(hello));
   auto truncated = connectTo(id);
-  hello.token = meeting.token;
+  hello.token = rendezvous.token;
   auto half = wire::encode(hello);
   half.resize(100);
   send(truncated, half);
@@ -112,7 +112,7 @@ TEST_CASE("a silent stranger is closed while ranks are still awaited") {
 
 TEST_CASE("another version is refused by name on all ranks") {
   const auto id = makeUniqueId("");
-  const auto meeting = wire::decodeMeeting(id);
+  const auto rendezvous = wire::decodeRendezvous(id);
   std::string text;
   std::thread rank([&] {
     try {
@@ -123,13 +123,13 @@ TEST_CASE("another version is refused by name on all ranks") {
   });
   const auto other = connectTo(id);
   wire::Hello hello;
-  hello.token = meeting.token;
-  hello.libraryVersion = 200;
+  hello.token = rendezvous.token;
+  hello.libraryVersion = 90000;
   hello.rank = 1;
   hello.nranks = 2;
   send(other, wire::encode(hello));
   rank.join();
-  CHECK_THAT(text, Contains("rank 1 has seqpar 0.2.0") && Contains(wire::versionText(SEQPAR_VERSION_CODE)));
+  CHECK_THAT(text, Contains("rank 1 has seqpar 9.0.0") && Contains(wire::versionText(SEQPAR_VERSION_CODE)));
 }
 
 TEST_CASE("a server of another version, and one that is something else, are named") {
@@ -152,7 +152,7 @@ TEST_CASE("a server of another version, and one that is something else, are name
   }
   send(theirs, reply);
   const Health health;
-  CHECK_THROWS_WITH(joinHub(std::move(ours), JoinRequest{randomToken(), 1, 2, milliseconds(5000)}, health),
+  CHECK_THROWS_WITH(joinRoot(std::move(ours), JoinRequest{randomToken(), 1, 2, milliseconds(5000)}, health),
                     Contains(expected));
 }
 
@@ -201,11 +201,11 @@ TEST_CASE("an id serves once") {
 
 TEST_CASE("a silent server is given up") {
   const auto listener = listenOn("lo", 0);
-  const auto id = wire::encode(wire::Meeting{listener.addresses, listener.port, randomToken()});
+  const auto id = wire::encode(wire::Rendezvous{listener.addresses, listener.port, randomToken()});
   CHECK_THROWS_WITH(joinRendezvous(id, 0, 2, withTimeout(500)), Contains("no answer in time"));
 }
 
-TEST_CASE("a rank that leaves the meeting disturbs only those who gather on") {
+TEST_CASE("a rank that leaves the rendezvous disturbs only those who gather on") {
   const auto id = makeUniqueId("");
   const auto errors = onThreads(3, [&](int rank) {
     const auto allgather = joinRendezvous(id, rank, 3, withTimeout(kNoTimeoutMs));

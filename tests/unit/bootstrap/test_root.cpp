@@ -1,8 +1,8 @@
-// The hub without sockets and with a clock of its own.
+// The root without sockets and with a clock of its own.
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "bootstrap/hub.h"
+#include "bootstrap/root.h"
 
 using namespace seqpar;
 using Catch::Contains;
@@ -10,17 +10,17 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// A hub and its connections as a test sees them.
+/// A root and its connections as a test sees them.
 struct Star {
   Token token = randomToken();
-  Hub hub{HubOptions{token, "the hub"}};
-  Hub::Time now{};
-  std::map<Hub::Id, wire::Bytes> seen;
+  Root root{RootOptions{token, "the root"}};
+  Root::Time now{};
+  std::map<Root::Id, wire::Bytes> seen;
 
-  void receive(Hub::Id id, const wire::Bytes& bytes) { hub.receive(id, bytes, now); }
+  void receive(Root::Id id, const wire::Bytes& bytes) { root.receive(id, bytes, now); }
 
-  Hub::Id connect(const wire::Hello& hello) {
-    const auto id = hub.open(now);
+  Root::Id connect(const wire::Hello& hello) {
+    const auto id = root.open(now);
     receive(id, wire::encode(hello));
     return id;
   }
@@ -36,16 +36,16 @@ struct Star {
     return hello;
   }
 
-  std::vector<Hub::Id> connectAll(uint32_t nranks, uint32_t timeoutMs = 10000) {
-    std::vector<Hub::Id> ids;
+  std::vector<Root::Id> connectAll(uint32_t nranks, uint32_t timeoutMs = 10000) {
+    std::vector<Root::Id> ids;
     for (uint32_t rank = 0; rank < nranks; ++rank) ids.push_back(connect(hello(rank, nranks, timeoutMs)));
     for (const auto id : ids) CHECK(answer(id).joined);
     return ids;
   }
 
   /// The answer that the connection got; the test fails if there is none.
-  wire::Answer answer(Hub::Id id) {
-    auto& out = hub.output(id);
+  wire::Answer answer(Root::Id id) {
+    auto& out = root.output(id);
     REQUIRE(out.size() >= wire::kAnswerHeadBytes);
     const auto head = wire::decodeAnswerHead(std::span<const std::byte>(out).first<wire::kAnswerHeadBytes>());
     REQUIRE(head);
@@ -57,9 +57,9 @@ struct Star {
   }
 
   /// The frames that the connection got, heartbeats left out.
-  std::vector<wire::Frame> frames(Hub::Id id) {
+  std::vector<wire::Frame> frames(Root::Id id) {
     wire::FrameReader reader(wire::kMaxResult);
-    reader.append(std::exchange(hub.output(id), {}));
+    reader.append(std::exchange(root.output(id), {}));
     std::vector<wire::Frame> all;
     while (auto frame = reader.next()) {
       if (frame->kind != wire::Kind::Heartbeat) all.push_back(std::move(*frame));
@@ -67,7 +67,7 @@ struct Star {
     return all;
   }
 
-  std::string news(Hub::Id id) {
+  std::string news(Root::Id id) {
     const auto all = frames(id);
     if (all.size() != 1 || all[0].kind != wire::Kind::News) return "no news";
     return wire::readable(all[0].body);
@@ -76,18 +76,18 @@ struct Star {
   void pass(milliseconds time) {
     const auto until = now + time;
     while (now < until) {
-      now += hub.interval();
-      hub.tick(now);
+      now += root.interval();
+      root.tick(now);
     }
   }
 
-  void beat(Hub::Id id) {
+  void beat(Root::Id id) {
     wire::Bytes bytes;
     wire::append(bytes, wire::Kind::Heartbeat);
     receive(id, bytes);
   }
 
-  void gather(Hub::Id id, size_t size, uint32_t sequence = 1) {
+  void gather(Root::Id id, size_t size, uint32_t sequence = 1) {
     wire::Bytes bytes;
     wire::append(bytes, wire::Kind::Gather, sequence, wire::Bytes(size, static_cast<std::byte>(id)));
     receive(id, bytes);
@@ -96,43 +96,43 @@ struct Star {
 
 }  // namespace
 
-TEST_CASE("hub: bytes one by one make a rank") {
+TEST_CASE("root: bytes one by one make a rank") {
   Star star;
-  const auto first = star.hub.open(star.now);
+  const auto first = star.root.open(star.now);
   for (const std::byte byte : wire::encode(star.hello(1, 2))) star.receive(first, {byte});
-  CHECK(star.hub.output(first).empty());
+  CHECK(star.root.output(first).empty());
   const auto second = star.connect(star.hello(0, 2));
   CHECK(star.answer(first).joined);
   CHECK(star.answer(second).joined);
 }
 
-TEST_CASE("hub: strangers are closed without an answer and change nothing") {
+TEST_CASE("root: strangers are closed without an answer and change nothing") {
   Star star;
-  const auto member = star.connect(star.hello(0, 2));
+  const auto client = star.connect(star.hello(0, 2));
   auto wrong = star.hello(1, 2);
   wrong.token[7] ^= std::byte{1};
   const auto wrongToken = star.connect(wrong);
-  const auto garbage = star.hub.open(star.now);
+  const auto garbage = star.root.open(star.now);
   star.receive(garbage, wire::Bytes(1000, std::byte{'G'}));
-  const auto silent = star.hub.open(star.now);
-  const auto slow = star.hub.open(star.now);
+  const auto silent = star.root.open(star.now);
+  const auto slow = star.root.open(star.now);
   star.pass(milliseconds(2500));
   star.receive(slow, wire::Bytes(3));
-  CHECK_FALSE(star.hub.finished(silent));
+  CHECK_FALSE(star.root.finished(silent));
   star.pass(milliseconds(1000));
   for (const auto id : {wrongToken, garbage, silent, slow}) {
     CAPTURE(id);
-    CHECK(star.hub.finished(id));
-    CHECK(star.hub.output(id).empty());
-    star.hub.close(id, "was cut off", star.now);
+    CHECK(star.root.finished(id));
+    CHECK(star.root.output(id).empty());
+    star.root.close(id, "was cut off", star.now);
   }
-  CHECK(star.hub.output(member).empty());
+  CHECK(star.root.output(client).empty());
   const auto last = star.connect(star.hello(1, 2));
   CHECK(star.answer(last).joined);
-  CHECK(star.answer(member).joined);
+  CHECK(star.answer(client).joined);
 }
 
-TEST_CASE("hub: ranks that do not fit are refused by name, on all ranks") {
+TEST_CASE("root: ranks that do not fit are refused by name, on all ranks") {
   Star star;
   const auto first = star.connect(star.hello(0, 3));
   const auto second = star.connect(star.hello(1, 3));
@@ -141,11 +141,11 @@ TEST_CASE("hub: ranks that do not fit are refused by name, on all ranks") {
   SECTION("another version of the library") {
     hello.libraryVersion = SEQPAR_VERSION_CODE + 100;
     text = "rank 2 has seqpar " + wire::versionText(hello.libraryVersion) + " (wire version " +
-           std::to_string(wire::kVersion) + "), the hub has " + wire::versionText(SEQPAR_VERSION_CODE);
+           std::to_string(wire::kVersion) + "), the root has " + wire::versionText(SEQPAR_VERSION_CODE);
   }
   SECTION("another version of the wire") {
     hello.wireVersion = 7;
-    text = "(wire version 7), the hub has";
+    text = "(wire version 7), the root has";
   }
   SECTION("a rank twice") {
     hello.rank = 1;
@@ -164,33 +164,34 @@ TEST_CASE("hub: ranks that do not fit are refused by name, on all ranks") {
     const auto answer = star.answer(id);
     CHECK_FALSE(answer.joined);
     CHECK_THAT(answer.text, Contains(text));
-    CHECK(star.hub.finished(id));
+    CHECK(star.root.finished(id));
   }
   const auto late = star.connect(star.hello(2, 3));
   CHECK_THAT(star.answer(late).text, Contains(text));
 }
 
-TEST_CASE("hub: who does not arrive is named") {
+TEST_CASE("root: who does not arrive is named") {
   Star star;
   const auto first = star.connect(star.hello(1, 12));
   star.pass(milliseconds(9500));
-  CHECK(star.hub.output(first).empty());
+  CHECK(star.root.output(first).empty());
   star.pass(milliseconds(1000));
-  CHECK(star.answer(first).text == "ranks 0, 2, 3, 4, 5, 6, 7, 8 and 3 more did not arrive at the hub within 10000 ms");
+  CHECK(star.answer(first).text ==
+        "ranks 0, 2, 3, 4, 5, 6, 7, 8 and 3 more did not arrive at the root within 10000 ms");
 }
 
-TEST_CASE("hub: with timeout 0 it waits") {
+TEST_CASE("root: with timeout 0 it waits") {
   Star star;
   const auto first = star.connect(star.hello(0, 2, 0));
   star.pass(std::chrono::hours(1));
-  CHECK(star.hub.output(first).empty());
+  CHECK(star.root.output(first).empty());
   star.connect(star.hello(1, 2, 0));
   CHECK(star.answer(first).joined);
   star.pass(std::chrono::hours(1));
   CHECK(star.frames(first).empty());
 }
 
-TEST_CASE("hub: those who wait for long are told for whom, now and then") {
+TEST_CASE("root: those who wait for long are told for whom, now and then") {
   Star star;
   const uint32_t timeout = GENERATE(0u, 60000u);
   const auto ids = star.connectAll(3, timeout);
@@ -224,15 +225,15 @@ TEST_CASE("hub: those who wait for long are told for whom, now and then") {
   CHECK(said(2) == "rank 1 did not take part after 30 s; ");
   star.gather(ids[1], 4);
   for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::Gathered);
-  wire::Bytes farewell;
-  wire::append(farewell, wire::Kind::Farewell);
-  star.receive(ids[1], farewell);
+  wire::Bytes bye;
+  wire::append(bye, wire::Kind::Bye);
+  star.receive(ids[1], bye);
   pass(4);
   CHECK(said(0) == "");
   CHECK(said(1) == "ranks 0, 2 did not leave after 3 s; ");
 }
 
-TEST_CASE("hub: a silent rank fails all, one that beats does not") {
+TEST_CASE("root: a silent rank fails all, one that beats does not") {
   Star star;
   const auto ids = star.connectAll(3, 1000);
   for (int i = 0; i < 100; ++i) {
@@ -248,18 +249,18 @@ TEST_CASE("hub: a silent rank fails all, one that beats does not") {
   for (const auto id : ids) CHECK_THAT(star.news(id), Contains("rank 1 (h, pid 101) has been silent for 1000 ms"));
 }
 
-TEST_CASE("hub: time in which it did not run is held against nobody") {
+TEST_CASE("root: time in which it did not run is held against nobody") {
   Star star;
   const auto ids = star.connectAll(2, 1000);
   star.pass(milliseconds(500));
   star.now += std::chrono::hours(1);
-  star.hub.tick(star.now);
+  star.root.tick(star.now);
   CHECK(star.frames(ids[0]).empty());
   star.pass(milliseconds(1200));
   CHECK_THAT(star.news(ids[0]), Contains("silent"));
 }
 
-TEST_CASE("hub: gathers in rank order, again and again") {
+TEST_CASE("root: gathers in rank order, again and again") {
   Star star;
   const auto ids = star.connectAll(3);
   for (uint32_t sequence = 1; sequence <= 3; ++sequence) {
@@ -276,7 +277,7 @@ TEST_CASE("hub: gathers in rank order, again and again") {
   }
 }
 
-TEST_CASE("hub: gathers of different sizes name the ranks, and the next one works") {
+TEST_CASE("root: gathers of different sizes name the ranks, and the next one works") {
   Star star;
   const auto ids = star.connectAll(3);
   star.gather(ids[0], 8);
@@ -292,7 +293,7 @@ TEST_CASE("hub: gathers of different sizes name the ranks, and the next one work
   for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::Gathered);
 }
 
-TEST_CASE("hub: who does not take part is named") {
+TEST_CASE("root: who does not take part is named") {
   Star star;
   const auto ids = star.connectAll(3, 1000);
   star.gather(ids[1], 8);
@@ -303,7 +304,7 @@ TEST_CASE("hub: who does not take part is named") {
   for (const auto id : ids) CHECK(star.news(id) == "gather: ranks 0, 2 did not take part within 1000 ms");
 }
 
-TEST_CASE("hub: a rank out of step or out of order fails all") {
+TEST_CASE("root: a rank out of step or out of order fails all") {
   Star star;
   const auto ids = star.connectAll(2);
   wire::Bytes bytes;
@@ -314,50 +315,50 @@ TEST_CASE("hub: a rank out of step or out of order fails all") {
     wire::append(bytes, wire::Kind::Gather, 1);
     wire::append(bytes, wire::Kind::Gather, 1);
   }
-  SECTION("what only the hub sends") {
+  SECTION("what only the root sends") {
     wire::append(bytes, wire::Kind::AllLeft);
   }
   SECTION("garbage") {
     bytes.assign(100, std::byte{'x'});
   }
-  SECTION("a message after its farewell") {
-    wire::append(bytes, wire::Kind::Farewell);
+  SECTION("a message after its bye") {
+    wire::append(bytes, wire::Kind::Bye);
     wire::append(bytes, wire::Kind::Gather, 1);
   }
   star.receive(ids[1], bytes);
   CHECK_THAT(star.news(ids[0]), Contains("rank 1 (h, pid 101)"));
-  CHECK(star.hub.finished(ids[1]));
-  CHECK_FALSE(star.hub.finished(ids[0]));
+  CHECK(star.root.finished(ids[1]));
+  CHECK_FALSE(star.root.finished(ids[0]));
 }
 
-TEST_CASE("hub: a message before all have joined fails all") {
+TEST_CASE("root: a message before all have joined fails all") {
   Star star;
   const auto first = star.connect(star.hello(0, 3));
   const auto second = star.connect(star.hello(1, 3));
   star.gather(second, 1);
-  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) sent to the hub: a message before all ranks"));
+  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) sent to the root: a message before all ranks"));
 }
 
-TEST_CASE("hub: a connection that ends is told to all, with and without a farewell") {
+TEST_CASE("root: a connection that ends is told to all, with and without a bye") {
   Star star;
   const auto ids = star.connectAll(3);
   wire::Bytes bytes;
-  wire::append(bytes, wire::Kind::Farewell);
+  wire::append(bytes, wire::Kind::Bye);
   star.receive(ids[2], bytes);
-  star.hub.close(ids[2], "closed", star.now);
+  star.root.close(ids[2], "closed", star.now);
   CHECK(star.frames(ids[0]).empty());
-  star.hub.close(ids[1], "closed", star.now);
+  star.root.close(ids[1], "closed", star.now);
   CHECK(star.news(ids[0]) == "rank 1 (h, pid 101) closed");
 }
 
-TEST_CASE("hub: the end of a rank that waits for the others is told to them") {
+TEST_CASE("root: the end of a rank that waits for the others is told to them") {
   Star star;
   const auto first = star.connect(star.hello(0, 3));
-  star.hub.close(star.connect(star.hello(1, 3)), "closed", star.now);
+  star.root.close(star.connect(star.hello(1, 3)), "closed", star.now);
   CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) closed (not all ranks had joined yet)"));
 }
 
-TEST_CASE("hub: news go to all, once") {
+TEST_CASE("root: news go to all, once") {
   Star star;
   const auto ids = star.connectAll(3);
   wire::Bytes bytes;
@@ -367,19 +368,19 @@ TEST_CASE("hub: news go to all, once") {
   for (const auto id : ids) CHECK(star.news(id) == "rank 1 (h, pid 101) failed: out of?paper");
 }
 
-TEST_CASE("hub: when all have left, all are told, and it is over") {
+TEST_CASE("root: when all have left, all are told, and it is over") {
   Star star;
   const auto ids = star.connectAll(2, 1000);
   wire::Bytes bytes;
-  wire::append(bytes, wire::Kind::Farewell);
+  wire::append(bytes, wire::Kind::Bye);
   star.receive(ids[0], bytes);
   CHECK(star.frames(ids[0]).empty());
   SECTION("all") {
     star.receive(ids[1], bytes);
     for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::AllLeft);
-    CHECK_FALSE(star.hub.over(star.now));
-    for (const auto id : ids) star.hub.close(id, "closed", star.now);
-    CHECK(star.hub.over(star.now));
+    CHECK_FALSE(star.root.over(star.now));
+    for (const auto id : ids) star.root.close(id, "closed", star.now);
+    CHECK(star.root.over(star.now));
   }
   SECTION("not all in time") {
     for (int i = 0; i < 11; ++i) {

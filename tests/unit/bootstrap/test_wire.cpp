@@ -10,15 +10,15 @@ using namespace seqpar;
 
 namespace {
 
-wire::Meeting someMeeting() {
-  wire::Meeting meeting;
-  meeting.port = 4711;
-  meeting.token = randomToken();
-  meeting.addresses.resize(2);
-  meeting.addresses[0].bytes = {10, 1, 2, 3};
-  meeting.addresses[1].version = 6;
-  meeting.addresses[1].bytes[15] = 1;
-  return meeting;
+wire::Rendezvous someRendezvous() {
+  wire::Rendezvous rendezvous;
+  rendezvous.port = 4711;
+  rendezvous.token = randomToken();
+  rendezvous.addresses.resize(2);
+  rendezvous.addresses[0].bytes = {10, 1, 2, 3};
+  rendezvous.addresses[1].version = 6;
+  rendezvous.addresses[1].bytes[15] = 1;
+  return rendezvous;
 }
 
 std::span<const std::byte, wire::kHelloBytes> asHello(const wire::Bytes& bytes) {
@@ -28,21 +28,21 @@ std::span<const std::byte, wire::kHelloBytes> asHello(const wire::Bytes& bytes) 
 }  // namespace
 
 TEST_CASE("an id comes back as it was made") {
-  const auto meeting = someMeeting();
-  const auto back = wire::decodeMeeting(wire::encode(meeting));
-  CHECK(back.port == meeting.port);
-  CHECK(back.token == meeting.token);
-  CHECK(back.addresses == meeting.addresses);
+  const auto rendezvous = someRendezvous();
+  const auto back = wire::decodeRendezvous(wire::encode(rendezvous));
+  CHECK(back.port == rendezvous.port);
+  CHECK(back.token == rendezvous.token);
+  CHECK(back.addresses == rendezvous.addresses);
 }
 
 TEST_CASE("an id with any byte changed is none") {
-  const auto id = wire::encode(someMeeting());
+  const auto id = wire::encode(someRendezvous());
   for (size_t at = 0; at < sizeof(id.internal); ++at) {
     CAPTURE(at);
     auto changed = id;
     changed.internal[at] = static_cast<char>(changed.internal[at] ^ 0x10);
     try {
-      wire::decodeMeeting(changed);
+      wire::decodeRendezvous(changed);
       FAIL("was accepted");
     } catch (const Error& error) {
       CHECK(error.result() == seqparInvalidArgument);
@@ -50,7 +50,7 @@ TEST_CASE("an id with any byte changed is none") {
     }
   }
   seqparUniqueId zeros{};
-  CHECK_THROWS_AS(wire::decodeMeeting(zeros), Error);
+  CHECK_THROWS_AS(wire::decodeRendezvous(zeros), Error);
 }
 
 TEST_CASE("a hello comes back as it was sent, and not with a byte out of bounds") {

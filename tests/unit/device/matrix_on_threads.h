@@ -1,12 +1,12 @@
-// MATRIX All-Scans by the lane programs of the kernels, on threads, with plain arithmetic.
+// MATRIX All-Scans by the channel programs of the kernels, on threads, with plain arithmetic.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <vector>
 
-#include "scan/matrix_maps.h"
-#include "scan/matrix_teams.h"
+#include "kernels/scan/matrix_maps.h"
+#include "kernels/scan/matrix_teams.h"
 #include "scan_case.h"
 #include "thread_peers.h"
 
@@ -17,12 +17,12 @@ inline constexpr std::array kMatrixAlgorithms = {seqparScanChain, seqparScanLasp
 
 /// What the threads of a CTA share.
 struct MatrixShared {
-  MatrixShared(int dk, int group, int threadsOfLane);
+  MatrixShared(int dk, int group, int threadsOfChannel);
   MapMemory memory();
 
   std::vector<SplitPair> pairs, teamMemory;
   std::vector<float> matrix;
-  PortPositions out, in;
+  CursorPositions out, in;
   std::unique_ptr<std::array<Meeting, 2>> teams;
 };
 
@@ -30,11 +30,11 @@ struct MatrixShared {
 class ThreadMatrixScan {
  public:
   ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int group,
-                   int threadsOfLane);
+                   int threadsOfChannel);
 
-  /// One thread's part. CHAIN with 2 or 4 threads a lane and shapes that allow it is done by teams, but for every third
-  /// rank.
-  void run(seqparScanAlgorithm_t algorithm, const LaneThread& thread);
+  /// One thread's part. CHAIN with 2 or 4 threads a channel and shapes that allow it is done by teams, but for every
+  /// third rank.
+  void run(seqparScanAlgorithm_t algorithm, const ChannelThread& thread);
 
   ScanBuffers& buffers(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
   const ScanCase& scanCase() const { return *case_; }

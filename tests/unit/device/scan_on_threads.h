@@ -1,4 +1,4 @@
-// All-Scans by the lane programs of the kernels, on threads.
+// All-Scans by the channel programs of the kernels, on threads.
 #pragma once
 
 #include <array>
@@ -14,16 +14,16 @@ inline constexpr std::array kDeviceAlgorithms = {seqparScanChain,    seqparScanO
                                                  seqparScanDoubling, seqparScanLasp1,   seqparScanLasp2};
 
 /// One thread's part of a scan. False: gave up.
-bool runScanLane(seqparScanAlgorithm_t algorithm, const ScanTask& task, const LaneThread& thread);
+bool runScanChannel(seqparScanAlgorithm_t algorithm, const ScanTask& task, const ChannelThread& thread);
 
 /// A scan by all peers, with outputs[rank].
 class ThreadScan {
  public:
-  /// `lanes`: how many to use.
-  ThreadScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int lanes);
+  /// `channels`: how many to use.
+  ThreadScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int channels);
 
   /// One thread's part. False: gave up.
-  bool run(seqparScanAlgorithm_t algorithm, const LaneThread& thread) const;
+  bool run(seqparScanAlgorithm_t algorithm, const ChannelThread& thread) const;
 
   ScanBuffers& buffers(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
   const ScanCase& scanCase() const { return case_; }

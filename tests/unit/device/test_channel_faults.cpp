@@ -33,7 +33,7 @@ std::vector<bool> runWithout(ThreadPeers& peers, const Fault& fault) {
   std::vector<std::uint8_t> done(static_cast<size_t>(fault.size), 0);
   peers.run(
       1,
-      [&](const LaneThread& thread) {
+      [&](const ChannelThread& thread) {
         if (scan.run(fault.algorithm, thread)) done[static_cast<size_t>(thread.view.self)] = 1;
       },
       present);
@@ -48,10 +48,10 @@ TEST_CASE("Nothing goes past a rank that is not there in a chain") {
     const auto done = runWithout(peers, {4, 1, algorithm});
     CAPTURE(seqparScanAlgorithmName(algorithm));
     CHECK(done == std::vector<bool>{true, false, false, false});
-    CHECK(peers.gaveUp(0) == 0);
-    CHECK(peers.gaveUp(2) == 2);
-    CHECK(peers.gaveUp(3) == 3);
-    CHECK(peers.linesPublished(2, 3) == 0);
+    CHECK(peers.timedOut(0) == 0);
+    CHECK(peers.timedOut(2) == 2);
+    CHECK(peers.timedOut(3) == 3);
+    CHECK(peers.packetsPublished(2, 3) == 0);
     CHECK(peers.creditGiven(1, 2) == 0);
     CHECK(peers.creditGiven(2, 3) == 0);
     CHECK(peers.state(2, 3, 0).sent == 0);
@@ -66,7 +66,7 @@ TEST_CASE("Who needs a rank that is not there gives up, in every algorithm") {
     for (int rank = 1; rank < 5; ++rank) {
       CAPTURE(rank);
       CHECK_FALSE(done[static_cast<size_t>(rank)]);
-      CHECK(peers.gaveUp(rank) != 0);
+      CHECK(peers.timedOut(rank) != 0);
       for (int other = 0; other < 5; ++other) {
         CHECK(peers.creditGiven(other, rank) == 0);
         CHECK(peers.state(rank, other, 0).sent == 0);
@@ -79,16 +79,16 @@ TEST_CASE("An owner that gave up sends no x") {
   ThreadPeers peers(4, 1, std::chrono::milliseconds(50));
   const ScanSpec spec = makeCase(4).spec;
   runWithout(peers, {4, 0, seqparScanTransposed});
-  // A shard's map is a line for four elements, and one for four factors, of which each is worth 64 elements.
+  // A shard's map is a packet for four elements, and one for four factors, of which each is worth 64 elements.
   const size_t shard = spec.elements() / 4 / 4;
   for (int from = 1; from < 3; ++from) {
     for (int to = 1; to < 4; ++to) {
       if (from == to) continue;
       CAPTURE(from, to);
-      CHECK(peers.linesPublished(from, to) == shard + shard / 64);
+      CHECK(peers.packetsPublished(from, to) == shard + shard / 64);
     }
   }
-  CHECK(peers.linesPublished(3, 1) == 0);
+  CHECK(peers.packetsPublished(3, 1) == 0);
 }
 
 TEST_CASE("Abort ends a scan") {

@@ -1,9 +1,9 @@
-// Channels: order, reuse of rings, credit, and words that look absent.
+// Fifos: order, reuse of rings, credit, and words that look absent.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
-#include "scan/numbers.h"
+#include "kernels/scan/numbers.h"
 #include "thread_peers.h"
 
 using namespace seqpar;
@@ -14,81 +14,81 @@ namespace {
 using Out = Sender<ThreadMemory>;
 using In = Receiver<ThreadMemory>;
 
-Line lineOf(std::uint32_t number) {
+LamportPacket packetOf(std::uint32_t number) {
   return {{number, number ^ 0x55555555U, number * 2654435761U >> 1, 7}};
 }
 
-bool same(const Line& a, const Line& b) {
+bool same(const LamportPacket& a, const LamportPacket& b) {
   return std::equal(a.word, a.word + 4, b.word);
 }
 
 }  // namespace
 
-TEST_CASE("A channel keeps order over many rounds of its ring") {
+TEST_CASE("A fifo keeps order over many rounds of its ring") {
   ThreadPeers peers(2, 1);
-  constexpr std::uint32_t kLines = 5 * kRingLines + 17;
+  constexpr std::uint32_t kPackets = 5 * kRingPackets + 17;
   std::uint32_t wrong = 0;
   bool ok = true;
-  peers.run(1, [&](const LaneThread& thread) {
+  peers.run(1, [&](const ChannelThread& thread) {
     if (thread.view.self == 0) {
       Out out(thread.view, 1, 0, 0, 0);
-      for (std::uint32_t i = 0; i < kLines; ++i) {
+      for (std::uint32_t i = 0; i < kPackets; ++i) {
         if (!out.reserve(i + 1)) return;
-        out.put(i, lineOf(i));
+        out.put(i, packetOf(i));
       }
     } else {
       const In in(thread.view, 0, 0, 0);
-      for (std::uint32_t i = 0; i < kLines; ++i) {
-        Line line = in.look(i);
-        if (!in.take(i, line)) {
+      for (std::uint32_t i = 0; i < kPackets; ++i) {
+        LamportPacket packet = in.look(i);
+        if (!in.take(i, packet)) {
           ok = false;
           return;
         }
-        wrong += same(line, lineOf(i)) ? 0 : 1;
-        if ((i + 1) % kCreditLines == 0) giveCredit<ThreadMemory>(thread.view, 0, 0, i + 1);
+        wrong += same(packet, packetOf(i)) ? 0 : 1;
+        if ((i + 1) % kCreditPackets == 0) giveCredit<ThreadMemory>(thread.view, 0, 0, i + 1);
       }
     }
   });
   CHECK(ok);
   CHECK(wrong == 0);
-  CHECK(peers.linesPublished(0, 1) == 0);
-  CHECK(peers.creditGiven(0, 1) == 5 * kRingLines);
+  CHECK(peers.packetsPublished(0, 1) == 0);
+  CHECK(peers.creditGiven(0, 1) == 5 * kRingPackets);
 }
 
 TEST_CASE("A sender without credit waits until it gives up") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
   Out out(peers.view(0), 1, 0, 0, 0);
-  REQUIRE(out.reserve(kRingLines));
-  CHECK(peers.gaveUp(0) == 0);
-  CHECK_FALSE(out.reserve(kRingLines + 1));
-  CHECK(peers.gaveUp(0) == 2);
+  REQUIRE(out.reserve(kRingPackets));
+  CHECK(peers.timedOut(0) == 0);
+  CHECK_FALSE(out.reserve(kRingPackets + 1));
+  CHECK(peers.timedOut(0) == 2);
   giveCredit<ThreadMemory>(peers.view(1), 0, 0, 1);
-  CHECK(out.reserve(kRingLines + 1));
+  CHECK(out.reserve(kRingPackets + 1));
 }
 
 TEST_CASE("Credit that is known from before is used") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
   constexpr std::uint64_t kBase = (std::uint64_t{1} << 40) + 5;
   Out out(peers.view(0), 1, 0, kBase, kBase - 3);
-  CHECK(out.reserve(kRingLines - 3));
-  CHECK_FALSE(out.reserve(kRingLines - 2));
+  CHECK(out.reserve(kRingPackets - 3));
+  CHECK_FALSE(out.reserve(kRingPackets - 2));
 }
 
-TEST_CASE("A line counts as arrived once all of its words have") {
+TEST_CASE("A packet counts as arrived once all of its words have") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
-  const Out out(peers.view(0), 1, 0, kRingLines + 9, kRingLines + 9);
-  const In in(peers.view(1), 0, 0, kRingLines + 9);
+  const Out out(peers.view(0), 1, 0, kRingPackets + 9, kRingPackets + 9);
+  const In in(peers.view(1), 0, 0, kRingPackets + 9);
   for (std::uint32_t word = 0; word < 4; ++word) {
     CHECK_FALSE(complete(in.look(2)));
     out.putWord(8 + word, word);
     CHECK(in.lookWord(8 + word) == word);
   }
-  Line line = in.look(2);
-  CHECK(same(line, Line{{0, 1, 2, 3}}));
-  CHECK(in.take(2, line));
+  LamportPacket packet = in.look(2);
+  CHECK(same(packet, LamportPacket{{0, 1, 2, 3}}));
+  CHECK(in.take(2, packet));
   CHECK_FALSE(complete(in.look(2)));
-  CHECK_FALSE(in.take(2, line = in.look(2)));
-  CHECK(peers.gaveUp(1) == 1);
+  CHECK_FALSE(in.take(2, packet = in.look(2)));
+  CHECK(peers.timedOut(1) == 1);
 }
 
 TEST_CASE("Abort ends a wait that has no timeout") {
@@ -99,7 +99,7 @@ TEST_CASE("Abort ends a wait that has no timeout") {
   });
   std::uint32_t word = kAbsent;
   CHECK_FALSE(In(peers.view(1), 0, 0, 0).awaitWord(0, word));
-  CHECK(peers.gaveUp(1) == 1);
+  CHECK(peers.timedOut(1) == 1);
 }
 
 TEST_CASE("What looks absent is sent as another number of the same kind") {
@@ -132,14 +132,14 @@ TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
   }
 }
 
-TEST_CASE("A call begins at a multiple of eight lines, at both ends alike") {
-  for (std::uint64_t lines = 0; lines < 40; ++lines) {
-    ChannelState state;
-    state.sent = lines;
-    state.received = 1000 + lines;
-    state.given = state.credit = lines / 2;
-    const ChannelState at = begun(state);
-    CHECK(at.sent == (lines + 7) / 8 * 8);
+TEST_CASE("A call begins at a multiple of eight packets, at both ends alike") {
+  for (std::uint64_t packets = 0; packets < 40; ++packets) {
+    FifoState state;
+    state.sent = packets;
+    state.received = 1000 + packets;
+    state.given = state.credit = packets / 2;
+    const FifoState at = begun(state);
+    CHECK(at.sent == (packets + 7) / 8 * 8);
     CHECK(at.received == 1000 + at.sent);
     CHECK(at.given == state.given);
     CHECK(at.credit == state.credit);

@@ -1,11 +1,11 @@
-// The lane programs of the MATRIX kernels, on threads, against the definition.
+// The channel programs of the MATRIX kernels, on threads, against the definition.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 
+#include "kernels/scan/matrix_maps.h"
 #include "matrix_on_threads.h"
 #include "reference_scan.h"
-#include "scan/matrix_maps.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -58,7 +58,7 @@ ScanSpec randomSpec(std::mt19937_64& random, int size) {
 
 }  // namespace
 
-TEST_CASE("MATRIX lanes give what the definition says, call after call") {
+TEST_CASE("MATRIX channels give what the definition says, call after call") {
   const int size = GENERATE(1, 2, 3, 5, 8);
   const int threads = GENERATE(1, 2, 3, 4);
   const std::uint64_t seed = std::random_device()();
@@ -81,7 +81,7 @@ TEST_CASE("MATRIX lanes give what the definition says, call after call") {
                                       outputs, group, threads),
                      kMatrixAlgorithms[random() % kMatrixAlgorithms.size()], exact});
   }
-  peers.run(threads, [&](const LaneThread& thread) {
+  peers.run(threads, [&](const ChannelThread& thread) {
     for (Call& call : calls) call.scan.run(call.algorithm, thread);
   });
   for (Call& call : calls) {
@@ -90,7 +90,7 @@ TEST_CASE("MATRIX lanes give what the definition says, call after call") {
   }
 }
 
-TEST_CASE("MATRIX lanes go round their rings, with more lines than a ring has") {
+TEST_CASE("MATRIX channels go round their rings, with more packets than a ring has") {
   const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
   const int threads = GENERATE(1, 2);  // 2: teams, for CHAIN
   CAPTURE(seqparScanAlgorithmName(algorithm), threads);
@@ -102,17 +102,17 @@ TEST_CASE("MATRIX lanes go round their rings, with more lines than a ring has") 
   spec.dv = 192;
   ThreadPeers peers(spec.size, 1);
   const std::vector<Outputs> outputs(3, Outputs::Both);
-  REQUIRE(spec.heads * spec.dk * spec.dv / 4 > kRingLines);
+  REQUIRE(spec.heads * spec.dk * spec.dv / 4 > kRingPackets);
   for (int round = 0; round < 3; ++round) {
     const int group = algorithm == seqparScanChain ? 1 : 2;
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 11 + static_cast<std::uint64_t>(round)), outputs,
                           group, threads);
-    peers.run(threads, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+    peers.run(threads, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
     compare(scan, true);
   }
 }
 
-TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two lanes") {
+TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two channels") {
   const auto algorithm = GENERATE(seqparScanOneshot, seqparScanTransposed, seqparScanDoubling, seqparScanLasp2);
   CAPTURE(seqparScanAlgorithmName(algorithm));
   ScanSpec spec;
@@ -121,18 +121,18 @@ TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two
   spec.heads = 3;
   spec.dk = 128;
   spec.dv = 16;
-  REQUIRE(mapLines(128, 1, 1) > kSureLines);
-  REQUIRE(mapLines(128, 1, 2) <= kSureLines);
+  REQUIRE(mapPackets(128, 1, 1) > kSurePackets);
+  REQUIRE(mapPackets(128, 1, 2) <= kSurePackets);
   ThreadPeers peers(spec.size, 3);  // the third is left over
   for (std::uint64_t round = 0; round < 3; ++round) {
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 5 + round), std::vector<Outputs>(4, Outputs::Both),
                           1, 2);
-    peers.run(2, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+    peers.run(2, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
     compare(scan, true);
   }
 }
 
-TEST_CASE("MATRIX lanes by teams agree with other lanes, with flags, initial states and either direction") {
+TEST_CASE("MATRIX channels by teams agree with other channels, with flags, initial states and either direction") {
   const int size = GENERATE(1, 2, 4);
   const int threads = GENERATE(2, 4);
   const std::uint64_t seed = std::random_device()();
@@ -147,13 +147,13 @@ TEST_CASE("MATRIX lanes by teams agree with other lanes, with flags, initial sta
     std::vector<Outputs> outputs;
     for (int rank = 0; rank < size; ++rank) outputs.push_back(static_cast<Outputs>(random() % 5));
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, random()), outputs, 1, threads);
-    peers.run(threads, [&](const LaneThread& thread) { scan.run(seqparScanChain, thread); });
+    peers.run(threads, [&](const ChannelThread& thread) { scan.run(seqparScanChain, thread); });
     CAPTURE(spec);
     compare(scan, true);
   }
 }
 
-TEST_CASE("MATRIX lanes carry NaN and infinities to the elements of the definition") {
+TEST_CASE("MATRIX channels carry NaN and infinities to the elements of the definition") {
   const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
   const int threads = GENERATE(1, 2);
   const float value = GENERATE(INFINITY, asFloat(0x7fc00000U), asFloat(0x7fffffffU), asFloat(0xffffffffU));
@@ -174,11 +174,11 @@ TEST_CASE("MATRIX lanes carry NaN and infinities to the elements of the definiti
   scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;
   ThreadPeers peers(spec.size, 1);
   ThreadMatrixScan scan(peers, scanCase, std::vector<Outputs>(4, Outputs::Both), 1, threads);
-  peers.run(threads, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+  peers.run(threads, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
   compare(scan, false);
 }
 
-TEST_CASE("MATRIX lanes that need an absent rank give up, and nothing goes on") {
+TEST_CASE("MATRIX channels that need an absent rank give up, and nothing goes on") {
   ScanSpec spec;
   spec.size = 3;
   spec.op = seqparScanMatrix;
@@ -191,25 +191,25 @@ TEST_CASE("MATRIX lanes that need an absent rank give up, and nothing goes on") 
   ThreadPeers peers(3, 1, std::chrono::milliseconds(50));
   ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 3), std::vector<Outputs>(3, Outputs::Both), 1,
                         threads);
-  peers.run(threads, [&](const LaneThread& thread) { scan.run(algorithm, thread); }, {1, 2});
-  CHECK(peers.gaveUp(1) == 1);
-  CHECK(peers.gaveUp(2) != 0);
+  peers.run(threads, [&](const ChannelThread& thread) { scan.run(algorithm, thread); }, {1, 2});
+  CHECK(peers.timedOut(1) == 1);
+  CHECK(peers.timedOut(2) != 0);
   CHECK(peers.creditGiven(0, 1) == 0);
   if (algorithm != seqparScanChain && algorithm != seqparScanLasp1) return;
-  CHECK(peers.gaveUp(2) == 2);
-  CHECK(peers.linesPublished(1, 2) == 0);
+  CHECK(peers.timedOut(2) == 2);
+  CHECK(peers.packetsPublished(1, 2) == 0);
 }
 
 TEST_CASE("Numbers are split without loss") {
   std::mt19937 random(5);
   for (int i = 0; i < 100000; ++i) {
     const float value = asFloat(static_cast<std::uint32_t>(random()));
-    const bool odd = sizeBits(value) >= kOddBits;
-    const SplitNumber both = split(value, odd);
+    const bool needsExact = sizeBits(value) >= kExactBits;
+    const SplitNumber both = split(value, needsExact);
     const float sum = both.high + both.low;
     CAPTURE(value);
     CHECK((sum == value || (std::isnan(sum) && std::isnan(value))));
-    if (odd) {
+    if (needsExact) {
       CHECK(both.low == 0);
       CHECK((!std::isfinite(value) || std::abs(value) > 3.39e38F));
     } else {

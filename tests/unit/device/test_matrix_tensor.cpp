@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "scan/matrix_tensor.h"
+#include "kernels/scan/matrix_tensor.h"
 
 using namespace seqpar;
 
@@ -41,15 +41,15 @@ struct ThreadWarp {
     board->meet.arrive_and_wait();
     return result;
   }
-  /// Row i of a is of lanes 4 (i % 8) and on, column k of lanes k % 4; column j of b of lanes 4 j and on; see PTX ISA,
-  /// mma.m16n8k8 for tf32.
+  /// Row i of a is of channels 4 (i % 8) and on, column k of channels k % 4; column j of b of channels 4 j and on; see
+  /// PTX ISA, mma.m16n8k8 for tf32.
   static void multiplyTile(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-    const int lane = self % kWarp;
-    std::copy(std::begin(a), std::end(a), board->a[lane]);
-    std::copy(std::begin(b), std::end(b), board->b[lane]);
+    const int channel = self % kWarp;
+    std::copy(std::begin(a), std::end(a), board->a[channel]);
+    std::copy(std::begin(b), std::end(b), board->b[channel]);
     board->meet.arrive_and_wait();
     for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      const int row = channel / 4 + i / 2 * 8, column = channel % 4 * 2 + i % 2;
       double sum = 0;
       for (int k = 0; k < 8; ++k) {
         const float left = cut(board->a[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]);
@@ -70,29 +70,29 @@ struct Problem {
   std::vector<float> a, x;  ///< [dk][dk], [dk][16]
 };
 
-/// act(i, place of number i of the slot in [dk][16]), for those of the matrix; `right`: in the right half.
+/// act(i, place of number i of the fragment in [dk][16]), for those of the matrix; `right`: in the right half.
 template <class Act>
-void eachOfSlot(int number, int dk, int count, bool right, const Act& act) {
-  const PanelSlot slot(number);
+void eachOfFragment(int number, int dk, int count, bool right, const Act& act) {
+  const PanelFragment fragment(number);
   for (int i = 0; i < count; ++i) {
-    const int row = slot.rowOf(i / 2), column = slot.columnOf(i / 2) + i % 2 + (right ? 8 : 0);
+    const int row = fragment.rowOf(i / 2), column = fragment.columnOf(i / 2) + i % 2 + (right ? 8 : 0);
     if (row < dk) act(i, static_cast<std::size_t>(row * 16 + column));
   }
 }
 
 struct SplitPanel {
   std::vector<SplitPair> pairs;
-  bool odd = false;
+  bool needsExact = false;
 };
 
-/// Of 4 numbers a slot, the left or right half of the panel; of 8, all of it.
+/// Of 4 numbers a fragment, the left or right half of the panel; of 8, all of it.
 template <int count>
 SplitPanel splitPanel(const Problem& problem, bool right) {
   SplitPanel panel{std::vector<SplitPair>(pairsOf(problem.dk) * count / 8)};
-  for (int slot = 0; slot < slotsOf(problem.dk); ++slot) {
+  for (int fragment = 0; fragment < fragmentsOf(problem.dk); ++fragment) {
     float numbers[count] = {};
-    eachOfSlot(slot, problem.dk, count, right, [&](int i, std::size_t at) { numbers[i] = problem.x[at]; });
-    panel.odd |= splitSlot(panel.pairs.data(), PanelSlot(slot), numbers);
+    eachOfFragment(fragment, problem.dk, count, right, [&](int i, std::size_t at) { numbers[i] = problem.x[at]; });
+    panel.needsExact |= splitFragment(panel.pairs.data(), PanelFragment(fragment), numbers);
   }
   return panel;
 }
@@ -125,8 +125,8 @@ void multiplyExact(const Problem& problem, bool right, std::vector<float>& resul
     product.load(viewOf(problem));
     product.settle();
     float numbers[count];
-    product.multiply(thread, panel.pairs.data(), panel.odd, numbers);
-    eachOfSlot(thread, problem.dk, count, right, [&](int i, std::size_t at) { result[at] = numbers[i]; });
+    product.multiply(thread, panel.pairs.data(), panel.needsExact, numbers);
+    eachOfFragment(thread, problem.dk, count, right, [&](int i, std::size_t at) { result[at] = numbers[i]; });
   });
 }
 
@@ -162,8 +162,8 @@ std::vector<float> multiply(const Problem& problem, How how) {
     runWarps(kTensorThreads, [&](int) {
       TensorProduct<ThreadWarp> product;
       product.load(viewOf(problem));
-      product.multiply(Group{}, panel.pairs.data(), panel.odd, [&](int slot, const float(&numbers)[8]) {
-        eachOfSlot(slot, problem.dk, 8, false, [&](int i, std::size_t at) { result[at] = numbers[i]; });
+      product.multiply(Group{}, panel.pairs.data(), panel.needsExact, [&](int fragment, const float(&numbers)[8]) {
+        eachOfFragment(fragment, problem.dk, 8, false, [&](int i, std::size_t at) { result[at] = numbers[i]; });
       });
     });
   }

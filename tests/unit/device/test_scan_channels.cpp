@@ -81,15 +81,15 @@ Call drawCall(std::mt19937_64& random, const ThreadPeers& peers, seqparScanAlgor
   spec.initial = random() % 2 == 0;
   std::vector<Outputs> outputs;
   for (int rank = 0; rank < spec.size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
-  const int lanes = 1 + static_cast<int>(random() % static_cast<unsigned>(peers.lanes()));
+  const int channels = 1 + static_cast<int>(random() % static_cast<unsigned>(peers.channels()));
   return {algorithm, numbers,
-          std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, lanes)};
+          std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, channels)};
 }
 
 /// Calls follow each other with nothing between them.
-void runCalls(ThreadPeers& peers, int threadsOfLane, std::vector<Call>& calls) {
+void runCalls(ThreadPeers& peers, int threadsOfChannel, std::vector<Call>& calls) {
   std::atomic<bool> ok = true;
-  peers.run(threadsOfLane, [&](const LaneThread& thread) {
+  peers.run(threadsOfChannel, [&](const ChannelThread& thread) {
     for (const Call& call : calls) {
       if (call.scan->run(call.algorithm, thread)) continue;
       ok = false;
@@ -103,7 +103,7 @@ void runCalls(ThreadPeers& peers, int threadsOfLane, std::vector<Call>& calls) {
   }
   for (int sender = 0; sender < peers.size(); ++sender) {
     for (int receiver = 0; receiver < peers.size(); ++receiver) {
-      REQUIRE(peers.linesPublished(sender, receiver) == 0);
+      REQUIRE(peers.packetsPublished(sender, receiver) == 0);
     }
   }
 }
@@ -120,36 +120,36 @@ ScanSpec largeSpec(int size) {
 
 }  // namespace
 
-TEST_CASE("All algorithms, back to back on one set of channels") {
+TEST_CASE("All algorithms, back to back on one set of fifos") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
   for (int size = 1; size <= 8; ++size) {
-    const int threadsOfLane = size <= 3 ? 2 : 1;
+    const int threadsOfChannel = size <= 3 ? 2 : 1;
     ThreadPeers peers(size, 2);
     std::vector<Call> calls;
     for (int i = 0; i < 36; ++i) {
       calls.push_back(drawCall(random, peers, kDeviceAlgorithms[random() % kDeviceAlgorithms.size()]));
     }
     CAPTURE(size);
-    runCalls(peers, threadsOfLane, calls);
+    runCalls(peers, threadsOfChannel, calls);
   }
 }
 
-TEST_CASE("Small states, a cell a thread, beside the programs for all states") {
+TEST_CASE("Small states, a vec a thread, beside the programs for all states") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
-  const auto run = [&](int size, int lanes, int threadsOfLane, std::size_t mostCells, int count) {
-    ThreadPeers peers(size, lanes);
+  const auto run = [&](int size, int channels, int threadsOfChannel, std::size_t mostVecs, int count) {
+    ThreadPeers peers(size, channels);
     std::vector<Call> calls;
     for (int i = 0; i < count; ++i) {
       ScanSpec spec;
       spec.size = size;
       spec.op = pick(random, {seqparScanSum, seqparScanScalar, seqparScanDiag});
       spec.direction = pick(random, {seqparForward, seqparReverse});
-      spec.dk = 1 + random() % (mostCells / 2);
-      spec.dv = 4 * (1 + random() % (mostCells / spec.dk));
+      spec.dk = 1 + random() % (mostVecs / 2);
+      spec.dv = 4 * (1 + random() % (mostVecs / spec.dk));
       const Numbers numbers = pick(random, {Numbers::Exact, Numbers::Random});
       if (spec.op != seqparScanSum) {
         spec.decayForm = pick(random, {seqparDecayLinear, seqparDecayLog, seqparDecayLog2});
@@ -160,10 +160,10 @@ TEST_CASE("Small states, a cell a thread, beside the programs for all states") {
       for (int rank = 0; rank < size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
       calls.push_back({pick(random, {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanLasp2}),
                        numbers,
-                       std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, lanes)});
+                       std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, channels)});
     }
-    CAPTURE(size, lanes);
-    runCalls(peers, threadsOfLane, calls);
+    CAPTURE(size, channels);
+    runCalls(peers, threadsOfChannel, calls);
   };
   for (int size = 1; size <= 8; ++size) run(size, 1, 3, 3, 40);
   run(3, 2, 40, 64, 20);
@@ -178,16 +178,16 @@ TEST_CASE("Small states go round their rings") {
     spec.dv = 4;
     ThreadPeers peers(3, 1);
     std::vector<Call> calls;
-    const std::size_t enough = 2 * kRingLines / 3;
+    const std::size_t enough = 2 * kRingPackets / 3;
     calls.push_back({algorithm, Numbers::Exact,
                      std::make_unique<ThreadScan>(peers, makeScanCase(spec, Numbers::Exact, 4),
                                                   std::vector<Outputs>(3, Outputs::Both), 1)});
-    peers.run(3, [&](const LaneThread& thread) {
+    peers.run(3, [&](const ChannelThread& thread) {
       for (std::size_t i = 1; i < enough; ++i) calls.front().scan->run(algorithm, thread);
     });
     runCalls(peers, 3, calls);
     CAPTURE(seqparScanAlgorithmName(algorithm));
-    CHECK(peers.creditGiven(0, 1) >= kRingLines);
+    CHECK(peers.creditGiven(0, 1) >= kRingPackets);
   }
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("States that are several times the rings") {
           {algorithm, numbers, std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, 11), outputs, 1)});
       CAPTURE(seqparScanAlgorithmName(algorithm), size);
       runCalls(peers, 1, calls);
-      if (algorithm == seqparScanChain) CHECK(peers.creditGiven(0, 1) >= kRingLines);
+      if (algorithm == seqparScanChain) CHECK(peers.creditGiven(0, 1) >= kRingPackets);
     }
   }
 }
@@ -250,7 +250,7 @@ TEST_CASE("Infinities, NaN of any payload and negative zeros arrive; a factor of
       }
       scanCase.ranks[0].state.assign(std::begin(special), std::end(special));
       ThreadScan scan(peers, scanCase, std::vector<Outputs>(3, Outputs::Both), 1);
-      peers.run(1, [&](const LaneThread& thread) { scan.run(algorithm, thread); });
+      peers.run(1, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
       CAPTURE(seqparScanAlgorithmName(algorithm), factor);
       const auto second = scan.buffers(1).prefixValues();
       const auto last = scan.buffers(2).totalValues();

@@ -3,8 +3,8 @@
 #include <random>
 
 #include "base/error.h"
+#include "kernels/scan/threads.h"
 #include "scan/device_task.h"
-#include "scan/threads.h"
 
 using namespace seqpar;
 
@@ -25,24 +25,24 @@ TEST_CASE("A divider divides") {
 
 TEST_CASE("Parts follow each other and none is larger than need be") {
   for (const std::uint32_t elements : {1U, 127U, 128U, 129U, 1000U, 4097U, ScanTask::kMostElements}) {
-    for (const int lanes : {1, 2, 3, 7, 32, 132}) {
-      for (const std::uint32_t cell : {4U, 8U}) {
-        CAPTURE(elements, lanes, cell);
+    for (const int channels : {1, 2, 3, 7, 32, 132}) {
+      for (const std::uint32_t vec : {4U, 8U}) {
+        CAPTURE(elements, channels, vec);
         ScanTask task;
         task.elements = elements;
-        task.cut(lanes);
-        REQUIRE(task.lanes >= 1);
-        REQUIRE(task.lanes <= lanes);
+        task.cut(channels);
+        REQUIRE(task.channels >= 1);
+        REQUIRE(task.channels <= channels);
         std::uint32_t at = 0;
-        for (int lane = 0; lane < task.lanes; ++lane) {
-          const CellRange part = task.part(lane, cell);
+        for (int channel = 0; channel < task.channels; ++channel) {
+          const VecRange part = task.part(channel, vec);
           REQUIRE(part.begin == at);
-          REQUIRE(part.begin * cell % 128 == 0);
+          REQUIRE(part.begin * vec % 128 == 0);
           REQUIRE(part.size() > 0);
-          REQUIRE(part.size() <= (elements / static_cast<std::uint32_t>(lanes) + 128) / cell + 1);
+          REQUIRE(part.size() <= (elements / static_cast<std::uint32_t>(channels) + 128) / vec + 1);
           at = part.end;
         }
-        REQUIRE(at == (elements + cell - 1) / cell);
+        REQUIRE(at == (elements + vec - 1) / vec);
       }
     }
   }
@@ -51,7 +51,7 @@ TEST_CASE("Parts follow each other and none is larger than need be") {
 TEST_CASE("Many heads are several tasks, with their own flags and pointers") {
   PeerView view;
   view.size = 2;
-  view.lanes = 4;
+  view.channels = 4;
   ScanProblem problem;
   problem.op = seqparScanDiag;
   problem.heads = 2 * ScanTask::kMostHeads + 3;
@@ -93,17 +93,17 @@ TEST_CASE("A head that a kernel cannot count is refused") {
 
 TEST_CASE("Threads of a scan fit the GPU, and what they send at once fits a ring") {
   for (const std::uint32_t elements : {1U, 4096U, 1U << 20, ScanTask::kMostElements}) {
-    for (const int lanes : {1, 2, 11, 16, 64, 128}) {
-      for (const std::uint32_t lines : {1U, 2U, 4U}) {
-        CAPTURE(elements, lanes, lines);
+    for (const int channels : {1, 2, 11, 16, 64, 128}) {
+      for (const std::uint32_t packets : {1U, 2U, 4U}) {
+        CAPTURE(elements, channels, packets);
         ScanTask task;
         task.elements = elements;
-        task.cut(lanes);
-        const std::uint32_t threads = scanThreads(task, lines);
+        task.cut(channels);
+        const std::uint32_t threads = scanThreads(task, packets);
         CHECK(threads % 32 == 0);
         CHECK(threads <= kMostThreads);
-        CHECK(threads * lines <= kSureLines);
-        CHECK((threads == kLeastThreads || threads * static_cast<std::uint32_t>(task.lanes) <= kScanThreads));
+        CHECK(threads * packets <= kSurePackets);
+        CHECK((threads == kLeastThreads || threads * static_cast<std::uint32_t>(task.channels) <= kScanThreads));
       }
     }
   }

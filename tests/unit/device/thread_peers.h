@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/patience.h"
-#include "lane.h"
+#include "kernels/channel.h"
 
 namespace seqpar::test {
 
@@ -21,17 +21,17 @@ struct ThreadMemory {
   static void store(std::uint32_t* to, std::uint32_t word) {
     std::atomic_ref(*to).store(word, std::memory_order_relaxed);
   }
-  static Line load(const Line* from) {
+  static LamportPacket load(const LamportPacket* from) {
     return {{load(&from->word[0]), load(&from->word[1]), load(&from->word[2]), load(&from->word[3])}};
   }
-  static void store(Line* to, const Line& line) {
-    for (int i = 0; i < 4; ++i) store(&to->word[i], line.word[i]);
+  static void store(LamportPacket* to, const LamportPacket& packet) {
+    for (int i = 0; i < 4; ++i) store(&to->word[i], packet.word[i]);
   }
-  static void storeIf(bool live, Line* to, const Line& line) {
-    if (live) store(to, line);
+  static void storeIf(bool live, LamportPacket* to, const LamportPacket& packet) {
+    if (live) store(to, packet);
   }
-  static void writeIf(bool live, Line* to, const Line& line) {
-    if (live) *to = line;
+  static void writeIf(bool live, LamportPacket* to, const LamportPacket& packet) {
+    if (live) *to = packet;
   }
   static std::uint32_t increment(std::uint32_t* counter, std::uint32_t last) {
     const std::atomic_ref count(*counter);
@@ -54,7 +54,7 @@ struct ThreadMemory {
   static void prefetch(const void*) {}
 };
 
-/// What the threads of a lane share.
+/// What the threads of a channel share.
 class Meeting {
  public:
   explicit Meeting(int threads) : threads_(threads) {}
@@ -94,39 +94,40 @@ class ThreadGroup {
   int thread_;
 };
 
-/// A lane of a peer, as its threads see it.
-struct LaneThread {
+/// A channel of a peer, as its threads see it.
+struct ChannelThread {
   const PeerView& view;
-  int lane;
+  int channel;
   const ThreadGroup& group;
-  LanePositions& positions;
+  ChannelPositions& positions;
 };
 
 class ThreadPeers {
  public:
-  ThreadPeers(int size, int lanes, std::chrono::milliseconds timeout = kNoTimeout);
+  ThreadPeers(int size, int channels, std::chrono::milliseconds timeout = kNoTimeout);
 
   int size() const { return static_cast<int>(views_.size()); }
-  int lanes() const { return lanes_; }
+  int channels() const { return channels_; }
   const PeerView& view(int peer) const { return views_[static_cast<std::size_t>(peer)]; }
   void abort() { std::atomic_ref(abort_).store(1); }
   /// 1 + the peer that `peer` has given up waiting for; 0: none.
-  std::uint32_t gaveUp(int peer) const { return gaveUp_[static_cast<std::size_t>(peer)]; }
+  std::uint32_t timedOut(int peer) const { return gaveUp_[static_cast<std::size_t>(peer)]; }
 
-  /// Runs body(thread) in all threads of all lanes of the peers in `present` (empty: all).
-  void run(int threadsOfLane, const std::function<void(const LaneThread&)>& body, const std::vector<int>& present = {});
+  /// Runs body(thread) in all threads of all channels of the peers in `present` (empty: all).
+  void run(int threadsOfChannel, const std::function<void(const ChannelThread&)>& body,
+           const std::vector<int>& present = {});
 
-  /// Lines of the rings of `receiver` from `sender` that hold anything.
-  std::size_t linesPublished(int sender, int receiver) const;
+  /// Packets of the rings of `receiver` from `sender` that hold anything.
+  std::size_t packetsPublished(int sender, int receiver) const;
   /// The sum of the credits that `receiver` gave `sender`.
   std::uint64_t creditGiven(int sender, int receiver) const;
-  /// What `peer` remembers of its channel with `other`.
-  ChannelState state(int peer, int other, int lane) const { return *channelState(view(peer), other, lane); }
+  /// What `peer` remembers of its FIFO with `other`.
+  FifoState state(int peer, int other, int channel) const { return *fifoState(view(peer), other, channel); }
 
  private:
-  int lanes_;
-  std::vector<std::vector<Line>> windows_;
-  std::vector<std::vector<ChannelState>> states_;
+  int channels_;
+  std::vector<std::vector<LamportPacket>> windows_;
+  std::vector<std::vector<FifoState>> states_;
   std::vector<std::uint32_t> gaveUp_;
   std::uint32_t abort_ = 0;
   std::vector<PeerView> views_;

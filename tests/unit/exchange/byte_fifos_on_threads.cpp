@@ -1,28 +1,28 @@
-#include "unit/exchange/pipes_on_threads.h"
+#include "unit/exchange/byte_fifos_on_threads.h"
 
 #include <atomic>
 #include <mutex>
 #include <thread>
 
-#include "exchange/chunks.h"
-#include "exchange/lines.h"
+#include "kernels/exchange/chunks.h"
+#include "kernels/exchange/ll_packets.h"
 
 namespace seqpar::test {
 namespace {
 
 struct ThreadMemory {
-  /// One lock for many lines: x86 has no plain access of 16 bytes that the language knows.
-  static std::mutex& lockOf(const Unit* line) {
+  /// One lock for many packets: x86 has no plain access of 16 bytes that the language knows.
+  static std::mutex& lockOf(const Vec16* packet) {
     static std::array<std::mutex, 64> locks;
-    return locks[reinterpret_cast<std::uintptr_t>(line) / sizeof(Unit) % locks.size()];
+    return locks[reinterpret_cast<std::uintptr_t>(packet) / sizeof(Vec16) % locks.size()];
   }
-  static Unit loadLine(const Unit* from) {
+  static Vec16 loadPacket(const Vec16* from) {
     const std::lock_guard lock(lockOf(from));
     return *from;
   }
-  static void storeLine(Unit* to, const Unit& line) {
+  static void storePacket(Vec16* to, const Vec16& packet) {
     const std::lock_guard lock(lockOf(to));
-    *to = line;
+    *to = packet;
   }
   static std::uint64_t acquire(const std::uint64_t* from) {
     return std::atomic_ref(*const_cast<std::uint64_t*>(from)).load(std::memory_order_acquire);
@@ -67,91 +67,92 @@ struct OneThreadWarp {
 
 }  // namespace
 
-struct PipePeers::Rank {
-  DeviceStrings sends, receives;
-  std::vector<device::PieceArg> pieces;
-  Patience patience;
+struct ByteFifoPeers::Rank {
+  DevicePayloads sends, receives;
+  std::vector<device::RegionArg> regions;
+  WaitPolicy waitPolicy;
   Taking taking = Taking::Each;
   std::atomic<bool> ok{true};
 
-  void lines(int lane) {
+  void packets(int channel) {
     const OneThread group;
     const int out = static_cast<int>(sends.others.size());
     const int in = static_cast<int>(receives.others.size());
-    const device::LineSends<OneThread> sent(sends.others.data(), out, lane, group);
-    const device::LineReceives<OneThread> received(receives.others.data(), in, lane, group);
-    if (lane == 0 && sends.self.count > 0) {
-      device::OwnString::copy(pieces.data(), sends.self, receives.self, 0, 1);
+    const device::PacketSends<OneThread> sent(sends.others.data(), out, channel, group);
+    const device::PacketReceives<OneThread> received(receives.others.data(), in, channel, group);
+    if (channel == 0 && sends.self.count > 0) {
+      device::OwnPayload::copy(regions.data(), sends.self, receives.self, 0, 1);
     }
-    if (!device::sendLines<ThreadMemory>(patience, pieces.data(), sends.others.data(), out, lane, group) ||
-        !device::receiveLines<ThreadMemory>(patience, pieces.data(), receives.others.data(), in, lane, group)) {
+    if (!device::sendPackets<ThreadMemory>(waitPolicy, regions.data(), sends.others.data(), out, channel, group) ||
+        !device::receivePackets<ThreadMemory>(waitPolicy, regions.data(), receives.others.data(), in, channel, group)) {
       ok = false;
       return;
     }
-    sent.finish(sends.others.data(), out, lane, group);
-    received.finish<ThreadMemory>(receives.others.data(), in, lane, group);
+    sent.finish(sends.others.data(), out, channel, group);
+    received.finish<ThreadMemory>(receives.others.data(), in, channel, group);
   }
-  void chunksOut(int lane, int track) {
+  void chunksOut(int channel, int warpFifo) {
     device::ChunkCounts counts{};
-    if (!device::sendChunks<ThreadMemory, OneThreadWarp>(patience, pieces.data(), sends.others.data(),
-                                                         static_cast<int>(sends.others.size()), lane, track, counts)) {
+    if (!device::sendChunks<ThreadMemory, OneThreadWarp>(waitPolicy, regions.data(), sends.others.data(),
+                                                         static_cast<int>(sends.others.size()), channel, warpFifo,
+                                                         counts)) {
       ok = false;
     }
   }
-  void chunksIn(int lane, int track) {
-    if (taking == Taking::Together) return chunksTogether(lane, track);
+  void chunksIn(int channel, int warpFifo) {
+    if (taking == Taking::Together) return chunksTogether(channel, warpFifo);
     device::ChunkCounts counts{};
-    if (!device::receiveChunks<ThreadMemory, OneThreadWarp>(patience, pieces.data(), receives.others.data(),
-                                                            static_cast<int>(receives.others.size()), lane, track,
+    if (!device::receiveChunks<ThreadMemory, OneThreadWarp>(waitPolicy, regions.data(), receives.others.data(),
+                                                            static_cast<int>(receives.others.size()), channel, warpFifo,
                                                             counts)) {
       ok = false;
     }
   }
-  void chunksTogether(int lane, int track) {
+  void chunksTogether(int channel, int warpFifo) {
     if (receives.others.empty()) return;
     device::ChunkCounts counts{};
     const std::byte* slots[kMostPeers];
     const auto take = [&](const device::Part& part, const std::byte* const* from) {
       for (std::size_t i = 0; i < receives.others.size(); ++i) {
-        device::copyString<false>(pieces.data(), receives.others[i], part, const_cast<std::byte*>(from[i]), 0, 1);
+        device::copyPayload<false>(regions.data(), receives.others[i], part, const_cast<std::byte*>(from[i]), 0, 1);
       }
     };
-    if (!device::takeChunks<ThreadMemory, OneThreadWarp>(patience, receives.others.data(),
-                                                         static_cast<int>(receives.others.size()), lane, track, counts,
-                                                         slots, take)) {
+    if (!device::takeChunks<ThreadMemory, OneThreadWarp>(waitPolicy, receives.others.data(),
+                                                         static_cast<int>(receives.others.size()), channel, warpFifo,
+                                                         counts, slots, take)) {
       ok = false;
     }
   }
 };
 
-PipePeers::PipePeers(int size, int lanes, std::chrono::milliseconds timeout)
+ByteFifoPeers::ByteFifoPeers(int size, int channels, std::chrono::milliseconds timeout)
     : size_(size),
-      lanes_(lanes),
+      channels_(channels),
       timeoutNs_(static_cast<std::uint64_t>(timeout / std::chrono::nanoseconds(1))),
       gaveUp_(static_cast<std::size_t>(size), 0) {
   for (int rank = 0; rank < size; ++rank) {
-    windows_.emplace_back(PipeLayout::windowBytes(size, lanes) / sizeof(std::max_align_t));
-    states_.emplace_back(PipeState::bytes(size, lanes) / sizeof(PipeState));
+    windows_.emplace_back(ByteFifoLayout::windowBytes(size, channels) / sizeof(std::max_align_t));
+    states_.emplace_back(ByteFifoState::bytes(size, channels) / sizeof(ByteFifoState));
   }
 }
 
-void PipePeers::abort() {
+void ByteFifoPeers::abort() {
   ThreadMemory::store(&abort_, 1);
 }
 
-void PipePeers::connect(int rank, std::vector<device::StringArg>& strings) {
+void ByteFifoPeers::connect(int rank, std::vector<device::PeerPayload>& payloads) {
   const auto endOf = [&](int owner, int other) {
     return reinterpret_cast<std::byte*>(windows_[static_cast<std::size_t>(owner)].data()) +
-           PipeLayout::end(other, 0, lanes_);
+           ByteFifoLayout::end(other, 0, channels_);
   };
-  for (auto& string : strings) {
-    string.end = {endOf(rank, string.peer), endOf(string.peer, rank),
-                  states_[static_cast<std::size_t>(rank)].data() + PipeLayout::number(string.peer, 0, lanes_)};
+  for (auto& payload : payloads) {
+    payload.end = {endOf(rank, payload.peer), endOf(payload.peer, rank),
+                   states_[static_cast<std::size_t>(rank)].data() + ByteFifoLayout::number(payload.peer, 0, channels_)};
   }
 }
 
-std::vector<bool> PipePeers::exchange(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives,
-                                      const std::vector<int>& present, Taking taking) {
+std::vector<bool> ByteFifoPeers::exchange(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives,
+                                          const std::vector<int>& present, Taking taking) {
   const std::vector<int> ranks = present.empty() ? inOrder(static_cast<std::size_t>(size_)) : present;
   std::vector<Rank> states(static_cast<std::size_t>(size_));
   std::vector<std::jthread> threads;
@@ -160,23 +161,23 @@ std::vector<bool> PipePeers::exchange(const std::vector<Route>& routes, const Bu
     Rank& state = states[number];
     const auto from = pointersTo(sends[number]);
     const auto into = pointersTo(receives[number]);
-    state.sends = makeStrings(routes[number].sends, from, rank, size_, lanes_, 0);
-    state.receives = makeStrings(routes[number].receives, std::vector<const std::byte*>(into.begin(), into.end()), rank,
-                                 size_, lanes_, static_cast<int>(state.sends.pieces.size()));
-    state.pieces = state.sends.pieces;
-    state.pieces.insert(state.pieces.end(), state.receives.pieces.begin(), state.receives.pieces.end());
+    state.sends = makePayloads(routes[number].sends, from, rank, size_, channels_, 0);
+    state.receives = makePayloads(routes[number].receives, std::vector<const std::byte*>(into.begin(), into.end()),
+                                  rank, size_, channels_, static_cast<int>(state.sends.regions.size()));
+    state.regions = state.sends.regions;
+    state.regions.insert(state.regions.end(), state.receives.regions.begin(), state.receives.regions.end());
     connect(rank, state.sends.others);
     connect(rank, state.receives.others);
-    state.patience = {&abort_, &gaveUp_[number], timeoutNs_};
+    state.waitPolicy = {&abort_, &gaveUp_[number], timeoutNs_};
     state.taking = taking;
   }
   for (const int rank : ranks) {
     Rank& state = states[static_cast<std::size_t>(rank)];
-    for (int lane = 0; lane < lanes_; ++lane) {
-      threads.emplace_back([&state, lane] { state.lines(lane); });
-      for (int track = 0; track < static_cast<int>(PipeLayout::kTracks); ++track) {
-        threads.emplace_back([&state, lane, track] { state.chunksOut(lane, track); });
-        threads.emplace_back([&state, lane, track] { state.chunksIn(lane, track); });
+    for (int channel = 0; channel < channels_; ++channel) {
+      threads.emplace_back([&state, channel] { state.packets(channel); });
+      for (int warpFifo = 0; warpFifo < static_cast<int>(ByteFifoLayout::kWarpFifos); ++warpFifo) {
+        threads.emplace_back([&state, channel, warpFifo] { state.chunksOut(channel, warpFifo); });
+        threads.emplace_back([&state, channel, warpFifo] { state.chunksIn(channel, warpFifo); });
       }
     }
   }

@@ -15,35 +15,35 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-using Strings = std::map<std::pair<int, int>, std::deque<std::byte>>;
+using Payloads = std::map<std::pair<int, int>, std::deque<std::byte>>;
 
-/// All strings, by (from, to).
+/// All payloads, by (from, to).
 template <typename Part>
-Strings stringsOf(const std::vector<Part>& parts, const Buffers& sends) {
-  Strings strings;
+Payloads payloadsOf(const std::vector<Part>& parts, const Buffers& sends) {
+  Payloads payloads;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     for (const Transfer& transfer : parts[rank].sends) {
-      const Bytes& buffer = sends[rank].at(static_cast<size_t>(transfer.piece.buffer));
-      auto& string = strings[{static_cast<int>(rank), transfer.peer}];
-      for (const size_t at : bytesOf(transfer.piece)) string.push_back(buffer.at(at));
+      const Bytes& buffer = sends[rank].at(static_cast<size_t>(transfer.region.buffer));
+      auto& payload = payloads[{static_cast<int>(rank), transfer.peer}];
+      for (const size_t at : bytesOf(transfer.region)) payload.push_back(buffer.at(at));
     }
   }
-  return strings;
+  return payloads;
 }
 
-void requireUsedUp(const Strings& strings) {
-  for (const auto& [lane, string] : strings) require(string.empty(), "more was sent than received");
+void requireUsedUp(const Payloads& payloads) {
+  for (const auto& [lane, payload] : payloads) require(payload.empty(), "more was sent than received");
 }
 
 }  // namespace
 
-std::vector<size_t> bytesOf(const Piece& piece) {
+std::vector<size_t> bytesOf(const StridedRegion& region) {
   std::vector<size_t> all;
-  for (size_t i = 0; i < piece.count[0]; ++i) {
-    for (size_t j = 0; j < piece.count[1]; ++j) {
-      for (size_t k = 0; k < piece.count[2]; ++k) {
-        for (size_t byte = 0; byte < piece.run; ++byte) {
-          all.push_back(piece.offset + i * piece.stride[0] + j * piece.stride[1] + k * piece.stride[2] + byte);
+  for (size_t i = 0; i < region.count[0]; ++i) {
+    for (size_t j = 0; j < region.count[1]; ++j) {
+      for (size_t k = 0; k < region.count[2]; ++k) {
+        for (size_t byte = 0; byte < region.run; ++byte) {
+          all.push_back(region.offset + i * region.stride[0] + j * region.stride[1] + k * region.stride[2] + byte);
         }
       }
     }
@@ -52,29 +52,29 @@ std::vector<size_t> bytesOf(const Piece& piece) {
 }
 
 void simulate(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives) {
-  Strings strings = stringsOf(routes, sends);
+  Payloads payloads = payloadsOf(routes, sends);
   for (size_t rank = 0; rank < routes.size(); ++rank) {
     std::map<std::pair<int, size_t>, bool> written;
     for (const Transfer& transfer : routes[rank].receives) {
-      auto& string = strings[{transfer.peer, static_cast<int>(rank)}];
-      for (const size_t at : bytesOf(transfer.piece)) {
-        require(!string.empty(), "more is received than was sent");
-        require(!std::exchange(written[{transfer.piece.buffer, at}], true), "received pieces overlap");
-        receives[rank].at(static_cast<size_t>(transfer.piece.buffer)).at(at) = string.front();
-        string.pop_front();
+      auto& payload = payloads[{transfer.peer, static_cast<int>(rank)}];
+      for (const size_t at : bytesOf(transfer.region)) {
+        require(!payload.empty(), "more is received than was sent");
+        require(!std::exchange(written[{transfer.region.buffer, at}], true), "received regions overlap");
+        receives[rank].at(static_cast<size_t>(transfer.region.buffer)).at(at) = payload.front();
+        payload.pop_front();
       }
     }
   }
-  requireUsedUp(strings);
+  requireUsedUp(payloads);
 }
 
 void simulate(const std::vector<Reduction>& reductions, const Buffers& sends, Buffers& receives) {
-  Strings strings = stringsOf(reductions, sends);
+  Payloads payloads = payloadsOf(reductions, sends);
   for (size_t rank = 0; rank < reductions.size(); ++rank) {
     for (const Sum& sum : reductions[rank].sums) {
-      Bytes& buffer = receives[rank].at(static_cast<size_t>(sum.piece.buffer));
-      const auto places = bytesOf(sum.piece);
-      require(places.size() % sizeof(float) == 0, "a piece is not made of whole elements");
+      Bytes& buffer = receives[rank].at(static_cast<size_t>(sum.region.buffer));
+      const auto places = bytesOf(sum.region);
+      require(places.size() % sizeof(float) == 0, "a region is not made of whole elements");
       for (size_t i = 0; i < places.size(); i += sizeof(float)) {
         float value = 0;
         bool first = true;
@@ -85,12 +85,12 @@ void simulate(const std::vector<Reduction>& reductions, const Buffers& sends, Bu
           add(term);
         }
         for (const int from : sum.from) {
-          auto& string = strings[{from, static_cast<int>(rank)}];
-          require(string.size() >= sizeof(float), "more terms are added than were sent");
+          auto& payload = payloads[{from, static_cast<int>(rank)}];
+          require(payload.size() >= sizeof(float), "more terms are added than were sent");
           float term = 0;
           std::array<std::byte, sizeof(float)> bytes{};
-          std::copy_n(string.begin(), bytes.size(), bytes.begin());
-          string.erase(string.begin(), string.begin() + sizeof(float));
+          std::copy_n(payload.begin(), bytes.size(), bytes.begin());
+          payload.erase(payload.begin(), payload.begin() + sizeof(float));
           std::memcpy(&term, bytes.data(), sizeof(term));
           add(term);
         }
@@ -98,7 +98,7 @@ void simulate(const std::vector<Reduction>& reductions, const Buffers& sends, Bu
       }
     }
   }
-  requireUsedUp(strings);
+  requireUsedUp(payloads);
 }
 
 std::vector<size_t> randomLengths(std::mt19937_64& random, size_t ranks, size_t most) {

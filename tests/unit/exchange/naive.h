@@ -14,13 +14,13 @@ using Bytes = std::vector<std::byte>;
 /// [rank][buffer]
 using Buffers = std::vector<std::vector<Bytes>>;
 
-/// The offsets of a piece's bytes, in order.
-std::vector<size_t> bytesOf(const Piece& piece);
+/// The offsets of a region's bytes, in order.
+std::vector<size_t> bytesOf(const StridedRegion& region);
 
-/// Throws std::runtime_error if strings differ in length, pieces leave their buffer, or two received pieces overlap.
+/// Throws std::runtime_error if payloads differ in length, regions leave their buffer, or two received regions overlap.
 void simulate(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives);
 
-/// As reduceOnHost(), for fp32, one element after the other. Throws std::runtime_error if strings differ in length.
+/// As reduceOnHost(), for fp32, one element after the other. Throws std::runtime_error if payloads differ in length.
 void simulate(const std::vector<Reduction>& reductions, const Buffers& sends, Buffers& receives);
 
 /// Elements as bytes and back.

@@ -1,9 +1,9 @@
-// Routes through pipes, on threads, against their definition.
+// Routes through byte FIFOs, on threads, against their definition.
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "exchange/pieces.h"
-#include "unit/exchange/pipes_on_threads.h"
+#include "kernels/exchange/regions.h"
+#include "unit/exchange/byte_fifos_on_threads.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -24,33 +24,33 @@ Bytes randomBytes(std::mt19937_64& random, std::size_t count) {
 }
 
 /// `bytes` as one run, or in several dimensions where they divide well; appended to the end of `used`.
-Piece drawPiece(std::mt19937_64& random, std::size_t bytes, std::size_t& used) {
-  Piece piece;
+StridedRegion drawRegion(std::mt19937_64& random, std::size_t bytes, std::size_t& used) {
+  StridedRegion region;
   const std::size_t aligned = std::size_t{1} << random() % 5;
-  piece.offset = (used + aligned - 1) / aligned * aligned;
-  piece.run = bytes;
+  region.offset = (used + aligned - 1) / aligned * aligned;
+  region.run = bytes;
   for (std::size_t dimension = 3; dimension-- > 0;) {
     const std::size_t by = 1 + random() % 4;
-    if (piece.run % by == 0) {
-      piece.count[dimension] = by;
-      piece.run /= by;
+    if (region.run % by == 0) {
+      region.count[dimension] = by;
+      region.run /= by;
     }
   }
-  std::size_t extent = piece.run;
+  std::size_t extent = region.run;
   for (std::size_t dimension = 3; dimension-- > 0;) {
-    piece.stride[dimension] = extent + (random() % 2 == 0 ? 0 : aligned * (random() % 5));
-    extent = piece.stride[dimension] * (piece.count[dimension] - 1) + extent;
+    region.stride[dimension] = extent + (random() % 2 == 0 ? 0 : aligned * (random() % 5));
+    extent = region.stride[dimension] * (region.count[dimension] - 1) + extent;
   }
-  used = piece.offset + extent;
-  return piece;
+  used = region.offset + extent;
+  return region;
 }
 
-/// Cuts a string into pieces of one rank's only buffer.
+/// Cuts a payload into regions of one rank's only buffer.
 void cut(std::mt19937_64& random, int peer, std::size_t bytes, std::vector<Transfer>& list, std::size_t& used) {
   while (bytes > 0) {
     std::size_t part = random() % 3 == 0 ? bytes : 1 + random() % bytes;
     if (part > 16 && random() % 2 == 0) part -= part % 16;
-    list.push_back({peer, drawPiece(random, part, used)});
+    list.push_back({peer, drawRegion(random, part, used)});
     bytes -= part;
   }
 }
@@ -81,10 +81,10 @@ Case drawCase(std::mt19937_64& random, int ranks, const std::vector<std::size_t>
   return made;
 }
 
-/// Exchanges that follow each other through the same pipes.
-void check(int ranks, int lanes, int rounds, const std::vector<std::size_t>& lengths, unsigned seed) {
+/// Exchanges that follow each other through the same byte FIFOs.
+void check(int ranks, int channels, int rounds, const std::vector<std::size_t>& lengths, unsigned seed) {
   std::mt19937_64 random(seed);
-  PipePeers peers(ranks, lanes);
+  ByteFifoPeers peers(ranks, channels);
   for (int round = 0; round < rounds; ++round) {
     Case drawn = drawCase(random, ranks, lengths);
     auto expected = drawn.receives;
@@ -98,17 +98,17 @@ void check(int ranks, int lanes, int rounds, const std::vector<std::size_t>& len
 
 Route ofOne(bool sends, int peer, std::size_t bytes) {
   Route route;
-  (sends ? route.sends : route.receives).push_back({peer, Piece{.run = bytes}});
+  (sends ? route.sends : route.receives).push_back({peer, StridedRegion{.run = bytes}});
   return route;
 }
 
 }  // namespace
 
-TEST_CASE("short strings go in lines, around the rings several times") {
+TEST_CASE("short payloads go in packets, around the rings several times") {
   check(3, 2, 60, {0, 1, 8, 13, 16, 512, 1535, 1536, 1540, 5000, 20000}, 1);
 }
 
-TEST_CASE("long strings go in chunks, around the rings several times") {
+TEST_CASE("long payloads go in chunks, around the rings several times") {
   check(2, 1, 3, {900001, 37000, 1500000}, 2);
 }
 
@@ -116,80 +116,80 @@ TEST_CASE("strings of all lengths between many ranks") {
   check(4, 2, 3, {0, 8, 4096, 60000, 100003, 300000}, 3);
 }
 
-TEST_CASE("long strings of one length are taken together, in turns with each by itself") {
+TEST_CASE("long payloads of one length are taken together, in turns with each by itself") {
   constexpr int kRanks = 3;
   std::mt19937_64 random(6);
-  PipePeers peers(kRanks, 2);
+  ByteFifoPeers peers(kRanks, 2);
   for (int round = 0; round < 4; ++round) {
     const std::size_t bytes = 80000 + 16 * (random() % 5000);
     Case drawn = drawCase(random, kRanks, {bytes});
     REQUIRE(isLong(bytes, 2));
     auto expected = drawn.receives;
     simulate(drawn.routes, drawn.sends, expected);
-    const auto taking = round % 2 == 0 ? PipePeers::Taking::Together : PipePeers::Taking::Each;
+    const auto taking = round % 2 == 0 ? ByteFifoPeers::Taking::Together : ByteFifoPeers::Taking::Each;
     const auto ok = peers.exchange(drawn.routes, drawn.sends, drawn.receives, {}, taking);
     REQUIRE(std::all_of(ok.begin(), ok.end(), [](bool one) { return one; }));
     REQUIRE(drawn.receives == expected);
   }
 }
 
-TEST_CASE("whoever takes strings together waits for the one that is missing") {
+TEST_CASE("whoever takes payloads together waits for the one that is missing") {
   constexpr std::size_t kBytes = 2000000;
   // Rank 2 never sends, and rank 1 must have sent before rank 0 gives up.
   const auto wrong = withGrowingTimeout(300, [&](int timeoutMs) -> std::string {
-    PipePeers peers(3, 1, std::chrono::milliseconds(timeoutMs));
+    ByteFifoPeers peers(3, 1, std::chrono::milliseconds(timeoutMs));
     Buffers sends{{}, {Bytes(kBytes)}, {}};
     Buffers receives{{Bytes(2 * kBytes, std::byte{0xa5})}, {}, {}};
     Route both;
-    both.receives = {{1, Piece{.run = kBytes}}, {2, Piece{.offset = kBytes, .run = kBytes}}};
+    both.receives = {{1, StridedRegion{.run = kBytes}}, {2, StridedRegion{.offset = kBytes, .run = kBytes}}};
     const auto before = receives;
-    const auto ok =
-        peers.exchange({both, ofOne(true, 0, kBytes), Route{}}, sends, receives, {0, 1}, PipePeers::Taking::Together);
+    const auto ok = peers.exchange({both, ofOne(true, 0, kBytes), Route{}}, sends, receives, {0, 1},
+                                   ByteFifoPeers::Taking::Together);
     CHECK_FALSE(ok[0]);
     CHECK(receives == before);
-    return peers.gaveUp(0) == 3 ? "" : "it gave up 1 + rank " + std::to_string(peers.gaveUp(0));
+    return peers.timedOut(0) == 3 ? "" : "it gave up 1 + rank " + std::to_string(peers.timedOut(0));
   });
   CHECK(wrong == "");
 }
 
-TEST_CASE("a string's way and its parts depend on its bytes alone, and fit the pipes") {
+TEST_CASE("a payload's way and its parts depend on its bytes alone, and fit the byteFifos") {
   std::mt19937_64 random(4);
   for (int i = 0; i < 20000; ++i) {
-    device::StringArg string{};
-    string.bytes = 1 + random() % (std::uint64_t{1} << random() % 34);
-    const int lanes = 1 + static_cast<int>(random() % 128);
-    shareAmong(string, lanes);
-    REQUIRE(string.lanes >= 1);
-    REQUIRE(string.lanes <= lanes);
-    REQUIRE(string.each % 128 == 0);
-    REQUIRE(string.each * static_cast<std::uint64_t>(string.lanes) >= string.bytes);
-    REQUIRE(string.each * static_cast<std::uint64_t>(string.lanes - 1) < string.bytes);
-    REQUIRE(string.chunk <= PipeLayout::kChunk);
-    REQUIRE(string.chunk % 16 == 0);
-    if (string.chunk == 0) REQUIRE(string.each <= PipeLayout::kMostBlocks * PipeLayout::kBlockBytes);
+    device::PeerPayload payload{};
+    payload.bytes = 1 + random() % (std::uint64_t{1} << random() % 34);
+    const int channels = 1 + static_cast<int>(random() % 128);
+    shareAmong(payload, channels);
+    REQUIRE(payload.channels >= 1);
+    REQUIRE(payload.channels <= channels);
+    REQUIRE(payload.each % 128 == 0);
+    REQUIRE(payload.each * static_cast<std::uint64_t>(payload.channels) >= payload.bytes);
+    REQUIRE(payload.each * static_cast<std::uint64_t>(payload.channels - 1) < payload.bytes);
+    REQUIRE(payload.chunk <= ByteFifoLayout::kChunk);
+    REQUIRE(payload.chunk % 16 == 0);
+    if (payload.chunk == 0) REQUIRE(payload.each <= ByteFifoLayout::kMostBlocks * ByteFifoLayout::kBlockBytes);
   }
 }
 
-TEST_CASE("a piece's bytes lie where its runs say") {
+TEST_CASE("a region's bytes lie where its runs say") {
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
     std::size_t used = 0;
-    const Piece piece = drawPiece(random, 1 + random() % 5000, used);
-    const auto offsets = bytesOf(piece);
+    const StridedRegion region = drawRegion(random, 1 + random() % 5000, used);
+    const auto offsets = bytesOf(region);
     const Bytes buffer(used);
-    const auto made = makePiece(piece, buffer.data(), 0);
+    const auto made = makeRegion(region, buffer.data(), 0);
     for (std::size_t at = 0; at < offsets.size(); ++at) {
       REQUIRE(device::addressOf(made, at) == buffer.data() + offsets[at]);
     }
   }
 }
 
-TEST_CASE("pieces of more units than 32 bits count are found too") {
+TEST_CASE("regions of more vecs than 32 bits count are found too") {
   // Nothing is read: only addresses are compared.
-  const Piece piece{.run = 3, .count = {5, 1 << 20, 500}, .stride = {std::size_t{1} << 40, 4096, 4}};
+  const StridedRegion region{.run = 3, .count = {5, 1 << 20, 500}, .stride = {std::size_t{1} << 40, 4096, 4}};
   const std::byte anchor{};
   const auto base = reinterpret_cast<std::uintptr_t>(&anchor);
-  const auto made = makePiece(piece, &anchor, 0);
+  const auto made = makeRegion(region, &anchor, 0);
   CHECK(made.huge);
   for (const std::size_t i0 : {0, 4}) {
     for (const std::size_t i1 : {1, (1 << 20) - 1}) {
@@ -202,20 +202,20 @@ TEST_CASE("pieces of more units than 32 bits count are found too") {
 
 TEST_CASE("whoever waits in vain says for whom, and what it had is not passed on") {
   for (const std::size_t bytes : {std::size_t{100}, std::size_t{2000000}}) {
-    PipePeers peers(2, 1, std::chrono::milliseconds(50));
+    ByteFifoPeers peers(2, 1, std::chrono::milliseconds(50));
     Buffers sends{{Bytes(bytes)}, {Bytes(bytes)}};
     Buffers receives{{Bytes(bytes, std::byte{0xa5})}, {Bytes(bytes, std::byte{0xa5})}};
     const auto before = receives;
     // Rank 1 never sends.
     const auto ok = peers.exchange({ofOne(false, 1, bytes), Route{}}, sends, receives, {0});
     CHECK_FALSE(ok[0]);
-    CHECK(peers.gaveUp(0) == 2);
+    CHECK(peers.timedOut(0) == 2);
     CHECK(receives == before);
   }
 }
 
 TEST_CASE("who sends more than there is room for waits, and gives up in time") {
-  PipePeers peers(2, 1, std::chrono::milliseconds(50));
+  ByteFifoPeers peers(2, 1, std::chrono::milliseconds(50));
   Buffers sends{{Bytes(30000)}, {}};
   Buffers receives{{}, {}};
   std::vector<bool> ok;
@@ -223,11 +223,11 @@ TEST_CASE("who sends more than there is room for waits, and gives up in time") {
     ok.push_back(peers.exchange({ofOne(true, 1, 30000), {}}, sends, receives, {0})[0]);
   CHECK(ok[0]);
   CHECK_FALSE(ok[3]);
-  CHECK(peers.gaveUp(0) == 2);
+  CHECK(peers.timedOut(0) == 2);
 }
 
 TEST_CASE("an abort ends every wait") {
-  PipePeers peers(2, 1);
+  ByteFifoPeers peers(2, 1);
   peers.abort();
   Buffers sends{{Bytes(3000000)}, {}};
   Buffers receives{{}, {}};

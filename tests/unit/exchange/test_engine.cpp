@@ -12,23 +12,23 @@ using namespace seqpar::test;
 
 namespace {
 
-/// `bytes` as pieces, a multiple of `unit` each, behind `place` of a buffer; `place` moves on.
-std::vector<Piece> randomPieces(std::mt19937_64& random, size_t bytes, size_t unit, size_t& place) {
-  std::vector<Piece> pieces;
+/// `bytes` as regions, a multiple of `unit` each, behind `place` of a buffer; `place` moves on.
+std::vector<StridedRegion> randomRegions(std::mt19937_64& random, size_t bytes, size_t unit, size_t& place) {
+  std::vector<StridedRegion> regions;
   while (bytes > 0) {
-    Piece piece;
+    StridedRegion region;
     const size_t units = 1 + random() % (bytes / unit);
     const size_t runs = units % 6 == 0 ? 6 : units % 2 == 0 ? 2 : 1;
-    piece.run = units / runs * unit;
-    piece.count = {1, runs == 6 ? 3u : 1u, runs == 1 ? 1u : 2u};
+    region.run = units / runs * unit;
+    region.count = {1, runs == 6 ? 3u : 1u, runs == 1 ? 1u : 2u};
     const size_t gap = random() % 3 * unit;
-    piece.stride = {0, 2 * (piece.run + gap), piece.run + gap};
-    piece.offset = place;
-    place += (piece.run + gap) * runs + random() % 2 * unit;
-    bytes -= piece.bytes();
-    pieces.push_back(piece);
+    region.stride = {0, 2 * (region.run + gap), region.run + gap};
+    region.offset = place;
+    place += (region.run + gap) * runs + random() % 2 * unit;
+    bytes -= region.bytes();
+    regions.push_back(region);
   }
-  return pieces;
+  return regions;
 }
 
 Bytes randomBytes(std::mt19937_64& random, size_t bytes) {
@@ -68,22 +68,22 @@ ReductionCase randomReduction(std::mt19937_64& random, int ranks) {
       }
       const size_t bytes = randomLength(random, sizeof(float));
       if (bytes == 0) continue;
-      // One piece a sum; what is sent is cut otherwise.
-      Piece piece = randomPieces(random, bytes, sizeof(float), place).front();
-      place = std::max(place, bytesOf(piece).back() + 1);
-      sum.piece = piece;
+      // One region a sum; what is sent is cut otherwise.
+      StridedRegion region = randomRegions(random, bytes, sizeof(float), place).front();
+      place = std::max(place, bytesOf(region).back() + 1);
+      sum.region = region;
       for (const int from : sum.from) {
         const auto sender = static_cast<size_t>(from);
-        for (const Piece& sent : randomPieces(random, piece.bytes(), sizeof(float), out.sendBytes[sender])) {
+        for (const StridedRegion& sent : randomRegions(random, region.bytes(), sizeof(float), out.sendBytes[sender])) {
           out.reductions[sender].sends.push_back({rank, sent});
         }
       }
       out.reductions[static_cast<size_t>(rank)].sums.push_back(sum);
       if (!sum.from.empty() && random() % 4 == 0) {  // again over the same region
-        Sum again{piece, true, {sum.from.front()}};
+        Sum again{region, true, {sum.from.front()}};
         const auto sender = static_cast<size_t>(again.from[0]);
-        out.reductions[sender].sends.push_back({rank, {0, out.sendBytes[sender], piece.bytes()}});
-        out.sendBytes[sender] += piece.bytes();
+        out.reductions[sender].sends.push_back({rank, {0, out.sendBytes[sender], region.bytes()}});
+        out.sendBytes[sender] += region.bytes();
         out.reductions[static_cast<size_t>(rank)].sums.push_back(again);
       }
     }
@@ -109,11 +109,11 @@ TEST_CASE("an exchange moves what its route says") {
         const size_t bytes = randomLength(random, 1);
         auto& sender = routes[static_cast<size_t>(from)].sends;
         auto& receiver = routes[static_cast<size_t>(to)].receives;
-        for (auto& piece : randomPieces(random, bytes, 1, sendBytes[static_cast<size_t>(from)])) {
-          sender.push_back({to, piece});
+        for (auto& region : randomRegions(random, bytes, 1, sendBytes[static_cast<size_t>(from)])) {
+          sender.push_back({to, region});
         }
-        for (auto& piece : randomPieces(random, bytes, 1, receiveBytes[static_cast<size_t>(to)])) {
-          receiver.push_back({from, piece});
+        for (auto& region : randomRegions(random, bytes, 1, receiveBytes[static_cast<size_t>(to)])) {
+          receiver.push_back({from, region});
         }
       }
     }
@@ -133,16 +133,16 @@ TEST_CASE("an exchange moves what its route says") {
   }
 }
 
-TEST_CASE("large strings are read where they lie unless they are in many parts, however the receiver wants them") {
+TEST_CASE("large payloads are read where they lie unless they are in many parts, however the receiver wants them") {
   const size_t bytes = 4 << 20;  // received past the caches
   const size_t partsAtSender = GENERATE(1, 4, 16, 4096);
   const size_t partsAtReceiver = GENERATE(1, 8, 16384);
   CAPTURE(partsAtSender, partsAtReceiver);
-  const auto pieceOf = [&](size_t parts) {
-    return Piece{0, 3, bytes / parts, {parts, 1, 1}, {bytes / parts + (parts > 1 ? 7 : 0), 0, 0}};
+  const auto regionOf = [&](size_t parts) {
+    return StridedRegion{0, 3, bytes / parts, {parts, 1, 1}, {bytes / parts + (parts > 1 ? 7 : 0), 0, 0}};
   };
-  const Piece from = pieceOf(partsAtSender);
-  const Piece to = pieceOf(partsAtReceiver);
+  const StridedRegion from = regionOf(partsAtSender);
+  const StridedRegion to = regionOf(partsAtReceiver);
   const size_t room = bytes + 7 * 16384 + 3;
   std::mt19937_64 random(5);
   std::vector<Route> routes(3);
@@ -157,7 +157,7 @@ TEST_CASE("large strings are read where they lie unless they are in many parts, 
   // simulate() would take long.
   for (size_t rank = 0; rank < 3; ++rank) {
     for (size_t at = 0; at < bytes; ++at) {
-      const auto place = [&](const Piece& p) { return p.offset + at / p.run * p.stride[0] + at % p.run; };
+      const auto place = [&](const StridedRegion& p) { return p.offset + at / p.run * p.stride[0] + at % p.run; };
       expected[rank][0][place(to)] = sends[(rank + 2) % 3][0][place(from)];
     }
   }
@@ -167,7 +167,7 @@ TEST_CASE("large strings are read where they lie unless they are in many parts, 
     exchangeOnHost(mail, routes[rank], pointersTo(sends[rank]), pointersTo(receives[rank]));
   });
   CHECK((receives == expected));
-  // How many pieces, the pieces, and the answer; or that there are none, and many messages.
+  // How many regions, the regions, and the answer; or that there are none, and many messages.
   const bool read = bytes / partsAtSender >= 4096;
   CHECK((lanes.messagesOn(0, 1) == 3) == read);
 }
@@ -298,7 +298,7 @@ TEST_CASE("sums of 16-bit types are rounded once") {
   }
 }
 
-TEST_CASE("ranks that disagree about a string are told") {
+TEST_CASE("ranks that disagree about a payload are told") {
   MemoryLanes lanes(2, {});
   Bytes memory(1000);
   CHECK_THROWS_WITH(lanes.run([&](Mailbox& mail) {

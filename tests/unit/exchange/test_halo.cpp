@@ -78,7 +78,7 @@ TEST_CASE("a halo has the tokens beside the shard, and zeros beyond the ends") {
       auto& into = receives[rankOf(c, member)];
       into = {Bytes(c.shards.outer * c.halo.left * c.shards.inner, std::byte{0xff}),
               Bytes(c.shards.outer * c.halo.right * c.shards.inner, std::byte{0xff})};
-      for (const Piece& zeros : halo.zeros) {
+      for (const StridedRegion& zeros : halo.zeros) {
         for (const size_t at : bytesOf(zeros)) into[static_cast<size_t>(zeros.buffer)].at(at) = std::byte{0};
       }
       routes[rankOf(c, member)] = halo.route;

@@ -9,35 +9,35 @@ using namespace seqpar::test;
 namespace {
 
 /// Strides are at least what lies inside, at times just that.
-Piece randomPiece(std::mt19937_64& random) {
-  Piece piece;
-  piece.offset = random() % 5;
-  piece.run = 1 + random() % 4;
-  size_t inside = piece.run;
+StridedRegion randomRegion(std::mt19937_64& random) {
+  StridedRegion region;
+  region.offset = random() % 5;
+  region.run = 1 + random() % 4;
+  size_t inside = region.run;
   for (size_t axis = 3; axis-- > 0;) {
-    piece.count[axis] = 1 + random() % 3;
-    piece.stride[axis] = random() % 2 == 0 ? inside : inside + random() % 4;
-    inside = piece.stride[axis] * piece.count[axis];
+    region.count[axis] = 1 + random() % 3;
+    region.stride[axis] = random() % 2 == 0 ? inside : inside + random() % 4;
+    inside = region.stride[axis] * region.count[axis];
   }
-  return piece;
+  return region;
 }
 
 }  // namespace
 
-TEST_CASE("a simplified piece has the same bytes in the same order") {
+TEST_CASE("a simplified region has the same bytes in the same order") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
   for (int i = 0; i < 2000; ++i) {
-    const Piece piece = randomPiece(random);
-    REQUIRE(bytesOf(simplified(piece)) == bytesOf(piece));
+    const StridedRegion region = randomRegion(random);
+    REQUIRE(bytesOf(simplified(region)) == bytesOf(region));
   }
 }
 
-TEST_CASE("a piece without gaps is one run") {
-  const Piece piece = simplified({0, 7, 4, {2, 3, 5}, {60, 20, 4}});
-  CHECK(piece.run == 120);
-  CHECK(piece.bytes() == 120);
+TEST_CASE("a region without gaps is one run") {
+  const StridedRegion region = simplified({0, 7, 4, {2, 3, 5}, {60, 20, 4}});
+  CHECK(region.run == 120);
+  CHECK(region.bytes() == 120);
 }
 
 TEST_CASE("a walk takes every byte once, in order, however much is asked for") {
@@ -46,13 +46,13 @@ TEST_CASE("a walk takes every byte once, in order, however much is asked for") {
   std::mt19937_64 random(seed);
   std::vector<char> memory(4096);
   for (int i = 0; i < 500; ++i) {
-    PieceWalk<char> walk;
+    RegionWalk<char> walk;
     std::vector<size_t> expected;
-    for (size_t pieces = random() % 4; pieces > 0; --pieces) {
-      Piece piece = randomPiece(random);
-      if (random() % 5 == 0) piece.count[random() % 3] = 0;
-      walk.add(piece, memory.data());
-      for (const size_t at : bytesOf(piece)) expected.push_back(at);
+    for (size_t regions = random() % 4; regions > 0; --regions) {
+      StridedRegion region = randomRegion(random);
+      if (random() % 5 == 0) region.count[random() % 3] = 0;
+      walk.add(region, memory.data());
+      for (const size_t at : bytesOf(region)) expected.push_back(at);
     }
     std::vector<size_t> got;
     REQUIRE(walk.left() == expected.size());

@@ -31,12 +31,12 @@ Bytes tensorOf(size_t t, const RowTensor& tensor, const std::vector<int64_t>& to
 }
 
 template <typename Visit>
-void forEachByte(const Piece& piece, Visit visit) {
-  for (size_t x = 0; x < piece.count[0]; ++x) {
-    for (size_t y = 0; y < piece.count[1]; ++y) {
-      for (size_t z = 0; z < piece.count[2]; ++z) {
-        const size_t begin = piece.offset + x * piece.stride[0] + y * piece.stride[1] + z * piece.stride[2];
-        for (size_t i = 0; i < piece.run; ++i) visit(begin + i);
+void forEachByte(const StridedRegion& region, Visit visit) {
+  for (size_t x = 0; x < region.count[0]; ++x) {
+    for (size_t y = 0; y < region.count[1]; ++y) {
+      for (size_t z = 0; z < region.count[2]; ++z) {
+        const size_t begin = region.offset + x * region.stride[0] + y * region.stride[1] + z * region.stride[2];
+        for (size_t i = 0; i < region.run; ++i) visit(begin + i);
       }
     }
   }
@@ -54,14 +54,14 @@ std::string simulate(const LayoutCase& givenFrom, const LayoutCase& givenTo, con
     routes.push_back(redistributeRoute(from, to, tensors, static_cast<int>(rank)));
   }
 
-  std::vector<std::vector<Bytes>> strings(ranks, std::vector<Bytes>(ranks));  // [source][destination]
+  std::vector<std::vector<Bytes>> payloads(ranks, std::vector<Bytes>(ranks));  // [source][destination]
   for (size_t rank = 0; rank < ranks; ++rank) {
     std::vector<Bytes> buffers;
     for (size_t t = 0; t < tensors.size(); ++t) buffers.push_back(tensorOf(t, tensors[t], had[rank]));
-    for (const auto& [peer, piece] : routes[rank].sends) {
-      const auto& buffer = buffers[static_cast<size_t>(piece.buffer)];
-      auto& string = strings[rank][static_cast<size_t>(peer)];
-      forEachByte(piece, [&](size_t at) { string.push_back(buffer.at(at)); });
+    for (const auto& [peer, region] : routes[rank].sends) {
+      const auto& buffer = buffers[static_cast<size_t>(region.buffer)];
+      auto& payload = payloads[rank][static_cast<size_t>(peer)];
+      forEachByte(region, [&](size_t at) { payload.push_back(buffer.at(at)); });
     }
   }
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -73,18 +73,18 @@ std::string simulate(const LayoutCase& givenFrom, const LayoutCase& givenTo, con
       written.emplace_back(buffers.back().size(), false);
     }
     std::string wrong;
-    for (const auto& [peer, piece] : routes[rank].receives) {
+    for (const auto& [peer, region] : routes[rank].receives) {
       const auto source = static_cast<size_t>(peer);
-      const auto buffer = static_cast<size_t>(piece.buffer);
-      forEachByte(piece, [&](size_t at) {
+      const auto buffer = static_cast<size_t>(region.buffer);
+      forEachByte(region, [&](size_t at) {
         if (written[buffer].at(at)) wrong = "a byte is received twice";
         written[buffer].at(at) = true;
-        buffers[buffer].at(at) = strings[source][rank].at(taken[source]++);
+        buffers[buffer].at(at) = payloads[source][rank].at(taken[source]++);
       });
     }
     if (!wrong.empty()) return wrong;
     for (size_t source = 0; source < ranks; ++source) {
-      if (taken[source] != strings[source][rank].size()) return "more is sent than received";
+      if (taken[source] != payloads[source][rank].size()) return "more is sent than received";
     }
     for (size_t t = 0; t < tensors.size(); ++t) {
       if (buffers[t] != tensorOf(t, tensors[t], wanted[rank])) {
@@ -129,7 +129,7 @@ TEST_CASE("Any two layouts, several tensors") {
   }
 }
 
-TEST_CASE("Long regular layouts become few pieces") {
+TEST_CASE("Long regular layouts become few regions") {
   const int64_t tokens = 1 << 20;
   const int ranks = 8;
   const std::vector<LayoutCase> layouts{{seqparContiguous, ranks, tokens, 1, 1, {}},

@@ -28,7 +28,7 @@ CpuCuda& cpuCuda();
 /// Ends the graphs that anything was kept for; returns how many things that was.
 int endCpuGraphs();
 
-/// How much memory is allocated, in pieces; whether one begins at `memory`.
+/// How much memory is allocated, in regions; whether one begins at `memory`.
 int cpuAllocations();
 bool isCpuAllocation(const void* memory);
 

@@ -23,7 +23,7 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr char kEngine[] = "copy engines, no multiprocessor";
+constexpr char kEngine[] = "copy engines, no SM";
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 constexpr std::size_t kMostScratch = 2 * kLarge;
 

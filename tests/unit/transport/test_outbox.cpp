@@ -1,4 +1,4 @@
-// Outbox and the lanes on plain memory, without UCX.
+// Outbox and the queues on plain memory, without UCX.
 #include <catch2/catch.hpp>
 #include <deque>
 #include <memory>
@@ -9,7 +9,7 @@
 #include "common/patience.h"
 #include "transport/outbox.h"
 #include "transport/segment.h"
-#include "transport/shared_lane.h"
+#include "transport/shared_queue.h"
 #include "transport/waiter.h"
 
 using namespace seqpar;
@@ -108,7 +108,7 @@ TEST_CASE("outbox has room for any message while at most a window is unread") {
   }
 }
 
-TEST_CASE("a lane delivers in order between two threads, over many laps of its descriptors") {
+TEST_CASE("a queue delivers in order between two threads, over many laps of its descriptors") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   const auto memory = clearedSegment(1);
@@ -123,17 +123,17 @@ TEST_CASE("a lane delivers in order between two threads, over many laps of its d
     std::mt19937 random(seed);
     Waiter waiter(health, readerBell, nullptr, options);
     waiter.begin("reader", 0);
-    ReceiveLane lane(segment.descriptors(0), segment.ack(0), segment.ring());
+    ReceiveQueue queue(segment.descriptors(0), segment.ack(0), segment.ring());
     try {
       for (uint64_t i = 0; i < messages; ++i) {
         const size_t bytes = random() % 200;
         waiter.wait(
-            Waiter::By::Store, [&] { return lane.arrived(); }, [] { return "for the writer"; });
-        if (lane.bytes() != bytes) ++wrong;
+            Waiter::By::Store, [&] { return queue.arrived(); }, [] { return "for the writer"; });
+        if (queue.bytes() != bytes) ++wrong;
         for (size_t at = 0; at < bytes; ++at) {
-          if (lane.data()[at] != static_cast<std::byte>(i + at)) ++wrong;
+          if (queue.data()[at] != static_cast<std::byte>(i + at)) ++wrong;
         }
-        lane.release();
+        queue.release();
         ring(writerBell);
       }
     } catch (const Error&) {
@@ -143,20 +143,20 @@ TEST_CASE("a lane delivers in order between two threads, over many laps of its d
   std::mt19937 random(seed);
   Waiter waiter(health, writerBell, nullptr, options);
   waiter.begin("writer", 0);
-  SendLane lane(segment.descriptors(0), segment.ack(0));
+  SendQueue queue(segment.descriptors(0), segment.ack(0));
   Outbox outbox(64 * 1024);
   try {
     for (uint64_t i = 0; i < messages; ++i) {
       const size_t bytes = random() % 200;
       waiter.wait(
-          Waiter::By::Store, [&] { return !lane.full(); }, [] { return "for the reader"; });
+          Waiter::By::Store, [&] { return !queue.full(); }, [] { return "for the reader"; });
       std::byte small[kInlineBytes];
       std::optional<size_t> offset;
       if (bytes > kInlineBytes) {
         waiter.wait(
             Waiter::By::Store,
             [&] {
-              outbox.reclaim([&](int) { return lane.consumed(); });
+              outbox.reclaim([&](int) { return queue.consumed(); });
               return (offset = outbox.place(bytes)).has_value();
             },
             [] { return "for the reader"; });
@@ -164,9 +164,9 @@ TEST_CASE("a lane delivers in order between two threads, over many laps of its d
       std::byte* data = offset ? segment.ring() + *offset : small;
       for (size_t at = 0; at < bytes; ++at) data[at] = static_cast<std::byte>(i + at);
       if (offset)
-        outbox.keep(*offset, bytes, 1, lane.publishAt(*offset, bytes));
+        outbox.keep(*offset, bytes, 1, queue.publishAt(*offset, bytes));
       else
-        lane.publishInline(small, bytes);
+        queue.publishInline(small, bytes);
       ring(readerBell);
     }
   } catch (const Error& error) {
