@@ -29,7 +29,7 @@ OPS = _choices("seqparScanOp_t", "seqparScan")
 DECAYS = _choices("seqparDecayForm_t", "seqparDecay")
 ALGORITHMS = _choices("seqparScanAlgorithm_t", "seqparScan")
 LAYOUTS = _choices("seqparLayoutKind_t", "seqpar")
-_SPELLED = {"all_gather_kv": "allgather_kv", "star_trail": "startrail", "dist_attn": "distattn"}
+_SPELLED = {"all_gather_kv": "allgather_kv", "star_trail": "startrail"}
 ATTN_ALGORITHMS = {_SPELLED.get(name, name): value
                    for name, value in _choices("seqparAttnAlgorithm_t", "seqparAttn").items()}
 FAMILIES = _choices("seqparAttnFamily_t", "seqparAttn")

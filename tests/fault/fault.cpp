@@ -27,7 +27,7 @@ namespace {
 constexpr int kRanks = 4;
 
 using Causes = std::vector<std::string>;
-const Causes kGone{"the process is gone", "lost its connection to rank"};
+const Causes kGone{"the process is gone", "lost its connection to rank", "No such process"};
 const Causes kSilent{"has been silent for", " waited "};
 
 /// Reads the reports of `ranks` and prints them; true if all tell of a failure with one of the causes.

@@ -4,6 +4,7 @@
 
 #include "attn/plan/registry.h"
 #include "common/run_processes.h"
+#include "unit/attn/softmax_features.h"
 #include "unit/attn/softmax_run.h"
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
@@ -41,6 +42,7 @@ void suite(seqparComm_t comm, uint64_t seed, int rounds) {
       if (!row.softmax || (row.id == seqparAttnLocal && ranks > 1)) continue;
       auto spec = drawSpec(random, ranks);
       spec.algorithm = row.id;
+      if (!refusalOf(row, spec, comm).empty()) continue;
       const SoftmaxCase c(spec, random());
       RunOptions options;
       options.onStream = random() % 2 == 0;

@@ -3,7 +3,10 @@
 # Every SEQPAR_* variable that the sources read stands in the README's table, and the reverse.
 set -euo pipefail
 cd "$1"
-read_by_code=$(grep -rhoE "[\"']SEQPAR_[A-Z_]+[\"']" src python/seqpar --include='*.cpp' --include='*.h' --include='*.py' | tr -d "\"'" | sort -u)
+read_by_code=$({
+  grep -rhoE "[\"']SEQPAR_[A-Z_]+[\"']" src --include='*.cpp' --include='*.h'
+  grep -rhoE "environ[^\"']*[\"']SEQPAR_[A-Z_]+[\"']" python/seqpar --include='*.py'
+} | grep -oE 'SEQPAR_[A-Z_]+' | sort -u)
 documented=$(grep -oE '^\| `SEQPAR_[A-Z_]+`' README.md | grep -oE 'SEQPAR_[A-Z_]+' | sort -u)
 [ -n "$read_by_code" ] && [ -n "$documented" ] || { echo "found no variables in src/, or none in README.md"; exit 1; }
 bad=0
