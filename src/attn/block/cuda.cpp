@@ -63,7 +63,7 @@ CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
 }
 
 void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) {
-  if (!kernels_) return;
+  if (!kernels_ || shape_.batch * shape_.heads == 0) return;  // a rank without heads
   works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, {}, {}});
 }
 
@@ -381,7 +381,7 @@ BlockInputs CudaBlock::denseInputs(const BlockInputs& in) {
 }
 
 void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) {
-  if (rectangles.empty()) return;
+  if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
   const bool kept = partial_.holds(into);
   if (!kept) partial_.settle();
@@ -492,7 +492,7 @@ std::array<softmax::Part, 3> CudaBlock::runBackward(const Prepared& prepared, co
 
 void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                          const BlockGradients& into) {
-  if (rectangles.empty()) return;
+  if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
   const std::array<Tensor, 3> targets{into.dq, into.dk, into.dv};
   std::array<bool, 3> kept{};
