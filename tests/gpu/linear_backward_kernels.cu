@@ -272,10 +272,10 @@ void checkRanks(BackwardShape shape, int64_t cutAt, uint64_t seed) {
     numbers(part.expected.dv);
     numbers(part.expected.dLogDecay);
     part.reference.tokens = count;
-    part.before.assign(whole.stateGradient.size(), 0);
-    part.beforeLog.assign(whole.logDecay.size(), 0);
-    part.after = part.before;
-    part.afterLog = part.beforeLog;
+    part.before.assign(whole.stateGradient.size(), std::nanf(""));  // of one segment, none is read
+    part.beforeLog.assign(whole.logDecay.size(), std::nanf(""));
+    part.after.assign(whole.stateGradient.size(), 0);
+    part.afterLog.assign(whole.logDecay.size(), 0);
     if (rank == 1) part.initial.assign(states.finalState.begin(), states.finalState.end());
     part.dFinal = incoming;
     Run run(part);

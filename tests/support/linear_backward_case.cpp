@@ -122,7 +122,7 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   after = before;
   beforeLog.assign(maps * width, 0);
   afterLog = beforeLog;
-  // The map of each segment, then those of everything before and after it.
+  // The map of each segment, then that of everything after it, and what the forward leaves of that before it.
   struct Map {
     std::vector<double> state, log;
   };
@@ -167,15 +167,31 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     }
     for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
   };
+  // The forward's pass leaves log-decays each segment's own, -inf for factors of 0, and what it says is undefined is
+  // NaN.
+  const auto asForwardLeaves = [&](const Map& sum, const Map& own, int segment) {
+    Map left{sum.state, own.log};
+    for (double& log : left.log) {
+      if (log < -104) log = -std::numeric_limits<double>::infinity();
+    }
+    if (segment == 0) std::fill(left.state.begin(), left.state.end(), std::nan(""));
+    if (segment == segments.count - 1) std::fill(left.log.begin(), left.log.end(), std::nan(""));
+    return left;
+  };
   stateGradient.assign(s.batch * s.heads * block, 0);
   logDecay.assign(s.batch * s.heads * width, 0);
   for (const bool reverse : {false, true}) {
     Map sum{std::vector<double>(s.batch * s.heads * block), std::vector<double>(s.batch * s.heads * width)};
     for (int step = 0; step < segments.count; ++step) {
       const int i = reverse ? segments.count - 1 - step : step;
-      store(sum, reverse ? after : before, reverse ? afterLog : beforeLog, segments.count, i);
       const int64_t begin = std::min(i * segments.tokens, s.tokens), end = std::min(begin + segments.tokens, s.tokens);
-      then(sum, mapOf(begin, end, reverse));
+      const Map own = mapOf(begin, end, reverse);
+      if (reverse) {
+        store(sum, after, afterLog, segments.count, i);
+      } else {
+        store(asForwardLeaves(sum, own, i), before, beforeLog, segments.count, i);
+      }
+      then(sum, own);
     }
     if (reverse) store(sum, stateGradient, logDecay, 1, 0);
   }

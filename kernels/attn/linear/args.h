@@ -93,11 +93,12 @@ struct HeadRange {
   int count = 0;
 };
 
-/// Pass 1, forward. Makes the maps of all segments, whose states then become those before each segment in the rank (the
-/// first one's means nothing); log-decays stay each segment's own. Outputs and the backward take these `maps`. state
-/// and logDecay are what seqparAllScan takes, with seqparDecayLog: DIAG for Gate::Channel, SCALAR for the others. A
-/// log-decay whose factor is 0 in fp32, below -103.9, may come as -inf. Without state and logDecay the last segment is
-/// not read.
+/// Pass 1, forward. Afterwards `maps` hold, of segment i: as state, what segments 0 ... i-1 leave of a state of 0 (that
+/// of segment 0 is undefined; read it as 0); as log-decay, segment i's own. So the state before segment i is states[i]
+/// + exp(logDecays[0] + ... + logDecays[i-1]) initial. Outputs and Gradients take these `maps`. state and logDecay are
+/// what seqparAllScan takes, with seqparDecayLog: DIAG for Gate::Channel, SCALAR for the others. A log-decay whose
+/// factor is 0 in fp32, below -103.9, may come as -inf. Without state and logDecay the last segment is not read, and
+/// its log-decay is undefined.
 struct SegmentStates {
   LinearProblem problem;
   Segments segments;
@@ -125,7 +126,7 @@ struct SegmentStateGradients {
   Segments segments;
   HeadRange heads;
   Input dOut;
-  SegmentMaps maps;                ///< out: of everything after each segment
+  SegmentMaps maps;                ///< out: of everything after each segment, log-decays included
   float* stateGradient = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not wanted
   float* logDecay = nullptr;       ///< out: as pass 1 of the forward has it; NULL: not wanted
 };
@@ -137,7 +138,7 @@ struct Gradients {
   Segments segments;
   HeadRange heads;
   Input dOut;
-  SegmentMaps before;                    ///< as pass 1 of the forward left them
+  SegmentMaps before;                    ///< as pass 1 of the forward left them: read like Outputs reads them
   SegmentMaps after;                     ///< as pass 1 of the backward left them
   const float* initial = nullptr;        ///< as for outputs()
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0

@@ -9,7 +9,7 @@ namespace seqpar::attn::linear {
 
 std::string refuses(const Problem& problem) {
   if (!problem.onDevice()) return {};
-#ifdef SEQPAR_ATTN_LINEAR_CUDA
+#ifdef SEQPAR_ATTN_CUDA
   Shard shard;
   const auto& d = problem.desc;
   const auto size = [](int64_t value) { return static_cast<size_t>(value); };
@@ -29,7 +29,7 @@ std::string refuses(const Problem& problem) {
 }
 
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
-#ifdef SEQPAR_ATTN_LINEAR_CUDA
+#ifdef SEQPAR_ATTN_CUDA
   if (exec.device() != SEQPAR_HOST_DEVICE) return makeDevicePasses(shard, exec);
 #endif
   return makeHostPasses(shard, exec);

@@ -64,20 +64,23 @@ struct ExactKernel {
     return warp::lowOf<Bf16>(reinterpret_cast<const uint16_t*>(item.gates)[offset]);
   }
 
-  /// x = at + diag(exp(logDecay)) earlier.
-  SEQPAR_WARP static void load(State& x, const Task& task, const Item<float>& item, const SegmentMaps& maps,
-                               const float* earlier, const Place& me) {
+  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay is the sum of that of `count` maps,
+  /// the first of which is `map`.
+  SEQPAR_WARP static void load(State& x, const Task& task, const Item<float>& item, const float* states,
+                               const float* logDecays, int64_t map, int count, const float* earlier, const Place& me) {
     const int width = task.gate == Gate::Channel ? task.dk : 1;
-    const float* logs = maps.logDecays + item.map * width + (width > 1 ? item.keyBlock * kBlock : 0);
-    const float* at = maps.states + item.map * task.dk * task.dv + item.stateOffset(task);
+    const float* logs = logDecays + map * width + (width > 1 ? item.keyBlock * kBlock : 0);
+    const float* at = states == nullptr ? nullptr : states + item.map * task.dk * task.dv + item.stateOffset(task);
     for (int r = 0; r < kExactRows; ++r) {
       const int row = me.row + r;
-      const float factor = earlier != nullptr && row < item.keys ? decayOf(logs[width == 1 ? 0 : row] * kLog2e) : 0.f;
+      const float factor =
+          earlier != nullptr && row < item.keys ? decayOfMaps(logs + (width == 1 ? 0 : row), count, width) : 0.f;
       SEQPAR_UNROLL
       for (int c = 0; c < kExactColumns; ++c) {
         const int64_t offset = int64_t{row} * task.dv + me.column + c;
         const bool exists = row < item.keys && me.column + c < item.values;
-        x[r][c] = exists ? at[offset] + (factor != 0 ? factor * earlier[offset] : 0.f) : 0.f;
+        x[r][c] = exists && at != nullptr ? at[offset] : 0.f;
+        if (exists && factor != 0) x[r][c] += factor * earlier[offset];
       }
     }
   }
@@ -158,9 +161,10 @@ struct ExactKernel {
           (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
       const auto from = [&](const float* states) { return states == nullptr ? nullptr : states + whole; };
       State x, y;
-      load(x, task, item, task.before, from(task.initial), me);
+      load(x, task, item, item.segment > 0 ? task.before.states : nullptr, task.before.logDecays,
+           item.map - item.segment, item.segment, from(task.initial), me);
       forward(task, item, memory, x, me);
-      load(y, task, item, task.after, from(task.finalGradient), me);
+      load(y, task, item, task.after.states, task.after.logDecays, item.map, 1, from(task.finalGradient), me);
       float carry[kExactRows] = {};
       SEQPAR_UNROLL
       for (int r = 0; r < kExactRows; ++r) {

@@ -898,12 +898,13 @@ struct GradientsKernel {
       const int64_t part = item.map * task.dk * task.dv + item.stateOffset(task);
       const auto from = [](const float* all, int64_t offset) { return all == nullptr ? nullptr : all + offset; };
       State<T, KD, VD> state, gradient;
-      state.loadFull(task.before.states + part, task.before.logDecays + item.map * width + rows, width,
+      state.loadFull(item.segment > 0 ? task.before.states + part : nullptr,
+                     task.before.logDecays + (item.map - item.segment) * width + rows, item.segment, width,
                      from(task.initial, whole), task.dv, item.keys, item.values, me);
       float logDecay;
       Sweep<T, KD, VD, kChannel, false>::run(task, item, sweepMemory, state, states, logDecay, me);
       warp::syncBlock();
-      gradient.loadFull(task.after.states + part, task.after.logDecays + item.map * width + rows, width,
+      gradient.loadFull(task.after.states + part, task.after.logDecays + item.map * width + rows, 1, width,
                         from(task.finalGradient, whole), task.dv, item.keys, item.values, me);
       gradient.rowSums(state, memory.carry[(item.chunks + 1) % 2], me);
       for (int i = item.chunks - 1; i >= 0; --i) chunk(task, item, i, states, memory, gradient, me);

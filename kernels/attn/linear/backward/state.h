@@ -64,15 +64,15 @@ struct State {
     }
   }
 
-  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay has `width` numbers: one, or one a
-  /// row.
-  SEQPAR_WARP void loadFull(const float* at, const float* logDecay, int width, const float* earlier, int dv, int keys,
-                            int values, const Lane<KD>& me) {
+  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay is the sum of that of `maps` maps,
+  /// each of `width` numbers: one, or one a row.
+  SEQPAR_WARP void loadFull(const float* at, const float* logDecay, int maps, int width, const float* earlier, int dv,
+                            int keys, int values, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int i = row(me) + r * 8;
       float factor = 0;
-      if (earlier != nullptr && i < keys) factor = decayOf(logDecay[width == 1 ? 0 : i] * kLog2e);
+      if (earlier != nullptr && i < keys) factor = decayOfMaps(logDecay + (width == 1 ? 0 : i), maps, width);
       SEQPAR_UNROLL
       for (int n = 0; n < Share::kStateTiles; ++n) {
         float low = 0, high = 0;

@@ -47,6 +47,12 @@ struct Lane {
 SEQPAR_WARP float decayOf(float x) {
   return warp::exp2(x < 0 ? x : 0.f);
 }
+/// The factor of `maps` maps, the first of whose natural logarithms is at `logs`, the next `stride` behind it.
+SEQPAR_WARP float decayOfMaps(const float* logs, int maps, int stride) {
+  float sum = 0;
+  for (int i = 0; i < maps; ++i) sum += logs[int64_t{i} * stride];
+  return decayOf(sum * kLog2e);
+}
 /// A factor of 0 forgets, NaN and infinity included.
 SEQPAR_WARP float times(float factor, float x) {
   return factor == 0 ? 0.f : factor * x;
