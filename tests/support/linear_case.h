@@ -57,8 +57,9 @@ struct LinearReference {
 };
 
 /// Empty, or where `found` differs from the reference by more than fp32 arithmetic over `terms` terms, and a rounding
-/// to `type`, can make it. `offset`: where in the reference the numbers begin.
-std::string farFrom(const Bounded& expected, const std::vector<float>& found, double terms, int type,
-                    size_t offset = 0);
+/// to `type`, can make it. `offset`: where in the reference the numbers begin. `least`: a difference that is allowed
+/// whatever the magnitude.
+std::string farFrom(const Bounded& expected, const std::vector<float>& found, double terms, int type, size_t offset = 0,
+                    double least = 0);
 
 }  // namespace seqpar::test
