@@ -9,9 +9,9 @@
 namespace seqpar {
 
 struct Buffer {
-  const char* name;
-  const void* data;
-  size_t bytes;
+  const char* name = nullptr;
+  const void* data = nullptr;
+  size_t bytes = 0;
   size_t alignment = 1;  ///< of its elements
 };
 

@@ -99,8 +99,8 @@ seqparResult_t seqparShortConvDestroy(seqparShortConv_t conv) {
   return guard(kCall, [&] {
     if (conv == nullptr) return;
     find(kCall, conv);
+    const std::unique_ptr<seqparShortConv> ended(conv);
     handles().remove(conv);
-    delete conv;
   });
 }
 

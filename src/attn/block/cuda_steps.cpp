@@ -10,7 +10,8 @@ namespace {
 struct Mask {
   bool bottomRight = false;
   int64_t left = -1, right = -1;
-  auto operator<=>(const Mask&) const = default;
+  auto operator<=>(const Mask&) const =
+      default;  // NOLINT(modernize-use-nullptr): of the comparison that the compiler makes
 };
 
 /// A rectangle's band in cuDNN's words.

@@ -28,7 +28,7 @@ struct BlockLimits {
   bool cudnn = false;  ///< at all
   int64_t batch = 1;
   /// A rectangle with fewer scores is not worth a plan of cuDNN, which takes a second to build.
-  int64_t leastScores = 128 * 128;
+  int64_t leastScores = int64_t{128} * 128;
   /// From so many rectangles on those with the same mask become one call.
   size_t leastRagged = 5;
 };

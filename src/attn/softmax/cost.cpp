@@ -209,7 +209,8 @@ Estimate estimateUsp(const Problem& problem, double flops) {
   const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
   const double kv = copies * model.kvBytes(keys), sums = copies * model.kvSumBytes(keys);
   const double sumsHome = leaves * kv;  // rounded once before
-  const double busiest = static_cast<double>((d.heads + size - 1) / size) / static_cast<double>(d.heads);
+  const int64_t mostHeads = (d.heads + size - 1) / size;
+  const double busiest = static_cast<double>(mostHeads) / static_cast<double>(d.heads);
   const double scores = model.mostScores() * size * busiest;
   const double forwardRing = (rounds - 1) * model.sendUs(kv);
   const double backwardRing = (rounds - 1) * (model.sendUs(kv) + model.sendUs(sums));
@@ -245,7 +246,8 @@ MeshCost meshCost(const CostModel& model) {
     most = std::max(most, scores);
   }
   const double queries = static_cast<double>(a - 1) * static_cast<double>(problem.queries.longest());
-  const double keys = static_cast<double>(ranks / a - 1) * static_cast<double>(problem.keys.longest());
+  const int others = ranks / a - 1;
+  const double keys = static_cast<double>(others) * static_cast<double>(problem.keys.longest());
   const double rows = model.bytes(queries, d.heads, 1, seqparFloat32);
   const double q = model.qBytes(queries);
   return {model.blockUs(most, false),

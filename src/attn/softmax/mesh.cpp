@@ -185,7 +185,7 @@ class MeshOperator final : public SoftmaxOperator {
       exec_.fork();
       move(step);
       for (int t = 0; t < step.tileCount; ++t) {
-        const auto& tile = schedule.tiles[static_cast<size_t>(step.firstTile + t)];
+        const auto& tile = schedule.tiles[static_cast<size_t>(step.firstTile) + static_cast<size_t>(t)];
         const auto q = static_cast<size_t>(tile.q), kv = static_cast<size_t>(tile.kv);
         const auto& seen = rectangles_[q * keys_.size() + kv];
         if (!seen.empty()) attend(queries_[q], keys_[kv], seen);

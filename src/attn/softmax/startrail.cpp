@@ -23,6 +23,7 @@ struct Place {
   int rank(int atRow, int atColumn, int atMember) const { return (atRow * size + (atColumn % size)) * size + atMember; }
   std::vector<int> team(int atRow, int atColumn) const {
     std::vector<int> ranks;
+    ranks.reserve(static_cast<size_t>(size));
     for (int m = 0; m < size; ++m) ranks.push_back(rank(atRow, atColumn, m));
     return ranks;
   }
@@ -50,6 +51,7 @@ Problem ringProblem(const Problem& problem) {
 
 std::vector<int64_t> lengthsOf(const Sharding& sharding, const std::vector<int>& ranks) {
   std::vector<int64_t> lengths;
+  lengths.reserve(ranks.size());
   for (const int rank : ranks) lengths.push_back(sharding.tokensOf(rank));
   return lengths;
 }

@@ -22,7 +22,7 @@ class HostPasses final : public Passes {
   float* state() const override { return rankState_; }
   float* decay() const override { return rankDecay_; }
   seqparDecayForm_t decayForm() const override {
-    return shard_.family->scan == seqparScanSum ? seqparDecayLinear : decayForm_;
+    return shard_.family->scan == seqparScanSum ? seqparDecayLinear : kDecayForm;
   }
 
   void states(const Inputs& in, size_t part) override;
@@ -83,7 +83,7 @@ class HostPasses final : public Passes {
   HostExec& exec_;
   Chunks chunks_;
   bool split_ = false;  ///< some piece has several segments
-  static constexpr seqparDecayForm_t decayForm_ = seqparDecayLinear;
+  static constexpr seqparDecayForm_t kDecayForm = seqparDecayLinear;
 
   Walk forward_, backward_;
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
