@@ -410,7 +410,9 @@ TEST_CASE("buffers that are not aligned to their elements are refused by every c
       int type;
       size_t off;
     };
-    for (const auto& [type, by] : {Type{seqparFloat32, 1}, Type{seqparFloat32, 2}, Type{seqparBfloat16, 1}}) {
+    for (const Type wrong : {Type{seqparFloat32, 1}, Type{seqparFloat32, 2}, Type{seqparBfloat16, 1}}) {
+      const int type = wrong.type;
+      const size_t by = wrong.off;  // a structured binding could not be captured
       // Which of up to four buffers is the bad one; logarithms and transitions are fp32 whatever the type.
       for (size_t bad = 0; bad < 4; ++bad) {
         const auto at = [&](size_t i) { return off(i, i == bad ? by : 0); };
