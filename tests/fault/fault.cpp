@@ -28,7 +28,8 @@ constexpr int kRanks = 4;
 
 using Causes = std::vector<std::string>;
 const Causes kGone{"the process is gone", "lost its connection to rank", "No such process"};
-const Causes kSilent{"has been silent for", " waited "};
+const Causes kSilent{"has been silent for", " waited ",
+                     "lost its connection to rank"};  // the last: by who gave up first
 
 /// Reads the reports of `ranks` and prints them; true if all tell of a failure with one of the causes.
 bool survived(Job& job, const std::vector<int>& ranks, const Causes& causes, double since) {

@@ -159,6 +159,7 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       rank->passes->states(rank->in, 0);
       x = rank->apply(x, seqparForward);
       rank->passes->besideScan(rank->in);
+      rank->exec.join();  // as for a scan; what waits beside it would outlive the passes
       rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data(), 0);
     }
   }
@@ -175,6 +176,7 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       rank.passes->stateGradients(rank.in, rank.gradients);
       y = rank.apply(y, seqparReverse);
       rank.passes->recompute(rank.in, rank.saved.data());
+      rank.exec.join();
       rank.passes->gradients(rank.in, rank.gradients, rank.saved.data(), rank.incoming.data());
     }
   }
