@@ -85,7 +85,7 @@ phase() { # NAME
         '^(test_(base|bootstrap|transport|api|ring)|unit_(device|exchange)|attn|fault|.*_threads)' \
         test_base test_bootstrap test_transport test_api test_ring unit_device_lanes unit_device_matrix unit_exchange \
         unit_exchange_pipes \
-        attn_test fault mp_threads
+        attn_test support_table fault mp_threads mp_soak
       ;;
     fuzz) build_and_test fuzz '^fuzz' fuzz_wire fuzz_wire_seeds ;;
     cuda)
