@@ -40,12 +40,12 @@ bool aligned(const LinearProblem& problem, const Output& out) {
 }  // namespace
 
 int ctasAtOnce(const LinearProblem& problem) {
-  constexpr int kFp32Ctas = 8;  // of a multiprocessor; those kernels are slow in any case
-  int device = 0, multiprocessors = 0;
+  constexpr int kFp32Ctas = 8;  // of an SM; those kernels are slow in any case
+  int device = 0, sms = 0;
   if (whyNot(problem) != nullptr || cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
-  if (problem.type == seqparFloat32) return multiprocessors * kFp32Ctas;
-  return multiprocessors * dispatch(problem, [](auto t, auto dk, auto perChannel) {
+  if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  if (problem.type == seqparFloat32) return sms * kFp32Ctas;
+  return sms * dispatch(problem, [](auto t, auto dk, auto perChannel) {
            return forwardOccupancy<decltype(t), dk(), perChannel()>();
          });
 }

@@ -11,7 +11,7 @@ template <class T, int Dk, bool PerChannel>
 int runSegmentStates(const SegmentStates& pass, int segments, const Launch& launch);
 template <class T, int Dk, bool PerChannel>
 int runOutputs(const Outputs& pass, const Launch& launch);
-/// CTAs of these kernels on one multiprocessor at once.
+/// CTAs of these kernels on one SM at once.
 template <class T, int Dk, bool PerChannel>
 int forwardOccupancy();
 

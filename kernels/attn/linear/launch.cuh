@@ -15,7 +15,7 @@ cudaError_t allowShared(Kernel kernel, int bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-/// CTAs of a kernel on one multiprocessor at once; 0: an error.
+/// CTAs of a kernel on one SM at once; 0: an error.
 template <class Kernel>
 int occupancyOf(Kernel kernel, int threads, int sharedBytes) {
   int ctas = 0;

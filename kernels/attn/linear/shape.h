@@ -12,7 +12,7 @@ struct KernelShape {
   static constexpr int kDk = Dk;
   static constexpr int kWarps = Dk == 64 ? 4 : 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kCtas = Dk == 64 ? 4 : (Dk == 128 ? 2 : 1);  ///< on a multiprocessor, at least
+  static constexpr int kCtas = Dk == 64 ? 4 : (Dk == 128 ? 2 : 1);  ///< on an SM, at least
   static constexpr int kWarpValues = 16;
   static constexpr int kValues = kWarps * kWarpValues;  ///< of a CTA
   static constexpr int kKeyTiles = Dk / 8;              ///< tiles of S^T

@@ -9,7 +9,7 @@
 
 namespace seqpar::attn::backward {
 
-/// How many CTAs of the kernels a multiprocessor takes.
+/// How many CTAs of the kernels an SM takes.
 constexpr int ctasOf(int dimension) {
   return dimension == kBlock ? 1 : 2;
 }

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kExactThreads) exactGradients(const __grid_con
   ExactKernel::gradients(task);
 }
 
-int multiprocessors() {
+int sms() {
   int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 1;
   if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
@@ -25,7 +25,7 @@ int multiprocessors() {
 
 /// CTAs for `items`, as many as fit at once.
 int ctasFor(int64_t items, int each, const Launch& launch) {
-  int64_t most = std::min<int64_t>(int64_t{multiprocessors()} * each, kMostCtas);
+  int64_t most = std::min<int64_t>(int64_t{sms()} * each, kMostCtas);
   if (launch.ctas > 0) most = std::min<int64_t>(most, launch.ctas);
   return static_cast<int>(std::clamp<int64_t>(items, 1, most));
 }
@@ -71,7 +71,7 @@ Target targetOf(const Output& output, int type, char* workspace, int64_t offset,
 cudaError_t addUp(const Sum& sum, const Launch& launch) {
   const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width;
   if (count == 0) return cudaSuccess;
-  const int64_t most = launch.ctas > 0 ? launch.ctas : multiprocessors() * 16;
+  const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
   const int64_t ctas = std::min<int64_t>((count + kFoldThreads - 1) / kFoldThreads, most);
   void* arguments[] = {const_cast<Sum*>(&sum)};
   return cudaLaunchKernel(reinterpret_cast<const void*>(&addTerms), dim3(static_cast<unsigned>(ctas)),
