@@ -7,7 +7,7 @@
 namespace seqpar::device {
 
 /// The sum, of vecs that are whole: every payload that comes is a term, and each is as long as the region.
-struct ArrivingArgs {
+struct RecvReduceArgs {
   RegionArg region;
   const std::byte* own;  ///< this rank's own term, in one run
   int existing;          ///< what stands in the region is the first term
@@ -17,7 +17,7 @@ struct ArrivingArgs {
 
 /// By one warp: the part of the region whose terms lie in slots.
 template <typename Number>
-__device__ void sumSlots(const ArrivingArgs& sum, const Part& part, const std::byte* const* slots) {
+__device__ void sumSlots(const RecvReduceArgs& sum, const Part& part, const std::byte* const* slots) {
   constexpr int kVec16s = 4;
   constexpr std::uint64_t kStep = 32 * sizeof(Vec16);
   for (std::uint64_t begin = part.begin + CudaWarpGroup::thread() * sizeof(Vec16); begin < part.end;
@@ -42,7 +42,7 @@ __device__ void sumSlots(const ArrivingArgs& sum, const Part& part, const std::b
 
 template <class Args, typename Number>
 __global__ void __launch_bounds__(kRouteWarps * 32)
-    arrivingKernel(const __grid_constant__ Args args, const __grid_constant__ ArrivingArgs sum) {
+    recvReduceKernel(const __grid_constant__ Args args, const __grid_constant__ RecvReduceArgs sum) {
   __shared__ ChunkCounts counts[kRouteWarps];
   __shared__ const std::byte* slots[kWarpFifos][kMostPeers];
   const int warp = warpNumber();

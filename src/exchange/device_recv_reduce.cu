@@ -11,8 +11,8 @@ bool isAligned(const std::byte* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-device::ArrivingArgs termsOf(const FewArgs& route, const ArrivingSum& sum) {
-  device::ArrivingArgs args{};
+device::RecvReduceArgs termsOf(const FewArgs& route, const RecvReduce& sum) {
+  device::RecvReduceArgs args{};
   args.region = sum.region;
   args.own = sum.own;
   args.existing = sum.existing ? 1 : 0;
@@ -29,22 +29,22 @@ device::ArrivingArgs termsOf(const FewArgs& route, const ArrivingSum& sum) {
 }
 
 template <typename Number>
-void launch(const FewArgs& route, const device::ArrivingArgs& sum, cudaStream_t stream) {
+void launch(const FewArgs& route, const device::RecvReduceArgs& sum, cudaStream_t stream) {
   const auto payloads = std::span(route.payloads).first(static_cast<std::size_t>(route.sends + route.receives));
   const int ctas = channelsOf(payloads);
   constexpr int kThreads = device::kRouteWarps * 32;
-  launchKernel("arrivingKernel", device::arrivingKernel<FewArgs, Number>, {ctas, kThreads, 0, stream}, route, sum);
+  launchKernel("recvReduceKernel", device::recvReduceKernel<FewArgs, Number>, {ctas, kThreads, 0, stream}, route, sum);
 }
 
 }  // namespace
 
-std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const Transfer> sends,
-                                           std::span<const std::byte* const> sendBuffers, const Sum& sum,
-                                           std::byte* buffer, const std::byte* own) {
+std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, std::span<const Transfer> sends,
+                                         std::span<const std::byte* const> sendBuffers, const Sum& sum,
+                                         std::byte* buffer, const std::byte* own) {
   const std::uint64_t bytes = sum.region.bytes();
   const int channels = group.peers().byteFifoChannels;
   if (!group.direct() || !isLong(bytes, channels)) return {};
-  ArrivingSum made;
+  RecvReduce made;
   made.existing = sum.existing;
   made.own = own;
   made.region = makeRegion(sum.region, buffer, 0);
@@ -72,7 +72,7 @@ std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const T
   return made;
 }
 
-void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataType_t type, DeviceStream stream) {
+void launchRecvReduce(const PeerView& view, const RecvReduce& sum, seqparDataType_t type, DeviceStream stream) {
   const auto route = makeRouteArgs<FewArgs>(view, sum.sends, sum.receives);
   std::copy(sum.sends.regions.begin(), sum.sends.regions.end(), route->near);
   const auto terms = termsOf(*route, sum);

@@ -12,7 +12,7 @@
 namespace seqpar {
 
 /// A sum, and what this rank sends to others.
-struct ArrivingSum {
+struct RecvReduce {
   DevicePayloads sends, receives;
   device::RegionArg region{};
   bool existing = false;
@@ -22,11 +22,11 @@ struct ArrivingSum {
 
 /// `sum` is the only one of a reduction, so its terms are all that comes; its region lies in `buffer`. `own`: this
 /// rank's own term, if that lies in one run. Nothing if this way is not open on this rank: other ranks may go another.
-std::optional<ArrivingSum> planArrivingSum(DeviceGroup& group, std::span<const Transfer> sends,
-                                           std::span<const std::byte* const> sendBuffers, const Sum& sum,
-                                           std::byte* buffer, const std::byte* own);
+std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, std::span<const Transfer> sends,
+                                         std::span<const std::byte* const> sendBuffers, const Sum& sum,
+                                         std::byte* buffer, const std::byte* own);
 
 /// Sends, receives and adds.
-void launchArrivingSum(const PeerView& view, const ArrivingSum& sum, seqparDataType_t type, DeviceStream stream);
+void launchRecvReduce(const PeerView& view, const RecvReduce& sum, seqparDataType_t type, DeviceStream stream);
 
 }  // namespace seqpar

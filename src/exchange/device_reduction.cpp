@@ -116,8 +116,8 @@ void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataTy
   if (reduction.sums.size() == 1) {
     const Sum& sum = reduction.sums.front();
     auto* const buffer = receiveBuffers[static_cast<std::size_t>(sum.region.buffer)];
-    const auto arriving = planArrivingSum(group, out.sends, sendBuffers, sum, buffer, out.own);
-    if (arriving) return launchArrivingSum(group.peers(), *arriving, type, stream);
+    const auto recvReduce = planRecvReduce(group, out.sends, sendBuffers, sum, buffer, out.own);
+    if (recvReduce) return launchRecvReduce(group.peers(), *recvReduce, type, stream);
   }
   const Gathering gathering = gatherTerms(group, reduction, out);
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
