@@ -72,12 +72,12 @@ class Memory {
 };
 
 /// The roundings behind a number, each at most `unit` of it and independent: operands, states and results are rounded
-/// once each. A gate's gradient adds the differences of up to a chunk of tokens, hence the root of 64. In fp16, what is
-/// below 2^-14 has errors of 2^-25 whatever its size, so nothing is compared with less than `least`.
+/// once each. In fp16, what is below 2^-14 has errors of 2^-25 whatever its size, so nothing is compared with less than
+/// `least`.
 struct Tolerance {
   double unit, least;
   double values() const { return 4 * unit; }
-  double gates() const { return 4 * 8 * unit; }
+  double gates(const BackwardCase& c) const { return values() * (1 + c.gateRoundings(64, least)); }
 };
 Tolerance toleranceOf(const BackwardShape& shape) {
   if (shape.type == seqparBfloat16) return {std::ldexp(1.0, -9), 0};
@@ -199,7 +199,7 @@ struct Run {
     errors.add("dInitial", floats(dInitial), c.expected.dInitial, most.values(), most.least);
     if (c.gateNumbers() > 0) {
       const double rounding = c.shape.gateType == seqparBfloat16 ? std::ldexp(1.0, -9) : 0;
-      errors.add("dGates", valuesOf(dGates.host(), c.shape.gateType), c.expectedGates(), most.gates() + rounding,
+      errors.add("dGates", valuesOf(dGates.host(), c.shape.gateType), c.expectedGates(), most.gates(c) + rounding,
                  most.least);
     }
   }
@@ -287,7 +287,8 @@ void checkRanks(BackwardShape shape, int64_t cutAt, uint64_t seed) {
     errors.add("dq", valuesOf(run.dq.host(), shape.type), part.expected.dq, most.values(), most.least);
     errors.add("dk", valuesOf(run.dk.host(), shape.type), part.expected.dk, most.values(), most.least);
     errors.add("dv", valuesOf(run.dv.host(), shape.type), part.expected.dv, most.values(), most.least);
-    errors.add("dGates", valuesOf(run.dGates.host(), shape.gateType), part.expectedGates(), most.gates(), most.least);
+    errors.add("dGates", valuesOf(run.dGates.host(), shape.gateType), part.expectedGates(), most.gates(part),
+               most.least);
     for (size_t i = 0; i < incoming.size(); ++i) {
       const size_t row = logs.size() == whole.logDecay.size() && shape.gate == Gate::Channel
                              ? i / shape.dv

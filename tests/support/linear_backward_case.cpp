@@ -34,6 +34,14 @@ std::vector<float> asFloats(const std::vector<double>& values) {
   return {values.begin(), values.end()};
 }
 
+/// At least that of numbers of size `least`, and 1 if it is 0.
+double normOf(const std::vector<double>& values, double least) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  const double norm = std::sqrt(std::max(sum, least * least * static_cast<double>(values.size())));
+  return norm > 0 ? norm : 1;
+}
+
 /// Of tokens [from, to) alone: an affine map of the states before or after them.
 LinearInputs cut(const LinearShape& shape, const LinearInputs& in, int64_t from, int64_t to) {
   const auto rows = [&](const std::vector<double>& all, int64_t width) {
@@ -223,6 +231,32 @@ std::vector<double> BackwardCase::expectedGates() const {
   return result;
 }
 
+double BackwardCase::gateRoundings(int64_t chunk, double least) const {
+  // Of each head by itself: heads that share q and k get copies.
+  LinearShape s = reference;
+  LinearInputs own = inputs;
+  const int group = s.heads / s.qkHeads;
+  const auto copied = [&](const std::vector<double>& values) {
+    std::vector<double> copies;
+    for (auto row = values.begin(); row != values.end(); row += s.dk) {
+      for (int i = 0; i < group; ++i) copies.insert(copies.end(), row, row + s.dk);
+    }
+    return copies;
+  };
+  own.q = copied(inputs.q);
+  own.k = copied(inputs.k);
+  s.qkHeads = s.heads;
+  const LinearGradients gradients = group == 1 ? expected : linearGradientReference(s, own, dOutValues, dFinalValues);
+  double roundings = 0;
+  for (int64_t i = 0; i < s.gateSize(); ++i) {
+    const auto gates = static_cast<double>(i / s.dk / s.heads % s.tokens % chunk + 1);  // that this token is part of
+    const double byQ = own.q[i] * gradients.dq[i], byK = own.k[i] * gradients.dk[i];
+    // A head's gradient adds those of its tokens, with the same roundings; others are compared one by one.
+    roundings += (byQ * byQ + byK * byK) * (shape.gate == Gate::Head ? gates * gates : gates);
+  }
+  return std::sqrt(roundings) / normOf(expectedGates(), least);
+}
+
 attn::LinearProblem BackwardCase::problem(const void* qData, const void* kData, const void* vData, const void* gateData,
                                           const int64_t* starts) const {
   const auto dense = [&](const void* data, int heads, int width) {
@@ -260,13 +294,9 @@ std::vector<double> valuesOf(const Bytes& bytes, int type) {
 }
 
 double relativeError(const std::vector<double>& found, const std::vector<double>& expected, double least) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    difference += (found[i] - expected[i]) * (found[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  norm = std::max(norm, least * least * static_cast<double>(expected.size()));
-  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+  double difference = 0;
+  for (size_t i = 0; i < expected.size(); ++i) difference += (found[i] - expected[i]) * (found[i] - expected[i]);
+  return std::sqrt(difference) / normOf(expected, least);
 }
 
 }  // namespace seqpar::test

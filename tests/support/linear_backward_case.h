@@ -47,6 +47,10 @@ struct BackwardCase {
   int64_t gateNumbers() const;  ///< of the gates' tensor
   /// The expected gradient of the gates, shaped as the kernels give it: of channels, tokens or heads.
   std::vector<double> expectedGates() const;
+  /// The norm of the gates' roundings beside that of their gradients, if dq and dk have one of 1 of their size each: a
+  /// gate's gradient is a sum of q dq - k dk to the end of its chunk of `chunk` tokens. Where the decays are strong,
+  /// nearly all of it cancels, and the roundings are most of what is left.
+  double gateRoundings(int64_t chunk, double least = 0) const;
 };
 
 /// Numbers of a type as fp64.

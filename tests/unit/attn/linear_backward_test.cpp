@@ -78,8 +78,7 @@ struct Kernels {
   }
 };
 
-/// Operands, states and results are rounded once each, independently; a gate's gradient adds the differences of up to a
-/// chunk of tokens, hence the root of 64.
+/// Operands, states and results are rounded once each, independently.
 void checkError(const char* what, const std::vector<double>& found, const std::vector<double>& expected, double most) {
   INFO(what);
   CHECK(relativeError(found, expected) <= most);
@@ -95,7 +94,7 @@ void check(BackwardShape shape) {
   const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data(),
                                           shape.starts.empty() ? nullptr : shape.starts.data());
   const double unit = K::kExact ? 0x1p-20 : std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
-  const double most = 4 * unit, mostOfGates = 32 * unit;
+  const double most = 4 * unit, mostOfGates = most * (1 + c.gateRoundings(64));
 
   Task task = taskOf(problem, c.segments, {0, problem.heads}, c.dOutput(c.dOut.data()));
   std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
