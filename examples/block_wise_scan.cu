@@ -83,7 +83,7 @@ int runRank(seqparComm_t comm, int rank, int device, std::barrier<>& meeting) {
     std::exit(1); /* the others would wait */
   }
   meeting.arrive_and_wait();
-  const bool open = seqparScanDeviceOpen(&scan, kHeads, kSize * kSize, seqparForward, comm) == seqparSuccess;
+  const bool open = seqparScanDeviceCreate(&scan, kHeads, kSize * kSize, seqparForward, comm) == seqparSuccess;
   bool ran = false;
   if (open) {
     makeAndPass<<<kHeads, kThreads, 0, stream>>>(scan, rank, totals);
@@ -94,7 +94,7 @@ int runRank(seqparComm_t comm, int rank, int device, std::barrier<>& meeting) {
   if (ran && cudaMemcpy(got.data(), totals, got.size() * sizeof(float), cudaMemcpyDeviceToHost) == cudaSuccess) {
     wrong = countWrong(rank, got);
   }
-  if (open) seqparScanDeviceClose(&scan);
+  if (open) seqparScanDeviceDestroy(&scan);
   if (wrong < 0) std::fprintf(stderr, "rank %d: %s\n", rank, seqparGetLastError(comm));
   if (wrong >= 0) std::printf("rank %d: %d of %zu numbers are wrong\n", rank, wrong, got.size());
   cudaFree(totals);

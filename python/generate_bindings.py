@@ -92,7 +92,7 @@ class Headers:
 
     def initializer(self, name):
         """The values of SEQPAR_..._INITIALIZER for a structure, those behind size, magic and version; None: none."""
-        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.removesuffix("_t").removeprefix("seqpar")).upper()
+        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.removesuffix("_t").removeprefix("seqpar")).upper()
         for candidate in (f"SEQPAR_{stem}", f"SEQPAR_{stem.removesuffix('_DESC')}", f"SEQPAR_{stem.removesuffix('_ARGS')}"):
             body = self.macros.get(candidate + "_INITIALIZER")
             if body:

@@ -178,7 +178,7 @@ typedef struct {
 
 /**
  * Collective over `comm`: makes a plan. With comm NULL the caller has the whole sequence, on host memory. Sends nothing
- * but what seqparRingOpen(), seqparCommSplit() and seqparConfig_t::checkArguments send. The communicator must outlive
+ * but what seqparRingCreate(), seqparCommSplit() and seqparConfig_t::checkArguments send. The communicator must outlive
  * the plan, and carries the calls of a plan in the order of their calls on every rank.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, a value out of range, a packing that does not ascend or end at the

@@ -28,13 +28,13 @@
  *       switch (steps[s].operation) {                                 // post
  *         case seqparMeshRecvQ:  seqparMeshReceive(seqparMeshAxisQ, q parts of #(index-1) and #index, 1, mesh, stream);
  *         case seqparMeshRecvKv: seqparMeshReceive(seqparMeshAxisKv, k and v parts, 2, mesh, stream);
- *         case seqparMeshSendO:  seqparMeshReduceO(index, O#index, lse#index, carry, carryLse, .., mesh, stream);
+ *         case seqparMeshSendO:  seqparMeshReduceO(index, &row, mesh, stream);   // row.o, row.lse: O#index, lse#index
  *       }
  *       for (t = 0; t < steps[s].tileCount; ++t)                      // compute meanwhile
  *         attend(tiles[steps[s].firstTile + t]);                      // O#q, lse#q += Q#q to K#kv, V#kv
  *       seqparStreamSynchronize(stream);                              // wait
  *     }
- *     seqparMeshReduceO(0, O#0, lse#0, carry, carryLse, .., mesh, stream);  // what the others found for one's own rows
+ *     seqparMeshReduceO(0, &row, mesh, stream);                       // what the others found for one's own rows
  *
  * Source: Mesh-Attention (arXiv 2512.20968): Table 1 (rings), Algorithm 2 (forward schedule), section 3.6 (backward
  * schedule). Ring Attention is a = 1, its variant that passes queries is b = 1, Attention2D is a = b.
@@ -229,6 +229,32 @@ typedef struct {
 SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* parts, int count, seqparMesh_t mesh,
                                             void* stream);
 
+/** A row that seqparMeshReduceO() hands over. Start from SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER. */
+typedef struct {
+  size_t size;      /**< sizeof(seqparMeshReduceOParams_t) */
+  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version; /**< SEQPAR_VERSION_CODE */
+  void* o;          /**< [tokens][heads][dim] of dataType: the partial output of #index, normalized. For index 0, out:
+                         the result; else its contents are undefined afterwards. In a group of one rank it is the
+                         result already */
+  float* lse;       /**< [heads][tokens], natural logarithms: of `o`, likewise */
+  void* carry;      /**< [carryTokens][heads][dim] of wireType, out, and in from index 2 on: the same buffer in all
+                         steps, with room for the longest block */
+  float* carryLse;  /**< [heads][carryTokens], likewise */
+  int64_t tokens;   /**< of #index, 0 or more */
+  int64_t carryTokens; /**< of #(index+1), or of #0 in the last step; not read for index 0 */
+  int64_t heads;       /**< query heads, at least 1 */
+  int64_t dim;         /**< length of a value, at least 1 */
+  int dataType;        /**< a seqparDataType_t: of `o` */
+  int wireType;        /**< dataType, or, where that is seqparFloat32, any seqparDataType_t: of `carry` */
+} seqparMeshReduceOParams_t;
+
+#define SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER                                                                 \
+  {                                                                                                             \
+    sizeof(seqparMeshReduceOParams_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, (void*)0, (float*)0, (void*)0, \
+        (float*)0, 0, 0, 1, 1, seqparFloat32, seqparFloat32                                                     \
+  }
+
 /**
  * Step `index` of Send O: hands the row #index over, which is complete. What the predecessor handed over last (in
  * `carry`) is merged into the row, the row goes to the successor, and what the predecessor hands over now comes into
@@ -239,22 +265,15 @@ SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* pa
  *
  * in fp32; -inf is an output of no tokens and adds nothing; of two such, o' is 0.
  *
- *   o         [tokens][heads][dim] of dataType: the partial output of #index, normalised. For index 0, out: the result;
- *             else its contents are undefined afterwards. In a group of one rank it is the result already
- *   lse       [heads][tokens] fp32, natural logarithms: of `o`, likewise
- *   carry     [tokens of #(index+1)][heads][dim] of wireType, out, and in from index 2 on: the same buffer in all steps
- *             (with room for the longest block)
- *   carryLse  [heads][tokens of #(index+1)] fp32, likewise
- *   tokens    of #index
- *   carryTokens  of #(index+1), or of #0 in the last step; not read for index 0
- *   wireType  dataType, or, where that is seqparFloat32, any
+ *   index   0 to a - 1
+ *   params  read during the call; all ranks give the same index, heads, dim and types, and ranks that meet in a ring
+ *           mean the same number of tokens for the same block
  *
- * No two of the four buffers may overlap. Errors: InvalidArgument (no such mesh, index, NULL, a negative or overflowing
- * shape, types, overlap), RemoteError.
+ * No two of the four buffers may overlap. Errors: InvalidArgument (no such mesh, index, NULL, wrong magic, a negative
+ * or overflowing shape, types, overlap), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
-                                            int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
-                                            int dataType, int wireType, seqparMesh_t mesh, void* stream);
+SEQPAR_API seqparResult_t seqparMeshReduceO(int index, const seqparMeshReduceOParams_t* params, seqparMesh_t mesh,
+                                            void* stream);
 
 /** One tensor of a send step. */
 typedef struct {
@@ -303,20 +322,35 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* 
 SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, void* receive, const size_t* counts,
                                                   int dataType, seqparMesh_t mesh, void* stream);
 
+/** What seqparMeshReduceScatterO() sums up. Start from SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER. */
+typedef struct {
+  size_t size;           /**< sizeof(seqparMeshReduceScatterOParams_t) */
+  unsigned magic;        /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;      /**< SEQPAR_VERSION_CODE */
+  const void* o;         /**< [sum of tokens][heads][dim] of dataType: the partial outputs of all members' blocks, in
+                              order of position */
+  const float* lse;      /**< [heads][sum of tokens], natural logarithms: of `o` */
+  void* result;          /**< [tokens[position]][heads][dim] of dataType, out */
+  float* resultLse;      /**< [heads][tokens[position]], out */
+  const int64_t* tokens; /**< [a]: of each member's block, the same on all members */
+  int64_t heads;         /**< query heads; with 0, nothing is done */
+  int64_t dim;           /**< length of a value; with 0, nothing is done */
+  int dataType;          /**< a seqparDataType_t: of `o` and `result` */
+} seqparMeshReduceScatterOParams_t;
+
+#define SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER                                                 \
+  {                                                                                                     \
+    sizeof(seqparMeshReduceScatterOParams_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, (const void*)0, \
+        (const float*)0, (void*)0, (float*)0, (const int64_t*)0, 1, 1, seqparFloat32                    \
+  }
+
 /**
- * All Send O steps at once: partial outputs merge in fp32, in order of position, as seqparMeshReduceO() says.
- *
- *   o, lse        the partial outputs of all members' blocks, in order of position: [sum of tokens][heads][dim] of
- *                 dataType and [heads][sum of tokens] fp32
- *   result        [tokens[position]][heads][dim] of dataType, out
- *   resultLse     [heads][tokens[position]] fp32, out
- *   tokens        [a]: of each member's block, the same on all members, read during the call
- *
- * Errors: as seqparMeshReduceScatter().
+ * All Send O steps at once: partial outputs merge in fp32, in order of position, as seqparMeshReduceO() says. `params`
+ * and its `tokens` are read during the call. Neither output overlaps another buffer. Errors: InvalidArgument (no such
+ * mesh, NULL, wrong magic, a negative or overflowing shape, type, overlap), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* lse, void* result, float* resultLse,
-                                                   const int64_t* tokens, int64_t heads, int64_t dim, int dataType,
-                                                   seqparMesh_t mesh, void* stream);
+SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const seqparMeshReduceScatterOParams_t* params, seqparMesh_t mesh,
+                                                   void* stream);
 
 #ifdef __cplusplus
 }

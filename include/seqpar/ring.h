@@ -5,7 +5,7 @@
  *
  * The conventions of seqpar.h hold. A ring is used like this (n ranks see all n shards, n - 1 transfers):
  *
- *     seqparRingOpen(&ring, &params, comm);
+ *     seqparRingCreate(&ring, &params, comm);
  *     for each layer:
  *       seqparRingReset(ring);
  *       fill the tensors that seqparRingCurrent() gives
@@ -14,7 +14,7 @@
  *         compute with the current tensors                   ... and runs beside this
  *         if (step + 1 < n) seqparRingWait(ring, stream);    the next tensors are the current ones
  *       }
- *     seqparRingClose(ring);
+ *     seqparRingDestroy(ring);
  *
  * On host memory a transfer runs on a thread of the ring's own; on a GPU on a stream of the ring's own, by copy
  * engines, kernels or NCCL. Copy engines leave every SM to the computation. They move a ring if it goes
@@ -26,7 +26,7 @@
  * such ring.
  *
  * CUDA graphs. A round may be captured: seqparRingPost() and seqparRingWait() on a stream that is being captured (or on
- * streams that have joined the capture), beginning with the first transfer of a round, so after seqparRingOpen() or
+ * streams that have joined the capture), beginning with the first transfer of a round, so after seqparRingCreate() or
  * seqparRingReset(), which may stand before the capture or inside it. Any number of the round's transfers may be
  * captured, each with its seqparRingWait() in the same capture, and any number of rounds of any rings, one after the
  * other; what is captured between a post and its wait runs beside the transfer, except for collectives of the same
@@ -40,7 +40,7 @@
  * used again, so own tensors are written anew before each replay, or in the graph. During the capture the calls change
  * the ring's state as always; replays do not change it. A captured round does not go on outside of its capture, nor
  * another one inside: seqparRingPost() and seqparRingWait() say InvalidUsage, and seqparRingReset() begins a new one,
- * also where a capture has ended, in vain, before the wait. A ring may be closed while graphs have rounds of it, and
+ * also where a capture has ended, in vain, before the wait. A ring may be destroyed while graphs have rounds of it, and
  * replays of these may be under way: the ring's own memory stays until the graphs and what was instantiated of them are
  * destroyed (buffers of the caller are the caller's business). No graph is replayed after the communicator's end.
  */
@@ -127,10 +127,10 @@ typedef struct {
  * none, twice in the list, or without this one, inner no divisor, steps, tensors or their sizes out of range, buffers
  * of the caller that overlap), SystemError (no memory), UnhandledCudaError, and RemoteError.
  */
-SEQPAR_API seqparResult_t seqparRingOpen(seqparRing_t* ring, const seqparRingParams_t* params, seqparComm_t comm);
+SEQPAR_API seqparResult_t seqparRingCreate(seqparRing_t* ring, const seqparRingParams_t* params, seqparComm_t comm);
 
 /** Stores the number of sets of buffers that `params` need beside `home`, 0 to 4. Not collective. Errors: as
- * seqparRingOpen. */
+ * seqparRingCreate. */
 SEQPAR_API seqparResult_t seqparRingScratch(const seqparRingParams_t* params, seqparComm_t comm, int* sets);
 
 /**
@@ -138,7 +138,7 @@ SEQPAR_API seqparResult_t seqparRingScratch(const seqparRingParams_t* params, se
  * except for what graphs still use. Before the communicator is destroyed. NULL is allowed. On a communicator that has
  * failed it waits for nobody.
  */
-SEQPAR_API seqparResult_t seqparRingClose(seqparRing_t ring);
+SEQPAR_API seqparResult_t seqparRingDestroy(seqparRing_t ring);
 
 /**
  * Collective over the ring's ranks: begins the next transfer of the round: the current tensors (as they are when all

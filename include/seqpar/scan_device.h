@@ -13,24 +13,24 @@ extern "C" {
 #endif
 
 /**
- * A scan whose heads kernels of the caller pass along themselves, one by one. Made by seqparScanDeviceOpen(), given to
- * kernels by value. The fields up to `positions` may be read.
+ * A scan whose heads kernels of the caller pass along themselves, one by one. Made by seqparScanDeviceCreate(), given
+ * to kernels by value. The fields up to `positions` may be read.
  */
 typedef struct {
-  size_t size;           /**< sizeof(seqparScanDevice_t) */
-  unsigned magic;        /**< SEQPAR_STRUCT_MAGIC */
-  unsigned version;      /**< SEQPAR_VERSION_CODE */
-  int64_t heads;         /**< number of heads */
-  int64_t elements;      /**< fp32 numbers of a head's state, dk * dv */
-  int32_t position;      /**< of this rank in the scan */
-  int32_t positions;     /**< number of ranks */
-  int32_t before, after; /**< the library's from here on: the peers to receive from and send to */
-  void *inbox, *outbox;  /**< lines from `before`; lines to `after`, in its memory */
-  void *taken, *given;   /**< heads that `after` has taken; heads taken from `before`, in its memory */
-  void* counts;          /**< heads received and sent */
-  void *abortWord, *gaveUpWord;
-  uint64_t timeoutNs;
-  void* owner;
+  size_t size;                    /**< sizeof(seqparScanDevice_t) */
+  unsigned magic;                 /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;               /**< SEQPAR_VERSION_CODE */
+  int64_t heads;                  /**< number of heads */
+  int64_t elements;               /**< fp32 numbers of a head's state, dk * dv */
+  int32_t position;               /**< of this rank in the scan */
+  int32_t positions;              /**< number of ranks */
+  int32_t before, after;          /**< the library's from here on: the peers to receive from and send to */
+  void *inbox, *outbox;           /**< packets from `before`; packets to `after`, in its memory */
+  void *creditIn, *creditOut;     /**< heads that `after` has taken; heads taken from `before`, in its memory */
+  void* counts;                   /**< heads received and sent */
+  void *abortWord, *timedOutWord; /**< set by the host when the communicator fails; by kernels whose wait timed out */
+  uint64_t timeoutNs;             /**< of a wait; 0: none */
+  void* owner;                    /**< NULL: the handle is not in use */
 } seqparScanDevice_t;
 
 #define SEQPAR_SCAN_DEVICE_INITIALIZER                                                                          \
@@ -62,15 +62,15 @@ typedef struct {
  * overflowing, an unknown direction), InvalidUsage (a host communicator, ranks that are out of reach, more heads of
  * ranks that share a GPU than it holds blocks; on all ranks alike), SystemError (no memory), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t heads, int64_t elements, int direction,
-                                               seqparComm_t comm);
+SEQPAR_API seqparResult_t seqparScanDeviceCreate(seqparScanDevice_t* scan, int64_t heads, int64_t elements,
+                                                 int direction, seqparComm_t comm);
 
 /**
- * Gives back what seqparScanDeviceOpen() took to the communicator, which keeps it for the next handle or ring, and
+ * Gives back what seqparScanDeviceCreate() took to the communicator, which keeps it for the next handle or ring, and
  * resets `scan` to its initializer. Not collective; waits for nothing. No kernel may use the handle any more, and the
- * communicator must still exist. Errors: InvalidArgument (NULL, a wrong magic, a handle that is not open).
+ * communicator must still exist. Errors: InvalidArgument (NULL, a wrong magic, a handle that is not in use).
  */
-SEQPAR_API seqparResult_t seqparScanDeviceClose(seqparScanDevice_t* scan);
+SEQPAR_API seqparResult_t seqparScanDeviceDestroy(seqparScanDevice_t* scan);
 
 #ifdef __cplusplus
 }

@@ -79,20 +79,33 @@ SEQPAR_API seqparResult_t seqparShortConvDestroy(seqparShortConv_t conv);
 SEQPAR_API seqparResult_t seqparShortConvForward(seqparShortConv_t conv, const void* x, const void* weight,
                                                  const void* bias, void* y, void* stream);
 
+/** Arguments of a backward pass. Start from SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER. Shapes as in the forward pass. */
+typedef struct {
+  size_t size;        /**< sizeof(seqparShortConvBackwardArgs_t) */
+  unsigned magic;     /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;   /**< SEQPAR_VERSION_CODE */
+  const void* x;      /**< as given to the forward pass */
+  const void* weight; /**< as given to the forward pass */
+  const void* bias;   /**< as given to the forward pass */
+  const void* dy;     /**< gradient of y */
+  void* dx;           /**< out, gradient of x, complete: what later ranks' tokens add is fetched from them */
+  float* dWeight;     /**< [channels][width], out: this rank's tokens' share; their sum over the ranks is the gradient.
+                           NULL: not wanted */
+  float* dBias;       /**< [channels], out: likewise. NULL: not wanted */
+} seqparShortConvBackwardArgs_t;
+
+#define SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER                                                                     \
+  {                                                                                                                \
+    sizeof(seqparShortConvBackwardArgs_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL                                                                                                 \
+  }
+
 /**
- * Backward; collective. What forward computed between is computed again.
- *
- *   x, weight, bias    as given to the forward pass
- *   dy                 gradient of y
- *   dx                 out, gradient of x, complete: what later ranks' tokens add is fetched from them
- *   dWeight, dBias     fp32 [channels][width] and [channels], out: this rank's tokens' share; their sum over the ranks
- * is the gradient. NULL: not wanted
- *
- * Errors: as forward, and InvalidUsage (training = 0).
+ * Backward; collective. What forward computed between is computed again. `args` is read during the call; conditions as
+ * for the forward pass. Errors: as forward, InvalidArgument (a wrong magic), and InvalidUsage (training = 0).
  */
-SEQPAR_API seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const void* x, const void* weight,
-                                                  const void* bias, const void* dy, void* dx, float* dWeight,
-                                                  float* dBias, void* stream);
+SEQPAR_API seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const seqparShortConvBackwardArgs_t* args,
+                                                  void* stream);
 
 #ifdef __cplusplus
 }

@@ -154,19 +154,30 @@ size_t Outputs::wrong(bool atOnce) {
 
 void Outputs::send(int index, void* stream) {
   const auto slot = static_cast<size_t>(index);
-  require(seqparMeshReduceO(index, static_cast<std::byte*>(o_.data()) + slot * carry_.bytes(),
-                            static_cast<float*>(lse_.data()) + slot * rows_, carry_.data(),
-                            static_cast<float*>(carryLse_.data()), tokens_, tokens_, heads_, dim_, type_, type_,
-                            group_->mesh, stream),
-          "seqparMeshReduceO");
+  seqparMeshReduceOParams_t params = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
+  params.o = static_cast<std::byte*>(o_.data()) + slot * carry_.bytes();
+  params.lse = static_cast<float*>(lse_.data()) + slot * rows_;
+  params.carry = carry_.data();
+  params.carryLse = static_cast<float*>(carryLse_.data());
+  params.tokens = params.carryTokens = tokens_;
+  params.heads = heads_;
+  params.dim = dim_;
+  params.dataType = params.wireType = type_;
+  require(seqparMeshReduceO(index, &params, group_->mesh, stream), "seqparMeshReduceO");
 }
 
 void Outputs::scatter(void* stream) {
   const std::vector<int64_t> tokens(group_->size(), tokens_);
-  require(seqparMeshReduceScatterO(o_.data(), static_cast<float*>(lse_.data()), carry_.data(),
-                                   static_cast<float*>(carryLse_.data()), tokens.data(), heads_, dim_, type_,
-                                   group_->mesh, stream),
-          "seqparMeshReduceScatterO");
+  seqparMeshReduceScatterOParams_t params = SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER;
+  params.o = o_.data();
+  params.lse = static_cast<float*>(lse_.data());
+  params.result = carry_.data();
+  params.resultLse = static_cast<float*>(carryLse_.data());
+  params.tokens = tokens.data();
+  params.heads = heads_;
+  params.dim = dim_;
+  params.dataType = type_;
+  require(seqparMeshReduceScatterO(&params, group_->mesh, stream), "seqparMeshReduceScatterO");
 }
 
 }  // namespace seqpar::perf

@@ -55,7 +55,7 @@ class Ring:
         if not own:
             params.home, params.scratch = (ctypes.cast(pointer, ctypes.c_void_p) for pointer in pointers)
         self.ring = ctypes.c_void_p()
-        _abi.check(_abi.lib.seqparRingOpen(ctypes.byref(self.ring), ctypes.byref(params), comm), comm)
+        _abi.check(_abi.lib.seqparRingCreate(ctypes.byref(self.ring), ctypes.byref(params), comm), comm)
         info = RingInfo()
         _abi.check(_abi.lib.seqparRingQuery(self.ring, ctypes.byref(info)), comm)
         self.name = "ring: " + info.engine.decode()
@@ -73,7 +73,7 @@ class Ring:
 
     def close(self):
         torch.cuda.synchronize()
-        _abi.check(_abi.lib.seqparRingClose(self.ring), self.comm)
+        _abi.check(_abi.lib.seqparRingDestroy(self.ring), self.comm)
 
 
 class TorchShift:

@@ -57,7 +57,7 @@ OpenRing::OpenRing(TensorsPointer tensors, size_t inner, bool ownMemory, Session
     params.home = tensors_->set(0);
     params.scratch = tensors_->set(1);
   }
-  require(seqparRingOpen(&ring_, &params, comm_), "seqparRingOpen", comm_);
+  require(seqparRingCreate(&ring_, &params, comm_), "seqparRingCreate", comm_);
   if (ownMemory) tensors_->copyHome(current().data());
 }
 

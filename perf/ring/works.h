@@ -25,7 +25,7 @@ class OpenRing {
   OpenRing(TensorsPointer tensors, size_t inner, bool ownMemory, Session& session);
   OpenRing(const OpenRing&) = delete;
   OpenRing& operator=(const OpenRing&) = delete;
-  ~OpenRing() { seqparRingClose(ring_); }
+  ~OpenRing() { seqparRingDestroy(ring_); }
 
   /// nranks - 1 steps, each beside a computation.
   void round(Computation& computation);

@@ -438,12 +438,46 @@ class seqparMeshPart_t(Structure):
     ]
 
 
+class seqparMeshReduceOParams_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("o", c_void_p),
+        ("lse", c_void_p),
+        ("carry", c_void_p),
+        ("carryLse", c_void_p),
+        ("tokens", c_int64),
+        ("carryTokens", c_int64),
+        ("heads", c_int64),
+        ("dim", c_int64),
+        ("dataType", c_int),
+        ("wireType", c_int),
+    ]
+
+
 class seqparMeshSum_t(Structure):
     _fields_ = [
         ("data", c_void_p),
         ("count", c_size_t),
         ("carry", c_void_p),
         ("carryCount", c_size_t),
+    ]
+
+
+class seqparMeshReduceScatterOParams_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("o", c_void_p),
+        ("lse", c_void_p),
+        ("result", c_void_p),
+        ("resultLse", c_void_p),
+        ("tokens", c_void_p),
+        ("heads", c_int64),
+        ("dim", c_int64),
+        ("dataType", c_int),
     ]
 
 
@@ -463,6 +497,21 @@ class seqparShortConvDesc_t(Structure):
         ("dataType", c_int),
         ("weightType", c_int),
         ("training", c_int),
+    ]
+
+
+class seqparShortConvBackwardArgs_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("x", c_void_p),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("dy", c_void_p),
+        ("dx", c_void_p),
+        ("dWeight", c_void_p),
+        ("dBias", c_void_p),
     ]
 
 
@@ -613,7 +662,10 @@ INITIALIZERS = {
     "seqparLinkInfo_t": (0, 0, 0.0, 0.0, 0.0),
     "seqparGrid_t": ((1, 1, 1, 1, 1), (0, 1, 2, 3, 4)),
     "seqparMeshParams_t": (1, 1, 0, 1, 0, 2, 0, 0, 1, 0.0, 0.0, 0.0, 0.0, 1, 1),
+    "seqparMeshReduceOParams_t": (None, None, None, None, 0, 0, 1, 1, 0, 0),
+    "seqparMeshReduceScatterOParams_t": (None, None, None, None, None, 1, 1, 0),
     "seqparShortConvDesc_t": (1, 0, None, 0, None, 0, 4, 1, 0, 0, 1),
+    "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
     "seqparAttnKernel_t": (0, 0, None),
     "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, 0, 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, 0, None),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, None),
@@ -676,9 +728,9 @@ PROTOTYPES = {
     "seqparReduceScatterLse": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p]),
     "seqparHaloExchange": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparHaloAdjoint": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
-    "seqparRingOpen": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "seqparRingCreate": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparRingScratch": (c_int, [c_void_p, c_void_p, c_void_p]),
-    "seqparRingClose": (c_int, [c_void_p]),
+    "seqparRingDestroy": (c_int, [c_void_p]),
     "seqparRingPost": (c_int, [c_void_p, c_void_p]),
     "seqparRingWait": (c_int, [c_void_p, c_void_p]),
     "seqparRingReset": (c_int, [c_void_p]),
@@ -700,15 +752,15 @@ PROTOTYPES = {
     "seqparMeshSchedule": (c_int, [c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparMeshScheduleText": (c_int, [c_void_p, c_int, c_int, c_void_p, c_void_p]),
     "seqparMeshReceive": (c_int, [c_int, c_void_p, c_int, c_void_p, c_void_p]),
-    "seqparMeshReduceO": (c_int, [c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64, c_int, c_int, c_void_p, c_void_p]),
+    "seqparMeshReduceO": (c_int, [c_int, c_void_p, c_void_p, c_void_p]),
     "seqparMeshReduceSum": (c_int, [c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p, c_void_p]),
     "seqparMeshAllGather": (c_int, [c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparMeshReduceScatter": (c_int, [c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
-    "seqparMeshReduceScatterO": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int, c_void_p, c_void_p]),
+    "seqparMeshReduceScatterO": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparShortConvCreate": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparShortConvDestroy": (c_int, [c_void_p]),
     "seqparShortConvForward": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
-    "seqparShortConvBackward": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "seqparShortConvBackward": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnAlgorithmName": (c_char_p, [c_int]),
     "seqparAttnPlanCreate": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnPlanDestroy": (c_int, [c_void_p]),

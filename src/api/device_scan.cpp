@@ -31,9 +31,9 @@ void checkShape(const char* call, int64_t heads, int64_t elements, int direction
 
 extern "C" {
 
-SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t heads, int64_t elements, int direction,
-                                               seqparComm_t handle) {
-  const char* call = "seqparScanDeviceOpen";
+SEQPAR_API seqparResult_t seqparScanDeviceCreate(seqparScanDevice_t* scan, int64_t heads, int64_t elements,
+                                                 int direction, seqparComm_t handle) {
+  const char* call = "seqparScanDeviceCreate";
   return onEntry(call, handle, [&](CommEntry& entry) {
     Communicator& comm = *entry.comm;
     // Kernels are compiled with the caller's header, so nothing can be left out or added.
@@ -65,12 +65,13 @@ SEQPAR_API seqparResult_t seqparScanDeviceOpen(seqparScanDevice_t* scan, int64_t
   });
 }
 
-SEQPAR_API seqparResult_t seqparScanDeviceClose(seqparScanDevice_t* scan) {
-  const char* call = "seqparScanDeviceClose";
+SEQPAR_API seqparResult_t seqparScanDeviceDestroy(seqparScanDevice_t* scan) {
+  const char* call = "seqparScanDeviceDestroy";
   return atBoundary(call, [&] {
     checkVersioned(call, "scan", scan);
     if (scan->owner == nullptr || !windows().remove(scan->owner)) {
-      fail(seqparInvalidArgument, call, ": scan is not open, expected what seqparScanDeviceOpen() has filled");
+      fail(seqparInvalidArgument, call,
+           ": scan is no handle in use, expected what seqparScanDeviceCreate() has filled");
     }
     *scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
   });

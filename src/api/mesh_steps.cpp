@@ -6,6 +6,7 @@
 #include "api/meshes.h"
 #include "base/checked.h"
 #include "base/convert.h"
+#include "base/versioned.h"
 #include "comm/agreement.h"
 #include "exchange/device_reduction.h"
 #include "exchange/exchange.h"
@@ -132,46 +133,52 @@ SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* pa
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshReduceO(int index, void* o, float* lse, void* carry, float* carryLse,
-                                            int64_t tokens, int64_t carryTokens, int64_t heads, int64_t dim,
-                                            int dataType, int wireType, seqparMesh_t handle, void* stream) {
+SEQPAR_API seqparResult_t seqparMeshReduceO(int index, const seqparMeshReduceOParams_t* params, seqparMesh_t handle,
+                                            void* stream) {
   const char* call = "seqparMeshReduceO";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
+    const auto row =
+        readVersioned(call, "params", params, seqparMeshReduceOParams_t SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER);
     const auto& group = mesh.group(seqparMeshAxisQ);
     requireIndex(call, index, group);
-    const auto types = checkTypes(call, dataType, wireType);
-    if (heads < 1 || dim < 1) {
-      fail(seqparInvalidArgument, call, ": heads is ", heads, " and dim is ", dim, ", expected at least 1");
+    const auto types = checkTypes(call, row.dataType, row.wireType);
+    if (row.heads < 1 || row.dim < 1) {
+      fail(seqparInvalidArgument, call, ": heads is ", row.heads, " and dim is ", row.dim, ", expected at least 1");
     }
-    const int64_t carried = index == 0 ? tokens : carryTokens;
-    const int64_t mostCarried = index == 1 ? carried : std::max(carried, tokens);
+    const int64_t carried = index == 0 ? row.tokens : row.carryTokens;
+    const int64_t mostCarried = index == 1 ? carried : std::max(carried, row.tokens);
     const bool alone = group.size() == 1;
     const auto outputsOf = [&](const char* name, const void* data, Extent rows, seqparDataType_t type) {
-      return Buffer{name, data, countBytes(call, name, {rows, {"heads", heads}, {"dim", dim}, {"bytes", sizeOf(type)}}),
+      return Buffer{name, data,
+                    countBytes(call, name, {rows, {"heads", row.heads}, {"dim", row.dim}, {"bytes", sizeOf(type)}}),
                     sizeOf(type)};
     };
     const auto logarithmsOf = [&](const char* name, const void* data, Extent rows) {
-      return Buffer{name, data, countBytes(call, name, {{"heads", heads}, rows, {"bytes", sizeof(float)}}),
+      return Buffer{name, data, countBytes(call, name, {{"heads", row.heads}, rows, {"bytes", sizeof(float)}}),
                     alignof(float)};
     };
-    const Buffer outputs = outputsOf("o", o, {"tokens", tokens}, types.data);
-    const Buffer logarithms = logarithmsOf("lse", lse, {"tokens", tokens});
+    const Buffer outputs = outputsOf("o", row.o, {"tokens", row.tokens}, types.data);
+    const Buffer logarithms = logarithmsOf("lse", row.lse, {"tokens", row.tokens});
     Buffer carryBuffer{"carry", nullptr, 0}, carryLogarithms{"carryLse", nullptr, 0};
     if (!alone) {
       requireAtLeast(call, "carryTokens", carried, 0);
-      carryBuffer = outputsOf("carry", carry, {"carryTokens", mostCarried}, types.wire);
-      carryLogarithms = logarithmsOf("carryLse", carryLse, {"carryTokens", mostCarried});
+      carryBuffer = outputsOf("carry", row.carry, {"carryTokens", mostCarried}, types.wire);
+      carryLogarithms = logarithmsOf("carryLse", row.carryLse, {"carryTokens", mostCarried});
     }
     requireAll(call, {outputs, logarithms, carryBuffer, carryLogarithms}, comm);
     const Buffer all[] = {outputs, logarithms, carryBuffer, carryLogarithms};
     requireAllApart(call, all, {});
     const auto on = callerStream(call, stream, comm);
-    requireAgreement(
-        call, comm, {{"index", index}, {"heads", heads}, {"dim", dim}, {"dataType", dataType}, {"wireType", wireType}});
+    requireAgreement(call, comm,
+                     {{"index", index},
+                      {"heads", row.heads},
+                      {"dim", row.dim},
+                      {"dataType", row.dataType},
+                      {"wireType", row.wireType}});
     if (alone) return;
 
-    OutputStep step{group, index, o, lse, carry, carryLse, {}, static_cast<size_t>(carried), types};
-    step.shape = {static_cast<size_t>(tokens), static_cast<size_t>(heads), static_cast<size_t>(dim)};
+    OutputStep step{group, index, row.o, row.lse, row.carry, row.carryLse, {}, static_cast<size_t>(carried), types};
+    step.shape = {static_cast<size_t>(row.tokens), static_cast<size_t>(row.heads), static_cast<size_t>(row.dim)};
     if (comm.device() != nullptr) {
       return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceOutputsOnDevice(device, step, stream); });
     }
@@ -263,38 +270,38 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, vo
   });
 }
 
-SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const void* o, const float* lse, void* result, float* resultLse,
-                                                   const int64_t* tokens, int64_t heads, int64_t dim, int dataType,
-                                                   seqparMesh_t handle, void* stream) {
+SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const seqparMeshReduceScatterOParams_t* params, seqparMesh_t handle,
+                                                   void* stream) {
   const char* call = "seqparMeshReduceScatterO";
   return onMesh(call, handle, [&](const MeshEntry& mesh, Communicator& comm) {
-    const auto type = typeOf(call, "dataType", dataType);
+    const auto given = readVersioned(call, "params", params,
+                                     seqparMeshReduceScatterOParams_t SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER);
+    const auto type = typeOf(call, "dataType", given.dataType);
     const auto& group = mesh.group(seqparMeshAxisQ);
     const size_t each = sizeOf(type);
-    const size_t rowBytes = countBytes(call, "a token", {{"heads", heads}, {"dim", dim}, {"bytes", each}});
-    const size_t lseBytes = countBytes(call, "a token's lse", {{"heads", heads}, {"bytes", sizeof(float)}});
-    const auto outputs = blockBytes(call, "tokens", tokens, group, rowBytes);
-    const auto logarithms = blockBytes(call, "tokens", tokens, group, lseBytes);
-    const Buffer in[] = {{"o", o, outputs.all, each}, {"lse", lse, logarithms.all, alignof(float)}};
-    const Buffer out[] = {{"result", result, outputs.own, each},
-                          {"resultLse", resultLse, logarithms.own, alignof(float)}};
+    const size_t rowBytes = countBytes(call, "a token", {{"heads", given.heads}, {"dim", given.dim}, {"bytes", each}});
+    const size_t lseBytes = countBytes(call, "a token's lse", {{"heads", given.heads}, {"bytes", sizeof(float)}});
+    const auto outputs = blockBytes(call, "tokens", given.tokens, group, rowBytes);
+    const auto logarithms = blockBytes(call, "tokens", given.tokens, group, lseBytes);
+    const Buffer in[] = {{"o", given.o, outputs.all, each}, {"lse", given.lse, logarithms.all, alignof(float)}};
+    const Buffer out[] = {{"result", given.result, outputs.own, each},
+                          {"resultLse", given.resultLse, logarithms.own, alignof(float)}};
     requireAll(call, {in[0], in[1], out[0], out[1]}, comm);
     requireAllApart(call, out, in);
     const auto on = callerStream(call, stream, comm);
-    requireAgreement(call, comm, {{"heads", heads}, {"dim", dim}, {"dataType", dataType}});
+    requireAgreement(call, comm, {{"heads", given.heads}, {"dim", given.dim}, {"dataType", given.dataType}});
     if (rowBytes == 0) return;
-    LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(heads), type};
+    LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(given.heads), type};
     if (comm.device() != nullptr) {
       return comm.enqueue(call, stream, [&](DeviceGroup& device) {
-        reduceLseOnDevice(device, shards, static_cast<size_t>(group.position), static_cast<const std::byte*>(o), lse,
-                          static_cast<std::byte*>(result), resultLse, stream);
+        reduceLseOnDevice(device, shards, static_cast<size_t>(group.position), static_cast<const std::byte*>(given.o),
+                          given.lse, static_cast<std::byte*>(given.result), given.resultLse, stream);
       });
     }
     comm.run(call, on.host.get(),
-             [shards = std::move(shards), self = static_cast<size_t>(group.position), o, lse, result,
-              resultLse](Mailbox& mail) {
-               reduceLseOnHost(mail, shards, self, static_cast<const std::byte*>(o), lse,
-                               static_cast<std::byte*>(result), resultLse);
+             [shards = std::move(shards), self = static_cast<size_t>(group.position), given](Mailbox& mail) {
+               reduceLseOnHost(mail, shards, self, static_cast<const std::byte*>(given.o), given.lse,
+                               static_cast<std::byte*>(given.result), given.resultLse);
              });
   });
 }

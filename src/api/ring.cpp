@@ -146,7 +146,7 @@ RingBuffers readBuffers(const char* call, const seqparRingParams_t& params, cons
   return buffers;
 }
 
-/// Only where the whole communicator opens the ring: ranks of a part of it cannot gather by themselves.
+/// Only where the whole communicator makes the ring: ranks of a part of it cannot gather by themselves.
 void compareRanks(const char* call, const RingSpec& spec, Communicator& comm) {
   if (!comm.config().checkArguments || spec.form.places != comm.size()) return;
   int64_t digest = 0;  // of the order of the ranks and of all sizes
@@ -194,8 +194,8 @@ seqparRingInfo_t describe(const Ring& ring) {
 
 extern "C" {
 
-SEQPAR_API seqparResult_t seqparRingOpen(seqparRing_t* ring, const seqparRingParams_t* params, seqparComm_t handle) {
-  const char* call = "seqparRingOpen";
+SEQPAR_API seqparResult_t seqparRingCreate(seqparRing_t* ring, const seqparRingParams_t* params, seqparComm_t handle) {
+  const char* call = "seqparRingCreate";
   return onEntry(call, handle, [&](CommEntry& entry) {
     requirePointer(call, "ring", ring);
     *ring = nullptr;
@@ -220,8 +220,8 @@ SEQPAR_API seqparResult_t seqparRingScratch(const seqparRingParams_t* params, se
   });
 }
 
-SEQPAR_API seqparResult_t seqparRingClose(seqparRing_t ring) {
-  const char* call = "seqparRingClose";
+SEQPAR_API seqparResult_t seqparRingDestroy(seqparRing_t ring) {
+  const char* call = "seqparRingDestroy";
   return atBoundary(call, [&] {
     if (ring != nullptr && !rings().remove(ring)) require(rings(), ring, call, "ring", "ring");
   });

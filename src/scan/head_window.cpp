@@ -18,16 +18,16 @@ std::size_t whole(std::size_t bytes) {
 }
 
 /// Two sets of packets for all heads, then a count a head that the peer after writes, then this rank's own counts. All
-/// of it is in the window, which goes back to the communicator: closing must not free, which waits for the whole
-/// device, where kernels of other ranks that share it may wait for kernels that this would hold up.
+/// of it is in the window, which goes back to the communicator: destroying a handle must not free, which waits for the
+/// whole device, where kernels of other ranks that share it may wait for kernels that this would hold up.
 struct WindowLayout {
-  std::size_t packets, taken, own;
+  std::size_t packets, credits, own;
   WindowLayout(int64_t heads, int64_t elements)
       : packets(kSets * static_cast<std::size_t>(heads) * ((static_cast<std::size_t>(elements) + 3) / 4) *
                 kPacketBytes),
-        taken(whole(static_cast<std::size_t>(heads) * sizeof(std::uint64_t))),
+        credits(whole(static_cast<std::size_t>(heads) * sizeof(std::uint64_t))),
         own(static_cast<std::size_t>(heads) * kCountBytes + kPacketBytes) {}
-  std::size_t bytes() const { return packets + taken + own; }
+  std::size_t bytes() const { return packets + credits + own; }
 };
 
 class HeadWindowCuda : public HeadWindow {
@@ -51,11 +51,11 @@ class HeadWindowCuda : public HeadWindow {
     view_.after = clamped(group.rank() + step);
     view_.inbox = window_->at(group.rank());
     view_.outbox = window_->at(view_.after);
-    view_.taken = window_->at(group.rank()) + layout_.packets;
-    view_.given = window_->at(view_.before) + layout_.packets;
-    view_.counts = window_->at(group.rank()) + layout_.packets + layout_.taken;
+    view_.creditIn = window_->at(group.rank()) + layout_.packets;
+    view_.creditOut = window_->at(view_.before) + layout_.packets;
+    view_.counts = window_->at(group.rank()) + layout_.packets + layout_.credits;
     view_.abortWord = const_cast<std::uint32_t*>(group.peers().abort);
-    view_.gaveUpWord = const_cast<std::uint32_t*>(group.peers().timedOut);
+    view_.timedOutWord = const_cast<std::uint32_t*>(group.peers().timedOut);
     view_.timeoutNs = group.peers().timeoutNs;
   }
 

@@ -194,8 +194,9 @@ void onRanks(const Shape& shape, int gpus, const std::function<void(const Rank&)
         const StreamHandle stream = makeStream();
         checkCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         seqparScanDevice_t scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
-        if (seqparScanDeviceOpen(&scan, shape.heads, shape.elements, shape.direction, comms[index]) != seqparSuccess) {
-          check(false, std::string("seqparScanDeviceOpen: ") + seqparGetLastError(comms[index]));
+        if (seqparScanDeviceCreate(&scan, shape.heads, shape.elements, shape.direction, comms[index]) !=
+            seqparSuccess) {
+          check(false, std::string("seqparScanDeviceCreate: ") + seqparGetLastError(comms[index]));
         } else {
           int* const counters = reinterpret_cast<int*>(words.get());
           body({shape,
@@ -206,8 +207,8 @@ void onRanks(const Shape& shape, int gpus, const std::function<void(const Rank&)
                 scan,
                 {reinterpret_cast<float*>(prefix.get()), reinterpret_cast<float*>(total.get()), counters,
                  counters + 1}});
-          check(seqparScanDeviceClose(&scan) == seqparSuccess, "seqparScanDeviceClose");
-          check(seqparScanDeviceClose(&scan) == seqparInvalidArgument, "a handle is closed once");
+          check(seqparScanDeviceDestroy(&scan) == seqparSuccess, "seqparScanDeviceDestroy");
+          check(seqparScanDeviceDestroy(&scan) == seqparInvalidArgument, "a handle is closed once");
         }
       } catch (const std::exception& error) {
         check(false, error.what());
@@ -267,18 +268,18 @@ void checkAbort(int gpus) {
   });
 }
 
-/// What seqparScanDeviceOpen() refuses.
+/// What seqparScanDeviceCreate() refuses.
 void checkRefusals() {
   seqparComm_t comm = nullptr;
   if (seqparCommInitAll(&comm, 1, nullptr) != seqparSuccess) return check(false, seqparGetLastError(nullptr));
   seqparScanDevice_t scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
-  check(seqparScanDeviceOpen(&scan, 1, 4, seqparForward, comm) == seqparInvalidUsage, "a host communicator");
-  check(seqparScanDeviceOpen(nullptr, 1, 4, seqparForward, comm) == seqparInvalidArgument, "no handle");
-  check(seqparScanDeviceOpen(&scan, 0, 4, seqparForward, comm) == seqparInvalidArgument, "no heads");
-  check(seqparScanDeviceOpen(&scan, 1, -4, seqparForward, comm) == seqparInvalidArgument, "negative elements");
-  check(seqparScanDeviceOpen(&scan, 1, 4, 2, comm) == seqparInvalidArgument, "an unknown direction");
+  check(seqparScanDeviceCreate(&scan, 1, 4, seqparForward, comm) == seqparInvalidUsage, "a host communicator");
+  check(seqparScanDeviceCreate(nullptr, 1, 4, seqparForward, comm) == seqparInvalidArgument, "no handle");
+  check(seqparScanDeviceCreate(&scan, 0, 4, seqparForward, comm) == seqparInvalidArgument, "no heads");
+  check(seqparScanDeviceCreate(&scan, 1, -4, seqparForward, comm) == seqparInvalidArgument, "negative elements");
+  check(seqparScanDeviceCreate(&scan, 1, 4, 2, comm) == seqparInvalidArgument, "an unknown direction");
   scan.size -= 8;
-  check(seqparScanDeviceOpen(&scan, 1, 4, seqparForward, comm) == seqparInvalidArgument, "another size");
+  check(seqparScanDeviceCreate(&scan, 1, 4, seqparForward, comm) == seqparInvalidArgument, "another size");
   seqparCommDestroy(comm);
 }
 

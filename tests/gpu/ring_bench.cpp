@@ -95,7 +95,7 @@ void ringOf(Rank& self, std::size_t bytes, bool own) {
   if (!own) params.home = home;
   if (!own) params.scratch = scratch;
   seqparRing_t ring = nullptr;
-  expectSuccess(seqparRingOpen(&ring, &params, self.comm), "seqparRingOpen", self.comm);
+  expectSuccess(seqparRingCreate(&ring, &params, self.comm), "seqparRingCreate", self.comm);
   const float us = measure(self, [&] {
     for (int step = 0; step < kSteps; ++step) {
       if (step % self.ranks == 0) expectSuccess(seqparRingReset(ring), "seqparRingReset", self.comm);
@@ -106,7 +106,7 @@ void ringOf(Rank& self, std::size_t bytes, bool own) {
   seqparRingInfo_t info = SEQPAR_RING_INFO_INITIALIZER;
   expectSuccess(seqparRingQuery(ring, &info), "seqparRingQuery", self.comm);
   print(self, std::string(info.engine).substr(0, 24).c_str(), bytes, us);
-  expectSuccess(seqparRingClose(ring), "seqparRingClose");
+  expectSuccess(seqparRingDestroy(ring), "seqparRingDestroy");
 }
 
 void peerCopy(Rank& self, std::size_t bytes, std::vector<void*>& inboxes) {

@@ -94,14 +94,14 @@ class OpenRing {
     std::vector<void*> home;
     for (int i = 0; form.givesHome && i < form.tensors; ++i) home.push_back(deviceMemory<char>(mostBytes(i)));
     if (form.givesHome) params.home = home.data();
-    expectSuccess(seqparRingOpen(&ring_, &params, self.comm), "seqparRingOpen", self.comm);
+    expectSuccess(seqparRingCreate(&ring_, &params, self.comm), "seqparRingCreate", self.comm);
     expect(std::strcmp(info().engine, kEngine) == 0, "the engine is ", info().engine);
   }
 
   seqparResult_t post() { return seqparRingPost(ring_, self_.stream); }
   seqparResult_t wait() { return seqparRingWait(ring_, self_.stream); }
   void reset() { expectSuccess(seqparRingReset(ring_), "seqparRingReset", self_.comm); }
-  void close() { expectSuccess(seqparRingClose(ring_), "seqparRingClose"); }
+  void close() { expectSuccess(seqparRingDestroy(ring_), "seqparRingDestroy"); }
 
   void fillHome(int round) {
     eachTensor([&](int tensor, unsigned char* at, std::size_t bytes) {

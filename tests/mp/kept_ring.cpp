@@ -86,13 +86,13 @@ void KeptRing::open() {
     }
   }
   backend()->meet();
-  expectSuccess(seqparRingOpen(&ring_, &params_, comm_), "seqparRingOpen", comm_);
+  expectSuccess(seqparRingCreate(&ring_, &params_, comm_), "seqparRingCreate", comm_);
   backend()->meet();
 }
 
 void KeptRing::close() {
   backend()->meet();
-  expectSuccess(seqparRingClose(ring_), "seqparRingClose");
+  expectSuccess(seqparRingDestroy(ring_), "seqparRingDestroy");
   ring_ = nullptr;
   backend()->meet();
 }

@@ -97,9 +97,16 @@ class Runner {
     Outputs result = noOutputs(attention_, rank_);
     auto o = encoded(joined.o);
     auto out = encoded(result.o);
-    check(seqparMeshReduceScatterO(o.data(), joined.lse.data(), out.data(), result.lse.data(), tokens.data(),
-                                   attention_.heads, attention_.dv, types_.data, mesh_, stream()),
-          "seqparMeshReduceScatterO");
+    seqparMeshReduceScatterOParams_t params = SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER;
+    params.o = o.data();
+    params.lse = joined.lse.data();
+    params.result = out.data();
+    params.resultLse = result.lse.data();
+    params.tokens = tokens.data();
+    params.heads = attention_.heads;
+    params.dim = attention_.dv;
+    params.dataType = types_.data;
+    check(seqparMeshReduceScatterO(&params, mesh_, stream()), "seqparMeshReduceScatterO");
     wait();
     result.o = decoded(out, types_.data);
     return result;
@@ -220,9 +227,18 @@ class Runner {
     // A row of a smaller type is one's own conversion, as in a program that has such outputs.
     auto held = encoded(row.o);
     void* const data = types_.data == seqparFloat32 ? static_cast<void*>(row.o.data()) : held.data();
-    check(seqparMeshReduceO(index, data, row.lse.data(), carry.o.data(), carry.lse.data(), tokens, next,
-                            attention_.heads, attention_.dv, types_.data, types_.wire, mesh_, stream()),
-          "seqparMeshReduceO");
+    seqparMeshReduceOParams_t params = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
+    params.o = data;
+    params.lse = row.lse.data();
+    params.carry = carry.o.data();
+    params.carryLse = carry.lse.data();
+    params.tokens = tokens;
+    params.carryTokens = next;
+    params.heads = attention_.heads;
+    params.dim = attention_.dv;
+    params.dataType = types_.data;
+    params.wireType = types_.wire;
+    check(seqparMeshReduceO(index, &params, mesh_, stream()), "seqparMeshReduceO");
     if (types_.data == seqparFloat32) return;
     wait();
     row.o = decoded(held, types_.data);

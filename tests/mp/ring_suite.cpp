@@ -88,7 +88,7 @@ class RingRun {
   RingRun& operator=(const RingRun&) = delete;
   void close() {
     backend()->meet();
-    expectSuccess(seqparRingClose(ring_), "seqparRingClose");
+    expectSuccess(seqparRingDestroy(ring_), "seqparRingDestroy");
     backend()->meet();
   }
 
@@ -144,7 +144,7 @@ class RingRun {
       params.home = pointers_.data();
       params.scratch = pointers_.data() + form_.tensors();
     }
-    expectSuccess(seqparRingOpen(&ring_, &params, comm_), "seqparRingOpen", comm_);
+    expectSuccess(seqparRingCreate(&ring_, &params, comm_), "seqparRingCreate", comm_);
     backend()->meet();
   }
 
@@ -283,10 +283,10 @@ void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
   params.bytes = &bytes;
   params.inner = inner;
   seqparRing_t keys = nullptr, gradients = nullptr;
-  expectSuccess(seqparRingOpen(&keys, &params, comm), "seqparRingOpen", comm);
+  expectSuccess(seqparRingCreate(&keys, &params, comm), "seqparRingCreate", comm);
   params.unchanged = 0;
   params.steps = ranks;
-  expectSuccess(seqparRingOpen(&gradients, &params, comm), "seqparRingOpen", comm);
+  expectSuccess(seqparRingCreate(&gradients, &params, comm), "seqparRingCreate", comm);
   backend()->meet();
   auto* const stream = backend()->noStream();
   const auto current = [&](seqparRing_t ring) {
@@ -324,8 +324,8 @@ void runGradients(seqparComm_t comm, int rank, int ranks, int inner) {
     expect(sum[i] == expected, "inner ", inner, ": gradient ", i, " is ", sum[i], ", expected ", expected);
   }
   backend()->meet();
-  expectSuccess(seqparRingClose(gradients), "seqparRingClose");
-  expectSuccess(seqparRingClose(keys), "seqparRingClose");
+  expectSuccess(seqparRingDestroy(gradients), "seqparRingDestroy");
+  expectSuccess(seqparRingDestroy(keys), "seqparRingDestroy");
   backend()->meet();
 }
 

@@ -7,6 +7,7 @@
 #include "attn/boundary.h"
 #include "attn/short_conv/conv.h"
 #include "base/convert.h"
+#include "base/versioned.h"
 
 struct seqparShortConv {
   seqparShortConv(const char* call, const seqparShortConvDesc_t* desc, seqparComm_t comm) : conv(call, desc, comm) {}
@@ -119,23 +120,25 @@ seqparResult_t seqparShortConvForward(seqparShortConv_t conv, const void* x, con
   });
 }
 
-seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const void* x, const void* weight, const void* bias,
-                                       const void* dy, void* dx, float* dWeight, float* dBias, void* stream) {
+seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const seqparShortConvBackwardArgs_t* args,
+                                       void* stream) {
   constexpr const char* kCall = "seqparShortConvBackward";
   return guard(kCall, [&] {
     Conv& found = find(kCall, conv);
     if (!found.training()) {
       seqpar::fail(seqparInvalidUsage, kCall, ": the convolution was made with training = 0, expected 1");
     }
+    const seqparShortConvBackwardArgs_t none = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
+    const auto given = seqpar::readVersioned(kCall, "args", args, none);
     const auto& s = found.shape();
     const size_t rows = s.batch * s.tokens * s.channels * sizeOf(s.type), channels = s.channels * sizeOf(s.weightType);
-    checkBuffers(kCall, {{"x", x, rows, true, false},
-                         {"weight", weight, channels * s.width, true, false},
-                         {"bias", bias, channels, false, false},
-                         {"dy", dy, rows, true, false},
-                         {"dx", dx, rows, true, true},
-                         {"dWeight", dWeight, s.channels * s.width * sizeof(float), false, true},
-                         {"dBias", dBias, s.channels * sizeof(float), false, true}});
-    found.backward(x, weight, bias, dy, dx, dWeight, dBias, stream);
+    checkBuffers(kCall, {{"x", given.x, rows, true, false},
+                         {"weight", given.weight, channels * s.width, true, false},
+                         {"bias", given.bias, channels, false, false},
+                         {"dy", given.dy, rows, true, false},
+                         {"dx", given.dx, rows, true, true},
+                         {"dWeight", given.dWeight, s.channels * s.width * sizeof(float), false, true},
+                         {"dBias", given.dBias, s.channels * sizeof(float), false, true}});
+    found.backward(given, stream);
   });
 }

@@ -192,11 +192,11 @@ void Conv::forward(const void* x, const void* weight, const void* bias, void* y,
   tokens(0, shape_.edge());
 }
 
-void Conv::backward(const void* x, const void* weight, const void* bias, const void* dy, void* dx, float* dWeight,
-                    float* dBias, void* stream) {
-  const CallScope scope(*exec_, stream, std::array{tensor(dx)});
-  const Arrays arrays{x, weight, bias, left_, nullptr, dy, right_, dx, dWeight, dBias};
-  packTail(x);
+void Conv::backward(const seqparShortConvBackwardArgs_t& args, void* stream) {
+  const CallScope scope(*exec_, stream, std::array{tensor(args.dx)});
+  const Arrays arrays{args.x,  args.weight, args.bias, left_,        nullptr,
+                      args.dy, right_,      args.dx,   args.dWeight, args.dBias};
+  packTail(args.x);
   exchange(tail_, left_, nullptr, shape_.type, exec_->main());
   if (edges_.size() > 1) {
     exec_->launch([this, arrays] {

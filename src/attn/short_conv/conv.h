@@ -20,8 +20,7 @@ class Conv {
 
   /// Arguments are checked.
   void forward(const void* x, const void* weight, const void* bias, void* y, void* stream);
-  void backward(const void* x, const void* weight, const void* bias, const void* dy, void* dx, float* dWeight,
-                float* dBias, void* stream);
+  void backward(const seqparShortConvBackwardArgs_t& args, void* stream);
 
  private:
   void carve(Arena& arena);

@@ -237,10 +237,17 @@ class MeshOperator final : public SoftmaxOperator {
     const auto& d = problem_.desc;
     const auto& row = queries_[static_cast<size_t>(index)].partial;
     const auto& next = queries_[static_cast<size_t>((index + 1) % a())].partial;
-    require(seqparMeshReduceO(index, row.out.data, row.lse.data, carryO_.data, carryLse_.data, d.batch * row.out.tokens,
-                              d.batch * next.out.tokens, d.heads, d.valueDim, seqparFloat32, problem_.wireType(),
-                              mesh_.get(), stream),
-            kWho, problem_.comm);
+    seqparMeshReduceOParams_t params = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
+    params.o = row.out.data;
+    params.lse = row.lse.data;
+    params.carry = carryO_.data;
+    params.carryLse = carryLse_.data;
+    params.tokens = d.batch * row.out.tokens;
+    params.carryTokens = d.batch * next.out.tokens;
+    params.heads = d.heads;
+    params.dim = d.valueDim;
+    params.wireType = problem_.wireType();
+    require(seqparMeshReduceO(index, &params, mesh_.get(), stream), kWho, problem_.comm);
   }
 
   static seqparMeshSum_t sumOf(const Tensor& sum, const Tensor& next, const Tensor& carry) {

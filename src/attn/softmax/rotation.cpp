@@ -76,8 +76,8 @@ Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, bool
   params.bytes = sizes.data();
   params.uneven = 1;
   seqparRing_t ring = nullptr;
-  require(seqparRingOpen(&ring, &params, problem_.comm), kWho, problem_.comm);
-  return {ring, &seqparRingClose};
+  require(seqparRingCreate(&ring, &params, problem_.comm), kWho, problem_.comm);
+  return {ring, &seqparRingDestroy};
 }
 
 void* Rotation::pointer(seqparRing_t ring, int index) const {

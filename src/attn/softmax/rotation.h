@@ -68,7 +68,7 @@ class Rotation {
   const RingOrder& order() const { return order_; }
 
  private:
-  using Ring = std::unique_ptr<std::remove_pointer_t<seqparRing_t>, decltype(&seqparRingClose)>;
+  using Ring = std::unique_ptr<std::remove_pointer_t<seqparRing_t>, decltype(&seqparRingDestroy)>;
 
   size_t bytes(const Traveller& traveller, int rank) const;
   Ring makeRing(const std::vector<Traveller>& travellers, bool unchanged) const;
@@ -84,7 +84,7 @@ class Rotation {
   RingOrder order_;
   std::vector<Traveller> inputs_, sums_;
   std::vector<void*> home_;  ///< [sums]: where they come home; without hops: where they are made
-  Ring inputRing_{nullptr, &seqparRingClose}, sumRing_{nullptr, &seqparRingClose};
+  Ring inputRing_{nullptr, &seqparRingDestroy}, sumRing_{nullptr, &seqparRingDestroy};
   int current_ = 0;
 };
 

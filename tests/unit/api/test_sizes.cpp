@@ -106,6 +106,41 @@ void onRanks(int ranks, const std::function<void(seqparComm_t, int, Memory&)>& b
   CHECK(errors.empty());
 }
 
+struct RowShape {
+  int64_t tokens, carryTokens, heads, dim;
+};
+
+/// seqparMeshReduceO() of {o, lse, carry, carryLse}.
+seqparResult_t reduceO(int index, const std::array<void*, 4>& buffers, const RowShape& shape, int type,
+                       seqparMesh_t mesh) {
+  seqparMeshReduceOParams_t params = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
+  params.o = buffers[0];
+  params.lse = static_cast<float*>(buffers[1]);
+  params.carry = buffers[2];
+  params.carryLse = static_cast<float*>(buffers[3]);
+  params.tokens = shape.tokens;
+  params.carryTokens = shape.carryTokens;
+  params.heads = shape.heads;
+  params.dim = shape.dim;
+  params.dataType = params.wireType = type;
+  return seqparMeshReduceO(index, &params, mesh, nullptr);
+}
+
+/// seqparMeshReduceScatterO() of {o, lse, result, resultLse}.
+seqparResult_t reduceScatterO(const std::array<void*, 4>& buffers, const std::vector<int64_t>& tokens, int64_t heads,
+                              int64_t dim, int type, seqparMesh_t mesh) {
+  seqparMeshReduceScatterOParams_t params = SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER;
+  params.o = buffers[0];
+  params.lse = static_cast<const float*>(buffers[1]);
+  params.result = buffers[2];
+  params.resultLse = static_cast<float*>(buffers[3]);
+  params.tokens = tokens.data();
+  params.heads = heads;
+  params.dim = dim;
+  params.dataType = type;
+  return seqparMeshReduceScatterO(&params, mesh, nullptr);
+}
+
 }  // namespace
 
 TEST_CASE("sends and shifts of sizes that wrap are refused") {
@@ -155,11 +190,11 @@ TEST_CASE("rings of sizes that wrap are refused") {
       bytes.back() = n;
       seqparRing_t ring = nullptr;
       int sets = 0;
-      refused("own memory", "seqparRingOpen", seqparRingOpen(&ring, &params, comm));
+      refused("own memory", "seqparRingCreate", seqparRingCreate(&ring, &params, comm));
       refused("sets", "seqparRingScratch", seqparRingScratch(&params, comm, &sets));
       void* const home[] = {memory.at(0), memory.at(1)};
       params.home = home;
-      refused("home", "seqparRingOpen", seqparRingOpen(&ring, &params, comm));
+      refused("home", "seqparRingCreate", seqparRingCreate(&ring, &params, comm));
       expect(ring == nullptr, "a ring was made");
     }
   });
@@ -181,16 +216,16 @@ TEST_CASE("steps of meshes with sizes that wrap are refused") {
           refused("parts", "seqparMeshReceive", seqparMeshReceive(q, parts, 2, mesh, nullptr));
         }
       }
-      const auto reduceO = [&](int64_t tokens, int64_t carried, int64_t heads, int64_t dim) {
+      const auto refusedO = [&](int64_t tokens, int64_t carried, int64_t heads, int64_t dim) {
         refused("an output", "seqparMeshReduceO",
-                seqparMeshReduceO(ranks > 1 ? 1 : 0, memory.at(0), memory.at(1), memory.at(2), memory.at(3), tokens,
-                                  carried, heads, dim, f32, f32, mesh, nullptr));
+                reduceO(ranks > 1 ? 1 : 0, {memory.at(0), memory.at(1), memory.at(2), memory.at(3)},
+                        {tokens, carried, heads, dim}, f32, mesh));
       };
-      reduceO(signedN, 1, 1, 1);
-      reduceO(1, 1, signedN, 1);
-      reduceO(1, 1, 1, signedN);
-      reduceO(0, 0, signedN, signedN);
-      if (ranks > 1) reduceO(1, signedN, 1, 1);
+      refusedO(signedN, 1, 1, 1);
+      refusedO(1, 1, signedN, 1);
+      refusedO(1, 1, 1, signedN);
+      refusedO(0, 0, signedN, signedN);
+      if (ranks > 1) refusedO(1, signedN, 1, 1);
       for (const bool data : {true, false}) {
         if (!data && ranks == 1) continue;  // carry is not read
         const seqparMeshSum_t sum{memory.at(0), data ? n : 1, memory.at(1), data ? 1 : n};
@@ -207,8 +242,7 @@ TEST_CASE("steps of meshes with sizes that wrap are refused") {
               seqparMeshReduceScatter(q, memory.at(0), memory.at(1), counts.data(), f32, mesh, nullptr));
       const auto scatterO = [&](const std::vector<int64_t>& all, int64_t heads, int64_t dim) {
         refused("outputs", "seqparMeshReduceScatterO",
-                seqparMeshReduceScatterO(memory.at(0), memory.at(1), memory.at(2), memory.at(3), all.data(), heads, dim,
-                                         f32, mesh, nullptr));
+                reduceScatterO({memory.at(0), memory.at(1), memory.at(2), memory.at(3)}, all, heads, dim, f32, mesh));
       };
       scatterO(tokens, 1, 1);
       const std::vector<int64_t> ones(static_cast<size_t>(ranks), 1);
@@ -324,8 +358,8 @@ TEST_CASE("scans of shapes that wrap are refused") {
       params.dk = params.dv = n;  // of no heads
       scan(params);
       seqparScanDevice_t window = SEQPAR_SCAN_DEVICE_INITIALIZER;
-      refused("heads", "seqparScanDeviceOpen", seqparScanDeviceOpen(&window, n, 1, seqparForward, comm));
-      refused("elements", "seqparScanDeviceOpen", seqparScanDeviceOpen(&window, 1, n, seqparForward, comm));
+      refused("heads", "seqparScanDeviceCreate", seqparScanDeviceCreate(&window, n, 1, seqparForward, comm));
+      refused("elements", "seqparScanDeviceCreate", seqparScanDeviceCreate(&window, 1, n, seqparForward, comm));
     }
     params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
     params.heads = params.dk = params.dv = int64_t{1} << 32;
@@ -435,11 +469,11 @@ TEST_CASE("buffers that are not aligned to their elements are refused by every c
         refused("lse", "seqparReduceScatterLse",
                 seqparReduceScatterLse(at(0), floats(1), at(2), floats(3), 1, &shards, comm, nullptr));
         refused("lse", "seqparMeshReduceScatterO",
-                seqparMeshReduceScatterO(at(0), floats(1), at(2), floats(3), tokens.data(), 1, 1, type, mesh, nullptr));
+                reduceScatterO({at(0), at(1), at(2), at(3)}, tokens, 1, 1, type, mesh));
         if (bad < (ranks > 1 ? 4 : 2)) {  // alone, carries are not read
           const int index = ranks > 1 ? 1 : 0;
           refused("an output", "seqparMeshReduceO",
-                  seqparMeshReduceO(index, at(0), floats(1), at(2), floats(3), 1, 1, 1, 1, type, type, mesh, nullptr));
+                  reduceO(index, {at(0), at(1), at(2), at(3)}, {1, 1, 1, 1}, type, mesh));
         }
         if (bad < 3) {
           refused("halo", "seqparHaloExchange", seqparHaloExchange(at(0), at(1), at(2), &halo, &shards, comm, nullptr));

@@ -155,11 +155,18 @@ std::string run(const ConvCase& c, const std::vector<int64_t>& lengths, int rank
   if (onStream && seqparStreamCreate(&stream) != seqparSuccess) return seqparGetLastError(nullptr);
   const void* const biases = c.bias ? bias.bytes.data() : nullptr;
   std::string said;
+  seqparShortConvBackwardArgs_t backward = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
+  backward.x = x.bytes.data();
+  backward.weight = weight.bytes.data();
+  backward.bias = biases;
+  backward.dy = dy.bytes.data();
+  backward.dx = dx.bytes.data();
+  backward.dWeight = result.dWeight.data();
+  backward.dBias = result.dBias.data();
   for (int repeat = 0; repeat < 2 && said.empty(); ++repeat) {
     if (seqparShortConvForward(conv, x.bytes.data(), weight.bytes.data(), biases, y.bytes.data(), stream) !=
             seqparSuccess ||
-        seqparShortConvBackward(conv, x.bytes.data(), weight.bytes.data(), biases, dy.bytes.data(), dx.bytes.data(),
-                                result.dWeight.data(), result.dBias.data(), stream) != seqparSuccess) {
+        seqparShortConvBackward(conv, &backward, stream) != seqparSuccess) {
       said = seqparAttnGetLastError();
     }
   }
@@ -266,10 +273,28 @@ TEST_CASE("what is wrong with a short convolution's arguments is named") {
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("x is NULL"));
   CHECK(seqparShortConvForward(conv, x.data(), weight.data(), nullptr, x.data() + 1, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("overlaps"));
-  CHECK(seqparShortConvBackward(conv, x.data(), weight.data(), nullptr, x.data(), y.data(), nullptr, nullptr,
-                                nullptr) == seqparInvalidUsage);
+  seqparShortConvBackwardArgs_t backward = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
+  backward.x = backward.dy = x.data();
+  backward.weight = weight.data();
+  backward.dx = y.data();
+  CHECK(seqparShortConvBackward(conv, &backward, nullptr) == seqparInvalidUsage);
   CHECK(seqparShortConvDestroy(conv) == seqparSuccess);
   CHECK(seqparShortConvDestroy(conv) == seqparInvalidArgument);
+  desc.training = 1;
+  REQUIRE(seqparShortConvCreate(&conv, &desc, nullptr) == seqparSuccess);
+  const auto refusedBackward = [&](const auto& change, const char* word) {
+    auto bad = backward;
+    change(bad);
+    CHECK(seqparShortConvBackward(conv, &bad, nullptr) == seqparInvalidArgument);
+    CHECK_THAT(seqparAttnGetLastError(), Catch::Contains(word));
+  };
+  refusedBackward([](auto& args) { args.magic = 7; }, "args->magic is 7");
+  refusedBackward([](auto& args) { args.size = 8; }, "args->size is 8");
+  refusedBackward([](auto& args) { args.dy = nullptr; }, "dy is NULL");
+  refusedBackward([](auto& args) { args.dx = const_cast<void*>(args.x); }, "overlaps");
+  CHECK(seqparShortConvBackward(conv, nullptr, nullptr) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args is NULL"));
+  CHECK(seqparShortConvDestroy(conv) == seqparSuccess);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What seqparScanDeviceOpen() and seqparScanDeviceClose() refuse, which needs no GPU.
+// What seqparScanDeviceCreate() and seqparScanDeviceDestroy() refuse, which needs no GPU.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
@@ -10,7 +10,7 @@ namespace {
 /// The text of the refusal; "" if it was not one with this result.
 std::string refused(seqparScanDevice_t* scan, int64_t heads, int64_t elements, int direction, seqparComm_t comm,
                     seqparResult_t result) {
-  return seqparScanDeviceOpen(scan, heads, elements, direction, comm) == result ? seqparGetLastError(comm) : "";
+  return seqparScanDeviceCreate(scan, heads, elements, direction, comm) == result ? seqparGetLastError(comm) : "";
 }
 
 }  // namespace
@@ -33,9 +33,9 @@ TEST_CASE("Handles for kernels are refused on host memory and for bad arguments,
   scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
   scan.size -= 8;
   CHECK_THAT(refused(&scan, 1, 4, seqparForward, comm, seqparInvalidArgument), Contains("size"));
-  CHECK(seqparScanDeviceOpen(&scan, 1, 4, seqparForward, nullptr) == seqparInvalidArgument);
+  CHECK(seqparScanDeviceCreate(&scan, 1, 4, seqparForward, nullptr) == seqparInvalidArgument);
   scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
-  CHECK(seqparScanDeviceClose(&scan) == seqparInvalidArgument);
-  CHECK(seqparScanDeviceClose(nullptr) == seqparInvalidArgument);
+  CHECK(seqparScanDeviceDestroy(&scan) == seqparInvalidArgument);
+  CHECK(seqparScanDeviceDestroy(nullptr) == seqparInvalidArgument);
   CHECK(seqparCommDestroy(comm) == seqparSuccess);
 }

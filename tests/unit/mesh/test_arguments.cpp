@@ -105,9 +105,23 @@ TEST_CASE("steps refuse what cannot be") {
   CHECK(seqparMeshReceive(q, &part, 1, nullptr, nullptr) == seqparInvalidArgument);
   checkText({"seqparMeshReceive", "mesh"});
 
+  seqparMeshReduceOParams_t row = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
+  row.o = a.data();
+  row.lse = b.data();
+  row.tokens = row.heads = row.dim = 2;
+  const auto refused = [&](const auto& change, int index = 0) {
+    auto bad = row;
+    change(bad);
+    return seqparMeshReduceO(index, &bad, alone.mesh, nullptr) == seqparInvalidArgument;
+  };
   const auto reduce = [&](int index, int64_t tokens, int64_t heads, int64_t dim, int data, int wire) {
-    return seqparMeshReduceO(index, a.data(), b.data(), nullptr, nullptr, tokens, 0, heads, dim, data, wire, alone.mesh,
-                             nullptr);
+    auto one = row;
+    one.tokens = tokens;
+    one.heads = heads;
+    one.dim = dim;
+    one.dataType = data;
+    one.wireType = wire;
+    return seqparMeshReduceO(index, &one, alone.mesh, nullptr);
   };
   const auto f32 = seqparFloat32, bf16 = seqparBfloat16;
   CHECK(reduce(0, 2, 2, 2, f32, f32) == seqparSuccess);
@@ -121,14 +135,17 @@ TEST_CASE("steps refuse what cannot be") {
   CHECK(reduce(0, 2, 2, 2, bf16, f32) == seqparInvalidArgument);
   checkText({"wireType is fp32"});
   CHECK(reduce(0, 2, 2, 2, f32, 7) == seqparInvalidArgument);
-  CHECK(seqparMeshReduceO(0, a.data(), a.data() + 1, nullptr, nullptr, 2, 0, 2, 2, f32, f32, alone.mesh, nullptr) ==
-        seqparInvalidArgument);
+  CHECK(refused([&](auto& params) { params.lse = a.data() + 1; }));
   checkText({"overlaps"});
-  CHECK(seqparMeshReduceO(0, nullptr, b.data(), nullptr, nullptr, 2, 0, 2, 2, f32, f32, alone.mesh, nullptr) ==
-        seqparInvalidArgument);
+  CHECK(refused([](auto& params) { params.o = nullptr; }));
+  CHECK(refused([](auto& params) { params.magic = 7; }));
+  checkText({"seqparMeshReduceO", "params->magic is 7"});
+  CHECK(refused([](auto& params) { params.size = 8; }));
+  checkText({"params->size is 8"});
+  CHECK(seqparMeshReduceO(0, nullptr, alone.mesh, nullptr) == seqparInvalidArgument);
+  checkText({"params is NULL"});
   CHECK(reduce(0, 2, 2, 2, f32, f32) == seqparSuccess);
-  CHECK(seqparMeshReduceO(0, a.data(), b.data(), nullptr, nullptr, 2, 0, 2, 2, f32, f32, alone.mesh, a.data()) ==
-        seqparInvalidArgument);
+  CHECK(seqparMeshReduceO(0, &row, alone.mesh, a.data()) == seqparInvalidArgument);
   checkText({"stream"});
 }
 
@@ -146,10 +163,19 @@ TEST_CASE("in a group of one rank the forms without overlap copy") {
   to = {};
   std::array<float, 3> lse{0, -INFINITY, 5}, toLse{};
   const int64_t tokens = 3;
-  CHECK(seqparMeshReduceScatterO(from.data(), lse.data(), to.data(), toLse.data(), &tokens, 1, 1, seqparFloat32,
-                                 alone.mesh, nullptr) == seqparSuccess);
+  seqparMeshReduceScatterOParams_t params = SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER;
+  params.o = from.data();
+  params.lse = lse.data();
+  params.result = to.data();
+  params.resultLse = toLse.data();
+  params.tokens = &tokens;
+  CHECK(seqparMeshReduceScatterO(&params, alone.mesh, nullptr) == seqparSuccess);
   CHECK(to == std::array<float, 3>{1, 0, 3});
   CHECK(toLse == lse);
+  params.magic = 7;
+  CHECK(seqparMeshReduceScatterO(&params, alone.mesh, nullptr) == seqparInvalidArgument);
+  checkText({"seqparMeshReduceScatterO", "params->magic is 7"});
+  CHECK(seqparMeshReduceScatterO(nullptr, alone.mesh, nullptr) == seqparInvalidArgument);
   const size_t huge = SIZE_MAX;
   CHECK(seqparMeshAllGather(seqparMeshAxisKv, from.data(), to.data(), &huge, alone.mesh, nullptr) ==
         seqparInvalidArgument);

@@ -28,10 +28,10 @@ struct Fixture {
 
   void refused(const std::vector<std::string>& words, seqparResult_t expected = seqparInvalidArgument) {
     seqparRing_t ring = nullptr;
-    CHECK(seqparRingOpen(&ring, &params, comms[1]) == expected);
+    CHECK(seqparRingCreate(&ring, &params, comms[1]) == expected);
     CHECK(ring == nullptr);
     const std::string text = seqparGetLastError(comms[1]);
-    CHECK_THAT(text, Contains("seqparRingOpen"));
+    CHECK_THAT(text, Contains("seqparRingCreate"));
     for (const auto& word : words) CHECK_THAT(text, Contains(word));
   }
 
@@ -50,7 +50,7 @@ std::pair<seqparComm_t, seqparRing_t> ringOfOne() {
   params.bytes = &bytes;
   params.steps = 1;
   seqparRing_t ring = nullptr;
-  REQUIRE(seqparRingOpen(&ring, &params, comm) == seqparSuccess);
+  REQUIRE(seqparRingCreate(&ring, &params, comm) == seqparSuccess);
   return {comm, ring};
 }
 
@@ -177,9 +177,9 @@ TEST_CASE("calls on a ring in the wrong order") {
   info.magic = 0;
   CHECK(seqparRingQuery(ring, &info) == seqparInvalidArgument);
 
-  CHECK(seqparRingClose(ring) == seqparSuccess);
-  CHECK(seqparRingClose(ring) == seqparInvalidArgument);
-  CHECK(seqparRingClose(nullptr) == seqparSuccess);
+  CHECK(seqparRingDestroy(ring) == seqparSuccess);
+  CHECK(seqparRingDestroy(ring) == seqparInvalidArgument);
+  CHECK(seqparRingDestroy(nullptr) == seqparSuccess);
   CHECK(seqparRingPost(ring, nullptr) == seqparInvalidArgument);
   CHECK(seqparCommDestroy(comm) == seqparSuccess);
 }
@@ -189,7 +189,7 @@ TEST_CASE("a ring outlives its communicator without harm") {
   CHECK(seqparCommDestroy(comm) == seqparSuccess);
   CHECK(seqparRingPost(ring, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparGetLastError(nullptr), Contains("comm is"));
-  CHECK(seqparRingClose(ring) == seqparSuccess);
+  CHECK(seqparRingDestroy(ring) == seqparSuccess);
 }
 
 TEST_CASE("a rank that aborts ends the others' transfers") {
@@ -206,12 +206,12 @@ TEST_CASE("a rank that aborts ends the others' transfers") {
     params.tensors = 1;
     params.bytes = &bytes;
     seqparRing_t ring = nullptr;
-    expectSuccess(seqparRingOpen(&ring, &params, comm), "seqparRingOpen", comm);
+    expectSuccess(seqparRingCreate(&ring, &params, comm), "seqparRingCreate", comm);
     // The news of the abort may come before or after the post.
     auto result = seqparRingPost(ring, nullptr);
     if (result == seqparSuccess) result = seqparRingWait(ring, nullptr);
     expect(result == seqparRemoteError, "expected RemoteError, got ", seqparGetErrorString(result));
-    expectSuccess(seqparRingClose(ring), "seqparRingClose");
+    expectSuccess(seqparRingDestroy(ring), "seqparRingDestroy");
     seqparCommDestroy(comm);
   });
   INFO(errors);

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""interface.py INCLUDE_DIR/seqpar
+
+The rules of the C interface that a compiler does not know: no call has more than eight arguments (a versioned structure
+takes the rest), handles are made by ...Create and freed by ...Destroy, and every versioned structure has an initializer
+that begins with its own size.
+"""
+
+import pathlib
+import re
+import sys
+
+MOST_ARGUMENTS = 8
+VERBS = re.compile(r"(Open|Close|Free|Make|New|Delete|Alloc|Release)$")
+ALLOWED = {"seqparMemAlloc", "seqparMemFree"}  # memory is no handle; NCCL's names
+UNPAIRED = {"seqparGroupsCreate"}  # makes communicators, which seqparCommDestroy() frees
+
+
+def problems(text):
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    names = set()
+    for name, arguments in re.findall(r"SEQPAR_API\s+[\w ]+?[ *]+(seqpar\w+)\((.*?)\);", text, flags=re.S):
+        names.add(name)
+        count = 0 if arguments.strip() in ("", "void") else len(re.sub(r"\([^()]*\)", "", arguments).split(","))
+        if count > MOST_ARGUMENTS:
+            yield f"{name} has {count} arguments, expected at most {MOST_ARGUMENTS}"
+        if VERBS.search(name) and name not in ALLOWED:
+            yield f"{name}: expected Create and Destroy for handles"
+    for name in names - UNPAIRED:
+        made = re.fullmatch(r"(\w+)(Create|Destroy)", name)
+        if made and made[1] != "seqparComm" and not {made[1] + "Create", made[1] + "Destroy"} <= names:
+            yield f"{name} lacks its counterpart"
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, flags=re.S):
+        if not re.match(r"\s*size_t size;\s*unsigned magic;\s*unsigned version;", body):
+            continue
+        # seqparAttnTile_t is filled by the library, for kernels of the caller.
+        if name != "seqparAttnTile_t" and not re.search(
+                rf"_INITIALIZER[ \\\n]*\{{[ \\\n]*sizeof\({name}\), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE", text):
+            yield f"{name} has no initializer"
+    if not names:
+        yield "no calls found"
+
+
+def check_itself():
+    """Each rule finds what breaks it."""
+    bad = ("SEQPAR_API int seqparMany(" + ", ".join(f"int a{i}" for i in range(MOST_ARGUMENTS + 1)) + ");"
+           "SEQPAR_API int seqparRingOpen(int ring); SEQPAR_API int seqparHalfCreate(int* half);"
+           "typedef struct { size_t size; unsigned magic; unsigned version; int x; } seqparBare_t;")
+    found = list(problems(bad))
+    assert len(found) == 4, found
+
+
+if __name__ == "__main__":
+    check_itself()
+    headers = sorted(pathlib.Path(sys.argv[1]).glob("*.h"))
+    found = list(problems("\n".join(header.read_text() for header in headers)))
+    print("\n".join(found) or f"{len(headers)} headers: ok")
+    sys.exit(1 if found else 0)
