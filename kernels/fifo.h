@@ -24,8 +24,8 @@
 
 #include <cstdint>
 
-#include "device/peers.h"
 #include "kernels/fifo_layout.h"
+#include "kernels/peers.h"
 
 /// On everything that channels run: these headers are for kernels when nvcc reads them, and for threads otherwise.
 #ifdef __CUDACC__

@@ -11,6 +11,10 @@
 
 namespace seqpar {
 
+constexpr std::size_t elementBytes(seqparDataType_t type) {
+  return type == seqparFloat32 ? 4 : 2;
+}
+
 template <int kWidth>
 struct alignas(4 * kWidth) Vec {
   float value[kWidth];

@@ -4,6 +4,7 @@
 #include "kernels/byte_fifo_cuda.cuh"
 #include "kernels/exchange/chunks.h"
 #include "kernels/exchange/ll_packets.h"
+#include "kernels/exchange/route_args.h"
 
 namespace seqpar::device {
 
@@ -11,22 +12,6 @@ constexpr int kWarpFifos = static_cast<int>(ByteFifoLayout::kWarpFifos);
 constexpr int kPacketsWarps = 16;
 /// A warp each to send and to receive a warp FIFO.
 constexpr int kRouteWarps = 2 * kWarpFifos;
-
-/// Regions travel in the kernel's parameter up to a number, and lie in device memory beyond. A small parameter comes
-/// faster, and its regions are read by instructions of their own.
-template <int kPayloads, int kRegions>
-struct RouteArgs {
-  static constexpr int kMostPayloads = kPayloads;
-  static constexpr int kMostRegions = kRegions;
-
-  WaitPolicy waitPolicy;
-  int sends, receives;                ///< payloads, none of and to this rank itself
-  int packetsCtas;                    ///< of packetsKernel: channels; CTAs beyond copy what stays on the rank
-  PeerPayload selfSend, selfReceive;  ///< with no regions if there is nothing
-  PeerPayload payloads[kPayloads];    ///< those to send, then those to receive
-  const RegionArg* far;               ///< all regions, if they are not inline
-  RegionArg near[kRegions];
-};
 
 /// What the rank sends to itself, by CTAs from number `first` on.
 template <class Args>

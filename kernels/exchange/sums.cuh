@@ -9,16 +9,16 @@
 
 namespace seqpar::device {
 
-/// Calls act(number) with a number of the type.
+/// act(number) with a number of the type.
 template <typename Act>
-void withNumber(seqparDataType_t type, const Act& act) {
+auto withNumber(seqparDataType_t type, const Act& act) {
   switch (type) {
     case seqparFloat32:
       return act(float{});
     case seqparFloat16:
       return act(__half{});
     default:
-      act(__nv_bfloat16{});
+      return act(__nv_bfloat16{});
   }
 }
 

@@ -6,9 +6,8 @@
 
 namespace seqpar {
 
-void launchChain(const PeerView& view, const ScanTask& task, ScanStream stream) {
-  const auto run = static_cast<cudaStream_t>(stream);
-  withShape(task, [&](auto shape) {
+cudaError_t launchChain(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  return withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
     if (Shape::kFast && !task.flags) {
       using OneRow = FastChainProgram<CudaMemory, CtaGroup, 1, true>;
@@ -17,12 +16,12 @@ void launchChain(const PeerView& view, const ScanTask& task, ScanStream stream) 
       constexpr int kLongVecs = 2;
       using LongRows = FastChainProgram<CudaMemory, CtaGroup, kLongVecs, false>;
       const std::uint32_t threads = scanThreads(task);
-      if (OneRow::fits(task, threads)) return launchFastKernel<OneRow>(view, task, run);
-      if (task.part(0, 4).size() <= 8 * threads) return launchFastKernel<Rows>(view, task, run);
-      return launchFastKernel<LongRows>(view, task, run, kLongVecs);
+      if (OneRow::fits(task, threads)) return launchFastKernel<OneRow>(view, task, stream);
+      if (task.part(0, 4).size() <= 8 * threads) return launchFastKernel<Rows>(view, task, stream);
+      return launchFastKernel<LongRows>(view, task, stream, kLongVecs);
     }
     constexpr int kVecs = Shape::kFast ? 4 : 2;
-    launchScanKernel<ChainProgram<Shape, CudaMemory, CtaGroup, kVecs>>(view, task, run, kVecs);
+    return launchScanKernel<ChainProgram<Shape, CudaMemory, CtaGroup, kVecs>>(view, task, stream, kVecs);
   });
 }
 

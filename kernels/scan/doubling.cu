@@ -5,10 +5,9 @@
 
 namespace seqpar {
 
-void launchDoubling(const PeerView& view, const ScanTask& task, ScanStream stream) {
-  withShape(task, [&](auto shape) {
-    launchScanKernel<DoublingProgram<decltype(shape), CudaMemory, CtaGroup>>(view, task,
-                                                                             static_cast<cudaStream_t>(stream));
+cudaError_t launchDoubling(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  return withShape(task, [&](auto shape) {
+    return launchScanKernel<DoublingProgram<decltype(shape), CudaMemory, CtaGroup>>(view, task, stream);
   });
 }
 

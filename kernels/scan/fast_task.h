@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/fifo.h"
-#include "kernels/scan/numbers.h"
+#include "kernels/numbers.h"
 #include "kernels/scan/task.h"
 
 namespace seqpar {

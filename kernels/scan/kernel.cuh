@@ -3,9 +3,9 @@
 
 #include <cuda_runtime.h>
 
-#include "device/launch.h"
 #include "kernels/channel.h"
 #include "kernels/fifo_cuda.cuh"
+#include "kernels/launch.h"
 #include "kernels/scan/fast_task.h"
 #include "kernels/scan/task.h"
 #include "kernels/scan/threads.h"
@@ -21,8 +21,9 @@ __global__ void __launch_bounds__(kMostThreads)
 }
 
 template <class Program>
-void launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t packets = 1) {
-  launchKernel("scanKernel", scanKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream}, view, task);
+cudaError_t launchScanKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream,
+                             std::uint32_t packets = 1) {
+  return launchKernel(scanKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream}, view, task);
 }
 
 /// A kernel of a program for fast vecs without flags, whose task lies in front.
@@ -35,9 +36,10 @@ __global__ void __launch_bounds__(kMostThreads)
 }
 
 template <class Program>
-void launchFastKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream, std::uint32_t packets = 1) {
-  launchKernel("fastKernel", fastKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream},
-               makeFastTask(view, task), view);
+cudaError_t launchFastKernel(const PeerView& view, const ScanTask& task, cudaStream_t stream,
+                             std::uint32_t packets = 1) {
+  return launchKernel(fastKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream},
+                      makeFastTask(view, task), view);
 }
 
 }  // namespace seqpar

@@ -5,10 +5,9 @@
 
 namespace seqpar {
 
-void launchLasp1(const PeerView& view, const ScanTask& task, ScanStream stream) {
-  withShape(task, [&](auto shape) {
-    launchScanKernel<Lasp1Program<decltype(shape), CudaMemory, CtaGroup>>(view, task,
-                                                                          static_cast<cudaStream_t>(stream));
+cudaError_t launchLasp1(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  return withShape(task, [&](auto shape) {
+    return launchScanKernel<Lasp1Program<decltype(shape), CudaMemory, CtaGroup>>(view, task, stream);
   });
 }
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "kernels/fifo.h"
+#include "kernels/numbers.h"
 #include "kernels/scan/matrix_plan.h"
-#include "kernels/scan/numbers.h"
 
 namespace seqpar {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/peers.h"
 #include "kernels/fifo_layout.h"
+#include "kernels/peers.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "base/convert.h"
-#include "device/launch.h"
+#include "kernels/launch.h"
 #include "kernels/scan/nccl_matrix.h"
 #include "kernels/vec.cuh"
 
@@ -26,7 +25,7 @@ unsigned ctasFor(std::size_t items) {
 }
 
 bool aligned(const void* data, seqparDataType_t type) {
-  return reinterpret_cast<std::uintptr_t>(data) % (4 * sizeOf(type)) == 0;
+  return reinterpret_cast<std::uintptr_t>(data) % (4 * elementBytes(type)) == 0;
 }
 
 /// True if four elements that are taken together share a factor and a head, and lie at aligned addresses.
@@ -118,53 +117,49 @@ __global__ void factorsKernel(const float* given, seqparDecayForm_t form, const 
 
 }  // namespace
 
-void launchHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream) {
-  if (hop.count == 0) return;
-  if (shape.matrix) {
-    launchMatrixHop(shape, hop, stream);
-  } else if (fitsFours(
-                 shape, hop.begin, hop.count,
-                 {aligned(hop.x.data, hop.x.type), aligned(hop.s.data, hop.s.type), aligned(hop.prefix, hop.stateType),
-                  aligned(hop.total, hop.stateType), aligned(hop.wire, hop.wireType)})) {
-    launchKernel("hopKernel", hopKernel<4>, {ctasFor(hop.count / 4), kThreads, 0, stream}, shape, hop);
-  } else {
-    launchKernel("hopKernel", hopKernel<1>, {ctasFor(hop.count), kThreads, 0, stream}, shape, hop);
+cudaError_t launchHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream) {
+  if (hop.count == 0) return cudaSuccess;
+  if (shape.matrix) return launchMatrixHop(shape, hop, stream);
+  if (fitsFours(shape, hop.begin, hop.count,
+                {aligned(hop.x.data, hop.x.type), aligned(hop.s.data, hop.s.type), aligned(hop.prefix, hop.stateType),
+                 aligned(hop.total, hop.stateType), aligned(hop.wire, hop.wireType)})) {
+    return launchKernel(hopKernel<4>, {ctasFor(hop.count / 4), kThreads, 0, stream}, shape, hop);
   }
+  return launchKernel(hopKernel<1>, {ctasFor(hop.count), kThreads, 0, stream}, shape, hop);
 }
 
-void launchFold(const MapShape& shape, const MapFold& fold, cudaStream_t stream) {
-  if (fold.count == 0) return;
+cudaError_t launchFold(const MapShape& shape, const MapFold& fold, cudaStream_t stream) {
+  if (fold.count == 0) return cudaSuccess;
   const auto wire = [&](const void* data, std::ptrdiff_t stride) {
-    return aligned(data, fold.wireType) && stride % static_cast<std::ptrdiff_t>(4 * sizeOf(fold.wireType)) == 0;
+    return aligned(data, fold.wireType) && stride % static_cast<std::ptrdiff_t>(4 * elementBytes(fold.wireType)) == 0;
   };
   if (fitsFours(shape, fold.begin, fold.count,
                 {wire(fold.states, fold.stateStride), wire(fold.before, fold.beforeStride),
                  aligned(fold.x.data, fold.x.type), aligned(fold.last, seqparFloat32)})) {
-    launchKernel("foldKernel", foldKernel<4>, {ctasFor(fold.count / 4), kThreads, 0, stream}, shape, fold);
-  } else {
-    launchKernel("foldKernel", foldKernel<1>, {ctasFor(fold.count), kThreads, 0, stream}, shape, fold);
+    return launchKernel(foldKernel<4>, {ctasFor(fold.count / 4), kThreads, 0, stream}, shape, fold);
   }
+  return launchKernel(foldKernel<1>, {ctasFor(fold.count), kThreads, 0, stream}, shape, fold);
 }
 
-void launchProduct(const float* factors, std::ptrdiff_t stride, int maps, std::size_t count, float* out,
-                   cudaStream_t stream) {
-  launchKernel("productKernel", productKernel, {ctasFor(count), kThreads, 0, stream}, factors, stride, maps, count,
-               out);
+cudaError_t launchProduct(const float* factors, std::ptrdiff_t stride, int maps, std::size_t count, float* out,
+                          cudaStream_t stream) {
+  return launchKernel(productKernel, {ctasFor(count), kThreads, 0, stream}, factors, stride, maps, count, out);
 }
 
-void launchFlags(const unsigned char* flags, std::size_t heads, std::uint8_t* out, cudaStream_t stream) {
+cudaError_t launchFlags(const unsigned char* flags, std::size_t heads, std::uint8_t* out, cudaStream_t stream) {
   for (std::size_t begin = 0; begin < heads; begin += kFlagsAtOnce) {
     const std::size_t count = std::min(kFlagsAtOnce, heads - begin);
     FlagChunk chunk{};
     std::copy_n(flags + begin, count, chunk.flags);
-    launchKernel("flagsKernel", flagsKernel, {1, kThreads, 0, stream}, chunk, count, out + begin);
+    const cudaError_t result = launchKernel(flagsKernel, {1, kThreads, 0, stream}, chunk, count, out + begin);
+    if (result != cudaSuccess) return result;
   }
+  return cudaSuccess;
 }
 
-void launchFactors(const float* given, seqparDecayForm_t form, const std::uint8_t* flags, std::size_t perHead,
-                   std::size_t count, float* out, cudaStream_t stream) {
-  launchKernel("factorsKernel", factorsKernel, {ctasFor(count), kThreads, 0, stream}, given, form, flags, perHead,
-               count, out);
+cudaError_t launchFactors(const float* given, seqparDecayForm_t form, const std::uint8_t* flags, std::size_t perHead,
+                          std::size_t count, float* out, cudaStream_t stream) {
+  return launchKernel(factorsKernel, {ctasFor(count), kThreads, 0, stream}, given, form, flags, perHead, count, out);
 }
 
 }  // namespace seqpar

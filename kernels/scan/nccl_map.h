@@ -1,11 +1,13 @@
 // Kernels of All-Scan between NCCL's steps: applying and combining maps that lie in device memory.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 
-#include "device/cuda.h"
-#include "scan/affine.h"
+#include "kernels/scan/values.h"
+#include "seqpar/scan.h"
 
 namespace seqpar {
 
@@ -40,7 +42,7 @@ struct MapHop {
   seqparDataType_t wireType = seqparFloat32;
 };
 
-void launchHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream);
+cudaError_t launchHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream);
 
 /// The maps of neighbouring positions, one block of each, applied one after the other. Elementwise only.
 struct MapFold {
@@ -57,18 +59,18 @@ struct MapFold {
   seqparDataType_t wireType = seqparFloat32;
 };
 
-void launchFold(const MapShape& shape, const MapFold& fold, cudaStream_t stream);
+cudaError_t launchFold(const MapShape& shape, const MapFold& fold, cudaStream_t stream);
 
 /// out[i] = the product over q of factors[q * stride + i]; a factor of 0 makes it 0.
-void launchProduct(const float* factors, std::ptrdiff_t stride, int maps, std::size_t count, float* out,
-                   cudaStream_t stream);
+cudaError_t launchProduct(const float* factors, std::ptrdiff_t stride, int maps, std::size_t count, float* out,
+                          cudaStream_t stream);
 
 /// Copies flags from host memory in kernel arguments, so that a graph keeps them.
-void launchFlags(const unsigned char* flags, std::size_t heads, std::uint8_t* out, cudaStream_t stream);
+cudaError_t launchFlags(const unsigned char* flags, std::size_t heads, std::uint8_t* out, cudaStream_t stream);
 
 /// out[i] = the factor that given[i] stands for (1 if `given` is null), and 0 where the flags of head i / perHead reset
 /// or cut; `flags` may be null.
-void launchFactors(const float* given, seqparDecayForm_t form, const std::uint8_t* flags, std::size_t perHead,
-                   std::size_t count, float* out, cudaStream_t stream);
+cudaError_t launchFactors(const float* given, seqparDecayForm_t form, const std::uint8_t* flags, std::size_t perHead,
+                          std::size_t count, float* out, cudaStream_t stream);
 
 }  // namespace seqpar

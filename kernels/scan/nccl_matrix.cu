@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "device/launch.h"
+#include "kernels/launch.h"
 #include "kernels/vec.cuh"
 
 namespace seqpar {
@@ -72,11 +72,11 @@ __global__ void matrixKernel(MapShape shape, MapHop hop) {
 
 }  // namespace
 
-void launchMatrixHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream) {
+cudaError_t launchMatrixHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream) {
   const auto tiles = [](std::size_t length) { return static_cast<unsigned>((length + kTile - 1) / kTile); };
   const std::size_t heads = hop.count / shape.headElements();
   const dim3 grid(tiles(shape.dv), tiles(shape.dk), static_cast<unsigned>(std::min<std::size_t>(heads, kMostZ)));
-  launchKernel("matrixKernel", matrixKernel, {grid, dim3(kTile, kRows), 0, stream}, shape, hop);
+  return launchKernel(matrixKernel, {grid, dim3(kTile, kRows), 0, stream}, shape, hop);
 }
 
 }  // namespace seqpar

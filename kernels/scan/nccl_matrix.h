@@ -6,6 +6,6 @@
 namespace seqpar {
 
 /// launchHop() for matrices; the block is whole heads.
-void launchMatrixHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream);
+cudaError_t launchMatrixHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream);
 
 }  // namespace seqpar

@@ -6,22 +6,20 @@
 
 namespace seqpar {
 
-void launchOneshot(const PeerView& view, const ScanTask& task, ScanStream stream) {
-  const auto run = static_cast<cudaStream_t>(stream);
-  withShape(task, [&](auto shape) {
+cudaError_t launchOneshot(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  return withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
-    using Plain = FastOneshotProgram<CudaMemory, CtaGroup>;
-    if (Shape::kFast && !task.flags && Plain::fits(task, scanThreads(task))) {
-      return launchFastKernel<Plain>(view, task, run);
+    using Fast = FastOneshotProgram<CudaMemory, CtaGroup>;
+    if (Shape::kFast && !task.flags && Fast::fits(task, scanThreads(task))) {
+      return launchFastKernel<Fast>(view, task, stream);
     }
-    launchScanKernel<OneshotProgram<Shape, CudaMemory, CtaGroup, false>>(view, task, run);
+    return launchScanKernel<OneshotProgram<Shape, CudaMemory, CtaGroup, false>>(view, task, stream);
   });
 }
 
-void launchLasp2(const PeerView& view, const ScanTask& task, ScanStream stream) {
-  withShape(task, [&](auto shape) {
-    launchScanKernel<OneshotProgram<decltype(shape), CudaMemory, CtaGroup, true>>(view, task,
-                                                                                  static_cast<cudaStream_t>(stream));
+cudaError_t launchLasp2(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  return withShape(task, [&](auto shape) {
+    return launchScanKernel<OneshotProgram<decltype(shape), CudaMemory, CtaGroup, true>>(view, task, stream);
   });
 }
 

@@ -5,9 +5,9 @@
 
 namespace seqpar {
 
-/// Calls visit(Shape()) with the fastest shape that serves `task`.
+/// visit(Shape()) with the fastest shape that serves `task`.
 template <class Visit>
-void withShape(const ScanTask& task, const Visit& visit) {
+auto withShape(const ScanTask& task, const Visit& visit) {
   const auto uniform = [&](std::uint32_t elements) {
     return task.span.divisor() % elements == 0 && task.elements % elements == 0;
   };
@@ -16,7 +16,7 @@ void withShape(const ScanTask& task, const Visit& visit) {
     return visit(AnyHalfVecs());
   }
   if (task.stateType == seqparFloat32 && task.aligned && uniform(4)) return visit(FastVecs());
-  visit(AnyVecs());
+  return visit(AnyVecs());
 }
 
 }  // namespace seqpar

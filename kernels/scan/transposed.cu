@@ -6,15 +6,14 @@
 
 namespace seqpar {
 
-void launchTransposed(const PeerView& view, const ScanTask& task, ScanStream stream) {
-  const auto run = static_cast<cudaStream_t>(stream);
-  withShape(task, [&](auto shape) {
+cudaError_t launchTransposed(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+  return withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
-    using Plain = FastTransposedProgram<CudaMemory, CtaGroup>;
-    if (Shape::kFast && !task.flags && Plain::fits(task, scanThreads(task))) {
-      return launchFastKernel<Plain>(view, task, run);
+    using Fast = FastTransposedProgram<CudaMemory, CtaGroup>;
+    if (Shape::kFast && !task.flags && Fast::fits(task, scanThreads(task))) {
+      return launchFastKernel<Fast>(view, task, stream);
     }
-    launchScanKernel<TransposedProgram<Shape, CudaMemory, CtaGroup>>(view, task, run);
+    return launchScanKernel<TransposedProgram<Shape, CudaMemory, CtaGroup>>(view, task, stream);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/scan/numbers.h"
+#include "kernels/numbers.h"
 #include "kernels/scan/task.h"
 
 namespace seqpar {

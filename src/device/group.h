@@ -10,7 +10,7 @@
 
 #include "base/health.h"
 #include "bootstrap/allgather.h"
-#include "device/peers.h"
+#include "kernels/peers.h"
 
 namespace seqpar {
 

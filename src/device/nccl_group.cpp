@@ -5,7 +5,7 @@
 
 #include "base/deadline.h"
 #include "base/env.h"
-#include "device/nccl_mark.h"
+#include "kernels/nccl/mark.h"
 
 namespace seqpar {
 namespace {
@@ -177,7 +177,7 @@ void NcclGroup::end(void* stream) noexcept {
 
 void NcclGroup::flag(void* stream) {
   if (timeout_.count() == 0) return;
-  launchMark(flags(), static_cast<cudaStream_t>(stream));
+  checkCuda(launchMark(flags(), static_cast<cudaStream_t>(stream)), "the kernel that counts operations");
 }
 
 void NcclGroup::poll() {

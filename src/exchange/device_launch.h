@@ -9,9 +9,6 @@
 
 namespace seqpar {
 
-/// The most regions of a kernel's parameter, which a graph can keep.
-constexpr int kMostInlineRegions = 256;
-
 /// One exchange between peers: the payloads' `peer` are peer numbers. `receives` has its regions numbered behind those
 /// of `sends`.
 void launchRoute(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives,

@@ -1,4 +1,4 @@
-// The parameters of kernels that send and receive payloads; for code that nvcc compiles.
+// Filling in the parameters of kernels that send and receive payloads.
 #pragma once
 
 #include <algorithm>
@@ -7,21 +7,14 @@
 #include <vector>
 
 #include "exchange/device_launch.h"
-#include "kernels/exchange/route_kernel.cuh"
+#include "kernels/exchange/route_args.h"
 
 namespace seqpar {
 
-/// Short lists, the usual ones, get small parameters.
-constexpr int kFewPayloads = 14;
-constexpr int kFewRegions = 16;
-constexpr int kMostPayloads = 2 * (kMostPeers - 1);
-using FewArgs = device::RouteArgs<kFewPayloads, kFewRegions>;
-using ManyArgs = device::RouteArgs<kMostPayloads, kMostInlineRegions>;
-
 /// Whether the short lists have room for all of them.
 inline bool areFew(const DevicePayloads& sends, const DevicePayloads& receives) {
-  return sends.regions.size() + receives.regions.size() <= kFewRegions &&
-         sends.others.size() + receives.others.size() <= kFewPayloads;
+  return sends.regions.size() + receives.regions.size() <= device::FewArgs::kMostRegions &&
+         sends.others.size() + receives.others.size() <= device::FewArgs::kMostPayloads;
 }
 
 /// The payloads of one side with their byte FIFOs, in the order in which they are served: at any time, different ranks
@@ -57,12 +50,6 @@ std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DevicePayloads& 
   args->selfSend = sends.self;
   args->selfReceive = receives.self;
   return args;
-}
-
-inline int channelsOf(std::span<const device::PeerPayload> payloads) {
-  int channels = 0;
-  for (const auto& payload : payloads) channels = std::max(channels, payload.channels);
-  return channels;
 }
 
 }  // namespace seqpar

@@ -2,8 +2,9 @@
 
 #include "base/convert.h"
 #include "device/arena.h"
+#include "device/cuda.h"
 #include "exchange/device_exchange.h"
-#include "mesh/device_rows.h"
+#include "kernels/mesh/rows.h"
 
 namespace seqpar {
 namespace {
@@ -26,6 +27,10 @@ struct Shift {
   }
 };
 
+void combine(const CombineRows& rows, DeviceStream stream) {
+  checkCuda(launchCombineRows(rows, static_cast<cudaStream_t>(stream)), "combineRows");
+}
+
 }  // namespace
 
 void reduceOutputsOnDevice(DeviceGroup& group, const OutputStep& step, DeviceStream stream) {
@@ -36,10 +41,15 @@ void reduceOutputsOnDevice(DeviceGroup& group, const OutputStep& step, DeviceStr
   void* out = step.o;
   if (result != step.types.data) out = group.arena().take(step.shape.elements() * sizeOf(result));
   if (merges || out != step.o) {
-    launchMergeOutputs(out, step.o, merges ? step.carry : nullptr, step.lse, step.carryLse, step.shape, step.types,
-                       result, stream);
+    combine(
+        {out, step.o, merges ? step.carry : nullptr, merges ? step.lse : nullptr, step.carryLse, step.shape.elements(),
+         step.shape.tokens, step.shape.heads, step.shape.dim, step.types.data, step.types.wire, result},
+        stream);
   }
-  if (merges) launchMergeLse(step.lse, step.carryLse, step.shape.rows(), stream);
+  if (merges) {
+    checkCuda(launchMergeLse(step.lse, step.carryLse, step.shape.rows(), static_cast<cudaStream_t>(stream)),
+              "mergeLseRows");
+  }
   if (last) return;
 
   const size_t carryRows = step.carryTokens * step.shape.heads;
@@ -58,7 +68,9 @@ void reduceSumsOnDevice(DeviceGroup& group, const SumStep& step, DeviceStream st
     void* out = part.data;
     if (result != step.types.data) out = group.arena().take(part.count * sizeOf(result));
     if (adds || out != part.data) {
-      launchAddSums(out, part.data, adds ? part.carry : nullptr, part.count, step.types, result, stream);
+      combine({out, part.data, adds ? part.carry : nullptr, nullptr, nullptr, part.count, 1, 1, 4, step.types.data,
+               step.types.wire, result},
+              stream);
     }
     shift.add(out, part.count * sizeOf(result), part.carry, part.carryCount * sizeOf(result));
   }

@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "base/target.h"
+#include "kernels/scan/values.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
-
-/// Numbers in memory. data == nullptr stands for zeros.
-struct Values {
-  const void* data = nullptr;
-  seqparDataType_t type = seqparFloat32;
-};
 
 /// One rank's part of an All-Scan as the caller gave it, checked. Pointers may be null as seqparAllScan() says.
 struct ScanProblem {

@@ -4,18 +4,12 @@
 #include <span>
 
 #include "device/group.h"
-#include "device/peers.h"
+#include "kernels/scan/matrix.h"
 #include "scan/affine.h"
 
 namespace seqpar {
 
-/// The most CTAs of a call, each of which fills an SM: two communicators, or two ranks, fit an H100 or H200.
-constexpr int kMostMatrixChannels = 64;
-
-/// True if `algorithm` can do the problem's shape among several ranks with so many channels. CHAIN and LASP1 need a
-/// panel of 16 columns in a ring: dk up to 752 in fp32 on the wire, and up to 1520 in 16 bits. The others need a whole
-/// matrix in shared memory and in the rings of two channels: dk up to 128, or 80 where there is one channel. The same
-/// on all ranks.
+/// matrixScanFits() (kernels/scan/matrix.h) of the problem.
 bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int channels);
 
 /// Collective over the peers: launches the scan of `problem`, whose op is MATRIX, on `stream`. order[p] is the number

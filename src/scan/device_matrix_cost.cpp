@@ -14,8 +14,7 @@ constexpr double kCall = 4.0e-6;         // a kernel that loads its matrices bef
 constexpr double kChannelRate = 1.3e11;  // fp32 products and sums that a channel does in a second; measured on an H200
 constexpr double kTeamsRate = 2.2e11;    // the same of the kernels for usual heads, in CHAIN
 constexpr double kMapRate = 0.5;         // of that where maps travel; not measured
-constexpr double kPanelColumns = 16;
-constexpr double kLasp1Panels = 2;  // that shared memory holds of heads with 128 rows
+constexpr double kLasp1Panels = 2;       // that shared memory holds of heads with 128 rows
 
 /// Quantities that all formulas share. Seconds and bytes.
 struct Terms {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "kernels/probe.h"
+#include "kernels/scan/probe.h"
 
 namespace seqpar {
 
@@ -25,11 +25,13 @@ void DeviceProbe::startTokens(const PeerView& view, cudaStream_t stream) {
   prepare(view);
   auto* const times = reinterpret_cast<ProbeTimes*>(times_.get());
   std::uninitialized_fill_n(times, channels_, ProbeTimes());
-  if (size_ > 1) launchTokenProbe(view, times, stream);
+  if (size_ > 1) checkCuda(launchTokenProbe(view, times, stream), "probeKernel");
 }
 
 void DeviceProbe::startStream(const PeerView& view, cudaStream_t stream) const {
-  if (size_ > 1) launchStreamProbe(view, reinterpret_cast<ProbeTimes*>(times_.get()), stream);
+  if (size_ > 1) {
+    checkCuda(launchStreamProbe(view, reinterpret_cast<ProbeTimes*>(times_.get()), stream), "probeKernel");
+  }
 }
 
 DeviceLink DeviceProbe::result() const {

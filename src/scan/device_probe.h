@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/cuda.h"
-#include "device/peers.h"
+#include "kernels/peers.h"
 #include "scan/device_cost.h"
 
 namespace seqpar {

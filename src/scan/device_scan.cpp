@@ -1,13 +1,14 @@
 #include "scan/device_scan.h"
 
 #include "base/error.h"
+#include "device/cuda.h"
 #include "kernels/scan/launch.h"
 #include "scan/device_task.h"
 
 namespace seqpar {
 namespace {
 
-using Launch = void (*)(const PeerView& view, const ScanTask& task, ScanStream stream);
+using Launch = cudaError_t (*)(const PeerView& view, const ScanTask& task, cudaStream_t stream);
 
 Launch launchOf(int algorithm) {
   switch (algorithm) {
@@ -35,7 +36,9 @@ void launchDeviceScan(const PeerView& view, const ScanProblem& problem, std::spa
                       const seqparScanEstimate_t& choice, DeviceStream stream) {
   if (problem.op == seqparScanMatrix) fail(seqparInvalidUsage, "an element-wise scan of matrices");
   const Launch launch = order.size() == 1 ? launchChain : launchOf(choice.algorithm);
-  for (const ScanTask& task : makeScanTasks(view, problem, order)) launch(view, task, stream);
+  for (const ScanTask& task : makeScanTasks(view, problem, order)) {
+    checkCuda(launch(view, task, static_cast<cudaStream_t>(stream)), "scanKernel");
+  }
 }
 
 }  // namespace seqpar

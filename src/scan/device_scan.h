@@ -4,7 +4,7 @@
 #include <span>
 
 #include "device/group.h"
-#include "device/peers.h"
+#include "kernels/peers.h"
 #include "scan/affine.h"
 
 namespace seqpar {

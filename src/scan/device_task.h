@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "device/peers.h"
+#include "kernels/peers.h"
 #include "kernels/scan/task.h"
 #include "scan/affine.h"
 

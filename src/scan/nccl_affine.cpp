@@ -34,7 +34,7 @@ NcclAffine::NcclAffine(const ScanProblem& problem, DeviceArena& arena, cudaStrea
   const auto& flags = problem.headFlags;
   if (std::any_of(flags.begin(), flags.end(), [](unsigned char flag) { return flag != 0; })) {
     auto* const copy = arena.take<std::uint8_t>(problem.heads);
-    launchFlags(flags.data(), problem.heads, copy, stream);
+    checkCuda(launchFlags(flags.data(), problem.heads, copy, stream), "flagsKernel");
     flags_ = copy;
   }
   factors_ = prepareFactors();
@@ -49,8 +49,9 @@ const float* NcclAffine::prepareFactors() {
   }
   const std::size_t count = problem_.heads * perHead;
   auto* const factors = arena_.take<float>(count);
-  launchFactors(given ? static_cast<const float*>(problem_.transition) : nullptr, problem_.decayForm, flags_, perHead,
-                count, factors, stream_);
+  checkCuda(launchFactors(given ? static_cast<const float*>(problem_.transition) : nullptr, problem_.decayForm, flags_,
+                          perHead, count, factors, stream_),
+            "factorsKernel");
   return factors;
 }
 
@@ -100,7 +101,7 @@ const std::byte* NcclAffine::own(Block block, std::size_t part) {
     pack.flags = flags_;
     pack.wire = wire;
     pack.wireType = problem_.wireType;
-    launchHop(shape_, pack, stream_);
+    checkCuda(launchHop(shape_, pack, stream_), "hopKernel");
     wireState_ = wire;
   }
   return wireState_ + block.begin * sizeOf(problem_.wireType);
@@ -131,7 +132,7 @@ void NcclAffine::hop(Block block, const void* x, seqparDataType_t xType, void* w
   hop.stateType = problem_.stateType;
   hop.wire = wire;
   hop.wireType = problem_.wireType;
-  launchHop(shape_, hop, stream_);
+  checkCuda(launchHop(shape_, hop, stream_), "hopKernel");
 }
 
 /// One matrix map after another: what is after `map`, given what is before it.
@@ -147,7 +148,7 @@ void NcclAffine::step(Block block, const MapSlots& slots, int map, Values x, flo
   hop.stateType = seqparFloat32;
   hop.wire = wire;
   hop.wireType = problem_.wireType;
-  launchHop(shape_, hop, stream_);
+  checkCuda(launchHop(shape_, hop, stream_), "hopKernel");
 }
 
 const float* NcclAffine::fold(const MapSlots& slots, int maps) {
@@ -172,7 +173,7 @@ std::byte* NcclAffine::between(const MapSlots& slots, int maps, const void* x) {
     fold.before = states;
     fold.beforeStride = stride;
     fold.wireType = problem_.wireType;
-    launchFold(shape_, fold, stream_);
+    checkCuda(launchFold(shape_, fold, stream_), "foldKernel");
     return states;
   }
   float* now = arena_.take<float>(elements);
@@ -208,7 +209,7 @@ ComposedMap NcclAffine::compose(const MapSlots& slots, int maps, bool absolute) 
     fold.factorStride = stride;
     fold.last = s;
     fold.wireType = problem_.wireType;
-    launchFold(shape_, fold, stream_);
+    checkCuda(launchFold(shape_, fold, stream_), "foldKernel");
   } else {
     float* next = arena_.take<float>(elements);
     for (int map = 0; map < maps; ++map) {
@@ -220,7 +221,9 @@ ComposedMap NcclAffine::compose(const MapSlots& slots, int maps, bool absolute) 
   if (absolute) return result;
 
   float* const product = arena_.take<float>(factors);
-  launchProduct(reinterpret_cast<const float*>(slots.data[kMapFactors]), stride, maps, factors, product, stream_);
+  checkCuda(
+      launchProduct(reinterpret_cast<const float*>(slots.data[kMapFactors]), stride, maps, factors, product, stream_),
+      "productKernel");
   result.a.factors = product;
   if (shape_.matrix) result.a.matrices = composeMatrices(slots, maps);
   return result;
@@ -236,7 +239,7 @@ const float* NcclAffine::composeMatrices(const MapSlots& slots, int maps) {
   square.dv = shape_.dk;
   square.transposed = false;
   float* const ones = arena_.take<float>(heads);
-  launchFactors(nullptr, seqparDecayLinear, nullptr, 1, heads, ones, stream_);
+  checkCuda(launchFactors(nullptr, seqparDecayLinear, nullptr, 1, heads, ones, stream_), "factorsKernel");
   float* product = arena_.take<float>(count);
   float* next = arena_.take<float>(count);
   checkCuda(
@@ -249,7 +252,7 @@ const float* NcclAffine::composeMatrices(const MapSlots& slots, int maps) {
     hop.a = {ones, shape_.transposed ? product : later};
     hop.x = {shape_.transposed ? later : product, seqparFloat32};
     hop.total = next;
-    launchHop(square, hop, stream_);
+    checkCuda(launchHop(square, hop, stream_), "hopKernel");
     std::swap(product, next);
   }
   return product;
@@ -268,7 +271,7 @@ void NcclAffine::apply(const ComposedMap& map, Block block, const void* x, void*
   hop.s = {at(map.s.data, (block.begin - map.block.begin) * sizeof(float)), seqparFloat32};
   hop.wire = wire;
   hop.wireType = problem_.wireType;
-  launchHop(shape_, hop, stream_);
+  checkCuda(launchHop(shape_, hop, stream_), "hopKernel");
 }
 
 }  // namespace seqpar

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/cuda.h"
-#include "device/peers.h"
 #include "kernels/fifo_layout.h"
+#include "kernels/peers.h"
 
 namespace seqpar::test {
 

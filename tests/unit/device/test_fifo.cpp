@@ -3,7 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/scan/numbers.h"
+#include "base/convert.h"
+#include "kernels/numbers.h"
 #include "thread_peers.h"
 
 using namespace seqpar;
@@ -121,6 +122,10 @@ TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
     float host = 0;
     toFloat(&half, seqparBfloat16, &host, 1);
     CHECK((asBits(bfloatToFloat(bits)) == asBits(host) || std::isnan(host)));
+    toFloat(&half, seqparFloat16, &host, 1);
+    CHECK((asBits(halfToFloat(bits)) == asBits(host) || (std::isnan(host) && std::isnan(halfToFloat(bits)))));
+    toFloat(&half, seqparFloat16, &host, 1);
+    CHECK((asBits(halfToFloat(bits)) == asBits(host) || (std::isnan(host) && std::isnan(halfToFloat(bits)))));
   }
   std::uint32_t bits = 1;
   for (int i = 0; i < 100000; ++i) {
@@ -129,6 +134,13 @@ TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
     std::uint16_t host = 0;
     fromFloat(&value, &host, seqparBfloat16, 1);
     CHECK(floatsToBfloats(value, 1.0F) == (0x3f800000U | host));
+    // Most of all floats are beyond fp16; these go from its subnormals to infinity.
+    const float near = std::ldexp(1.0F + static_cast<float>(bits >> 9) * 0x1p-23F, static_cast<int>(bits % 48) - 28);
+    for (const float number : {value, near}) {
+      if (std::isnan(number)) continue;
+      fromFloat(&number, &host, seqparFloat16, 1);
+      CHECK(floatsToHalves(number, 1.0F) == (0x3c000000U | host));
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 // time.
 #include <catch2/catch.hpp>
 
-#include "kernels/probe_program.h"
+#include "kernels/scan/probe_program.h"
 #include "thread_peers.h"
 
 using namespace seqpar;

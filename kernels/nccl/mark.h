@@ -1,13 +1,13 @@
 // Counting on the device, in stream order, for the host to look at.
 #pragma once
 
-#include <cstdint>
+#include <cuda_runtime_api.h>
 
-#include "device/cuda.h"
+#include <cstdint>
 
 namespace seqpar {
 
 /// Adds 1 to `counter`, in mapped host memory; also when replayed from a graph.
-void launchMark(volatile std::uint32_t* counter, cudaStream_t stream);
+cudaError_t launchMark(volatile std::uint32_t* counter, cudaStream_t stream);
 
 }  // namespace seqpar

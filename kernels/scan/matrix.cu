@@ -1,18 +1,15 @@
-#include "scan/device_matrix.h"
-
-#include <cuda_runtime.h>
+#include "kernels/scan/matrix.h"
 
 #include <algorithm>
 
-#include "device/launch.h"
 #include "kernels/fifo_cuda.cuh"
+#include "kernels/launch.h"
 #include "kernels/scan/matrix_chain.h"
 #include "kernels/scan/matrix_doubling.h"
 #include "kernels/scan/matrix_gather.h"
 #include "kernels/scan/matrix_teams.h"
 #include "kernels/scan/matrix_tensor.cuh"
 #include "kernels/scan/matrix_transposed.h"
-#include "scan/device_matrix_task.h"
 
 namespace seqpar {
 namespace {
@@ -95,44 +92,44 @@ int channelsOf(const PeerView& view, const MatrixScan& scan) {
   return std::min({view.channels, kMostMatrixChannels, scan.groups()});
 }
 
-/// False: there is no kernel for the shape.
-bool launchTeams(const PeerView& view, const MatrixScan& scan, cudaStream_t stream) {
-  if (!areFast(scan) || (scan.dk != 128 && scan.dk != 64)) return false;
-  const auto launch = [&](auto kernel, std::size_t bytes) {
-    allowSharedMemory(reinterpret_cast<const void*>(kernel), bytes);
-    const int channels = channelsOf(view, scan);
-    launchKernel("matrixTeams", kernel, {channels, kTeamThreads, bytes, stream}, view, scan,
-                 ChannelShares(scan.groups(), channels));
-  };
-  if (scan.dk == 128) {
-    launch(scan.reverse ? matrixTeams<128, true> : matrixTeams<128, false>, sizeof(CudaTeams<128, false>::Shared));
-  } else {
-    launch(scan.reverse ? matrixTeams<64, true> : matrixTeams<64, false>, sizeof(CudaTeams<64, false>::Shared));
-  }
-  return true;
+bool hasTeams(const MatrixScan& scan) {
+  return areFast(scan) && (scan.dk == 128 || scan.dk == 64);
 }
 
-void launchChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStream_t stream) {
-  if (pipelined && launchTeams(view, scan, stream)) return;
+cudaError_t launchTeams(const PeerView& view, const MatrixScan& scan, cudaStream_t stream) {
+  const auto launch = [&](auto kernel, std::size_t bytes) {
+    const cudaError_t result = allowSharedMemory(reinterpret_cast<const void*>(kernel), bytes);
+    if (result != cudaSuccess) return result;
+    const int channels = channelsOf(view, scan);
+    return launchKernel(kernel, {channels, kTeamThreads, bytes, stream}, view, scan,
+                        ChannelShares(scan.groups(), channels));
+  };
+  if (scan.dk == 128) {
+    return launch(scan.reverse ? matrixTeams<128, true> : matrixTeams<128, false>,
+                  sizeof(CudaTeams<128, false>::Shared));
+  }
+  return launch(scan.reverse ? matrixTeams<64, true> : matrixTeams<64, false>, sizeof(CudaTeams<64, false>::Shared));
+}
+
+cudaError_t launchMatrixChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStream_t stream) {
+  if (pipelined && hasTeams(scan)) return launchTeams(view, scan, stream);
   const std::size_t panel = 2 * pairsOf(scan.dk) * sizeof(SplitPair);
   if (!pipelined) scan.group = static_cast<int>(std::clamp<std::size_t>(kSharedBytes / panel, 1, scan.panels()));
   const std::size_t bytes = panel * scan.group;
   const int channels = channelsOf(view, scan);
   const ChannelShares shares(scan.groups(), channels);
   if (bytes <= kSharedBytes) {
-    allowSharedMemory(reinterpret_cast<const void*>(matrixChain), kSharedBytes);
-    return launchKernel("matrixChain", matrixChain, {channels, kTensorThreads, bytes, stream}, view, scan, shares);
+    const cudaError_t result = allowSharedMemory(reinterpret_cast<const void*>(matrixChain), kSharedBytes);
+    if (result != cudaSuccess) return result;
+    return launchKernel(matrixChain, {channels, kTensorThreads, bytes, stream}, view, scan, shares);
   }
   void* scratch = nullptr;
-  checkCuda(cudaMallocAsync(&scratch, channels * bytes, stream), "cudaMallocAsync");
-  try {
-    launchKernel("matrixChainOfLarge", matrixChainOfLarge, {channels, kTensorThreads, 0, stream}, view, scan, shares,
-                 static_cast<SplitPair*>(scratch));
-  } catch (...) {
-    noteCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
-    throw;
-  }
-  checkCuda(cudaFreeAsync(scratch, stream), "cudaFreeAsync");
+  const cudaError_t result = cudaMallocAsync(&scratch, channels * bytes, stream);
+  if (result != cudaSuccess) return result;
+  const cudaError_t launched = launchKernel(matrixChainOfLarge, {channels, kTensorThreads, 0, stream}, view, scan,
+                                            shares, static_cast<SplitPair*>(scratch));
+  const cudaError_t freed = cudaFreeAsync(scratch, stream);
+  return launched != cudaSuccess ? launched : freed;
 }
 
 /// What the algorithms that send maps have in shared memory. The largest amount that a CTA of this architecture gets,
@@ -184,16 +181,17 @@ __global__ void __maxnreg__(kRegisters)
   }
 }
 
-void launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
+cudaError_t launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
   if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
   const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), view.channels);
   const int cursors = std::min(mostCursors(view.channels), kMostMatrixChannels);
   // A matrix is sent once a group: large groups, but enough of them for all CTAs.
   scan.group = std::clamp(scan.heads * scan.panels() / cursors, 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
-  allowSharedMemory(reinterpret_cast<const void*>(matrixMaps), kMapBytes);
-  launchKernel("matrixMaps", matrixMaps, {std::min(cursors, scan.groups()), kTensorThreads, bytes, stream}, view, scan,
-               algorithm);
+  const cudaError_t result = allowSharedMemory(reinterpret_cast<const void*>(matrixMaps), kMapBytes);
+  if (result != cudaSuccess) return result;
+  return launchKernel(matrixMaps, {std::min(cursors, scan.groups()), kTensorThreads, bytes, stream}, view, scan,
+                      algorithm);
 }
 
 // What the headers and the error text say.
@@ -209,28 +207,16 @@ bool isChain(int algorithm) {
 
 }  // namespace
 
-bool deviceMatrixFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int channels) {
-  if (!isChain(algorithm)) return mostMapPanels(algorithm, problem.dk, channels) > 0;
-  return problem.dk <= kSurePackets && packetsOf(static_cast<int>(problem.dk), problem.wireType) <= int{kSurePackets};
+bool matrixScanFits(int algorithm, std::size_t dk, seqparDataType_t wireType, int channels) {
+  if (!isChain(algorithm)) return mostMapPanels(algorithm, dk, channels) > 0;
+  return dk <= kSurePackets && packetsOf(static_cast<int>(dk), wireType) <= int{kSurePackets};
 }
 
-void launchDeviceMatrixScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
-                            const seqparScanEstimate_t& choice, DeviceStream stream) {
-  const auto algorithm = static_cast<seqparScanAlgorithm_t>(choice.algorithm);
-  if (order.size() > 1 && !deviceMatrixFits(algorithm, problem, view.channels)) {
-    fail(seqparInvalidUsage, "a MATRIX scan of dk ", problem.dk, " by ", seqparScanAlgorithmName(algorithm),
-         " on GPUs with config.ctas ", view.channels,
-         ", expected dk up to 752 (1520 in 16 bits on the wire) by chain or",
-         " lasp1, up to 128 by others with 2 CTAs, up to 80 with one");
+cudaError_t launchMatrixScan(const PeerView& view, const MatrixScan& scan, int algorithm, cudaStream_t stream) {
+  if (scan.positions == 1 || isChain(algorithm)) {
+    return launchMatrixChain(view, scan, algorithm != seqparScanLasp1, stream);
   }
-  const auto cudaStream = static_cast<cudaStream_t>(stream);
-  for (const MatrixScan& scan : makeMatrixScans(view, problem, order)) {
-    if (order.size() == 1 || isChain(algorithm)) {
-      launchChain(view, scan, algorithm != seqparScanLasp1, cudaStream);
-    } else {
-      launchMaps(view, scan, algorithm, cudaStream);
-    }
-  }
+  return launchMaps(view, scan, algorithm, stream);
 }
 
 }  // namespace seqpar

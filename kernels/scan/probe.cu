@@ -1,6 +1,6 @@
-#include "device/launch.h"
 #include "kernels/fifo_cuda.cuh"
-#include "kernels/probe.h"
+#include "kernels/launch.h"
+#include "kernels/scan/probe.h"
 
 namespace seqpar {
 namespace {
@@ -25,13 +25,12 @@ __global__ void __launch_bounds__(kThreads, 2) probeKernel(const __grid_constant
 
 }  // namespace
 
-void launchTokenProbe(const PeerView& view, ProbeTimes* times, void* stream) {
-  launchKernel("probeKernel", probeKernel<true>, {1, kThreads, 0, static_cast<cudaStream_t>(stream)}, view, times);
+cudaError_t launchTokenProbe(const PeerView& view, ProbeTimes* times, cudaStream_t stream) {
+  return launchKernel(probeKernel<true>, {1, kThreads, 0, stream}, view, times);
 }
 
-void launchStreamProbe(const PeerView& view, ProbeTimes* times, void* stream) {
-  launchKernel("probeKernel", probeKernel<false>, {view.channels, kThreads, 0, static_cast<cudaStream_t>(stream)}, view,
-               times);
+cudaError_t launchStreamProbe(const PeerView& view, ProbeTimes* times, cudaStream_t stream) {
+  return launchKernel(probeKernel<false>, {view.channels, kThreads, 0, stream}, view, times);
 }
 
 }  // namespace seqpar

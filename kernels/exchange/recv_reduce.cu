@@ -1,19 +1,11 @@
 // An exchange whose receiver adds everything that comes into one region, out of the byte FIFOs.
-#pragma once
-
+#include "kernels/exchange/launch.h"
 #include "kernels/exchange/route_kernel.cuh"
 #include "kernels/exchange/sums.cuh"
+#include "kernels/launch.h"
 
 namespace seqpar::device {
-
-/// The sum, of vecs that are whole: every payload that comes is a term, and each is as long as the region.
-struct RecvReduceArgs {
-  RegionArg region;
-  const std::byte* own;  ///< this rank's own term, in one run
-  int existing;          ///< what stands in the region is the first term
-  int count;
-  std::int8_t payload[kMostPeers];  ///< by term: which of those that come; -1: the own
-};
+namespace {
 
 /// By one warp: the part of the region whose terms lie in slots.
 template <typename Number>
@@ -51,6 +43,17 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   takeChunks<ByteFifoMemory, CudaWarpGroup>(
       args.waitPolicy, args.payloads + args.sends, args.receives, static_cast<int>(blockIdx.x), warpFifo, counts[warp],
       slots[warpFifo], [&](const Part& part, const std::byte* const* from) { sumSlots<Number>(sum, part, from); });
+}
+
+}  // namespace
+
+cudaError_t launchRecvReduce(const FewArgs& route, const RecvReduceArgs& sum, seqparDataType_t type,
+                             cudaStream_t stream) {
+  constexpr int kThreads = kRouteWarps * 32;
+  return withNumber(type, [&](auto number) {
+    return launchKernel(recvReduceKernel<FewArgs, decltype(number)>, {channelsOf(route), kThreads, 0, stream}, route,
+                        sum);
+  });
 }
 
 }  // namespace seqpar::device

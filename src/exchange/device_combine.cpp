@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "base/convert.h"
-#include "device/launch.h"
-#include "kernels/exchange/combine_kernel.cuh"
+#include "device/cuda.h"
+#include "kernels/exchange/launch.h"
 
 namespace seqpar {
 namespace {
@@ -24,12 +24,6 @@ std::uint64_t extent(const device::RegionArg& region) {
          (region.count2.by - 1) * region.stride[2] + run;
 }
 
-template <typename Number>
-void launchCombine(const CombineArgs& args, unsigned ctas, cudaStream_t stream) {
-  const auto kernel = args.lse.rows > 0 ? device::combineKernel<Number, true> : device::combineKernel<Number, false>;
-  launchKernel("combineKernel", kernel, {ctas, device::kCombineThreads, 0, stream}, args);
-}
-
 /// Sums of one launch.
 class Batch {
  public:
@@ -43,7 +37,7 @@ class Batch {
 
   void add(const ReadySum& sum) {
     const int terms = static_cast<int>(sum.terms.size());
-    const bool full = args_->count == device::kMostSums || terms_ + terms > device::kMostTerms;
+    const bool full = args_->count == CombineArgs::kMostSums || terms_ + terms > CombineArgs::kMostTerms;
     if (args_->count > 0 && (full || overlaps(sum.region))) launch();
     device::SumArg& arg = args_->sums[args_->count++];
     arg = {sum.region, terms_, terms, sum.existing ? 1 : 0};
@@ -59,9 +53,7 @@ class Batch {
   void launch() {
     const std::uint64_t work = std::max(accesses_, args_->lse.rows);
     if (work == 0) return;
-    const std::uint64_t wanted = (work + device::kCombineThreads - 1) / device::kCombineThreads;
-    const auto ctas = static_cast<unsigned>(std::min(wanted, most_));
-    device::withNumber(type_, [&](auto number) { launchCombine<decltype(number)>(*args_, ctas, stream_); });
+    checkCuda(device::launchCombine(*args_, type_, work, most_, stream_), "combineKernel");
     args_->count = terms_ = 0;
     accesses_ = 0;
   }

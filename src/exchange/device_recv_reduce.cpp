@@ -1,8 +1,8 @@
 #include "exchange/device_recv_reduce.h"
 
-#include "device/launch.h"
+#include "device/cuda.h"
 #include "exchange/device_route.h"
-#include "kernels/exchange/recv_reduce_kernel.cuh"
+#include "kernels/exchange/launch.h"
 
 namespace seqpar {
 namespace {
@@ -11,7 +11,7 @@ bool isAligned(const std::byte* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-device::RecvReduceArgs termsOf(const FewArgs& route, const RecvReduce& sum) {
+device::RecvReduceArgs termsOf(const device::FewArgs& route, const RecvReduce& sum) {
   device::RecvReduceArgs args{};
   args.region = sum.region;
   args.own = sum.own;
@@ -26,14 +26,6 @@ device::RecvReduceArgs termsOf(const FewArgs& route, const RecvReduce& sum) {
     }
   }
   return args;
-}
-
-template <typename Number>
-void launch(const FewArgs& route, const device::RecvReduceArgs& sum, cudaStream_t stream) {
-  const auto payloads = std::span(route.payloads).first(static_cast<std::size_t>(route.sends + route.receives));
-  const int ctas = channelsOf(payloads);
-  constexpr int kThreads = device::kRouteWarps * 32;
-  launchKernel("recvReduceKernel", device::recvReduceKernel<FewArgs, Number>, {ctas, kThreads, 0, stream}, route, sum);
 }
 
 }  // namespace
@@ -73,11 +65,10 @@ std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, std::span<const Tra
 }
 
 void launchRecvReduce(const PeerView& view, const RecvReduce& sum, seqparDataType_t type, DeviceStream stream) {
-  const auto route = makeRouteArgs<FewArgs>(view, sum.sends, sum.receives);
+  const auto route = makeRouteArgs<device::FewArgs>(view, sum.sends, sum.receives);
   std::copy(sum.sends.regions.begin(), sum.sends.regions.end(), route->near);
   const auto terms = termsOf(*route, sum);
-  const auto on = static_cast<cudaStream_t>(stream);
-  device::withNumber(type, [&](auto number) { launch<decltype(number)>(*route, terms, on); });
+  checkCuda(device::launchRecvReduce(*route, terms, type, static_cast<cudaStream_t>(stream)), "recvReduceKernel");
 }
 
 }  // namespace seqpar

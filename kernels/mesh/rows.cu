@@ -1,8 +1,9 @@
+#include "kernels/mesh/rows.h"
+
 #include <algorithm>
 
-#include "device/launch.h"
+#include "kernels/launch.h"
 #include "kernels/vec.cuh"
-#include "mesh/device_rows.h"
 
 namespace seqpar {
 namespace {
@@ -10,18 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::size_t kMostCtas = 1024;
 
-struct CombineRows {
-  void* out;
-  const void* data;
-  const void* carry;      ///< null: nothing is combined
-  const float* lse;       ///< null: the two are added
-  const float* carryLse;  ///< [heads][tokens], as lse
-  std::size_t count;      ///< elements
-  std::size_t tokens, heads, dim;
-  seqparDataType_t dataType, wireType, result;
-};
-
-/// exp(a - merged) and exp(b - merged), as rows.h's host version has them.
+/// exp(a - merged) and exp(b - merged), as src/mesh/rows.h has them for hosts.
 __device__ float2 weightsOf(float a, float b) {
   const float most = isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
   if (most == -INFINITY) return {0, 0};
@@ -67,36 +57,22 @@ __global__ void __launch_bounds__(kThreads) mergeLseRows(float* lse, const float
   if (row < rows) lse[row] = mergedLse(lse[row], carryLse[row]);
 }
 
-void launch(const CombineRows& args, cudaStream_t stream) {
-  if (args.count == 0) return;
+}  // namespace
+
+cudaError_t launchCombineRows(const CombineRows& args, cudaStream_t stream) {
+  if (args.count == 0) return cudaSuccess;
   const auto aligned = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
   const bool wide =
       args.dim % 4 == 0 && args.count % 4 == 0 && aligned(args.out) && aligned(args.data) && aligned(args.carry);
   const std::size_t each = static_cast<std::size_t>(kThreads) * (wide ? 4 : 1);
   const auto ctas = static_cast<unsigned>(std::min(kMostCtas, (args.count + each - 1) / each));
-  launchKernel("combineRows", wide ? combineRows<4> : combineRows<1>, {ctas, kThreads, 0, stream}, args);
+  return launchKernel(wide ? combineRows<4> : combineRows<1>, {ctas, kThreads, 0, stream}, args);
 }
 
-}  // namespace
-
-void launchMergeOutputs(void* out, const void* data, const void* carry, const float* lse, const float* carryLse,
-                        const OutputShape& shape, PartialTypes types, seqparDataType_t result, DeviceStream stream) {
-  launch({out, data, carry, carry == nullptr ? nullptr : lse, carryLse, shape.elements(), shape.tokens, shape.heads,
-          shape.dim, types.data, types.wire, result},
-         static_cast<cudaStream_t>(stream));
-}
-
-void launchMergeLse(float* lse, const float* carryLse, std::size_t rows, DeviceStream stream) {
+cudaError_t launchMergeLse(float* lse, const float* carryLse, std::size_t rows, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>((rows + kThreads - 1) / kThreads);
-  if (ctas == 0) return;
-  launchKernel("mergeLseRows", mergeLseRows, {ctas, kThreads, 0, static_cast<cudaStream_t>(stream)}, lse, carryLse,
-               rows);
-}
-
-void launchAddSums(void* out, const void* data, const void* carry, std::size_t count, PartialTypes types,
-                   seqparDataType_t result, DeviceStream stream) {
-  launch({out, data, carry, nullptr, nullptr, count, 1, 1, 4, types.data, types.wire, result},
-         static_cast<cudaStream_t>(stream));
+  if (ctas == 0) return cudaSuccess;
+  return launchKernel(mergeLseRows, {ctas, kThreads, 0, stream}, lse, carryLse, rows);
 }
 
 }  // namespace seqpar

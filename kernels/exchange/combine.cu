@@ -1,29 +1,15 @@
 // Terms of sums that lie ready on one GPU.
-#pragma once
+#include <algorithm>
 
+#include "kernels/exchange/launch.h"
 #include "kernels/exchange/regions.h"
 #include "kernels/exchange/sums.cuh"
+#include "kernels/launch.h"
 
 namespace seqpar::device {
+namespace {
 
 constexpr int kCombineThreads = 256;
-constexpr int kMostSums = 32;
-constexpr int kMostTerms = 128;
-
-/// One region and its terms: if `existing`, first what stands there, then terms [first, first + count) of the list.
-struct SumArg {
-  RegionArg region;  ///< its width also divides the terms' addresses and a row's bytes
-  int first, count;
-  int existing;
-};
-
-/// Regions that do not overlap each other.
-struct CombineArgs {
-  SumArg sums[kMostSums];
-  int count = 0;
-  const std::byte* terms[kMostTerms];
-  LseArgs lse;  ///< with kLse, of the only sum
-};
 
 template <typename Number, typename Access, bool kLse>
 __device__ void combineSum(const CombineArgs& args, const SumArg& sum) {
@@ -61,6 +47,19 @@ __global__ void __launch_bounds__(kCombineThreads) combineKernel(const __grid_co
       args.lse.merged[row] = RowWeights(args.lse, row).merged();
     }
   }
+}
+
+}  // namespace
+
+cudaError_t launchCombine(const CombineArgs& args, seqparDataType_t type, std::uint64_t work, std::uint64_t ctas,
+                          cudaStream_t stream) {
+  if (work == 0) return cudaSuccess;
+  const auto used = static_cast<unsigned>(std::min((work + kCombineThreads - 1) / kCombineThreads, ctas));
+  return withNumber(type, [&](auto number) {
+    using Number = decltype(number);
+    return launchKernel(args.lse.rows > 0 ? combineKernel<Number, true> : combineKernel<Number, false>,
+                        {used, kCombineThreads, 0, stream}, args);
+  });
 }
 
 }  // namespace seqpar::device

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "device/launch.h"
 #include "device/nccl_group.h"
+#include "kernels/nccl/window.h"
 
 namespace seqpar {
 namespace {
@@ -44,12 +44,6 @@ struct WindowLibrary {
   ncclResult_t (*devCommDestroy)(ncclComm_t, const ncclDevComm_t*);
   ncclTeam_t (*teamLsa)(ncclComm_t);
 };
-
-__global__ void findPeers(ncclWindow_t window, int peers, void** pointers) {
-  for (int peer = static_cast<int>(threadIdx.x); peer < peers; peer += static_cast<int>(blockDim.x)) {
-    pointers[peer] = ncclGetLsaPointer(window, 0, peer);
-  }
-}
 
 /// A window in a communicator of its own, since what NCCL refuses costs it the communicator.
 class NcclWindow final : public PeerWindow {
@@ -125,8 +119,7 @@ class NcclWindow final : public PeerWindow {
     if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister made no window");
     const auto count = static_cast<std::size_t>(group.size());
     const DeviceMemory found = allocateDevice(count * sizeof(void*));
-    launchKernel("findPeers", findPeers, {1, 32, 0, own.get()}, window_, group.size(),
-                 reinterpret_cast<void**>(found.get()));
+    checkCuda(launchFindPeers(window_, group.size(), reinterpret_cast<void**>(found.get()), own.get()), "findPeers");
     pointers_.resize(count);
     checkCuda(cudaMemcpyAsync(pointers_.data(), found.get(), count * sizeof(void*), cudaMemcpyDeviceToHost, own.get()),
               "cudaMemcpyAsync");

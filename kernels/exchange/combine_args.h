@@ -1,0 +1,44 @@
+// What the kernels are told that work on one GPU: on payloads that NCCL sends, and on terms of sums.
+#pragma once
+
+#include "kernels/exchange/lse_args.h"
+#include "kernels/exchange/route_args.h"
+
+namespace seqpar::device {
+
+/// A payload and the memory, aligned to 16, where it lies or shall lie in one region.
+struct PayloadCopy {
+  PeerPayload payload;
+  std::byte* memory;
+};
+
+struct PayloadArgs {
+  static constexpr int kMostCopies = 64;
+
+  PayloadCopy copies[kMostCopies];
+  int count = 0;
+  const RegionArg* far = nullptr;  ///< all regions, if they are not inline
+  RegionArg near[kMostInlineRegions];
+
+  SEQPAR_BOTH const RegionArg* regions() const { return far != nullptr ? far : near; }
+};
+
+/// One region and its terms: if `existing`, first what stands there, then terms [first, first + count) of the list.
+struct SumArg {
+  RegionArg region;  ///< its width also divides the terms' addresses and a row's bytes
+  int first, count;
+  int existing;
+};
+
+/// Regions that do not overlap each other.
+struct CombineArgs {
+  static constexpr int kMostSums = 32;
+  static constexpr int kMostTerms = 128;
+
+  SumArg sums[kMostSums];
+  int count = 0;
+  const std::byte* terms[kMostTerms];
+  LseArgs lse;  ///< where its rows are not 0: of the only sum
+};
+
+}  // namespace seqpar::device

@@ -1,0 +1,15 @@
+// The kernel of probe_program.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/scan/probe_program.h"
+
+namespace seqpar {
+
+/// Stores the times of this rank's view.channels channels to `times`, memory that the device can write; a channel that
+/// gives up stores nothing. First the tokens, then the stream.
+cudaError_t launchTokenProbe(const PeerView& view, ProbeTimes* times, cudaStream_t stream);
+cudaError_t launchStreamProbe(const PeerView& view, ProbeTimes* times, cudaStream_t stream);
+
+}  // namespace seqpar
