@@ -29,11 +29,11 @@ struct alignas(16) Vec16 {
 /// How long to wait, and whom to tell.
 struct WaitPolicy {
   std::uint32_t* abort;     ///< host memory: give up if not 0
-  std::uint32_t* timedOut;  ///< host memory: who gives up stores 1 + the peer here
+  std::uint32_t* timedOut;  ///< host memory: who times out stores 1 + the peer here
   std::uint64_t timeoutNs;  ///< of a single wait; 0: for ever
 };
 
-/// Looks until there() is true. False: gave up, and nothing more must be published.
+/// Looks until there() is true. False: timed out, and nothing more must be published.
 template <class Memory, class There>
 SEQPAR_DEVICE bool awaitPeer(const WaitPolicy& waitPolicy, int peer, const There& there) {
   constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these

@@ -95,7 +95,7 @@ class CursorSender {
 
 /// In a step a channel sends some packets to each peer and receives some from each, numbered from 0 anew. A step sends
 /// at most kMostPackets packets to a peer. Its begin is reserve(), its end is agreeStep() and then endStep(); if one
-/// gives up all threads leave without another word.
+/// times out all threads leave without another word.
 template <class Memory, class Group>
 class SteppedFifos {
  public:
@@ -120,7 +120,7 @@ class SteppedFifos {
     return Receiver<Memory>(view_, peer, RingPlace{at_.cursors[peer].in, at_.cursors[peer].received});
   }
 
-  /// Waits until packetsTo(peer) packets have room, for all peers. False: gave up.
+  /// Waits until packetsTo(peer) packets have room, for all peers. False: timed out.
   template <class PacketsTo>
   SEQPAR_DEVICE bool reserve(const PacketsTo& packetsTo) {
     if (!tight_) return true;

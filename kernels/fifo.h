@@ -144,7 +144,7 @@ class Sender {
                                                   FifoLayout::creditOffset(view.size, view.channels, peer, channel));
   }
 
-  /// Waits until packets below `end` have room. False: gave up.
+  /// Waits until packets below `end` have room. False: timed out.
   SEQPAR_DEVICE bool reserve(std::uint32_t end) {
     if (base_ + end > credit_ + kRingPackets)
       credit_ = await(view_, peer_, credits_, base_ + end - kRingPackets, credit_);
@@ -161,7 +161,7 @@ class Sender {
   SEQPAR_DEVICE std::uint64_t credit() const { return credit_; }
 
  private:
-  /// Waits for credit of at least `wanted`; less: gave up.
+  /// Waits for credit of at least `wanted`; less: timed out.
   SEQPAR_RARE static std::uint64_t await(const PeerView& view, int peer, const std::uint64_t* credits,
                                          std::uint64_t wanted, std::uint64_t credit) {
     Wait<Memory> wait(view, peer);
@@ -203,7 +203,7 @@ class Receiver {
     Memory::store(slot(index), LamportPacket{{kAbsent, kAbsent, kAbsent, kAbsent}});
   }
 
-  /// Waits for the packet `index`, of which `packet` is what look() gave, and resets it. False: gave up.
+  /// Waits for the packet `index`, of which `packet` is what look() gave, and resets it. False: timed out.
   SEQPAR_DEVICE bool take(std::uint32_t index, LamportPacket& packet) const {
     if (!await(index, packet)) return false;
     reset(index);
@@ -224,7 +224,7 @@ class Receiver {
   SEQPAR_DEVICE std::uint32_t lookWord(std::uint32_t index) const {
     return Memory::load(&slot(index / 4)->word[index % 4]);
   }
-  /// Waits for one word, of which `word` is what lookWord() gave, and leaves it there. False: gave up.
+  /// Waits for one word, of which `word` is what lookWord() gave, and leaves it there. False: timed out.
   SEQPAR_DEVICE bool awaitWord(std::uint32_t index, std::uint32_t& word) const {
     Wait<Memory> wait(view_, peer_);
     SEQPAR_ROLLED

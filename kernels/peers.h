@@ -20,8 +20,8 @@ struct PeerView {
   std::byte* byteFifos[kMostPeers] = {};  ///< each peer's second window (kernels/byte_fifo_layout.h)
   std::byte* byteFifoState = nullptr;     ///< this rank's own bookkeeping of the byte FIFOs
   const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0
-  volatile std::uint32_t* timedOut = nullptr;     ///< host memory: a kernel that gave up stores 1 + the peer here
-  std::uint64_t timeoutNs = 0;                    ///< a single wait gives up after this long; 0: never
+  volatile std::uint32_t* timedOut = nullptr;     ///< host memory: a kernel that timed out stores 1 + the peer here
+  std::uint64_t timeoutNs = 0;                    ///< a single wait times out after this long; 0: never
 };
 
 }  // namespace seqpar

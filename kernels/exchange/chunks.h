@@ -53,7 +53,7 @@ SEQPAR_DEVICE bool anyHas(const PeerPayload* payloads, int count, int channel, i
   return any;
 }
 
-/// Sends what a warp FIFO of a channel has of all payloads of the list that go in chunks. False: gave up.
+/// Sends what a warp FIFO of a channel has of all payloads of the list that go in chunks. False: timed out.
 template <class Memory, class Warp>
 SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                               int count, int channel, int warpFifo, ChunkCounts& counts) {
@@ -101,7 +101,7 @@ SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* reg
 }
 
 /// Waits for a chunk, by all threads of the warp: each acquires, since each must see what was announced, and waiting is
-/// cheaper without. False: gave up.
+/// cheaper without. False: timed out.
 template <class Memory>
 SEQPAR_DEVICE bool awaitChunk(const WaitPolicy& waitPolicy, const PeerPayload& payload, int channel, int warpFifo,
                               std::uint64_t number) {
@@ -111,7 +111,7 @@ SEQPAR_DEVICE bool awaitChunk(const WaitPolicy& waitPolicy, const PeerPayload& p
          (awaitPeer<Memory>(waitPolicy, payload.peer, [&] { return Memory::look(arrived) > number; }) && there());
 }
 
-/// Receives what a warp FIFO of a channel has of all payloads of the list that come in chunks. False: gave up.
+/// Receives what a warp FIFO of a channel has of all payloads of the list that come in chunks. False: timed out.
 template <class Memory, class Warp>
 SEQPAR_DEVICE bool receiveChunks(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                                  int count, int channel, int warpFifo, ChunkCounts& counts) {
@@ -145,7 +145,7 @@ SEQPAR_DEVICE bool receiveChunks(const WaitPolicy& waitPolicy, const RegionArg* 
 
 /// The same for payloads, one at least, that are as long as each other and all come in chunks: take(part, slots) sees a
 /// chunk of each at once, by all threads of the warp; `slots`, theirs to share, has room for an address a payload.
-/// False: gave up.
+/// False: timed out.
 template <class Memory, class Warp, class Take>
 SEQPAR_DEVICE bool takeChunks(const WaitPolicy& waitPolicy, const PeerPayload* payloads, int count, int channel,
                               int warpFifo, ChunkCounts& counts, const std::byte** slots, const Take& take) {

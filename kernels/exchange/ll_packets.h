@@ -37,7 +37,7 @@ SEQPAR_DEVICE void forBlocks(const PeerPayload* payloads, int count, int channel
   }
 }
 
-/// Sends all payloads of the list that go in packets. False: gave up.
+/// Sends all payloads of the list that go in packets. False: timed out.
 template <class Memory, class Group>
 SEQPAR_DEVICE bool sendPackets(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                                int count, int channel, const Group& group) {
@@ -75,7 +75,7 @@ SEQPAR_DEVICE bool sendPackets(const WaitPolicy& waitPolicy, const RegionArg* re
   return ok;
 }
 
-/// Receives all payloads of the list that come in packets. False: gave up.
+/// Receives all payloads of the list that come in packets. False: timed out.
 template <class Memory, class Group>
 SEQPAR_DEVICE bool receivePackets(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                                   int count, int channel, const Group& group) {

@@ -23,7 +23,7 @@ class ChainProgram {
         before_(task.first() ? view.self : task.peerAt[task.position - 1]),
         after_(task.last() ? view.self : task.peerAt[task.position + 1]) {}
 
-  /// False: gave up.
+  /// False: timed out.
   SEQPAR_DEVICE bool run() {
     const auto row = static_cast<std::uint32_t>(group_.threads()) * kVecs;
     Fetched mine = fetch(range_.begin);

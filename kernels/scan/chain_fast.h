@@ -21,7 +21,7 @@ class FastChainProgram {
     return !kOneRow || task.part(0, 4).size() <= threads * kVecs;
   }
 
-  /// False: gave up.
+  /// False: timed out.
   SEQPAR_DEVICE bool run() {
     const auto step = static_cast<std::uint32_t>(group_.threads()) * kVecs;
     Row row;

@@ -66,7 +66,7 @@ class MapPackets {
     return factors;
   }
 
-  /// Waits for the factors of a vec, of which `factors` is what lookFactors() gave. False: gave up.
+  /// Waits for the factors of a vec, of which `factors` is what lookFactors() gave. False: timed out.
   template <class Memory>
   SEQPAR_DEVICE bool awaitFactors(const Receiver<Memory>& in, std::uint32_t vec, Factors& factors) const {
     for (int i = 0; i < Shape::kFactors; ++i) {

@@ -37,7 +37,8 @@ class OutCursor {
     group.sync();
   }
 
-  /// Waits until each peer whose bit is set in `to` has room for a piece of so many packets. A barrier. False: gave up.
+  /// Waits until each peer whose bit is set in `to` has room for a piece of so many packets. A barrier. False: timed
+  /// out.
   SEQPAR_DEVICE bool begin(std::uint32_t to, std::uint32_t packets) {
     bool late = false;
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
@@ -96,7 +97,7 @@ class InCursor {
     const int way = at_.way[peer];
     return Receiver<Memory>(view_, peer, first_ + way, at_.packets[way][peer]);
   }
-  /// All threads have taken the piece's packets, unless one is late. A barrier. False: one gave up.
+  /// All threads have taken the piece's packets, unless one is late. A barrier. False: one timed out.
   SEQPAR_DEVICE bool end(bool late, int peer, std::uint32_t packets) {
     if (group_.any(late)) return false;
     if (group_.thread() == 0) {

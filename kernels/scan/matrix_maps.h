@@ -39,7 +39,7 @@ class MatrixMaps {
 
   // What arrives --------------------------------------------------------------------------------------------------
 
-  /// The state becomes an absolute map. False: gave up, here and below.
+  /// The state becomes an absolute map. False: timed out, here and below.
   SEQPAR_DEVICE bool takeAbsolute(In& in, int peer, const PanelGroup& panels) {
     needsExact_ = 0;
     for (int i = 0; i < panels.count; ++i) {

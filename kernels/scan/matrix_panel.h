@@ -200,7 +200,7 @@ SEQPAR_DEVICE FragmentPackets lookAtFragment(const Receiver<Memory>& in, std::ui
   return seen;
 }
 
-/// Waits for a fragment, of which `seen` is what lookAtFragment() gave. False: gave up.
+/// Waits for a fragment, of which `seen` is what lookAtFragment() gave. False: timed out.
 template <class Shape, class Memory>
 SEQPAR_DEVICE bool takeFragment(const Receiver<Memory>& in, std::uint32_t base, int fragments, int fragment,
                                 int wireType, FragmentPackets& seen, float (&numbers)[8]) {

@@ -115,7 +115,7 @@ class MatrixTeams {
     }
   }
 
-  /// What does not depend on the rank before is asked for before anything is waited for. False: another team gave up.
+  /// What does not depend on the rank before is asked for before anything is waited for. False: another team timed out.
   SEQPAR_DEVICE bool work(int begin) {
     const int ofHead = scan_.dv / 8;
     Half half(begin + team_.number(), ofHead);

@@ -15,7 +15,7 @@ class PeerFifos {
                           ChannelPositions& positions)
       : view_(view), task_(task), channel_(channel), group_(group), at_(positions) {}
 
-  /// A barrier. Waits for room, too. False: gave up.
+  /// A barrier. Waits for room, too. False: timed out.
   template <class Packets>
   SEQPAR_DEVICE bool open(const Packets& packets) const {
     bool ok = true;

@@ -8,7 +8,7 @@
 namespace seqpar {
 
 /// Stores the times of this rank's view.channels channels to `times`, memory that the device can write; a channel that
-/// gives up stores nothing. First the tokens, then the stream.
+/// times out stores nothing. First the tokens, then the stream.
 cudaError_t launchTokenProbe(const PeerView& view, ProbeTimes* times, cudaStream_t stream);
 cudaError_t launchStreamProbe(const PeerView& view, ProbeTimes* times, cudaStream_t stream);
 

@@ -28,14 +28,14 @@ class ProbeProgram {
         next_((view.self + 1) % view.size),
         previous_((view.self + view.size - 1) % view.size) {}
 
-  /// Tokens: of one channel, while nothing else moves. False: gave up.
+  /// Tokens: of one channel, while nothing else moves. False: timed out.
   SEQPAR_DEVICE bool runTokens(ProbeTimes& times) {
     if (!reserve(kTokens)) return false;
     if (!advance(group_.thread() != 0 || passTokens(times.tokens), kTokens)) return false;
     steps_.finish();
     return true;
   }
-  /// The stream, of all channels; `rows` of it are timed. False: gave up.
+  /// The stream, of all channels; `rows` of it are timed. False: timed out.
   SEQPAR_DEVICE bool runStream(ProbeTimes& times, std::uint32_t rows = ProbeTimes::kTimedRows) {
     if (!stream(times, rows)) return false;
     steps_.finish();

@@ -26,7 +26,7 @@ class FastTransposedProgram {
     return task.part(0, 4).size() <= (threads < kMostTransposedShard ? threads : kMostTransposedShard);
   }
 
-  /// False: gave up.
+  /// False: timed out.
   SEQPAR_DEVICE bool run() {
     const bool has = vec_ < range_.end;
     const FastVec mine = has ? fetched(task_, vec_) : FastVec{};

@@ -1,4 +1,4 @@
-// A point in time after which a wait gives up.
+// A point in time after which a wait times out.
 #pragma once
 
 #include <algorithm>

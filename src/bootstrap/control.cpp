@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bootstrap/meeting.h"
+#include "bootstrap/rendezvous_client.h"
 
 namespace seqpar {
 namespace {

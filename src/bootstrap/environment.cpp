@@ -8,7 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/meeting.h"
+#include "bootstrap/rendezvous_client.h"
 
 namespace seqpar {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/meeting.h"
+#include "bootstrap/rendezvous_client.h"
 
 namespace seqpar {
 

@@ -1,5 +1,5 @@
 // A thread that stands between the host's view of a communicator and its kernels: a failure on the host ends kernels
-// that wait, and a kernel that gave up is a failure on the host.
+// that wait, and a kernel that timed out is a failure on the host.
 #pragma once
 
 #include <condition_variable>

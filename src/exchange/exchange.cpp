@@ -27,10 +27,10 @@ struct IncomingPayload {
   size_t batch = 0;
   size_t bytes = 0;
   RegionWalk<std::byte> walk;
-  RegionWalk<const std::byte> offer;  ///< where to read it; nothing in it: it comes in messages
+  RegionWalk<const std::byte> remote;  ///< where to read it; nothing in it: it comes in messages
 
   void receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
-    if (offer.left() > 0 || round >= cutting.messages(bytes)) return;
+    if (remote.left() > 0 || round >= cutting.messages(bytes)) return;
     const size_t size = cutting.messageAt(bytes, round);
     unpack(walk, mail.receive(from, size), size, store);
     mail.release(from);
@@ -91,8 +91,8 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
     if (!payload->to.empty()) rounds = std::max(rounds, cutting.messages(payload->bytes));
   }
   for (auto* payload : in) {
-    if (byRendezvous(mail, payload->from, payload->bytes)) payload->offer = receiveRts(mail, payload->from);
-    if (payload->offer.left() == 0) rounds = std::max(rounds, cutting.messages(payload->bytes) + kLead);
+    if (byRendezvous(mail, payload->from, payload->bytes)) payload->remote = receiveRts(mail, payload->from);
+    if (payload->remote.left() == 0) rounds = std::max(rounds, cutting.messages(payload->bytes) + kLead);
   }
   for (size_t round = 0; round < rounds; ++round) {
     for (auto* payload : out) payload->send(mail, cutting, round);
@@ -100,17 +100,17 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
     for (auto* payload : in) payload->receive(mail, cutting, round - kLead, store);
   }
 
-  std::vector<int> offering;
+  std::vector<int> readFrom;
   for (auto* payload : in) {
-    if (payload->offer.left() == 0) continue;
-    readRemote(mail, payload->from, payload->offer, payload->walk);
+    if (payload->remote.left() == 0) continue;
+    readRemote(mail, payload->from, payload->remote, payload->walk);
     sendFin(mail, payload->from);
-    offering.push_back(payload->from);
+    readFrom.push_back(payload->from);
   }
   for (const auto* payload : out) {
     for (const int to : payload->readers) awaitFin(mail, to);
   }
-  for (const int from : offering) awaitAck(mail, from);
+  for (const int from : readFrom) awaitAck(mail, from);
 }
 
 }  // namespace

@@ -180,24 +180,24 @@ class Sums {
 struct Arrival {
   int from;
   Terms* terms;
-  RegionWalk<const std::byte> offer;  ///< where to read them; nothing in it: they come in messages
-  bool offered = false;
-  std::vector<std::byte> scratch;  ///< what was read of an offer
+  RegionWalk<const std::byte> remote;  ///< where to read them; nothing in it: they come in messages
+  bool inPlace = false;
+  std::vector<std::byte> scratch;  ///< what was read of it
 
   bool comes(const Cutting& cutting, size_t round) const { return round < cutting.messages(terms->length); }
 
   void begin(Mailbox& mail, const Cutting& cutting, size_t round) {
     const size_t bytes = cutting.messageAt(terms->length, round);
-    if (!offered) return terms->arrive({mail.receive(from, bytes), bytes});
+    if (!inPlace) return terms->arrive({mail.receive(from, bytes), bytes});
     scratch.resize(bytes);
     const std::span<std::byte> into(scratch);
-    readRemote(mail, from, offer, std::span(&into, 1));
+    readRemote(mail, from, remote, std::span(&into, 1));
     terms->arrive(scratch);
   }
 
   void end(Mailbox& mail) {
     terms->keepRest();
-    if (!offered) mail.release(from);
+    if (!inPlace) mail.release(from);
   }
 };
 
@@ -216,9 +216,9 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     Arrival& arrival = in.emplace_back(Arrival{from, &terms, {}, false, {}});
     rounds = std::max(rounds, cutting.messages(terms.length) + kLead);
     if (!byRendezvous(mail, from, terms.length)) continue;
-    arrival.offer = receiveRts(mail, from);
-    arrival.offered = arrival.offer.left() > 0;
-    if (arrival.offered) requireLength(mail, from, arrival.offer, terms.length);
+    arrival.remote = receiveRts(mail, from);
+    arrival.inPlace = arrival.remote.left() > 0;
+    if (arrival.inPlace) requireLength(mail, from, arrival.remote, terms.length);
   }
   for (size_t round = 0; round < rounds; ++round) {
     for (auto* payload : out) payload->send(mail, cutting, round);
@@ -232,13 +232,13 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     }
   }
   for (const auto& arrival : in) {
-    if (arrival.offered) sendFin(mail, arrival.from);
+    if (arrival.inPlace) sendFin(mail, arrival.from);
   }
   for (const auto* payload : out) {
     for (const int to : payload->readers) awaitFin(mail, to);
   }
   for (const auto& arrival : in) {
-    if (arrival.offered) awaitAck(mail, arrival.from);
+    if (arrival.inPlace) awaitAck(mail, arrival.from);
   }
 }
 

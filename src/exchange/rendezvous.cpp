@@ -37,20 +37,20 @@ void receiveEmpty(Mailbox& mail, int from) {
 }
 
 /// True if a payload is better read by its receivers than sent in messages.
-bool worthOffering(const OutgoingPayload& payload) {
+bool worthRendezvous(const OutgoingPayload& payload) {
   const auto placed = payload.walk.placed();
   if (placed.size() > kMostRegions || payload.bytes < (payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered))
     return false;
   return std::all_of(placed.begin(), placed.end(), [](const auto& placed) { return placed.region.run >= kLeastRun; });
 }
 
-/// Says where the payload lies; `offered` false: it will be sent in messages.
-void sendOffer(Mailbox& mail, int to, const OutgoingPayload& payload, bool offered) {
+/// RTS: says where the payload lies; `inPlace` false: it will be sent in messages.
+void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool inPlace) {
   const auto placed = payload.walk.placed();
-  const uint64_t count = offered ? placed.size() : 0;
+  const uint64_t count = inPlace ? placed.size() : 0;
   copyTo(mail.acquire(to, sizeof(count)), &count, sizeof(count));
   mail.commit();
-  if (!offered) return;
+  if (!inPlace) return;
   std::vector<OfferedRegion> regions;
   for (const auto& [region, buffer] : placed) {
     const auto address = reinterpret_cast<uint64_t>(buffer + region.offset);
@@ -67,12 +67,12 @@ void sendOffer(Mailbox& mail, int to, const OutgoingPayload& payload, bool offer
 }  // namespace
 
 void sendRts(Mailbox& mail, OutgoingPayload& payload) {
-  const bool offered = worthOffering(payload);
+  const bool inPlace = worthRendezvous(payload);
   std::vector<int> others;
   for (const int to : payload.to) {
     const bool told = byRendezvous(mail, to, payload.bytes);
-    if (told) sendOffer(mail, to, payload, offered);
-    (told && offered ? payload.readers : others).push_back(to);
+    if (told) sendAddresses(mail, to, payload, inPlace);
+    (told && inPlace ? payload.readers : others).push_back(to);
   }
   payload.to = std::move(others);
 }
@@ -81,8 +81,8 @@ RegionWalk<const std::byte> receiveRts(Mailbox& mail, int from) {
   uint64_t count = 0;
   std::memcpy(&count, mail.receive(from, sizeof(count)), sizeof(count));
   mail.release(from);
-  RegionWalk<const std::byte> offer;
-  if (count == 0) return offer;
+  RegionWalk<const std::byte> remote;
+  if (count == 0) return remote;
   std::vector<OfferedRegion> regions(count);
   std::memcpy(regions.data(), mail.receive(from, count * sizeof(OfferedRegion)), count * sizeof(OfferedRegion));
   mail.release(from);
@@ -92,25 +92,25 @@ RegionWalk<const std::byte> receiveRts(Mailbox& mail, int from) {
     std::copy(each.count.begin(), each.count.end(), region.count.begin());
     std::copy(each.stride.begin(), each.stride.end(), region.stride.begin());
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, which only the kernel follows.
-    offer.add(region, reinterpret_cast<const std::byte*>(each.address));
+    remote.add(region, reinterpret_cast<const std::byte*>(each.address));
   }
-  return offer;
+  return remote;
 }
 
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& offer,
+void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote,
                 std::span<const std::span<std::byte>> into) {
   size_t room = 0;
   for (const auto part : into) room += part.size();
   std::vector<RemoteBytes> parts;
   for (size_t listed = 0; listed < room; listed += parts.back().bytes) {
-    const auto part = offer.next(room - listed);
+    const auto part = remote.next(room - listed);
     parts.push_back({reinterpret_cast<uint64_t>(part.data()), part.size()});
   }
   mail.read(from, parts, into);
 }
 
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& offer, RegionWalk<std::byte>& into) {
-  requireLength(mail, from, offer, into.left());
+void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote, RegionWalk<std::byte>& into) {
+  requireLength(mail, from, remote, into.left());
   std::vector<std::span<std::byte>> parts;
   std::vector<std::byte> scratch;
   while (into.left() > 0) {
@@ -119,19 +119,19 @@ void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& offer, Reg
     if (into.contiguous() < std::min(kLeastPart, bytes)) {
       scratch.resize(bytes);
       parts.emplace_back(scratch);
-      readRemote(mail, from, offer, parts);
+      readRemote(mail, from, remote, parts);
       unpack(into, scratch.data(), bytes);
       continue;
     }
     for (size_t listed = 0; listed < bytes; listed += parts.back().size()) parts.push_back(into.next(bytes - listed));
-    readRemote(mail, from, offer, parts);
+    readRemote(mail, from, remote, parts);
   }
 }
 
-void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::byte>& offer, size_t expected) {
-  if (offer.left() == expected) return;
-  fail(seqparInternalError, "rank ", mail.rank(), " expects ", expected, " bytes from rank ", from, ", which offers ",
-       offer.left(), ": the ranks disagree about the operation");
+void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::byte>& remote, size_t expected) {
+  if (remote.left() == expected) return;
+  fail(seqparInternalError, "rank ", mail.rank(), " expects ", expected, " bytes from rank ", from, ", which has ",
+       remote.left(), ": the ranks disagree about the operation");
 }
 
 void sendFin(Mailbox& mail, int from) {

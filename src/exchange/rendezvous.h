@@ -1,6 +1,6 @@
-// Large payloads that the receiver reads where they lie, as src/ring does with large buffers: the sender offers an
-// address, the receiver reads it and says so, and the sender answers that it was still waiting. Only that answer makes
-// the bytes good, since a sender that had given up might have changed them.
+// Large payloads that the receiver reads where they lie, as src/ring does with large buffers: the sender sends its
+// address (RTS), the receiver reads and says so (FIN), and the sender answers that it was still waiting (ACK). Only ACK
+// makes the bytes good, since a sender that had given up might have changed them.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace seqpar {
 
-/// From here on a payload between ranks that can read each other begins with an offer, or with the word that there is
-/// none.
+/// From here on a payload between ranks that can read each other begins with an RTS, which may say that there is
+/// no address.
 inline constexpr size_t kRendezvousBytes = size_t{64} << 10;
 
 inline bool byRendezvous(const Mailbox& mail, int peer, size_t bytes) {
@@ -26,14 +26,14 @@ void sendRts(Mailbox& mail, OutgoingPayload& payload);
 /// mean something.
 RegionWalk<const std::byte> receiveRts(Mailbox& mail, int from);
 
-/// InternalError if an offer is not as long as expected.
-void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::byte>& offer, size_t expected);
+/// InternalError if an RTS is not as long as expected.
+void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::byte>& remote, size_t expected);
 
-/// Reads the next bytes of a payload that the rank `from` offers, as many as there is room for.
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& offer,
+/// Reads the next bytes of a payload that lies with the rank `from`, as many as there is room for.
+void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote,
                 std::span<const std::span<std::byte>> into);
 /// Reads all of it. InternalError if it is not as long as expected.
-void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& offer, RegionWalk<std::byte>& into);
+void readRemote(Mailbox& mail, int from, RegionWalk<const std::byte>& remote, RegionWalk<std::byte>& into);
 /// Says that it was read.
 void sendFin(Mailbox& mail, int from);
 

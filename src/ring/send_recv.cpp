@@ -18,9 +18,9 @@ constexpr size_t kRegions = 4;
 /// A rank sends this many regions before it waits for its first: slack between neighbours, well inside the mailbox's
 /// window.
 constexpr size_t kLead = 2;
-/// From here on a tensor between ranks that can read each other begins with an offer: where it lies, or 0 if it comes
+/// From here on a tensor between ranks that can read each other begins with an RTS: where it lies, or 0 if it comes
 /// in regions.
-constexpr size_t kOffered = size_t{128} << 10;
+constexpr size_t kRendezvousBytes = size_t{128} << 10;
 /// A rank that also receives has both copies of regions to make, and reading in place saves one of them. One that only
 /// sends shares them with the receiver, which is faster than one copy up to here.
 constexpr size_t kInPlace = size_t{2} << 20;
@@ -53,7 +53,7 @@ void receiveEmpty(Mailbox& mail, int from) {
 }
 
 /// One direction of a flow: its tensors' regions one after the other, without what is read in place.
-/// Offers are written before they are read, and there may be none: zeros would be a store for each of them.
+/// RTS are written before they are read, and there may be none: zeros would be a store for each of them.
 template <typename Byte>
 class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
  public:
@@ -70,23 +70,24 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
 
   int peer() const { return peer_; }
   bool hasLarge() const {
-    return std::any_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) { return tensor.size() >= kOffered; });
+    return std::any_of(tensors_.begin(), tensors_.end(),
+                       [](const auto& tensor) { return tensor.size() >= kRendezvousBytes; });
   }
 
-  /// Calls visit(tensor, offer) for all that begin with an offer, which it sets.
+  /// Calls visit(tensor, rts) for all that begin with an RTS, which it sets.
   template <typename Visit>
-  void eachOffered(Visit visit) {
+  void eachRts(Visit visit) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (offered(i)) visit(tensors_[i], offers_[i]);
+      if (byRendezvous(i)) visit(tensors_[i], rts_[i]);
     }
     skip();
   }
 
-  /// Calls visit(tensor, offer) for all that are read in place.
+  /// Calls visit(tensor, rts) for all that are read in place.
   template <typename Visit>
   void eachInPlace(Visit visit) const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (inPlace(i)) visit(tensors_[i], offers_[i]);
+      if (inPlace(i)) visit(tensors_[i], rts_[i]);
     }
   }
 
@@ -105,8 +106,8 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   }
 
  private:
-  bool offered(size_t i) const { return tensors_[i].size() >= kOffered && mail_->readable(peer_); }
-  bool inPlace(size_t i) const { return offered(i) && offers_[i] != 0; }
+  bool byRendezvous(size_t i) const { return tensors_[i].size() >= kRendezvousBytes && mail_->readable(peer_); }
+  bool inPlace(size_t i) const { return byRendezvous(i) && rts_[i] != 0; }
   void skip() {
     while (left() && inPlace(tensor_)) ++tensor_;
   }
@@ -115,7 +116,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   int peer_ = SEQPAR_NO_PEER;
   std::span<const std::span<Byte>> tensors_;
   size_t tensor_ = 0, index_ = 0;
-  std::array<uint64_t, kMostTensors> offers_;
+  std::array<uint64_t, kMostTensors> rts_;
 };
 
 struct Progress {
@@ -140,18 +141,18 @@ void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
   }
 }
 
-/// Every rank sends its offers before it waits for others'.
-void exchangeOffers(Mailbox& mail, std::span<Progress> flows) {
+/// Every rank sends its RTS before it waits for others'.
+void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
   for (auto& flow : flows) {
     const bool receives = flow.in.hasLarge();
-    flow.out.eachOffered([&](std::span<const std::byte> tensor, uint64_t& offer) {
-      offer = receives || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
-      sendSmall(mail, flow.out.peer(), std::as_bytes(std::span(&offer, 1)));
+    flow.out.eachRts([&](std::span<const std::byte> tensor, uint64_t& rts) {
+      rts = receives || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
+      sendSmall(mail, flow.out.peer(), std::as_bytes(std::span(&rts, 1)));
     });
   }
   for (auto& flow : flows) {
-    flow.in.eachOffered([&](std::span<std::byte>, uint64_t& offer) {
-      std::memcpy(&offer, mail.receive(flow.in.peer(), sizeof(offer)), sizeof(offer));
+    flow.in.eachRts([&](std::span<std::byte>, uint64_t& rts) {
+      std::memcpy(&rts, mail.receive(flow.in.peer(), sizeof(rts)), sizeof(rts));
       mail.release(flow.in.peer());
     });
   }
@@ -166,14 +167,14 @@ void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
     progress[i].out.begin(mail, flows[i].to, flows[i].out);
     progress[i].in.begin(mail, flows[i].from, flows[i].in);
   }
-  exchangeOffers(mail, progress);
+  exchangeRts(mail, progress);
   exchangeRegions(mail, progress);
 
   // Who has read says so. The sender's answer, that it was still waiting, is what makes the bytes good: one that had
   // given up might have changed them.
   for (const auto& flow : progress) {
-    flow.in.eachInPlace([&](std::span<std::byte> tensor, uint64_t offer) {
-      mail.read(flow.in.peer(), offer, tensor);
+    flow.in.eachInPlace([&](std::span<std::byte> tensor, uint64_t rts) {
+      mail.read(flow.in.peer(), rts, tensor);
       sendSmall(mail, flow.in.peer(), {});
     });
   }

@@ -18,7 +18,7 @@ class DeviceProbe {
   /// The two halves of start(), in this order.
   void startTokens(const PeerView& view, cudaStream_t stream);
   void startStream(const PeerView& view, cudaStream_t stream) const;
-  /// Once the stream has come past it. RemoteError if it gave up.
+  /// Once the stream has come past it. RemoteError if it timed out.
   DeviceLink result() const;
 
  private:

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "bootstrap/meeting.h"
+#include "bootstrap/rendezvous_client.h"
 #include "gathering.h"
 
 using namespace seqpar;

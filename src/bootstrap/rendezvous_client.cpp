@@ -1,4 +1,4 @@
-#include "bootstrap/meeting.h"
+#include "bootstrap/rendezvous_client.h"
 
 #include <algorithm>
 #include <cstring>
