@@ -50,6 +50,17 @@ struct BlockGradients {
 /// Which of them.
 enum class GradientOf { Queries, Keys, Values };
 
+/// Which passes calls will come for.
+struct Passes {
+  bool forward = true, backward = true;
+};
+
+/// A tensor that joins a sum from the sum's token `first` on.
+struct Addend {
+  Tensor tensor;
+  int64_t first = 0;
+};
+
 /// All functions enqueue on the Exec's main stream. Between prepare() and the end nothing is allocated. Results are the
 /// same at every call: sums are made in a fixed order, except where a GPU's backward may add in any order (shape's
 /// `deterministic` forbids it).
@@ -58,7 +69,7 @@ class Block {
   virtual ~Block() = default;
 
   /// Tells, before carve(), that calls will come for these rectangles of shards of so many tokens.
-  virtual void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) = 0;
+  virtual void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes = {}) = 0;
   /// Takes scratch memory. Runs as Arena says.
   virtual void carve(Arena& arena) = 0;
   /// Builds kernels for what was expected. Throws Error.
@@ -87,16 +98,23 @@ class Block {
   /// Adds the rectangles' share to `into`.
   virtual void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                         const BlockGradients& into) = 0;
-  /// A sum of gradients, one of BlockGradients' tensors: sum = 0; out = sum, rounded; total += sum.
+  /// A sum of gradients, one of BlockGradients' tensors: sum = 0; out = sum + addends, rounded once, after which the
+  /// sum means nothing; total += sum; and sum as what lies in memory, which others may read and write then. A clear()
+  /// of another sum of the same kind settles the one before.
   virtual void clear(GradientOf which, const Tensor& sum) = 0;
-  virtual void finish(const Tensor& sum, const Tensor& out) = 0;
+  virtual void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) = 0;
+  void finish(const Tensor& sum, const Tensor& out) { finish(sum, {}, out); }
   virtual void addTo(const Tensor& total, const Tensor& sum) = 0;
+  virtual void settle(const Tensor& sum) = 0;
   /// dSinks[heads] = -sum over batch and rows of exp(sink - lse) delta.
   virtual void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) = 0;
 
   /// For seqparAttnPlanExplain(): what computes.
   virtual const char* name() const = 0;
 };
+
+/// Block::finish() for blocks whose sums lie in memory always.
+void finishInMemory(Exec& exec, const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
 
 /// The block kernel for work on `exec`. Throws Error (InvalidUsage) for a shape that no kernel can do.
 std::unique_ptr<Block> makeBlock(Exec& exec, const BlockShape& shape);

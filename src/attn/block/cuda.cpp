@@ -62,9 +62,14 @@ CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
   if (limits_.cudnn) sdpa_.emplace();
 }
 
-void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) {
+void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {
   if (!kernels_ || shape_.batch * shape_.heads == 0) return;  // a rank without heads
-  works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, {}, {}});
+  if (Work* known = place(rectangles, rows, columns)) {
+    known->passes.forward |= passes.forward;
+    known->passes.backward |= passes.backward;
+    return;
+  }
+  works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, passes, {}, {}});
 }
 
 template <typename Value>
@@ -195,8 +200,8 @@ void CudaBlock::carve(Arena& arena) {
   if (!built_) {
     const CurrentDevice current(exec_.device());
     for (auto& work : works_) {
-      work.forward = prepareSteps(work, false);
-      if (shape_.training) work.backward = prepareSteps(work, true);
+      if (work.passes.forward) work.forward = prepareSteps(work, false);
+      if (work.passes.backward && shape_.training) work.backward = prepareSteps(work, true);
     }
     built_ = true;
   }
@@ -270,20 +275,21 @@ void CudaBlock::load(const Prepared& prepared) {
   checkCuda(result, "cudaGraphInstantiate");
 }
 
-const CudaBlock::Work& CudaBlock::find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) const {
-  const auto place = std::find_if(works_.begin(), works_.end(), [&](const Work& work) {
+CudaBlock::Work* CudaBlock::place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) {
+  const auto found = std::find_if(works_.begin(), works_.end(), [&](const Work& work) {
     return work.rows == rows && work.columns == columns &&
-           std::equal(work.rectangles.begin(), work.rectangles.end(), rectangles.begin(), rectangles.end(),
-                      [](const Rectangle& a, const Rectangle& b) {
-                        return a.row == b.row && a.rows == b.rows && a.column == b.column && a.columns == b.columns &&
-                               a.lower == b.lower && a.upper == b.upper;
-                      });
+           std::equal(work.rectangles.begin(), work.rectangles.end(), rectangles.begin(), rectangles.end());
   });
-  if (place == works_.end()) {
+  return found == works_.end() ? nullptr : &*found;
+}
+
+const CudaBlock::Work& CudaBlock::find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) {
+  const Work* work = place(rectangles, rows, columns);
+  if (work == nullptr) {
     fail(seqparInternalError, "attention plan: ", rectangles.size(), " rectangles of ", rows, " rows and ", columns,
          " columns were not expected");
   }
-  return *place;
+  return *work;
 }
 
 void CudaBlock::point(const Prepared& p, SdpaPointers& pointers) const {
@@ -532,11 +538,11 @@ void CudaBlock::clear(GradientOf which, const Tensor& sum) {
   }
 }
 
-void CudaBlock::finish(const Tensor& sum, const Tensor& out) {
+void CudaBlock::finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
   for (auto& pending : sums_) {
-    if (pending.holds(sum)) return pending.finish(out);
+    if (pending.holds(sum)) return pending.finish(addends, out);
   }
-  exec_.copy(out, sum);
+  sums_.front().finishNow(sum, addends, out);
 }
 
 void CudaBlock::addTo(const Tensor& total, const Tensor& sum) {
@@ -544,6 +550,12 @@ void CudaBlock::addTo(const Tensor& total, const Tensor& sum) {
     if (pending.holds(sum)) return pending.addTo(total);
   }
   exec_.add(total, sum);
+}
+
+void CudaBlock::settle(const Tensor& sum) {
+  for (auto& pending : sums_) {
+    if (pending.holds(sum)) pending.settle();
+  }
 }
 
 void CudaBlock::sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) {

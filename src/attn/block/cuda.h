@@ -17,7 +17,7 @@ class CudaBlock final : public Block {
   /// Without `kernels` it only merges, adds and finishes: what the caller's kernels compute.
   CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels);
 
-  void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) override;
+  void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) override;
   void carve(Arena& arena) override;
   void prepare() override;
   bool needsOut() const override { return limits_.cudnn; }
@@ -30,8 +30,9 @@ class CudaBlock final : public Block {
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
   void clear(GradientOf which, const Tensor& sum) override;
-  void finish(const Tensor& sum, const Tensor& out) override;
+  void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override;
   void addTo(const Tensor& total, const Tensor& sum) override;
+  void settle(const Tensor& sum) override;
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
   const char* name() const override { return name_.c_str(); }
 
@@ -48,6 +49,7 @@ class CudaBlock final : public Block {
   struct Work {
     std::vector<Rectangle> rectangles;
     int64_t rows, columns;
+    Passes passes;
     std::vector<Prepared> forward, backward;
   };
 
@@ -55,7 +57,8 @@ class CudaBlock final : public Block {
   bool build(Prepared& prepared, const Work& work, bool backward);
   void describe(Prepared& prepared, const Work& work);
   void load(const Prepared& prepared);
-  const Work& find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) const;
+  Work* place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);  ///< null: it was not expected
+  const Work& find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);
   template <typename Value>
   size_t constant(const std::vector<Value>& values);
   template <typename Value>

@@ -102,34 +102,50 @@ void PendingSum::clear(const Tensor& sum) {
   parts_.clear();
 }
 
+/// Makes memory of what waits; more may come.
+void PendingSum::flush() {
+  auto all = sum(target_);
+  all.out = viewOf(target_);
+  launch(all);
+  empty_ = false;
+  parts_.clear();
+}
+
 size_t PendingSum::slot() {
-  if (parts_.size() == kMostPending) {
-    auto all = sum(target_);
-    all.out = viewOf(target_);
-    launch(all);
-    empty_ = false;
-    parts_.clear();
-  }
+  if (parts_.size() == kMostPending) flush();
   return parts_.size();
 }
 
 void PendingSum::settle() {
   if (target_.data == nullptr) return;
-  if (empty_ || !parts_.empty()) {
-    auto all = sum(target_);
-    all.out = viewOf(target_);
-    launch(all);
-  }
+  if (empty_ || !parts_.empty()) flush();
   target_ = {};
   parts_.clear();
 }
 
-void PendingSum::finish(const Tensor& out) {
+void PendingSum::append(softmax::Sum& sum, std::span<const Addend> addends) {
+  for (const auto& addend : addends) {
+    if (addend.tensor.elements() == 0) continue;
+    sum.parts[sum.count++] = {viewOf(addend.tensor), {}, addend.first, addend.tensor.tokens};
+  }
+}
+
+void PendingSum::finish(std::span<const Addend> addends, const Tensor& out) {
+  if (parts_.size() + addends.size() > softmax::kMostParts) flush();
   auto all = sum(target_);
+  append(all, addends);
   all.out = viewOf(out);
   launch(all);
   target_ = {};
   parts_.clear();
+}
+
+void PendingSum::finishNow(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
+  auto all = sumOf(sum);
+  all.sum = viewOf(sum);
+  append(all, addends);
+  all.out = viewOf(out);
+  launch(all);
 }
 
 void PendingSum::addTo(const Tensor& total) {
@@ -148,11 +164,7 @@ void PendingSum::addTo(const Tensor& total) {
 
 void PendingSum::addNow(const Tensor& into, const softmax::Part& part) {
   const Tensor rows = into.rows(part.first, part.tokens);
-  softmax::Sum one;
-  one.batch = rows.batch;
-  one.tokens = rows.tokens;
-  one.heads = rows.heads;
-  one.dim = rows.dim;
+  auto one = sumOf(rows);
   one.sum = one.out = viewOf(rows);
   one.parts[0] = part;
   one.parts[0].first = 0;
@@ -160,12 +172,18 @@ void PendingSum::addNow(const Tensor& into, const softmax::Part& part) {
   launch(one);
 }
 
-softmax::Sum PendingSum::sum(const Tensor& of) const {
+/// Without terms.
+softmax::Sum PendingSum::sumOf(const Tensor& of) {
   softmax::Sum all;
   all.batch = of.batch;
   all.tokens = of.tokens;
   all.heads = of.heads;
   all.dim = of.dim;
+  return all;
+}
+
+softmax::Sum PendingSum::sum(const Tensor& of) const {
+  auto all = sumOf(of);
   if (!empty_) all.sum = viewOf(of);
   std::copy(parts_.begin(), parts_.end(), all.parts);
   all.count = static_cast<int>(parts_.size());

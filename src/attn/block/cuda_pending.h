@@ -57,13 +57,19 @@ class PendingSum {
   size_t slot();
   void add(const softmax::Part& part) { parts_.push_back(part); }
   void settle();
-  void finish(const Tensor& out);
+  /// out = the sum + addends. The sum is forgotten.
+  void finish(std::span<const Addend> addends, const Tensor& out);
   /// total += the sum, which is forgotten.
   void addTo(const Tensor& total);
 
   void addNow(const Tensor& into, const softmax::Part& part);
+  /// The same of a sum that lies in memory.
+  void finishNow(const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
 
  private:
+  static softmax::Sum sumOf(const Tensor& of);
+  static void append(softmax::Sum& sum, std::span<const Addend> addends);
+  void flush();
   softmax::Sum sum(const Tensor& of) const;
   void launch(const softmax::Sum& sum);
 

@@ -13,7 +13,7 @@ class HostBlock final : public Block {
  public:
   HostBlock(HostExec& exec, const BlockShape& shape) : exec_(exec), shape_(shape) {}
 
-  void expect(std::span<const Rectangle>, int64_t, int64_t) override {}
+  void expect(std::span<const Rectangle>, int64_t, int64_t, Passes) override {}
   void carve(Arena& arena) override;
   void prepare() override {}
   bool needsOut() const override { return false; }
@@ -25,8 +25,11 @@ class HostBlock final : public Block {
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
   void clear(GradientOf, const Tensor& sum) override { exec_.zero(sum); }
-  void finish(const Tensor& sum, const Tensor& out) override { exec_.copy(out, sum); }
+  void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override {
+    finishInMemory(exec_, sum, addends, out);
+  }
   void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
+  void settle(const Tensor&) override {}
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
   const char* name() const override { return "host, tiles over the library's sgemm"; }
 

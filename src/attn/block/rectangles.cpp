@@ -67,6 +67,8 @@ class Collector {
     all_.push_back(r);
   }
 
+  const std::vector<Rectangle>& all() const { return all_; }
+
   /// All rectangles, those below each other joined.
   std::vector<Rectangle> take() {
     std::vector<Rectangle> joined;
@@ -172,6 +174,29 @@ std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span
     for (auto k = begin; k != columns.end() && k->sequence == q.sequence; ++k) addPair(q.run, k->run, visibility, out);
   }
   return out.take();
+}
+
+std::vector<Rectangle> ofRows(std::span<const Rectangle> rectangles, int64_t first, int64_t count) {
+  Collector out;
+  for (auto r : rectangles) {
+    const int64_t above = std::max<int64_t>(0, first - r.row), end = std::min(r.rows, first + count - r.row);
+    if (above >= end) continue;
+    r.row += above;
+    r.rows = end - above;
+    if (r.lower != kLowest) r.lower += above;
+    if (r.upper != kHighest) r.upper += above;
+    out.add(r);
+  }
+  return out.all();
+}
+
+std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t row, int64_t column) {
+  std::vector<Rectangle> moved(rectangles.begin(), rectangles.end());
+  for (auto& r : moved) {
+    r.row -= row;
+    r.column -= column;
+  }
+  return moved;
 }
 
 int64_t scoresOf(std::span<const Rectangle> rectangles) {

@@ -34,6 +34,7 @@ struct Rectangle {
   }
   /// Scores that are seen.
   int64_t scores() const;
+  bool operator==(const Rectangle&) const = default;
 };
 
 /// All that the queries see of the keys, each score in exactly one rectangle; empty if that is nothing. Rectangles are
@@ -41,6 +42,12 @@ struct Rectangle {
 /// different runs need no order.
 std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span<const TokenRun> keys,
                                     const Visibility& visibility);
+
+/// What rows `first` to `first` + `count` - 1 see.
+std::vector<Rectangle> ofRows(std::span<const Rectangle> rectangles, int64_t first, int64_t count);
+
+/// The rectangles of tensors whose row 0 and column 0 are these.
+std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t row, int64_t column);
 
 /// The sum of scores().
 int64_t scoresOf(std::span<const Rectangle> rectangles);

@@ -22,8 +22,8 @@ void check(int result, const char* which) {
 TiledBlock::TiledBlock(Exec& exec, const BlockShape& shape, std::unique_ptr<Block> base)
     : exec_(exec), shape_(shape), base_(std::move(base)) {}
 
-void TiledBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) {
-  base_->expect(rectangles, rows, columns);
+void TiledBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {
+  base_->expect(rectangles, rows, columns, passes);
   for (const auto& r : rectangles) {
     rows_ = std::max(rows_, r.rows);
     columns_ = std::max(columns_, r.columns);

@@ -10,7 +10,7 @@ class TiledBlock final : public Block {
   /// `base` merges, finishes and makes deltas.
   TiledBlock(Exec& exec, const BlockShape& shape, std::unique_ptr<Block> base);
 
-  void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns) override;
+  void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) override;
   void carve(Arena& arena) override;
   void prepare() override { base_->prepare(); }
   bool needsOut() const override { return true; }
@@ -24,8 +24,11 @@ class TiledBlock final : public Block {
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
   void clear(GradientOf, const Tensor& sum) override { exec_.zero(sum); }
-  void finish(const Tensor& sum, const Tensor& out) override { exec_.copy(out, sum); }
+  void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override {
+    finishInMemory(exec_, sum, addends, out);
+  }
   void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
+  void settle(const Tensor&) override {}
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override {
     base_->sinkGradient(sinks, lse, delta, dSinks);
   }

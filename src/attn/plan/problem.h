@@ -47,17 +47,32 @@ class Sharding {
   bool byLengths_ = true;
 };
 
-/// How many scores each rank's queries have with each rank's keys; counted when asked for.
+/// Tokens `first` to `first` + `count` - 1 of a shard.
+struct TokenRange {
+  int64_t first = 0, count = 0;
+
+  int64_t end() const { return first + count; }
+  /// The smallest range that has both.
+  TokenRange with(const TokenRange& other) const;
+};
+
+/// What a rank's queries see of a rank's keys.
+struct Sight {
+  int64_t scores = -1;
+  TokenRange queries, keys;  ///< those that see, and are seen, lie in these
+};
+
+/// What each rank's queries see of each rank's keys; counted when asked for.
 class ScoreTable {
  public:
   ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility);
-  int64_t at(int queryRank, int keyRank);
+  const Sight& at(int queryRank, int keyRank);
 
  private:
   std::vector<std::vector<TokenRun>> queries_, keys_;
   std::vector<int64_t> cuSeqlens_;
   Visibility visibility_;
-  std::vector<int64_t> scores_;  ///< -1: not counted yet
+  std::vector<Sight> sights_;
 };
 
 struct Problem {
@@ -97,7 +112,10 @@ struct Problem {
   int64_t kvTokens() const { return keys.tokensOf(rank()); }
   Visibility visibility() const;
   /// Scores of a rank's queries and another's keys.
-  int64_t scores(int queryRank, int keyRank) const { return table->at(queryRank, keyRank); }
+  int64_t scores(int queryRank, int keyRank) const { return table->at(queryRank, keyRank).scores; }
+  /// The part of each rank's keys, or with `ofQueries` queries, that attention between ranks is about. Shards of many
+  /// runs, which have parts of nearly everything, count whole.
+  std::vector<TokenRange> seenByOthers(bool ofQueries) const;
   /// The rectangles of a rank's queries and another's keys.
   std::vector<Rectangle> rectangles(int queryRank, int keyRank) const;
 };

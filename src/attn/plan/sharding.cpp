@@ -87,7 +87,7 @@ std::vector<TokenRun> Sharding::allRuns() const {
 ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visibility& visibility)
     : cuSeqlens_(visibility.cuSeqlens.begin(), visibility.cuSeqlens.end()),
       visibility_(visibility),
-      scores_(static_cast<size_t>(queries.ranks()) * static_cast<size_t>(keys.ranks()), -1) {
+      sights_(static_cast<size_t>(queries.ranks()) * static_cast<size_t>(keys.ranks())) {
   visibility_.cuSeqlens = cuSeqlens_;
   queries_.reserve(queries.lengths().size());
   keys_.reserve(keys.lengths().size());
@@ -95,11 +95,43 @@ ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visi
   for (int rank = 0; rank < keys.ranks(); ++rank) keys_.push_back(keys.runsOf(rank));
 }
 
-int64_t ScoreTable::at(int queryRank, int keyRank) {
+TokenRange TokenRange::with(const TokenRange& other) const {
+  if (other.count == 0) return *this;
+  if (count == 0) return other;
+  const int64_t begin = std::min(first, other.first);
+  return {begin, std::max(end(), other.end()) - begin};
+}
+
+const Sight& ScoreTable::at(int queryRank, int keyRank) {
   const auto q = static_cast<size_t>(queryRank), k = static_cast<size_t>(keyRank);
-  int64_t& scores = scores_[q * keys_.size() + k];
-  if (scores < 0) scores = scoresOf(rectanglesOf(queries_[q], keys_[k], visibility_));
-  return scores;
+  Sight& sight = sights_[q * keys_.size() + k];
+  if (sight.scores >= 0) return sight;
+  sight.scores = 0;
+  for (const auto& r : rectanglesOf(queries_[q], keys_[k], visibility_)) {
+    sight.scores += r.scores();
+    sight.queries = sight.queries.with({r.row, r.rows});
+    sight.keys = sight.keys.with({r.column, r.columns});
+  }
+  return sight;
+}
+
+std::vector<TokenRange> Problem::seenByOthers(bool ofQueries) const {
+  constexpr size_t kFewRuns = 16;
+  const auto& shards = ofQueries ? queries : keys;
+  std::vector<TokenRange> ranges;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    TokenRange range;
+    if (shards.runsOf(rank).size() > kFewRuns) {
+      range.count = shards.tokensOf(rank);
+    } else {
+      for (int other = 0; other < ranks(); ++other) {
+        if (other == rank) continue;
+        range = range.with(ofQueries ? table->at(rank, other).queries : table->at(other, rank).keys);
+      }
+    }
+    ranges.push_back(range);
+  }
+  return ranges;
 }
 
 }  // namespace seqpar::attn

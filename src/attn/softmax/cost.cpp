@@ -89,15 +89,22 @@ double tripUs(const CostModel& model, const Trip& trip) {
       scores = std::max(scores, trip.queries ? model.scores(source, rank) : model.scores(rank, source));
     }
     const double inputs = step < order.steps ? model.sendUs(trip.inputBytes) * share : 0;
-    const double sums = step > 0 ? model.sendUs(trip.sumBytes) : 0;
+    const double sums = step > order.firstSum() ? model.sendUs(trip.sumBytes) : 0;
     us += std::max(model.blockUs(scores, trip.backward), inputs + sums);
   }
   return us + (order.steps > 0 ? model.sendUs(trip.sumBytes) : 0);
 }
 
 double tripBytes(const CostModel& model, const Trip& trip) {
-  const int steps = ringOrder(model.problem(), trip.inner, trip.queries).steps;
-  return steps * trip.inputBytes + (steps > 0 ? steps + 1 : 0) * trip.sumBytes;
+  const auto order = ringOrder(model.problem(), trip.inner, trip.queries);
+  return order.steps * trip.inputBytes + (order.steps > 0 ? order.steps - order.firstSum() + 1 : 0) * trip.sumBytes;
+}
+
+/// The most tokens that a rank sends round.
+double mostTravelling(const Problem& problem, bool queries) {
+  int64_t most = 0;
+  for (const auto& range : problem.seenByOthers(queries)) most = std::max(most, range.count);
+  return static_cast<double>(most);
 }
 
 Estimate estimateTrips(const CostModel& model, const Trip& forward, const Trip& backward) {
@@ -105,18 +112,18 @@ Estimate estimateTrips(const CostModel& model, const Trip& forward, const Trip& 
 }
 
 Trip keysForward(const CostModel& model, int inner) {
-  const auto tokens = static_cast<double>(model.problem().keys.longest());
+  const double tokens = mostTravelling(model.problem(), false);
   return {inner, false, false, model.kvBytes(tokens), 0};
 }
 
 Trip keysBackward(const CostModel& model, int inner) {
-  const auto tokens = static_cast<double>(model.problem().keys.longest());
+  const double tokens = mostTravelling(model.problem(), false);
   return {inner, false, true, model.kvBytes(tokens), model.kvSumBytes(tokens)};
 }
 
 Trip queriesBackward(const CostModel& model) {
   const auto& p = model.problem();
-  const auto tokens = static_cast<double>(p.queries.longest());
+  const double tokens = mostTravelling(p, true);
   const double rows = 2 * model.bytes(tokens, p.desc.heads, 1, seqparFloat32);
   return {p.ranks(), true, true, model.qBytes(tokens) + model.outBytes(tokens) + rows,
           model.bytes(tokens, p.desc.heads, p.desc.headDim, p.wireType())};
@@ -142,7 +149,7 @@ Estimate estimateBurst(const Problem& problem, double flops) {
 
 Estimate estimateRingPassQ(const Problem& problem, double flops) {
   const CostModel model(problem, flops);
-  const auto tokens = static_cast<double>(problem.queries.longest());
+  const double tokens = mostTravelling(problem, true);
   const auto& d = problem.desc;
   const Trip forward{problem.ranks(), true, false, model.qBytes(tokens),
                      model.bytes(tokens, d.heads, d.valueDim + 1, seqparFloat32)};

@@ -3,15 +3,16 @@
 // of queries follow one hop behind. For as many key heads as query heads that is three tensors a hop in place of four.
 #include "attn/softmax/query_gradients.h"
 
+#include <array>
+
 namespace seqpar::attn {
 namespace {
 
 std::vector<Traveller> travellers(const Problem& p, const Block& block) {
   const auto& d = p.desc;
-  const Traveller rows{&p.queries, seqparFloat32, d.heads, 0};
-  std::vector<Traveller> all{
-      {&p.queries, p.type(), d.heads, d.headDim}, {&p.queries, p.type(), d.heads, d.valueDim}, rows};
-  all.push_back(block.needsOut() ? Traveller{&p.queries, p.type(), d.heads, d.valueDim} : rows);
+  const Traveller rows{seqparFloat32, d.heads, 0};
+  std::vector<Traveller> all{{p.type(), d.heads, d.headDim}, {p.type(), d.heads, d.valueDim}, rows};
+  all.push_back(block.needsOut() ? Traveller{p.type(), d.heads, d.valueDim} : rows);
   return all;
 }
 
@@ -22,17 +23,21 @@ QueryGradientRing::QueryGradientRing(const Problem& problem, Exec& exec, Block& 
       exec_(exec),
       block_(block),
       rotation_(problem, exec, ringOrder(problem, problem.ranks(), true), travellers(problem, block),
-                {{&problem.queries, problem.wireType(), problem.desc.heads, problem.desc.headDim}}) {
-  for (int step = 0; step <= rotation_.order().steps; ++step) {
+                {{problem.wireType(), problem.desc.heads, problem.desc.headDim}}) {
+  rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+  block.expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {false, true});
+  for (int step = 1; step <= rotation_.order().steps; ++step) {
     const int source = rotation_.order().source(step);
-    rectangles_.push_back(problem.rectangles(source, problem.rank()));
-    block.expect(rectangles_.back(), problem.queries.tokensOf(source), problem.kvTokens());
+    const auto& range = rotation_.range(source);
+    rectangles_.push_back(movedBy(problem.rectangles(source, problem.rank()), range.first, 0));
+    block.expect(rectangles_.back(), range.count, problem.kvTokens(), {false, true});
   }
 }
 
 void QueryGradientRing::carve(Arena& arena) {
   const auto& d = problem_.desc;
   rotation_.carve(arena);
+  ownDq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
   dq_ = arena.tensor(seqparFloat32, d.batch, problem_.queries.longest(), d.heads, d.headDim);
   dk_ = arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.headDim);
   dv_ = arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.valueDim);
@@ -43,43 +48,50 @@ void QueryGradientRing::backward(const seqparAttnBackwardArgs_t& args, const Blo
   const Rows lse = lseRows(problem_, args.lse);
   const bool withOut = block_.needsOut();
   rotation_.reset();
+  const auto& range = rotation_.range(problem_.rank());
   if (rotation_.order().steps > 0) {
-    exec_.copy(rotation_.ownTensor(0), own.q);
-    exec_.copy(rotation_.ownTensor(1), dOut);
-    exec_.copy(rotation_.ownRows(2), lse);
+    exec_.copy(rotation_.ownTensor(0), own.q.rows(range.first, range.count));
+    exec_.copy(rotation_.ownTensor(1), dOut.rows(range.first, range.count));
+    exec_.copy(rotation_.ownRows(2), lse.rows(range.first, range.count));
     if (withOut) {
-      exec_.copy(rotation_.ownTensor(3), out);
+      exec_.copy(rotation_.ownTensor(3), out.rows(range.first, range.count));
     } else {
-      exec_.copy(rotation_.ownRows(3), delta);
+      exec_.copy(rotation_.ownRows(3), delta.rows(range.first, range.count));
     }
   }
+  exec_.zero(ownDq_);
   exec_.zero(dk_);
   exec_.zero(dv_);
-  rotation_.turn(
-      [&](int step) {
-        const auto& seen = rectangles_[static_cast<size_t>(step)];
-        if (seen.empty() && step > 0) return;
-        const Tensor dq = dq_.rows(0, problem_.queries.tokensOf(rotation_.order().source(step)));
-        exec_.zero(dq);
-        BlockGradientInputs in{own.q, own.k, own.v, dOut, lse, delta, out};
-        if (step > 0) {
-          in.q = rotation_.tensor(0);
-          in.dOut = rotation_.tensor(1);
-          in.lse = rotation_.rows(2);
-          in.delta = withOut ? Rows{} : rotation_.rows(3);
-          in.out = withOut ? rotation_.tensor(3) : Tensor{};
-        }
-        block_.backward(in, seen, {dq, dk_, dv_});
-      },
-      [&](int step) {
-        const Tensor sum = rotation_.sumTensor(0);
-        if (step == 0) {
-          exec_.copy(sum, dq_.rows(0, sum.tokens));
-        } else if (!rectangles_[static_cast<size_t>(step)].empty()) {
-          exec_.add(sum, dq_.rows(0, sum.tokens));
-        }
-      });
-  exec_.copy(queryTensor(problem_, args.dq), rotation_.homeTensor(0));
+  Rotation::Turn turn;
+  turn.compute = [&](int step) {
+    const auto& seen = rectangles_[static_cast<size_t>(step)];
+    if (seen.empty()) return;
+    if (step == 0) return block_.backward({own.q, own.k, own.v, dOut, lse, delta, out}, seen, {ownDq_, dk_, dv_});
+    const BlockGradientInputs in{rotation_.tensor(0),
+                                 own.k,
+                                 own.v,
+                                 rotation_.tensor(1),
+                                 rotation_.rows(2),
+                                 withOut ? Rows{} : rotation_.rows(3),
+                                 withOut ? rotation_.tensor(3) : Tensor{}};
+    const Tensor dq = dq_.rows(0, in.q.tokens);
+    exec_.zero(dq);
+    block_.backward(in, seen, {dq, dk_, dv_});
+  };
+  turn.addSums = [&](int step, bool fresh) {
+    const Tensor sum = rotation_.sumTensor(0);
+    const bool none = step == 0 || rectangles_[static_cast<size_t>(step)].empty();
+    if (none && fresh) {
+      exec_.zero(sum);
+    } else if (fresh) {
+      exec_.copy(sum, dq_.rows(0, sum.tokens));
+    } else if (!none) {
+      exec_.add(sum, dq_.rows(0, sum.tokens));
+    }
+  };
+  rotation_.turn(turn);
+  const Addend others{rotation_.homeTensor(0), range.first};
+  block_.finish(ownDq_, std::array{others}, queryTensor(problem_, args.dq));
   exec_.copy(keyTensor(problem_, args.dk), dk_);
   exec_.copy(valueTensor(problem_, args.dv), dv_);
 }

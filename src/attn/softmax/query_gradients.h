@@ -20,9 +20,9 @@ class QueryGradientRing {
   const Problem& problem_;
   Exec& exec_;
   Block& block_;
-  Rotation rotation_;  ///< q, dOut, lse, and delta or out; dq behind them
-  std::vector<std::vector<Rectangle>> rectangles_;
-  Tensor dq_, dk_, dv_;
+  Rotation rotation_;                               ///< q, dOut, lse, and delta or out; dq behind them
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
+  Tensor ownDq_, dq_, dk_, dv_;                     ///< dq_: of one step's queries
 };
 
 }  // namespace seqpar::attn

@@ -2,26 +2,43 @@
 // 3) are the same ring on layouts that balance causal masks.
 #include "attn/softmax/ring.h"
 
+#include <array>
+
 #include "attn/softmax/algorithms.h"
 
 namespace seqpar::attn {
 
 RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel)
     : SoftmaxOperator(problem, exec),
-      rotation_(
-          problem, exec, ringOrder(problem, inner, false),
-          {{&problem.keys, problem.type(), problem.desc.kvHeads, problem.desc.headDim},
-           {&problem.keys, problem.type(), problem.desc.kvHeads, problem.desc.valueDim}},
-          problem.training() && gradientsTravel
-              ? std::vector<Traveller>{{&problem.keys, problem.wireType(), problem.desc.kvHeads, problem.desc.headDim},
-                                       {&problem.keys, problem.wireType(), problem.desc.kvHeads, problem.desc.valueDim}}
-              : std::vector<Traveller>{}),
+      rotation_(problem, exec, ringOrder(problem, inner, false),
+                {{problem.type(), problem.desc.kvHeads, problem.desc.headDim},
+                 {problem.type(), problem.desc.kvHeads, problem.desc.valueDim}},
+                problem.training() && gradientsTravel
+                    ? std::vector<Traveller>{{problem.wireType(), problem.desc.kvHeads, problem.desc.headDim},
+                                             {problem.wireType(), problem.desc.kvHeads, problem.desc.valueDim}}
+                    : std::vector<Traveller>{}),
       gradientsTravel_(problem.training() && gradientsTravel) {
   block_->keepHere();
   const auto& order = rotation_.order();
-  for (int step = 0; step <= order.steps; ++step) {
-    rectangles_.push_back(problem.rectangles(problem.rank(), order.source(step)));
-    block_->expect(rectangles_.back(), problem.tokens(), problem.keys.tokensOf(order.source(step)));
+  const int64_t rows = problem.tokens(), keys = problem.kvTokens();
+  rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+  if (!gradientsTravel_) {
+    block_->expect(rectangles_[0], rows, keys);
+  } else {
+    // Of few tokens two halves cost more than what they hide.
+    constexpr int64_t kFew = 128;
+    const int64_t half = order.steps > 0 && rows >= kFew ? rows / 2 : rows;
+    early_ = ofRows(rectangles_[0], 0, half);
+    late_ = ofRows(rectangles_[0], half, rows - half);
+    block_->expect(rectangles_[0], rows, keys, {true, false});
+    block_->expect(early_, rows, keys, {false, true});
+    if (!late_.empty()) block_->expect(late_, rows, keys, {false, true});
+  }
+  for (int step = 1; step <= order.steps; ++step) {
+    const int source = order.source(step);
+    const auto& range = rotation_.range(source);
+    rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), source), 0, range.first));
+    block_->expect(rectangles_.back(), rows, range.count, {true, gradientsTravel_});
   }
 }
 
@@ -33,6 +50,9 @@ void RingOperator::carve(Arena& arena) {
   const auto& d = problem_.desc;
   delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
   dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
+  ownDk_ = arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.headDim);
+  ownDv_ = arena.tensor(seqparFloat32, d.batch, problem_.kvTokens(), d.kvHeads, d.valueDim);
+  if (rotation_.order().steps == 0) return;
   dk_ = arena.tensor(seqparFloat32, d.batch, problem_.keys.longest(), d.kvHeads, d.headDim);
   dv_ = arena.tensor(seqparFloat32, d.batch, problem_.keys.longest(), d.kvHeads, d.valueDim);
 }
@@ -45,20 +65,35 @@ void RingOperator::open() {
 void RingOperator::load(const Tensor& k, const Tensor& v) {
   rotation_.reset();
   if (rotation_.order().steps == 0) return;
-  exec_.copy(rotation_.ownTensor(0), k);
-  exec_.copy(rotation_.ownTensor(1), v);
+  const auto& range = rotation_.range(problem_.rank());
+  exec_.copy(rotation_.ownTensor(0), k.rows(range.first, range.count));
+  exec_.copy(rotation_.ownTensor(1), v.rows(range.first, range.count));
 }
 
 void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
   const auto own = inputs(args);
   load(own.k, own.v);
   block_->clear(partial_);
-  rotation_.turn([&](int step) {
+  rotation_.turn({[&](int step) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
     if (seen.empty()) return;
     block_->forward(step == 0 ? own : BlockInputs{own.q, rotation_.tensor(0), rotation_.tensor(1)}, seen, partial_);
-  });
+  }});
   block_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
+}
+
+void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
+                                const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv) {
+  block_->clear(GradientOf::Keys, dk);
+  block_->clear(GradientOf::Values, dv);
+  BlockGradientInputs in{own.q,
+                         step == 0 ? own.k : rotation_.tensor(0),
+                         step == 0 ? own.v : rotation_.tensor(1),
+                         outTensor(problem_, args.dOut),
+                         lseRows(problem_, args.lse),
+                         delta_,
+                         outTensor(problem_, args.out)};
+  block_->backward(in, seen, {dq_, dk, dv});
 }
 
 void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
@@ -66,36 +101,47 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   load(own.k, own.v);
   makeDelta(*block_, args, delta_);
   block_->clear(GradientOf::Queries, dq_);
-  rotation_.turn(
-      [&](int step) {
-        const auto& seen = rectangles_[static_cast<size_t>(step)];
-        if (seen.empty() && step > 0) return;
-        const int64_t keys = problem_.keys.tokensOf(rotation_.order().source(step));
-        const Tensor dk = dk_.rows(0, keys), dv = dv_.rows(0, keys);
-        block_->clear(GradientOf::Keys, dk);
-        block_->clear(GradientOf::Values, dv);
-        BlockGradientInputs in{own.q,
-                               step == 0 ? own.k : rotation_.tensor(0),
-                               step == 0 ? own.v : rotation_.tensor(1),
-                               outTensor(problem_, args.dOut),
-                               lseRows(problem_, args.lse),
-                               delta_,
-                               outTensor(problem_, args.out)};
-        block_->backward(in, seen, {dq_, dk, dv});
-      },
-      [&](int step) {
-        const Tensor dk = rotation_.sumTensor(0), dv = rotation_.sumTensor(1);
-        if (step == 0) {
-          block_->finish(dk_.rows(0, dk.tokens), dk);
-          block_->finish(dv_.rows(0, dv.tokens), dv);
-        } else if (!rectangles_[static_cast<size_t>(step)].empty()) {
-          block_->addTo(dk, dk_.rows(0, dk.tokens));
-          block_->addTo(dv, dv_.rows(0, dv.tokens));
-        }
-      });
-  block_->finish(dq_, queryTensor(problem_, args.dq));
-  exec_.copy(keyTensor(problem_, args.dk), rotation_.homeTensor(0));
-  exec_.copy(valueTensor(problem_, args.dv), rotation_.homeTensor(1));
+  const auto dkOf = [&](int64_t tokens) { return dk_.rows(0, tokens); };
+  const auto dvOf = [&](int64_t tokens) { return dv_.rows(0, tokens); };
+  Rotation::Turn turn;
+  turn.compute = [&](int step) {
+    const auto& seen = rectangles_[static_cast<size_t>(step)];
+    if (step == 0) return addGradients(0, early_, own, args, ownDk_, ownDv_);
+    if (seen.empty()) return;
+    const int64_t keys = rotation_.tensor(0).tokens;
+    addGradients(step, seen, own, args, dkOf(keys), dvOf(keys));
+  };
+  turn.addSums = [&](int step, bool fresh) {
+    const Tensor dk = rotation_.sumTensor(0), dv = rotation_.sumTensor(1);
+    const bool none = step == 0 || rectangles_[static_cast<size_t>(step)].empty();
+    if (none && fresh) {
+      exec_.zero(dk);
+      exec_.zero(dv);
+    } else if (fresh) {
+      block_->finish(dkOf(dk.tokens), dk);
+      block_->finish(dvOf(dv.tokens), dv);
+    } else if (!none) {
+      block_->addTo(dk, dkOf(dk.tokens));
+      block_->addTo(dv, dvOf(dv.tokens));
+    }
+  };
+  turn.meanwhile = [&] {
+    if (!late_.empty()) addGradients(0, late_, own, args, dkOf(ownDk_.tokens), dvOf(ownDv_.tokens));
+    block_->finish(dq_, queryTensor(problem_, args.dq));
+  };
+  rotation_.turn(turn);
+  finishKeys(ownDk_, late_.empty() ? Tensor{} : dkOf(ownDk_.tokens), rotation_.homeTensor(0),
+             keyTensor(problem_, args.dk));
+  finishKeys(ownDv_, late_.empty() ? Tensor{} : dvOf(ownDv_.tokens), rotation_.homeTensor(1),
+             valueTensor(problem_, args.dv));
+}
+
+/// out = early + late + what came home.
+void RingOperator::finishKeys(const Tensor& early, const Tensor& late, const Tensor& home, const Tensor& out) {
+  const Addend others{home, rotation_.range(problem_.rank()).first};
+  if (late.data == nullptr) return block_->finish(early, std::array{others}, out);
+  block_->settle(early);
+  block_->finish(late, std::array{Addend{early}, others}, out);
 }
 
 std::string refusesZigzag(const Problem& problem) {

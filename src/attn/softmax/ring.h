@@ -1,6 +1,8 @@
 // RING and its kin: keys and values go round.
 #pragma once
 
+#include <span>
+
 #include "attn/softmax/base.h"
 #include "attn/softmax/rotation.h"
 
@@ -21,12 +23,20 @@ class RingOperator : public SoftmaxOperator {
   /// Fills the ring's own tensors and begins a call.
   void load(const Tensor& k, const Tensor& v);
 
+  /// A part of backward: adds to dq_, and makes dk and dv.
+  void addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
+                    const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv);
+
+  void finishKeys(const Tensor& early, const Tensor& late, const Tensor& home, const Tensor& out);
+
   Rotation rotation_;
-  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1]
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
+  std::vector<Rectangle> early_, late_;             ///< backward: one's own, before the first hop and beside the last
   bool gradientsTravel_;
   Partial partial_;
   Rows delta_;
-  Tensor dq_, dk_, dv_;  ///< backward: sums of this rank's queries, and of one step's keys
+  Tensor dq_, dk_, dv_;   ///< backward: sums of this rank's queries, and of one step's keys
+  Tensor ownDk_, ownDv_;  ///< of this rank's keys, but for what late_ adds
 };
 
 }  // namespace seqpar::attn

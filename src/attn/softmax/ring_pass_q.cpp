@@ -11,14 +11,17 @@ class RingPassQOperator final : public SoftmaxOperator {
  public:
   RingPassQOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec),
-        rotation_(problem, exec, ringOrder(problem, problem.ranks(), true),
-                  {{&problem.queries, problem.type(), problem.desc.heads, problem.desc.headDim}},
-                  {{&problem.queries, seqparFloat32, problem.desc.heads, problem.desc.valueDim},
-                   {&problem.queries, seqparFloat32, problem.desc.heads, 0}}) {
-    for (int step = 0; step <= rotation_.order().steps; ++step) {
+        rotation_(
+            problem, exec, ringOrder(problem, problem.ranks(), true),
+            {{problem.type(), problem.desc.heads, problem.desc.headDim}},
+            {{seqparFloat32, problem.desc.heads, problem.desc.valueDim}, {seqparFloat32, problem.desc.heads, 0}}) {
+    rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+    block_->expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {true, false});
+    for (int step = 1; step <= rotation_.order().steps; ++step) {
       const int source = rotation_.order().source(step);
-      rectangles_.push_back(problem.rectangles(source, problem.rank()));
-      block_->expect(rectangles_.back(), problem.queries.tokensOf(source), problem.kvTokens());
+      const auto& range = rotation_.range(source);
+      rectangles_.push_back(movedBy(problem.rectangles(source, problem.rank()), range.first, 0));
+      block_->expect(rectangles_.back(), range.count, problem.kvTokens(), {true, false});
     }
     if (problem.training()) gradients_ = std::make_unique<QueryGradientRing>(problem, exec, *block_);
   }
@@ -26,6 +29,7 @@ class RingPassQOperator final : public SoftmaxOperator {
   void carve(Arena& arena) override {
     block_->carve(arena);
     rotation_.carve(arena);
+    own_ = takePartial(arena, problem_.tokens());
     partial_ = takePartial(arena, problem_.queries.longest());
     if (!gradients_) return;
     gradients_->carve(arena);
@@ -41,27 +45,27 @@ class RingPassQOperator final : public SoftmaxOperator {
   void forward(const seqparAttnForwardArgs_t& args) override {
     const auto own = inputs(args);
     rotation_.reset();
-    if (rotation_.order().steps > 0) exec_.copy(rotation_.ownTensor(0), own.q);
-    rotation_.turn(
-        [&](int step) {
-          const auto& seen = rectangles_[static_cast<size_t>(step)];
-          if (step == 0 || seen.empty()) return;
-          const auto part = partialOf(step);
-          block_->clear(part);
-          block_->forward({rotation_.tensor(0), own.k, own.v}, seen, part);
-        },
-        [&](int step) {
-          const auto& seen = rectangles_[static_cast<size_t>(step)];
-          const Partial sum{rotation_.sumTensor(0), rotation_.sumRows(1)};
-          if (step == 0) {  // one's own: straight into the sum
-            block_->clear(sum);
-            block_->forward(own, seen, sum);
-          } else if (!seen.empty()) {
-            block_->merge(sum, partialOf(step));
-          }
-        });
-    block_->finish({rotation_.homeTensor(0), rotation_.homeRows(1)}, sinks(args.sinks), outTensor(problem_, args.out),
-                   lseRows(problem_, args.lse));
+    const auto& range = rotation_.range(problem_.rank());
+    if (rotation_.order().steps > 0) exec_.copy(rotation_.ownTensor(0), own.q.rows(range.first, range.count));
+    Rotation::Turn turn;
+    turn.compute = [&](int step) {
+      const auto& seen = rectangles_[static_cast<size_t>(step)];
+      const auto part = step == 0 ? own_ : partialOf(step);
+      if (step > 0 && seen.empty()) return;
+      block_->clear(part);
+      block_->forward({step == 0 ? own.q : rotation_.tensor(0), own.k, own.v}, seen, part);
+    };
+    turn.addSums = [&](int step, bool fresh) {
+      const Partial sum{rotation_.sumTensor(0), rotation_.sumRows(1)};
+      if (fresh) block_->clear(sum);
+      if (step > 0 && !rectangles_[static_cast<size_t>(step)].empty()) block_->merge(sum, partialOf(step));
+    };
+    rotation_.turn(turn);
+    const Partial others{rotation_.homeTensor(0), rotation_.homeRows(1)};
+    if (others.out.tokens > 0) {
+      block_->merge({own_.out.rows(range.first, range.count), own_.lse.rows(range.first, range.count)}, others);
+    }
+    block_->finish(own_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
@@ -71,13 +75,13 @@ class RingPassQOperator final : public SoftmaxOperator {
 
  private:
   Partial partialOf(int step) const {
-    const int64_t tokens = problem_.queries.tokensOf(rotation_.order().source(step));
+    const int64_t tokens = rotation_.range(rotation_.order().source(step)).count;
     return {partial_.out.rows(0, tokens), partial_.lse.rows(0, tokens)};
   }
 
   Rotation rotation_;
-  std::vector<std::vector<Rectangle>> rectangles_;
-  Partial partial_;
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
+  Partial own_, partial_;                           ///< of this rank's queries; of one step's
   Rows delta_;
   std::unique_ptr<QueryGradientRing> gradients_;
 };

@@ -13,22 +13,20 @@ bool sees(const Problem& problem, int queryRank, int keyRank) {
 
 }  // namespace
 
-int RingOrder::moved(int hops) const {
+int RingOrder::moved(int from, int hops) const {
   if (direction == seqparReverse) hops = -hops;
   const int sign = hops < 0 ? -1 : 1, count = hops * sign;
   const int windows = ranks / inner;
   const auto modulo = [](int a, int n) { return (a % n + n) % n; };
-  const int window = modulo(rank / inner + sign * (count / inner), windows);
-  return window * inner + modulo(rank % inner + sign * (count % inner), inner);
+  const int window = modulo(from / inner + sign * (count / inner), windows);
+  return window * inner + modulo(from % inner + sign * (count % inner), inner);
 }
 
 RingOrder ringOrder(const Problem& problem, int inner, bool queries) {
-  RingOrder order{problem.ranks(), problem.rank(), inner, queries ? seqparReverse : seqparForward, 0};
+  RingOrder order{problem.ranks(), problem.rank(), inner, queries ? seqparReverse : seqparForward, 0, queries};
   for (int step = problem.ranks() - 1; step > 0 && order.steps == 0; --step) {
     for (int rank = 0; rank < problem.ranks() && order.steps == 0; ++rank) {
-      RingOrder other = order;
-      other.rank = rank;
-      const int source = other.source(step);
+      const int source = order.sourceOf(rank, step);
       if (queries ? sees(problem, source, rank) : sees(problem, rank, source)) order.steps = step;
     }
   }
@@ -40,38 +38,45 @@ Rotation::Rotation(const Problem& problem, Exec& exec, const RingOrder& order, s
     : problem_(problem),
       exec_(exec),
       order_(order),
+      ranges_(problem.seenByOthers(order.queries)),
       inputs_(std::move(inputs)),
       sums_(std::move(sums)),
       home_(sums_.size(), nullptr),
+      sum_(sums_.size(), nullptr),
       current_(order.rank) {}
 
 size_t Rotation::bytes(const Traveller& t, int rank) const {
-  const int64_t rows = problem_.desc.batch * t.heads * t.tokens->tokensOf(rank);
+  const int64_t rows = problem_.desc.batch * t.heads * range(rank).count;
   return t.dim == 0 ? static_cast<size_t>(rows) * sizeof(float) : static_cast<size_t>(rows * t.dim) * bytesOf(t.type);
 }
 
 void Rotation::carve(Arena& arena) {
-  for (size_t s = 0; s < sums_.size(); ++s) home_[s] = arena.take(bytes(sums_[s], order_.rank));
+  if (order_.steps == 0) return;
+  for (size_t s = 0; s < sums_.size(); ++s) {
+    home_[s] = arena.take(bytes(sums_[s], order_.rank));
+    if (order_.steps == order_.firstSum()) sum_[s] = arena.take(bytes(sums_[s], order_.source(order_.steps)));
+  }
 }
 
 void Rotation::open() {
   if (order_.steps == 0) return;
-  inputRing_ = makeRing(inputs_, true);
-  if (!sums_.empty()) sumRing_ = makeRing(sums_, false);
+  inputRing_ = makeRing(inputs_, 0);
+  if (!sums_.empty() && order_.steps > order_.firstSum()) sumRing_ = makeRing(sums_, order_.firstSum());
 }
 
-Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, bool unchanged) const {
+/// The places of a ring that begins at a later step have what is theirs then.
+Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, int firstStep) const {
   std::vector<size_t> sizes;
   for (int rank = 0; rank < order_.ranks; ++rank) {
-    for (const auto& t : travellers) sizes.push_back(bytes(t, rank));
+    for (const auto& t : travellers) sizes.push_back(bytes(t, order_.sourceOf(rank, firstStep)));
   }
   seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
   params.direction = order_.direction;
   if (!problem_.members.empty()) params.ranks = problem_.members.data();
   params.nranks = order_.ranks;
   params.inner = order_.inner == order_.ranks ? 0 : order_.inner;
-  params.unchanged = unchanged ? 1 : 0;
-  params.steps = order_.steps;
+  params.unchanged = &travellers == &inputs_ ? 1 : 0;
+  params.steps = order_.steps - firstStep;
   params.tensors = static_cast<int>(travellers.size());
   params.bytes = sizes.data();
   params.uneven = 1;
@@ -80,36 +85,41 @@ Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, bool
   return {ring, &seqparRingDestroy};
 }
 
-void* Rotation::pointer(seqparRing_t ring, int index) const {
+void* Rotation::pointer(seqparRing_t ring, const Buffers* buffers, int index) const {
+  if (ring == nullptr) return buffers == nullptr ? nullptr : (*buffers)[static_cast<size_t>(index)];
   void* data = nullptr;
   require(seqparRingCurrent(ring, index, &data, nullptr), kWho, problem_.comm);
   return data;
 }
 
 Tensor Rotation::tensorOf(const Traveller& t, void* data, int rank) const {
-  return denseTensor(data, t.type, problem_.desc.batch, t.tokens->tokensOf(rank), t.heads, t.dim);
+  return denseTensor(data, t.type, problem_.desc.batch, range(rank).count, t.heads, t.dim);
 }
 
 Rows Rotation::rowsOf(const Traveller& t, void* data, int rank) const {
-  return denseRows(static_cast<float*>(data), problem_.desc.batch, t.heads, t.tokens->tokensOf(rank));
+  return denseRows(static_cast<float*>(data), problem_.desc.batch, t.heads, range(rank).count);
 }
 
-Tensor Rotation::tensorAt(const std::vector<Traveller>& travellers, seqparRing_t ring, int index, int rank) const {
-  const auto i = static_cast<size_t>(index);
-  return tensorOf(travellers[i], ring == nullptr ? home_[i] : pointer(ring, index), rank);
+Tensor Rotation::tensorAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers,
+                          int index, int rank) const {
+  return tensorOf(travellers[static_cast<size_t>(index)], pointer(ring, buffers, index), rank);
 }
 
-Rows Rotation::rowsAt(const std::vector<Traveller>& travellers, seqparRing_t ring, int index, int rank) const {
-  const auto i = static_cast<size_t>(index);
-  return rowsOf(travellers[i], ring == nullptr ? home_[i] : pointer(ring, index), rank);
+Rows Rotation::rowsAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers, int index,
+                      int rank) const {
+  return rowsOf(travellers[static_cast<size_t>(index)], pointer(ring, buffers, index), rank);
 }
 
 Tensor Rotation::homeTensor(int sum) const {
-  return tensorOf(sums_[static_cast<size_t>(sum)], home_[static_cast<size_t>(sum)], order_.rank);
+  auto tensor = tensorOf(sums_[static_cast<size_t>(sum)], home_[static_cast<size_t>(sum)], order_.rank);
+  if (order_.steps == 0) tensor.tokens = 0;
+  return tensor;
 }
 
 Rows Rotation::homeRows(int sum) const {
-  return rowsOf(sums_[static_cast<size_t>(sum)], home_[static_cast<size_t>(sum)], order_.rank);
+  auto rows = rowsOf(sums_[static_cast<size_t>(sum)], home_[static_cast<size_t>(sum)], order_.rank);
+  if (order_.steps == 0) rows.tokens = 0;
+  return rows;
 }
 
 void Rotation::reset() {
@@ -118,32 +128,38 @@ void Rotation::reset() {
   if (sumRing_) require(seqparRingReset(sumRing_.get()), kWho, problem_.comm);
 }
 
-void Rotation::turn(const std::function<void(int)>& compute, const std::function<void(int)>& addSums) {
-  const bool sums = addSums != nullptr;
+void Rotation::turn(const Turn& turn) {
+  const int first = order_.firstSum();
   for (int step = 0; step <= order_.steps; ++step) {
     const bool more = step < order_.steps;
     current_ = order_.source(step);
     if (more) require(seqparRingPost(inputRing_.get(), exec_.main()), kWho, problem_.comm);
-    compute(step);
-    if (sums) {
-      if (step > 0) require(seqparRingWait(sumRing_.get(), exec_.main()), kWho, problem_.comm);
-      addSums(step);
+    turn.compute(step);
+    if (turn.addSums && order_.steps > 0 && step >= first) {
+      if (step > first) require(seqparRingWait(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+      turn.addSums(step, step == first);
       if (more) require(seqparRingPost(sumRing_.get(), exec_.main()), kWho, problem_.comm);
     }
     if (more) require(seqparRingWait(inputRing_.get(), exec_.main()), kWho, problem_.comm);
   }
-  if (sums) sendHome();
+  if (turn.addSums && order_.steps > 0) {
+    exec_.fork();
+    sendHome(exec_.side());
+    turn.meanwhile();
+    exec_.join();
+  } else {
+    turn.meanwhile();
+  }
   current_ = order_.rank;
 }
 
 /// From the last holder to the owner in one hop.
-void Rotation::sendHome() {
-  if (order_.steps == 0) return;
+void Rotation::sendHome(void* stream) {
   const int owner = order_.source(order_.steps), holder = order_.holder(order_.steps);
   std::vector<const void*> out;
   std::vector<size_t> outBytes, inBytes;
   for (size_t s = 0; s < sums_.size(); ++s) {
-    out.push_back(pointer(sumRing_.get(), static_cast<int>(s)));
+    out.push_back(pointer(sumRing_.get(), &sum_, static_cast<int>(s)));
     outBytes.push_back(bytes(sums_[s], owner));
     inBytes.push_back(bytes(sums_[s], order_.rank));
   }
@@ -155,7 +171,7 @@ void Rotation::sendHome() {
   shift.sendBytes = outBytes.data();
   shift.receiveBuffers = home_.data();
   shift.receiveBytes = inBytes.data();
-  require(seqparShift(&shift, problem_.comm, exec_.main()), kWho, problem_.comm);
+  require(seqparShift(&shift, problem_.comm, stream), kWho, problem_.comm);
 }
 
 }  // namespace seqpar::attn

@@ -163,6 +163,29 @@ TEST_CASE("AUTO takes the fastest of the model, the same on all ranks, and tells
   CHECK(chosen[0] == chosen[2]);
 }
 
+TEST_CASE("rings carry what other ranks see, and no more") {
+  auto problem = seqpar::attn::Problem{};
+  problem.info.nranks = 3;
+  problem.queries = problem.keys = seqpar::attn::Sharding(std::vector<int64_t>{100, 80, 120});
+  const auto ranges = [&](bool ofQueries) {
+    problem.table = std::make_shared<seqpar::attn::ScoreTable>(problem.queries, problem.keys, problem.visibility());
+    std::vector<std::pair<int64_t, int64_t>> all;
+    for (const auto& range : problem.seenByOthers(ofQueries)) all.emplace_back(range.first, range.count);
+    return all;
+  };
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  CHECK(ranges(false) == Ranges{{0, 100}, {0, 80}, {0, 120}});
+  problem.desc.mask = seqparAttnCausal;
+  CHECK(ranges(false) == Ranges{{0, 100}, {0, 80}, {0, 0}});
+  CHECK(ranges(true) == Ranges{{0, 0}, {0, 80}, {0, 120}});
+  problem.desc.windowLeft = 30;
+  CHECK(ranges(false) == Ranges{{70, 30}, {50, 30}, {0, 0}});
+  CHECK(ranges(true) == Ranges{{0, 0}, {0, 30}, {0, 30}});
+  problem.desc.windowLeft = SEQPAR_ATTN_NO_WINDOW;
+  problem.cuSeqlens = {0, 90, 110, 180, 300};  // only the second document lies on two ranks
+  CHECK(ranges(false) == Ranges{{90, 10}, {0, 0}, {0, 0}});
+}
+
 TEST_CASE("where each token sees itself alone, results are exact") {
   const int ranks = GENERATE(1, 2, 3, 5);
   const RankThreads group(ranks);

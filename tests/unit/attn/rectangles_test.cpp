@@ -96,6 +96,43 @@ TEST_CASE("rectangles have each score that is seen once, and no other") {
   }
 }
 
+TEST_CASE("the rows of rectangles, cut in two and moved, see what they saw") {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  const auto seenBy = [](const std::vector<Rectangle>& rectangles) {
+    std::map<std::pair<int64_t, int64_t>, int> seen;
+    for (const auto& r : rectangles) {
+      for (int64_t i = 0; i < r.rows; ++i) {
+        for (int64_t j = 0; j < r.columns; ++j) {
+          if ((r.lower == INT64_MIN || i + r.lower <= j) && (r.upper == INT64_MAX || j <= i + r.upper)) {
+            ++seen[{r.row + i, r.column + j}];
+          }
+        }
+      }
+    }
+    return seen;
+  };
+  for (int round = 0; round < 300; ++round) {
+    Visibility v;
+    const int64_t tokens = draw(random, 1, 40);
+    if (random() % 2 == 0) v.left = draw(random, 0, tokens);
+    if (random() % 2 == 0) v.right = draw(random, 0, tokens);
+    const auto queries = drawRuns(random, tokens), keys = drawRuns(random, tokens);
+    const auto all = rectanglesOf(queries, keys, v);
+    const auto rows = static_cast<int64_t>(positions(queries).size());
+    const int64_t cut = draw(random, 0, rows), row = draw(random, 0, 9), column = draw(random, 0, 9);
+    auto parts = movedBy(ofRows(all, 0, cut), -row, -column);
+    for (const auto& r : parts) CHECK(r.row + r.rows <= cut + row);
+    for (const auto& r : movedBy(ofRows(all, cut, rows - cut), -row, -column)) {
+      CHECK(r.row >= cut + row);
+      parts.push_back(r);
+    }
+    CAPTURE(seed, round, cut);
+    CHECK(seenBy(movedBy(parts, row, column)) == seenBy(all));
+    CHECK(scoresOf(parts) == scoresOf(all));
+  }
+}
+
 TEST_CASE("the usual layouts become few rectangles") {
   const Visibility full{}, causal{kUnbounded, 0, 0, {}};
   const std::vector<TokenRun> first{{0, 0, 8, 1}, {8, 24, 8, 1}},

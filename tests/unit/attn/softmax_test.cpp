@@ -61,6 +61,27 @@ TEST_CASE("softmax attention: more tokens than a tile of the host kernel has", "
   }
 }
 
+TEST_CASE("softmax attention: rings whose backward begins and ends with halves of a shard", "[softmax]") {
+  const int ranks = GENERATE(2, 4);
+  const RankThreads group(ranks);
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (const int algorithm : {seqparAttnRing, seqparAttnZigzag, seqparAttnStriped, seqparAttnBurst, seqparAttnRingPassQ,
+                              seqparAttnDoubleRing, seqparAttnUsp, seqparAttnStarTrail}) {
+    for (const int shape : {0, 1, 2}) {
+      SoftmaxSpec s;
+      s.tokens = draw(random, 200 * ranks, 260 * ranks);
+      s.heads = s.kvHeads = 2;
+      s.headDim = s.valueDim = 3;
+      s.algorithm = algorithm;
+      s.mask = shape == 0 ? seqparAttnFull : seqparAttnCausal;
+      if (shape == 2) s.windowLeft = draw(random, 10, 300);
+      CAPTURE(seed, ranks, s.text());
+      CHECK(runCase(SoftmaxCase(s, random()), &group) == "");
+    }
+  }
+}
+
 TEST_CASE("softmax attention: groups of ranks of every size", "[softmax]") {
   const int ranks = GENERATE(4, 6, 8);
   const RankThreads group(ranks);
