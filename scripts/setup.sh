@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(
   cmake ninja-build g++ ccache pkg-config git
-  libucx-dev ucx-utils libdnnl-dev
+  libucx-dev ucx-utils
   libopenmpi-dev openmpi-bin
   catch2 clang clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
   python3 python3-numpy

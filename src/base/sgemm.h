@@ -1,4 +1,5 @@
-// Matrix products in fp32, row-major, by a library, on the calling thread only.
+// Matrix products in fp32, row-major, on the calling thread only. An element of c has the same bits in whichever part
+// of a larger product it is computed.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,7 @@ struct Factor {
   bool transposed = false;  ///< use its transpose
 };
 
-/// c = a b, or c += a b: a (after its transposition) is m x k and b is k x n. Throws Error if the product cannot be
-/// made.
+/// c = a b, or c += a b: a (after its transposition) is m x k and b is k x n. c overlaps neither.
 void multiply(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC);
 
 }  // namespace seqpar

@@ -1,0 +1,186 @@
+// The loops of sgemm.h, one for each Isa: the inner two of GotoBLAS's (Goto and van de Geijn, Anatomy of
+// High-Performance Matrix Multiplication, 2008, section 4), which is all that factors need which fit into a core's
+// caches.
+//
+// A panel of b is packed so that its rows are contiguous, and every tile of c is summed up in registers. Whatever the
+// tile, an element's products are added one after another in the order of the inner dimension, in blocks of
+// kPanelDepth: it has the same bits in whichever part of a matrix it is computed.
+#pragma once
+
+#include <cstddef>
+
+#include "base/sgemm.h"
+#include "base/simd.h"
+
+namespace seqpar {
+
+using SgemmKernel = void (*)(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
+                             std::size_t strideC);
+
+extern const SgemmKernel kSgemmPortable;
+#if defined(__x86_64__)
+extern const SgemmKernel kSgemmAvx2;
+extern const SgemmKernel kSgemmAvx512;
+#endif
+
+/// The kernel for `isa`; the portable one where this build has none for it.
+SgemmKernel sgemmKernel(Isa isa);
+
+/// A vector register of `Bytes` and the tile of c that leaves some registers for the factors: `Rows` times `Columns`
+/// vectors.
+template <std::size_t Bytes, std::size_t Rows, std::size_t Columns>
+struct SgemmTile {
+  typedef float V __attribute__((vector_size(Bytes)));
+  static constexpr std::size_t kLanes = Bytes / sizeof(float);
+  static constexpr std::size_t kRows = Rows;
+  static constexpr std::size_t kWidth = Columns * kLanes;
+  static constexpr std::size_t kPanelDepth = 256;
+
+  /// Where element (i, p) of the left factor lies: data[i * row + p * step].
+  struct Left {
+    const float* data;
+    std::size_t row;
+    std::size_t step;
+  };
+
+  /// c = or += a b for Height rows; `b` has `depth` rows of kWidth numbers, strideB apart.
+  template <std::size_t Height>
+  static void multiply(std::size_t depth, Left a, const float* b, std::size_t strideB, bool accumulate, float* c,
+                       std::size_t strideC) {
+    V sum[Height][Columns];
+    for (std::size_t i = 0; i < Height; ++i) {
+      for (std::size_t j = 0; j < Columns; ++j) {
+        sum[i][j] = V{};
+        if (accumulate) __builtin_memcpy(&sum[i][j], c + i * strideC + j * kLanes, sizeof(V));
+      }
+    }
+    for (std::size_t p = 0; p < depth; ++p, b += strideB, a.data += a.step) {
+      V row[Columns];
+      for (std::size_t j = 0; j < Columns; ++j) __builtin_memcpy(&row[j], b + j * kLanes, sizeof(V));
+      for (std::size_t i = 0; i < Height; ++i) {
+        const V factor = a.data[i * a.row] - V{};
+        for (std::size_t j = 0; j < Columns; ++j) sum[i][j] += factor * row[j];
+      }
+    }
+    for (std::size_t i = 0; i < Height; ++i) {
+      for (std::size_t j = 0; j < Columns; ++j) {
+        __builtin_memcpy(c + i * strideC + j * kLanes, &sum[i][j], sizeof(V));
+      }
+    }
+  }
+
+  /// multiply() of `rows` <= Height rows, so that each height has its own registers.
+  template <std::size_t Height = Rows>
+  static void multiplyRows(std::size_t rows, std::size_t depth, Left a, const float* b, std::size_t strideB,
+                           bool accumulate, float* c, std::size_t strideC) {
+    if constexpr (Height > 1) {
+      if (rows < Height) return multiplyRows<Height - 1>(rows, depth, a, b, strideB, accumulate, c, strideC);
+    }
+    multiply<Height>(depth, a, b, strideB, accumulate, c, strideC);
+  }
+
+  /// As multiplyRows() for the first `width` columns only; `b` has kWidth.
+  static void multiplyPart(std::size_t rows, std::size_t width, std::size_t depth, Left a, const float* b,
+                           bool accumulate, float* c, std::size_t strideC) {
+    float whole[Rows * kWidth] = {};
+    for (std::size_t i = 0; accumulate && i < rows; ++i) {
+      for (std::size_t j = 0; j < width; ++j) whole[i * kWidth + j] = c[i * strideC + j];
+    }
+    multiplyRows(rows, depth, a, b, kWidth, accumulate, whole, kWidth);
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t j = 0; j < width; ++j) c[i * strideC + j] = whole[i * kWidth + j];
+    }
+  }
+
+  /// panel[p][j] = b[p][j], zeros behind the first `width` columns.
+  static void pack(std::size_t depth, std::size_t width, const float* b, std::size_t strideB, float* panel) {
+    for (std::size_t p = 0; p < depth; ++p, panel += kWidth, b += strideB) {
+      if (width == kWidth) {
+        __builtin_memcpy(panel, b, kWidth * sizeof(float));
+        continue;
+      }
+      for (std::size_t j = 0; j < kWidth; ++j) panel[j] = j < width ? b[j] : 0.0f;
+    }
+  }
+
+  /// panel[p][j] = b[j][p], zeros behind the first `width` columns.
+  static void packTransposed(std::size_t depth, std::size_t width, const float* b, std::size_t strideB, float* panel) {
+    std::size_t j = 0;
+    for (; j + 4 <= width; j += 4, b += 4 * strideB) {
+      std::size_t p = 0;
+      for (; p + 4 <= depth; p += 4) transpose4(b + p, strideB, panel + p * kWidth + j);
+      for (; p < depth; ++p) {
+        for (std::size_t i = 0; i < 4; ++i) panel[p * kWidth + j + i] = b[i * strideB + p];
+      }
+    }
+    for (; j < kWidth; ++j, b += strideB) {
+      for (std::size_t p = 0; p < depth; ++p) panel[p * kWidth + j] = j < width ? b[p] : 0.0f;
+    }
+  }
+
+  static void transpose4(const float* from, std::size_t stride, float* to) {
+    typedef float V4 __attribute__((vector_size(16)));
+    V4 row[4];
+    for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(&row[i], from + i * stride, sizeof(V4));
+    const V4 low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+    const V4 high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+    const V4 low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+    const V4 high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    const V4 column[4] = {
+        __builtin_shufflevector(low01, low23, 0, 1, 4, 5), __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+        __builtin_shufflevector(high01, high23, 0, 1, 4, 5), __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+    for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(to + i * kWidth, &column[i], sizeof(V4));
+  }
+
+  /// The whole product.
+  static void run(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
+                  std::size_t strideC) {
+    alignas(64) float panel[kPanelDepth * kWidth];
+    std::size_t first = 0;
+    do {  // once for k = 0, where c may have to be cleared
+      const std::size_t depth = k - first < kPanelDepth ? k - first : kPanelDepth;
+      const bool add = accumulate || first > 0;
+      const Left left = {a.data + first * (a.transposed ? a.stride : 1), a.transposed ? 1 : a.stride,
+                         a.transposed ? a.stride : 1};
+      for (std::size_t j = 0; j < n; j += kWidth) {
+        const std::size_t width = n - j < kWidth ? n - j : kWidth;
+        const float* rows = panel;
+        std::size_t stride = kWidth;
+        if (b.transposed) {
+          packTransposed(depth, width, b.data + j * b.stride + first, b.stride, panel);
+        } else if (width < kWidth || m > 2 * kRows) {
+          pack(depth, width, b.data + first * b.stride + j, b.stride, panel);
+        } else {  // too few rows to be worth it
+          rows = b.data + first * b.stride + j;
+          stride = b.stride;
+        }
+        for (std::size_t i = 0; i < m; i += kRows) {
+          const std::size_t height = m - i < kRows ? m - i : kRows;
+          const Left part = {left.data + i * left.row, left.row, left.step};
+          float* const to = c + i * strideC + j;
+          if (width == kWidth) {
+            multiplyRows(height, depth, part, rows, stride, add, to, strideC);
+          } else {
+            multiplyPart(height, width, depth, part, panel, add, to, strideC);
+          }
+        }
+      }
+      first += depth;
+    } while (first < k);
+  }
+};
+
+/// For a processor with vectors of `Bytes`; narrow products have narrow panels.
+template <std::size_t Bytes, std::size_t Rows>
+void sgemm(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
+           std::size_t strideC) {
+  using Narrow = SgemmTile<Bytes, Rows, 1>;
+  using Wide = SgemmTile<Bytes, Rows, 2>;
+  if (n <= Narrow::kLanes) {
+    Narrow::run(m, n, k, a, b, accumulate, c, strideC);
+  } else {
+    Wide::run(m, n, k, a, b, accumulate, c, strideC);
+  }
+}
+
+}  // namespace seqpar

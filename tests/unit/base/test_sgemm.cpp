@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/sgemm_kernels.h"
+
+using namespace seqpar;
+
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// A factor's memory: rows and columns as they are after the transposition, NaN between the rows.
+struct Drawn {
+  Drawn(size_t rows, size_t columns, bool across, std::mt19937& random) : transposed(across) {
+    const size_t lines = across ? columns : rows, length = across ? rows : columns;
+    stride = length + random() % 3;
+    numbers.assign(lines * stride + 1, kNan);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (size_t i = 0; i < lines; ++i) {
+      for (size_t j = 0; j < length; ++j) numbers[i * stride + j] = uniform(random);
+    }
+  }
+  float at(size_t row, size_t column) const {
+    return transposed ? numbers[column * stride + row] : numbers[row * stride + column];
+  }
+  Factor factor() const { return {numbers.data(), stride, transposed}; }
+  bool transposed;
+  size_t stride = 0;
+  std::vector<float> numbers;
+};
+
+struct Sizes {
+  size_t m, n, k;
+};
+
+Sizes draw(std::mt19937& random) {
+  const auto size = [&](size_t most) { return random() % 4 == 0 ? 16 * (1 + random() % 8) : 1 + random() % most; };
+  return {size(70), size(140), random() % 20 == 0 ? 0 : size(600)};
+}
+
+}  // namespace
+
+TEST_CASE("A product of matrices is that of double precision, and writes nothing else") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    const auto [m, n, k] = draw(random);
+    const Drawn a(m, k, random() % 2 == 0, random), b(k, n, random() % 2 == 0, random);
+    const bool accumulate = random() % 2 == 0;
+    const size_t strideC = n + random() % 3;
+    std::vector<float> before(m * strideC);
+    for (float& number : before) number = static_cast<float>(random() % 1000) / 500 - 1;
+    for (const Isa isa : supportedIsas()) {
+      INFO(isaName(isa) << ", " << m << " x " << n << " x " << k << (a.transposed ? ", a transposed" : "")
+                        << (b.transposed ? ", b transposed" : "") << (accumulate ? ", accumulated" : ""));
+      std::vector<float> c = before;
+      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), accumulate, c.data(), strideC);
+      for (size_t i = 0; i < m; ++i) {
+        for (size_t j = 0; j < strideC; ++j) {
+          const float start = before[i * strideC + j];
+          if (j >= n) {
+            REQUIRE(c[i * strideC + j] == start);
+            continue;
+          }
+          double sum = accumulate ? start : 0, magnitude = std::abs(sum);
+          for (size_t p = 0; p < k; ++p) {
+            const double product = static_cast<double>(a.at(i, p)) * b.at(p, j);
+            sum += product;
+            magnitude += std::abs(product);
+          }
+          // Each of k products and of k additions is off by half a unit of what has been summed up.
+          const double bound = (2.0 * static_cast<double>(k) + 1) * std::ldexp(1.0, -24) * magnitude;
+          if (!(std::abs(c[i * strideC + j] - sum) <= bound)) {
+            FAIL("element " << i << ", " << j << ": got " << c[i * strideC + j] << ", expected " << sum << " +- "
+                            << bound);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("An element of a product has the same bits in any part of it") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 30; ++round) {
+    const auto [m, n, k] = draw(random);
+    const Drawn a(m, k, false, random), b(k, n, random() % 2 == 0, random);
+    for (const Isa isa : supportedIsas()) {
+      std::vector<float> whole(m * n), part(m * n, kNan);
+      sgemmKernel(isa)(m, n, k, a.factor(), b.factor(), false, whole.data(), n);
+      const size_t row = random() % m, column = random() % n;
+      const size_t rows = 1 + random() % (m - row), columns = 1 + random() % (n - column);
+      const Factor left = {a.numbers.data() + row * a.stride, a.stride};
+      const Factor right = {b.numbers.data() + column * (b.transposed ? b.stride : 1), b.stride, b.transposed};
+      sgemmKernel(isa)(rows, columns, k, left, right, false, part.data(), n);
+      for (size_t i = 0; i < rows; ++i) {
+        INFO(isaName(isa) << ", row " << row + i << " of " << m << " x " << n << " x " << k);
+        REQUIRE(std::memcmp(&part[i * n], &whole[(row + i) * n + column], columns * sizeof(float)) == 0);
+      }
+    }
+  }
+}
