@@ -20,7 +20,7 @@ struct Fold {
 
 /// Four neighboring numbers of a head's state a thread; blockIdx.y is the head, blockIdx.z the sequence.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
-  cudaGridDependencySynchronize();
+  waitForPriorKernel();
   const LinearProblem& problem = fold.problem;
   const int count = fold.segments.count;
   const int width = decayWidth(problem);

@@ -25,8 +25,22 @@ int occupancyOf(Kernel kernel, int threads, int sharedBytes) {
   return error == cudaSuccess ? ctas : 0;
 }
 
-/// `dependent`: the kernel begins with cudaGridDependencySynchronize(), so it may be started before the one before it
-/// ends.
+/// What a kernel does first that may be started before the one before it ends; earlier architectures have no such
+/// starts.
+__device__ inline void waitForPriorKernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+/// Whether the current device starts kernels early: those of compute capability 9.0 and later do.
+inline bool startsKernelsEarly() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+
+/// `dependent`: the kernel begins with waitForPriorKernel(), so it may be started before the one before it ends.
 template <class... Parameters, class... Arguments>
 int launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream, bool dependent,
                  const Arguments&... arguments) {
@@ -41,7 +55,7 @@ int launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int shar
   config.dynamicSmemBytes = static_cast<size_t>(sharedBytes);
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
-  config.numAttrs = dependent ? 1 : 0;
+  config.numAttrs = dependent && startsKernelsEarly() ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attn/linear/block_outputs.cuh"
+#include "kernels/attn/linear/launch.cuh"
 #include "kernels/attn/linear/scores.cuh"
 #include "kernels/attn/linear/stage.cuh"
 #include "kernels/attn/linear/starts.cuh"
@@ -329,7 +330,7 @@ template <class T, int Dk, bool PerChannel>
 __global__ void __launch_bounds__(KernelShape<Dk>::kThreads, KernelShape<Dk>::kCtas)
     outputsKernel(const __grid_constant__ Outputs pass, int64_t items) {
   extern __shared__ __align__(1024) char shared[];
-  cudaGridDependencySynchronize();
+  waitForPriorKernel();
   const int tiles = (pass.problem.dv + KernelShape<Dk>::kValues - 1) / KernelShape<Dk>::kValues;
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
     outputsOf<T, Dk, PerChannel>(
