@@ -6,6 +6,7 @@
 
 #include "transport/agree.h"
 #include "transport/queue_mailbox.h"
+#include "transport/ucx.h"
 
 namespace seqpar {
 namespace {
@@ -53,7 +54,7 @@ void describe(const MailboxOptions& options, const MailboxParts& parts, const st
   const auto near = static_cast<std::ptrdiff_t>(network.size()) - 1 - far;
   const auto peers = [](std::ptrdiff_t count) { return concat(count, count == 1 ? " peer" : " peers"); };
   description = {};
-  if (near != 0) description.transport = concat("shared memory (UCX ", ucxVersion(), "), ", peers(near));
+  if (near != 0) description.transport = concat("shared memory, ", peers(near));
   if (near == 0 && far == 0) description.transport = "none: one rank";
   if (far == 0) return;
   if (near != 0) description.transport += "; ";
@@ -105,6 +106,13 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
     const int rank = static_cast<int>(far - network.begin());
     fail(seqparInvalidUsage, "SEQPAR_TRANSPORT=shared: rank ", self, " shares no memory with rank ", rank, ": ",
          whyNotDirect(options, parts.memory.get(), self, rank));
+  });
+  together(control, [&] {
+    const auto far = std::find(network.begin(), network.end(), true);
+    if (far == network.end() || findUcx().problem.empty()) return;
+    const int rank = static_cast<int>(far - network.begin());
+    fail(seqparInvalidUsage, "rank ", self, " reaches rank ", rank, " only through UCX (",
+         whyNotDirect(options, parts.memory.get(), self, rank), "), but there is ", findUcx().problem);
   });
   parts.network = Network::connect(control, network, health, options.timeout);
 

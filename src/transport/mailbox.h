@@ -95,7 +95,7 @@ struct MailboxOptions {
 
 /// What was set up, in words, for seqparCommQuery().
 struct MailboxDescription {
-  std::string transport;  ///< e.g. "shared memory (UCX posix), 3 peers; UCX tcp, 4 peers"
+  std::string transport;  ///< e.g. "shared memory, 3 peers; UCX 1.13.1 tcp, 4 peers"
   std::string reason;     ///< why not something faster, or ""
 };
 

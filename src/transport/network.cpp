@@ -66,7 +66,7 @@ void Network::open(const std::vector<bool>& peers) {
   // unless told to handle errors): without UCX's probes they notice no death.
   context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "inf"}});
   worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
-  checkUcx(ucp_worker_get_efd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
+  checkUcx(ucx().workerGetEfd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
   queues_.resize(peers.size());
   for (size_t rank = 0; rank < peers.size(); ++rank) {
     if (!peers[rank]) continue;
@@ -84,7 +84,7 @@ void Network::connectTo(Queue& queue, const std::vector<std::byte>& address) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Network::onError;
   params.err_handler.arg = &queue;
-  checkUcx(ucp_ep_create(worker_.get(), &params, &queue.endpoint), concat("ucp_ep_create(to rank ", queue.rank, ")"));
+  checkUcx(ucx().epCreate(worker_.get(), &params, &queue.endpoint), concat("ucp_ep_create(to rank ", queue.rank, ")"));
 }
 
 void Network::greet(std::chrono::milliseconds timeout) {
@@ -138,13 +138,13 @@ void Network::closeEndpoints() {
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t closing = ucp_ep_close_nbx(queue->endpoint, &params);
+    const ucs_status_ptr_t closing = ucx().epCloseNbx(queue->endpoint, &params);
     if (!UCS_PTR_IS_PTR(closing)) continue;
     const Deadline deadline(kByeTime);
-    while (ucp_request_check_status(closing) == UCS_INPROGRESS && !deadline.passed()) {
-      ucp_worker_progress(worker_.get());
+    while (ucx().requestCheckStatus(closing) == UCS_INPROGRESS && !deadline.passed()) {
+      ucx().workerProgress(worker_.get());
     }
-    ucp_request_free(closing);
+    ucx().requestFree(closing);
   }
 }
 
@@ -176,7 +176,7 @@ void Network::stop() noexcept {
     const std::lock_guard lock(restMutex_);
     restChanged_.notify_all();
   }
-  ucp_worker_signal(worker_.get());
+  ucx().workerSignal(worker_.get());
   thread_.join();
 }
 
@@ -211,7 +211,7 @@ bool Network::progress() {
   bool moved = false;
   {
     const std::lock_guard lock(mutex_);
-    moved = ucp_worker_progress(worker_.get()) != 0;
+    moved = ucx().workerProgress(worker_.get()) != 0;
   }
   reportFailure();
   return moved;
@@ -221,7 +221,7 @@ void Network::doze(std::chrono::milliseconds most) {
   bool armed = false;
   {
     const std::lock_guard lock(mutex_);
-    if (ucp_worker_progress(worker_.get()) != 0) return;
+    if (ucx().workerProgress(worker_.get()) != 0) return;
     armed = arm();
   }
   reportFailure();
@@ -229,12 +229,12 @@ void Network::doze(std::chrono::milliseconds most) {
 }
 
 void Network::drain() {
-  while (ucp_worker_progress(worker_.get()) != 0) {
+  while (ucx().workerProgress(worker_.get()) != 0) {
   }
 }
 
 bool Network::arm() {
-  return ucp_worker_arm(worker_.get()) == UCS_OK;
+  return ucx().workerArm(worker_.get()) == UCS_OK;
 }
 
 std::string Network::transport() const {

@@ -68,7 +68,7 @@ class Network {
     bool done;
   };
   struct FreeRequest {
-    void operator()(void* request) const noexcept { ucp_request_free(request); }
+    void operator()(void* request) const noexcept { ucx().requestFree(request); }
   };
   struct Receive {
     std::byte* memory = nullptr;

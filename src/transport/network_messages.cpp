@@ -34,7 +34,7 @@ void Network::startSend(Queue& queue, const std::byte* data, size_t bytes, uint6
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Network::onSent;
   params.user_data = &send;
-  const ucs_status_ptr_t request = ucp_tag_send_sync_nbx(queue.endpoint, data, bytes, tag, &params);
+  const ucs_status_ptr_t request = ucx().tagSendSyncNbx(queue.endpoint, data, bytes, tag, &params);
   if (UCS_PTR_IS_PTR(request)) return;
   settle(send);
   if (UCS_PTR_IS_ERR(request)) noteFailure(queue, UCS_PTR_STATUS(request));
@@ -45,7 +45,7 @@ void Network::onSent(void* request, ucs_status_t status, void* user) {
   const Queue& queue = *send.queue;
   settle(send);
   if (status != UCS_OK) queue.network->noteFailure(queue, status);
-  ucp_request_free(request);
+  ucx().requestFree(request);
 }
 
 void Network::settle(Send& send) {
@@ -92,7 +92,7 @@ void Network::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag
   params.cb.recv = &Network::onReceived;
   params.user_data = &receive;
   const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(worker_.get(), receive.memory, capacity, tag, ~uint64_t{0}, &params);
+      ucx().tagRecvNbx(worker_.get(), receive.memory, capacity, tag, ~uint64_t{0}, &params);
   if (UCS_PTR_IS_ERR(request)) {
     noteFailure(queue, UCS_PTR_STATUS(request));
   } else {
@@ -110,17 +110,17 @@ void Network::onReceived(void*, ucs_status_t status, const ucp_tag_recv_info_t* 
 
 void Network::cancel(Receive& receive) {
   if (receive.request == nullptr) return;
-  ucp_request_cancel(worker_.get(), receive.request.get());
+  ucx().requestCancel(worker_.get(), receive.request.get());
   receive.request.reset();
 }
 
 void Network::discardUnread() {
   // UCX warns of messages that nobody took, which is no news after a failure.
   ucp_tag_recv_info_t info{};
-  while (const ucp_tag_message_h message = ucp_tag_probe_nb(worker_.get(), 0, 0, 1, &info)) {
+  while (const ucp_tag_message_h message = ucx().tagProbeNb(worker_.get(), 0, 0, 1, &info)) {
     const ucp_request_param_t params{};
-    const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(worker_.get(), nullptr, 0, message, &params);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    const ucs_status_ptr_t request = ucx().tagMsgRecvNbx(worker_.get(), nullptr, 0, message, &params);
+    if (UCS_PTR_IS_PTR(request)) ucx().requestFree(request);
   }
 }
 
@@ -133,7 +133,7 @@ void Network::noteFailure(const Queue& queue, ucs_status_t status) {
   // A peer that has said bye may go.
   if (closing_ || queue.bye.arrived || !failure_.empty()) return;
   failure_ =
-      concat("rank ", rank_, " lost its connection to rank ", queue.rank, " (UCX: ", ucs_status_string(status), ")");
+      concat("rank ", rank_, " lost its connection to rank ", queue.rank, " (UCX: ", ucx().statusString(status), ")");
   failed_ = true;
 }
 

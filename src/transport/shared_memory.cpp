@@ -1,92 +1,103 @@
 #include "transport/shared_memory.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <random>
 
+#include "base/error.h"
 #include "transport/agree.h"
 
 namespace seqpar {
+namespace {
 
-/// What a peer needs to map a segment; the packed key and the worker's address follow in the same piece.
+/// The number of this process's PID namespace; 0 if the system does not tell.
+uint64_t pidNamespace() {
+  struct stat entry {};
+  return ::stat("/proc/self/ns/pid", &entry) == 0 ? static_cast<uint64_t>(entry.st_ino) : 0;
+}
+
+}  // namespace
+
+/// What a peer needs to find a segment, and to know that it has found it.
 struct SharedMemory::Card {
-  uint64_t token;
-  uint64_t address;
-  uint64_t keyBytes;
+  uint64_t processes;  ///< the PID namespace in which `process` is a number
+  int64_t process;
+  int64_t descriptor;  ///< of that process
+  uint64_t bytes;
+  uint64_t token;  ///< in the segment's header
 };
+
+SharedMemory::File::~File() {
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+SharedMemory::Mapping::Mapping(const File& file, size_t size) {
+  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, 0);
+  if (memory == MAP_FAILED) fail(seqparSystemError, "mmap(", size, " bytes): ", std::strerror(errno));
+  bytes = {static_cast<std::byte*>(memory), size};
+}
+
+SharedMemory::Mapping::~Mapping() {
+  if (!bytes.empty()) ::munmap(bytes.data(), bytes.size());
+}
 
 SharedMemory::SharedMemory(Allgather& control, const std::vector<bool>& candidates) : peers_(candidates.size()) {
   const auto readers = static_cast<size_t>(std::count(candidates.begin(), candidates.end(), true));
-  std::vector<std::byte> piece;
+  Card card{};
   together(control, [&] {
-    Card card{};
-    if (readers != 0) piece = allocate(Segment::bytes(readers + 1), card);
+    if (readers != 0) card = allocate(Segment::bytes(readers + 1));
   });
-  const auto pieces = gatherPieces(control, piece);
+  std::vector<Card> cards(candidates.size());
+  control.gatherValues(card, std::span(cards));
   for (size_t rank = 0; rank < candidates.size(); ++rank) {
     if (!candidates[rank]) continue;
-    Card card{};
-    std::memcpy(&card, pieces[rank].data(), sizeof(card));
     try {
-      map(peers_[rank], card, pieces[rank].data() + sizeof(card));
+      peers_[rank].memory = map(cards[rank]);
     } catch (const Error& error) {
       peers_[rank].whyNot = error.what();
     }
   }
 }
 
-std::vector<std::byte> SharedMemory::allocate(size_t bytes, Card& card) {
-  // Only transports whose memory a peer can map.
-  context_ = makeUcxContext(UCP_FEATURE_RMA, {{"TLS", "posix,sysv"}});
-  worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SINGLE);
-
-  ucp_mem_map_params_t params{};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
-  params.length = bytes;
-  params.flags = UCP_MEM_MAP_ALLOCATE;
-  ucp_mem_h handle = nullptr;
-  checkUcx(ucp_mem_map(context_.get(), &params, &handle), concat("ucp_mem_map(", bytes, " bytes)"));
-  segment_ = UcxMemory(handle, UcxMemoryDeleter{context_.get()});
-  ucp_mem_attr_t attributes{};
-  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
-  checkUcx(ucp_mem_query(handle, &attributes), "ucp_mem_query");
-  mine_ = static_cast<std::byte*>(attributes.address);
-  std::memset(mine_, 0, bytes);
-
+SharedMemory::Card SharedMemory::allocate(size_t bytes) {
+  file_ = File(::memfd_create("seqpar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file_.descriptor < 0) fail(seqparSystemError, "memfd_create: ", std::strerror(errno));
+  // Allocated now: memory that the system lacks is an error here, and not a signal at the first access.
+  const int status = ::posix_fallocate(file_.descriptor, 0, static_cast<off_t>(bytes));
+  if (status != 0) fail(seqparSystemError, "posix_fallocate(", bytes, " bytes): ", std::strerror(status));
+  // Nobody can cut off what others have mapped.
+  if (::fcntl(file_.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    fail(seqparSystemError, "fcntl(F_ADD_SEALS): ", std::strerror(errno));
+  }
+  mine_ = Mapping(file_, bytes);
   std::random_device random;
-  card.token = (uint64_t{random()} << 32) | random() | 1;
-  card.address = reinterpret_cast<uint64_t>(mine_);
-  Segment(mine_, 0).header().token = card.token;
-
-  void* key = nullptr;
-  size_t keyBytes = 0;
-  checkUcx(ucp_rkey_pack(context_.get(), handle, &key, &keyBytes), "ucp_rkey_pack");
-  const std::unique_ptr<void, void (*)(void*)> owner(key, ucp_rkey_buffer_release);
-  card.keyBytes = keyBytes;
-
-  const std::vector<std::byte> address = ucxAddress(worker_.get());
-  std::vector<std::byte> piece(sizeof(card) + keyBytes);
-  std::memcpy(piece.data(), &card, sizeof(card));
-  std::memcpy(piece.data() + sizeof(card), key, keyBytes);
-  piece.insert(piece.end(), address.begin(), address.end());
-  return piece;
+  const uint64_t token = (uint64_t{random()} << 32) | random() | 1;
+  Segment(mine_.bytes.data(), 0).header().token = token;
+  return {pidNamespace(), ::getpid(), file_.descriptor, bytes, token};
 }
 
-void SharedMemory::map(Peer& peer, const Card& card, const std::byte* keyAndAddress) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address = reinterpret_cast<const ucp_address_t*>(keyAndAddress + card.keyBytes);
-  ucp_ep_h endpoint = nullptr;  // the worker owns it
-  checkUcx(ucp_ep_create(worker_.get(), &params, &endpoint), "ucp_ep_create");
-  ucp_rkey_h key = nullptr;
-  checkUcx(ucp_ep_rkey_unpack(endpoint, keyAndAddress, &key), "ucp_ep_rkey_unpack");
-  UcxKey owner(key);
-  void* memory = nullptr;
-  checkUcx(ucp_rkey_ptr(key, card.address, &memory), "ucp_rkey_ptr");
-  auto* base = static_cast<std::byte*>(memory);
-  if (Segment(base, 0).header().token != card.token) fail(seqparSystemError, "ucp_rkey_ptr: another memory than meant");
-  peer.key = std::move(owner);
-  peer.memory = base;
+SharedMemory::Mapping SharedMemory::map(const Card& card) const {
+  if (card.processes != pidNamespace()) fail(seqparSystemError, "its process is in another PID namespace");
+  const std::string path = concat("/proc/", card.process, "/fd/", card.descriptor);
+  // Not to wait, nor to get a terminal, should that be another file than meant.
+  const File file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.descriptor < 0) fail(seqparSystemError, "open(", path, "): ", std::strerror(errno));
+  struct stat entry {};
+  if (::fstat(file.descriptor, &entry) != 0 || !S_ISREG(entry.st_mode) ||
+      static_cast<uint64_t>(entry.st_size) != card.bytes) {
+    fail(seqparSystemError, path, " is another file than meant");
+  }
+  Mapping mapping(file, card.bytes);
+  if (Segment(mapping.bytes.data(), 0).header().token != card.token) {
+    fail(seqparSystemError, path, " is another memory than meant");
+  }
+  return mapping;
 }
 
 }  // namespace seqpar

@@ -1,13 +1,14 @@
-// Memory that UCX allocates and that ranks of one host map from each other.
+// Memory that ranks of one host map from each other: anonymous files of the system, which last as long as a process has
+// them open or mapped.
 #pragma once
 
-#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/allgather.h"
 #include "transport/segment.h"
-#include "transport/ucx.h"
 
 namespace seqpar {
 
@@ -18,28 +19,50 @@ class SharedMemory {
   SharedMemory(Allgather& control, const std::vector<bool>& candidates);
 
   /// This rank's segment; null if it has no candidates.
-  std::byte* mine() const { return mine_; }
+  std::byte* mine() const { return mine_.bytes.data(); }
   /// The segment of `rank`; null if it could not be mapped.
-  std::byte* of(int rank) const { return peers_[static_cast<size_t>(rank)].memory; }
+  std::byte* of(int rank) const { return peers_[static_cast<size_t>(rank)].memory.bytes.data(); }
   /// Why not, in words.
   const std::string& whyNot(int rank) const { return peers_[static_cast<size_t>(rank)].whyNot; }
 
  private:
+  struct Card;
+  /// A file's descriptor, closed at the end.
+  struct File {
+    File() = default;
+    explicit File(int opened) : descriptor(opened) {}
+    File(File&& other) noexcept : descriptor(std::exchange(other.descriptor, -1)) {}
+    File& operator=(File&& other) noexcept {
+      std::swap(descriptor, other.descriptor);
+      return *this;
+    }
+    ~File();
+    int descriptor = -1;
+  };
+  /// A mapping of a file, undone at the end.
+  struct Mapping {
+    Mapping() = default;
+    /// Throws SystemError.
+    Mapping(const File& file, size_t size);
+    Mapping(Mapping&& other) noexcept : bytes(std::exchange(other.bytes, {})) {}
+    Mapping& operator=(Mapping&& other) noexcept {
+      std::swap(bytes, other.bytes);
+      return *this;
+    }
+    ~Mapping();
+    std::span<std::byte> bytes;
+  };
   struct Peer {
-    UcxKey key;
-    std::byte* memory = nullptr;
+    Mapping memory;
     std::string whyNot;
   };
-  struct Card;
 
-  std::vector<std::byte> allocate(size_t bytes, Card& card);
-  void map(Peer& peer, const Card& card, const std::byte* keyAndAddress);
+  Card allocate(size_t bytes);
+  Mapping map(const Card& card) const;
 
-  UcxContext context_;
-  UcxMemory segment_;
-  UcxWorker worker_;
-  std::vector<Peer> peers_;  // after the worker: their keys must go first
-  std::byte* mine_ = nullptr;
+  File file_;  ///< of mine_, through which the peers open it
+  Mapping mine_;
+  std::vector<Peer> peers_;
 };
 
 }  // namespace seqpar

@@ -7,29 +7,35 @@
 namespace seqpar {
 
 void checkUcx(ucs_status_t status, const std::string& call) {
-  if (status != UCS_OK) fail(seqparSystemError, call, ": ", ucs_status_string(status));
+  if (status != UCS_OK) fail(seqparSystemError, call, ": ", ucx().statusString(status));
 }
 
 std::string ucxVersion() {
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
+  ucx().getVersion(&major, &minor, &release);
   return concat(major, '.', minor, '.', release);
 }
 
+void requireUcx() {
+  const std::string& problem = findUcx().problem;
+  if (!problem.empty()) fail(seqparInvalidUsage, "UCX is needed, but there is ", problem);
+}
+
 UcxContext makeUcxContext(uint64_t features, UcxSettings settings) {
+  requireUcx();
   ucp_config_t* raw = nullptr;
-  checkUcx(ucp_config_read(nullptr, nullptr, &raw), "ucp_config_read");
-  const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> config(raw, ucp_config_release);
+  checkUcx(ucx().configRead(nullptr, nullptr, &raw), "ucp_config_read");
+  const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> config(raw, ucx().configRelease);
   for (const auto& [name, value] : settings) {
-    checkUcx(ucp_config_modify(raw, name, value), concat("ucp_config_modify(", name, "=", value, ")"));
+    checkUcx(ucx().configModify(raw, name, value), concat("ucp_config_modify(", name, "=", value, ")"));
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = features;
   ucp_context_h context = nullptr;
-  checkUcx(ucp_init(&params, raw, &context), "ucp_init");
+  checkUcx(ucx().initVersion(UCP_API_MAJOR, UCP_API_MINOR, &params, raw, &context), "ucp_init");
   return UcxContext(context);
 }
 
@@ -38,24 +44,24 @@ UcxWorker makeUcxWorker(ucp_context_h context, ucs_thread_mode_t mode) {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = mode;
   ucp_worker_h worker = nullptr;
-  checkUcx(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
+  checkUcx(ucx().workerCreate(context, &params, &worker), "ucp_worker_create");
   return UcxWorker(worker);
 }
 
 std::vector<std::byte> ucxAddress(ucp_worker_h worker) {
   ucp_address_t* address = nullptr;
   size_t length = 0;
-  checkUcx(ucp_worker_get_address(worker, &address, &length), "ucp_worker_get_address");
+  checkUcx(ucx().workerGetAddress(worker, &address, &length), "ucp_worker_get_address");
   const auto* bytes = reinterpret_cast<const std::byte*>(address);
   std::vector<std::byte> copy(bytes, bytes + length);
-  ucp_worker_release_address(worker, address);
+  ucx().workerReleaseAddress(worker, address);
   return copy;
 }
 
 bool knowsCuda(ucp_context_h context) {
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  checkUcx(ucp_context_query(context, &attributes), "ucp_context_query");
+  checkUcx(ucx().contextQuery(context, &attributes), "ucp_context_query");
   return (attributes.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
@@ -66,7 +72,7 @@ std::string transportsOf(ucp_ep_h endpoint) {
   {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(open_memstream(&text, &length), std::fclose);
     if (stream == nullptr) return {};
-    ucp_ep_print_info(endpoint, stream.get());
+    ucx().epPrintInfo(endpoint, stream.get());
   }
   if (text == nullptr) return {};
   const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);

@@ -1,8 +1,6 @@
 // UCX handles that free themselves, and its statuses as errors.
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "transport/ucx_library.h"
 
 namespace seqpar {
 
@@ -21,24 +20,18 @@ void checkUcx(ucs_status_t status, const std::string& call);
 std::string ucxVersion();
 
 struct UcxContextDeleter {
-  void operator()(ucp_context_h context) const noexcept { ucp_cleanup(context); }
+  void operator()(ucp_context_h context) const noexcept { ucx().cleanup(context); }
 };
 struct UcxWorkerDeleter {
-  void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
-};
-struct UcxKeyDeleter {
-  void operator()(ucp_rkey_h key) const noexcept { ucp_rkey_destroy(key); }
-};
-struct UcxMemoryDeleter {
-  ucp_context_h context = nullptr;
-  void operator()(ucp_mem_h memory) const noexcept { ucp_mem_unmap(context, memory); }
+  void operator()(ucp_worker_h worker) const noexcept { ucx().workerDestroy(worker); }
 };
 using UcxContext = std::unique_ptr<ucp_context, UcxContextDeleter>;
 using UcxWorker = std::unique_ptr<ucp_worker, UcxWorkerDeleter>;
-using UcxMemory = std::unique_ptr<ucp_mem, UcxMemoryDeleter>;
-using UcxKey = std::unique_ptr<ucp_rkey, UcxKeyDeleter>;
 
 using UcxSettings = std::initializer_list<std::pair<const char*, const char*>>;
+
+/// Throws InvalidUsage if UCX cannot be used.
+void requireUcx();
 
 /// A context with UCX's configuration (its environment included), changed by `settings`.
 UcxContext makeUcxContext(uint64_t features, UcxSettings settings);
