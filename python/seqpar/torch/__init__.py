@@ -13,23 +13,37 @@ compiled against torch. docs/pytorch.md has examples.
 """
 
 from ._attention import attention, explain
-from ._collectives import all_gather, all_scan, halo, redistribute, reduce_scatter, to_heads, to_sequence, token_mean
+from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, shift, start_all_gather, start_halo,
+                           start_redistribute, start_reduce_scatter, start_shift, start_to_heads, start_to_sequence, to_heads,
+                           to_sequence, token_mean)
 from ._comm import Comm, Error, close, comm
+from ._conv import short_conv
 from ._dropin import (ring_flash_attn_func, ring_flash_attn_kvpacked_func, ring_flash_attn_qkvpacked_func,
                       stripe_flash_attn_func, stripe_flash_attn_kvpacked_func, stripe_flash_attn_qkvpacked_func,
                       zigzag_ring_flash_attn_func, zigzag_ring_flash_attn_kvpacked_func,
                       zigzag_ring_flash_attn_qkvpacked_func)
+from ._kernels import LocalCall, flex, sdpa
 from ._layout import Layout, positions, shard, shard_batch, shift_labels, unshard
 from ._linear import gla, linear_attention, retention, simple_gla
-from . import _attention, _linear, _ops
+from ._ring import Ring, ring
+from ._scan import all_scan, start_all_scan
+from ._work import Work
+from . import _attention, _conv, _linear, _ops
 
 # What selective activation checkpointing saves rather than sends again.
-SAVE_OPS = frozenset({_ops.to_heads, _ops.to_sequence, _ops.all_gather, _ops.reduce_scatter, _ops.halo,
-                      _ops.redistribute, _ops.all_scan, _attention._forward, _linear._forward})
+SAVE_OPS = frozenset({
+    _ops.to_heads, _ops.to_sequence, _ops.all_gather, _ops.reduce_scatter, _ops.halo, _ops.redistribute, _ops.shift,
+    _ops.merge, _ops.all_scan, _ops.start_to_heads, _ops.start_to_sequence, _ops.start_all_gather,
+    _ops.start_reduce_scatter, _ops.start_halo, _ops.start_redistribute, _ops.start_shift, _ops.start_all_scan,
+    _ops.wait_to_heads, _ops.wait_to_sequence, _ops.wait_all_gather, _ops.wait_reduce_scatter, _ops.wait_halo,
+    _ops.wait_redistribute, _ops.wait_shift, _ops.wait_all_scan, _attention._forward, _conv._forward, _linear._forward})
 
-__all__ = ["Comm", "Error", "Layout", "SAVE_OPS", "all_gather", "all_scan", "attention", "close", "comm", "explain", "gla",
-           "halo", "linear_attention", "positions", "redistribute", "reduce_scatter", "retention", "shard", "shard_batch",
-           "shift_labels", "simple_gla", "to_heads", "to_sequence", "token_mean", "unshard",
-           "ring_flash_attn_func", "ring_flash_attn_kvpacked_func", "ring_flash_attn_qkvpacked_func",
-           "stripe_flash_attn_func", "stripe_flash_attn_kvpacked_func", "stripe_flash_attn_qkvpacked_func",
-           "zigzag_ring_flash_attn_func", "zigzag_ring_flash_attn_kvpacked_func", "zigzag_ring_flash_attn_qkvpacked_func"]
+__all__ = [
+    "Comm", "Error", "Layout", "LocalCall", "Ring", "SAVE_OPS", "Work", "all_gather", "all_scan", "attention", "close",
+    "comm", "explain", "flex", "gla", "halo", "linear_attention", "merge", "positions", "redistribute", "reduce_scatter",
+    "retention", "ring", "sdpa", "shard", "shard_batch", "shift", "shift_labels", "short_conv", "simple_gla",
+    "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
+    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard",
+    "ring_flash_attn_func", "ring_flash_attn_kvpacked_func", "ring_flash_attn_qkvpacked_func",
+    "stripe_flash_attn_func", "stripe_flash_attn_kvpacked_func", "stripe_flash_attn_qkvpacked_func",
+    "zigzag_ring_flash_attn_func", "zigzag_ring_flash_attn_kvpacked_func", "zigzag_ring_flash_attn_qkvpacked_func"]

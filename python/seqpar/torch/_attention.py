@@ -9,6 +9,7 @@ from .. import _abi
 from . import _plans
 from ._comm import call, find
 from ._define import define
+from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
 
 
@@ -92,7 +93,7 @@ def _prepare(q, k, v, comm, *, causal=False, window=(-1, -1), scale=None, softca
                  wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
 
 
-def attention(q, k, v, comm, *, return_lse=False, sinks=None, **options):
+def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **options):
     """Softmax attention of this rank's queries to all ranks' keys. Differentiable; the backward pass is collective too.
 
         q            [batch][tokens of the rank][heads][dim]; float32, float16 or bfloat16
@@ -113,6 +114,10 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, **options):
 
     All ranks give the same options. A plan is made at the first call of a description and kept until comm.close().
     """
+    if kernel is not None:
+        if return_lse:
+            raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
+        return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     spec = _prepare(q, k, v, comm, sinks=sinks, **options)
     out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
     return (out, lse) if return_lse else out

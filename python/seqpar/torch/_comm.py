@@ -1,6 +1,9 @@
 """Communicators over the groups of torch.distributed."""
 
+import collections
+import contextlib
 import ctypes
+import itertools
 
 import torch
 import torch.distributed as dist
@@ -28,10 +31,11 @@ class Comm:
     name, rank, size; device is torch.device("cpu"), or the GPU whose memory the operators take.
     """
 
-    def __init__(self, name, handle, device, group=None):
+    def __init__(self, name, handle, device, group=None, plans=64):
         self.name, self.device, self.group = name, device, group
         self._handle = handle
-        self._plans = {}
+        self._plans, self._most_plans = collections.OrderedDict(), plans  # the least recently used one first
+        self._side, self._started, self._tickets = None, {}, itertools.count()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
         _comms[name] = self
@@ -59,22 +63,91 @@ class Comm:
         return self._handle
 
     def stream(self, tensor):
-        """The stream that work on `tensor` is ordered on: torch's current one, or none on hosts."""
-        return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+        """The stream that work on `tensor` is ordered on: torch's current one; on hosts none, or in start() its own."""
+        if tensor.is_cuda:
+            return torch.cuda.current_stream(tensor.device).cuda_stream
+        return self._side if self._starting else None
+
+    _starting = False
+
+    @contextlib.contextmanager
+    def _beside(self):
+        """What is enqueued inside runs on a stream of the communicator's own, behind the work so far."""
+        if self.device.type == "cuda":
+            self._side = self._side or torch.cuda.Stream(self.device, priority=-1)
+            self._side.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self._side):
+                yield
+            return
+        if self._side is None:
+            self._side = ctypes.c_void_p()
+            self.run("seqparStreamCreate", ctypes.byref(self._side))
+        self._starting = True
+        try:
+            yield
+        finally:
+            self._starting = False
+
+    def _event(self):
+        """An event behind what has been enqueued on the communicator's own stream."""
+        if self.device.type == "cuda":
+            return self._side.record_event()
+        event = ctypes.c_void_p()
+        self.run("seqparEventCreate", ctypes.byref(event))
+        self.run("seqparEventRecord", event, self._side)
+        return event
+
+    def start(self, launch, made, kept):
+        """Runs launch() beside the current stream. `made` are its outputs; `kept` stay alive until finish() of the number
+        that this returns."""
+        origin = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
+        with self._beside():
+            launch()
+        number = next(self._tickets)
+        self._started[number] = (made, kept, self._event(), origin)
+        return number
+
+    def finish(self, number):
+        """The outputs of start(), once they are there: on a GPU for the current stream."""
+        if number not in self._started:
+            raise RuntimeError(f"wait: {number} is none of the {len(self._started)} operations under way on {self.name!r}: "
+                               "each is waited for once")
+        made, kept, event, origin = self._started.pop(number)
+        if self.device.type == "cuda":
+            here = torch.cuda.current_stream(self.device)
+            here.wait_event(event)
+            if here != origin:  # whose next work could take the memory of what is freed here
+                origin.wait_event(event)
+            return made
+        self.run("seqparEventSynchronize", event)
+        self.run("seqparEventDestroy", event)
+        failed = ctypes.c_int()
+        self.run("seqparCommGetAsyncError", self.handle, ctypes.byref(failed))
+        call(_abi.check, failed.value, self._handle)
+        return made
 
     def plan(self, key, make, destroy):
-        """The plan with this description, made at its first use. Collective then: all ranks describe alike."""
-        found = self._plans.get(key)
-        if found is None:
-            found = self._plans[key] = (call(make), destroy)
-        return found[0]
+        """The plan with this description, made at its first use. Collective then: all ranks describe alike, so that they
+        also forget alike: where there are too many, the one whose last use is the longest ago."""
+        if key in self._plans:
+            self._plans.move_to_end(key)
+            return self._plans[key][0]
+        while len(self._plans) >= self._most_plans:
+            plan, release = self._plans.popitem(last=False)[1]
+            call(release, plan)
+        self._plans[key] = (call(make), destroy)
+        return self._plans[key][0]
 
     def close(self):
-        """Collective: frees the plans, in the order in which they were made, and the communicator."""
+        """Collective: frees the plans, the latest used last, and the communicator."""
         if self._handle:
-            for plan, destroy in self._plans.values():
+            if self._side is not None and self.device.type == "cpu":
+                self.run("seqparStreamDestroy", self._side)
+            self._side = None
+            self._started.clear()
+            while self._plans:
+                plan, destroy = self._plans.popitem(last=False)[1]
                 call(destroy, plan)
-            self._plans.clear()
             handle, self._handle = self._handle, None
             _comms.pop(self.name, None)
             call(_abi.check, _abi.lib.seqparCommDestroy(handle))
@@ -117,7 +190,7 @@ def _device(device, group):
     return device
 
 
-def _bootstrap(group, config):
+def _bootstrap(group, config, device):
     """A communicator over `group`: what ranks tell each other during the start goes through torch.distributed."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     errors = []
@@ -125,7 +198,8 @@ def _bootstrap(group, config):
     def allgather(mine, everything, count, _):
         try:
             parts = [None] * size
-            dist.all_gather_object(parts, ctypes.string_at(mine, count), group=group)
+            with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+                dist.all_gather_object(parts, ctypes.string_at(mine, count), group=group)
             ctypes.memmove(everything, b"".join(parts), count * size)
             return 0
         except Exception as error:  # through C no exception can go; it is raised below
@@ -142,7 +216,7 @@ def _bootstrap(group, config):
     return handle
 
 
-def comm(group=None, *, device=None, timeout=None, transport=None, check_arguments=None, ctas=16):
+def comm(group=None, *, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64):
     """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
     first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank.
 
@@ -151,6 +225,8 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
     transport        "auto", "shared", "network"
     check_arguments  True: every call compares its arguments between the ranks (slow)
     ctas             thread blocks of a collective on a GPU, 1 to 128: few, since they share the GPU with other work
+    plans            the most plans of attention and of layouts that are kept: beyond that, the one that was used last the
+                     longest ago is freed, and made anew if it comes back. More than a step uses, and than CUDA graphs hold
     """
     if isinstance(group, Comm):
         return group
@@ -161,6 +237,8 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
     alone = group is None and not (dist.is_available() and dist.is_initialized())
     if group is None and not alone:
         group = dist.group.WORLD
+    if plans < 1:
+        raise ValueError(f"comm: plans is {plans}, expected at least 1")
     device = _device(device, group)
     name = f"{'alone' if alone else group.group_name}/{device.type}"
     if name in _comms:
@@ -171,8 +249,8 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
         call(_abi.check, _abi.lib.seqparGetUniqueId(ctypes.byref(token)))
         call(_abi.check, _abi.lib.seqparCommInitRankConfig(ctypes.byref(handle), 1, token, 0, ctypes.byref(config)))
     else:
-        handle = _bootstrap(group, config)
-    return Comm(name, handle, device, group)
+        handle = _bootstrap(group, config, device)
+    return Comm(name, handle, device, group, plans)
 
 
 def close():

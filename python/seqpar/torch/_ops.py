@@ -7,7 +7,7 @@ import torch
 
 from .. import _abi
 from ._comm import call, find
-from ._define import data_type, define, require_place
+from ._define import data_type, define, define_started, require_place
 from ._layout import Layout
 
 
@@ -21,15 +21,16 @@ def _lengths(comm, tokens, local):
 
 
 @functools.lru_cache(maxsize=256)
-def _heads_of(heads, query_heads, members, member):
+def heads_of_member(heads, query_heads, members, member):
+    """(first head, number of heads) of a member in head arrays."""
     first, count = ctypes.c_int64(), ctypes.c_int64()
     call(_abi.check, _abi.lib.seqparHeadsOfMember(heads, query_heads, members, member, ctypes.byref(first),
                                                   ctypes.byref(count)))
-    return count.value
+    return first.value, count.value
 
 
 def _heads(comm, heads, query_heads):
-    return _heads_of(int(heads), int(query_heads), comm.size, comm.rank)
+    return heads_of_member(int(heads), int(query_heads), comm.size, comm.rank)[1]
 
 
 @functools.lru_cache(maxsize=256)
@@ -211,19 +212,69 @@ def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire,
              ctypes.byref(params), comm.handle, comm.stream(state))
 
 
-to_heads = define("to_heads(Tensor x, int query_heads, int[] tokens, str comm) -> Tensor",
-                  _to_heads_outputs, _to_heads_launch)
-to_sequence = define("to_sequence(Tensor x, int heads, int query_heads, int[] tokens, str comm) -> Tensor",
-                     _to_sequence_outputs, _to_sequence_launch)
-all_gather = define("all_gather(Tensor x, int dim, int[] tokens, str comm) -> Tensor",
-                    _all_gather_outputs, _all_gather_launch)
-reduce_scatter = define("reduce_scatter(Tensor x, int dim, int[] tokens, str comm) -> Tensor",
-                        _reduce_scatter_outputs, _reduce_scatter_launch)
-halo = define("halo(Tensor x, int dim, int left, int right, bool periodic, int[] tokens, str comm) -> (Tensor, Tensor)",
-              _halo_outputs, _halo_launch)
+def _merge_outputs(out, lse, tokens, name):
+    comm = find(name)
+    local = tokens[comm.rank] if tokens else out.shape[1] // comm.size
+    return (out.new_empty(_with(out.shape, 1, local)), lse.new_empty(_with(lse.shape, 2, local)))
+
+
+def _merge_launch(made, out, lse, tokens, name):
+    comm, out, lse = find(name), out.contiguous(), lse.contiguous()
+    require_place("merge", comm, out, lse)
+    batch, whole, heads, _ = out.shape
+    if lse.dtype != torch.float32 or lse.shape != (batch, heads, whole):
+        raise ValueError(f"merge: lse is {lse.dtype} {tuple(lse.shape)}, expected float32 {(batch, heads, whole)}")
+    lengths = _lengths(comm, tokens, whole // comm.size)
+    if sum(lengths) != whole:
+        raise ValueError(f"merge: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal where "
+                         "they are not given")
+    comm.run("seqparReduceScatterLse", out.data_ptr(), lse.data_ptr(), made[0].data_ptr(), made[1].data_ptr(), heads,
+             ctypes.byref(_shards(out, 1, lengths, sums=True)), comm.handle, comm.stream(out))
+
+
+def _shift_outputs(tensors, by, name):
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in tensors]
+
+
+def _shift_launch(made, tensors, by, name):
+    comm, tensors = find(name), [x.contiguous() for x in tensors]
+    require_place("shift", comm, *tensors)
+    pointers, sizes = ctypes.c_void_p * len(tensors), ctypes.c_size_t * len(tensors)
+    bytes_of = sizes(*(x.nbytes for x in tensors))
+    sent, received = pointers(*(x.data_ptr() for x in tensors)), pointers(*(x.data_ptr() for x in made))
+    params = _abi.ShiftParams(
+        sendPeer=(comm.rank + by) % comm.size, sendTensors=len(tensors), sendBuffers=ctypes.addressof(sent),
+        sendBytes=ctypes.addressof(bytes_of), receivePeer=(comm.rank - by) % comm.size, receiveTensors=len(tensors),
+        receiveBuffers=ctypes.addressof(received), receiveBytes=ctypes.addressof(bytes_of))
+    comm.run("seqparShift", ctypes.byref(params), comm.handle, comm.stream(tensors[0]))
+
+
+def _both(schema, outputs, launch):
+    """The operator, and its halves start_ and wait_."""
+    return (define(schema, outputs, launch), *define_started(schema, outputs, launch))
+
+
+to_heads, start_to_heads, wait_to_heads = _both(
+    "to_heads(Tensor x, int query_heads, int[] tokens, str comm) -> Tensor", _to_heads_outputs, _to_heads_launch)
+to_sequence, start_to_sequence, wait_to_sequence = _both(
+    "to_sequence(Tensor x, int heads, int query_heads, int[] tokens, str comm) -> Tensor",
+    _to_sequence_outputs, _to_sequence_launch)
+all_gather, start_all_gather, wait_all_gather = _both(
+    "all_gather(Tensor x, int dim, int[] tokens, str comm) -> Tensor", _all_gather_outputs, _all_gather_launch)
+reduce_scatter, start_reduce_scatter, wait_reduce_scatter = _both(
+    "reduce_scatter(Tensor x, int dim, int[] tokens, str comm) -> Tensor",
+    _reduce_scatter_outputs, _reduce_scatter_launch)
+halo, start_halo, wait_halo = _both(
+    "halo(Tensor x, int dim, int left, int right, bool periodic, int[] tokens, str comm) -> (Tensor, Tensor)",
+    _halo_outputs, _halo_launch)
 halo_adjoint = define("halo_adjoint(Tensor left, Tensor right, int dim, SymInt local, bool periodic, int[] tokens, "
                       "str comm) -> Tensor", _halo_adjoint_outputs, _halo_adjoint_launch)
-redistribute = define("redistribute(Tensor[] tensors, str source, str target, int dim, str comm) -> Tensor[]",
-                      _redistribute_outputs, _redistribute_launch)
-all_scan = define("all_scan(Tensor state, Tensor? transition, Tensor? initial, str op, bool reverse, str decay, str wire, "
-                  "int[] flags, str algorithm, str comm) -> (Tensor, Tensor)", _all_scan_outputs, _all_scan_launch)
+redistribute, start_redistribute, wait_redistribute = _both(
+    "redistribute(Tensor[] tensors, str source, str target, int dim, str comm) -> Tensor[]",
+    _redistribute_outputs, _redistribute_launch)
+shift, start_shift, wait_shift = _both(
+    "shift(Tensor[] tensors, int by, str comm) -> Tensor[]", _shift_outputs, _shift_launch)
+merge = define("merge(Tensor out, Tensor lse, int[] tokens, str comm) -> (Tensor, Tensor)", _merge_outputs, _merge_launch)
+all_scan, start_all_scan, wait_all_scan = _both(
+    "all_scan(Tensor state, Tensor? transition, Tensor? initial, str op, bool reverse, str decay, str wire, int[] flags, "
+    "str algorithm, str comm) -> (Tensor, Tensor)", _all_scan_outputs, _all_scan_launch)

@@ -1,0 +1,200 @@
+"""Attention by a kernel of the caller's, which sees whole sequences: between the exchanges of Ulysses, or behind a gather
+of keys and values."""
+
+import dataclasses
+import functools
+import typing
+
+import torch
+
+from . import _ops
+from ._collectives import all_gather, to_heads, to_sequence
+from ._define import define
+from ._layout import Layout, bounds_of, require_fit
+
+ALGORITHMS = ("ulysses", "allgather_kv")
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalCall:
+    """What a kernel is to compute for q [batch][queries][heads][dim] and k, v [batch][keys][kv heads][dim].
+
+    Masks stand at the ends, as FlashAttention's: query i stands at key i + keys - queries, in each packed sequence.
+
+    causal, window, scale, softcap  as attention()'s
+    sinks                           those of the kernel's heads
+    cu_seqlens_q, cu_seqlens_k      packed sequences: where each begins; None: one sequence
+    """
+
+    causal: bool
+    window: tuple
+    scale: float
+    softcap: float
+    sinks: torch.Tensor = None
+    cu_seqlens_q: tuple = None
+    cu_seqlens_k: tuple = None
+
+    def mask(self, queries, keys, device=None):
+        """bool [queries][keys]: which key each query sees; None: all."""
+        left, right = self.window
+        right = 0 if self.causal else right
+        if left < 0 and right < 0 and self.cu_seqlens_q is None:
+            return None
+        seen = []
+        parts = zip(self.cu_seqlens_q or (0, queries), (self.cu_seqlens_q or (0, queries))[1:],
+                    self.cu_seqlens_k or (0, keys), (self.cu_seqlens_k or (0, keys))[1:])
+        for q0, q1, k0, k1 in parts:
+            i = torch.arange(q0, q1, device=device)[:, None] - q1 + k1
+            j = torch.arange(keys, device=device)[None, :]
+            part = (j >= k0) & (j < k1)
+            part = part & (j >= i - left) if left >= 0 else part.expand(q1 - q0, keys)
+            seen.append(part & (j <= i + right) if right >= 0 else part)
+        return torch.cat(seen)
+
+
+def sdpa(q, k, v, call):
+    """torch.nn.functional.scaled_dot_product_attention as a `kernel` of attention()."""
+    if call.softcap or call.sinks is not None:
+        raise ValueError("sdpa: got softcap or sinks, expected none: scaled_dot_product_attention has neither")
+    simple = call.causal and call.window[0] < 0 and call.cu_seqlens_q is None and q.shape[1] == k.shape[1]
+    out = torch.nn.functional.scaled_dot_product_attention(
+        *(x.transpose(1, 2) for x in (q, k, v)), scale=call.scale, enable_gqa=k.shape[2] != q.shape[2], is_causal=simple,
+        attn_mask=None if simple else call.mask(q.shape[1], k.shape[1], q.device))
+    return out.transpose(1, 2)
+
+
+def flex(q, k, v, call):
+    """torch.nn.attention.flex_attention as a `kernel` of attention()."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    if call.sinks is not None:
+        raise ValueError("flex: got sinks, expected none")
+    seen = call.mask(q.shape[1], k.shape[1], q.device)
+    block_mask = None if seen is None else create_block_mask(lambda b, h, i, j: seen[i, j], None, None, q.shape[1],
+                                                             k.shape[1], device=q.device)
+    capped = None if not call.softcap else lambda score, b, h, i, j: call.softcap * torch.tanh(score / call.softcap)
+    out = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod=capped, block_mask=block_mask, scale=call.scale,
+                         enable_gqa=k.shape[2] != q.shape[2])
+    return out.transpose(1, 2)
+
+
+class _Tokens(typing.NamedTuple):
+    """What is needed of a Layout, which cannot be made inside of a compiled graph."""
+
+    kind: str
+    tokens: int
+    lengths: list
+    key: str
+
+
+@functools.lru_cache(maxsize=64)
+def _order(key, inverse, device):
+    order = Layout.from_key(key).order()
+    return (torch.argsort(order) if inverse else order).to(device)
+
+
+def _order_outputs(like, layout, inverse):
+    return (like.new_empty(Layout.from_key(layout).tokens, dtype=torch.int64),)
+
+
+# An operator, so that a compiled graph has a call here rather than a constant of the sequence's length.
+_layout_order = define("layout_order(Tensor like, str layout, bool inverse) -> Tensor", _order_outputs,
+                       lambda made, like, layout, inverse: made[0].copy_(_order(layout, inverse, like.device)))
+
+
+@torch.compiler.assume_constant_result
+def _runs(key, rank):
+    """((first position, one behind the last), ...) of a rank's tokens, in order."""
+    positions = Layout.from_key(key).positions(rank)
+    if not len(positions):
+        return ()
+    breaks = (torch.nonzero(positions.diff() != 1)[:, 0] + 1).tolist()
+    edges = [0, *breaks, len(positions)]
+    return tuple((int(positions[i]), int(positions[j - 1]) + 1) for i, j in zip(edges, edges[1:]))
+
+
+@torch.compiler.assume_constant_result
+def _heads_of(heads, kv_heads, members, member):
+    """(query heads, first of them; kv heads, first of them) of a member."""
+    first, count = _ops.heads_of_member(heads, heads, members, member)
+    first_kv, count_kv = _ops.heads_of_member(kv_heads, heads, members, member)
+    return first, count, first_kv, count_kv
+
+
+def _block(kernel, q, k, v, begin, end, bounds, call):
+    """The kernel for the queries at positions begin to end - 1 of the whole, k and v being whole."""
+    left = call["window"][0]
+    if bounds is None:
+        first, last = 0, end if call["causal"] else k.shape[1]
+        if call["causal"] and left >= 0:
+            first = max(0, begin - left)
+        queries = keys = None
+    else:
+        documents = [(s, e) for s, e in zip(bounds, bounds[1:]) if s < e and e > begin and s < end]
+        first, last = documents[0][0], end if call["causal"] else documents[-1][1]
+        queries = tuple(max(s, begin) - begin for s, _ in documents) + (end - begin,)
+        keys = tuple(s - first for s, _ in documents) + (last - first,)
+    return kernel(q, k[:, first:last], v[:, first:last], LocalCall(**call, cu_seqlens_q=queries, cu_seqlens_k=keys))
+
+
+def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
+    tokens, heads, kv_heads = layout.lengths, q.shape[2], k.shape[2]
+    q = to_heads(q, comm, tokens=tokens)
+    k, v = (to_heads(x, comm, query_heads=heads, tokens=tokens) for x in (k, v))
+    first, count, first_kv, count_kv = _heads_of(heads, kv_heads, comm.size, comm.rank)
+    permuted = layout.kind != "contiguous"
+    if not count or not layout.tokens:  # takes part in the exchanges, backward too
+        out = q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + k.sum() + v.sum())
+        return to_sequence(out, comm, heads=heads, tokens=tokens)
+    if permuted:
+        q, k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (q, k, v))
+    group = heads // kv_heads
+    used = [(first + h) // group - first_kv for h in range(count)]
+    if count % count_kv or used != [h // (count // count_kv) for h in range(count)]:  # no group of equal sizes: a copy each
+        chosen = torch.tensor(used, device=k.device)
+        k, v = (x.index_select(2, chosen) for x in (k, v))
+    if call["sinks"] is not None:
+        call = {**call, "sinks": call["sinks"][first:first + count]}
+    out = _block(kernel, q, k, v, 0, layout.tokens, bounds, call)
+    if permuted:
+        out = out.index_select(1, _layout_order(out, layout.key, False))
+    return to_sequence(out, comm, heads=heads, tokens=tokens)
+
+
+def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
+    if layout.kind == "striped":
+        raise ValueError("attention: layout.kind is 'striped', expected 'contiguous' or 'zigzag': allgather_kv calls the "
+                         "kernel for each run of tokens")
+    if not call["causal"] and call["window"] != (-1, -1):  # a kernel's mask stands at the ends of queries and keys
+        raise ValueError(f"attention: got the window {call['window']} without a causal mask, expected algorithm 'ulysses', "
+                         "whose kernel has whole sequences")
+    k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
+    if layout.kind != "contiguous":
+        k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (k, v))
+    outputs, done = [], 0
+    for begin, end in _runs(layout.key, comm.rank):
+        outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))
+        done += end - begin
+    if not outputs:  # no tokens: takes part in the exchanges, backward too
+        return q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + (k.sum() + v.sum()) * 0)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+
+
+def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, window=(-1, -1), scale=None, softcap=0.0,
+                 sinks=None, cu_seqlens=None, layout=None):
+    """attention() with `kernel`."""
+    algorithm = "ulysses" if algorithm == "auto" else algorithm
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"attention: algorithm is {algorithm!r} with a kernel of the caller's, expected one of "
+                         f"{', '.join(ALGORITHMS)}")
+    if layout is None:
+        tokens = q.shape[1] * comm.size
+        layout = _Tokens("contiguous", tokens, [q.shape[1]] * comm.size, f"contiguous:{tokens}:{comm.size}:1:1:")
+    else:
+        require_fit("attention: layout", layout, comm, local=q.shape[1])
+    if k.shape[1] != q.shape[1]:
+        raise ValueError(f"attention: got {q.shape[1]} queries and {k.shape[1]} keys, expected equally many with a kernel of "
+                         "the caller's")
+    call = {"causal": bool(causal), "window": tuple(window), "scale": q.shape[3] ** -0.5 if scale is None else scale,
+            "softcap": softcap, "sinks": sinks}
+    run = _by_heads if algorithm == "ulysses" else _by_gather
+    return run(kernel, q, k, v, comm, layout, bounds_of(cu_seqlens), call)

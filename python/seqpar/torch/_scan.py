@@ -1,0 +1,105 @@
+"""All-Scan, the states of linear attention from rank to rank, with its derivatives."""
+
+import math
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from . import _ops
+from ._work import at_once, starting
+
+
+def _expand(numbers, state):
+    """Numbers a head or a row as factors of [heads][dk][dv]."""
+    return numbers.reshape(*numbers.shape, *[1] * (state.dim() - numbers.dim()))
+
+
+def _transposed_product(op, factor, grad, reverse):
+    """A^T grad of one position, A being what its scan multiplies by."""
+    if op == "sum":
+        return grad
+    if op == "matrix":
+        return torch.matmul(factor if reverse else factor.mT, grad)
+    return _expand(factor, grad) * grad
+
+
+def _transition_gradient(op, grad, prefix, reverse):
+    """Gradient of A, from the gradient of A x and x."""
+    if op == "scalar":
+        return (grad * prefix).sum((1, 2))
+    if op == "diag":
+        return (grad * prefix).sum(2)
+    return prefix @ grad.mT if reverse else grad @ prefix.mT
+
+
+def _heads_with(flags, bits, state):
+    """[heads][1][1]: 1 where one of `bits` is set for the head's sequence."""
+    marks = torch.tensor([float(bool(flag & bits)) for flag in flags], device=state.device)
+    return _expand(marks.repeat_interleave(state.shape[0] // len(flags)), state)
+
+
+class _AllScan(torch.autograd.Function):
+    """With w_p the gradient of the state before position p and r_p = w_(p+1), a scan in the other direction:
+
+        w_p = A_p^T r_p + (dPrefix_p + A_p^T dTotal_p)      dS_p = dTotal_p + r_p      dA_p = dS_p x_p^T
+    """
+
+    @staticmethod
+    def start(state, transition, initial, *rest):
+        return _ops.start_all_scan(state.detach(), *(x if x is None else x.detach() for x in (transition, initial)), *rest)
+
+    @staticmethod
+    def forward(ctx, ticket, state, transition, initial, *rest):
+        if ticket is None:
+            prefix, total = _ops.all_scan(state, transition, initial, *rest)
+        else:
+            prefix, total = _ops.wait_all_scan(ticket, state, transition, initial, *rest)
+        ctx.save_for_backward(transition, prefix)
+        ctx.has_initial = initial is not None
+        ctx.rest = rest
+        return prefix, total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_prefix, d_total):
+        transition, prefix = ctx.saved_tensors
+        op, reverse, decay, wire, flags, algorithm, comm = ctx.rest
+        kind = d_total.dtype
+        d_prefix, d_total = d_prefix.float(), d_total.float()
+        factor = transition
+        if decay != "linear":
+            factor = transition.exp() if decay == "log" else transition.exp2()
+        carried = _transposed_product(op, factor, d_total, reverse)
+        if flags:  # 1: prefix is 0 whatever came; 2 or 1: total is S alone
+            carried = carried * (1 - _heads_with(flags, 3, carried))
+            d_prefix = d_prefix * (1 - _heads_with(flags, 1, carried))
+        marks = [2 if flag else 0 for flag in flags]
+        behind, before = _ops.all_scan(d_prefix + carried, transition, None, op, not reverse, decay, "float32", marks,
+                                       algorithm, comm)
+        d_state = d_total + behind
+        d_transition = None
+        if op != "sum":
+            through = d_state * (1 - _heads_with(flags, 3, d_state)) if flags else d_state
+            d_transition = _transition_gradient(op, through, prefix.float(), reverse)
+            if decay != "linear":
+                d_transition = d_transition * factor * (1 if decay == "log" else math.log(2))
+        d_initial = before.to(kind) if ctx.has_initial else None
+        return None, d_state.to(kind), d_transition, d_initial, None, None, None, None, None, None, None
+
+
+def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, flags=None,
+             algorithm="auto", _run=at_once):
+    """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
+
+    state       [heads][dk][dv]; with the batch folded into the heads
+    transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
+    initial     like state: read on the first rank of the scan, but given on all or on none
+    decay       "linear", "log", "log2": how the transition is given
+    wire        torch.float32, .float16, .bfloat16: how states travel; None: as they are. Gradients travel in float32
+    flags       one number a packed sequence: 1: it begins at this rank's first token; 2: at a later token
+    """
+    wire = str(wire or state.dtype).removeprefix("torch.")
+    return _run(_AllScan, state, transition, initial, op, reverse, decay, wire, list(flags or []), algorithm, comm.name)
+
+
+start_all_scan = starting(all_scan)

@@ -1,0 +1,36 @@
+"""Collectives at once, or in two halves with work of the caller's between them."""
+
+import functools
+
+
+class Work:
+    """A collective under way beside the current stream. wait() gives its results, once; the inputs stay unchanged until
+    then. All ranks start and wait in the same order. Gradients flow through wait(), whose backward pass is one call."""
+
+    def __init__(self, function, ticket, arguments):
+        self._function, self._ticket, self._arguments = function, ticket, arguments
+
+    def wait(self):
+        """The results; on a GPU later work of the current stream is ordered behind them, and nothing synchronizes."""
+        return self._function.apply(self._ticket, *self._arguments)
+
+
+def at_once(function, *arguments):
+    return function.apply(None, *arguments)
+
+
+def in_halves(function, *arguments):
+    return Work(function, function.start(*arguments), arguments)
+
+
+def starting(collective):
+    """start_<collective>: the same arguments, a Work in place of the results."""
+
+    @functools.wraps(collective)
+    def start(*arguments, **named):
+        return collective(*arguments, _run=in_halves, **named)
+
+    start.__name__ = start.__qualname__ = f"start_{collective.__name__}"
+    start.__doc__ = (f"{collective.__name__}() beside the current stream: begins, and returns a Work whose wait() gives what "
+                     f"{collective.__name__}() returns.")
+    return start

@@ -1,0 +1,36 @@
+"""Checks of seqpar.torch, by topic. Each runs on all ranks alike, and takes the communicator and a seed."""
+
+import torch
+
+import seqpar.torch as sp
+
+CHECKS = []
+EPS = 2.0 ** -23
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def whole(seed, *shape, dtype=torch.float32):
+    """Random numbers that are equal on all ranks."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def same(a, b, terms=1):
+    """Equal but for the rounding of sums of so many terms."""
+    torch.testing.assert_close(a, b, rtol=4 * EPS * terms, atol=4 * EPS * terms)
+
+
+def raises(error, text, function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except error as caught:
+        assert text in str(caught), f"{text!r} is not in {caught}"
+        return
+    raise AssertionError(f"{function.__name__} raised no {error.__name__}")
+
+
+def summed(x, comm):
+    return sp.all_gather(x[None].contiguous(), comm, dim=0).sum(0)

@@ -1,0 +1,148 @@
+"""What PyTorch does with the operators: opcheck, compiled graphs, checkpointing, groups, errors."""
+
+import torch
+import torch.distributed as dist
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import seqpar.torch as sp
+from torch_checks import check, raises, same, whole
+
+
+@check
+def operators_are_registered_well(comm, seed):
+    ops, n, tests = torch.ops.seqpar, comm.name, ("test_schema", "test_faketensor")
+
+    def opcheck(op, *arguments):
+        torch.library.opcheck(op.default, arguments, test_utils=tests)
+
+    size = comm.size
+    x = whole(seed, 2, 3, 4, 8)
+    opcheck(ops.to_heads, x, 4, [], n)
+    opcheck(ops.to_heads, x.transpose(1, 2).contiguous().transpose(1, 2), 4, [3] * size, n)
+    opcheck(ops.to_sequence, sp.to_heads(x, comm), 4, 0, [], n)
+    opcheck(ops.all_gather, x, 1, [], n)
+    opcheck(ops.reduce_scatter, whole(seed, 2, 2 * size), 1, [], n)
+    opcheck(ops.halo, x, 1, 2, 1, False, [], n)
+    opcheck(ops.halo_adjoint, x[:, :2], x[:, :1], 1, 3, False, [], n)
+    keys = (sp.Layout("contiguous", 3 * size, size).key, sp.Layout("zigzag", 3 * size, size).key)
+    opcheck(ops.redistribute, [x, x[0:1].to(torch.int64)], *keys, 1, n)
+    opcheck(ops.shift, [x, x[0]], 1, n)
+    opcheck(ops.merge, whole(seed, 1, 2 * size, 4, 3), whole(seed, 1, 4, 2 * size), [], n)
+    weight = whole(seed, 4, 3)
+    opcheck(ops.short_conv, x[..., 0], weight, None, True, [], [], n)
+    opcheck(ops.short_conv_backward, x[..., 0], x[..., 1], weight, weight[:, 0], False, [], [], n)
+    opcheck(ops.layout_order, x, keys[1], True)
+    for start, *arguments in ((ops.start_to_heads, x, 4, []), (ops.start_all_gather, x, 1, []),
+                              (ops.start_redistribute, [x], *keys, 1), (ops.start_shift, [x], 1),
+                              (ops.start_halo, x, 1, 2, 1, False, [])):
+        opcheck(start, *arguments, n)
+    opcheck(ops.all_scan, x[0], x[0, :, :, 0].contiguous(), None, "diag", False, "linear", "float32", [], "auto", n)
+    spec = "family=softmax;training=1;algorithm=ring;causal=1"
+    out, lse = ops.attention(x, x, x, None, spec, n)
+    opcheck(ops.attention, x, x[:, :, :2], x[:, :, :2], None, spec, n)
+    opcheck(ops.attention_backward, x, x, x, x, out, lse, None, spec, n)
+    spec = "family=scalar;training=1;algorithm=zeco"
+    gate = -x[..., 0].abs()
+    opcheck(ops.linear_attention, x, x, x, gate, None, spec, n)
+    saved = ops.linear_attention(x, x, x, gate, None, spec, n)[1]
+    opcheck(ops.linear_attention_backward, x, None, x, x, x, gate, None, saved, spec, n)
+
+
+@check
+def compiled_graphs_are_whole_and_equal(comm, seed):
+    layout = sp.Layout("zigzag", 8 * comm.size, comm.size)
+    straight = sp.Layout("contiguous", 8 * comm.size, comm.size)
+    weight = whole(seed + 3, 32, 3)
+
+    def model(x, decay):
+        o = sp.attention(x, x, x, comm, causal=True, algorithm="zigzag")
+        o = sp.redistribute(o, layout, straight, comm)
+        o = sp.gla(o, o, o, decay, comm)
+        h = sp.to_heads(o, comm)
+        y = torch.nn.functional.scaled_dot_product_attention(*(h.transpose(1, 2) for _ in range(3)), is_causal=True)
+        o = sp.to_sequence(y.transpose(1, 2), comm, heads=4)
+        left, _ = sp.halo(o, comm, left=1)
+        o = sp.short_conv(o.flatten(2), weight, comm, activation="silu").unflatten(2, (4, 8))
+        everyone, lse = sp.all_gather(o, comm), o.new_zeros(2, 4, 8 * comm.size) + comm.rank
+        o = o + sp.merge(everyone.cos(), lse + everyone[..., 0].transpose(1, 2), comm)[0]
+        for source, part in sp.ring(o, comm):
+            o = o + part / (2 + source)
+        return (torch.cat([left, o[:, :-1]], 1) * o).sum() + sp.all_gather(o, comm).sin().sum()
+
+    results = []
+    for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        x = whole(seed + comm.rank, 2, 8, 4, 8).requires_grad_()
+        decay = (-whole(seed + 5 + comm.rank, 2, 8, 4, 8).abs()).requires_grad_()
+        value = run(x, decay)
+        value.backward()
+        results.append((value.detach(), x.grad, decay.grad))
+    for one, other in zip(*results):
+        same(one, other, 50)
+
+
+@check
+def checkpointing_gives_equal_gradients(comm, seed):
+    counts = {}
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            counts[function] = counts.get(function, 0) + 1
+            return function(*arguments, **(named or {}))
+
+    def block(x):
+        o = sp.attention(x, x, x, comm, causal=True, algorithm="ring")
+        return sp.to_sequence(sp.to_heads(o, comm).tanh(), comm, heads=4)
+
+    def policy(context, op, *arguments, **named):
+        return CheckpointPolicy.MUST_SAVE if op in sp.SAVE_OPS else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def selective():
+        return create_selective_checkpoint_contexts(policy)
+
+    grads, sent = [], []
+    for run in (block, lambda x: checkpoint(block, x, use_reentrant=False),
+                lambda x: checkpoint(block, x, use_reentrant=False, context_fn=selective)):
+        x = whole(seed + comm.rank, 1, 6, 4, 8).requires_grad_()
+        counts.clear()
+        with Count():
+            run(x).square().sum().backward()
+        grads.append(x.grad)
+        sent.append(sum(counts.get(op, 0) for op in sp.SAVE_OPS))
+    same(grads[1], grads[0])
+    same(grads[2], grads[0])
+    assert sent[1] > sent[0] == sent[2], sent  # the selective policy sends nothing twice
+
+
+@check
+def errors_say_what_is_wrong(comm, seed):
+    x = whole(seed, 1, 4, 2, 8)
+    raises(TypeError, "float64", sp.attention, x.double(), x.double(), x.double(), comm)
+    raises(ValueError, "[batch]", sp.attention, x[0], x[0], x[0], comm)
+    raises(ValueError, "expected one of", sp.attention, x, x, x, comm, algorithm="rings")
+    raises(TypeError, "alibi", sp.attention, x, x, x, comm, alibi=1)
+    raises(sp.Error, "striped", sp.attention, x, x, x, comm, algorithm="ring_self_attention")
+    raises(ValueError, "expected 4", sp.attention, x[:, :3], x[:, :3], x[:, :3], comm,
+           layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
+    raises(ValueError, "layout.ranks", sp.shard, x, sp.Layout("zigzag", 4, comm.size + 1), comm)
+    raises(ValueError, "log_decay has the shape", sp.gla, x, x, x, x[..., 0], comm)
+    longer = whole(seed, 1, 4 + comm.rank, 2, 8)
+    raises(ValueError, "different plans", sp.attention, longer, longer, longer, comm)
+    assert issubclass(sp.Error, dist.DistBackendError)
+    assert sp.comm() is comm
+
+
+@check
+def groups_and_closing(comm, seed):
+    group = dist.new_group([0, 1])
+    if comm.rank < 2:
+        with sp.comm(group) as part:
+            assert (part.size, part.rank) == (2, comm.rank)
+            same(sp.all_gather(torch.full((1,), float(part.rank)), part, dim=0), torch.tensor([0.0, 1.0]))
+            x = whole(seed, 1, 4, 2, 8)
+            sp.attention(x, x, x, part)
+        raises(RuntimeError, "no open communicator", sp.all_gather, x, part)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (comm.size,), mesh_dim_names=("cp",))
+    other = sp.comm(mesh["cp"])
+    assert other.size == comm.size
+    if other is not comm:  # torch may take the world's group for the mesh
+        other.close()

@@ -1,0 +1,220 @@
+"""Merges, rings, work in two halves, short convolutions, kernels of the caller's, and the cache of plans."""
+
+import itertools
+
+import torch
+
+import seqpar.torch as sp
+from seqpar.testing.reference import softmax
+from seqpar.torch import _conv
+from torch_checks import check, raises, same, summed, whole
+
+
+@check
+def merging_partial_attention(comm, seed):
+    lengths = [2 * r + 1 for r in range(comm.size)]
+    shape = (2, sum(lengths), 3, 4)
+    outs = [whole(seed + r, *shape).double().requires_grad_() for r in range(comm.size)]
+    lses = [whole(seed + 20 + r, 2, 3, shape[1]).double() for r in range(comm.size)]
+    for r, lse in enumerate(lses):
+        lse[0, 0, r] = -torch.inf  # one rank has no key for the row
+        lse[1, 2, 0] = -torch.inf  # no rank has
+        lse.requires_grad_()
+    total = torch.logsumexp(torch.stack(lses), 0)
+    weights = [torch.exp(lse - total.masked_fill(total == -torch.inf, 0)) for lse in lses]
+    merged = sum(w.transpose(1, 2)[..., None] * o for w, o in zip(weights, outs))
+    mine = outs[comm.rank].detach().float().clone()
+    mine[0, comm.rank, 0] = torch.nan  # not looked at
+    mine.requires_grad_()
+    lse = lses[comm.rank].detach().float().requires_grad_()
+    out, top = sp.merge(mine, lse, comm, tokens=lengths)
+    same(out, merged.split(lengths, 1)[comm.rank].float(), 8)
+    same(top, total.split(lengths, 2)[comm.rank].float(), 8)
+    grads = whole(seed + 50, *shape), whole(seed + 51, *total.shape)
+    finite = total > -torch.inf
+    loss = (merged * grads[0]).sum() + (total[finite] * grads[1][finite]).sum()
+    expected = torch.autograd.grad(loss, (outs[comm.rank], lses[comm.rank]))
+    found = torch.autograd.grad((out, top), (mine, lse), [g.split(lengths, d)[comm.rank] for g, d in zip(grads, (1, 2))])
+    same(found[0], torch.nan_to_num(expected[0].float()), 40)
+    same(found[1], torch.nan_to_num(expected[1].float()), 40)
+
+
+@check
+def shifts_and_rings(comm, seed):
+    size = comm.size
+    xs = [whole(seed + r, 2, 3) for r in range(size)]
+    weights = {(r, s): whole(seed + 100 + size * r + s, 2, 3) for r, s in itertools.product(range(size), repeat=2)}
+    for reverse in (False, True):
+        mine = xs[comm.rank].clone().requires_grad_()
+        numbers, sources, loss = torch.tensor([comm.rank]), [], 0.0
+        for source, (x, number) in sp.ring((mine, numbers), comm, reverse=reverse):
+            same(x, xs[source])
+            assert int(number) == source
+            sources.append(source)
+            loss = loss + (weights[comm.rank, source] * x).sum()
+        step = -1 if not reverse else 1
+        assert sources == [(comm.rank + step * i) % size for i in range(size)]
+        loss.backward()
+        same(mine.grad, sum(weights[r, comm.rank] for r in range(size)), size)
+    moved = sp.shift(xs[comm.rank], comm, by=2)
+    same(moved, xs[(comm.rank - 2) % size])
+    with sp.Ring((xs[0], torch.zeros(3, dtype=torch.bfloat16), torch.zeros(0)), comm) as ring:
+        for _ in range(2):
+            ring.tensors[0].copy_(xs[comm.rank])
+            ring.tensors[1].fill_(comm.rank)
+            for step in range(size):
+                if step + 1 < size:
+                    ring.post()
+                assert ring.source == (comm.rank - step) % size
+                same(ring.tensors[0].clone(), xs[ring.source])
+                assert (ring.tensors[1] == ring.source).all() and ring.tensors[2].numel() == 0
+                if step + 1 < size:
+                    ring.wait()
+            ring.reset()
+        assert ring.query()["engine"]
+    raises(RuntimeError, "closed", ring.post)
+
+
+@check
+def work_in_two_halves(comm, seed):
+    layouts = [sp.Layout(kind, 6 * comm.size, comm.size) for kind in ("contiguous", "zigzag")]
+
+    def halves(x, decay):
+        first = sp.start_redistribute(x, *layouts, comm)
+        second = sp.start_to_heads(x, comm)
+        third = sp.start_redistribute((x, 2 * x), *layouts, comm)
+        scan = sp.start_all_scan(x[0, :4], decay, comm, op="scalar")
+        beside = x.sin()
+        heads = second.wait()  # not in the order of their starts
+        (y, z), (prefix, total) = third.wait(), scan.wait()
+        edges = sp.start_halo(x, comm, left=2).wait()
+        return (first.wait() * y).sum() + heads.square().sum() + (beside * z).sum() + (prefix * total).sum() + edges[0].sum()
+
+    def at_once(x, decay):
+        y, z = sp.redistribute((x, 2 * x), *layouts, comm)
+        prefix, total = sp.all_scan(x[0, :4], decay, comm, op="scalar")
+        return ((sp.redistribute(x, *layouts, comm) * y).sum() + sp.to_heads(x, comm).square().sum() + (x.sin() * z).sum()
+                + (prefix * total).sum() + sp.halo(x, comm, left=2)[0].sum())
+
+    results = []
+    functions = [at_once, halves]
+    if comm.size == 2:
+        functions.append(torch.compile(halves, fullgraph=True, backend="aot_eager"))
+    for function in functions:
+        x = whole(seed + comm.rank, 1, 6, 4, 3).requires_grad_()
+        decay = whole(seed + 9 + comm.rank, 4).requires_grad_()
+        value = function(x, decay)
+        value.backward()
+        results.append((value.detach(), x.grad, decay.grad))
+    for result in results[1:]:
+        for one, other in zip(result, results[0]):
+            same(one, other, 100)
+    work = sp.start_all_gather(whole(seed, 1, 2), comm)
+    work.wait()
+    raises(RuntimeError, "waited for once", work.wait)
+    raises(TypeError, "float64", sp.start_all_scan, whole(seed, 1, 2, 2).double(), None, comm, op="sum")
+
+
+def _convolved(x, weight, bias, silu, bounds):
+    parts = []
+    for begin, end in ((b, e) for b, e in zip(bounds, bounds[1:]) if b < e):
+        padded = torch.nn.functional.pad(x[:, begin:end].mT, (weight.shape[1] - 1, 0))
+        parts.append(torch.nn.functional.conv1d(padded, weight[:, None], bias, groups=len(weight)).mT)
+    y = torch.cat(parts, 1)
+    return torch.nn.functional.silu(y) if silu else y
+
+
+@check
+def short_convolutions(comm, seed):
+    for tokens, bounds, silu, biased in ((17, None, True, True), (17, (0, 1, 3, 3, 16, 17), False, True), (2, None, True, False)):
+        layout = sp.Layout("contiguous", tokens, comm.size)
+        batch = 1 if bounds else 2
+        exact = [whole(seed, batch, tokens, 5), whole(seed + 1, 5, 4)] + ([whole(seed + 2, 5)] if biased else [])
+        exact = [x.double().requires_grad_() for x in exact]
+        expected = _convolved(*exact, *([] if biased else [None]), silu, bounds or (0, tokens))
+        grad = whole(seed + 3, *expected.shape)
+        d_exact = torch.autograd.grad((expected * grad).sum(), exact)
+        for taps in (False, True):
+            mine = [sp.shard(exact[0].detach().float(), layout, comm), *(x.detach().float() for x in exact[1:])]
+            mine = [x.clone().requires_grad_() for x in mine]
+            bias = mine[2] if biased else None
+            if taps:
+                y = _conv.by_taps(mine[0], mine[1], bias, silu, comm, layout.lengths, bounds)
+            else:
+                y = sp.short_conv(mine[0], mine[1][:, None], comm, bias=bias, activation="silu" if silu else None,
+                                  cu_seqlens=bounds, layout=layout)
+            same(y, sp.shard(expected.detach().float(), layout, comm), 8)
+            d_mine = torch.autograd.grad(y, mine, sp.shard(grad, layout, comm))
+            same(d_mine[0], sp.shard(d_exact[0].float(), layout, comm), 16)
+            for one, other in zip(d_mine[1:], d_exact[1:]):
+                same(summed(one, comm), other.float(), 8 * tokens)
+    x = whole(seed, 1, 4, 5)
+    raises(ValueError, "activation", sp.short_conv, x, whole(seed, 5, 4), comm, activation="gelu")
+    raises(ValueError, "zigzag", sp.short_conv, x, whole(seed, 5, 4), comm, layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
+    raises(sp.Error, "width", sp.short_conv, x, whole(seed, 5, 40), comm)
+
+
+@check
+def kernels_of_the_caller(comm, seed):
+    tokens = 8 * comm.size + 5
+    documents = (0, 1, 3, 3, 9, tokens)
+    cases = [({"causal": True}, 4, 2), ({}, 4, 1), ({"causal": True, "window": (3, -1)}, 5, 5),
+             ({"causal": True, "cu_seqlens": documents}, 6, 2), ({"cu_seqlens": documents}, 2, 1),
+             ({"causal": True, "cu_seqlens": documents, "window": (2, -1)}, 1, 1), ({"window": (2, 3)}, 4, 4)]
+    for options, heads, kv_heads in cases:
+        exact = [whole(seed + i, 1, tokens, h, 8).double().requires_grad_() for i, h in enumerate((heads, kv_heads, kv_heads))]
+        expected = softmax(*exact, scale=0.5, **options)
+        grad = whole(seed + 5, *expected.shape)
+        d_exact = torch.autograd.grad((expected * grad).sum(), exact)
+        for algorithm, kind in itertools.product(("ulysses", "allgather_kv"), ("contiguous", "zigzag")):
+            layout = sp.Layout(kind, tokens, comm.size)
+            mine = [sp.shard(x.detach().float(), layout, comm).requires_grad_() for x in exact]
+            run = lambda: sp.attention(*mine, comm, kernel=sp.sdpa, layout=layout, algorithm=algorithm, scale=0.5, **options)
+            if algorithm == "allgather_kv" and "window" in options and "causal" not in options:
+                raises(ValueError, "ulysses", run)
+                continue
+            out = run()
+            same(out, sp.shard(expected.detach().float(), layout, comm), 40)
+            for one, other in zip(torch.autograd.grad(out, mine, sp.shard(grad, layout, comm)), d_exact):
+                same(one, sp.shard(other.float(), layout, comm), 80)
+    layout, x = sp.Layout("zigzag", 6 * comm.size, comm.size), whole(seed, 1, 6 * comm.size, 4, 8)
+    expected = sp.shard(softmax(x, x, x, causal=True, softcap=2.0), layout, comm)
+    mine = sp.shard(x, layout, comm)
+    same(sp.attention(mine, mine, mine, comm, kernel=sp.flex, layout=layout, causal=True, softcap=2.0), expected, 40)
+    sinks = whole(seed + 1, 4)
+    seen = []
+    sp.attention(mine, mine, mine, comm, kernel=lambda q, k, v, call: seen.append(call) or v, layout=layout, sinks=sinks)
+    first, count, *_ = sp._kernels._heads_of(4, 4, comm.size, comm.rank)
+    assert seen[0].sinks.equal(sinks[first:first + count])
+    raises(ValueError, "expected one of ulysses", sp.attention, mine, mine, mine, comm, kernel=sp.sdpa, algorithm="ring")
+    raises(ValueError, "striped", sp.attention, mine, mine, mine, comm, kernel=sp.sdpa, algorithm="allgather_kv",
+           layout=sp.Layout("striped", 6 * comm.size, comm.size))
+    if comm.size == 2:
+        for algorithm in ("ulysses", "allgather_kv"):
+            function = torch.compile(lambda q: sp.attention(q, q, q, comm, kernel=sp.sdpa, layout=layout, causal=True,
+                                                            algorithm=algorithm), fullgraph=True, backend="aot_eager")
+            one, other = mine.clone().requires_grad_(), mine.clone().requires_grad_()
+            out = function(one)
+            same(out, sp.attention(other, other, other, comm, causal=True, layout=layout, algorithm=algorithm), 40)
+            out.square().sum().backward()
+            sp.attention(other, other, other, comm, causal=True, layout=layout, algorithm=algorithm).square().sum().backward()
+            same(one.grad, other.grad, 80)
+
+
+@check
+def plans_are_forgotten_in_turn(comm, seed):
+    group = torch.distributed.new_group(list(range(comm.size)))
+    with sp.comm(group, plans=3) as small:
+        expected = {}
+        for tokens in (4, 5, 6, 4, 7, 8, 4, 5):  # more packings than plans, forward and backward
+            x = whole(seed + small.rank, 1, tokens, 2, 8).requires_grad_()
+            bounds = (0, tokens, tokens * small.size)
+            out = sp.attention(x, x, x, small, causal=True, cu_seqlens=bounds, algorithm="ring")
+            out.square().sum().backward()
+            assert len(small._plans) <= 3
+            if tokens in expected:
+                assert expected[tokens].equal(x.grad)
+            expected[tokens] = x.grad
+        keys = [key[2][1] for key in small._plans]
+        assert keys == [8, 4, 5], keys  # the tokens of q's shape, the latest last
+    raises(ValueError, "plans is 0", sp.comm, torch.distributed.group.WORLD, plans=0)
