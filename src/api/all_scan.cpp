@@ -18,15 +18,6 @@ using namespace seqpar;
 
 namespace {
 
-constexpr std::array<Choice, SEQPAR_SCAN_ALGORITHMS + 1> kAlgorithms{{{"auto", seqparScanAuto},
-                                                                      {"chain", seqparScanChain},
-                                                                      {"oneshot", seqparScanOneshot},
-                                                                      {"transposed", seqparScanTransposed},
-                                                                      {"doubling", seqparScanDoubling},
-                                                                      {"hier", seqparScanHier},
-                                                                      {"lasp1", seqparScanLasp1},
-                                                                      {"lasp2", seqparScanLasp2}}};
-
 constexpr unsigned kKnownFlags = SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT;
 constexpr int kMostBlocks = 1 << 20;
 
@@ -54,7 +45,7 @@ ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   requireRange(call, "stateType", params.stateType, seqparFloat32, seqparBfloat16);
   requireRange(call, "wireType", params.wireType, seqparFloat32, seqparBfloat16);
   requireRange(call, "decayForm", params.decayForm, seqparDecayLinear, seqparDecayLog2);
-  requireRange(call, "algorithm", params.algorithm, seqparScanAuto, seqparScanLasp2);
+  if (params.algorithm != seqparScanAuto) scanAlgorithm(params.algorithm, "params->algorithm");
   requireRange(call, "blocks", params.blocks, 0, kMostBlocks);
   requireRange(call, "sequences", params.sequences, 1, mostExtent);
   requireCountable(call, params);
@@ -133,28 +124,31 @@ void checkBuffers(const char* call, const ScanProblem& problem, const void* give
   }
 }
 
+int algorithmOfEnvironment() {
+  return envChoice("SEQPAR_ALGO", scanAlgorithmChoices()).value_or(seqparScanAuto);
+}
+
 /// The same on all ranks: the call, the shape, the types, the algorithm; flags and pointers are each rank's own.
 void compareRanks(const char* call, const seqparAllScanParams_t& params, Communicator& comm) {
-  const std::array<NamedValue, 12> values{
-      {{"op", params.op},
-       {"direction", params.direction},
-       {"heads", params.heads},
-       {"dk", params.dk},
-       {"dv", params.dv},
-       {"stateType", params.stateType},
-       {"wireType", params.wireType},
-       {"decayForm", params.decayForm},
-       {"sequences", params.sequences},
-       {"algorithm", params.algorithm},
-       {"blocks", params.blocks},
-       {"SEQPAR_ALGO", envChoice("SEQPAR_ALGO", kAlgorithms).value_or(seqparScanAuto)}}};
+  const std::array<NamedValue, 12> values{{{"op", params.op},
+                                           {"direction", params.direction},
+                                           {"heads", params.heads},
+                                           {"dk", params.dk},
+                                           {"dv", params.dv},
+                                           {"stateType", params.stateType},
+                                           {"wireType", params.wireType},
+                                           {"decayForm", params.decayForm},
+                                           {"sequences", params.sequences},
+                                           {"algorithm", params.algorithm},
+                                           {"blocks", params.blocks},
+                                           {"SEQPAR_ALGO", algorithmOfEnvironment()}}};
   comm.compareNext(call, values);
 }
 
 /// What the parameters name, or else the environment, or else Auto.
 int namedAlgorithm(const seqparAllScanParams_t& params) {
-  const auto fromEnvironment = envChoice("SEQPAR_ALGO", kAlgorithms);
-  return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment.value_or(seqparScanAuto);
+  const int fromEnvironment = algorithmOfEnvironment();  // a value that means nothing is an error in any case
+  return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment;
 }
 
 std::string whatMustFit(const Communicator& comm) {
@@ -165,11 +159,15 @@ std::string whatMustFit(const Communicator& comm) {
 seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEntry& entry,
                             const seqparAllScanParams_t& params) {
   const auto choice = entry.scans.choose(problem, namedAlgorithm(params), params.blocks);
-  if (choice.modelUs == std::numeric_limits<double>::infinity()) {
-    fail(seqparInvalidUsage, call, ": the algorithm ", seqparScanAlgorithmName(choice.algorithm), " cannot do heads ",
+  if (choice.modelUs == kNever) {
+    const auto all = entry.scans.estimates(problem, params.blocks);
+    fail(seqparInvalidUsage, call, ": the algorithm ", scanAlgorithm(choice.algorithm).name, " cannot do heads ",
          problem.heads, " x dk ", problem.dk, " x dv ", problem.dv, " on this communicator (",
-         choice.algorithm == seqparScanHier ? "the ranks of a node must be neighbours, and " : "",
-         whatMustFit(*entry.comm), "); expected chain, lasp1 or auto");
+         scanAlgorithm(choice.algorithm).traffic == ScanTraffic::NodeShards
+             ? "the ranks of a node must be neighbours, and "
+             : "",
+         whatMustFit(*entry.comm), "); expected ",
+         scanAlgorithmsThat([&](const ScanAlgorithm& row) { return chooseScan(all, row.id).modelUs != kNever; }));
   }
   return choice;
 }
@@ -218,8 +216,8 @@ SEQPAR_API seqparResult_t seqparAllScanPlan(const seqparAllScanParams_t* params,
 }
 
 SEQPAR_API const char* seqparScanAlgorithmName(int algorithm) {
-  for (const auto& [name, value] : kAlgorithms) {
-    if (value == algorithm) return name;
+  for (const auto& [name, id] : scanAlgorithmChoices()) {
+    if (id == algorithm) return name;
   }
   return nullptr;
 }

@@ -1,5 +1,4 @@
-// The algorithms of All-Scan, one a file. Each is collective over the mailbox's ranks and leaves prefix and total
-// written. The caller begins and ends the mailbox's operation around it.
+// What the algorithms of All-Scan on hosts have in common. Each is a file of algorithms/, which registry.cpp names.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +17,22 @@ struct ScanOrder {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-/// True if the algorithm can cut the problem so that its messages fit a mailbox with these limits; where not, it fails
-/// with InvalidUsage. Looks at shape, operator and wire type only.
-bool scanFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int positions, size_t maxMessage,
-              size_t window);
+/// What the messages of an algorithm hold, which decides how finely a state must be cut for them to fit.
+enum class ScanTraffic {
+  Bytes,       ///< states, cut anywhere
+  States,      ///< a block's state
+  Maps,        ///< a block's map
+  Shards,      ///< a block's map, cut into one shard a position
+  NodeShards,  ///< a block's map, cut into as many shards as the smallest node has positions
+};
 
-/// `blocks` is the number of blocks to aim at; it is raised where messages would not fit the mailbox.
-void scanChain(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
-void scanOneshot(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
-void scanTransposed(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
-void scanDoubling(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
-void scanHier(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
-void scanLasp1(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail);
-void scanLasp2(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
+/// An algorithm on host memory: collective over the mailbox's ranks, leaves prefix and total written. The caller begins
+/// and ends the mailbox's operation around it. `blocks` is the number of blocks to aim at; it is raised where messages
+/// would not fit the mailbox.
+using HostRun = void(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks);
+
+/// True if messages of this kind can be cut so that they fit a mailbox with these limits; where not, the algorithm
+/// fails with InvalidUsage. Looks at shape, operator and wire type only.
+bool scanFits(ScanTraffic traffic, const ScanProblem& problem, int positions, size_t maxMessage, size_t window);
 
 }  // namespace seqpar

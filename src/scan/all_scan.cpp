@@ -4,36 +4,9 @@
 #include <numeric>
 
 #include "base/log.h"
-#include "scan/algorithms.h"
+#include "scan/registry.h"
 
 namespace seqpar {
-namespace {
-
-void scan(const ScanProblem& problem, const ScanOrder& order, const seqparScanEstimate_t& choice, Mailbox& mail) {
-  const auto affine = makeAffine(problem);
-  const auto blocks = static_cast<size_t>(choice.blocks);
-  switch (choice.algorithm) {
-    case seqparScanChain:
-      return scanChain(*affine, problem, order, mail, blocks);
-    case seqparScanOneshot:
-      return scanOneshot(*affine, problem, order, mail, blocks);
-    case seqparScanTransposed:
-      return scanTransposed(*affine, problem, order, mail, blocks);
-    case seqparScanDoubling:
-      return scanDoubling(*affine, problem, order, mail, blocks);
-    case seqparScanHier:
-      return scanHier(*affine, problem, order, mail, blocks);
-    case seqparScanLasp1:
-      return scanLasp1(*affine, problem, order, mail);
-    case seqparScanLasp2:
-      return scanLasp2(*affine, problem, order, mail, blocks);
-    default:
-      fail(seqparInternalError, "seqparAllScan: no algorithm ", choice.algorithm);
-  }
-}
-
-}  // namespace
-
 std::vector<int> scanRanks(int size, seqparDirection_t direction) {
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -50,14 +23,21 @@ std::vector<int> scanNodes(const Communicator& comm, seqparDirection_t direction
 
 void runScan(Communicator& comm, std::shared_ptr<const ScanProblem> problem, const seqparScanEstimate_t& choice,
              HostStream* stream) {
-  log(LogLevel::Trace, "seqparAllScan: rank ", comm.rank(), ": ", seqparScanAlgorithmName(choice.algorithm), ", ",
-      choice.blocks, " blocks, model ", choice.modelUs, " us");
+  const ScanAlgorithm& row = scanAlgorithm(choice.algorithm);
+  if (row.host.run == nullptr) {
+    fail(seqparInvalidUsage, "seqparAllScan: the algorithm ", row.name, " is not done on host memory; expected ",
+         scanAlgorithmsThat([](const ScanAlgorithm& other) { return other.host.run != nullptr; }));
+  }
+  log(LogLevel::Trace, "seqparAllScan: rank ", comm.rank(), ": ", row.name, ", ", choice.blocks, " blocks, model ",
+      choice.modelUs, " us");
   auto nodes = scanNodes(comm, problem->direction);
-  comm.run("seqparAllScan", stream, [problem = std::move(problem), choice, nodes = std::move(nodes)](Mailbox& mail) {
-    const auto ranks = scanRanks(mail.size(), problem->direction);
-    const int position = problem->direction == seqparReverse ? mail.size() - 1 - mail.rank() : mail.rank();
-    scan(*problem, ScanOrder{ranks, position, nodes}, choice, mail);
-  });
+  comm.run("seqparAllScan", stream,
+           [problem = std::move(problem), &row, choice, nodes = std::move(nodes)](Mailbox& mail) {
+             const auto ranks = scanRanks(mail.size(), problem->direction);
+             const int position = problem->direction == seqparReverse ? mail.size() - 1 - mail.rank() : mail.rank();
+             const auto affine = makeAffine(*problem);
+             row.host.run(*affine, *problem, {ranks, position, nodes}, mail, static_cast<size_t>(choice.blocks));
+           });
 }
 
 }  // namespace seqpar

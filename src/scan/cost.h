@@ -1,30 +1,52 @@
-// What each algorithm of All-Scan should cost on this communicator, and the choice between them.
+// The cost models' common part: every algorithm's predicted time, and the choice between them. What a backend's times
+// are made of is its model: host/model.h, peers/model.h, peers/matrix_model.h, nccl/model.h.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
-#include "plan/link.h"
-#include "scan/affine.h"
-#include "transport/mailbox.h"
+#include "scan/registry.h"
 
 namespace seqpar {
 
-/// Where a scan runs: the same on all ranks.
-struct ScanSetting {
-  int positions = 1;
-  std::span<const int> nodes;  ///< node of each position
-  LinkModel links;
-  size_t maxMessage = 0;
-  size_t window = 0;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// The numbers of blocks to choose among.
+struct BlockRange {
+  int given = 0;    ///< the caller's; 0: powers of two up to `most`
+  size_t most = 1;  ///< of pipelined algorithms
 };
 
-/// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; what cannot be
-/// done has infinite time and comes last. Depends on nothing but its arguments, so that all ranks come to the same
-/// choice.
-std::vector<seqparScanEstimate_t> estimateScan(const ScanProblem& problem, const ScanSetting& setting, int blocks);
+/// All algorithms with their best number of blocks and its time, fastest first; those for which `can(row)` is false
+/// have infinite time and come last. `seconds(row, blocks)` is asked for the others.
+template <typename Can, typename Seconds>
+std::vector<seqparScanEstimate_t> estimateAlgorithms(BlockRange range, const Can& can, const Seconds& seconds) {
+  std::vector<seqparScanEstimate_t> all;
+  for (const ScanAlgorithm& row : scanAlgorithms()) {
+    seqparScanEstimate_t best{row.id, std::max(1, range.given), kNever};
+    const size_t most = !can(row) ? 0 : row.pipelined && range.given == 0 ? range.most : 1;
+    for (size_t blocks = 1; blocks <= most; blocks *= 2) {
+      const int count = range.given > 0 ? range.given : static_cast<int>(blocks);
+      const double us = seconds(row, static_cast<double>(count)) * 1e6;
+      if (us < best.modelUs) best = {row.id, count, us};
+    }
+    all.push_back(best);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.modelUs < b.modelUs; });
+  return all;
+}
 
 /// The estimate that will be used for `algorithm` (a seqparScanAlgorithm_t): the best of `estimates` for Auto.
+/// InvalidArgument for a number that is none.
 seqparScanEstimate_t chooseScan(std::span<const seqparScanEstimate_t> estimates, int algorithm);
+
+/// How many numbers a head's transition has.
+inline double transitionOfHead(const ScanProblem& problem) {
+  const auto dk = static_cast<double>(problem.dk);
+  if (problem.op == seqparScanMatrix) return dk * dk;
+  return problem.op == seqparScanDiag ? dk : 1;
+}
 
 }  // namespace seqpar

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "scan/message.h"
+#include "scan/registry.h"
 
 namespace seqpar {
 
@@ -18,7 +19,7 @@ struct Load {
 };
 
 struct Cutter {
-  seqparScanAlgorithm_t algorithm;
+  ScanTraffic traffic;
   const Affine& affine;
   const ScanProblem& problem;
   size_t positions;
@@ -43,8 +44,8 @@ struct Cutter {
   }
 
   Load load(Block block) const {
-    if (algorithm == seqparScanTransposed || algorithm == seqparScanHier) return shardLoad(block);
-    const size_t bytes = algorithm == seqparScanChain ? stateBytes(affine, problem, block) : mapBytes(block);
+    if (traffic == ScanTraffic::Shards || traffic == ScanTraffic::NodeShards) return shardLoad(block);
+    const size_t bytes = traffic == ScanTraffic::States ? stateBytes(affine, problem, block) : mapBytes(block);
     return {bytes, inWindow(bytes)};
   }
 
@@ -81,6 +82,10 @@ struct Cutter {
   }
 };
 
+bool sendsStatesOnly(const ScanAlgorithm& row) {
+  return row.traffic == ScanTraffic::Bytes || row.traffic == ScanTraffic::States;
+}
+
 }  // namespace
 
 int hierRails(const ScanOrder& order) {
@@ -100,23 +105,23 @@ int hierRails(const ScanOrder& order) {
 
 std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine, const ScanProblem& problem,
                            const ScanOrder& order, const Mailbox& mail, size_t blocks) {
-  const int owners = algorithm == seqparScanHier ? hierRails(order) : order.size();
+  const ScanAlgorithm& row = scanAlgorithm(algorithm);
+  const int owners = row.traffic == ScanTraffic::NodeShards ? hierRails(order) : order.size();
   if (problem.elements() == 0) return {};
   const Cutter cutter{
-      algorithm,         affine,       problem, static_cast<size_t>(order.size()), static_cast<size_t>(owners),
+      row.traffic,       affine,       problem, static_cast<size_t>(order.size()), static_cast<size_t>(owners),
       mail.maxMessage(), mail.window()};
   std::vector<Block> cut = cutter.cut(std::max<size_t>(blocks, 1));
   if (cut.empty()) {
-    fail(seqparInvalidUsage, "All-Scan with the algorithm ", seqparScanAlgorithmName(algorithm), ": dk = ", problem.dk,
+    fail(seqparInvalidUsage, "All-Scan with the algorithm ", row.name, ": dk = ", problem.dk,
          " is too large, even cut as finely as possible, for messages of at most ", mail.maxMessage(),
-         " bytes and a window of ", mail.window(), " bytes; chain and lasp1 send less");
+         " bytes and a window of ", mail.window(), " bytes; expected ", scanAlgorithmsThat(sendsStatesOnly));
   }
   return cut;
 }
 
-bool scanFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int positions, size_t maxMessage,
-              size_t window) {
-  if (problem.elements() == 0 || algorithm == seqparScanLasp1) return true;
+bool scanFits(ScanTraffic traffic, const ScanProblem& problem, int positions, size_t maxMessage, size_t window) {
+  if (problem.elements() == 0 || traffic == ScanTraffic::Bytes) return true;
   // The problem may have no buffers yet; elementwise operators look at their factors when they are made.
   ScanProblem shape = problem;
   shape.headFlags.assign(shape.heads, 0);
@@ -124,7 +129,7 @@ bool scanFits(seqparScanAlgorithm_t algorithm, const ScanProblem& problem, int p
   shape.transition = factors.data();
   const std::unique_ptr<Affine> affine = makeAffine(shape);
   // The finest blocks cannot be cut into shards, so the number of owners does not matter.
-  const Cutter cutter{algorithm, *affine, shape, static_cast<size_t>(positions), 1, maxMessage, window};
+  const Cutter cutter{traffic, *affine, shape, static_cast<size_t>(positions), 1, maxMessage, window};
   return !cutter.cut(1).empty();
 }
 

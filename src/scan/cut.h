@@ -11,10 +11,10 @@ namespace seqpar {
 /// node are not neighbours.
 int hierRails(const ScanOrder& order);
 
-/// The blocks of an algorithm (any but LASP1, which sends bytes, not blocks): at least `blocks` of them, if the state
-/// can be cut so finely, and as many as it takes for messages to stay within maxMessage() and for what a rank publishes
-/// of one block to stay within window() / 2. The same on all ranks. None if there are no elements. InvalidUsage if the
-/// finest blocks do not fit.
+/// The blocks of an algorithm whose traffic is not Bytes: at least `blocks` of them, if the state can be cut so finely,
+/// and as many as it takes for messages to stay within maxMessage() and for what a rank publishes of one block to stay
+/// within window() / 2. The same on all ranks. None if there are no elements. InvalidUsage if the finest blocks do not
+/// fit.
 std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine, const ScanProblem& problem,
                            const ScanOrder& order, const Mailbox& mail, size_t blocks);
 

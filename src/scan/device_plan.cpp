@@ -6,13 +6,13 @@
 #include "base/convert.h"
 #include "device/cuda.h"
 #include "scan/all_scan.h"
-#include "scan/device_cost.h"
 #include "scan/device_matrix.h"
-#include "scan/device_matrix_cost.h"
 #include "scan/device_probe.h"
 #include "scan/device_scan.h"
+#include "scan/peers/matrix_model.h"
+#include "scan/peers/model.h"
 #ifdef SEQPAR_NCCL
-#include "scan/nccl_scan.h"
+#include "scan/nccl/scan.h"
 #endif
 
 namespace seqpar {

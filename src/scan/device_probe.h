@@ -3,7 +3,7 @@
 
 #include "device/cuda.h"
 #include "kernels/peers.h"
-#include "scan/device_cost.h"
+#include "scan/peers/model.h"
 
 namespace seqpar {
 

@@ -2,6 +2,7 @@
 
 #include "scan/all_scan.h"
 #include "scan/cost.h"
+#include "scan/host/model.h"
 
 namespace seqpar {
 namespace {

@@ -10,7 +10,7 @@
 #include "device/group.h"
 #include "device/nccl_comm.h"
 #include "reference_scan.h"
-#include "scan/nccl_scan.h"
+#include "scan/nccl/scan.h"
 #include "support/scan_buffers.cuh"
 
 namespace seqpar::test {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "scan/device_cost.h"
+#include "scan/registry.h"
 
 using namespace seqpar;
 
@@ -38,7 +38,7 @@ TEST_CASE("All algorithms are estimated, fastest first") {
     CHECK(estimates[i].modelUs > 0);
     if (i > 0) CHECK(estimates[i - 1].modelUs <= estimates[i].modelUs);
   }
-  CHECK(algorithms.size() == SEQPAR_SCAN_ALGORITHMS);
+  CHECK(algorithms.size() == scanAlgorithms().size());
 }
 
 TEST_CASE("Many small scans take few hops, large ones are a chain") {
@@ -51,8 +51,9 @@ TEST_CASE("Many small scans take few hops, large ones are a chain") {
 
 TEST_CASE("More ranks, more bytes and slower links never make a scan faster") {
   for (const size_t heads : {1, 8, 64, 512}) {
-    for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
-      CAPTURE(heads, algorithm);
+    for (const ScanAlgorithm& row : scanAlgorithms()) {
+      const int algorithm = row.id;
+      CAPTURE(heads, row.name);
       const double base = timeOf(estimateDeviceScan(problemOf(heads), 4, kLink, 32), algorithm);
       CHECK(timeOf(estimateDeviceScan(problemOf(2 * heads), 4, kLink, 32), algorithm) >= base);
       CHECK(timeOf(estimateDeviceScan(problemOf(heads), 8, kLink, 32), algorithm) >= base);

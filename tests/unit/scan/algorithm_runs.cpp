@@ -5,34 +5,10 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <stdexcept>
 
 #include "base/error.h"
 
 namespace seqpar::test {
-
-void callAlgorithm(seqparScanAlgorithm_t algorithm, Affine& affine, const ScanProblem& problem, const ScanOrder& order,
-                   Mailbox& mail, size_t blocks) {
-  switch (algorithm) {
-    case seqparScanChain:
-      return scanChain(affine, problem, order, mail, blocks);
-    case seqparScanOneshot:
-      return scanOneshot(affine, problem, order, mail, blocks);
-    case seqparScanTransposed:
-      return scanTransposed(affine, problem, order, mail, blocks);
-    case seqparScanDoubling:
-      return scanDoubling(affine, problem, order, mail, blocks);
-    case seqparScanHier:
-      return scanHier(affine, problem, order, mail, blocks);
-    case seqparScanLasp1:
-      return scanLasp1(affine, problem, order, mail);
-    case seqparScanLasp2:
-      return scanLasp2(affine, problem, order, mail, blocks);
-    case seqparScanAuto:
-      break;
-  }
-  throw std::logic_error("not an algorithm");
-}
 
 std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest) {
   std::vector<int> names(static_cast<size_t>(positions));
@@ -60,7 +36,7 @@ std::vector<ScanBuffers> runScan(const ScanCase& scanCase, seqparScanAlgorithm_t
     const ScanProblem problem = buffers[mail.rank()].problem();
     const auto affine = makeAffine(problem);
     // Ranks and positions are each other's inverse in the same way.
-    callAlgorithm(algorithm, *affine, problem, {ranks, spec.rankAt(mail.rank()), nodes}, mail, blocks);
+    scanAlgorithm(algorithm).host.run(*affine, problem, {ranks, spec.rankAt(mail.rank()), nodes}, mail, blocks);
   });
   return buffers;
 }

@@ -1,23 +1,23 @@
 // Running an All-Scan algorithm on threads.
 #pragma once
 
-#include <array>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "memory_mailbox.h"
-#include "scan/algorithms.h"
+#include "scan/registry.h"
 #include "scan_case.h"
 
 namespace seqpar::test {
 
-inline constexpr std::array kAlgorithms = {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanDoubling,
-                                           seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
-
-void callAlgorithm(seqparScanAlgorithm_t algorithm, Affine& affine, const ScanProblem& problem, const ScanOrder& order,
-                   Mailbox& mail, size_t blocks);
+/// All of them.
+inline std::vector<seqparScanAlgorithm_t> allAlgorithms() {
+  std::vector<seqparScanAlgorithm_t> all;
+  for (const ScanAlgorithm& row : scanAlgorithms()) all.push_back(row.id);
+  return all;
+}
 
 /// Nodes of random sizes from 1 to `largest`, each a run of neighbours, with numbers that are in no order.
 std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest);

@@ -66,10 +66,10 @@ void checkAlgorithms(const ScanSpec& given, std::uint64_t seed) {
   }
   MemoryLanes lanes(spec.size, options);
   CAPTURE(spec, seed, blocks, nodes, options.maxMessage);
-  for (const seqparScanAlgorithm_t algorithm : kAlgorithms) {
+  for (const seqparScanAlgorithm_t algorithm : allAlgorithms()) {
     CAPTURE(algorithm);
     const ScanProblem shape = ScanBuffers(scanCase, 0, Outputs::Both).problem();
-    if (!scanFits(algorithm, shape, spec.size, options.maxMessage, options.window)) {
+    if (!scanFits(scanAlgorithm(algorithm).traffic, shape, spec.size, options.maxMessage, options.window)) {
       MemoryLanes own(spec.size, options);
       try {
         runScan(scanCase, algorithm, blocks, outputs, nodes, own);
@@ -142,7 +142,7 @@ TEST_CASE("a factor of 0 and the flags forget NaN and infinity in every algorith
   const std::vector<ReferenceRank> expected = referenceScan(scanCase);
   const std::vector<Outputs> outputs(static_cast<size_t>(spec.size), Outputs::Both);
   const std::vector<int> nodes = {0, 0, 1, 1, 1, 2, 2};
-  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   CAPTURE(spec, algorithm);
   MemoryLanes lanes(spec.size, {});
   std::vector<ScanBuffers> buffers = runScan(scanCase, algorithm, 2, outputs, nodes, lanes);
@@ -153,7 +153,7 @@ TEST_CASE("a factor of 0 and the flags forget NaN and infinity in every algorith
 
 TEST_CASE("a factor of 0 in a matrix forgets the row that it meets, in every algorithm") {
   const seqparDirection_t direction = GENERATE(seqparForward, seqparReverse);
-  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   const std::uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   ScanSpec spec;
@@ -200,7 +200,7 @@ TEST_CASE("factors whose product underflows carry NaN on, but where they are mul
   std::fill(scanCase.initial.begin(), scanCase.initial.end(), std::numeric_limits<float>::quiet_NaN());
   const std::vector<Outputs> outputs(static_cast<size_t>(spec.size), Outputs::Both);
   const std::vector<int> nodes = {0, 0, 1, 1, 2};
-  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   CAPTURE(spec, algorithm);
   MemoryLanes lanes(spec.size, {});
   const bool multipliesFirst = algorithm == seqparScanDoubling || algorithm == seqparScanHier;

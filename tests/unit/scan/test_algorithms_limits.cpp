@@ -77,7 +77,7 @@ TEST_CASE("an algorithm that cannot cut finely enough says so on every rank and 
       GENERATE(seqparScanOneshot, seqparScanTransposed, seqparScanDoubling, seqparScanHier, seqparScanLasp2);
   // The coefficients of one head alone are 64 x 64 x 4 bytes.
   const ScanSpec spec = matrixSpec(3, 64);
-  CHECK_FALSE(scanFits(algorithm, shapeOf(spec), spec.size, 8192, 4 * 8192));
+  CHECK_FALSE(scanFits(scanAlgorithm(algorithm).traffic, shapeOf(spec), spec.size, 8192, 4 * 8192));
   const ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 1);
   const std::vector<Outputs> outputs(3, Outputs::Both);
   const std::vector<int> nodes = {0, 0, 0};
@@ -94,7 +94,7 @@ TEST_CASE("an algorithm that cannot cut finely enough says so on every rank and 
 
 TEST_CASE("CHAIN and LASP1 send states only, so a large dk fits") {
   const seqparScanAlgorithm_t algorithm = GENERATE(seqparScanChain, seqparScanLasp1);
-  CHECK(scanFits(algorithm, shapeOf(matrixSpec(3, 64)), 3, 8192, 4 * 8192));
+  CHECK(scanFits(scanAlgorithm(algorithm).traffic, shapeOf(matrixSpec(3, 64)), 3, 8192, 4 * 8192));
 }
 
 TEST_CASE("TRANSPOSED and HIER count everything that an owner publishes") {
@@ -102,20 +102,20 @@ TEST_CASE("TRANSPOSED and HIER count everything that an owner publishes") {
   // A finest message is 65 x 64 floats of coefficients and, at 16 columns, 64 x 16 floats of state: 20736 bytes with
   // its padding. An owner publishes it and up to one state of 4096 bytes a position.
   const ScanProblem problem = shapeOf(matrixSpec(2, 64));
-  CHECK(scanFits(algorithm, problem, 4, 32768, 4 * 32768));
-  CHECK_FALSE(scanFits(algorithm, problem, 64, 32768, 4 * 32768));
+  CHECK(scanFits(scanAlgorithm(algorithm).traffic, problem, 4, 32768, 4 * 32768));
+  CHECK_FALSE(scanFits(scanAlgorithm(algorithm).traffic, problem, 64, 32768, 4 * 32768));
 }
 
 TEST_CASE("scanFits needs no buffers, for any operator") {
   const seqparScanOp_t op = GENERATE(seqparScanSum, seqparScanScalar, seqparScanDiag, seqparScanMatrix);
-  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   ScanSpec spec = matrixSpec(8, 16);
   spec.op = op;
-  CHECK(scanFits(algorithm, shapeOf(spec), 8, 1 << 20, 4 << 20));
+  CHECK(scanFits(scanAlgorithm(algorithm).traffic, shapeOf(spec), 8, 1 << 20, 4 << 20));
 }
 
 TEST_CASE("a scan of nothing sends nothing") {
-  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(kAlgorithms));
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   ScanSpec spec = matrixSpec(3, 4);
   spec.heads = GENERATE(0, 2);
   if (spec.heads != 0) spec.dv = 0;

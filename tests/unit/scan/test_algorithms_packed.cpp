@@ -159,7 +159,7 @@ TEST_CASE("flags give packed sequences what running them token by token gives") 
   const std::vector<int> nodes = randomNodes(random, ranks, 3);
   const std::vector<Outputs> outputs(static_cast<size_t>(ranks), Outputs::Both);
   MemoryLanes lanes(ranks, {});
-  for (const seqparScanAlgorithm_t algorithm : kAlgorithms) {
+  for (const seqparScanAlgorithm_t algorithm : allAlgorithms()) {
     std::vector<ScanBuffers> buffers = runScan(packed.scanCase, algorithm, 2, outputs, nodes, lanes);
     for (int rank = 0; rank < ranks; ++rank) {
       CAPTURE(algorithm, rank);

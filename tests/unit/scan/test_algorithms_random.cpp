@@ -30,7 +30,7 @@ void checkRandom(const ScanSpec& spec, std::uint64_t seed) {
   const std::vector<Outputs> outputs(static_cast<size_t>(spec.size), Outputs::Both);
   MemoryLanes lanes(spec.size, {});
   CAPTURE(spec, seed, nodes);
-  for (const seqparScanAlgorithm_t algorithm : kAlgorithms) {
+  for (const seqparScanAlgorithm_t algorithm : allAlgorithms()) {
     std::vector<ScanBuffers> buffers = runScan(scanCase, algorithm, 3, outputs, nodes, lanes);
     for (int rank = 0; rank < spec.size; ++rank) {
       CAPTURE(algorithm, rank);

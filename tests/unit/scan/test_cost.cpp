@@ -92,9 +92,7 @@ TEST_CASE("a transition that fits no message leaves the algorithms that never se
 TEST_CASE("one rank costs nothing, and the named algorithm is chosen") {
   const std::vector<int> nodes(1, 0);
   const auto all = estimateScan(problemOf(2, 8, 8), settingOf(nodes), 0);
-  CHECK(all.size() == SEQPAR_SCAN_ALGORITHMS);
+  CHECK(all.size() == scanAlgorithms().size());
   for (const auto& estimate : all) CHECK(estimate.modelUs == 0);
-  for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
-    CHECK(chooseScan(all, algorithm).algorithm == algorithm);
-  }
+  for (const ScanAlgorithm& row : scanAlgorithms()) CHECK(chooseScan(all, row.id).algorithm == row.id);
 }

@@ -7,7 +7,7 @@
 
 #include "bootstrap/allgather.h"
 #include "device/group.h"
-#include "scan/affine.h"
+#include "scan/nccl/model.h"
 
 namespace seqpar {
 
@@ -18,23 +18,7 @@ namespace seqpar {
 void ncclScan(DeviceGroup& group, const ScanProblem& problem, std::span<const int> order, std::span<const int> nodes,
               const seqparScanEstimate_t& choice, DeviceStream stream);
 
-/// What a step over NCCL costs.
-struct NcclLink {
-  double alpha = 0;           ///< seconds for a step of small messages
-  double secondsPerByte = 0;  ///< of a rank that sends and receives a stream
-};
-
-struct NcclLinks {
-  NcclLink node;     ///< between ranks of one node
-  NcclLink network;  ///< between nodes; equals `node` if there is one node
-};
-
 /// Collective: times neighbour exchanges of small and large messages. The same on all ranks.
 NcclLinks measureNcclLinks(NcclComm& nccl, Allgather& control, std::span<const int> nodes);
-
-/// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; what cannot be
-/// done has infinite time and comes last. Depends on nothing but its arguments.
-std::vector<seqparScanEstimate_t> ncclScanEstimates(const ScanProblem& problem, std::span<const int> nodes,
-                                                    const NcclLinks& links, int blocks);
 
 }  // namespace seqpar

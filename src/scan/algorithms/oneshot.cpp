@@ -1,9 +1,9 @@
 // ONESHOT: every position publishes its map once, to all later positions, and every position combines what precedes it.
-#include "scan/algorithms.h"
+#include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/fold.h"
 
-namespace seqpar {
+namespace seqpar::oneshot {
 
 namespace {
 
@@ -20,7 +20,7 @@ void publish(Affine& affine, const MapLayout& layout, Block block, const ScanOrd
 
 }  // namespace
 
-void scanOneshot(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   const int position = order.position;
   const bool last = position + 1 == order.size();
   for (const Block block : cutScan(seqparScanOneshot, affine, problem, order, mail, blocks)) {
@@ -50,4 +50,23 @@ void scanOneshot(Affine& affine, const ScanProblem& problem, const ScanOrder& or
   }
 }
 
-}  // namespace seqpar
+double hostSeconds(const HostModel& model, double blocks) {
+  const HostTerms& t = model.flat;
+  return t.wave + blocks * (t.ranks - 1) * t.overhead + t.element * HostTerms::kPack * t.perByte +
+         t.folds(t.ranks - 1) + t.state * HostTerms::kFinish * t.perByte;
+}
+
+double peerSeconds(const PeerModel& m) {
+  return m.alpha + PeerModel::kFold + m.hops() * (m.map * m.perByte + PeerModel::kPeer) +
+         m.moreRows * PeerModel::kStep + (m.oneRow ? 0 : PeerModel::kGeneral);
+}
+
+double matrixSeconds(const MatrixModel& m) {
+  return m.alpha + m.hops() * m.map + m.ranks * m.hop / MatrixModel::kMapRate;
+}
+
+double ncclSeconds(const NcclModel& m, double) {
+  return m.flat.step((m.positions - 1) * m.map);
+}
+
+}  // namespace seqpar::oneshot

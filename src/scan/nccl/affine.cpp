@@ -1,4 +1,4 @@
-#include "scan/nccl_affine.h"
+#include "scan/nccl/affine.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,6 @@
-// ONESHOT and LASP2 over NCCL: maps come as they are, and each rank combines those before its own.
-#include "scan/nccl_algorithms.h"
+// ONESHOT and LASP2 (LASP-2, arXiv 2502.07563) over NCCL: maps come as they are, and each rank combines those before
+// its own.
+#include "scan/nccl/algorithms.h"
 
 namespace seqpar {
 namespace {
@@ -13,7 +14,9 @@ void finish(const NcclScanSetting& setting, const MapSlots& slots) {
 
 }  // namespace
 
-void ncclOneshot(const NcclScanSetting& setting) {
+namespace oneshot {
+
+void ncclRun(const NcclScanSetting& setting, std::size_t) {
   NcclAffine& affine = setting.affine;
   const Block whole = affine.whole();
   const int position = setting.position();
@@ -34,7 +37,11 @@ void ncclOneshot(const NcclScanSetting& setting) {
   finish(setting, slots);
 }
 
-void ncclGatherScan(const NcclScanSetting& setting) {
+}  // namespace oneshot
+
+namespace lasp2 {
+
+void ncclRun(const NcclScanSetting& setting, std::size_t) {
   NcclAffine& affine = setting.affine;
   const Block whole = affine.whole();
   MapSlots slots = affine.takeSlots(whole, setting.size(), 1);
@@ -53,4 +60,5 @@ void ncclGatherScan(const NcclScanSetting& setting) {
   finish(setting, slots);
 }
 
+}  // namespace lasp2
 }  // namespace seqpar

@@ -1,6 +1,7 @@
 // TRANSPOSED and HIER over NCCL: inside a group of neighbouring positions each combines one shard of all maps; with
 // several groups, shards are handed from group to group.
-#include "scan/nccl_algorithms.h"
+#include "scan/cut.h"
+#include "scan/nccl/algorithms.h"
 
 namespace seqpar {
 namespace {
@@ -122,7 +123,7 @@ class ShardScan {
   MapSlots slots_;
 };
 
-void run(const NcclScanSetting& setting, const Neighbourhood& place, std::size_t rails, std::size_t blocks) {
+void scanShards(const NcclScanSetting& setting, const Neighbourhood& place, std::size_t rails, std::size_t blocks) {
   ShardScan scan(setting, place, rails);
   scan.scatter();
   scan.distribute(scan.chain(blocks));
@@ -130,12 +131,19 @@ void run(const NcclScanSetting& setting, const Neighbourhood& place, std::size_t
 
 }  // namespace
 
-void ncclTransposed(const NcclScanSetting& setting) {
-  run(setting, {0, setting.size(), -1, true}, static_cast<std::size_t>(setting.size()), 1);
+namespace transposed {
+
+void ncclRun(const NcclScanSetting& setting, std::size_t) {
+  scanShards(setting, {0, setting.size(), -1, true}, static_cast<std::size_t>(setting.size()), 1);
 }
 
-void ncclHier(const NcclScanSetting& setting, std::size_t blocks, int rails) {
-  run(setting, nodeOf(setting.order), static_cast<std::size_t>(rails), blocks);
+}  // namespace transposed
+
+namespace hier {
+
+void ncclRun(const NcclScanSetting& setting, std::size_t blocks) {
+  scanShards(setting, nodeOf(setting.order), static_cast<std::size_t>(hierRails(setting.order)), blocks);
 }
 
+}  // namespace hier
 }  // namespace seqpar

@@ -1,13 +1,13 @@
-// LASP2, a baseline: all maps are gathered on every rank, and only then combined there. Source: LASP-2,
-// arXiv 2502.07563.
+// LASP2, a baseline: LASP-2 (arXiv 2502.07563), the all-gather of its Algorithms 2 and 4: all maps are gathered on
+// every rank, and only then combined there.
 #include <cstring>
 #include <vector>
 
-#include "scan/algorithms.h"
+#include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/fold.h"
 
-namespace seqpar {
+namespace seqpar::lasp2 {
 
 namespace {
 
@@ -40,7 +40,7 @@ GatheredBlock gather(Affine& affine, const ScanProblem& problem, const ScanOrder
 
 }  // namespace
 
-void scanLasp2(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   std::vector<GatheredBlock> all;
   for (const Block block : cutScan(seqparScanLasp2, affine, problem, order, mail, blocks)) {
     all.push_back(gather(affine, problem, order, mail, block));
@@ -57,4 +57,24 @@ void scanLasp2(Affine& affine, const ScanProblem& problem, const ScanOrder& orde
   }
 }
 
-}  // namespace seqpar
+/// Every rank copies all elements aside before it combines those that it needs.
+double hostSeconds(const HostModel& model, double) {
+  const HostTerms& t = model.flat;
+  return t.wave + (t.ranks - 1) * (t.overhead + t.element * HostTerms::kCopy * t.perByte) +
+         t.element * HostTerms::kPack * t.perByte + t.folds(t.ranks - 1) + t.state * HostTerms::kFinish * t.perByte;
+}
+
+double peerSeconds(const PeerModel& m) {
+  return PeerModel::kGeneral + m.alpha + m.hops() * (m.map * m.perByte + 2 * PeerModel::kPeer) +
+         m.moreRows * 1.5 * PeerModel::kStep;
+}
+
+double matrixSeconds(const MatrixModel& m) {
+  return m.alpha + m.hops() * m.map + m.ranks * m.hop / MatrixModel::kMapRate;
+}
+
+double ncclSeconds(const NcclModel& m, double) {
+  return m.flat.step((m.positions - 1) * m.map);
+}
+
+}  // namespace seqpar::lasp2

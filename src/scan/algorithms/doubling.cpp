@@ -1,12 +1,11 @@
-// DOUBLING: an exclusive scan in a logarithmic number of rounds, each of which prepends what a position `skip` before
-// this one knows. Source: Traeff, "exclusive scan" with 123-doubling, arXiv 2507.04785.
-#include "scan/doubling.h"
-
-#include "scan/algorithms.h"
+// DOUBLING: 123-doubling (Traeff, "exclusive scan", arXiv 2507.04785): a logarithmic number of rounds, each of which
+// prepends what a position `skip` before this one knows.
+#include "kernels/scan/doubling_rounds.h"
+#include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/fold.h"
 
-namespace seqpar {
+namespace seqpar::doubling {
 
 namespace {
 
@@ -25,7 +24,7 @@ class Doubling {
 
   void send(DoublingRound round) {
     const int position = order_.position;
-    if (position + round.skip >= order_.size() || !sends(position, round)) return;
+    if (!round.sends(position, order_.size())) return;
     const MapLayout& layout = layoutFrom(position, round);
     const int to = order_.ranks[position + round.skip];
     if (!round.own) {
@@ -44,7 +43,7 @@ class Doubling {
 
   void receive(DoublingRound round) {
     const int from = order_.position - round.skip;
-    if (from < 0 || !sends(from, round)) return;
+    if (!round.sends(from, order_.size())) return;
     const MapLayout& layout = layoutFrom(from, round);
     const std::byte* const message = mail_.receive(order_.ranks[from], layout.bytes());
     if (known_) {
@@ -61,12 +60,8 @@ class Doubling {
   void hop() { affine_.hop(block_, known_ ? before_.state() : Values{}, nullptr); }
 
  private:
-  /// Nothing lies in front of position 0.
-  static bool sends(int position, DoublingRound round) { return round.own || position > 0; }
-
   const MapLayout& layoutFrom(int position, DoublingRound round) const {
-    const int firstCovered = position - round.skip + (round.own ? 1 : 0);
-    return firstCovered <= 0 ? absolute_ : relative_;
+    return round.isAbsolute(position) ? absolute_ : relative_;
   }
 
   Affine& affine_;
@@ -81,26 +76,35 @@ class Doubling {
 
 }  // namespace
 
-std::vector<DoublingRound> doublingRounds(int size) {
-  std::vector<DoublingRound> rounds;
-  if (size > 1) rounds.push_back({1, true});
-  if (size > 2) rounds.push_back({2, true});
-  for (int skip = 3; skip < size - 1; skip *= 2) rounds.push_back({skip, false});
-  return rounds;
-}
-
-void scanDoubling(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   std::vector<Doubling> pieces;
   for (const Block block : cutScan(seqparScanDoubling, affine, problem, order, mail, blocks)) {
     pieces.emplace_back(affine, problem, order, mail, block);
   }
-  for (const DoublingRound round : doublingRounds(order.size())) {
+  for (int number = 0; hasDoublingRound(number, order.size()); ++number) {
     for (Doubling& piece : pieces) {
-      piece.send(round);
-      piece.receive(round);
+      piece.send(doublingRound(number));
+      piece.receive(doublingRound(number));
     }
   }
   for (Doubling& piece : pieces) piece.hop();
 }
 
-}  // namespace seqpar
+double hostSeconds(const HostModel& model, double blocks) {
+  constexpr double kScratch = 0.5e-6;  // to set up the maps that are composed
+  const HostTerms& t = model.flat;
+  const double round = t.wave + blocks * t.overhead + t.element * (HostTerms::kPack + HostTerms::kFold) * t.perByte;
+  return kScratch + doublingRounds(static_cast<int>(t.ranks)) * round + t.state * HostTerms::kFinish * t.perByte;
+}
+
+double peerSeconds(const PeerModel& m) {
+  const double rounds = doublingRounds(static_cast<int>(m.ranks));
+  return PeerModel::kGeneral + rounds * (m.alpha + PeerModel::kPeer + m.map * m.perByte) +
+         m.moreRows * (PeerModel::kStep + rounds * m.alpha);
+}
+
+double matrixSeconds(const MatrixModel& m) {
+  return doublingRounds(static_cast<int>(m.ranks)) * (m.alpha + m.map + (m.hop + m.compose) / MatrixModel::kMapRate);
+}
+
+}  // namespace seqpar::doubling

@@ -1,9 +1,10 @@
-// CHAIN and LASP1 over NCCL: while a block is received, the one before it is sent on.
-#include "scan/nccl_algorithms.h"
+// CHAIN and LASP1 over NCCL (ZeCO, arXiv 2507.01004; LASP, arXiv 2404.02882): while a block is received, the one before
+// it is sent on; LASP1 has one block.
+#include "scan/nccl/algorithms.h"
 
-namespace seqpar {
+namespace seqpar::chain {
 
-void ncclChain(const NcclScanSetting& setting, std::size_t blocks) {
+void ncclRun(const NcclScanSetting& setting, std::size_t blocks) {
   NcclAffine& affine = setting.affine;
   const int position = setting.position();
   const bool first = position == 0;
@@ -26,4 +27,12 @@ void ncclChain(const NcclScanSetting& setting, std::size_t blocks) {
   }
 }
 
-}  // namespace seqpar
+}  // namespace seqpar::chain
+
+namespace seqpar::lasp1 {
+
+void ncclRun(const NcclScanSetting& setting, std::size_t) {
+  chain::ncclRun(setting, 1);
+}
+
+}  // namespace seqpar::lasp1

@@ -1,10 +1,10 @@
 // HIER: TRANSPOSED inside each node, and between the nodes a chain for each shard, on as many rails as the smallest
 // node has positions.
-#include "scan/algorithms.h"
+#include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/shards.h"
 
-namespace seqpar {
+namespace seqpar::hier {
 
 namespace {
 
@@ -63,7 +63,7 @@ std::optional<Fold> chainNodes(ShardScan& scan, Affine& affine, const ScanProble
 
 }  // namespace
 
-void scanHier(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   const std::vector<Block> pieces = cutScan(seqparScanHier, affine, problem, order, mail, blocks);
   const size_t rails = static_cast<size_t>(hierRails(order));
   const Neighbourhood place = neighbourhood(order);
@@ -75,4 +75,21 @@ void scanHier(Affine& affine, const ScanProblem& problem, const ScanOrder& order
   }
 }
 
-}  // namespace seqpar
+/// TRANSPOSED inside the nodes around a chain of shards between them.
+double hostSeconds(const HostModel& model, double blocks) {
+  if (model.nodes.empty()) return kNever;
+  const Link& network = model.network;
+  const double rails = *std::min_element(model.nodes.begin(), model.nodes.end());
+  const double shard = model.node.state / rails / blocks;
+  const double hops = static_cast<double>(model.nodes.size()) - 1;
+  return model.node.shards(blocks) + hops * (network.alpha + network.overhead + shard * network.secondsPerByte) +
+         (blocks - 1) * (network.overhead + shard * network.secondsPerByte);
+}
+
+double ncclSeconds(const NcclModel& m, double blocks) {
+  if (m.nodes == 0) return kNever;
+  const double inside = m.largestNode == 1 ? 0 : m.links.node.transposed(m.largestNode, m.state, m.map);
+  return inside + (m.nodes == 1 ? 0 : m.links.network.chain(m.nodes, m.state / m.smallestNode, blocks));
+}
+
+}  // namespace seqpar::hier

@@ -1,0 +1,45 @@
+// CHAIN: ZeCO (arXiv 2507.01004), the All-Scan of its Algorithms 1 and 3: a pipeline through the positions. Each block
+// is received from the predecessor, hopped, and written straight into the message for the successor.
+#include "scan/cost.h"
+#include "scan/cut.h"
+#include "scan/message.h"
+
+namespace seqpar::chain {
+
+void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+  const int position = order.position;
+  const bool last = position + 1 == order.size();
+  for (const Block block : cutScan(seqparScanChain, affine, problem, order, mail, blocks)) {
+    const size_t bytes = stateBytes(affine, problem, block);
+    Values x;
+    if (position > 0) x = {mail.receive(order.ranks[position - 1], bytes), problem.wireType};
+    const Target next = last ? Target() : mail.acquire(order.ranks[position + 1], bytes);
+    affine.hop(block, x, next);
+    if (!last) mail.commit();
+    if (position > 0) mail.release(order.ranks[position - 1]);
+  }
+}
+
+/// ZeCO's pipeline, with the latency and the overhead that the paper's form leaves out. On a host every rank's own work
+/// on a block is a stage, so P stages fill, and then K-1 blocks follow.
+double hostSeconds(const HostModel& model, double blocks) {
+  const HostTerms& t = model.flat;
+  const double block = t.state / blocks;
+  return (t.ranks - 1) * t.alpha + t.ranks * (t.overhead + block * t.alone) +
+         (blocks - 1) * (t.overhead + block * t.perByte);
+}
+
+double peerSeconds(const PeerModel& m) {
+  return m.hops() * (m.alpha + PeerModel::kHop) + m.stream + (m.fast ? 0 : PeerModel::kGeneral / 2);
+}
+
+double matrixSeconds(const MatrixModel& m) {
+  const double through = m.panels * m.chainPanel + m.hops() * (m.chainPanel + m.alpha);
+  return std::max(through, m.state + m.hops() * m.alpha);
+}
+
+double ncclSeconds(const NcclModel& m, double blocks) {
+  return m.flat.chain(m.positions, m.state, blocks);
+}
+
+}  // namespace seqpar::chain
