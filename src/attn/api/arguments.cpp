@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "attn/linear/families/family.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 
 namespace seqpar::attn {
@@ -72,25 +73,28 @@ void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, co
   }
   const struct {
     const char* name;
-    int64_t stride, count;
-  } strides[] = {{"batchStride", given.batchStride, view.batch},
-                 {"tokenStride", given.tokenStride, view.tokens},
-                 {"headStride", given.headStride, view.heads}};
+    int64_t stride, count, used;
+  } strides[] = {{"batchStride", given.batchStride, view.batch, view.batchStride},
+                 {"tokenStride", given.tokenStride, view.tokens, view.tokenStride},
+                 {"headStride", given.headStride, view.heads, view.headStride}};
+  const size_t each = bytesOf(view.type);
+  size_t bytes = countBytes(call_, name, {{"length", view.dim}, {"bytes", each}});
   const bool dense = given.batchStride == 0 && given.tokenStride == 0 && given.headStride == 0;
   for (const auto& s : strides) {
     if (s.stride < 0 || (!dense && s.count > 1 && s.stride < view.dim)) {
       fail(seqparInvalidArgument, call_, ": ", name, ".", s.name, " is ", s.stride, ", expected at least ", view.dim,
            ", the length of a head, or 0 for all three strides");
     }
+    if (s.count < 2) continue;
+    bytes = addBytes(call_, name, bytes,
+                     countBytes(call_, name, {{"steps", s.count - 1}, {s.name, s.used}, {"bytes", each}}));
   }
   if (reinterpret_cast<std::uintptr_t>(view.data) % bytesOf(view.type) != 0) {
     fail(seqparInvalidArgument, call_, ": ", name, ".data is ", view.data, ", expected a multiple of ",
          bytesOf(view.type), ", the size of an element");
   }
-  const auto* const begin = static_cast<const std::byte*>(view.data);
-  const auto* const end =
-      view.at(view.batch - 1, view.tokens - 1, view.heads - 1) + static_cast<size_t>(view.dim) * bytesOf(view.type);
-  buffers_.push_back({name, begin, static_cast<size_t>(end - begin), use == Use::Output, view.dense()});
+  requireArray(call_, name, view.data, bytes, each);
+  buffers_.push_back({name, static_cast<const std::byte*>(view.data), bytes, use == Use::Output, view.dense()});
 }
 
 void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, bool required, Use use) {

@@ -6,6 +6,7 @@
 
 #include "attn/boundary.h"
 #include "attn/short_conv/conv.h"
+#include "base/checked.h"
 #include "base/convert.h"
 #include "base/versioned.h"
 
@@ -58,6 +59,7 @@ struct Buffer {
   const void* data;
   size_t bytes;
   bool required, output;
+  size_t alignment;
 };
 
 void checkBuffers(const char* call, std::initializer_list<Buffer> buffers) {
@@ -66,6 +68,7 @@ void checkBuffers(const char* call, std::initializer_list<Buffer> buffers) {
     if (a.required && a.bytes > 0 && a.data == nullptr) {
       fail(seqparInvalidArgument, call, ": ", a.name, " is NULL, expected ", a.bytes, " bytes");
     }
+    requireArray(call, a.name, a.data, a.bytes, a.alignment);
     for (const auto& b : buffers) {
       if (&a == &b || !a.output || a.data == nullptr || b.data == nullptr) continue;
       const auto* const first = static_cast<const std::byte*>(a.data);
@@ -111,11 +114,12 @@ seqparResult_t seqparShortConvForward(seqparShortConv_t conv, const void* x, con
   return guard(kCall, [&] {
     Conv& found = find(kCall, conv);
     const auto& s = found.shape();
-    const size_t rows = s.batch * s.tokens * s.channels * sizeOf(s.type), channels = s.channels * sizeOf(s.weightType);
-    checkBuffers(kCall, {{"x", x, rows, true, false},
-                         {"weight", weight, channels * s.width, true, false},
-                         {"bias", bias, channels, false, false},
-                         {"y", y, rows, true, true}});
+    const size_t each = sizeOf(s.type), weightEach = sizeOf(s.weightType);
+    const size_t rows = s.batch * s.tokens * s.channels * each, channels = s.channels * weightEach;
+    checkBuffers(kCall, {{"x", x, rows, true, false, each},
+                         {"weight", weight, channels * s.width, true, false, weightEach},
+                         {"bias", bias, channels, false, false, weightEach},
+                         {"y", y, rows, true, true, each}});
     found.forward(x, weight, bias, y, stream);
   });
 }
@@ -131,14 +135,15 @@ seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const seqparShort
     const seqparShortConvBackwardArgs_t none = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
     const auto given = seqpar::readVersioned(kCall, "args", args, none);
     const auto& s = found.shape();
-    const size_t rows = s.batch * s.tokens * s.channels * sizeOf(s.type), channels = s.channels * sizeOf(s.weightType);
-    checkBuffers(kCall, {{"x", given.x, rows, true, false},
-                         {"weight", given.weight, channels * s.width, true, false},
-                         {"bias", given.bias, channels, false, false},
-                         {"dy", given.dy, rows, true, false},
-                         {"dx", given.dx, rows, true, true},
-                         {"dWeight", given.dWeight, s.channels * s.width * sizeof(float), false, true},
-                         {"dBias", given.dBias, s.channels * sizeof(float), false, true}});
+    const size_t each = sizeOf(s.type), weightEach = sizeOf(s.weightType);
+    const size_t rows = s.batch * s.tokens * s.channels * each, channels = s.channels * weightEach;
+    checkBuffers(kCall, {{"x", given.x, rows, true, false, each},
+                         {"weight", given.weight, channels * s.width, true, false, weightEach},
+                         {"bias", given.bias, channels, false, false, weightEach},
+                         {"dy", given.dy, rows, true, false, each},
+                         {"dx", given.dx, rows, true, true, each},
+                         {"dWeight", given.dWeight, s.channels * s.width * sizeof(float), false, true, alignof(float)},
+                         {"dBias", given.dBias, s.channels * sizeof(float), false, true, alignof(float)}});
     found.backward(given, stream);
   });
 }

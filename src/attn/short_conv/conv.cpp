@@ -7,6 +7,7 @@
 
 #include "attn/boundary.h"
 #include "attn/linear/host/vector.h"
+#include "base/checked.h"
 #include "base/convert.h"
 #include "base/versioned.h"
 #include "seqpar/exchange.h"
@@ -95,6 +96,9 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
     fail(seqparInvalidUsage, call, ": comm is of device ", device, ", expected a communicator of host memory");
   }
   const auto lengths = lengthsOf(call, d, ranks);
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  countBytes(call, "x", {{"batch", d.batch}, {"tokens", longest}, {"channels", d.channels}, {"bytes", sizeof(float)}});
+  countBytes(call, "weight", {{"channels", d.channels}, {"width", d.width}, {"bytes", sizeof(float)}});
   const int64_t begin = std::accumulate(lengths.begin(), lengths.begin() + rank, int64_t{0});
   const auto bounds = packingOf(call, d, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
   shape_.batch = static_cast<size_t>(d.batch);
@@ -133,6 +137,8 @@ void Conv::carve(Arena& arena) {
 
 void Conv::place(const std::vector<int64_t>& bounds, int64_t begin, int64_t end) {
   const auto halo = static_cast<int64_t>(shape_.halo());
+  shape_.before.reserve(shape_.tokens);  // all or nothing, before any of it is touched
+  shape_.behind.reserve(shape_.tokens);
   size_t sequence = 0;
   for (int64_t t = begin; t < end; ++t) {
     while (bounds[sequence + 1] <= t) ++sequence;
