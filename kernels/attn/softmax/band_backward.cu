@@ -1,6 +1,7 @@
 // FlashAttention-2 (arXiv 2307.08691), Algorithm 2, in two passes without atomic additions: rows are owned for dq,
 // columns for dk and dv, where a block goes through all query heads of its key head.
 #include "kernels/attn/softmax/band.cuh"
+#include "kernels/launch.h"
 
 namespace seqpar::attn::softmax {
 namespace {
@@ -130,10 +131,10 @@ cudaError_t launchBandQueries(const BandProblem& problem, cudaStream_t stream) {
   if (problem.count == 0 || problem.batch == 0) return cudaSuccess;
   return byDim(std::max(problem.headDim, problem.valueDim), [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
-    bandQueries<kDim>
-        <<<gridOf(problem, problem.longestRows, problem.heads), kThreads, sharedBytes<kDim, 4, 1>(), stream>>>(
-            problem, byFours(problem));
-    return cudaPeekAtLastError();
+    return launchKernel(
+        bandQueries<kDim>,
+        {gridOf(problem, problem.longestRows, problem.heads), kThreads, sharedBytes<kDim, 4, 1>(), stream}, problem,
+        byFours(problem));
   });
 }
 
@@ -141,10 +142,10 @@ cudaError_t launchBandKeys(const BandProblem& problem, cudaStream_t stream) {
   if (problem.count == 0 || problem.batch == 0) return cudaSuccess;
   return byDim(std::max(problem.headDim, problem.valueDim), [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
-    bandKeys<kDim>
-        <<<gridOf(problem, problem.longestColumns, problem.kvHeads), kThreads, sharedBytes<kDim, 4, 2>(), stream>>>(
-            problem, byFours(problem));
-    return cudaPeekAtLastError();
+    return launchKernel(
+        bandKeys<kDim>,
+        {gridOf(problem, problem.longestColumns, problem.kvHeads), kThreads, sharedBytes<kDim, 4, 2>(), stream},
+        problem, byFours(problem));
   });
 }
 

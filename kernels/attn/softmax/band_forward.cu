@@ -1,5 +1,6 @@
 // FlashAttention-2 (arXiv 2307.08691), Algorithm 1, for any band, type and head dimension, in fp32 arithmetic.
 #include "kernels/attn/softmax/band.cuh"
+#include "kernels/launch.h"
 
 namespace seqpar::attn::softmax {
 namespace {
@@ -76,10 +77,10 @@ cudaError_t launchBandForward(const BandProblem& problem, cudaStream_t stream) {
                      byFours(problem.v, problem.valueDim);
   return byDim(std::max(problem.headDim, problem.valueDim), [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
-    bandForward<kDim>
-        <<<gridOf(problem, problem.longestRows, problem.heads), kThreads, sharedBytes<kDim, 3, 1>(), stream>>>(problem,
-                                                                                                               fours);
-    return cudaPeekAtLastError();
+    return launchKernel(
+        bandForward<kDim>,
+        {gridOf(problem, problem.longestRows, problem.heads), kThreads, sharedBytes<kDim, 3, 1>(), stream}, problem,
+        fours);
   });
 }
 

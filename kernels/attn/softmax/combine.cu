@@ -5,6 +5,7 @@
 #include "kernels/attn/softmax/launch.h"
 #include "kernels/attn/softmax/merge.h"
 #include "kernels/attn/softmax/numbers.cuh"
+#include "kernels/launch.h"
 
 namespace seqpar::attn::softmax {
 namespace {
@@ -195,50 +196,39 @@ cudaError_t prepareCombineKernels() {
 cudaError_t launchMerge(const Merge& merge, cudaStream_t stream) {
   const int64_t rows = merge.batch * merge.tokens * merge.heads;
   if (rows == 0) return cudaSuccess;
-  if (byFours(merge)) {
-    mergeRows<4><<<ctasFor(rows), kThreads, 0, stream>>>(merge);
-  } else {
-    mergeRows<1><<<ctasFor(rows), kThreads, 0, stream>>>(merge);
-  }
-  return cudaPeekAtLastError();
+  if (byFours(merge)) return launchKernel(mergeRows<4>, {ctasFor(rows), kThreads, 0, stream}, merge);
+  return launchKernel(mergeRows<1>, {ctasFor(rows), kThreads, 0, stream}, merge);
 }
 
 cudaError_t launchSum(const Sum& sum, cudaStream_t stream) {
   const int64_t rows = sum.batch * sum.tokens * sum.heads;
   if (rows == 0) return cudaSuccess;
-  if (byFours(sum)) {
-    sumRows<4><<<ctasFor(rows), kThreads, 0, stream>>>(sum);
-  } else {
-    sumRows<1><<<ctasFor(rows), kThreads, 0, stream>>>(sum);
-  }
-  return cudaPeekAtLastError();
+  if (byFours(sum)) return launchKernel(sumRows<4>, {ctasFor(rows), kThreads, 0, stream}, sum);
+  return launchKernel(sumRows<1>, {ctasFor(rows), kThreads, 0, stream}, sum);
 }
 
 cudaError_t launchDelta(const View& a, const View& b, const RowView& delta, int64_t batch, int64_t tokens,
                         int64_t heads, int64_t dim, cudaStream_t stream) {
   const int64_t rows = batch * tokens * heads;
   if (rows == 0) return cudaSuccess;
-  if (byFours(a, dim) && byFours(b, dim)) {
-    deltaRows<4><<<ctasFor(rows), kThreads, 0, stream>>>(a, b, delta, batch, tokens, heads, dim);
-  } else {
-    deltaRows<1><<<ctasFor(rows), kThreads, 0, stream>>>(a, b, delta, batch, tokens, heads, dim);
-  }
-  return cudaPeekAtLastError();
+  if (byFours(a, dim) && byFours(b, dim))
+    return launchKernel(deltaRows<4>, {ctasFor(rows), kThreads, 0, stream}, a, b, delta, batch, tokens, heads, dim);
+  return launchKernel(deltaRows<1>, {ctasFor(rows), kThreads, 0, stream}, a, b, delta, batch, tokens, heads, dim);
 }
 
 cudaError_t launchSinkGradient(const float* sinks, const RowView& lse, const RowView& delta, float* dSinks,
                                int64_t batch, int64_t tokens, int64_t heads, cudaStream_t stream) {
   if (heads == 0) return cudaSuccess;
-  sinkGradient<<<static_cast<unsigned>(heads), kThreads, 0, stream>>>(sinks, lse, delta, dSinks, batch, tokens);
-  return cudaPeekAtLastError();
+  return launchKernel(sinkGradient, {static_cast<unsigned>(heads), kThreads, 0, stream}, sinks, lse, delta, dSinks,
+                      batch, tokens);
 }
 
 cudaError_t launchRows(const RowView& to, const RowView& from, float value, int64_t batch, int64_t tokens,
                        int64_t heads, cudaStream_t stream) {
   const int64_t count = batch * tokens * heads;
   if (count == 0) return cudaSuccess;
-  copyRows<<<ctasFor((count + kLanes - 1) / kLanes), kThreads, 0, stream>>>(to, from, value, batch, tokens, heads);
-  return cudaPeekAtLastError();
+  return launchKernel(copyRows, {ctasFor((count + kLanes - 1) / kLanes), kThreads, 0, stream}, to, from, value, batch,
+                      tokens, heads);
 }
 
 }  // namespace seqpar::attn::softmax

@@ -263,15 +263,15 @@ void CudaBlock::load(const Prepared& prepared) {
   try {
     sdpa_->run(prepared.shape, pointers, workspace_, stream.get());
   } catch (...) {
-    cudaStreamEndCapture(stream.get(), &graph);
-    cudaGraphDestroy(graph);
+    noteCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+    if (graph != nullptr) noteCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     throw;
   }
   checkCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
   cudaGraphExec_t ready = nullptr;
   const auto result = cudaGraphInstantiate(&ready, graph, 0);
-  if (result == cudaSuccess) cudaGraphExecDestroy(ready);
-  cudaGraphDestroy(graph);
+  if (result == cudaSuccess) noteCuda(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
+  noteCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
   checkCuda(result, "cudaGraphInstantiate");
 }
 

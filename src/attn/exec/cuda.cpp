@@ -68,7 +68,9 @@ void CudaExec::finish() {
 }
 
 void CudaExec::drain() noexcept {
-  if (ran_) cudaEventSynchronize(finished_.get());
+  if (!ran_) return;
+  const RelaxedCapture relaxed;
+  noteCuda(cudaEventSynchronize(finished_.get()), "cudaEventSynchronize");
 }
 
 void CudaExec::fork() {
