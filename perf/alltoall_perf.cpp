@@ -18,7 +18,8 @@ struct Choices {
   std::vector<int> directions{kToHeads};
   size_t heads = 32;
   size_t headDim = 128;
-  int type = seqparBfloat16;
+  std::vector<int> types{seqparBfloat16};
+  int type = seqparBfloat16;  ///< of `types`, the one in turn
 };
 
 /// Heads are a multiple of the ranks; a token below the size gets shorter heads.
@@ -144,7 +145,7 @@ void runAll(Session& session, const Choices& choices) {
     for (const size_t size : session.settings.sizes()) {
       const Shape shape(size, choices, session.group.size());
       const auto movement = std::make_shared<Movement>(shape.arrayBytes, shape.arrayBytes, session.group);
-      Rows rows(session, shape.arrayBytes, nameOf(direction, kDirections));
+      Rows rows(session, shape.arrayBytes, nameOf(direction, kDirections), choices.type);
       const Work library = libraryWork(movement, shape, direction, session.stream);
       rows.add("seqpar", library);
       if (nccl != nullptr) rows.add("nccl", ncclWork(movement, nccl, blocksOfAll(*movement, shape, direction)));
@@ -171,12 +172,13 @@ int main(int argc, char** argv) {
       "many as there are ranks. Peers: MPI_Alltoall, or ncclSend and ncclRecv, of the same volume without the\n"
       "transposition; mpi_pack has the transposition too, by copies before or after MPI_Alltoall.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('D', "direction", "to_heads, to_sequence or all (to_heads)", kDirections, choices.directions);
-    parser.addName('d', "datatype", "of the elements (bfloat16)", typeNames(), choices.type);
+    parser.addNames(0, "direction", "to_heads, to_sequence or all (to_heads)", kDirections, choices.directions);
+    parser.addNames('d', "datatype", "of the elements: float, half, bfloat16 or all (bfloat16)", typeNames(),
+                    choices.types);
     parser.addCount(0, "heads", "heads, rounded up to a multiple of the ranks (32)", 1 << 20, choices.heads);
     parser.addCount(0, "dim", "elements of a head, fewer if one token does not fit SIZE (128)", 1 << 20,
                     choices.headDim);
   };
-  program.body = [&](Session& session) { runAll(session, choices); };
+  program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };
   return runProgram(program, argc, argv);
 }

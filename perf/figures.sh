@@ -18,10 +18,10 @@ on() {
     -J "$out/$name.json" > "$out/$name.txt"
 }
 
-on 2 p2p sendrecv_perf --peers -b 8 -e 64M -f 2 -p all -r 7 -l 0.2
+on 2 p2p sendrecv_perf --peers -b 8 -e 64M -f 2 --pattern all --repeats 7 -z 2 -l 0.2
 for ranks in 2 4 8; do
-  on $ranks scan$ranks all_scan_perf --algo all --peers -b 2M -B -r 7 -l 0.5
-  on $ranks auto$ranks all_scan_perf --algo all -b 1K -e 64M -f 4 -B -l 0.2
+  on $ranks scan$ranks all_scan_perf --algo all --peers -b 2M -e 2M -z 2 -B --repeats 7 -l 0.5
+  on $ranks auto$ranks all_scan_perf --algo all -b 1K -e 64M -f 4 -z 2 -B -l 0.2
 done
 grep . /proc/loadavg
 python3 "$here/summary.py" "$out"

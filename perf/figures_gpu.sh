@@ -23,32 +23,39 @@ run() {
   echo "$name: $(($(date +%s) - begin)) s"
 }
 scan=$programs/all_scan_perf
-alone="-B -G -r 7 -l 0.1"
+alone="-B -G --repeats 7 -l 0.1"
 
-LIMIT=120 run scan$gpus "$scan" -g "$gpus" $alone --algo all --peers -b 1K -e 256M -f 4 --plot "$out/scan$gpus.svg"
-run stream$gpus "$scan" -g "$gpus" -G -r 7 -l 0.1 --algo all --peers -b 64K -e 16M -f 4 --plot "$out/stream$gpus.svg"
-run matrix$gpus "$scan" -g "$gpus" $alone --algo all --peers -o matrix -b 512K -e 8M -f 4 --plot "$out/matrix$gpus.svg"
-run types$gpus "$scan" -g "$gpus" $alone -o sum,scalar,diag -d all -D all -b 2M
+LIMIT=120 run scan$gpus "$scan" -g "$gpus" $alone --algo all --peers -b 1K -e 256M -f 4
+run stream$gpus "$scan" -g "$gpus" -G --repeats 7 -l 0.1 --algo all --peers -b 64K -e 16M -f 4
+run matrix$gpus "$scan" -g "$gpus" $alone --algo all --peers -o matrix -b 512K -e 8M -f 4
+run types$gpus "$scan" -g "$gpus" $alone -o sum,scalar,diag -d all --direction all -b 2M -e 2M
 ranks=2
 while [ "$ranks" -lt "$gpus" ]; do
   run scan$ranks "$scan" -g $ranks $alone --algo all --peers -b 1K -e 256M -f 64
   ranks=$((ranks + 1))
 done
-run sendrecv "$programs/sendrecv_perf" -g "$gpus" -r 7 -l 0.1 --peers -p all -b 8 -e 256M -f 8 --plot "$out/sendrecv.svg"
-run sendrecv_alone "$programs/sendrecv_perf" -g "$gpus" $alone --peers -p all -b 8 -e 256M -f 8
+run sendrecv "$programs/sendrecv_perf" -g "$gpus" --repeats 7 -l 0.1 --peers --pattern all -b 8 -e 256M -f 8
+run sendrecv_alone "$programs/sendrecv_perf" -g "$gpus" $alone --peers --pattern all -b 8 -e 256M -f 8
 
-run alltoall "$programs/alltoall_perf" -g "$gpus" $alone --peers -D all -b 64K -e 64M -f 4
-run gather "$programs/gather_perf" -g "$gpus" $alone --peers -o all -b 64K -e 64M -f 4
-run halo "$programs/halo_perf" -g "$gpus" $alone --peers -o all -b 64K -e 64M -f 4
-run ring "$programs/ring_perf" -g "$gpus" -r 5 -l 0.05 --peers -b 1M -e 64M -f 4 --plot "$out/ring.svg"
-run mesh "$programs/mesh_perf" -g "$gpus" -r 5 -l 0.05 --peers -c 0 -b 1M -e 16M -f 4 -p all
+run alltoall "$programs/alltoall_perf" -g "$gpus" $alone --peers --direction all -b 64K -e 64M -f 4
+run gather "$programs/gather_perf" -g "$gpus" $alone --peers --operation all -b 64K -e 64M -f 4
+run halo "$programs/halo_perf" -g "$gpus" $alone --peers --operation all -b 64K -e 64M -f 4
+run ring "$programs/ring_perf" -g "$gpus" --repeats 5 -l 0.05 --peers -b 1M -e 64M -f 4
+run mesh "$programs/mesh_perf" -g "$gpus" --repeats 5 -l 0.05 --peers -c 0 -b 1M -e 16M -f 4 --pass all
 # A slow network: mesh and ring over NCCL's sockets, where what is sent decides ("by sent" is the ratio of that alone).
 LIMIT=120 run mesh_sockets env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 SEQPAR_TRANSPORT=network \
-  "$programs/mesh_perf" -g "$gpus" -r 3 -l 0.1 --peers -c 0 -b 16M -p all
+  "$programs/mesh_perf" -g "$gpus" --repeats 3 -l 0.1 --peers -c 0 -b 16M -e 16M --pass all
 
 # One process a GPU; and two nodes in name, between which NCCL and the library use sockets.
 run processes$gpus "$here/ranks.sh" "$gpus" 1 "$scan" --device gpu $alone --peers -b 64K -e 16M -f 4
 [ "$gpus" -lt 4 ] ||
-  run nodes$gpus "$here/ranks.sh" "$gpus" 2 "$scan" --device gpu -B -r 3 -l 0.1 --algo all --peers -b 2M -e 16M -f 8
+  run nodes$gpus "$here/ranks.sh" "$gpus" 2 "$scan" --device gpu -B --repeats 3 -l 0.1 --algo all --peers -b 2M -e 16M -f 8
+if python3 -c 'import matplotlib' 2> /dev/null; then
+  for name in scan$gpus stream$gpus matrix$gpus sendrecv ring; do
+    [ ! -s "$out/$name.json" ] || python3 "$here/plot.py" "$out/$name.json"
+  done
+else
+  echo "no pictures: there is no matplotlib"
+fi
 python3 "$here/summary_gpu.py" "$out" | tee "$out/summary.md"
 exit $status

@@ -21,7 +21,8 @@ constexpr size_t kHeadDim = 128;  ///< of `lse`
 
 struct Choices {
   std::vector<int> operations{kGather};
-  int type = seqparFloat32;
+  std::vector<int> types{seqparFloat32};
+  int type = seqparFloat32;  ///< of `types`, the one in turn
 };
 
 /// Small whole numbers, whose sums over the ranks are exact.
@@ -71,7 +72,7 @@ void addGather(Session& session, const Shape& shape, const Choices& choices, con
   const auto first = static_cast<size_t>(session.group.rank()) * shape.shardElements;
   setInput(*movement, valuesOf(first, shape.shardElements, 0, 1, 1, choices.type));
   const Bytes expected = valuesOf(0, shape.wholeElements, 0, 1, 1, choices.type);
-  Rows rows(session, shape.wholeBytes, "allgather");
+  Rows rows(session, shape.wholeBytes, "allgather", choices.type);
   Work work = workOn(movement, expected);
   work.run = [movement, params = shape.params, stream = session.stream] {
     const seqparComm_t comm = movement->group.comm();
@@ -127,7 +128,7 @@ void addScatter(Session& session, const Shape& shape, const Choices& choices, co
   const int rank = session.group.rank();
   setInput(*movement, valuesOf(0, shape.wholeElements, rank, 1, 1, choices.type));
   const auto first = static_cast<size_t>(rank) * shape.shardElements;
-  Rows rows(session, shape.wholeBytes, "reducescatter");
+  Rows rows(session, shape.wholeBytes, "reducescatter", choices.type);
   Work work = workOn(movement, valuesOf(first, shape.shardElements, 0, session.group.size(), 1, choices.type));
   work.run = [movement, params = shape.params, stream = session.stream] {
     const seqparComm_t comm = movement->group.comm();
@@ -152,7 +153,7 @@ void addScatterLse(Session& session, const Shape& shape, const Choices& choices,
   const auto lseShard = std::make_shared<Buffer>(shape.shardElements / kHeadDim * sizeof(float), session.group.comm());
   std::fill_n(lse->as<float>(), lses, rank < parts ? 5.0f : -std::numeric_limits<float>::infinity());
   lse->upload();
-  Rows rows(session, shape.wholeBytes, "lse");
+  Rows rows(session, shape.wholeBytes, "lse", choices.type);
   Work work =
       workOn(movement, valuesOf(first, shape.shardElements, 0, parts, 1 / static_cast<float>(parts), choices.type));
   work.run = [movement, lse, lseShard, params = shape.params, stream = session.stream] {
@@ -171,7 +172,7 @@ void runAll(Session& session, const Choices& choices) {
   const auto nccl = ncclPeer(session);
   for (const int operation : choices.operations) {
     if (operation == kGroup) {
-      runGroupGathers(session);
+      runGroupGathers(session, choices.type);
       continue;
     }
     for (const size_t size : session.settings.sizes()) {
@@ -196,10 +197,11 @@ int main(int argc, char** argv) {
       "that is most nearly square, all at once. Peers: MPI_Allgather or ncclAllGather, among the same ranks;\n"
       "MPI_Reduce_scatter_block or ncclReduceScatter of floats, a plain sum, for both others.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('o', "op", "allgather, reducescatter, lse, group or all (allgather)", kOperations,
+    parser.addNames(0, "operation", "allgather, reducescatter, lse, group or all (allgather)", kOperations,
                     choices.operations);
-    parser.addName('d', "datatype", "of the elements (float)", typeNames(), choices.type);
+    parser.addNames('d', "datatype", "of the elements: float, half, bfloat16 or all (float)", typeNames(),
+                    choices.types);
   };
-  program.body = [&](Session& session) { runAll(session, choices); };
+  program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };
   return runProgram(program, argc, argv);
 }

@@ -72,7 +72,7 @@ void measureFetch(Session& session, const Shape& shape, const std::shared_ptr<Nc
   const auto part = [movement, bytes = shape.haloBytes](Buffer& buffer, size_t at) {
     return static_cast<std::byte*>(buffer.data()) + at * bytes;
   };
-  Rows rows(session, shape.haloBytes, "halo");
+  Rows rows(session, shape.haloBytes, "halo", seqparFloat32);
   Work work = workOn(movement, expected);
   work.run = [movement, part, shape, stream = session.stream] {
     const seqparComm_t comm = movement->group.comm();
@@ -141,7 +141,7 @@ void measureAdjoint(Session& session, const Shape& shape) {
     };
     return work;
   };
-  Rows rows(session, shape.haloBytes, "adjoint");
+  Rows rows(session, shape.haloBytes, "adjoint", seqparFloat32);
   Work work = spoilt(workOn(movement, expected));
   work.run = [movement, part, shape, stream = session.stream] {
     const seqparComm_t comm = movement->group.comm();
@@ -197,7 +197,7 @@ int main(int argc, char** argv) {
       "and every rank gets one from each. Peers: MPI_Sendrecv to the right, then to the left, followed by an\n"
       "addition each for the adjoint; or ncclSend and ncclRecv, for the halo alone.");
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('o', "op", "halo, adjoint or all (halo)", kOperations, choices.operations);
+    parser.addNames(0, "operation", "halo, adjoint or all (halo)", kOperations, choices.operations);
     parser.addCount(0, "shard", "length of a shard, in halos (4)", 1 << 20, choices.tokens);
   };
   program.body = [&](Session& session) { runAll(session, choices); };

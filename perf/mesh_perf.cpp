@@ -19,6 +19,7 @@ enum Form { kSteps, kAtOnce };
 const Names kForms{{"steps", kSteps}, {"atonce", kAtOnce}};
 
 struct MeshSettings {
+  std::vector<int> types{seqparFloat32};
   std::vector<int> passes{seqparMeshForward};
   std::vector<int> forms{kSteps, kAtOnce};
   MeshProblem problem;
@@ -104,7 +105,8 @@ class Comparison {
       Row row;
       row.count = static_cast<size_t>(problem_.tokens * problem_.heads * problem_.headDim);
       row.bytes = row.count * bytesOf(problem_.type);
-      row.labels = {nameOf(pass, kPasses), mark + std::to_string(shape.a) + "x" + std::to_string(shape.b), by};
+      row.labels = {nameOf(settings_.problem.type, typeNames()), nameOf(pass, kPasses),
+                    mark + std::to_string(shape.a) + "x" + std::to_string(shape.b), by};
       cases.push_back({row, std::move(work), {}});
       shapeOfCase.push_back(&shape);
     };
@@ -154,11 +156,11 @@ class Comparison {
   void finish(Row& row, const seqparMeshEstimate_t& shape, seqparMeshPass_t pass, const std::vector<Row>& rows) {
     const double us = row.outOfPlace.us;
     const auto sent = static_cast<double>(bytesOfPass(shape, pass));
-    const bool peer = row.labels[2] == "mpi" || row.labels[2] == "nccl";
+    const bool peer = row.labels[3] == "mpi" || row.labels[3] == "nccl";
     // The ring moves keys and values only; its row is the one of the same form.
     const std::string ring = "1x" + std::to_string(session_.group.size());
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
-      return other.labels[2] == row.labels[2] && (other.labels[1] == ring || other.labels[1] == "*" + ring);
+      return other.labels[3] == row.labels[3] && (other.labels[2] == ring || other.labels[2] == "*" + ring);
     });
     const double model = pass == seqparMeshForward ? shape.forwardUs : shape.backwardUs;
     const auto ofRing = static_cast<double>(bytesOfPass(*ring_, pass));
@@ -187,12 +189,11 @@ void addOptions(OptionParser& parser, MeshSettings& settings) {
   const auto number = [](int64_t& field) {
     return [&field](const std::string& text) { field = parseInteger(text, 1, 1 << 20); };
   };
-  parser.add('p', "pass", "NAMES", "forward, backward or all (forward)",
+  parser.add(0, "pass", "NAMES", "forward, backward or all (forward)",
              [&](const std::string& text) { settings.passes = parseNames(text, kPasses); });
   parser.add(0, "form", "NAMES", "steps, atonce or all (all)",
              [&](const std::string& text) { settings.forms = parseNames(text, kForms); });
-  parser.add('d', "datatype", "TYPE", "of blocks: float, half, bfloat16 (float)",
-             [&](const std::string& text) { settings.problem.type = parseName(text, typeNames()); });
+  parser.addNames('d', "datatype", "of blocks: float, half, bfloat16 or all (float)", typeNames(), settings.types);
   parser.add(0, "wire", "TYPE", "of partial results: float, half, bfloat16 (float)",
              [&](const std::string& text) { settings.problem.wireType = parseName(text, typeNames()); });
   parser.add(0, "heads", "N", "query heads (8)", number(settings.problem.heads));
@@ -221,7 +222,7 @@ int main(int argc, char** argv) {
     }
   };
   program.layout = [] {
-    return Layout{{{"pass", "", 8}, {"shape", "", 7}, {"by", "", 6}},
+    return Layout{{{"type", "", 8, InPlot::Panel}, {"pass", "", 8}, {"shape", "", 7}, {"by", "", 6}},
                   false,
                   {{"sent", "(MB)", 8},
                    {"sentbw", "(GB/s)", 7},
@@ -229,6 +230,12 @@ int main(int argc, char** argv) {
                    {"ring/", "(x)", 7},
                    {"by sent", "(x)", 8}}};
   };
-  program.body = [&](Session& session) { runAll(session, settings); };
+  program.body = [&](Session& session) {
+    for (const int type : settings.types) {
+      MeshSettings one = settings;
+      one.problem.type = type;
+      runAll(session, one);
+    }
+  };
   return runProgram(program, argc, argv);
 }

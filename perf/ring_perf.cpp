@@ -180,7 +180,7 @@ int main(int argc, char** argv) {
       "computation that takes as long; hidden is the part of the shorter one of the two that both together do not "
       "take.";
   program.addOptions = [&](OptionParser& parser) {
-    parser.add('p', "pattern", "NAMES", "shift, ring, overlap or all (all)",
+    parser.add(0, "pattern", "NAMES", "shift, ring, overlap or all (all)",
                [&](const std::string& text) { options.patterns = parseNames(text, kPatterns); });
     parser.add(0, "tensors", "N", "tensors that a size is cut into (2)", [&](const std::string& text) {
       options.tensors = static_cast<int>(parseInteger(text, 1, SEQPAR_RING_MOST_TENSORS));

@@ -225,7 +225,7 @@ int main(int argc, char** argv) {
       "rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine alone\n"
       "does to the neighbour's memory.";
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('p', "pattern", "pingpong, shift or all (pingpong)", kPatterns, patterns);
+    parser.addNames(0, "pattern", "pingpong, shift or all (pingpong)", kPatterns, patterns);
   };
   program.layout = [] {
     return Layout{{{"pattern", "", 8, InPlot::Panel}, {"by", "", 7}}, false, {{"/seqpar", "(x)", 8}}};

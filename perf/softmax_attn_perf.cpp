@@ -5,16 +5,12 @@
 #include <memory>
 #include <optional>
 
-#include "common/buffer.h"
-#include "common/session.h"
+#include "attn/layer.h"
 #include "common/values.h"
-#include "seqpar/attn.h"
 
 namespace seqpar::perf {
 namespace {
 
-enum Pass { kForward, kBackward, kStep };
-const Names kPasses{{"forward", kForward}, {"backward", kBackward}, {"step", kStep}};
 const Names kMasks{{"full", seqparAttnFull}, {"causal", seqparAttnCausal}};
 
 /// The algorithms of softmax attention by their names, AUTO included.
@@ -35,12 +31,10 @@ struct Choices {
                               seqparAttnUlysses};
   size_t batch = 1, heads = 32, kvHeads = 0, headDim = 128;
   size_t window = 0, documents = 0;  ///< 0: none
-  int type = seqparBfloat16, wireType = seqparFloat32;
+  std::vector<int> types{seqparBfloat16};
+  int type = seqparBfloat16;  ///< of `types`, the one in turn
+  int wireType = seqparFloat32;
 };
-
-void requireAttn(seqparResult_t result, const char* call) {
-  if (result != seqparSuccess) throw std::runtime_error(std::string(call) + ": " + seqparAttnGetLastError());
-}
 
 /// Documents of `least` to `most` tokens, drawn from a fixed seed, alike on all ranks.
 std::vector<int64_t> documentsOf(int64_t tokens, int64_t least, int64_t most) {
@@ -72,121 +66,47 @@ double scoresOf(const Choices& c, int mask, const std::vector<int64_t>& bounds) 
   return all;
 }
 
-struct Arrays {
-  Arrays(const Choices& c, size_t tokens, Group& group) : type(c.type) {
-    const size_t queries = c.batch * tokens * c.heads * c.headDim, keys = c.batch * tokens * c.kvHeads * c.headDim;
-    const auto make = [&](size_t count, size_t each) { return std::make_unique<Buffer>(count * each, group.comm()); };
-    for (auto* buffer : {&q, &out, &dOut, &dq}) *buffer = make(queries, bytesOf(c.type));
-    for (auto* buffer : {&k, &v, &dk, &dv}) *buffer = make(keys, bytesOf(c.type));
-    lse = make(c.batch * tokens * c.heads, sizeof(float));
-    unsigned state = 12345u + static_cast<unsigned>(group.rank());
-    for (auto* buffer : {&q, &k, &v, &dOut}) {
-      std::vector<float> numbers((*buffer)->bytes() / bytesOf(c.type));
-      for (auto& number : numbers) {
-        state = state * 1664525u + 1013904223u;
-        number = std::ldexp(static_cast<float>(static_cast<int>(state >> 24) - 128), -6);
-      }
-      encode(numbers, c.type, (*buffer)->as<std::byte>());
-      (*buffer)->upload();
-    }
-  }
+/// Elements of a rank with that many tokens.
+LayerSizes sizesOf(const Choices& c, size_t tokens) {
+  const size_t queries = c.batch * tokens * c.heads * c.headDim, keys = c.batch * tokens * c.kvHeads * c.headDim;
+  LayerSizes sizes{queries, keys, keys, queries};
+  sizes.lse = c.batch * tokens * c.heads;
+  sizes.type = c.type;
+  return sizes;
+}
 
-  seqparAttnForwardArgs_t forward() const {
-    seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
-    args.q.data = q->data();
-    args.k.data = k->data();
-    args.v.data = v->data();
-    args.out.data = out->data();
-    args.lse = static_cast<float*>(lse->data());
-    return args;
+/// `bounds` has to live until the plan is made.
+seqparAttnDesc_t descOf(const Choices& c, int mask, int algorithm, int64_t tokens, const std::vector<int64_t>& bounds) {
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.algorithm = algorithm;
+  desc.batch = static_cast<int64_t>(c.batch);
+  desc.tokens = tokens;
+  desc.heads = static_cast<int64_t>(c.heads);
+  desc.kvHeads = static_cast<int64_t>(c.kvHeads);
+  desc.headDim = static_cast<int64_t>(c.headDim);
+  desc.dataType = c.type;
+  desc.wireType = c.wireType;
+  desc.mask = mask;
+  if (c.window > 0) desc.windowLeft = static_cast<int64_t>(c.window);
+  if (c.documents > 0) {
+    desc.sequences = static_cast<int64_t>(bounds.size()) - 1;
+    desc.cuSeqlens = bounds.data();
   }
-  seqparAttnBackwardArgs_t backward() const {
-    seqparAttnBackwardArgs_t args = SEQPAR_ATTN_BACKWARD_INITIALIZER;
-    args.q.data = q->data();
-    args.k.data = k->data();
-    args.v.data = v->data();
-    args.out.data = out->data();
-    args.lse = static_cast<const float*>(lse->data());
-    args.dOut.data = dOut->data();
-    args.dq.data = dq->data();
-    args.dk.data = dk->data();
-    args.dv.data = dv->data();
-    return args;
-  }
-  /// Outputs that were not written, or came to no number.
-  size_t wrong(Pass pass) const {
-    size_t count = pass == kBackward ? 0 : notNumbers(*out);
-    if (pass != kForward) count += notNumbers(*dq) + notNumbers(*dk) + notNumbers(*dv);
-    return count;
-  }
-  size_t notNumbers(Buffer& buffer) const {
-    buffer.download();
-    size_t count = 0;
-    for (size_t i = 0; i < buffer.bytes() / bytesOf(type); ++i) {
-      count += std::isfinite(decode(buffer.as<std::byte>(), i, type)) ? 0 : 1;
-    }
-    return count;
-  }
-
-  int type;
-  std::unique_ptr<Buffer> q, k, v, out, dOut, dq, dk, dv, lse;
-};
-
-struct Plan {
-  Plan(const Choices& c, int mask, int algorithm, int64_t tokens, const std::vector<int64_t>& bounds, Group& group) {
-    seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
-    desc.algorithm = algorithm;
-    desc.batch = static_cast<int64_t>(c.batch);
-    desc.tokens = tokens;
-    desc.heads = static_cast<int64_t>(c.heads);
-    desc.kvHeads = static_cast<int64_t>(c.kvHeads);
-    desc.headDim = static_cast<int64_t>(c.headDim);
-    desc.dataType = c.type;
-    desc.wireType = c.wireType;
-    desc.mask = mask;
-    if (c.window > 0) desc.windowLeft = static_cast<int64_t>(c.window);
-    if (c.documents > 0) {
-      desc.sequences = static_cast<int64_t>(bounds.size()) - 1;
-      desc.cuSeqlens = bounds.data();
-    }
-    requireAttn(seqparAttnPlanCreate(&plan, &desc, group.comm()), "seqparAttnPlanCreate");
-    requireAttn(seqparAttnPlanWorkspaceSize(plan, &workspace), "seqparAttnPlanWorkspaceSize");
-    requireAttn(seqparAttnPlanPrepare(plan, nullptr, 0), "seqparAttnPlanPrepare");
-  }
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
-  ~Plan() { seqparAttnPlanDestroy(plan); }
-  seqparAttnPlan_t plan = nullptr;
-  size_t workspace = 0;
-};
-
-Work workOf(const std::shared_ptr<Plan>& plan, const std::shared_ptr<Arrays>& arrays, Pass pass, void* stream) {
-  Work work;
-  work.prepare = [=] {
-    if (pass != kBackward) arrays->out->fill(0xff);
-    if (pass == kForward) return;
-    for (auto* buffer : {&arrays->dq, &arrays->dk, &arrays->dv}) (*buffer)->fill(0xff);
-  };
-  work.run = [=, forward = arrays->forward(), backward = arrays->backward()] {
-    if (pass != kBackward) requireAttn(seqparAttnForward(plan->plan, &forward, stream), "seqparAttnForward");
-    if (pass != kForward) requireAttn(seqparAttnBackward(plan->plan, &backward, stream), "seqparAttnBackward");
-  };
-  work.wrong = [=] { return arrays->wrong(pass); };
-  return work;
+  return desc;
 }
 
 void measureShape(Session& session, const Choices& c, int mask, size_t tokens) {
   const int ranks = session.group.size();
-  const auto arrays = std::make_shared<Arrays>(c, tokens, session.group);
+  const auto layer = std::make_shared<Layer>(sizesOf(c, tokens), session.group);
   for (const int algorithm : c.algorithms) {
     // LOCAL attends to a rank's own tokens only. On one rank it does all of the work.
     const bool local = algorithm == seqparAttnLocal;
     const auto all = static_cast<int64_t>(tokens) * ranks;
     const auto bounds =
         c.documents > 0 ? documentsOf(all, 512, static_cast<int64_t>(c.documents)) : std::vector<int64_t>{0, all};
-    std::shared_ptr<Plan> plan;
+    std::shared_ptr<LayerPlan> plan;
     try {
-      plan = std::make_shared<Plan>(c, mask, algorithm, all, bounds, session.group);
+      plan = std::make_shared<LayerPlan>(descOf(c, mask, algorithm, all, bounds), session.group);
     } catch (const std::exception& error) {
       session.report.note(nameOf(algorithm, kAlgorithms) + ": " + error.what());
       continue;
@@ -198,16 +118,24 @@ void measureShape(Session& session, const Choices& c, int mask, size_t tokens) {
                                                            : pass == kBackward ? 2.5
                                                                                : 3.5);
       Row row;
-      row.bytes = arrays->q->bytes();
+      row.bytes = layer->queryBytes();
       row.count = tokens;
-      row.labels = {nameOf(mask, kMasks), nameOf(pass, kPasses), nameOf(algorithm, kAlgorithms)};
+      row.labels = {nameOf(c.type, typeNames()), nameOf(mask, kMasks), nameOf(pass, passNames()),
+                    nameOf(algorithm, kAlgorithms)};
       std::vector<Case> cases;
-      cases.push_back({row, workOf(plan, arrays, static_cast<Pass>(pass), session.stream), {}});
+      cases.push_back({row, passWork(plan, layer, static_cast<Pass>(pass), session.stream), {}});
       for (auto& measured : session.measure(cases)) {
-        measured.extras = {flops / measured.outOfPlace.us * 1e-6, static_cast<double>(plan->workspace) * 0x1p-20};
+        measured.extras = {flops / measured.outOfPlace.us * 1e-6, static_cast<double>(plan->workspace()) * 0x1p-20};
         session.report.row(measured);
       }
     }
+  }
+}
+
+void runAll(Session& session, const Choices& choices) {
+  for (const size_t size : session.settings.sizes()) {
+    const size_t token = choices.batch * choices.heads * choices.headDim * bytesOf(choices.type);
+    for (const int mask : choices.masks) measureShape(session, choices, mask, tokensFor(size, token));
   }
 }
 
@@ -222,18 +150,19 @@ int main(int argc, char** argv) {
   program.summary =
       "Softmax attention over a sequence that is sharded across the ranks, by several algorithms. SIZE is that of a\n"
       "rank's queries, count its tokens. TFLOP/s are a rank's, of the scores that are seen. The ideal is the time of\n"
-      "--ranks 1 with all tokens, divided by the ranks.";
+      "-t 1 with all tokens, divided by the ranks.";
+  program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
   program.layout = [] {
-    return Layout{{{"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 14}},
+    return Layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 14}},
                   false,
                   {{"rate", "(TF/s)", 9}, {"workspace", "(MiB)", 10}}};
   };
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames('a', "algo", "names of algorithms or all (local, ring, zigzag, allgather_kv, ulysses)", kAlgorithms,
+    parser.addNames(0, "algo", "names of algorithms or all (local, ring, zigzag, allgather_kv, ulysses)", kAlgorithms,
                     choices.algorithms);
-    parser.addNames('m', "mask", "full, causal or all (all)", kMasks, choices.masks);
-    parser.addNames('p', "pass", "forward, backward, step (both) or all (forward, step)", kPasses, choices.passes);
+    parser.addNames(0, "mask", "full, causal or all (all)", kMasks, choices.masks);
+    parser.addNames(0, "pass", "forward, backward, step (both) or all (forward, step)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);
     parser.addCount(0, "heads", "heads of queries (32)", 1 << 20, choices.heads);
     parser.addCount(0, "kv-heads", "heads of keys and values (as many)", 1 << 20, choices.kvHeads);
@@ -241,18 +170,12 @@ int main(int argc, char** argv) {
     parser.addCount(0, "window", "tokens before its own that a token sees (all)", 1 << 30, choices.window);
     parser.addCount(0, "documents", "packed sequences of 512 to so many tokens (one sequence)", 1 << 30,
                     choices.documents);
-    parser.addName('d', "datatype", "float, half or bfloat16 (bfloat16)", typeNames(), choices.type);
+    parser.addNames('d', "datatype", "float, half, bfloat16 or all (bfloat16)", typeNames(), choices.types);
     parser.addName(0, "wire", "of partial results: float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {
     if (choices.kvHeads == 0) choices.kvHeads = choices.heads;
   };
-  program.body = [&](Session& session) {
-    for (const size_t size : session.settings.sizes()) {
-      const size_t token = choices.batch * choices.heads * choices.headDim * bytesOf(choices.type);
-      for (const int mask : choices.masks)
-        measureShape(session, choices, mask, std::max<size_t>(1, (size + token / 2) / token));
-    }
-  };
+  program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };
   return runProgram(program, argc, argv);
 }

@@ -16,8 +16,9 @@ def times(path):
     """{(size, pattern or None): {who: us}} of one file."""
     rows = {}
     for row in json.loads(path.read_text())["results"]:
-        who = row.get("by") or ("auto" if row["algo"].startswith("a:") else row["algo"])
-        rows.setdefault((row["size"], row.get("pattern")), {})[who] = row["out_of_place"]["time"]
+        labels = row["seqpar"]["labels"]
+        who = labels.get("by") or ("auto" if labels["algo"].startswith("a:") else labels["algo"])
+        rows.setdefault((row["size"], labels.get("pattern")), {})[who] = row["out_of_place"]["time"]
     return rows
 
 

@@ -13,11 +13,11 @@ def label(size):
 
 
 def names(row):
-    """What a row is of, beside its size: the panel and who."""
+    """What a row is of, beside its size: the panel and who. `row` is of labels."""
     if "pass" in row:
         return row["pass"], f"{row['shape'].lstrip('*')} {row['by']}"
     if "by" in row:
-        return row.get("pattern") or row["op"], row["by"]
+        return row.get("pattern") or f"{row['type']} {row['operation']}", row["by"]
     who = "auto" if row["algo"].startswith("a:") else row["algo"]
     if who == "nccl_chain":
         who += f" K={row['K']}"
@@ -28,11 +28,12 @@ def tables(data):
     """{panel: {size: {who: us}}}; the choice of auto is under "choice"."""
     found = {}
     for row in data["results"]:
-        panel, who = names(row)
+        labels = row["seqpar"]["labels"]
+        panel, who = names(labels)
         times = found.setdefault(panel, {}).setdefault(row["size"], {})
         times[who] = row["out_of_place"]["time"]
         if who == "auto":
-            times["choice"] = row["algo"][2:]
+            times["choice"] = labels["algo"][2:]
     return found
 
 
@@ -84,14 +85,14 @@ def main():
         sys.exit("usage: summary_gpu.py DIRECTORY")
     for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
         data = json.loads(path.read_text())
-        config, limits = data["config"], data.get("limits")
+        config, limits = data["seqpar"]["config"], data["seqpar"].get("limits")
         link = f", flag {limits['alpha_us']:.2f} us, stores {limits['bandwidth_bytes_per_s'] / 1e9:.0f} GB/s" if limits else ""
         mode = "isolated" if config["barrier"] else "back to back"
         print(f"### {path.stem}: {config['nranks']} ranks, {mode}{', graph' if config['graph'] else ''}{link}; "
-              f"wrong elements: {data['out_of_bounds']}\n")
+              f"wrong elements: {data['out_of_bounds']['count']}\n")
         for panel, sizes in tables(data).items():
             print(f"{panel}\n")
-            SHAPES.get(data["program"], plainly)(sizes)
+            SHAPES.get(data["seqpar"]["program"], plainly)(sizes)
             print()
 
 

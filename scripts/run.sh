@@ -17,4 +17,4 @@ scripts/run_text_example.sh "$@"
 echo
 echo "All-Scan on host memory, 2 ranks, every algorithm:"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-mpirun --oversubscribe -n 2 build/host/perf/all_scan_perf -b 8 -e 16M -f 8 --algo all
+mpirun --oversubscribe -n 2 build/host/perf/all_scan_perf -z 2 -b 8 -e 16M -f 8 --algo all

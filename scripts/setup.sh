@@ -6,6 +6,7 @@ packages=(
   cmake ninja-build g++ ccache pkg-config git
   libucx-dev ucx-utils
   libopenmpi-dev openmpi-bin
+  libcli11-dev nlohmann-json3-dev python3-matplotlib
   catch2 clang clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
   python3 python3-numpy
   iproute2 util-linux binutils procps

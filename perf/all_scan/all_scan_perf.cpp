@@ -50,9 +50,9 @@ void ScanSettings::addTo(OptionParser& parser) {
              [this](const std::string& text) { ops = parseNames(text, kOps); });
   parser.add('A', "algo", "NAMES", "algorithms, a row for each: auto, chain, ... or all (auto)",
              [this](const std::string& text) { algorithms = parseNames(text, algorithmNames()); });
-  parser.add('D', "direction", "NAMES", "forward, reverse or all (forward)",
+  parser.add(0, "direction", "NAMES", "forward, reverse or all (forward)",
              [this](const std::string& text) { directions = parseNames(text, kDirections); });
-  parser.add('K', "blocks", "N", "blocks to cut the state into; 0: the model's choice (0)",
+  parser.add(0, "blocks", "N", "blocks to cut the state into; 0: the model's choice (0)",
              [this](const std::string& text) { blocks = static_cast<int>(parseInteger(text, 0, 1 << 20)); });
   parser.add(0, "heads", "N", "heads (as many as fit the size); with it, dv is what fits", length(shape.heads));
   parser.add(0, "dk", "N", "rows of a head's state (128, fewer below one head)", length(shape.dk));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/options.h"
+#include "common/names.h"
 
 namespace seqpar::perf {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "gpu.h"
-#include "launch.h"
+#include "group.h"
 
 namespace seqpar::perf {
 
@@ -14,14 +14,18 @@ namespace seqpar::perf {
 /// it, for what the binary itself writes and reads; upload() and download() do nothing on the host.
 class Buffer {
  public:
+  /// Bytes by which all buffers begin after an aligned address (-u). Set before any is made.
+  static inline size_t misaligned = 0;
+
   Buffer(size_t bytes, seqparComm_t comm) : bytes_(bytes) {
     int device = SEQPAR_HOST_DEVICE;
     require(seqparCommDevice(comm, &device), "seqparCommDevice", comm);
     onGpu_ = device != SEQPAR_HOST_DEVICE;
-    require(seqparMemAlloc(&data_, bytes, comm), "seqparMemAlloc", comm);
+    require(seqparMemAlloc(&memory_, bytes + misaligned, comm), "seqparMemAlloc", comm);
+    data_ = static_cast<std::byte*>(memory_) + misaligned;
     fill(0);
   }
-  ~Buffer() { seqparMemFree(data_); }
+  ~Buffer() { seqparMemFree(memory_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
@@ -67,6 +71,7 @@ class Buffer {
     return copy_.get();
   }
 
+  void* memory_ = nullptr;
   void* data_ = nullptr;
   size_t bytes_;
   bool onGpu_ = false;

@@ -70,6 +70,8 @@ class Gpu {
 
 /// The number of GPUs of this host. Throws UsageError in words where none can be used.
 int gpuCount();
+/// Bytes in use on the calling thread's GPU, by anybody.
+size_t gpuMemoryInUse();
 /// Makes a GPU the calling thread's.
 void gpuUse(int device);
 /// Collective: the GPU of the calling thread, which is the communicator's, for `group`.

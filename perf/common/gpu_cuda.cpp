@@ -8,8 +8,9 @@
 #include "gpu.h"
 #include "gpu_kernels.h"
 #include "gpu_window.h"
-#include "launch.h"
-#include "options.h"
+#include "group.h"
+#include "names.h"
+#include "statistics.h"
 #include "timing.h"
 
 namespace seqpar::perf {
@@ -227,6 +228,12 @@ int gpuCount() {
     throw UsageError(std::string("option --device: no GPU here: ") + cudaGetErrorString(result));
   if (count == 0) throw UsageError("option --device: no GPU here");
   return count;
+}
+
+size_t gpuMemoryInUse() {
+  size_t available = 0, total = 0;
+  checkCuda(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  return total - available;
 }
 
 void gpuUse(int device) {

@@ -17,10 +17,13 @@ class GpuLoop {
   /// `work` null: barriers alone.
   GpuLoop(Gpu& gpu, const Work* work, const Settings& settings, int iterations);
 
-  /// Collective: us of each iteration, or one mean; the barriers between them included.
+  /// Collective: us of each iteration, or one mean; the barriers between them included. By the GPU, or with -C what the
+  /// host takes to enqueue them.
   std::vector<double> time();
 
  private:
+  void enqueueIteration();
+  void enqueueIterations();
   void enqueueAll();
 
   Gpu& gpu_;

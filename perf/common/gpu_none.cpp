@@ -2,9 +2,9 @@
 #include <stdexcept>
 
 #include "gpu.h"
-#include "launch.h"
+#include "group.h"
+#include "names.h"
 #include "nccl.h"
-#include "options.h"
 
 namespace seqpar::perf {
 namespace {
@@ -15,6 +15,10 @@ constexpr const char* kReason = "this build has no CUDA; expected one with -DSEQ
 
 int gpuCount() {
   throw UsageError(std::string("option --device: ") + kReason);
+}
+
+size_t gpuMemoryInUse() {
+  throw std::logic_error(kReason);
 }
 
 void gpuUse(int) {

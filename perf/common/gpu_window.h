@@ -3,7 +3,7 @@
 
 #include "cuda.h"
 #include "gpu.h"
-#include "launch.h"
+#include "group.h"
 
 namespace seqpar::perf {
 

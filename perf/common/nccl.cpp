@@ -1,6 +1,6 @@
 #include "nccl.h"
 
-#include "launch.h"
+#include "group.h"
 
 #ifdef SEQPAR_PERF_NCCL
 #include <dlfcn.h>

@@ -1,66 +1,61 @@
-// The command line of a perf binary: a table of options, strict parsing, generated help.
+// The command line of a perf binary: nccl-tests' options, and each binary's own.
 #pragma once
 
-#include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "names.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace seqpar::perf {
-
-/// What the caller asked for cannot be understood; the program exits with status 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// A whole number in [least, most].
-long parseInteger(const std::string& text, long least, long most);
-/// A finite number in [least, most].
-double parseNumber(const std::string& text, double least, double most);
-/// A number of bytes, with an optional suffix K, M or G (powers of 1024) in either case.
-size_t parseBytes(const std::string& text);
-
-/// Names that an option accepts and what they stand for.
-using Names = std::vector<std::pair<std::string, int>>;
-/// The value of one name.
-int parseName(const std::string& text, const Names& names);
-/// The values of names separated by commas; "all" stands for every one.
-std::vector<int> parseNames(const std::string& text, const Names& names);
-/// The name of `value`, which must be in `names`.
-const std::string& nameOf(int value, const Names& names);
 
 class OptionParser {
  public:
   using Setter = std::function<void(const std::string&)>;
 
-  OptionParser(std::string program, std::string summary);
+  OptionParser(const std::string& program, const std::string& summary);
+  OptionParser(const OptionParser&) = delete;
+  OptionParser& operator=(const OptionParser&) = delete;
+  ~OptionParser();
 
-  /// Adds "-s, --name ARGUMENT". shortName 0: none. An empty `argument` makes a switch, whose setter gets "1".
-  void add(char shortName, std::string name, std::string argument, std::string help, Setter set);
+  /// Options that are added from now on come under this heading in the help.
+  void group(std::string heading) { group_ = std::move(heading); }
+
+  /// Adds "-s, --name ARGUMENT". shortName 0: none. An empty `argument` makes a switch, whose setter gets "1". Where an
+  /// option is given more than once, the last one counts.
+  void add(char shortName, const std::string& name, const std::string& argument, const std::string& help, Setter set);
+  /// add() of an option that may stand without its value, which is then "1".
+  void addOptional(char shortName, const std::string& name, const std::string& argument, const std::string& help,
+                   Setter set);
+  /// add() of an option that an environment variable sets where the command line does not.
+  void addWithVariable(const std::string& name, const std::string& argument, const std::string& help,
+                       const std::string& variable, Setter set);
   /// Options whose value goes to `into`: one of `names`, several of them, or a whole number in [1, most].
-  void addName(char shortName, std::string name, std::string help, const Names& names, int& into);
-  void addNames(char shortName, std::string name, std::string help, const Names& names, std::vector<int>& into);
-  void addCount(char shortName, std::string name, std::string help, long most, size_t& into);
+  void addName(char shortName, const std::string& name, const std::string& help, const Names& names, int& into);
+  void addNames(char shortName, const std::string& name, const std::string& help, const Names& names,
+                std::vector<int>& into);
+  void addCount(char shortName, const std::string& name, const std::string& help, long most, size_t& into);
+  /// True if there is "-s" already.
+  bool has(char shortName) const;
 
-  /// Calls the setters in the order of the arguments. False if help was asked for. Throws UsageError.
-  bool parse(std::span<char* const> arguments) const;
+  /// Calls the setters. False if help was asked for. Throws UsageError.
+  bool parse(std::span<char* const> arguments);
 
   std::string help() const;
 
  private:
-  struct Option {
-    char shortName;
-    std::string name, argument, help;
-    Setter set;
-  };
-  const Option& find(const std::string& flag) const;
+  CLI::Option& make(char shortName, const std::string& name, const std::string& argument, const std::string& help,
+                    Setter set);
 
-  std::string program_, summary_;
-  std::vector<Option> options_;
+  std::unique_ptr<CLI::App> app_;
+  std::string group_ = "Options";
 };
 
 }  // namespace seqpar::perf

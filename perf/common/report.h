@@ -2,50 +2,19 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "json.h"
-#include "plot.h"
-#include "settings.h"
-#include "timing.h"
+#include "facts.h"
+#include "json_file.h"
+#include "row.h"
 
 namespace seqpar::perf {
 
-/// What the values of a label column are in the plot.
-enum class InPlot {
-  Series,  ///< part of a line's name
-  Panel,   ///< each value has axes of its own
-  Nothing  ///< does not count
-};
-
-struct Column {
-  std::string name, unit;
-  int width;
-  InPlot inPlot = InPlot::Series;
-};
-
-/// The columns that differ between perf binaries.
-struct Layout {
-  std::vector<Column> labels;  ///< texts between count and the times
-  bool inPlace = false;        ///< whether the in-place half is shown
-  std::vector<Column> extras;  ///< numbers after the times
-};
-
-struct Row {
-  size_t bytes = 0, count = 0;
-  std::vector<std::string> labels;
-  Timing outOfPlace;
-  std::optional<Timing> inPlace;
-  std::vector<double> extras;  ///< NaN: does not apply
-  RowKind kind = RowKind::Library;
-  std::string series;  ///< the line of the plot; empty: made of the labels
-};
-
 class Report {
  public:
-  /// Quiet on all ranks but 0.
+  /// Quiet where this rank does not speak for all.
   Report(std::string program, std::vector<std::string> arguments, Settings settings, Layout layout, bool quiet);
 
   /// Collective: describes the run and its ranks.
@@ -54,27 +23,28 @@ class Report {
   void note(const std::string& text);
   /// The bandwidth average leaves out rows of limits.
   void row(const Row& row);
-  /// The last lines; writes the JSON file and the plot.
-  void footer();
+  /// Collective: the last lines; writes the JSON file.
+  void footer(Group& group);
 
   /// Tells, on stderr and now and then, how far a long run is.
   void progress(const std::string& what);
 
-  size_t wrong() const { return wrong_; }
+  /// Results were wrong, or the average bus bandwidth is less than it was to be.
+  bool failed() const { return totals_.wrong > 0 || !totals_.fastEnough; }
 
  private:
+  void printFacts(const RunFacts& facts) const;
   void printColumns() const;
-  void addPoint(const Row& row);
 
   std::string program_;
+  std::vector<std::string> arguments_;
   Settings settings_;
   Layout layout_;
   bool quiet_;
-  Json json_;
-  size_t wrong_ = 0, times_ = 0;
+  std::unique_ptr<JsonFile> json_;
+  Totals totals_;
+  size_t times_ = 0;
   double busSum_ = 0;
-  std::vector<Panel> panels_;
-  std::string subtitle_;
   std::chrono::steady_clock::time_point start_, lastProgress_;
 };
 

@@ -1,8 +1,12 @@
 #include "session.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+
+#include "buffer.h"
+#include "launch.h"
 
 namespace seqpar::perf {
 namespace {
@@ -38,9 +42,22 @@ void checkGpus(const Program& program, const Settings& settings) {
   if (!settings.gpu) return;
   if (!program.knowsGpus) throw UsageError("option --device: " + program.name + " works on host memory only");
   const int found = gpuCount();
-  if (settings.gpus > found) {
-    throw UsageError("option -g: " + std::to_string(settings.gpus) + " GPUs were asked for, but there are " +
-                     std::to_string(found));
+  const int wanted = settings.gpus > 0 ? settings.gpus : settings.devices > 0 ? ranksHere(settings) : 1;
+  if (wanted + std::max(settings.firstGpu, 0) > found) {
+    throw UsageError("option " + std::string(settings.gpus > 0 ? "--gpus" : "-g") + ": " + std::to_string(wanted) +
+                     " GPUs were asked for" +
+                     (settings.firstGpu > 0 ? " from " + std::to_string(settings.firstGpu) + " on" : "") +
+                     ", but there are " + std::to_string(found) + "; with --gpus N ranks share N GPUs");
+  }
+}
+
+/// MPI's ways are those of all ranks of mpirun, one a process.
+void checkPeers(const Settings& settings) {
+  if (!settings.peers || settings.gpu) return;
+  if (launchMode() != LaunchMode::Mpi || ranksHere(settings) != 1 || !settings.split.empty()) {
+    throw UsageError(
+        "option --peers: MPI is not there; start with mpirun a build that has MPI, with one rank a process and without "
+        "NCCL_TESTS_SPLIT");
   }
 }
 
@@ -83,38 +100,39 @@ int runProgram(const Program& program, int argc, char** argv) {
   try {
     OptionParser parser(program.name, program.summary);
     settings.addTo(parser);
+    parser.group("Of " + program.name);
     program.addOptions(parser);
+    settings.addIgnoredTo(parser);
     if (!parser.parse(std::span(argv, static_cast<size_t>(argc)).subspan(1))) {
       if (speaks()) std::fputs(parser.help().c_str(), stdout);
       return EXIT_SUCCESS;
     }
-    settings.finish();
+    settings.finish(program.defaultBytes);
     checkGpus(program, settings);
-    if (settings.peers && !settings.gpu && launchMode(settings) != LaunchMode::Mpi) {
-      throw UsageError("option --peers: MPI is not there; start with mpirun a build that has MPI, without -t");
-    }
+    checkPeers(settings);
     if (program.checkOptions) program.checkOptions(settings);
   } catch (const UsageError& error) {
     if (speaks()) complain(program.name, error.what());
     return kExitUsage;
   }
-  std::atomic<bool> wrong = false;
+  Buffer::misaligned = settings.unalign * sizeof(float);
+  std::atomic<bool> failed = false;
   try {
     launch(settings, [&](Group& group) {
-      Report report(program.name, std::vector<std::string>(argv + 1, argv + argc), settings, program.layout(),
-                    group.rank() != 0);
+      Report report(program.name, std::vector<std::string>(argv, argv + argc), settings, program.layout(),
+                    group.rank() != 0 || !speaks());
       report.header(group);
-      const HostStream hostStream(!settings.blocking && !settings.gpu);
+      const HostStream hostStream(!settings.blockingCalls() && !settings.gpu);
       Session session{group, settings, report, settings.gpu ? group.gpu()->stream() : hostStream.get()};
-      program.body(session);
-      report.footer();
-      if (report.wrong() > 0) wrong = true;
+      for (int cycle = 0; settings.cycles == 0 || cycle < settings.cycles; ++cycle) program.body(session);
+      report.footer(group);
+      if (report.failed()) failed = true;
     });
   } catch (const std::exception& error) {
     complain(program.name, error.what());
     return EXIT_FAILURE;
   }
-  return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 }  // namespace seqpar::perf

@@ -31,14 +31,16 @@ struct Session {
 /// A perf binary.
 struct Program {
   std::string name, summary;
-  bool knowsGpus = false;  ///< gives collectives nothing but Buffer::data() and Session::stream
+  size_t defaultBytes = 32 << 20;  ///< the size where none is given
+  bool knowsGpus = false;          ///< gives collectives nothing but Buffer::data() and Session::stream
   std::function<void(OptionParser&)> addOptions;
   std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError; may be empty
   std::function<Layout()> layout;
   std::function<void(Session&)> body;  ///< on each rank; in the threads mode by several threads at once
 };
 
-/// Exit status: 0; 1 for wrong results or a failed run; 2 for arguments that cannot be understood.
+/// Exit status: 0; 1 for wrong results, too little bandwidth or a failed run; 2 for arguments that cannot be
+/// understood.
 int runProgram(const Program& program, int argc, char** argv);
 
 }  // namespace seqpar::perf

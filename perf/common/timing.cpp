@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "gpu_loop.h"
+#include "statistics.h"
 
 namespace seqpar::perf {
 namespace {
@@ -16,9 +17,18 @@ double usSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
+void finish(Work& work) {
+  if (work.finish) work.finish();
+}
+
 void runOnce(Work& work) {
   work.run();
-  if (work.finish) work.finish();
+  finish(work);
+}
+
+/// Whether the GPU's clock takes the times: not where the host waits in between.
+bool byGpu(const Group& group, const Settings& settings) {
+  return group.gpu() != nullptr && settings.blocking == Blocking::None;
 }
 
 /// Warms up and decides, equally on all ranks, how many iterations a loop has.
@@ -37,134 +47,151 @@ int planLoop(Work& work, Group& group, const Settings& settings) {
     slowest = *std::max_element(all.begin(), all.end());
     ++runs;
   }
+  slowest *= settings.aggregate;
   if (settings.loopSeconds == 0 || slowest * settings.iterations <= settings.loopSeconds) return settings.iterations;
-  return std::max(1, static_cast<int>(settings.loopSeconds / slowest));
+  return std::max(settings.perIterationSkip + 1, static_cast<int>(settings.loopSeconds / slowest));
 }
 
-/// The samples of a loop of the host: one for each iteration, or one mean.
-std::vector<double> timeOnHost(Work& work, Group& group, const Settings& settings, int iterations) {
+/// One iteration, with the waits that -z asks for within its time.
+void iterate(Work& work, Group& group, const Settings& settings) {
+  for (int i = 0; i < settings.aggregate; ++i) {
+    work.run();
+    if (settings.blocking == Blocking::Each || settings.blocking == Blocking::EachBarrier) finish(work);
+    if (settings.blocking == Blocking::EachBarrier) group.barrier();
+  }
+}
+
+/// Times of single iterations.
+std::vector<double> timeEach(Work& work, Group& group, const Settings& settings, int iterations) {
   std::vector<double> samples;
-  if (settings.barrier || settings.perIteration) {
-    samples.reserve(static_cast<size_t>(iterations));
-    for (int i = 0; i < iterations; ++i) {
-      if (settings.barrier) group.barrier();
-      const auto start = Clock::now();
-      runOnce(work);
-      samples.push_back(usSince(start));
-    }
-  } else {
+  samples.reserve(static_cast<size_t>(iterations));
+  for (int i = 0; i < iterations; ++i) {
+    if (settings.barrier) group.barrier();
     const auto start = Clock::now();
-    for (int i = 0; i < iterations; ++i) work.run();
-    if (work.finish) work.finish();
-    samples.push_back(usSince(start) / iterations);
+    iterate(work, group, settings);
+    const double called = usSince(start);
+    finish(work);
+    samples.push_back(settings.cpuTime ? called : usSince(start));
+    if (settings.blocking == Blocking::IterationApart) group.barrier();
   }
   return samples;
 }
 
-/// The times of a loop on this rank. `loop` is that of its GPU, null on the host.
+/// The samples of a loop by the host's clock: one for each iteration, or one mean.
+std::vector<double> timeOnHost(Work& work, Group& group, const Settings& settings, int iterations) {
+  if (settings.barrier || settings.perIteration || settings.blocking == Blocking::IterationApart) {
+    return timeEach(work, group, settings, iterations);
+  }
+  const auto start = Clock::now();
+  for (int i = 0; i < iterations; ++i) iterate(work, group, settings);
+  const double called = usSince(start);
+  finish(work);
+  return {(settings.cpuTime ? called : usSince(start)) / iterations};
+}
+
+/// The times of a loop on this rank, an operation each. `loop` is that of its GPU, null if the host takes the times.
 std::vector<double> timeLoop(Work& work, Group& group, const Settings& settings, int iterations, GpuLoop* loop) {
   work.prepare();
   group.barrier();
   std::vector<double> samples = loop != nullptr ? loop->time() : timeOnHost(work, group, settings, iterations);
-  for (double& sample : samples) sample = work.takesPart ? sample / work.timesPerIteration : Timing::kNone;
+  const double operations = work.timesPerIteration * settings.aggregate;
+  for (double& sample : samples) sample = work.takesPart ? sample / operations : Timing::kNone;
   return samples;
 }
 
-/// The samples of all ranks, combined one by one.
-std::vector<double> agree(const std::vector<double>& mine, Group& group, Average how) {
+/// The samples of all ranks, by rank.
+std::vector<std::vector<double>> exchange(const std::vector<double>& mine, Group& group) {
   const std::vector<double> all = group.gather(std::span(mine));
-  std::vector<double> agreed(mine.size());
-  std::vector<double> ranks(static_cast<size_t>(group.size()));
-  for (size_t i = 0; i < mine.size(); ++i) {
-    for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = all[r * mine.size() + i];
-    agreed[i] = combine(ranks, how);
+  std::vector<std::vector<double>> ranks;
+  for (size_t begin = 0; begin < all.size(); begin += mine.size()) {
+    ranks.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                       all.begin() + static_cast<std::ptrdiff_t>(begin + mine.size()));
   }
-  return agreed;
+  return ranks;
 }
 
-size_t countWrong(Work& work, Group& group) {
-  if (!work.repeatable) {
-    work.prepare();
-    group.barrier();
-    runOnce(work);
+/// The samples of all ranks, combined one by one.
+std::vector<double> combineEach(const std::vector<std::vector<double>>& ranks, Average how) {
+  std::vector<double> combined(ranks.front().size());
+  std::vector<double> column(ranks.size());
+  for (size_t i = 0; i < combined.size(); ++i) {
+    for (size_t r = 0; r < ranks.size(); ++r) column[r] = ranks[r][i];
+    combined[i] = combine(column, how);
   }
-  const double mine = work.takesPart ? static_cast<double>(work.wrong()) : 0.0;
+  return combined;
+}
+
+/// Adds a loop's iterations.
+void append(IterationTimes& times, const std::vector<std::vector<double>>& ranks, int skip) {
+  const std::vector<double> slowest = combineEach(ranks, Average::Most);
+  times.slowest.insert(times.slowest.end(), slowest.begin(), slowest.end());
+  times.counted.insert(times.counted.end(), slowest.begin() + skip, slowest.end());
+  size_t row = 0;
+  for (const std::vector<double>& rank : ranks) {
+    if (std::isnan(rank.front())) continue;
+    if (row == times.ofRank.size()) times.ofRank.emplace_back();
+    times.ofRank[row].insert(times.ofRank[row].end(), rank.begin(), rank.end());
+    ++row;
+  }
+}
+
+/// Checks the latest operation and as many more as -c asks for, until one is wrong.
+size_t countWrong(Work& work, Group& group, const Settings& settings) {
   double sum = 0;
-  for (const double rank : group.gather(std::span(&mine, 1))) sum += rank;
+  for (int i = 0; i < settings.check && sum == 0; ++i) {
+    if (i > 0 || !work.repeatable) {
+      work.prepare();
+      group.barrier();
+      runOnce(work);
+    }
+    const double mine = work.takesPart ? static_cast<double>(work.wrong()) : 0.0;
+    for (const double rank : group.gather(std::span(&mine, 1))) sum += rank;
+  }
   return static_cast<size_t>(sum);
-}
-
-double mean(std::span<const double> values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
 }
 
 }  // namespace
 
-double combine(std::span<const double> ranks, Average how) {
-  if (how == Average::Rank0) return ranks[0];
-  std::vector<double> valid;
-  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(valid), [](double value) { return !std::isnan(value); });
-  if (valid.empty()) return Timing::kNone;
-  if (how == Average::Mean) return mean(valid);
-  return how == Average::Least ? *std::min_element(valid.begin(), valid.end())
-                               : *std::max_element(valid.begin(), valid.end());
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const auto position = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[std::clamp<size_t>(position, 1, values.size()) - 1];
-}
-
 double barrierUs(Group& group, const Settings& settings) {
-  // One by one, the barriers are not in the times; on the host nor otherwise.
-  if (group.gpu() == nullptr || !settings.barrier || settings.perIteration) return 0;
+  // One by one, the barriers are not in the times; by the host's clock nor otherwise.
+  if (!byGpu(group, settings) || !settings.barrier || settings.perIteration) return 0;
   GpuLoop loop(*group.gpu(), nullptr, settings, settings.iterations);
   std::vector<double> times;
-  for (int round = 0; round < settings.repeats; ++round)
-    times.push_back(median(agree(loop.time(), group, settings.average)));
+  for (int round = 0; round < settings.repeats; ++round) {
+    times.push_back(median(combineEach(exchange(loop.time(), group), settings.average)));
+  }
   return median(times);
 }
 
 std::vector<Timing> measure(std::span<Work> works, Group& group, const Settings& settings,
                             const std::function<void()>& progress) {
   std::vector<Timing> timings(works.size());
-  std::vector<std::vector<double>> loops(works.size()), iterations(works.size());
+  std::vector<std::vector<double>> loops(works.size());
   std::vector<std::unique_ptr<GpuLoop>> gpuLoops(works.size());
   for (size_t i = 0; i < works.size(); ++i) {
     timings[i].iterations = planLoop(works[i], group, settings);
-    if (group.gpu() == nullptr) continue;
+    if (settings.perIteration) timings[i].each.emplace();
+    if (!byGpu(group, settings)) continue;
     gpuLoops[i] = std::make_unique<GpuLoop>(*group.gpu(), &works[i], settings, timings[i].iterations);
   }
   const double between = barrierUs(group, settings);
   for (int round = 0; round < settings.repeats; ++round) {
     for (size_t i = 0; i < works.size(); ++i) {
-      const std::vector<double> samples =
-          agree(timeLoop(works[i], group, settings, timings[i].iterations, gpuLoops[i].get()), group, settings.average);
+      Timing& timing = timings[i];
+      const auto ranks = exchange(timeLoop(works[i], group, settings, timing.iterations, gpuLoops[i].get()), group);
+      const std::vector<double> samples = combineEach(ranks, settings.average);
       // Alone, iterations scatter much further than loops do: the median is the usual one.
       loops[i].push_back(settings.barrier ? median(samples) : mean(samples));
-      if (settings.perIteration) iterations[i].insert(iterations[i].end(), samples.begin(), samples.end());
-      if (settings.check && round + 1 == settings.repeats) {
-        timings[i].wrong = countWrong(works[i], group);
-        timings[i].checked = true;
+      if (timing.each) append(*timing.each, ranks, settings.perIterationSkip);
+      if (settings.check > 0 && round + 1 == settings.repeats) {
+        timing.wrong = countWrong(works[i], group, settings);
+        timing.checked = true;
       }
       progress();
     }
   }
   for (size_t i = 0; i < works.size(); ++i) {
-    timings[i].us = median(loops[i]) - between / works[i].timesPerIteration;
-    if (!settings.perIteration) continue;
-    timings[i].minUs = *std::min_element(iterations[i].begin(), iterations[i].end());
-    timings[i].maxUs = *std::max_element(iterations[i].begin(), iterations[i].end());
-    timings[i].p99Us = quantile(iterations[i], 0.99);
+    timings[i].us = median(loops[i]) - between / (works[i].timesPerIteration * settings.aggregate);
   }
   return timings;
 }

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "options.h"
+#include "names.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar::perf {
@@ -13,6 +13,16 @@ namespace seqpar::perf {
 const Names& typeNames();
 
 size_t bytesOf(int type);
+
+/// Calls run() with a copy of `choices` for each of its types, which is then its type.
+template <typename Choices, typename Run>
+void forEachType(const Choices& choices, Run&& run) {
+  for (const int type : choices.types) {
+    Choices one = choices;
+    one.type = type;
+    run(one);
+  }
+}
 
 /// Writes `values`, which the type must be able to hold exactly, as `type`.
 void encode(std::span<const float> values, int type, void* out);

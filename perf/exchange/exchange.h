@@ -13,6 +13,7 @@
 #include "common/buffer.h"
 #include "common/nccl.h"
 #include "common/session.h"
+#include "common/values.h"
 
 namespace seqpar::perf {
 
@@ -56,13 +57,15 @@ inline Work workOn(const std::shared_ptr<Movement>& movement, Bytes expected) {
 /// Rows of one size, measured in turns; the first is the library's.
 class Rows {
  public:
-  Rows(Session& session, size_t bytes, std::string operation)
-      : session_(session), bytes_(bytes), operation_(std::move(operation)) {}
+  /// Of elements of `type`, a seqparDataType_t.
+  Rows(Session& session, size_t bytes, std::string operation, int type)
+      : session_(session), bytes_(bytes), operation_(std::move(operation)), type_(type) {}
 
   void add(const char* by, Work work) {
     Row row;
-    row.bytes = row.count = bytes_;
-    row.labels = {operation_, by};
+    row.bytes = bytes_;
+    row.count = bytes_ / bytesOf(type_);
+    row.labels = {nameOf(type_, typeNames()), operation_, by};
     row.kind = cases_.empty() ? RowKind::Library : RowKind::Peer;
     cases_.push_back({row, std::move(work), {}});
   }
@@ -75,12 +78,15 @@ class Rows {
     }
   }
 
-  static Layout layout() { return {{{"op", "", 13}, {"by", "", 8}}, false, {{"/seqpar", "(x)", 8}}}; }
+  static Layout layout() {
+    return {{{"type", "", 8, InPlot::Panel}, {"operation", "", 13}, {"by", "", 8}}, false, {{"/seqpar", "(x)", 8}}};
+  }
 
  private:
   Session& session_;
   size_t bytes_;
   std::string operation_;
+  int type_;
   std::vector<Case> cases_;
 };
 

@@ -38,7 +38,7 @@ Bytes bytesOfRank(int rank, size_t count) {
 
 }  // namespace
 
-void runGroupGathers(Session& session) {
+void runGroupGathers(Session& session, int type) {
   const int a = smallerSide(session.group.size());
   const Mesh mesh(a, session.group.size() / a, nullptr, session.group.comm());
   const MeshGroup members(mesh.get(), seqparMeshAxisKv);
@@ -58,7 +58,7 @@ void runGroupGathers(Session& session) {
       expected.insert(expected.end(), theirs.begin(), theirs.end());
     }
 
-    Rows rows(session, expected.size(), "group");
+    Rows rows(session, expected.size(), "group", type);
     Work work = workOn(movement, expected);
     work.run = [movement, &members, bytes = std::vector<size_t>(members.size(), block), stream = session.stream] {
       require(seqparMeshAllGather(members.axis, movement->send.data(), movement->receive.data(), bytes.data(),

@@ -7,6 +7,6 @@ class Session;
 
 /// Collective: the KV groups of the mesh that is most nearly square, all groups at once. A row's size is that of what a
 /// rank has afterwards.
-void runGroupGathers(Session& session);
+void runGroupGathers(Session& session, int type);
 
 }  // namespace seqpar::perf

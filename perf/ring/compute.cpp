@@ -4,6 +4,8 @@
 #include <chrono>
 #include <limits>
 
+#include "common/statistics.h"
+
 namespace seqpar::perf {
 namespace {
 

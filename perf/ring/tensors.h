@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/buffer.h"
-#include "common/launch.h"
+#include "common/group.h"
 
 namespace seqpar::perf {
 

@@ -94,13 +94,14 @@ TEST_CASE("A loop on a GPU tells the time of one iteration, without the barriers
   Settings settings;
   settings.gpu = true;
   settings.barrier = GENERATE(false, true);
-  settings.graph = GENERATE(false, true);
+  settings.graphLaunches = GENERATE(0, 1, 3);
+  settings.aggregate = GENERATE(1, 4);
   settings.iterations = GENERATE(1, 20);
-  CAPTURE(settings.barrier, settings.graph, settings.iterations);
+  CAPTURE(settings.barrier, settings.graphLaunches, settings.iterations, settings.aggregate);
   OneRank group;
   CHECK(timeOf(group, settings, 5).us == Approx(5));
   CHECK(timeOf(group, settings, 5, 2).us == Approx(2.5));
-  CHECK((group.fake->launches > 0) == settings.graph);
+  CHECK((group.fake->launches > 0) == settings.graph());
   CHECK(barrierUs(group, settings) == Approx(settings.barrier ? FakeGpu::kBarrierUs : 0));
 }
 
@@ -110,9 +111,14 @@ TEST_CASE("Iterations that are timed one by one have no barrier in their times")
   settings.barrier = GENERATE(false, true);
   CAPTURE(settings.barrier);
   OneRank group;
+  settings.aggregate = GENERATE(1, 3);
+  settings.perIterationSkip = 2;
   const Timing timing = timeOf(group, settings, 5);
   CHECK(timing.us == Approx(5));
-  CHECK(timing.minUs == Approx(5));
-  CHECK(timing.maxUs == Approx(5));
+  REQUIRE(timing.each);
+  CHECK(timing.each->slowest.size() == static_cast<size_t>(settings.iterations * settings.repeats));
+  CHECK(timing.each->counted.size() == static_cast<size_t>((settings.iterations - 2) * settings.repeats));
+  REQUIRE(timing.each->ofRank.size() == 1);
+  for (const double us : timing.each->ofRank[0]) CHECK(us == Approx(5));
   CHECK(barrierUs(group, settings) == 0);
 }

@@ -5,7 +5,7 @@
 
 #include "all_scan/scan_data.h"
 #include "all_scan/shape.h"
-#include "common/options.h"
+#include "common/names.h"
 #ifdef SEQPAR_PERF_MPI
 #include "all_scan/affine_map.h"
 #endif

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/json.h"
+#include "common/statistics.h"
 #include "common/timing.h"
 #include "common/values.h"
 
@@ -62,11 +62,4 @@ TEST_CASE("Times of ranks are combined as asked, and ranks that watch do not cou
   CHECK(median({4, 1, 3, 2}) == 2.5);
   CHECK(quantile({4, 1, 3, 2}, 0.99) == 4);
   CHECK(quantile({4, 1, 3, 2}, 0.5) == 2);
-}
-
-TEST_CASE("JSON is nested, separated and escaped") {
-  Json json;
-  json.beginObject().key("a").beginArray().number(1.5).number(Timing::kNone).endArray();
-  json.key("b\"").text("x\n\\").key("c").beginArray().beginObject().endObject().boolean(true).endArray().endObject();
-  CHECK(json.str() == R"({"a":[1.5,null],"b\"":"x\u000a\\","c":[{},true]})");
 }

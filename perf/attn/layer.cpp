@@ -1,0 +1,146 @@
+#include "attn/layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "common/values.h"
+
+namespace seqpar::perf {
+namespace {
+
+std::unique_ptr<Buffer> make(size_t count, int type, Group& group) {
+  return count == 0 ? nullptr : std::make_unique<Buffer>(count * bytesOf(type), group.comm());
+}
+
+/// Fills with next(), rounded to numbers of 8 bits, which all types have exactly.
+template <class Next>
+void fill(Buffer& buffer, int type, Next next) {
+  std::vector<float> numbers(buffer.bytes() / bytesOf(type));
+  for (auto& number : numbers) number = std::ldexp(std::round(std::ldexp(next(), 7)), -7);
+  encode(numbers, type, buffer.as<std::byte>());
+  buffer.upload();
+}
+
+}  // namespace
+
+const Names& passNames() {
+  static const Names names{{"forward", kForward}, {"backward", kBackward}, {"step", kStep}};
+  return names;
+}
+
+void requireAttn(seqparResult_t result, const char* call) {
+  if (result != seqparSuccess) throw std::runtime_error(std::string(call) + ": " + seqparAttnGetLastError());
+}
+
+size_t tokensFor(size_t bytes, size_t bytesOfToken) {
+  return std::max<size_t>(1, (bytes + bytesOfToken / 2) / bytesOfToken);
+}
+
+Layer::Layer(const LayerSizes& sizes, Group& group) : sizes_(sizes) {
+  for (auto* buffer : {&q_, &dq_}) *buffer = make(sizes.q, sizes.type, group);
+  for (auto* buffer : {&k_, &dk_}) *buffer = make(sizes.k, sizes.type, group);
+  for (auto* buffer : {&v_, &dv_}) *buffer = make(sizes.v, sizes.type, group);
+  for (auto* buffer : {&out_, &dOut_}) *buffer = make(sizes.out, sizes.type, group);
+  for (auto* buffer : {&gate_, &dGate_}) *buffer = make(sizes.gate, sizes.gateType, group);
+  saved_ = make(sizes.saved, seqparFloat32, group);
+  lse_ = make(sizes.lse, seqparFloat32, group);
+  unsigned state = 12345u + static_cast<unsigned>(group.rank());
+  const auto next = [&] {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<float>(state >> 16) * 0x1p-16f;
+  };
+  for (auto* buffer : {&q_, &k_, &v_, &dOut_}) fill(**buffer, sizes.type, [&] { return 2 * next() - 1; });
+  // As GLA's gates are: the sixteenth part of the logarithm of a sigmoid.
+  if (gate_) fill(*gate_, sizes.gateType, [&] { return std::log(0.25f + 0.75f * next()) / 16; });
+}
+
+seqparAttnForwardArgs_t Layer::forward() const {
+  seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  args.q.data = q_->data();
+  args.k.data = k_->data();
+  args.v.data = v_->data();
+  args.out.data = out_->data();
+  if (gate_) args.gate.data = gate_->data();
+  if (saved_) args.saved = static_cast<float*>(saved_->data());
+  if (lse_) args.lse = static_cast<float*>(lse_->data());
+  return args;
+}
+
+seqparAttnBackwardArgs_t Layer::backward() const {
+  seqparAttnBackwardArgs_t args = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+  args.q.data = q_->data();
+  args.k.data = k_->data();
+  args.v.data = v_->data();
+  args.dOut.data = dOut_->data();
+  args.dq.data = dq_->data();
+  args.dk.data = dk_->data();
+  args.dv.data = dv_->data();
+  if (gate_) {
+    args.gate.data = gate_->data();
+    args.dGate.data = dGate_->data();
+  }
+  if (saved_) args.saved = static_cast<const float*>(saved_->data());
+  if (lse_) {
+    args.out.data = out_->data();
+    args.lse = static_cast<const float*>(lse_->data());
+  }
+  return args;
+}
+
+size_t Layer::minimalBytes(Pass pass) const {
+  const size_t inputs = q_->bytes() + k_->bytes() + v_->bytes() + (gate_ ? gate_->bytes() : 0);
+  const size_t forward = inputs + out_->bytes(), backward = 2 * inputs + out_->bytes();
+  return pass == kForward ? forward : pass == kBackward ? backward : forward + backward;
+}
+
+void Layer::spoil(Pass pass) {
+  if (pass != kBackward) out_->fill(0xff);
+  if (pass == kForward) return;
+  for (auto* buffer : {&dq_, &dk_, &dv_}) (*buffer)->fill(0xff);
+}
+
+size_t Layer::wrong(Pass pass) {
+  size_t count = pass == kBackward ? 0 : notNumbers(*out_);
+  if (pass != kForward) count += notNumbers(*dq_) + notNumbers(*dk_) + notNumbers(*dv_);
+  return count;
+}
+
+size_t Layer::notNumbers(Buffer& buffer) const {
+  buffer.download();
+  size_t count = 0;
+  const size_t numbers = buffer.bytes() / bytesOf(sizes_.type);
+  for (size_t i = 0; i < numbers; ++i) {
+    count += std::isfinite(decode(buffer.as<std::byte>(), i, sizes_.type)) ? 0 : 1;
+  }
+  return count;
+}
+
+LayerPlan::LayerPlan(const seqparAttnDesc_t& desc, Group& group) {
+  requireAttn(seqparAttnPlanCreate(&plan_, &desc, group.comm()), "seqparAttnPlanCreate");
+  try {
+    requireAttn(seqparAttnPlanWorkspaceSize(plan_, &workspace_), "seqparAttnPlanWorkspaceSize");
+    requireAttn(seqparAttnPlanPrepare(plan_, nullptr, 0), "seqparAttnPlanPrepare");
+  } catch (...) {
+    seqparAttnPlanDestroy(plan_);
+    throw;
+  }
+}
+
+LayerPlan::~LayerPlan() {
+  seqparAttnPlanDestroy(plan_);
+}
+
+Work passWork(const std::shared_ptr<LayerPlan>& plan, const std::shared_ptr<Layer>& layer, Pass pass, void* stream) {
+  Work work;
+  work.prepare = [layer, pass] { layer->spoil(pass); };
+  work.run = [=, forward = layer->forward(), backward = layer->backward()] {
+    if (pass != kBackward) requireAttn(seqparAttnForward(plan->get(), &forward, stream), "seqparAttnForward");
+    if (pass != kForward) requireAttn(seqparAttnBackward(plan->get(), &backward, stream), "seqparAttnBackward");
+  };
+  work.wrong = [layer, pass] { return layer->wrong(pass); };
+  return work;
+}
+
+}  // namespace seqpar::perf

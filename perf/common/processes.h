@@ -1,0 +1,44 @@
+// The processes of a run, whichever way they were launched.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "settings.h"
+
+namespace seqpar::perf {
+
+enum class LaunchMode { Alone, Mpi, Environment };
+
+/// What launched this process: mpirun, something that set RANK and the like, or nothing.
+LaunchMode launchMode();
+
+/// True in the one process that speaks for all; usable before there are Processes.
+bool speaks();
+
+/// Called by one thread of each process.
+class Processes {
+ public:
+  Processes() = default;
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  virtual ~Processes() = default;
+
+  int rank = 0, size = 1;
+  int local = 0, locals = 1;  ///< among those of this host
+
+  /// Collective: equal-sized pieces of all processes in rank order.
+  virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  /// Collective: returns when all processes have called it.
+  virtual void barrier() {}
+  /// Collective: leaves only those of the same color, numbered as before. At most once.
+  virtual void split(int color) = 0;
+  /// Ends the job after a failure.
+  [[noreturn]] virtual void abort();
+};
+
+/// Joins the processes that were launched together. `timeoutMs` 0: the library's default.
+std::unique_ptr<Processes> joinProcesses(const Settings& settings);
+
+}  // namespace seqpar::perf
