@@ -97,7 +97,8 @@ phase() { # NAME
       # Headers that softmax attention on GPUs is built with; without them its own kernels do all.
       scripts/cudnn_frontend.sh || echo "cuda: without cuDNN"
       # The host path is the same code as in the preset host; here it is run as a whole, with CUDA hidden and not.
-      build_and_test cuda '^(package|gpu|python(_abi)?$)' seqpar seqpar_attn foreign_symbol package_host_path gpu_tests block_wise_scan
+      build_and_test cuda '^(package|gpu|python(_abi)?$|test_copy_ring)' \
+        test_copy_ring seqpar seqpar_attn foreign_symbol package_host_path gpu_tests block_wise_scan
       ;;
     *) problem "unknown phase '$1', expected: format host tidy asan tsan fuzz cuda" ;;
   esac

@@ -23,14 +23,15 @@
  * with several ranks of one process on a GPU. The environment variable SEQPAR_RING_ENGINE decides otherwise: `kernels`
  * on any rank: never; `copy` on all: whatever the size. seqparRingQuery() tells what moves a ring, and why. A ring of
  * copy engines never writes into the caller's `home`, and its own memory is the communicator's afterwards, for the next
- * such ring.
+ * such ring. Where ranks of one process share a GPU, transfers run on the caller's stream: what is enqueued between
+ * post and wait runs after them.
  *
  * CUDA graphs. A round may be captured: seqparRingPost() and seqparRingWait() on a stream that is being captured (or on
  * streams that have joined the capture), beginning with the first transfer of a round, so after seqparRingCreate() or
  * seqparRingReset(), which may stand before the capture or inside it. Any number of the round's transfers may be
  * captured, each with its seqparRingWait() in the same capture, and any number of rounds of any rings, one after the
  * other; what is captured between a post and its wait runs beside the transfer, except for collectives of the same
- * communicator, which run after it, and except where ranks of one process share a GPU, where it runs after it too. All
+ * communicator, which run after it. All
  * ranks of the ring capture the same rounds, and each replay is a collective call, in the same order among the
  * communicator's other calls and replays on all ranks. The library does not order a replay: it runs after everything of
  * the communicator that was enqueued before it and before everything that is enqueued later only if the caller's

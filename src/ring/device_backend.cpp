@@ -27,7 +27,7 @@ class DeviceRingBackend : public RingBackend {
   DeviceRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, std::shared_ptr<void> memory)
       : comm_(std::move(comm)),
         memory_(std::make_shared<Memory>(buffers, std::move(memory))),
-        stream_(makeUrgentStream()),
+        stream_(comm_->device()->shared() ? StreamHandle() : makeUrgentStream()),
         before_(makeEvent()),
         after_(makeEvent()),
         capturedBefore_(makeEvent()),
@@ -44,6 +44,7 @@ class DeviceRingBackend : public RingBackend {
   }
 
   const char* name() const override {
+    if (!stream_) return "kernels on the caller's stream";
     return comm_->device()->direct() ? "kernels on a stream of the ring" : "NCCL on a stream of the ring";
   }
 
@@ -62,11 +63,14 @@ class DeviceRingBackend : public RingBackend {
       kept_ = capture.id;
     }
     latest_ = capture ? capturedAfter_.get() : after_.get();
-    // Where ranks of a process share a GPU, branches of their graphs may be served one after the other, and one rank's
-    // branch would hold up the other's; a graph without branches is held up by nothing but what it waits for.
-    if (capture && comm_->device()->shared()) {
+    // Where ranks of a process share a GPU, streams beyond the GPU's queues, and branches of graphs, are served one
+    // after the other, and one rank's kernel that waits would hold up the other rank's that it waits for. With no
+    // stream but the caller's it is held up by nothing but what it waits for.
+    if (!stream_) {
       exchange(transfers, stream);
-      return checkCuda(cudaEventRecord(latest_, stream), "cudaEventRecord");
+      checkCuda(cudaEventRecord(latest_, stream), "cudaEventRecord");
+      posted_ = posted_ || !capture;
+      return;
     }
     auto* const before = capture ? capturedBefore_.get() : before_.get();
     checkCuda(cudaEventRecord(before, stream), "cudaEventRecord");
@@ -99,7 +103,7 @@ class DeviceRingBackend : public RingBackend {
 
   std::shared_ptr<Communicator> comm_;
   std::shared_ptr<Memory> memory_;
-  StreamHandle stream_;
+  StreamHandle stream_;  ///< none where ranks of this process share a GPU
   EventHandle before_, after_;
   EventHandle capturedBefore_, capturedAfter_;  ///< after a capture nobody may wait for them on the host
   cudaEvent_t latest_ = nullptr;                ///< behind the latest transfer

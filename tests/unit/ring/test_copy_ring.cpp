@@ -74,18 +74,19 @@ std::ostream& operator<<(std::ostream& out, const Form& form) {
              << (form.reverse ? ", reverse" : "") << ", " << form.steps << " steps, " << form.tensors << " tensors";
 }
 
-/// One rank of a communicator on device `rank`.
+/// One rank of a communicator on a device.
 struct Rank {
   std::shared_ptr<Communicator> comm;
   int rank, ranks;
   cudaStream_t stream = nullptr;
 
-  Rank(Allgather& meeting, std::chrono::milliseconds timeout) : rank(meeting.rank()), ranks(meeting.size()) {
+  Rank(Allgather& meeting, std::chrono::milliseconds timeout, int device)
+      : rank(meeting.rank()), ranks(meeting.size()) {
     CommConfig config;
-    config.device = rank;
+    config.device = device;
     config.timeout = timeout;
     config.hostId = "here";
-    cudaSetDevice(rank);
+    cudaSetDevice(device);
     cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
     comm = std::make_shared<Communicator>(meeting, config);
   }
@@ -206,7 +207,9 @@ class OpenRing {
   std::shared_ptr<int> wrong_ = std::make_shared<int>(0);  ///< belongs to the stream
 };
 
-std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::function<void(Rank&)>& body) {
+/// On `gpus` devices; 0: each on its own.
+std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::function<void(Rank&)>& body,
+                    int gpus = 0) {
   setenv("SEQPAR_RING_ENGINE", "copy", 1);
   const auto meeting = makeLocalGroup(ranks, kNoTimeout);
   // After a failure copies into a rank's window may be under way until the others have noticed.
@@ -214,7 +217,7 @@ std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::fun
   return onThreads(ranks, [&](int rank) {
     std::optional<Rank> self;
     try {
-      self.emplace(*meeting[static_cast<std::size_t>(rank)], timeout);
+      self.emplace(*meeting[static_cast<std::size_t>(rank)], timeout, gpus == 0 ? rank : rank % gpus);
       body(*self);
     } catch (...) {
       if (self) self->comm->abort();
@@ -389,4 +392,15 @@ TEST_CASE("a ring's engine, and why it is that") {
     self.comm->close();
   });
   CHECK(errors == "");
+}
+
+TEST_CASE("a ring of ranks that share a GPU has no stream but the caller's") {
+  cpuCuda() = {};
+  const auto onTwoGpus = [&](Rank& self) {
+    const OpenRing ring(self, plainForm(3, 0), 1);
+    expect(ring.engine() == "kernels on the caller's stream", "the engine is ", ring.engine());
+    expect(ring.reason() == "ranks 0 and 2 share a GPU and a process", "the reason is ", ring.reason());
+    self.comm->close();
+  };
+  CHECK(onRanks(3, kNoTimeout, onTwoGpus, 2) == "");
 }
