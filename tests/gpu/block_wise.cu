@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "device/cuda.h"
+#include "support/bounds.h"
 
 namespace {
 
@@ -107,7 +108,7 @@ class Meeting {
       ++round_;
       all_.notify_all();
     }
-    if (!all_.wait_for(lock, std::chrono::seconds(30), [&] { return round_ != round; })) {
+    if (!all_.wait_for(lock, seqpar::test::patience(std::chrono::seconds(30)), [&] { return round_ != round; })) {
       throw std::runtime_error("a rank did not come to the meeting");
     }
   }
@@ -300,7 +301,7 @@ int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   // Streams of ranks on one GPU must not share a hardware queue: one's kernels would wait behind another's.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  setenv("SEQPAR_TIMEOUT", "20", 0);
+  setenv("SEQPAR_TIMEOUT", std::to_string(seqpar::test::patience(std::chrono::seconds(20)).count() / 1000).c_str(), 0);
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
     std::printf("skipped: no GPU\n");

@@ -8,6 +8,7 @@
 #include "device/cuda.h"
 #include "kernels/fifo_layout.h"
 #include "kernels/peers.h"
+#include "support/bounds.h"
 
 namespace seqpar::test {
 
@@ -37,7 +38,7 @@ inline int reachableGpus() {
 
 class GpuPeers {
  public:
-  GpuPeers(int size, int channels, int gpus, std::uint64_t timeoutNs = 2000000000) : views_(size), gpus_(gpus) {
+  GpuPeers(int size, int channels, int gpus, std::uint64_t timeoutNs = patienceNs(2)) : views_(size), gpus_(gpus) {
     words_ = allocateMapped(sizeof(std::uint32_t) * static_cast<std::size_t>(size + 1));
     auto* const words = reinterpret_cast<std::uint32_t*>(words_.get());
     for (int i = 0; i <= size; ++i) words[i] = 0;

@@ -43,10 +43,12 @@ const std::map<std::string, Suite>& suites() {
   return all;
 }
 
-seqparConfig_t configOf(int rank, int ranks, int gpus) {
+constexpr int kIdleTimeoutMs = 20000;
+
+seqparConfig_t configOf(int rank, int ranks, int gpus, int timeoutMs) {
   seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
   config.device = rank % gpus;
-  config.timeoutMs = 20000;
+  config.timeoutMs = timeoutMs;
   // Ranks that share a GPU must all fit on it.
   const int sharing = (ranks + gpus - 1) / gpus;
   config.ctas = sharing > 1 ? 64 / sharing : SEQPAR_CONFIG_UNDEF_INT;
@@ -73,7 +75,7 @@ int runThreads(const Suite& suite, int ranks, int gpus) {
   seqparUniqueId id;
   expectSuccess(seqparGetUniqueId(&id), "seqparGetUniqueId");
   const auto errors = onThreads(ranks, [&](int rank) {
-    const auto config = configOf(rank, ranks, gpus);
+    const auto config = configOf(rank, ranks, gpus, patienceMs(kIdleTimeoutMs));
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
     runOn(comm, config.device, suite, seed);
@@ -92,7 +94,9 @@ int runProcess(const Suite& suite, int gpus) {
   MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
   if (rank == 0) std::printf("seed %llu, %d processes on %d GPUs\n", seed, ranks, gpus);
   try {
-    const auto config = configOf(rank, ranks, gpus);
+    int timeoutMs = patienceMs(kIdleTimeoutMs);
+    MPI_Bcast(&timeoutMs, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    const auto config = configOf(rank, ranks, gpus, timeoutMs);
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
     runOn(comm, config.device, suite, seed);

@@ -11,6 +11,7 @@
 #include "matrix_bench.cuh"
 #include "reference_scan.h"
 #include "scan/device_matrix.h"
+#include "support/bounds.h"
 #include "support/scan_buffers.cuh"
 
 namespace {
@@ -18,7 +19,6 @@ namespace {
 using namespace seqpar;
 using namespace seqpar::test;
 
-constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
 constexpr seqparScanAlgorithm_t kAll[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanDoubling,
                                           seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
 
@@ -285,7 +285,7 @@ int main(int count, char** arguments) {
     std::printf("seed %llu, %d GPUs\n", static_cast<unsigned long long>(seed), gpus);
     std::mt19937_64 random(seed);
     for (const int size : {1, 2, 3, 5, 8}) {
-      const DeviceRanks ranks(size, size > 5 ? 12 : 16, gpus, kTimeoutNs);
+      const DeviceRanks ranks(size, size > 5 ? 12 : 16, gpus, seqpar::test::patienceNs(10));
       checkRandomRuns(ranks, random, rounds);
       checkLarge(ranks, random);
       checkNonFinite(ranks);

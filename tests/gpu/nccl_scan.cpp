@@ -16,7 +16,10 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr std::chrono::seconds kTimeout{60};
+/// Plays no part.
+std::chrono::milliseconds timeout() {
+  return patience(std::chrono::seconds(60));
+}
 constexpr int kCases = 96;  // every operator with every algorithm four times
 
 constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed,
@@ -128,7 +131,7 @@ void replayScan(DeviceGroup& group, seqparScanAlgorithm_t algorithm, cudaStreamC
 }
 
 void tryNccl(int ranks, std::uint64_t seed) {
-  report(concat(ranks, " ranks over NCCL, seed ", seed), onNcclRanks(ranks, kTimeout, [&](NcclRank& mine) {
+  report(concat(ranks, " ranks over NCCL, seed ", seed), onNcclRanks(ranks, timeout(), [&](NcclRank& mine) {
            NcclOnlyGroup group(*mine.nccl);
            runNcclScans(group, nodesOf(ranks, ranks), seed, kCases,
                         [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
@@ -144,9 +147,9 @@ int runProcess() {
   (void)requireNcclRanks();
   const int rank = std::atoi(std::getenv("RANK"));
   expectCuda(cudaSetDevice(rank), "cudaSetDevice");
-  const EnvironmentJoin joined = joinFromEnvironment({kTimeout, ""});
+  const EnvironmentJoin joined = joinFromEnvironment({timeout(), ""});
   Health health;
-  const auto nccl = NcclComm::create(*joined.allgather, rank, kTimeout, health);
+  const auto nccl = NcclComm::create(*joined.allgather, rank, timeout(), health);
   const Watchdog watch(
       health, [&nccl] { nccl->poll(); }, [&nccl] { nccl->abort(); });
   NcclOnlyGroup group(*nccl);

@@ -13,7 +13,14 @@ using namespace seqpar::test;
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr std::chrono::seconds kTimeout{60};
+/// Plays no part.
+std::chrono::milliseconds timeout() {
+  return patience(std::chrono::seconds(60));
+}
+/// Ends waits.
+std::chrono::milliseconds deadline() {
+  return patience(std::chrono::seconds(4));
+}
 
 /// The bytes of message `number` from one rank to another: everybody can tell what must come.
 Bytes message(std::uint64_t seed, int from, int to, std::size_t number, std::size_t bytes) {
@@ -184,7 +191,7 @@ void borrowed(int ranks) {
       const ncclComm_t comm = comms[static_cast<std::size_t>(rank)];
       expectCuda(cudaSetDevice(rank), "cudaSetDevice");
       Health health;
-      const auto group = NcclComm::borrow(comm, kTimeout, health);
+      const auto group = NcclComm::borrow(comm, timeout(), health);
       expect(group->rank() == rank && group->size() == ranks && group->device() == rank, "what a borrowed one tells");
       exchangeRandomly(*group, 12);
       gather(*group);
@@ -271,7 +278,7 @@ int main() {
   const int gpus = requireNcclRanks();
   std::printf("%s, %d ranks\n", ncclReport().c_str(), gpus);
   const std::uint64_t seed = std::random_device{}();
-  report("exchanges, gathers, groups, graphs", onNcclRanks(gpus, kTimeout, [seed](NcclRank& mine) {
+  report("exchanges, gathers, groups, graphs", onNcclRanks(gpus, timeout(), [seed](NcclRank& mine) {
            exchangeRandomly(*mine.nccl, seed);
            gather(*mine.nccl);
            replay(*mine.nccl);
@@ -285,12 +292,10 @@ int main() {
   }
   report("borrowed communicators", problem);
   report("abort from another thread",
-         onNcclRanks(gpus, kTimeout, [](NcclRank& mine) { stuck(mine, false, abortFromElsewhere); }));
-  report("deadline",
-         onNcclRanks(gpus, std::chrono::seconds(8), [](NcclRank& mine) { stuck(mine, false, awaitFailure); }));
-  report("deadline of a graph",
-         onNcclRanks(gpus, std::chrono::seconds(8), [](NcclRank& mine) { stuck(mine, true, awaitFailure); }));
+         onNcclRanks(gpus, timeout(), [](NcclRank& mine) { stuck(mine, false, abortFromElsewhere); }));
+  report("deadline", onNcclRanks(gpus, deadline(), [](NcclRank& mine) { stuck(mine, false, awaitFailure); }));
+  report("deadline of a graph", onNcclRanks(gpus, deadline(), [](NcclRank& mine) { stuck(mine, true, awaitFailure); }));
   report("a new communicator after all that",
-         onNcclRanks(gpus, kTimeout, [seed](NcclRank& mine) { exchangeRandomly(*mine.nccl, seed + 1); }));
+         onNcclRanks(gpus, timeout(), [seed](NcclRank& mine) { exchangeRandomly(*mine.nccl, seed + 1); }));
   return failures == 0 ? 0 : 1;
 }

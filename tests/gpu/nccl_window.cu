@@ -52,7 +52,7 @@ int main() {
   limitSeconds(120);
   const int gpus = requireNcclRanks();
   std::string reason;
-  const std::string problem = onNcclRanks(gpus, std::chrono::seconds(60), [&reason](NcclRank& mine) {
+  const std::string problem = onNcclRanks(gpus, patience(std::chrono::seconds(60)), [&reason](NcclRank& mine) {
     for (int round = 0; round < 3; ++round) {
       std::string why;
       const auto window = makeNcclWindow(*mine.nccl, kWords * 4 * static_cast<std::size_t>(mine.nccl->size()), why);

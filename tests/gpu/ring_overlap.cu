@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "common/patience.h"
 #include "gpu/support/device_backend.h"
 #include "gpu/support/processes.h"
 #include "seqpar/ring.h"
@@ -275,7 +276,7 @@ Rank join(const seqparUniqueId& id, int rank, int ranks, int timeoutMs) {
 }
 
 int runWorking(int rank, int ranks, const Ids& ids) {
-  const Rank self = join(ids[0], rank, ranks, 20000);
+  const Rank self = join(ids[0], rank, ranks, patienceMs(20000));
   runForms(self);
   runGraph(self);
   if (ranks == 2) runLong(self);
@@ -285,19 +286,19 @@ int runWorking(int rank, int ranks, const Ids& ids) {
 
 /// The last rank never posts; of the next communicator it is killed while it does.
 int runFailing(int rank, int ranks, const Ids& ids) {
-  constexpr int kTimeoutMs = 1500;
+  const int timeoutMs = patienceMs(1500);
   const int victim = ranks - 1;
-  const Rank self = join(ids[0], rank, ranks, kTimeoutMs);
+  const Rank self = join(ids[0], rank, ranks, timeoutMs);
   if (rank == victim) {
     OpenRing ring(self, fastForm(ranks));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2 * kTimeoutMs));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * timeoutMs));
     ring.close();
     expectSuccess(seqparCommAbort(self.comm), "seqparCommAbort");
   } else {
     const std::string text = runUntilFailure(self);
     expect(text.find("for rank " + std::to_string(victim)) != std::string::npos, "a rank that never came: ", text);
   }
-  const Rank again = join(ids[1], rank, ranks, 20000);
+  const Rank again = join(ids[1], rank, ranks, kNoTimeoutMs);
   if (rank == victim) {
     OpenRing ring(again, fastForm(ranks));
     for (int round = 0; round < 200; ++round) ring.round(round);

@@ -86,7 +86,7 @@ int run(const char* name, Body body, int communicators, unsigned count, int gpus
   const auto errors = onThreads(gpus, [&](int rank) {
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
     config.device = rank;
-    config.timeoutMs = 30000;
+    config.timeoutMs = patienceMs(30000);
     config.ctas = 32 / communicators;
     expectCuda(cudaSetDevice(rank), "cudaSetDevice");
     std::vector<seqparComm_t> comms(ids.size());

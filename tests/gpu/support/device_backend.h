@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "bounds.h"
 #include "common/backend.h"
 
 namespace seqpar::test {
@@ -106,8 +107,9 @@ class DeviceBackend : public Backend {
       ++round_;
       all_.notify_all();
     }
-    const bool came = all_.wait_for(lock, std::chrono::seconds(60), [&] { return round_ != round; });
-    expect(came, "a rank did not come to a meeting of ", sharing_, " within 60 s");
+    const auto limit = patience(std::chrono::seconds(60));
+    const bool came = all_.wait_for(lock, limit, [&] { return round_ != round; });
+    expect(came, "a rank did not come to a meeting of ", sharing_, " within ", limit.count(), " ms");
   }
 
   void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "bounds.h"
 #include "common/ranks.h"
 #include "device/cuda.h"
 #include "device/nccl_comm.h"
@@ -33,8 +34,8 @@ class MemoryNcclBoard {
   std::shared_ptr<Message> next(int from, int to) {
     std::unique_lock lock(mutex_);
     auto& channel = channels_[{from, to}];
-    expect(changed_.wait_for(lock, kAddressWait, [&] { return !channel.empty(); }), "no message from ", from, " to ",
-           to);
+    expect(changed_.wait_for(lock, patience(std::chrono::seconds(30)), [&] { return !channel.empty(); }),
+           "no message from ", from, " to ", to);
     auto message = channel.front();
     channel.pop_front();
     return message;
@@ -46,11 +47,11 @@ class MemoryNcclBoard {
   }
   void awaitTaken(const Message& message) {
     std::unique_lock lock(mutex_);
-    expect(changed_.wait_for(lock, kAddressWait, [&] { return message.taken; }), "a message was not received");
+    expect(changed_.wait_for(lock, patience(std::chrono::seconds(30)), [&] { return message.taken; }),
+           "a message was not received");
   }
 
  private:
-  static constexpr std::chrono::seconds kAddressWait{30};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> channels_;

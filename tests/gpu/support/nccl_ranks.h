@@ -11,6 +11,7 @@
 #include <string>
 
 #include "bootstrap/bootstrap.h"
+#include "bounds.h"
 #include "common/ranks.h"
 #include "device/cuda.h"
 #include "device/nccl.h"
@@ -20,9 +21,9 @@
 
 namespace seqpar::test {
 
-/// Ends the program if it takes longer: nothing here may hang.
+/// Ends the program if it takes longer, on an idle machine: nothing here may hang.
 inline void limitSeconds(unsigned seconds) {
-  alarm(seconds);
+  alarm(static_cast<unsigned>(patience(std::chrono::seconds(seconds)).count() / 1000));
 }
 
 /// The number of GPUs; ends the program as skipped without two of them or without NCCL.
@@ -46,7 +47,7 @@ struct NcclRank {
 /// when it fails. Returns what was thrown.
 inline std::string onNcclRanks(int ranks, std::chrono::milliseconds timeout,
                                const std::function<void(NcclRank&)>& body) {
-  const auto meeting = makeLocalGroup(ranks, std::chrono::minutes(2));
+  const auto meeting = makeLocalGroup(ranks, patience(std::chrono::minutes(2)));
   return onThreads(ranks, [&](int rank) {
     expectCuda(cudaSetDevice(rank), "cudaSetDevice");
     Health health;

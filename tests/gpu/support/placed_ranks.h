@@ -81,7 +81,7 @@ class PlacedRanks {
     group_ = std::make_unique<RankThreads>(ranks, [=](int rank) {
       seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
       config.device = rank % gpus;
-      config.timeoutMs = 20000;
+      config.timeoutMs = seqpar::test::patienceMs(20000);
       const int sharing = (ranks + gpus - 1) / gpus;
       config.ctas = sharing > 1 ? 64 / sharing : SEQPAR_CONFIG_UNDEF_INT;
       return config;

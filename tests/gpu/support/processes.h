@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "bounds.h"
 #include "common/ranks.h"
 
 namespace seqpar::test {
@@ -18,8 +19,9 @@ namespace seqpar::test {
 /// What the parent, which never touches CUDA, tells each rank: ids of communicators to make.
 using Ids = std::array<seqparUniqueId, 2>;
 
-/// Runs body(rank, ids) in `ranks` new processes, none of which lives longer than `seconds`; an exception is printed
-/// and counts as status 1. Returns the largest status, where `victim` is expected to be killed and counts as 0 then.
+/// Runs body(rank, ids) in `ranks` new processes, none of which lives longer than `seconds` of an idle machine; an
+/// exception is printed and counts as status 1. Returns the largest status, where `victim` is expected to be killed and
+/// counts as 0 then.
 inline int onProcesses(int ranks, unsigned seconds, std::optional<int> victim,
                        const std::function<int(int rank, const Ids& ids)>& body) {
   struct Child {
@@ -27,6 +29,8 @@ inline int onProcesses(int ranks, unsigned seconds, std::optional<int> victim,
     int orders;
   };
   std::vector<Child> children;
+  // Measured here, so that the ranks inherit it and have the same timeouts.
+  const auto limit = static_cast<unsigned>(patience(std::chrono::seconds(seconds)).count() / 1000);
   std::fflush(stdout);
   for (int rank = 0; rank < ranks; ++rank) {
     std::array<int, 2> ends{};
@@ -39,7 +43,7 @@ inline int onProcesses(int ranks, unsigned seconds, std::optional<int> victim,
       continue;
     }
     close(ends[1]);
-    alarm(seconds);
+    alarm(limit);
     Ids ids{};
     int status = 1;
     try {

@@ -1,0 +1,58 @@
+// Bounds of waits in tests on GPUs, where a wait without end would keep a device for as long as the test runner lets
+// it. How long something takes depends on what else the machine does, so bounds follow from how busy it is now: a test
+// says what is ample on an idle machine.
+#pragma once
+
+#include <ctime>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace seqpar::test {
+
+/// How many times as long as on an idle machine threads take now, at least 1: the time on the clock over the processor
+/// time of some work on every processor, measured once a process. Children of a fork inherit it, where the parent asked
+/// before: ranks must not have different timeouts.
+inline double slowness() {
+  static const double measured = [] {
+    using Clock = std::chrono::steady_clock;
+    constexpr double kWorkSeconds = 0.05;  // a few slices of the scheduler's
+    const auto processorTime = [] {
+      timespec now{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+      return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+    };
+    std::vector<double> found(std::max(1U, std::thread::hardware_concurrency()), 1.0);
+    std::vector<std::thread> threads;
+    for (double& slow : found) {
+      threads.emplace_back([&slow, &processorTime] {
+        const auto begin = Clock::now();
+        const double from = processorTime();
+        double used = 0;
+        while (used < kWorkSeconds) used = processorTime() - from;
+        slow = std::chrono::duration<double>(Clock::now() - begin).count() / used;
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    return std::max(1.0, *std::max_element(found.begin(), found.end()));
+  }();
+  return measured;
+}
+
+/// A wait that `idle` is ample for on an idle machine, with room for load that comes after the measurement.
+inline std::chrono::milliseconds patience(std::chrono::milliseconds idle) {
+  constexpr double kRoom = 2;
+  return std::chrono::milliseconds(std::llround(static_cast<double>(idle.count()) * slowness() * kRoom));
+}
+inline int patienceMs(int idleMs) {
+  return static_cast<int>(patience(std::chrono::milliseconds(idleMs)).count());
+}
+inline std::uint64_t patienceNs(int idleSeconds) {
+  return static_cast<std::uint64_t>(patience(std::chrono::seconds(idleSeconds)).count()) * 1000000;
+}
+
+}  // namespace seqpar::test
