@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs a text through gated linear attention on several ranks and compares every output with its definition in fp64.
+# Runs a text through attention on several ranks and compares the results with the definition in fp64: gated linear
+# attention, or softmax attention by every algorithm.
 set -euo pipefail
 
 usage() {
   cat << 'END'
-usage: scripts/run_text_example.sh [FILE] [--ranks N] [--repeat N] [--threads]
+usage: scripts/run_text_example.sh [--softmax [--tokens N]] [FILE] [--ranks N] [--repeat N] [--threads]
+  --softmax   softmax attention, algorithm after algorithm, of the first N bytes (default 1500)
   FILE        any file; its bytes are the tokens (default /usr/share/common-licenses/GPL-3)
   --ranks N   number of ranks (default 4)
   --repeat N  how often to run; the fastest run counts (default 5)
@@ -16,7 +18,7 @@ END
 
 here=$(pwd)
 root=$(cd "$(dirname "$0")/.." && pwd)
-ranks=4 threads=0
+ranks=4 threads=0 example=gla_text
 arguments=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -24,9 +26,10 @@ while [ $# -gt 0 ]; do
       usage
       exit 0
       ;;
-    --ranks | --repeat)
+    --softmax) example=attention_text ;;
+    --ranks | --repeat | --tokens)
       [ $# -gt 1 ] || { echo "$1 needs a number" >&2; exit 2; }
-      [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] || { echo "$1 is $2, expected a number from 1 to 1024" >&2; exit 2; }
+      [[ $2 =~ ^[1-9][0-9]{0,5}$ ]] || { echo "$1 is $2, expected a positive number" >&2; exit 2; }
       if [ "$1" = --ranks ]; then ranks=$2; else arguments+=("$1" "$2"); fi
       shift
       ;;
@@ -42,10 +45,10 @@ while [ $# -gt 0 ]; do
 done
 
 build=${SEQPAR_BUILD:-$root/build/host}
-program=$build/examples/gla_text
+program=$build/examples/$example
 if [ ! -x "$program" ]; then
   cmake -S "$root" -B "$build" -G Ninja > /dev/null
-  cmake --build "$build" --target gla_text
+  cmake --build "$build" --target "$example"
 fi
 
 # A rank is a process under mpirun only if the program was built with MPI.

@@ -5,21 +5,15 @@
 //
 // Exit status: 0 all outputs within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "gradients.h"
 #include "launch.h"
 #include "operator.h"
+#include "options.h"
 #include "ranks.h"
 #include "reference.h"
 #include "seqpar/attn.h"
@@ -32,77 +26,6 @@ constexpr const char* kUsage =
     "  FILE       any file; its bytes are the tokens (default /usr/share/common-licenses/GPL-3)\n"
     "  --ranks    number of ranks where neither mpirun nor RANK/WORLD_SIZE set it (default 4)\n"
     "  --repeat   how often to run; the fastest run counts (default 5)\n";
-
-struct Options {
-  std::string file = "/usr/share/common-licenses/GPL-3";
-  int ranks = 4;
-  size_t repeat = 5;
-};
-
-using Text = std::vector<unsigned char>;
-
-int parseNumber(const std::string& option, const char* text) {
-  char* end = nullptr;
-  const long number = text != nullptr ? std::strtol(text, &end, 10) : 0;
-  if (text == nullptr || end == text || *end != '\0' || number < 1 || number > 1024) {
-    throw std::invalid_argument(option + " is " + (text != nullptr ? text : "missing") +
-                                ", expected a number from 1 to 1024");
-  }
-  return static_cast<int>(number);
-}
-
-Options parse(int count, char** words) {
-  Options options;
-  bool named = false;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--ranks") {
-      options.ranks = parseNumber(word, words[++i]);
-    } else if (word == "--repeat") {
-      options.repeat = static_cast<size_t>(parseNumber(word, words[++i]));
-    } else if (word.size() > 1 && word[0] == '-') {
-      throw std::invalid_argument("unknown option " + word);
-    } else if (named) {
-      throw std::invalid_argument("two files: " + options.file + " and " + word);
-    } else {
-      options.file = word;
-      named = true;
-    }
-  }
-  return options;
-}
-
-/// The bytes of a file; nothing, after a word on why, if there are none.
-std::optional<Text> readFile(const std::string& path) {
-  if (std::filesystem::is_directory(path)) {
-    std::cerr << "gla_text: " << path << " is a directory, expected a file\n";
-    return {};
-  }
-  std::ifstream file(path, std::ios::binary);
-  Text text;
-  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file || file.bad()) {
-    std::cerr << "gla_text: cannot read " << path << ": " << std::strerror(errno) << '\n';
-    return {};
-  }
-  if (text.empty()) {
-    std::cerr << "gla_text: " << path << " is empty, expected at least one byte\n";
-    return {};
-  }
-  return text;
-}
-
-/// Rank 0's file on every rank; nothing if rank 0 could not read it.
-std::optional<Text> shareFile(const Ranks& ranks, const std::string& path) {
-  std::optional<Text> text;
-  if (ranks.rank() == 0) text = readFile(path);
-  uint64_t size = text ? text->size() : 0;
-  ranks.broadcast(std::span(&size, 1));
-  if (size == 0) return {};
-  if (!text) text.emplace(size);
-  ranks.broadcast(std::span(*text));
-  return text;
-}
 
 /// What the scan of these states is expected to take.
 seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
@@ -184,7 +107,7 @@ bool report(const Options& options, const Shape& shape, const std::vector<Line>&
 
 int runRank(const Options& options, seqparComm_t comm) {
   const Ranks ranks(comm);
-  const auto text = shareFile(ranks, options.file);
+  const auto text = shareFile(ranks, "gla_text", options);
   if (!text) return 2;
 
   const Shape shape;
@@ -246,7 +169,7 @@ int runRank(const Options& options, seqparComm_t comm) {
 int main(int count, char** words) {
   Options options;
   try {
-    options = parse(count, words);
+    options = parseOptions(count, words);
   } catch (const std::invalid_argument& error) {
     std::cerr << "gla_text: " << error.what() << '\n' << kUsage;
     return 2;
