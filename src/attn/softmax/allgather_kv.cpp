@@ -27,6 +27,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         slices_(problem.desc.kvHeads / kvHeads_),
         rectangles_(
             rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())) {
+    block_->keepHere();
     block_->expect(rectangles_, problem.tokens(), problem.keys.tokens());
   }
 
@@ -60,38 +61,43 @@ class AllGatherKvOperator final : public SoftmaxOperator {
 
   void forward(const seqparAttnForwardArgs_t& args) override {
     const auto own = inputs(args);
-    rows_->clear(partial_);
+    const Tensor out = outTensor(problem_, args.out);
+    const Rows lse = lseRows(problem_, args.lse);
+    const float* const sink = sinks(args.sinks);
     gather(own, 0);
     exec_.join();
     for (int64_t s = 0; s < slices_; ++s) {
       if (s + 1 < slices_) gather(own, s + 1);
-      block_->forward(inputsOf(own.q, s), rectangles_, {queryHeads(partial_.out, s), queryHeads(partial_.lse, s)});
+      const Partial partial{queryHeads(partial_.out, s), queryHeads(partial_.lse, s)};
+      block_->clear(partial);
+      block_->forward(inputsOf(own.q, s), rectangles_, partial);
+      block_->finish(partial, sink == nullptr ? nullptr : sink + s * kvHeads_ * problem_.group(), queryHeads(out, s),
+                     lse.data == nullptr ? Rows{} : queryHeads(lse, s));
       exec_.join();
     }
-    rows_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     const auto own = inputs(args);
     const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
     const Rows lse = lseRows(problem_, args.lse);
+    const Tensor dq = queryTensor(problem_, args.dq);
     makeDelta(*rows_, args, delta_);
-    exec_.zero(dq_);
     gather(own, 0);
     exec_.join();
     for (int64_t s = 0; s < slices_; ++s) {
       if (s + 1 < slices_) gather(own, s + 1);
       const auto& buffer = bufferOf(s);
-      exec_.zero(buffer.sum.k);
-      exec_.zero(buffer.sum.v);
+      block_->clear(GradientOf::Queries, queryHeads(dq_, s));
+      block_->clear(GradientOf::Keys, buffer.sum.k);
+      block_->clear(GradientOf::Values, buffer.sum.v);
       const auto in = inputsOf(own.q, s);
       block_->backward(
           {in.q, in.k, in.v, queryHeads(dOut, s), queryHeads(lse, s), queryHeads(delta_, s), queryHeads(out, s)},
           rectangles_, {queryHeads(dq_, s), buffer.sum.k, buffer.sum.v});
-      if (buffer.sent.k.data != buffer.sum.k.data) {
-        exec_.copy(buffer.sent.k, buffer.sum.k);
-        exec_.copy(buffer.sent.v, buffer.sum.v);
-      }
+      block_->finish(queryHeads(dq_, s), queryHeads(dq, s));
+      finishKeys(buffer.sum.k, buffer.sent.k);
+      finishKeys(buffer.sum.v, buffer.sent.v);
       exec_.join();  // the next slice is there, and the sums of the one before
       if (s > 0) store(args, s - 1);
       exec_.fork();
@@ -100,7 +106,6 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     }
     exec_.join();
     store(args, slices_ - 1);
-    exec_.copy(queryTensor(problem_, args.dq), dq_);
   }
 
  private:
@@ -112,6 +117,14 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     Pair shard, whole;         ///< this rank's, everybody's
     Pair sum, sent, sumShard;  ///< gradients: fp32; as they are sent; this rank's, summed
   };
+
+  void finishKeys(const Tensor& sum, const Tensor& sent) {
+    if (sent.data == sum.data) {
+      block_->settle(sum);
+    } else {
+      block_->finish(sum, sent);
+    }
+  }
 
   const Buffer& bufferOf(int64_t slice) const { return buffers_[static_cast<size_t>(slice % 2)]; }
   template <typename View>

@@ -179,7 +179,9 @@ Estimate estimateUlysses(const Problem& problem, double flops) {
   // Where there are fewer key heads than ranks, heads are copied.
   const double copies = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(d.kvHeads));
   const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
-  const double kv = leaves * copies * model.kvBytes(keys), sums = leaves * copies * model.kvSumBytes(keys);
+  const bool copied = d.kvHeads % ranks != 0;  // else each head's gradients are whole on its rank
+  const double kv = leaves * copies * model.kvBytes(keys);
+  const double sums = copied ? leaves * copies * model.kvSumBytes(keys) : kv;
   double scores = 0;
   for (int rank = 0; rank < ranks; ++rank) scores += model.scoresOfRank(rank);
   const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;

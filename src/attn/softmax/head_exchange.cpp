@@ -25,15 +25,20 @@ HeadExchange::HeadExchange(const Problem& problem, Exec& exec, std::vector<int> 
     : problem_(problem), exec_(exec), members_(std::move(members)), way_(way) {
   const auto& d = problem.desc;
   const auto place = std::find(members_.begin(), members_.end(), problem.rank()) - members_.begin();
-  const auto rangeOf = [&](int64_t heads) {
+  const auto rangeOf = [&](int64_t heads, int64_t member) {
     HeadRange range;
-    require(seqparHeadsOfMember(heads, d.heads, static_cast<int>(members_.size()), static_cast<int>(place),
+    require(seqparHeadsOfMember(heads, d.heads, static_cast<int>(members_.size()), static_cast<int>(member),
                                 &range.first, &range.count),
             kWho, nullptr);
     return range;
   };
-  heads_ = rangeOf(d.heads);
-  kvHeads_ = rangeOf(d.kvHeads);
+  heads_ = rangeOf(d.heads, place);
+  kvHeads_ = rangeOf(d.kvHeads, place);
+  int64_t all = 0;
+  for (size_t member = 0; member < members_.size(); ++member) {
+    all += rangeOf(d.kvHeads, static_cast<int64_t>(member)).count;
+  }
+  copies_ = all > d.kvHeads;
   for (const int member : members_) {
     queries_.push_back(problem.queries.tokensOf(member));
     keys_.push_back(problem.keys.tokensOf(member));

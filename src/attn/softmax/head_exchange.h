@@ -22,6 +22,7 @@ class HeadExchange {
 
   const HeadRange& heads() const { return heads_; }  ///< of this rank
   const HeadRange& kvHeads() const { return kvHeads_; }
+  bool copiesKvHeads() const { return copies_; }                    ///< some are on several ranks
   const std::vector<int64_t>& queries() const { return queries_; }  ///< tokens of each member
   const std::vector<int64_t>& keys() const { return keys_; }
   int64_t tokens() const;  ///< of all members
@@ -47,6 +48,7 @@ class HeadExchange {
   std::vector<int> members_;
   Way way_;
   HeadRange heads_, kvHeads_;
+  bool copies_ = false;
   std::vector<int64_t> queries_, keys_;
   void* stage_ = nullptr;  ///< what is not dense in the caller's memory, on its way
   void* whole_ = nullptr;  ///< all heads of all members, for kGather

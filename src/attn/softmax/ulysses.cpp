@@ -42,9 +42,10 @@ class UlyssesOperator final : public SoftmaxOperator {
     sums_ = {arena.tensor(seqparFloat32, d.batch, all, own_.count, d.headDim),
              arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.headDim),
              arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.valueDim)};
-    if (problem_.wireType() == seqparFloat32) return;
-    sentK_ = arena.tensor(problem_.wireType(), d.batch, allKeys, ownKv_.count, d.headDim);
-    sentV_ = arena.tensor(problem_.wireType(), d.batch, allKeys, ownKv_.count, d.valueDim);
+    // Where each head has one rank, its gradients are whole, and no partial results travel.
+    const auto type = exchange_.copiesKvHeads() ? problem_.wireType() : problem_.type();
+    sentK_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.headDim);
+    sentV_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.valueDim);
   }
 
   void open() override {
@@ -75,12 +76,18 @@ class UlyssesOperator final : public SoftmaxOperator {
     } else {
       exchange_.toHeads(delta_, headDelta_);
     }
-    for (const auto& sum : {sums_.dq, sums_.dk, sums_.dv}) exec_.zero(sum);
-    if (own_.count > 0) block_->backward({q_, k_, v_, dOut_, lse_, headDelta_, out_}, rectangles_, sums_);
-    exec_.copy(q_, sums_.dq);
+    if (own_.count > 0) {
+      block_->clear(GradientOf::Queries, sums_.dq);
+      block_->clear(GradientOf::Keys, sums_.dk);
+      block_->clear(GradientOf::Values, sums_.dv);
+      block_->backward({q_, k_, v_, dOut_, lse_, headDelta_, out_}, rectangles_, sums_);
+      block_->finish(sums_.dq, q_);
+      block_->finish(sums_.dk, sentK_);
+      block_->finish(sums_.dv, sentV_);
+    }
     exchange_.toSequence(q_, queryTensor(problem_, args.dq), exchange_.queries());
-    sendSum(sums_.dk, sentK_, keyTensor(problem_, args.dk));
-    sendSum(sums_.dv, sentV_, valueTensor(problem_, args.dv));
+    exchange_.toSequence(sentK_, keyTensor(problem_, args.dk), exchange_.keys());
+    exchange_.toSequence(sentV_, valueTensor(problem_, args.dv), exchange_.keys());
   }
 
  private:
@@ -92,6 +99,7 @@ class UlyssesOperator final : public SoftmaxOperator {
         own_(exchange_.heads()),
         ownKv_(exchange_.kvHeads()),
         rectangles_(rectanglesOf(problem.queries.allRuns(), problem.keys.allRuns(), problem.visibility())) {
+    block_->keepHere();
     block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens());
   }
 
@@ -101,18 +109,12 @@ class UlyssesOperator final : public SoftmaxOperator {
     exchange_.toHeads(in.v, v_, exchange_.keys());
   }
 
-  /// Gradients of keys or values, added where several ranks have the head.
-  void sendSum(const Tensor& sum, const Tensor& sent, const Tensor& to) {
-    if (sent.data != nullptr) exec_.copy(sent, sum);
-    exchange_.toSequence(problem_.wireType() == seqparFloat32 ? sum : sent, to, exchange_.keys());
-  }
-
   std::unique_ptr<Block> rows_;  ///< of all heads, for this rank's rows
   HeadExchange exchange_;
   HeadExchange::HeadRange own_, ownKv_;
   std::vector<Rectangle> rectangles_;
   Tensor q_, k_, v_, out_, dOut_;  ///< of all tokens and this rank's heads
-  Tensor sentK_, sentV_;
+  Tensor sentK_, sentV_;           ///< gradients on their way, added where several ranks have the head
   Partial partial_;
   Rows lse_, delta_, headDelta_;
   BlockGradients sums_;
