@@ -11,7 +11,7 @@ namespace {
 
 const char* launchText(perf::LaunchMode mode) {
   switch (mode) {
-    case perf::LaunchMode::Threads:
+    case perf::LaunchMode::Alone:
       return "threads of this process";
     case perf::LaunchMode::Mpi:
       return "started by MPI";
@@ -42,8 +42,8 @@ int run(int argc, char** argv) {
     if (perf::speaks()) std::fprintf(stderr, "seqpar_info: %s\n", error.what());
     return kUsage;
   }
-  const auto mode = perf::launchMode(settings);
-  if (mode == perf::LaunchMode::Threads && settings.threads == 0) settings.threads = 1;
+  const auto mode = perf::launchMode();
+  if (mode == perf::LaunchMode::Alone && settings.threads == 0) settings.threads = 1;
   perf::launch(settings, [&](perf::Group& group) {
     const Facts facts = collect(group, launchText(mode));
     if (group.rank() == 0) std::fputs((json ? jsonOf(facts) : textOf(facts)).c_str(), stdout);

@@ -1,118 +1,93 @@
-#include "common/json.h"
+#include <nlohmann/json.hpp>
 
 #include "facts.h"
 
 namespace seqpar::info {
 namespace {
 
-using perf::Json;
+using Json = nlohmann::ordered_json;
 
-void addTopology(Json& json, const Facts& facts) {
-  json.key("version").text(facts.version);
-  json.key("launch").text(facts.launch);
-  json.key("nranks").number(facts.comm.nranks);
-  json.key("device").boolean(facts.comm.device != SEQPAR_HOST_DEVICE);
-  json.key("transport").text(facts.comm.transport);
-  json.key("reason").text(facts.comm.reason);
-  json.key("contention").number(facts.comm.contention);
-  json.key("nodes").beginArray();
-  for (const auto& node : facts.nodes) {
-    json.beginObject();
-    json.key("host").text(node.host);
-    json.key("ranks").beginArray();
-    for (const int rank : node.ranks) json.number(rank);
-    json.endArray();
-    json.endObject();
-  }
-  json.endArray();
+Json nodesOf(const Facts& facts) {
+  Json nodes = Json::array();
+  for (const auto& node : facts.nodes) nodes.push_back({{"host", node.host}, {"ranks", node.ranks}});
+  return nodes;
 }
 
-void addLinks(Json& json, const Facts& facts) {
-  json.key("links").beginArray();
+Json linksOf(const Facts& facts) {
+  Json links = Json::array();
   for (size_t i = 0; i < facts.links.size(); ++i) {
     const auto& link = facts.links[i];
-    json.beginObject();
-    json.key("class").text(nameOfClass(static_cast<int>(i)));
-    json.key("pairs").number(link.pairs);
-    json.key("remembered").boolean(link.remembered == 1);
-    json.key("alpha_us").number(link.alphaUs);
-    json.key("bytes_per_second").number(link.bandwidth);
-    json.key("overhead_us").number(link.overheadUs);
-    json.endObject();
+    links.push_back({{"class", nameOfClass(static_cast<int>(i))},
+                     {"pairs", link.pairs},
+                     {"remembered", link.remembered == 1},
+                     {"alpha_us", link.alphaUs},
+                     {"bytes_per_second", link.bandwidth},
+                     {"overhead_us", link.overheadUs}});
   }
-  json.endArray();
+  return links;
 }
 
-void addScans(Json& json, const Facts& facts) {
-  json.key("algorithm_from_environment").text(facts.chosenBy);
-  json.key("all_scan").beginArray();
+Json scansOf(const Facts& facts) {
+  Json scans = Json::array();
   for (const auto& scan : facts.scans) {
-    json.beginObject();
-    json.key("bytes").number(static_cast<double>(scan.bytes));
-    json.key("choice").text(seqparScanAlgorithmName(scan.estimates[0].algorithm));
-    json.key("estimates").beginArray();
+    Json estimates = Json::array();
     for (size_t i = 1; i < scan.estimates.size(); ++i) {
-      json.beginObject();
-      json.key("algorithm").text(seqparScanAlgorithmName(scan.estimates[i].algorithm));
-      json.key("blocks").number(scan.estimates[i].blocks);
-      json.key("model_us").number(scan.estimates[i].modelUs);
-      json.endObject();
+      const auto& estimate = scan.estimates[i];
+      estimates.push_back({{"algorithm", seqparScanAlgorithmName(estimate.algorithm)},
+                           {"blocks", estimate.blocks},
+                           {"model_us", estimate.modelUs}});
     }
-    json.endArray();
-    json.endObject();
+    scans.push_back({{"bytes", scan.bytes},
+                     {"choice", seqparScanAlgorithmName(scan.estimates[0].algorithm)},
+                     {"estimates", std::move(estimates)}});
   }
-  json.endArray();
+  return scans;
 }
 
-void addMoves(Json& json, const Facts& facts) {
-  json.key("moves").beginArray();
+Json movesOf(const Facts& facts) {
+  Json moves = Json::array();
   for (const auto& times : facts.moves) {
-    json.beginObject();
-    json.key("bytes").number(static_cast<double>(times.bytes));
-    json.key("model_us").beginObject();
-    for (int move = 0; move < SEQPAR_MOVES; ++move) {
-      json.key(nameOfMove(move)).number(times.us[static_cast<size_t>(move)]);
-    }
-    json.endObject();
-    json.endObject();
+    Json us = Json::object();
+    for (int move = 0; move < SEQPAR_MOVES; ++move) us[nameOfMove(move)] = times.us[static_cast<size_t>(move)];
+    moves.push_back({{"bytes", times.bytes}, {"model_us", std::move(us)}});
   }
-  json.endArray();
+  return moves;
 }
 
-void addMeshes(Json& json, const Facts& facts) {
-  json.key("mesh").beginArray();
+Json meshesOf(const Facts& facts) {
+  Json meshes = Json::array();
   for (const auto& mesh : facts.meshes) {
-    json.beginObject();
-    json.key("tokens").number(static_cast<double>(mesh.tokens));
-    json.key("shapes").beginArray();
+    Json shapes = Json::array();
     for (const auto& shape : mesh.shapes) {
-      json.beginObject();
-      json.key("a").number(shape.a);
-      json.key("b").number(shape.b);
-      json.key("forward_us").number(shape.forwardUs);
-      json.key("backward_us").number(shape.backwardUs);
-      json.key("forward_bytes").number(static_cast<double>(shape.forwardBytes));
-      json.key("backward_bytes").number(static_cast<double>(shape.backwardBytes));
-      json.endObject();
+      shapes.push_back({{"a", shape.a},
+                        {"b", shape.b},
+                        {"forward_us", shape.forwardUs},
+                        {"backward_us", shape.backwardUs},
+                        {"forward_bytes", shape.forwardBytes},
+                        {"backward_bytes", shape.backwardBytes}});
     }
-    json.endArray();
-    json.endObject();
+    meshes.push_back({{"tokens", mesh.tokens}, {"shapes", std::move(shapes)}});
   }
-  json.endArray();
+  return meshes;
 }
 
 }  // namespace
 
 std::string jsonOf(const Facts& facts) {
-  Json json;
-  json.beginObject();
-  addTopology(json, facts);
-  addLinks(json, facts);
-  addScans(json, facts);
-  addMoves(json, facts);
-  addMeshes(json, facts);
-  json.endObject();
-  return json.str() + "\n";
+  const Json json = {{"version", facts.version},
+                     {"launch", facts.launch},
+                     {"nranks", facts.comm.nranks},
+                     {"device", facts.comm.device != SEQPAR_HOST_DEVICE},
+                     {"transport", facts.comm.transport},
+                     {"reason", facts.comm.reason},
+                     {"contention", facts.comm.contention},
+                     {"nodes", nodesOf(facts)},
+                     {"links", linksOf(facts)},
+                     {"algorithm_from_environment", facts.chosenBy},
+                     {"all_scan", scansOf(facts)},
+                     {"moves", movesOf(facts)},
+                     {"mesh", meshesOf(facts)}};
+  return json.dump(2) + "\n";
 }
 
 }  // namespace seqpar::info
