@@ -183,15 +183,6 @@ class Attention2dOperator final : public SoftmaxOperator {
 
 }  // namespace
 
-int ranksOfQueryGroup(const Problem& problem) {
-  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
-  int size = 1;  // as square as can be; the smaller side for queries, whose heads may be more
-  for (int divisor = 1; divisor * divisor <= problem.ranks(); ++divisor) {
-    if (problem.ranks() % divisor == 0) size = divisor;
-  }
-  return size;
-}
-
 std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec) {
   if (problem.ranks() == 1) return makeLocal(problem, exec);
   return std::make_unique<Attention2dOperator>(problem, exec);

@@ -232,20 +232,39 @@ Estimate estimateUsp(const Problem& problem, double flops) {
 
 namespace {
 
-/// A rank's work on a mesh of a x b ranks, and the bytes that it sends in each group.
+/// The bytes that a rank sends in the groups of a mesh of a x b ranks.
+struct MeshBytes {
+  double q = 0, kv = 0;       ///< inputs of the forward pass
+  double out = 0;             ///< partial outputs
+  double gradientInputs = 0;  ///< queries, gradients of outputs, two numbers a row
+  double dq = 0, sums = 0;
+  double forward() const { return q + kv + out; }
+  double backward() const { return gradientInputs + kv + dq + sums; }
+};
+
+MeshBytes meshBytes(const CostModel& model, int a) {
+  const auto& problem = model.problem();
+  const auto& d = problem.desc;
+  const auto queries = static_cast<double>((a - 1) * problem.queries.longest());
+  const auto keys = static_cast<double>((problem.ranks() / a - 1) * problem.keys.longest());
+  const double rows = model.bytes(queries, d.heads, 1, seqparFloat32);
+  MeshBytes bytes;
+  bytes.q = model.qBytes(queries);
+  bytes.kv = model.kvBytes(keys);
+  bytes.out = model.bytes(queries, d.heads, d.valueDim, problem.wireType()) + rows;
+  bytes.gradientInputs = bytes.q + model.outBytes(queries) + 2 * rows;
+  bytes.dq = model.bytes(queries, d.heads, d.headDim, problem.wireType());
+  bytes.sums = model.kvSumBytes(keys);
+  return bytes;
+}
+
 struct MeshCost {
-  double forwardUs, backwardUs;  ///< of its tiles
-  double q, kv;                  ///< inputs of the forward pass
-  double out;                    ///< partial outputs
-  double gradientInputs;         ///< queries, gradients of outputs, two numbers a row
-  double dq, sums;
-  double bytes() const { return q + kv + out + gradientInputs + kv + dq + sums; }
+  double forwardUs, backwardUs;  ///< of a rank's tiles
+  MeshBytes bytes;
 };
 
 MeshCost meshCost(const CostModel& model) {
-  const auto& problem = model.problem();
-  const auto& d = problem.desc;
-  const int a = ranksOfQueryGroup(problem), ranks = problem.ranks();
+  const int a = ranksOfQueryGroup(model.problem()), ranks = model.ranks();
   double most = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     double scores = 0;
@@ -254,47 +273,57 @@ MeshCost meshCost(const CostModel& model) {
     }
     most = std::max(most, scores);
   }
-  const double queries = static_cast<double>(a - 1) * static_cast<double>(problem.queries.longest());
-  const int others = ranks / a - 1;
-  const double keys = static_cast<double>(others) * static_cast<double>(problem.keys.longest());
-  const double rows = model.bytes(queries, d.heads, 1, seqparFloat32);
-  const double q = model.qBytes(queries);
-  return {model.blockUs(most, false),
-          model.blockUs(most, true),
-          q,
-          model.kvBytes(keys),
-          model.bytes(queries, d.heads, d.valueDim, problem.wireType()) + rows,
-          q + model.outBytes(queries) + 2 * rows,
-          model.bytes(queries, d.heads, d.headDim, problem.wireType()),
-          model.kvSumBytes(keys)};
+  return {model.blockUs(most, false), model.blockUs(most, true), meshBytes(model, a)};
 }
 
 }  // namespace
 
+/// Of all a x b the one with the fewest bytes: for as many key heads as query heads the square, for fewer one with
+/// larger KV groups.
+int ranksOfQueryGroup(const Problem& problem) {
+  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
+  const CostModel model(problem, 1);
+  const auto bytesOf = [&](int a) {
+    const auto bytes = meshBytes(model, a);
+    return bytes.forward() + (problem.training() ? bytes.backward() : 0);
+  };
+  const int ranks = problem.ranks();
+  int best = 1;  // among equals the most square
+  for (int a = 1; a * a <= ranks; ++a) {
+    if (ranks % a == 0) best = a;
+  }
+  for (int a = 1; a <= ranks; ++a) {
+    if (ranks % a == 0 && bytesOf(a) < bytesOf(best)) best = a;
+  }
+  return best;
+}
+
 Estimate estimateAttention2d(const Problem& problem, double flops) {
   const CostModel model(problem, flops);
   const auto cost = meshCost(model);
-  return {model.sendUs(cost.q) + model.sendUs(cost.kv) + cost.forwardUs + model.sendUs(cost.out),
-          model.sendUs(cost.gradientInputs) + model.sendUs(cost.kv) + cost.backwardUs + model.sendUs(cost.dq) +
-              model.sendUs(cost.sums),
-          cost.bytes()};
+  const auto& bytes = cost.bytes;
+  return {model.sendUs(bytes.q) + model.sendUs(bytes.kv) + cost.forwardUs + model.sendUs(bytes.out),
+          model.sendUs(bytes.gradientInputs) + model.sendUs(bytes.kv) + cost.backwardUs + model.sendUs(bytes.dq) +
+              model.sendUs(bytes.sums),
+          bytes.forward() + bytes.backward()};
 }
 
 Estimate estimateMesh(const Problem& problem, double flops) {
   const CostModel model(problem, flops);
   const auto cost = meshCost(model);
+  const auto& bytes = cost.bytes;
   const int a = ranksOfQueryGroup(problem), b = problem.ranks() / a;
   // The last send has nothing beside it.
-  const auto ring = [&](int members, double bytes) {
-    return members < 2 ? 0.0 : (members - 1) * model.sendUs(bytes / (members - 1));
+  const auto ring = [&](int members, double all) {
+    return members < 2 ? 0.0 : (members - 1) * model.sendUs(all / (members - 1));
   };
-  const double last = a < 2 ? 0.0 : model.sendUs(cost.out / (a - 1)),
-               lastDq = a < 2 ? 0.0 : model.sendUs(cost.dq / (a - 1));
-  return {std::max(cost.forwardUs, ring(a, cost.q) + ring(b, cost.kv) + ring(a, cost.out) - last) + last,
-          std::max(cost.backwardUs,
-                   ring(a, cost.gradientInputs) + ring(b, cost.kv) + ring(a, cost.dq) + ring(b, cost.sums) - lastDq) +
+  const double last = a < 2 ? 0.0 : model.sendUs(bytes.out / (a - 1)),
+               lastDq = a < 2 ? 0.0 : model.sendUs(bytes.dq / (a - 1));
+  return {std::max(cost.forwardUs, ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) + last,
+          std::max(cost.backwardUs, ring(a, bytes.gradientInputs) + ring(b, bytes.kv) + ring(a, bytes.dq) +
+                                        ring(b, bytes.sums) - lastDq) +
               lastDq,
-          cost.bytes()};
+          bytes.forward() + bytes.backward()};
 }
 
 Estimate estimateDistAttn(const Problem& problem, double flops) {

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "attn/plan/plan.h"
+#include "attn/softmax/algorithms.h"
 #include "base/error.h"
 #include "softmax_ranks.h"
 
@@ -184,6 +185,28 @@ TEST_CASE("rings carry what other ranks see, and no more") {
   problem.desc.windowLeft = SEQPAR_ATTN_NO_WINDOW;
   problem.cuSeqlens = {0, 90, 110, 180, 300};  // only the second document lies on two ranks
   CHECK(ranges(false) == Ranges{{90, 10}, {0, 0}, {0, 0}});
+}
+
+TEST_CASE("meshes have the shape that sends the fewest bytes") {
+  const auto queryGroup = [](int ranks, int64_t heads, int64_t kvHeads) {
+    auto problem = seqpar::attn::Problem{};
+    problem.info.nranks = ranks;
+    problem.desc.heads = heads;
+    problem.desc.kvHeads = kvHeads;
+    problem.desc.headDim = problem.desc.valueDim = 128;
+    problem.desc.dataType = problem.desc.wireType = seqparBfloat16;
+    problem.desc.training = 0;
+    problem.queries = problem.keys =
+        seqpar::attn::Sharding(std::vector<int64_t>(static_cast<std::size_t>(ranks), 1000));
+    return seqpar::attn::ranksOfQueryGroup(problem);
+  };
+  // In units of a rank's queries a rank sends 2 (a - 1) of them and of their outputs, and 2 (b - 1) / group of keys and
+  // values.
+  CHECK(queryGroup(64, 32, 32) == 8);
+  CHECK(queryGroup(64, 64, 8) == 2);  // 2 + 7.75; 4 would be 6 + 3.75, as many, and 1 all of a ring's 15.75
+  CHECK(queryGroup(8, 32, 8) == 1);   // 3.5, a ring; 2 would be 2 + 1.5, as many but for the outputs' logarithms
+  CHECK(queryGroup(6, 4, 4) == 2);
+  CHECK(queryGroup(7, 4, 4) == 1);
 }
 
 TEST_CASE("where each token sees itself alone, results are exact") {
