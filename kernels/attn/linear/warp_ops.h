@@ -190,7 +190,7 @@ __device__ __forceinline__ void prefetch(const void* line) {
 
 #else
 
-#include "support/warp_emulator.h"
+#include "kernels/attn/linear/warp_emulator.h"
 #define SEQPAR_WARP inline
 #define SEQPAR_WARP_CALL inline
 #define SEQPAR_UNROLL

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attn/plan/operator.h"
+#include "attn/problem/operator.h"
 
 namespace seqpar::attn {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "attn/plan/registry.h"
+#include "attn/problem/algorithm.h"
 
 namespace seqpar::attn::linear {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "attn/linear/passes.h"
-#include "attn/plan/registry.h"
+#include "attn/linear/passes/passes.h"
+#include "attn/problem/algorithm.h"
 
 namespace seqpar::attn::linear {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "attn/plan/operator.h"
+#include "attn/problem/operator.h"
 
 namespace seqpar::attn {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attn/block/block.h"
-#include "attn/plan/operator.h"
+#include "attn/problem/operator.h"
 
 namespace seqpar::attn {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attn/plan/registry.h"
+#include "attn/problem/algorithm.h"
 
 namespace seqpar::attn {
 

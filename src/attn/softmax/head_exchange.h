@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "attn/plan/operator.h"
+#include "attn/problem/operator.h"
 #include "seqpar/exchange.h"
 
 namespace seqpar::attn {

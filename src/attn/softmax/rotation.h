@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attn/exec/exec.h"
-#include "attn/plan/problem.h"
+#include "attn/problem/problem.h"
 #include "seqpar/ring.h"
 
 namespace seqpar::attn {

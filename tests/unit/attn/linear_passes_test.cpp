@@ -6,7 +6,7 @@
 #include <random>
 
 #include "attn/exec/host.h"
-#include "attn/linear/passes.h"
+#include "attn/linear/passes/passes.h"
 #include "base/convert.h"
 #include "support/linear_case.h"
 

@@ -1,7 +1,7 @@
 // The passes of linear attention on a GPU: launches of the kernels in kernels/attn/linear.
 #pragma once
 
-#include "attn/linear/passes.h"
+#include "attn/linear/passes/passes.h"
 #include "kernels/attn/linear/args.h"
 
 namespace seqpar::attn::linear {

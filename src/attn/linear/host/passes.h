@@ -7,7 +7,7 @@
 #include "attn/exec/host.h"
 #include "attn/linear/host/chunk.h"
 #include "attn/linear/host/segments.h"
-#include "attn/linear/passes.h"
+#include "attn/linear/passes/passes.h"
 
 namespace seqpar::attn::linear {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "attn/linear/shard.h"
+#include "attn/linear/passes/shard.h"
 
 namespace seqpar::attn::linear {
 

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "attn/boundary.h"
-#include "attn/plan/problem.h"
+#include "attn/problem/problem.h"
 
 namespace seqpar::attn {
 

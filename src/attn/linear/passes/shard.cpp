@@ -1,4 +1,4 @@
-#include "attn/linear/shard.h"
+#include "attn/linear/passes/shard.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "attn/exec/exec.h"
-#include "attn/linear/shard.h"
+#include "attn/linear/passes/shard.h"
 
 namespace seqpar::attn::linear {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attn/exec/exec.h"
-#include "attn/plan/problem.h"
+#include "attn/problem/problem.h"
 
 namespace seqpar::attn {
 

@@ -1,5 +1,5 @@
 // The choice between the implementations of the passes.
-#include "attn/linear/passes.h"
+#include "attn/linear/passes/passes.h"
 
 #include "attn/linear/algorithms.h"
 #include "attn/linear/device/passes.h"

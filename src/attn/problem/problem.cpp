@@ -1,4 +1,4 @@
-#include "attn/plan/problem.h"
+#include "attn/problem/problem.h"
 
 #include <algorithm>
 #include <cmath>
