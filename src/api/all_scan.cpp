@@ -1,5 +1,5 @@
 // seqparAllScan and its plan: checks and the way down.
-#include "scan/all_scan.h"
+#include "scan/plan/all_scan.h"
 
 #include <array>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
-#include "scan/head_window.h"
+#include "scan/peers/head_window.h"
 #include "seqpar/scan_device.h"
 
 using namespace seqpar;

@@ -11,7 +11,7 @@
 
 #include "comm/communicator.h"
 #include "comm/stream.h"
-#include "scan/planner.h"
+#include "scan/plan/planner.h"
 
 namespace seqpar {
 

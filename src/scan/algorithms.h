@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "scan/affine.h"
+#include "scan/affine/affine.h"
 #include "transport/mailbox.h"
 
 namespace seqpar {

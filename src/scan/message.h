@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-#include "scan/affine.h"
+#include "scan/affine/affine.h"
 
 namespace seqpar {
 

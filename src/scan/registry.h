@@ -6,10 +6,10 @@
 
 #include "base/env.h"
 #include "scan/algorithms.h"
-#include "scan/host/model.h"
-#include "scan/nccl/model.h"
-#include "scan/peers/matrix_model.h"
-#include "scan/peers/model.h"
+#include "scan/host_model.h"
+#include "scan/nccl_model.h"
+#include "scan/peers_matrix_model.h"
+#include "scan/peers_model.h"
 
 namespace seqpar {
 

@@ -12,7 +12,7 @@
 
 #include "kernels/fifo_cuda.cuh"
 #include "kernels/scan/matrix_tensor.cuh"
-#include "scan/device_matrix.h"
+#include "scan/peers/matrix.h"
 #include "support/ranks.cuh"
 #ifdef SEQPAR_NCCL
 #include "device/nccl_library.h"

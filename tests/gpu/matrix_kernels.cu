@@ -10,7 +10,7 @@
 
 #include "matrix_bench.cuh"
 #include "reference_scan.h"
-#include "scan/device_matrix.h"
+#include "scan/peers/matrix.h"
 #include "support/bounds.h"
 #include "support/scan_buffers.cuh"
 

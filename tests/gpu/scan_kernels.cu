@@ -13,7 +13,7 @@
 #include "base/convert.h"
 #include "gpu_peers.h"
 #include "reference_scan.h"
-#include "scan/device_scan.h"
+#include "scan/peers/scan.h"
 #include "scan_case.h"
 #include "scan_kernels_bench.h"
 

@@ -11,8 +11,8 @@
 
 #include "gpu_peers.h"
 #include "kernels/fifo_cuda.cuh"
-#include "scan/device_probe.h"
-#include "scan/device_scan.h"
+#include "scan/peers/probe.h"
+#include "scan/peers/scan.h"
 
 namespace seqpar::test {
 namespace {

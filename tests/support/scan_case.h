@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/backend.h"
-#include "scan/affine.h"
+#include "scan/affine/affine.h"
 
 namespace seqpar::test {
 

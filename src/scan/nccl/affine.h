@@ -7,7 +7,7 @@
 
 #include "device/arena.h"
 #include "kernels/scan/nccl_map.h"
-#include "scan/affine.h"
+#include "scan/affine/affine.h"
 
 namespace seqpar {
 

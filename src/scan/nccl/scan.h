@@ -7,7 +7,7 @@
 
 #include "bootstrap/allgather.h"
 #include "device/group.h"
-#include "scan/nccl/model.h"
+#include "scan/nccl_model.h"
 
 namespace seqpar {
 

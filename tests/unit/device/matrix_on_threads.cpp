@@ -4,7 +4,7 @@
 #include "kernels/scan/matrix_doubling.h"
 #include "kernels/scan/matrix_gather.h"
 #include "kernels/scan/matrix_transposed.h"
-#include "scan/device_matrix_task.h"
+#include "scan/peers/matrix_task.h"
 
 namespace seqpar::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "scan/device_task.h"
+#include "scan/peers/task.h"
 #include "scan_case.h"
 #include "thread_peers.h"
 

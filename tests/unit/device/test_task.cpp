@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/scan/threads.h"
-#include "scan/device_task.h"
+#include "scan/peers/task.h"
 
 using namespace seqpar;
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/convert.h"
-#include "scan/affine.h"
+#include "scan/affine/affine.h"
 #include "scan_case.h"
 
 namespace seqpar::test {

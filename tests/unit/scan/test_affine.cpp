@@ -5,7 +5,7 @@
 
 #include "affine_case.h"
 #include "base/simd.h"
-#include "scan/elementwise_kernels.h"
+#include "scan/affine/elementwise_kernels.h"
 
 using namespace seqpar;
 using namespace seqpar::test;

@@ -1,0 +1,50 @@
+// The operators whose A is a number for each element of the state: SUM, SCALAR and DIAG.
+#pragma once
+
+#include <vector>
+
+#include "scan/affine/affine.h"
+#include "scan/affine/elementwise_kernels.h"
+
+namespace seqpar {
+
+/// Blocks are ranges of elements; inner bounds are multiples of 16. The coefficient of element e is number e / span.
+class Elementwise final : public Affine {
+ public:
+  explicit Elementwise(const ScanProblem& problem);
+
+  std::vector<Block> split(size_t pieces) const override;
+  std::vector<Block> split(Block block, size_t pieces) const override;
+  size_t stateElements(Block block) const override;
+  size_t coefficientElements(Block block) const override;
+  void packState(Block block, Target wire) override;
+  void packCoefficients(Block block, float* coefficients) override;
+  void hop(Block block, Values x, Target wire) override;
+  void compose(Block block, const float* laterA, Values laterS, float* earlierA, float* earlierS) override;
+  void convert(Block block, Values from, Target to, seqparDataType_t toType) const override;
+
+ private:
+  /// Pointers to the first element of a block.
+  struct Operands {
+    Values x;
+    Values s;
+    void* prefix = nullptr;
+    void* total = nullptr;
+    Target wire;
+    seqparDataType_t wireType = seqparFloat32;
+  };
+
+  bool resets(size_t head) const;
+  Values firstX(Block block) const;
+  void runOwn(Block block, const Operands& operands);
+  void run(Block block, const float* coefficients, const Operands& operands);
+
+  const ScanProblem& problem_;
+  const HopKernels& kernels_;
+  size_t span_;
+  std::vector<float> coefficients_;  // of the whole state
+  std::vector<float> spread_;        // one an element of a tile, where spans do not fit the kernels
+  bool anyResets_ = false;
+};
+
+}  // namespace seqpar

@@ -1,8 +1,0 @@
-#include "base/simd_portable.h"
-#include "scan/elementwise_kernels.h"
-
-namespace seqpar {
-
-constinit const HopKernels kHopPortable = makeHopKernels<LanesPortable>();
-
-}  // namespace seqpar

@@ -1,0 +1,66 @@
+#include "scan/host_model.h"
+
+#include <map>
+
+#include "base/convert.h"
+#include "scan/cost.h"
+
+namespace seqpar {
+namespace {
+
+constexpr size_t kLeastBlock = size_t{16}
+                               << 10;  // smaller ones cost more than the model's overhead, that of empty messages
+constexpr size_t kMostBlocks = 4096;
+
+/// Sizes of the runs of positions that share a node; empty if a node's positions are not neighbours.
+std::vector<int> nodeRuns(std::span<const int> nodes) {
+  std::vector<int> runs;
+  std::map<int, bool> seen;
+  for (size_t p = 0; p < nodes.size(); ++p) {
+    if (p > 0 && nodes[p] == nodes[p - 1]) {
+      ++runs.back();
+      continue;
+    }
+    if (!seen.try_emplace(nodes[p], true).second) return {};
+    runs.push_back(1);
+  }
+  return runs;
+}
+
+HostTerms makeTerms(const ScanProblem& problem, const Link& link, double ranks, double contention) {
+  HostTerms t;
+  t.ranks = ranks;
+  t.state = static_cast<double>(problem.elements() * sizeOf(problem.wireType));
+  t.element = t.state + static_cast<double>(problem.heads) * transitionOfHead(problem) * sizeof(float);
+  t.alpha = link.alpha;
+  t.overhead = link.overhead;
+  t.perByte = link.secondsPerByte;
+  t.alone = link.secondsPerByte / contention;
+  t.wave = link.alpha * contention;
+  return t;
+}
+
+}  // namespace
+
+std::vector<seqparScanEstimate_t> estimateScan(const ScanProblem& problem, const ScanSetting& setting, int blocks) {
+  const auto& links = setting.links;
+  const auto runs = nodeRuns(setting.nodes);
+  const double perNode = runs.empty() ? 1 : *std::max_element(runs.begin(), runs.end());
+  HostModel model;
+  model.flat = makeTerms(problem, runs.size() <= 1 ? links.node : links.network, setting.positions, links.contention);
+  model.node = makeTerms(problem, links.node, perNode, links.contention);
+  model.network = links.network;
+  model.nodes = runs;
+  const size_t most = std::clamp<size_t>(static_cast<size_t>(model.flat.state) / kLeastBlock, 1, kMostBlocks);
+  return estimateAlgorithms(
+      {blocks, most},
+      [&](const ScanAlgorithm& row) {
+        return row.host.run != nullptr &&
+               scanFits(row.traffic, problem, setting.positions, setting.maxMessage, setting.window);
+      },
+      [&](const ScanAlgorithm& row, double count) {
+        return setting.positions == 1 ? 0 : row.host.seconds(model, count);
+      });
+}
+
+}  // namespace seqpar

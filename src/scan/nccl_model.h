@@ -1,0 +1,56 @@
+// What All-Scan over NCCL should cost. A step of small messages costs alpha; what a rank receives, or sends if that is
+// more, costs its bytes. The algorithms' formulas are in their files.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "scan/affine/affine.h"
+
+namespace seqpar {
+
+/// What a step over NCCL costs.
+struct NcclLink {
+  double alpha = 0;           ///< seconds for a step of small messages
+  double secondsPerByte = 0;  ///< of a rank that sends and receives a stream
+
+  double step(double bytes) const { return alpha + bytes * secondsPerByte; }
+  /// Block k reaches the last position after P - 1 + k steps.
+  double chain(double positions, double bytes, double blocks) const {
+    return (positions - 2 + blocks) * step(bytes / blocks);
+  }
+  /// All-to-all of maps, all-to-all of states.
+  double transposed(double positions, double state, double map) const {
+    const double others = (positions - 1) / positions;
+    return step(others * map) + step(others * state);
+  }
+};
+
+struct NcclLinks {
+  NcclLink node;     ///< between ranks of one node
+  NcclLink network;  ///< between nodes; equals `node` if there is one node
+};
+
+/// What the formulas are given: positions, and bytes of a state and of a map.
+struct NcclModel {
+  double positions = 1, state = 0, map = 0;
+  NcclLink flat;  ///< for algorithms without hierarchy
+  NcclLinks links;
+  int nodes = 0, smallestNode = 0, largestNode = 0;  ///< 0 if the positions of a node are not neighbours
+};
+
+/// An algorithm's time in seconds; infinity where it cannot be done.
+using NcclSeconds = double(const NcclModel& model, double blocks);
+
+struct NcclScanSetting;
+
+/// An algorithm over NCCL, in `blocks` blocks if it is pipelined (nccl/algorithms.h).
+using NcclRun = void(const NcclScanSetting& setting, std::size_t blocks);
+
+/// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; what cannot be
+/// done has infinite time and comes last. `nodes`: of each position. Depends on nothing but its arguments.
+std::vector<seqparScanEstimate_t> ncclScanEstimates(const ScanProblem& problem, std::span<const int> nodes,
+                                                    const NcclLinks& links, int blocks);
+
+}  // namespace seqpar
