@@ -1,0 +1,150 @@
+"""The context-parallel interface of flash-linear-attention, with All-Scan in the place of its gather.
+
+    import seqpar.torch.fla as fla_sp
+    context = fla_sp.build_cp_context(cu_seqlens, group, conv1d_kernel_size=4)     # of the whole batch, on every rank
+    x, _ = fla_sp.causal_conv1d(x, weight, bias, activation="silu", cp_context=context)
+    o, _ = fla_sp.chunk_gla(q, k, v, g, cp_context=context)
+
+For the delta rules, whose kernels are FLA's, patch() exchanges what their ranks gather. Tensors are this rank's shards, the
+batch is 1, and the number of tokens is a multiple of the ranks, as FLA has it.
+"""
+
+import contextlib
+import dataclasses
+
+import torch
+
+from . import _linear, _ops
+from ._comm import Comm, comm as make_comm
+from ._conv import short_conv
+from ._layout import Layout, bounds_of
+
+
+@dataclasses.dataclass
+class FLACPContext:
+    """FLA's dataclass, and behind it what seqpar needs: the communicator and the packing of the whole."""
+
+    group: object = None
+    cu_seqlens: torch.Tensor = None
+    cu_seqlens_cpu: torch.Tensor = None
+    is_last_rank: bool = None
+    pre_num_ranks: int = None
+    is_first_rank: bool = None
+    post_num_ranks: int = None
+    conv1d_kernel_size: int = None
+    pre_num_conv_tokens: int = None
+    comm: Comm = None
+    bounds: tuple = None
+    layout: Layout = None
+
+    @property
+    def num_seqs(self):
+        return 0 if self.cu_seqlens is None else len(self.cu_seqlens) - 1
+
+    @property
+    def is_cp_enabled(self):
+        return self.group is not None
+
+
+def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=None):
+    """FLA's build_cp_context(): `cu_seqlens` of the whole batch, before it is cut. Collective at a group's first use."""
+    comm = make_comm(group)
+    bounds = bounds_of(cu_seqlens if cu_seqlens_cpu is None else cu_seqlens_cpu)
+    if bounds[-1] % comm.size:
+        raise ValueError(f"build_cp_context: got {bounds[-1]} tokens, expected a multiple of {comm.size}, the ranks")
+    part = bounds[-1] // comm.size
+    begin, end = part * comm.rank, part * (comm.rank + 1)
+    here = [(s, e) for s, e in zip(bounds, bounds[1:]) if s < e and e > begin and s < end]
+    first, last = here[0][0], here[-1][1]
+    local = torch.tensor([max(s, begin) - begin for s, _ in here] + [part], dtype=torch.int32)
+    before, behind = comm.rank - first // part, (last - 1) // part - comm.rank
+    return FLACPContext(
+        group=group, cu_seqlens=local.to(comm.device), cu_seqlens_cpu=local, is_last_rank=behind == 0, pre_num_ranks=before,
+        is_first_rank=before == 0, post_num_ranks=behind, conv1d_kernel_size=conv1d_kernel_size,
+        pre_num_conv_tokens=max(0, begin - first), comm=comm, bounds=bounds,
+        layout=Layout("contiguous", bounds[-1], comm.size))
+
+
+def _chunk(function, name):
+    def chunk(q, k, v, g, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cp_context=None, **rest):
+        if rest:
+            raise TypeError(f"{name}: got {', '.join(sorted(rest))}, which it does not know")
+        if cp_context is None:
+            raise ValueError(f"{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
+        if initial_state is not None or output_final_state:
+            raise ValueError(f"{name}: got initial_state or output_final_state, expected neither with a cp_context")
+        return function(q, k, v, g, cp_context.comm, scale=scale, cu_seqlens=cp_context.bounds, layout=cp_context.layout), None
+
+    chunk.__name__ = chunk.__qualname__ = name
+    chunk.__doc__ = f"{function.__name__}() with FLA's arguments: (o, None). cu_seqlens is the context's."
+    return chunk
+
+
+chunk_gla = _chunk(_linear.gla, "chunk_gla")
+chunk_simple_gla = _chunk(_linear.simple_gla, "chunk_simple_gla")
+
+
+def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):
+    """short_conv() with FLA's arguments: (y, None)."""
+    return short_conv(x, weight, cp_context.comm, bias=bias, activation=activation, cu_seqlens=cp_context.bounds,
+                      layout=cp_context.layout), None
+
+
+def exchange(hm, context, reverse=False):
+    """The state [heads][K][V] that enters this rank's first sequence, from every rank's hm [heads][K][V + K]: the state S
+    and the transition M of its last sequence's part here. In reverse the gradient that enters the last sequence, from
+    those of the first: FLA gathers hm of all ranks and multiplies, All-Scan passes S along."""
+    value_dim = hm.shape[2] - hm.shape[1]
+    state, transition = hm[..., :value_dim].contiguous(), hm[..., value_dim:].contiguous()
+    several = context.num_seqs > 1
+    flag = (1 if context.is_first_rank else 0) | (2 if several else 0)
+    if reverse:
+        flag = 2 if several or context.is_first_rank else 0
+        state = torch.zeros_like(state) if context.is_first_rank else state
+        transition = transition.mT.contiguous()  # which the reverse scan transposes
+    return _ops.all_scan(state, transition, None, "matrix", reverse, "linear", "float32", [flag], "auto", context.comm.name)[0]
+
+
+class _Merge:
+    """Stands for FLA's kernel that multiplies what was gathered: what was exchanged is the state already."""
+
+    def __getitem__(self, grid):
+        def merge(h, ag_hm, STATE_V_FIRST=False, **ignored):
+            h.copy_(ag_hm.mT if STATE_V_FIRST else ag_hm)
+
+        return merge
+
+
+@contextlib.contextmanager
+def patch(module=None):
+    """Inside, FLA's chunk_gated_delta_rule, chunk_kda and what else passes states by fla.ops.cp exchange them by All-Scan,
+    for a cp_context of build_cp_context() above. `module`: fla.ops.cp.chunk_delta_h, or one with its functions."""
+    if module is None:
+        from fla.ops.cp import chunk_delta_h as module
+    names = {"chunk_gated_delta_rule_fwd_h_pre_process": False, "chunk_gated_delta_rule_bwd_dhu_pre_process": True}
+    originals = {name: getattr(module, name) for name in (*names, "all_gather_into_tensor", "merge_fwd_bwd_kernel")}
+    under_way = []
+
+    def following(original, reverse):
+        def pre_process(*arguments, context=None, **named):
+            under_way.append((context, reverse))
+            try:
+                return original(*arguments, context=context, **named)
+            finally:
+                under_way.pop()
+
+        return pre_process
+
+    def gather(hm, group=None, **ignored):
+        if under_way and isinstance(under_way[-1][0], FLACPContext):
+            return exchange(hm, *under_way[-1]), None
+        raise ValueError("seqpar.torch.fla.patch: got a cp_context of FLA's own, expected seqpar's build_cp_context()'s")
+
+    try:
+        for name, reverse in names.items():
+            setattr(module, name, following(originals[name], reverse))
+        module.all_gather_into_tensor, module.merge_fwd_bwd_kernel = gather, _Merge()
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(module, name, original)
