@@ -7,15 +7,15 @@ import sys
 import tempfile
 import unittest
 
-import torch_venv
+import venvs
 
-ROOT = torch_venv.ROOT
+ROOT = venvs.ROOT
 
 
 class Training(unittest.TestCase):
     def losses(self, folder, name, ranks, *arguments):
         log = folder / f"{name}.csv"
-        statuses, output = torch_venv.run_ranks(ranks, [ROOT / "examples" / "train_gla.py", "--steps", "6", "--log", log,
+        statuses, output = venvs.run_ranks(ranks, [ROOT / "examples" / "train_gla.py", "--steps", "6", "--log", log,
                                                         "--tokens", "251", *arguments])
         self.assertEqual(statuses, [0] * ranks, output)
         self.assertIn("tokens/s", output)
@@ -47,10 +47,10 @@ class Documentation(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write("\n".join(blocks))
             program.flush()
-            statuses, output = torch_venv.run_ranks(2, [program.name])
+            statuses, output = venvs.run_ranks(2, [program.name])
         self.assertEqual(statuses, [0, 0], output)
 
 
 if __name__ == "__main__":
-    torch_venv.interpreter()
+    venvs.interpreter()
     unittest.main(verbosity=2)

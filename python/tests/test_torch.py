@@ -1,21 +1,23 @@
-"""Tests of seqpar.torch: torch_ranks.py as two and three processes, and seqpar.testing.parity as a command."""
+"""Tests of seqpar.torch: torch_ranks.py as two and three processes, torch_fsdp.py as four, and seqpar.testing.parity as a
+command."""
 
 import pathlib
 import sys
 
-import torch_venv
+import venvs
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 def main():
     runs = [(ranks, [HERE / "torch_ranks.py", *sys.argv[1:]], 0) for ranks in (2, 3)]
+    runs.append((4, [HERE / "torch_fsdp.py"], 0))
     command = ["-m", "seqpar.testing.parity", "--head-dim", "8", "--length", "29"]
     runs += [(2, [*command, "--algorithm", "ring", "--window", "7", "--compile"], 0),
              (2, [*command, "--algorithm", "striped", "--window", "7", "--layout", "contiguous"], 1)]
     failures = 0
     for ranks, arguments, expected in runs:
-        statuses, output = torch_venv.run_ranks(ranks, arguments)
+        statuses, output = venvs.run_ranks(ranks, arguments)
         print(f"==== {ranks} ranks: {' '.join(map(str, arguments))}: {statuses}\n{output}", flush=True)
         failures += any(status != expected for status in statuses)
     sys.exit(1 if failures else 0)

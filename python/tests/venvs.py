@@ -1,5 +1,5 @@
-"""A virtual environment with PyTorch for the tests: build/torch-venv, or the folder that SEQPAR_TORCH_VENV names. Made at
-first use, which takes minutes and 5 GB."""
+"""Virtual environments for the tests, made at first use: build/torch-venv (minutes and 5 GB), build/jax-venv and
+build/docs-venv (half a minute each), or the folders that SEQPAR_TORCH_VENV, SEQPAR_JAX_VENV and SEQPAR_DOCS_VENV name."""
 
 import fcntl
 import os
@@ -7,27 +7,28 @@ import pathlib
 import subprocess
 import sys
 
-PACKAGES = ("torch", "numpy", "matplotlib", "transformers")
+PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers"), "jax": ("jax", "numpy"),
+            "docs": ("sphinx", "myst-parser")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def interpreter():
+def interpreter(name="torch"):
     """The environment's Python. Exits with 77 and a reason where it is not there and cannot be made."""
-    folder = pathlib.Path(os.environ.get("SEQPAR_TORCH_VENV") or ROOT / "build" / "torch-venv")
+    folder = pathlib.Path(os.environ.get(f"SEQPAR_{name.upper()}_VENV") or ROOT / "build" / f"{name}-venv")
     python, complete = folder / "bin" / "python", folder / "complete"
     folder.parent.mkdir(exist_ok=True)
     with open(f"{folder}.lock", "w") as lock:  # tests run side by side
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not complete.exists():
             for command in ((sys.executable, "-m", "venv", folder),
-                            (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES)):
+                            (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES[name])):
                 try:
                     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                     text, failed = done.stdout, done.returncode
                 except OSError as error:
                     text, failed = str(error), 1
                 if failed:
-                    print("skipped: no PyTorch:", (text.strip().splitlines() or ["?"])[-1][:300])
+                    print(f"skipped: no environment for {name}:", (text.strip().splitlines() or ["?"])[-1][:300])
                     sys.exit(77)
             complete.touch()
     return python

@@ -1,0 +1,25 @@
+"""Sequence parallelism for JAX: collectives and attention over sharded sequences, inside of jax.shard_map.
+
+    import seqpar.jax as sp
+    comm = sp.Comm(mesh, "sp")
+
+    @jax.jit
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=(P(None, "sp"),) * 3, out_specs=P(None, "sp"), check_vma=False)
+    def attend(q, k, v):
+        return sp.attention(q, k, v, comm, causal=True)
+
+Everything is differentiable, its derivative being the adjoint, and collective too. Ranks are the devices along one axis of a
+mesh, all of this process. Calls keep their order within a traced function, by a number that each hands to the next. Functions
+are custom calls of XLA by jax.ffi; the small library behind them is compiled at first use. docs/jax.md has examples.
+"""
+
+from .._abi import Error
+from ._attention import attention, gla, linear_attention, retention, simple_gla
+from ._collectives import all_gather, halo, redistribute, reduce_scatter, ring_permute, to_heads, to_sequence
+from ._comm import Comm
+from ._layout import Layout, positions, shard, unshard
+from ._scan import all_scan
+
+__all__ = ["Comm", "Error", "Layout", "all_gather", "all_scan", "attention", "gla", "halo", "linear_attention", "positions",
+           "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "simple_gla", "to_heads", "to_sequence",
+           "unshard"]

@@ -1,0 +1,166 @@
+"""Softmax and linear attention on libseqpar_attn's plans, inside of jax.shard_map."""
+
+import ctypes
+
+import jax
+import jax.numpy as jnp
+
+from .. import _abi
+from ._call import STREAM, Call, Filled, Operand, Result
+from ._collectives import _like, data_type
+from ._comm import custom_call
+from ._differentiable import Operator, apply
+
+
+def _plan(comm, fields, layout, cu_seqlens, rank, handle):
+    """A rank's plan, made at the first call of a description: forward and backward share it."""
+    key = (tuple(sorted(fields.items())), layout, cu_seqlens, rank, handle.value)
+    if key not in comm.plans:
+        desc = _abi.AttnDesc(**fields)
+        if layout is not None:
+            desc.of_queries = layout.struct()
+            desc.layout = ctypes.addressof(desc.of_queries)
+        if cu_seqlens is not None:
+            desc.bounds = _abi.int64s(cu_seqlens)
+            desc.sequences, desc.cuSeqlens = len(cu_seqlens) - 1, ctypes.addressof(desc.bounds)
+        plan, attn = ctypes.c_void_p(), _abi.attn_lib()
+        _abi.check_attn(attn.seqparAttnPlanCreate(ctypes.byref(plan), ctypes.byref(desc), handle))
+        _abi.check_attn(attn.seqparAttnPlanPrepare(plan, None, 0))
+        comm.plans[key] = plan
+    return comm.plans[key]
+
+
+def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
+    """An Operator of a plan. inputs: the names of the arrays in seqparAttnForwardArgs_t, each with the name of its gradient;
+    results: (name there, shape) of what forward writes, `saved` of them only for the backward pass. The first result's
+    gradient is dOut; a second one may have its own name."""
+    names = [name for name, _ in inputs]
+    description = (tuple(sorted(fields.items())), layout, cu_seqlens, tuple(names))
+    at = lambda kind, name: getattr(kind, name).offset  # the address is the first field of a tensor
+
+    def forward(arrays, token):
+        def make(rank, handle):
+            places = [(at(_abi.AttnForwardArgs, name), Operand(i)) for i, name in enumerate(names)]
+            places += [(at(_abi.AttnForwardArgs, name), Result(i)) for i, (name, _, _) in enumerate(results)]
+            return Call("seqparAttnForward", _plan(comm, fields, layout, cu_seqlens, rank, handle),
+                        Filled(_abi.AttnForwardArgs(), places), STREAM)
+
+        made, token = custom_call(comm, ("attn_forward", description), list(arrays),
+                                  [shape for _, shape, _ in results], make, token)
+        shown = tuple(x for x, (name, _, _) in zip(made, results) if name not in saved)
+        return shown, token, (arrays, made)
+
+    def backward(kept, grads, token):
+        arrays, made = kept
+        named = [(name, x) for name, x in zip(names, arrays)]
+        named += [(name, x) for x, (name, _, _) in zip(made, results) if name in ("out", "lse", "saved") and
+                  hasattr(_abi.AttnBackwardArgs, name)]
+        shown = [gradient for name, _, gradient in results if name not in saved]
+        named += [(name, g) for name, g in zip(shown, grads) if name]
+
+        def make(rank, handle):
+            places = [(at(_abi.AttnBackwardArgs, name), Operand(i)) for i, (name, _) in enumerate(named)]
+            places += [(at(_abi.AttnBackwardArgs, gradient), Result(i)) for i, (_, gradient) in enumerate(inputs)]
+            return Call("seqparAttnBackward", _plan(comm, fields, layout, cu_seqlens, rank, handle),
+                        Filled(_abi.AttnBackwardArgs(), places), STREAM)
+
+        # The initial state's gradient is written on rank 0 only: it begins as zeros.
+        operands, aliases = [x for _, x in named], {}
+        if "initial" in names:
+            aliases[len(operands)] = names.index("initial")
+            operands.append(jnp.zeros(arrays[names.index("initial")].shape, jnp.float32))
+        gradients, token = custom_call(comm, ("attn_backward", description, tuple(name for name, _ in named)), operands,
+                                       [_like(x) for x in arrays], make, token, aliases)
+        return gradients, token
+
+    return Operator(forward, backward)
+
+
+def _checked(what, comm, q, k, v, layout, cu_seqlens):
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise ValueError(f"{what}: {name} has the shape {x.shape}, expected [batch][tokens][heads][dim]")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{what}: {name} is {x.dtype.name}, expected {q.dtype.name} as q is")
+    if k.shape[:2] != q.shape[:2] or v.shape[:2] != q.shape[:2]:
+        raise ValueError(f"{what}: got {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]} batches and tokens, expected equal ones")
+    if layout is not None and (layout.ranks != comm.size or layout.tokens != q.shape[1] * comm.size):
+        raise ValueError(f"{what}: got {layout}, expected {q.shape[1] * comm.size} tokens on {comm.size} ranks")
+    return None if cu_seqlens is None else tuple(map(int, cu_seqlens))
+
+
+def attention(q, k, v, comm, *, causal=False, window=(-1, -1), scale=None, softcap=0.0, sinks=None, cu_seqlens=None,
+              layout=None, algorithm="auto", deterministic=False, return_lse=False):
+    """Softmax attention of this rank's queries to all ranks' keys. Differentiable.
+
+        q           [batch][tokens of the rank][heads][dim]; float32, float16 or bfloat16
+        k, v        [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
+        causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic    as seqpar.torch.attention() has them
+        layout      Layout of the tokens; None: the algorithm's own, contiguous for most
+        return_lse  (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
+    """
+    bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens)
+    (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
+    fields = {"family": _abi.FAMILIES["softmax"], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
+              "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
+              "valueDim": value_dim, "dataType": data_type("attention", q), "scale": float(scale or 0), "mask": int(causal),
+              "windowLeft": int(window[0]), "windowRight": int(window[1]), "softcap": float(softcap),
+              "sinks": int(sinks is not None), "deterministic": int(deterministic)}
+    inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")] + ([] if sinks is None else [("sinks", "dSinks")])
+    results = [("out", _like(q, (batch, local, heads, value_dim)), "dOut"),
+               ("lse", jax.ShapeDtypeStruct((batch, heads, local), jnp.float32), None)]
+    operator = _operator(comm, fields, layout, bounds, inputs, results, saved=())
+    out, lse = apply(comm, operator, q, k, v, *([] if sinks is None else [sinks.astype(jnp.float32)]))
+    return (out, jax.lax.stop_gradient(lse)) if return_lse else out
+
+
+def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
+            algorithm="auto"):
+    bounds = _checked(family, comm, q, k, v, None, cu_seqlens)
+    (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
+    expected = {"gla": (batch, local, heads, dim), "scalar": (batch, local, heads), "fixed": (heads,)}
+    if gate is not None and gate.shape != expected[family]:
+        raise ValueError(f"{family}: log_decay has the shape {gate.shape}, expected {expected[family]}")
+    if initial_state is not None and bounds is not None:
+        raise ValueError(f"{family}: got initial_state and cu_seqlens, expected one of them")
+    fields = {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
+              "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
+              "valueDim": value_dim, "dataType": data_type(family, q), "scale": float(scale or 0),
+              "gateType": 0 if gate is None else data_type(family, gate)}
+    state = jax.ShapeDtypeStruct((batch, heads, dim, value_dim), jnp.float32)
+    if initial_state is not None and initial_state.shape != state.shape:
+        raise ValueError(f"{family}: initial_state has the shape {initial_state.shape}, expected {state.shape}")
+    inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")]
+    inputs += ([] if gate is None else [("gate", "dGate")]) + ([] if initial_state is None else [("initial", "dInitial")])
+    results = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal"), ("saved", state, None)]
+    operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",))
+    arrays = [x for x in (q, k, v, gate, initial_state) if x is not None]
+    out, final = apply(comm, operator, *arrays)
+    return (out, final) if output_final_state else out
+
+
+def gla(q, k, v, log_decay, comm, **options):
+    """Gated linear attention (arXiv 2312.06635) over a sequence whose contiguous shards are on the ranks. Differentiable.
+
+        q, k, v, log_decay     as seqpar.torch.gla() has them: [batch][tokens of the rank][heads][dim]
+        scale, cu_seqlens      likewise
+        initial_state          float32 [batch][heads][dk][dv]; rank 0's counts, and only there has it a gradient
+        output_final_state     (out, state behind this rank's last token); its gradient is the last rank's
+        algorithm              "auto", "zeco", "lasp1", "lasp2", "local"
+    """
+    return _linear("gla", q, k, v, log_decay, comm, **options)
+
+
+def simple_gla(q, k, v, log_decay, comm, **options):
+    """gla() with one decay a token and head, log_decay [batch][tokens][heads]: Mamba-2's SSD form (arXiv 2405.21060)."""
+    return _linear("scalar", q, k, v, log_decay, comm, **options)
+
+
+def retention(q, k, v, log_decay, comm, **options):
+    """gla() with one decay a head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's share."""
+    return _linear("fixed", q, k, v, log_decay, comm, **options)
+
+
+def linear_attention(q, k, v, comm, **options):
+    """gla() without decay (arXiv 2006.16236)."""
+    return _linear("sum", q, k, v, None, comm, **options)

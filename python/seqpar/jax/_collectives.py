@@ -1,0 +1,194 @@
+"""The collectives with their derivatives, inside of jax.shard_map. Shards are equal, as shard_map's are."""
+
+import ctypes
+
+import jax
+import jax.numpy as jnp
+
+from .. import _abi
+from ._call import COMM, STREAM, Call, Filled, Operand, Result
+from ._comm import custom_call
+from ._differentiable import Operator, apply
+
+
+def data_type(what, x):
+    """The seqparDataType_t of an array."""
+    if x.dtype.name not in _abi.TYPES:
+        raise TypeError(f"{what}: got {x.dtype.name}, expected {', '.join(_abi.TYPES)}")
+    return _abi.TYPES[x.dtype.name]
+
+
+def _like(x, shape=None):
+    return jax.ShapeDtypeStruct(x.shape if shape is None else tuple(shape), x.dtype)
+
+
+def _with(shape, axis, size):
+    return (*shape[:axis], size, *shape[axis + 1:])
+
+
+def _adjoint_pair(there, back):
+    """An Operator of a linear call and its adjoint, each a function (comm-bound) of (arrays, token)."""
+    def forward(arrays, token):
+        results, token = there(arrays, token)
+        return results, token, None
+
+    return Operator(forward, lambda kept, grads, token: back(grads, token))
+
+
+def _heads_call(comm, function, x, shape, heads, query_heads, local, token):
+    batch, dim = x.shape[0], x.shape[3]
+    shards = _abi.HeadShards(dataType=data_type("heads", x), batch=batch, heads=heads, queryHeads=query_heads, headDim=dim,
+                             tokens=local)
+    make = lambda rank, handle: Call(function, Operand(0), Result(0), shards, COMM, STREAM)
+    return custom_call(comm, (function, heads, query_heads), [x], [_like(x, shape)], make, token)
+
+
+def _heads_here(comm, heads, query_heads):
+    """Heads of each rank: equally many, since shard_map's arrays have one shape."""
+    first, count = ctypes.c_int64(), ctypes.c_int64()
+    counts = set()
+    for rank in range(comm.size):
+        _abi.check(_abi.lib.seqparHeadsOfMember(heads, query_heads, comm.size, rank, ctypes.byref(first), ctypes.byref(count)))
+        counts.add(count.value)
+    if len(counts) != 1:
+        raise ValueError(f"to_heads: {heads} heads (query_heads {query_heads}) on {comm.size} ranks are {sorted(counts)} of a "
+                         "rank, expected equally many on all: shard_map's arrays have one shape")
+    return counts.pop()
+
+
+def to_heads(x, comm, *, query_heads=0):
+    """[batch][tokens of the rank][heads][dim] -> [batch][all tokens][heads of the rank][dim] (DeepSpeed Ulysses).
+    query_heads: of keys and values, the number of query heads. Backward: to_sequence()."""
+    batch, local, heads, dim = x.shape
+    whole = (batch, local * comm.size, _heads_here(comm, heads, query_heads), dim)
+    there = lambda a, token: _heads_call(comm, "seqparSequenceToHeads", a[0], whole, heads, query_heads, local, token)
+    back = lambda g, token: _heads_call(comm, "seqparHeadsToSequence", g[0], (batch, local, heads, dim), heads, query_heads,
+                                        local, token)
+    return apply(comm, _adjoint_pair(there, back), x)[0]
+
+
+def to_sequence(x, comm, *, heads, query_heads=0):
+    """The way back of to_heads(): `heads` are those of the result. What several ranks have for one head is added."""
+    batch, whole, own, dim = x.shape
+    local = whole // comm.size
+    if whole % comm.size or own != _heads_here(comm, heads, query_heads):
+        raise ValueError(f"to_sequence: got {own} heads of {whole} tokens, expected {_heads_here(comm, heads, query_heads)} of a "
+                         f"multiple of {comm.size} tokens")
+    there = lambda a, token: _heads_call(comm, "seqparHeadsToSequence", a[0], (batch, local, heads, dim), heads, query_heads,
+                                         local, token)
+    back = lambda g, token: _heads_call(comm, "seqparSequenceToHeads", g[0], x.shape, heads, query_heads, local, token)
+    return apply(comm, _adjoint_pair(there, back), x)[0]
+
+
+def _shards(x, axis, local, sums):
+    """The seqparShards_t of an array cut along `axis`. What is only moved may be of any type: its bytes are."""
+    outer = inner = 1
+    for size in x.shape[:axis]:
+        outer *= size
+    for size in x.shape[axis + 1:]:
+        inner *= size
+    if x.dtype.name in _abi.TYPES or sums:
+        kind = data_type("sum", x)
+    else:
+        if inner * x.dtype.itemsize % 2:
+            raise TypeError(f"all_gather: got {inner} elements of {x.dtype.name} a token, expected an even number of bytes")
+        kind, inner = _abi.TYPES["float16"], inner * x.dtype.itemsize // 2
+    return _abi.Shards(dataType=kind, outer=outer, tokens=local, inner=inner)
+
+
+def _gather_call(comm, x, axis, token):
+    shards = _shards(x, axis, x.shape[axis], sums=False)
+    make = lambda rank, handle: Call("seqparAllGather", Operand(0), Result(0), shards, COMM, STREAM)
+    shape = _with(x.shape, axis, x.shape[axis] * comm.size)
+    return custom_call(comm, ("all_gather", axis), [x], [_like(x, shape)], make, token)
+
+
+def _scatter_call(comm, x, axis, token):
+    local = x.shape[axis] // comm.size
+    shards = _shards(x, axis, local, sums=True)
+    make = lambda rank, handle: Call("seqparReduceScatter", Operand(0), Result(0), shards, COMM, STREAM)
+    return custom_call(comm, ("reduce_scatter", axis), [x], [_like(x, _with(x.shape, axis, local))], make, token)
+
+
+def all_gather(x, comm, *, axis=1):
+    """Every rank's shard along `axis`, in the order of the ranks. Backward: reduce_scatter()."""
+    axis %= x.ndim
+    return apply(comm, _adjoint_pair(lambda a, token: _gather_call(comm, a[0], axis, token),
+                                     lambda g, token: _scatter_call(comm, g[0], axis, token)), x)[0]
+
+
+def reduce_scatter(x, comm, *, axis=1):
+    """This rank's shard along `axis` of the sum of all ranks' `x`, added in fp32. Backward: all_gather()."""
+    axis %= x.ndim
+    if x.shape[axis] % comm.size:
+        raise ValueError(f"reduce_scatter: got {x.shape[axis]} tokens, expected a multiple of {comm.size}")
+    return apply(comm, _adjoint_pair(lambda a, token: _scatter_call(comm, a[0], axis, token),
+                                     lambda g, token: _gather_call(comm, g[0], axis, token)), x)[0]
+
+
+def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
+    """(left, right): the tokens before and behind this rank's contiguous shard, zeros beyond the ends of the sequence."""
+    axis %= x.ndim
+    sides = _abi.Halo(left=left, right=right, periodic=int(periodic))
+    shards = _shards(x, axis, x.shape[axis], sums=True)
+    description = (axis, left, right, periodic)
+
+    def there(arrays, token):
+        make = lambda rank, handle: Call("seqparHaloExchange", Operand(0), Result(0) if left else 0, Result(1) if right else 0,
+                                         sides, shards, COMM, STREAM)
+        shapes = [_like(x, _with(x.shape, axis, size)) for size in (left, right)]
+        return custom_call(comm, ("halo", description), arrays, shapes, make, token)
+
+    def back(grads, token):
+        # The gradients are added to the operand of zeros, which is the result: an alias would be XLA's to grant.
+        make = lambda rank, handle: Call("seqparHaloAdjoint", Operand(0) if left else 0, Operand(1) if right else 0, Result(0),
+                                         sides, shards, COMM, STREAM)
+        return custom_call(comm, ("halo_adjoint", description), [*grads, jnp.zeros(x.shape, x.dtype)], [_like(x)], make, token,
+                           aliases={2: 0})
+
+    return apply(comm, _adjoint_pair(there, back), x)
+
+
+def redistribute(x, source, target, comm, *, axis=1):
+    """Moves an array, or a tuple of arrays of any types, from one Layout to another."""
+    single, several = not isinstance(x, (tuple, list)), x if isinstance(x, (tuple, list)) else (x,)
+    for layout in (source, target):
+        if layout.ranks != comm.size or layout.tokens != several[0].shape[axis] * comm.size:
+            raise ValueError(f"redistribute: got {layout}, expected {several[0].shape[axis] * comm.size} tokens on {comm.size} "
+                             "ranks")
+
+    def move(arrays, token, a, b):
+        sizes = []
+        for array in arrays:
+            shards = _shards(array, axis, array.shape[axis], sums=False)
+            sizes.append((shards.outer, array.nbytes // max(1, shards.outer * array.shape[axis])))
+
+        def make(rank, handle):
+            plan = ctypes.c_void_p()
+            outer, row = (_abi.int64s(part) for part in zip(*sizes))
+            _abi.check(_abi.lib.seqparRedistributePlanCreate(ctypes.byref(plan), ctypes.byref(a.struct()),
+                                                             ctypes.byref(b.struct()), len(sizes), outer, row, handle), handle)
+            pointers = (ctypes.c_void_p * len(sizes))()
+            places = lambda kind: [(8 * i, kind(i)) for i in range(len(sizes))]
+            call = Call("seqparRedistribute", plan, Filled(pointers, places(Operand)), Filled(pointers, places(Result)), STREAM)
+            call.free = lambda: _abi.check(_abi.lib.seqparRedistributePlanDestroy(plan))
+            return call
+
+        return custom_call(comm, ("redistribute", a, b, axis), arrays, [_like(array) for array in arrays], make, token)
+
+    def back(grads, token):  # what are no numbers, such as token ids, has none
+        grads = [jnp.zeros(g.shape, array.dtype) if g.dtype == jax.dtypes.float0 else g for g, array in zip(grads, several)]
+        return move(grads, token, target, source)
+
+    moved = apply(comm, _adjoint_pair(lambda arrays, token: move(arrays, token, source, target), back), *several)
+    return moved[0] if single else moved
+
+
+def ring_permute(x, comm, *, by=1):
+    """The array of rank (rank - by) modulo the ranks, while one's own goes to rank + by. Backward: the other way."""
+    def move(x, step, token):
+        make = lambda rank, handle: Call("seqparSendRecv", Operand(0), x.nbytes, (rank + step) % comm.size, Result(0), x.nbytes,
+                                         (rank - step) % comm.size, COMM, STREAM)
+        return custom_call(comm, ("ring_permute", step), [x], [_like(x)], make, token)
+
+    return apply(comm, _adjoint_pair(lambda a, token: move(a[0], by, token), lambda g, token: move(g[0], -by, token)), x)[0]

@@ -1,0 +1,136 @@
+"""Communicators over an axis of a mesh of devices: each device of this process is a rank."""
+
+import contextlib
+import ctypes
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import core
+
+from .. import _abi
+from ._library import library
+
+
+def _threads(functions):
+    """Runs the functions side by side, as collective calls of several ranks must be; their results. Raises the first
+    error."""
+    results, errors = [None] * len(functions), []
+
+    def run(i):
+        try:
+            results[i] = functions[i]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+class Comm:
+    """The ranks along `axis` of `mesh`, for calls inside of jax.shard_map over that mesh (with check_vma=False). Where the
+    mesh has more axes, each row has a communicator of its own. All devices are of this process.
+
+    rank() inside of shard_map, size. Close it when no compiled function that uses it will run again.
+    """
+
+    def __init__(self, mesh, axis):
+        if axis not in mesh.axis_names:
+            raise ValueError(f"Comm: axis is {axis!r}, expected one of {', '.join(map(repr, mesh.axis_names))}")
+        self.mesh, self.axis, self.size = mesh, axis, mesh.shape[axis]
+        devices = np.moveaxis(mesh.devices, mesh.axis_names.index(axis), -1).reshape(-1, self.size)
+        if any(device.process_index != jax.process_index() for device in devices.flat):
+            raise ValueError("Comm: the mesh has devices of other processes, expected those of this one only")
+        self.platform = devices.flat[0].platform
+        self._ranks = []  # (ordinal of the device, rank, handle)
+        self._keys, self._kept = {}, []
+        self._trace, self._last, self.plans = None, None, {}
+        for row in devices:
+            handles = (ctypes.c_void_p * self.size)()
+            ordinals = [device.local_hardware_id if self.platform != "cpu" else device.id for device in row]
+            numbers = None if self.platform == "cpu" else (ctypes.c_int * self.size)(*ordinals)
+            _abi.check(_abi.lib.seqparCommInitAll(handles, self.size, numbers))
+            self._ranks += [(ordinal, rank, ctypes.c_void_p(handle))
+                            for rank, (ordinal, handle) in enumerate(zip(ordinals, handles))]
+
+    def __repr__(self):
+        return f"seqpar.jax.Comm(axis={self.axis!r}, size={self.size}, platform={self.platform!r})"
+
+    def rank(self):
+        """This device's rank, inside of shard_map."""
+        return jax.lax.axis_index(self.axis)
+
+    def key(self, description, operands, make):
+        """The number of the call with this description, the same in every process that traces the same program. At its first
+        use make(rank, handle) gives each rank's Call, on a thread for each, so that it may be collective."""
+        if not self._ranks:
+            raise RuntimeError("the communicator is closed")
+        if description not in self._keys:
+            calls = _threads([lambda rank=rank, handle=handle: make(rank, handle) for _, rank, handle in self._ranks])
+            key = self._keys[description] = next(_numbers)
+            for (ordinal, _, handle), call in zip(self._ranks, calls):
+                call.define(library(), key, ordinal, handle, operands)
+            self._kept.append(calls)
+        return self._keys[description]
+
+    @contextlib.contextmanager
+    def ordered(self):
+        """Gives what the next call waits for, a number that every call passes on, and takes a list with what it gave: so
+        calls keep their order on every device. One chain for each trace."""
+        trace = core.get_opaque_trace_state()
+        if self._trace != trace:
+            self._trace, self._last = trace, jnp.zeros((), jnp.float32)
+        given = []
+        yield self._last, given
+        self._last, = given
+
+    def close(self):
+        """Frees plans and communicators."""
+        for key in self._keys.values():
+            for ordinal, _, _ in self._ranks:
+                library().seqparJaxForget(key, ordinal)
+        for calls in self._kept:
+            _threads([call.free for call in calls if hasattr(call, "free")])
+        # Plans of a rank in the order in which they were made, which is the same on all.
+        mine = lambda handle: [plan for key, plan in self.plans.items() if key[-1] == handle.value]
+        destroy = lambda handle: [_abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)) for plan in mine(handle)]
+        _threads([lambda handle=handle: destroy(handle) for _, _, handle in self._ranks])
+        self.plans = {}
+        ranks, self._ranks = self._ranks, []
+        self._keys, self._kept, self._trace, self._last = {}, [], None, None
+        _threads([lambda handle=handle: _abi.check(_abi.lib.seqparCommDestroy(handle)) for _, _, handle in ranks])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.close()
+
+
+def _count():
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+_numbers = _count()
+
+
+def custom_call(comm, description, arrays, results, make, token, aliases=None):
+    """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result that begins as it}."""
+    key = comm.key((description, tuple((x.shape, x.dtype.name) for x in arrays)), len(arrays) + 1, make)
+    name = "seqpar_host" if comm.platform == "cpu" else "seqpar_gpu"
+    # The token goes through, so that the calls of a program are a chain. They have no other side effects: what nobody uses
+    # is left out, on all devices alike.
+    call = jax.ffi.ffi_call(name, [*results, jax.ShapeDtypeStruct((), jnp.float32)],
+                            input_output_aliases={len(arrays): len(results), **(aliases or {})})
+    outputs = call(*arrays, token, key=np.int64(key))
+    return tuple(outputs[:-1]), outputs[-1]

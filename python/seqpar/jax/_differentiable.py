@@ -1,0 +1,46 @@
+"""Custom calls with derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+
+class Operator:
+    """A collective with its derivative. forward(arrays, token) returns (results, token, what backward needs);
+    backward(kept, gradients of the results, token) returns (gradients of the arrays, token). The token of the backward pass
+    is the gradient of the forward pass's, so that the calls run in the opposite order there."""
+
+    def __init__(self, forward, backward):
+        self.forward, self.backward = forward, backward
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(operator, token, *arrays):
+    results, token, _ = operator.forward(arrays, token)
+    return results, token
+
+
+def _forward(operator, token, *arrays):
+    results, token, kept = operator.forward(arrays, token)
+    return (results, token), (kept, arrays)
+
+
+def _backward(operator, saved, gradients):
+    (kept, arrays), (d_results, d_token) = saved, gradients
+    grads, token = operator.backward(kept, d_results, d_token)
+    none = lambda x: np.zeros(x.shape, jax.dtypes.float0)
+    return (token, *(g if jnp.issubdtype(x.dtype, jnp.inexact) else none(x) for g, x in zip(grads, arrays)))
+
+
+_run.defvjp(_forward, _backward)
+
+
+def apply(comm, operator, *arrays):
+    """The results, as a tuple. They are named "seqpar" for jax.checkpoint's policies."""
+    with comm.ordered() as (token, given):
+        results, token = _run(operator, token, *arrays)
+        given.append(token)
+    return tuple(checkpoint_name(x, "seqpar") for x in results)

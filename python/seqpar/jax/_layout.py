@@ -1,0 +1,60 @@
+"""Which rank holds which tokens, for arrays that jax.shard_map cuts into equal contiguous shards."""
+
+import ctypes
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _abi
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which of `ranks` ranks holds which of `tokens` tokens; every rank as many: shard_map's shards are equal.
+
+    kind    "contiguous"; "zigzag", whose two chunks a rank balance causal attention; "striped", round robin
+    stripe  tokens of a block of "striped"
+    """
+
+    kind: str
+    tokens: int
+    ranks: int
+    stripe: int = 1
+
+    def __post_init__(self):
+        _abi.choose("Layout: kind", self.kind, _abi.LAYOUTS)
+        length = ctypes.c_int64()
+        for rank in range(self.ranks):
+            _abi.check(_abi.lib.seqparLayoutLocalLength(ctypes.byref(self.struct()), rank, ctypes.byref(length)))
+            if length.value * self.ranks != self.tokens:
+                raise ValueError(f"Layout: rank {rank} has {length.value} of {self.tokens} tokens, expected as many on each of "
+                                 f"the {self.ranks} ranks: shard_map's shards are equal")
+
+    def struct(self):
+        """The seqparLayout_t."""
+        return _abi.LayoutStruct(kind=_abi.LAYOUTS[self.kind], ranks=self.ranks, tokens=self.tokens, stripe=self.stripe)
+
+    @functools.cached_property
+    def order(self):
+        """int64 [tokens]: the positions of rank 0's tokens, then rank 1's, and so on."""
+        parts = np.empty((self.ranks, self.tokens // self.ranks), np.int64)
+        for rank in range(self.ranks):
+            _abi.check(_abi.lib.seqparLayoutGlobals(ctypes.byref(self.struct()), rank, parts[rank].ctypes.data))
+        return parts.reshape(-1)
+
+
+def shard(x, layout, axis=1):
+    """The whole array with its tokens in the order in which shard_map deals them out to the ranks."""
+    return jnp.take(x, layout.order, axis=axis)
+
+
+def unshard(x, layout, axis=1):
+    """The way back of shard()."""
+    return jnp.take(x, np.argsort(layout.order), axis=axis)
+
+
+def positions(layout):
+    """int32 [tokens]: where each token of a sharded whole stands, such as for rotary embeddings: sharded with the tokens."""
+    return jnp.asarray(layout.order, jnp.int32)

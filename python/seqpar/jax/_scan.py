@@ -1,0 +1,89 @@
+"""All-Scan, the states of linear attention from rank to rank, with its derivatives."""
+
+import math
+
+import jax.numpy as jnp
+
+from .. import _abi
+from ._call import COMM, STREAM, Call, Operand, Result
+from ._collectives import _like, data_type
+from ._comm import custom_call
+from ._differentiable import Operator, apply
+
+
+def _expand(numbers, state):
+    """Numbers a head or a row as factors of [heads][dk][dv]."""
+    return numbers.reshape(*numbers.shape, *[1] * (state.ndim - numbers.ndim))
+
+
+def _scan_call(comm, state, transition, initial, op, reverse, decay, wire, algorithm, token):
+    heads, dk, dv = state.shape
+    params = _abi.AllScanParams(
+        op=_abi.choose("op", op, _abi.OPS), direction=int(reverse), heads=heads, dk=dk, dv=dv,
+        stateType=data_type("all_scan", state), wireType=_abi.choose("wire", wire, _abi.TYPES),
+        decayForm=_abi.choose("decay", decay, _abi.DECAYS), sequences=1,
+        algorithm=_abi.choose("algorithm", algorithm, _abi.ALGORITHMS))
+    arrays = [x for x in (state, transition, initial) if x is not None]
+    place = lambda x, i: 0 if x is None else Operand(i)
+    make = lambda rank, handle: Call("seqparAllScan", Operand(0), place(transition, 1),
+                                     place(initial, 1 if transition is None else 2), Result(0), Result(1), params, COMM, STREAM)
+    description = ("all_scan", op, reverse, decay, wire, algorithm, transition is None, initial is None)
+    return custom_call(comm, description, arrays, [_like(state), _like(state)], make, token)
+
+
+def _transposed_product(op, factor, grad, reverse):
+    if op == "sum":
+        return grad
+    if op == "matrix":
+        return jnp.matmul(factor if reverse else factor.mT, grad)
+    return _expand(factor, grad) * grad
+
+
+def _transition_gradient(op, grad, prefix, reverse):
+    if op == "scalar":
+        return (grad * prefix).sum((1, 2))
+    if op == "diag":
+        return (grad * prefix).sum(2)
+    return prefix @ grad.mT if reverse else grad @ prefix.mT
+
+
+def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, algorithm="auto"):
+    """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
+
+    state       [heads][dk][dv]; with the batch folded into the heads
+    transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
+    initial     like state: read on the first rank of the scan
+    decay       "linear", "log", "log2": how the transition is given
+    wire        "float32", "float16", "bfloat16": how states travel; None: as they are. Gradients travel in float32
+    """
+    wire = str(wire or state.dtype.name)
+    kind = state.dtype
+
+    def unpacked(arrays):
+        rest = list(arrays[1:])
+        return arrays[0], rest.pop(0) if transition is not None else None, rest.pop(0) if initial is not None else None
+
+    def forward(arrays, token):
+        s, a, first = unpacked(arrays)
+        results, token = _scan_call(comm, s, a, first, op, reverse, decay, wire, algorithm, token)
+        return results, token, (a, results[0])
+
+    def backward(kept, grads, token):
+        # With w_p the gradient of the state before position p and r_p = w_(p+1), a scan in the other direction:
+        #     w_p = A_p^T r_p + (dPrefix_p + A_p^T dTotal_p)      dS_p = dTotal_p + r_p      dA_p = dS_p x_p^T
+        (a, prefix), (d_prefix, d_total) = kept, (g.astype(jnp.float32) for g in grads)
+        factor = a if decay == "linear" or a is None else jnp.exp(a) if decay == "log" else jnp.exp2(a)
+        carried = _transposed_product(op, factor, d_total, reverse)
+        (behind, before), token = _scan_call(comm, d_prefix + carried, a, None, op, not reverse, decay, "float32", algorithm,
+                                             token)
+        d_state = d_total + behind
+        gradients = [d_state.astype(kind)]
+        if a is not None:
+            d_transition = _transition_gradient(op, d_state, prefix.astype(jnp.float32), reverse)
+            gradients.append(d_transition if decay == "linear" else
+                             d_transition * factor * (1 if decay == "log" else math.log(2)))
+        if initial is not None:
+            gradients.append(before.astype(kind))
+        return gradients, token
+
+    return apply(comm, Operator(forward, backward), *(x for x in (state, transition, initial) if x is not None))

@@ -1,0 +1,152 @@
+// The custom calls of seqpar.jax. Which function of libseqpar a call runs, and with what, Python has put down beforehand,
+// for each rank of this process (seqparJaxDefine); the handler puts in the buffers and the stream. So XLA's threads run
+// without Python, and what the compiled program carries is a number that is the same on all processes.
+//
+// Compiled at first use against the headers of the installed jaxlib (jax.ffi.include_dir()): their ABI is jaxlib's.
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+enum class Kind : int64_t { kValue, kBuffer, kBlob, kStream };
+
+// An argument of the C function: a value, the address of a buffer (operands, then results), an address in the blob, or the
+// stream. All have the size of a pointer.
+struct Slot {
+  Kind kind;
+  int64_t value;
+};
+
+// At this place of the blob goes the address of this buffer.
+struct Patch {
+  int64_t offset, buffer;
+};
+
+struct Call {
+  void* function;
+  void* errorText;  // seqparGetLastError, or where comm is null seqparAttnGetLastError, which has no argument
+  void* comm;
+  std::vector<Slot> slots;
+  std::vector<unsigned char> blob;  // structures of arguments
+  std::vector<Patch> patches;
+};
+
+std::mutex guard;
+std::map<std::pair<int64_t, int32_t>, Call>& calls() {
+  static std::map<std::pair<int64_t, int32_t>, Call> all;
+  return all;
+}
+
+template <size_t>
+using Pointer = void*;
+
+template <size_t... I>
+int invoke(void* function, void* const* values, std::index_sequence<I...>) {
+  return reinterpret_cast<int (*)(Pointer<I>...)>(function)(values[I]...);
+}
+
+int invoke(void* function, const std::vector<void*>& values) {
+  void* const* v = values.data();
+  switch (values.size()) {
+    case 3: return invoke(function, v, std::make_index_sequence<3>());
+    case 4: return invoke(function, v, std::make_index_sequence<4>());
+    case 5: return invoke(function, v, std::make_index_sequence<5>());
+    case 6: return invoke(function, v, std::make_index_sequence<6>());
+    case 7: return invoke(function, v, std::make_index_sequence<7>());
+    case 8: return invoke(function, v, std::make_index_sequence<8>());
+    default: return -1;
+  }
+}
+
+ffi::Error run(int32_t device, void* stream, const ffi::RemainingArgs& operands, const ffi::RemainingRets& results,
+               int64_t key) {
+  const Call* call = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    const auto found = calls().find({key, device});
+    if (found != calls().end()) call = &found->second;
+  }
+  if (!call) {
+    return ffi::Error(ffi::ErrorCode::kFailedPrecondition, "seqpar: device " + std::to_string(device) +
+                                                               " has no call " + std::to_string(key) +
+                                                               ": its communicator is closed, or of other devices");
+  }
+  std::vector<void*> buffers;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const auto buffer = operands.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return buffer.error();
+    buffers.push_back(buffer->untyped_data());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto buffer = results.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return buffer.error();
+    buffers.push_back((*buffer)->untyped_data());
+  }
+  std::vector<unsigned char> blob = call->blob;
+  for (const Patch& patch : call->patches) std::memcpy(&blob[patch.offset], &buffers[patch.buffer], sizeof(void*));
+  std::vector<void*> values;
+  for (const Slot& slot : call->slots) {
+    switch (slot.kind) {
+      case Kind::kValue: values.push_back(reinterpret_cast<void*>(slot.value)); break;
+      case Kind::kBuffer: values.push_back(buffers[slot.value]); break;
+      case Kind::kBlob: values.push_back(&blob[slot.value]); break;
+      case Kind::kStream: values.push_back(stream); break;
+    }
+  }
+  const int result = invoke(call->function, values);
+  if (result == 0) return ffi::Error::Success();
+  const auto ofComm = reinterpret_cast<const char* (*)(void*)>(call->errorText);
+  const char* text = call->comm ? ofComm(call->comm) : reinterpret_cast<const char* (*)()>(call->errorText)();
+  if (call->comm && !*text) text = ofComm(nullptr);  // of this thread
+  return ffi::Error(ffi::ErrorCode::kInternal, text && *text ? text : "seqpar: error " + std::to_string(result));
+}
+
+ffi::Error runOnHost(int32_t device, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key) {
+  return run(device, nullptr, operands, results, key);  // to completion in the call
+}
+
+ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key) {
+  return run(device, stream, operands, results, key);
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxHost, runOnHost,
+                              ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingArgs().RemainingRets().Attr<int64_t>("key"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::DeviceOrdinal>()
+                                  .Ctx<ffi::PlatformStream<void*>>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("key"),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+// What call `key` is on the rank of `device`.
+extern "C" void seqparJaxDefine(int64_t key, int32_t device, void* function, void* errorText, void* comm, const Slot* slots,
+                                int64_t slotCount, const unsigned char* blob, int64_t blobBytes, const Patch* patches,
+                                int64_t patchCount) {
+  std::lock_guard<std::mutex> lock(guard);
+  calls()[{key, device}] = {function,
+                            errorText,
+                            comm,
+                            {slots, slots + slotCount},
+                            {blob, blob + blobBytes},
+                            {patches, patches + patchCount}};
+}
+
+extern "C" void seqparJaxForget(int64_t key, int32_t device) {
+  std::lock_guard<std::mutex> lock(guard);
+  calls().erase({key, device});
+}

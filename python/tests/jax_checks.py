@@ -1,0 +1,257 @@
+"""Checks of seqpar.jax on devices of the CPU, ranks of one process: values and gradients against the whole computed by one.
+
+    jax_checks.py DEVICES [CHECK...]          test_jax.py runs it in its environment; SEQPAR_SEED repeats random inputs
+"""
+
+import os
+import sys
+
+import jax
+
+DEVICES = int(sys.argv[1])
+jax.config.update("jax_num_cpu_devices", DEVICES)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import Mesh, PartitionSpec as P  # noqa: E402
+
+import seqpar.jax as sp  # noqa: E402
+
+EPS = 2.0 ** -23
+SEED = int(os.environ.get("SEQPAR_SEED") or np.random.SeedSequence().entropy % 2 ** 31)
+MESH = Mesh(np.array(jax.devices()), ("sp",))
+
+
+def whole(n, *shape):
+    return jnp.asarray(np.random.default_rng([SEED, n]).standard_normal(shape), jnp.float32)
+
+
+def same(a, b, terms=1):
+    np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=4 * EPS * terms, atol=4 * EPS * terms)
+
+
+def sharded(function, inputs, outputs, mesh=MESH):
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False))
+
+
+def raises(error, text, function):
+    try:
+        jax.block_until_ready(function())
+    except error as caught:
+        assert text in str(caught), f"{text!r} is not in {caught}"
+        return
+    raise AssertionError(f"raised no {error.__name__} with {text!r}")
+
+
+SEQ = P(None, "sp")
+
+
+def compare(comm, function, exact, arrays, specs, out_spec=SEQ, terms=50, close=same):
+    """function(*shards) and its gradients under shard_map, against exact(*wholes)."""
+    out = exact(*arrays)
+    grad = whole(99, *out.shape)
+    d_exact = jax.grad(lambda *a: (exact(*a) * grad).sum(), tuple(range(len(arrays))))(*arrays)
+    mine = sharded(function, specs, out_spec)
+    close(mine(*arrays), out, terms)
+    d_mine = jax.jit(jax.grad(lambda *a: (mine(*a) * grad).sum(), tuple(range(len(arrays)))))(*arrays)
+    for one, other in zip(d_mine, d_exact):
+        close(one / max(1, abs(other).max()), other / max(1, abs(other).max()), 2 * terms)
+
+
+def collectives(comm):
+    n = comm.size
+    x, weight = whole(0, 2, 4 * n, 2 * n, 3), whole(1, 2, 4 * n, 2 * n, 3)
+    compare(comm, lambda x, w: sp.to_sequence(jnp.sin(sp.to_heads(x, comm)), comm, heads=2 * n) * w,
+            lambda x, w: jnp.sin(x) * w, (x, weight), (SEQ, SEQ))
+    kv = whole(2, 2, 4 * n, 1, 3)  # one head for all ranks: gradients add up
+    compare(comm, lambda x, kv: sp.to_sequence(sp.to_heads(x, comm) * sp.to_heads(kv, comm, query_heads=2 * n), comm, heads=2 * n),
+            lambda x, kv: x * kv, (x, kv), (SEQ, SEQ))
+    compare(comm, lambda x, w: sp.reduce_scatter(sp.all_gather(x, comm) * sp.all_gather(w, comm), comm), lambda x, w: n * x * w,
+            (x, weight), (SEQ, SEQ), terms=80)
+    compare(comm, lambda x: sp.ring_permute(x, comm, by=1), lambda x: jnp.roll(x, x.shape[1] // n, 1), (x,), (SEQ,))
+
+    def smoothed(x):
+        left, right = sp.halo(x, comm, left=2, right=1)
+        y = jnp.concatenate((left, x, right), 1)
+        return y[:, :-3] * y[:, 3:]
+
+    def smooth(x):
+        y = jnp.pad(x, ((0, 0), (2, 1), (0, 0), (0, 0)))
+        return y[:, :-3] * y[:, 3:]
+
+    compare(comm, smoothed, smooth, (x,), (SEQ,))
+    a, b = (sp.Layout(kind, 4 * n, n) for kind in ("contiguous", "zigzag"))
+    compare(comm, lambda x: sp.redistribute(x, a, b, comm) ** 2, lambda x: sp.shard(x, b) ** 2, (x,), (SEQ,))
+    same(sp.unshard(sp.shard(x, b), b), x)
+    ids = jnp.arange(4 * n)[None]
+    moved = sharded(lambda i, x: sp.redistribute((i, x), a, b, comm), (SEQ, SEQ), (SEQ, SEQ))
+    assert (moved(ids, x)[0][0] == sp.positions(b)).all()
+    gradient = jax.grad(lambda x: (moved(ids, x)[1] * sp.shard(weight, b)).sum())(x)
+    same(gradient, weight)
+    pairs = sharded(lambda i: sp.all_gather(jnp.stack((i, i + 1), -1).astype(jnp.uint8), comm), (SEQ,), P())
+    assert (pairs(ids)[0, :, 1] == ids[0] + 1).all()
+
+
+def scans(comm):
+    n, heads, dk, dv = comm.size, 2, 3, 4
+    for op, shape in (("sum", None), ("scalar", ()), ("diag", (dk,)), ("matrix", (dk, dk))):
+        for reverse in (False, True):
+            for decay in ("linear", "log") if op in ("scalar", "diag") else ("linear",):
+                state, initial = whole(3, n, heads, dk, dv), whole(5, heads, dk, dv)
+                raw = None if shape is None else whole(4, n, heads, *shape)
+                raw = -abs(raw) if decay == "log" else raw
+
+                def exact(state, initial, *raw):
+                    x, seen = initial, {}
+                    for p in sorted(range(n), reverse=reverse):
+                        a = jnp.exp(raw[0][p]) if decay == "log" else raw[0][p] if raw else None
+                        before = x
+                        x = state[p] + (x if a is None else a[:, None, None] * x if op == "scalar" else
+                                        a[:, :, None] * x if op == "diag" else (a.mT if reverse else a) @ x)
+                        seen[p] = jnp.stack((before, x))
+                    return jnp.stack([seen[p] for p in range(n)])
+
+                def mine(state, initial, *raw):
+                    return jnp.stack(sp.all_scan(state[0], raw[0][0] if raw else None, comm, op=op, initial=initial,
+                                                 reverse=reverse, decay=decay))[None]
+
+                first = n - 1 if reverse else 0
+                arrays, specs = [state, initial], [P("sp"), P()]
+                if raw is not None:
+                    arrays, specs = arrays + [raw], specs + [P("sp")]
+                masked = lambda state, initial, *raw: mine(
+                    state, jnp.where(jax.lax.axis_index("sp") == first, initial, jax.lax.stop_gradient(initial)), *raw)
+                compare(comm, masked, exact, arrays, tuple(specs), P("sp"), terms=200)
+
+
+def softmax(q, k, v, causal=False, window=-1, sinks=None, bounds=None):
+    group = q.shape[2] // k.shape[2]
+    k, v = (jnp.repeat(x, group, 2) for x in (k, v))
+    scores = jnp.einsum("bihd,bjhd->bhij", q, k) * q.shape[3] ** -0.5
+    i, j = np.arange(q.shape[1])[:, None], np.arange(q.shape[1])[None]
+    seen = (j <= i) | (not causal)
+    if window >= 0:
+        seen = seen & (j >= i - window)
+    if bounds is not None:
+        number = np.searchsorted(bounds, np.arange(q.shape[1]), side="right")
+        seen = seen & (number[:, None] == number[None])
+    scores = jnp.where(seen, scores, -jnp.inf)
+    if sinks is not None:
+        extra = jnp.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1))
+        weights = jax.nn.softmax(jnp.concatenate((scores, extra), -1), -1)[..., :-1]
+    else:
+        weights = jax.nn.softmax(scores, -1)
+    return jnp.einsum("bhij,bjhd->bihd", weights, v)
+
+
+def recurrence(q, k, v, decay=None, initial=None):
+    """decay: linear, [batch][tokens][heads][dk] or less at the end."""
+    heads = v.shape[2]
+    q, k = (jnp.repeat(x, heads // x.shape[2], 2) for x in (q, k))
+    state, out = (jnp.zeros((q.shape[0], heads, q.shape[3], v.shape[3])) if initial is None else initial), []
+    for t in range(q.shape[1]):
+        if decay is not None:
+            d = decay[:, t]
+            state = state * (d[..., None] if d.ndim == 3 else d[..., None, None])
+        state = state + k[:, t, :, :, None] * v[:, t, :, None, :]
+        out.append(jnp.einsum("bhd,bhde->bhe", q[:, t], state) * q.shape[3] ** -0.5)
+    return jnp.stack(out, 1)
+
+
+def operators(comm):
+    n = comm.size
+    tokens = 4 * n
+    q, k, v = whole(6, 2, tokens, 2 * n, 8), whole(7, 2, tokens, n, 8), whole(8, 2, tokens, n, 4)
+    straight = sp.Layout("contiguous", tokens, n)
+    for algorithm in ("ring", "ulysses", "allgather_kv", "auto"):
+        compare(comm, lambda *a: sp.attention(*a, comm, causal=True, algorithm=algorithm, layout=straight),
+                lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3, terms=100)
+    sinks = whole(9, 2 * n)
+    compare(comm, lambda q, k, v, s: sp.attention(q, k, v, comm, causal=True, window=(3, -1), sinks=s, algorithm="ring"),
+            lambda q, k, v, s: softmax(q, k, v, causal=True, window=3, sinks=s), (q, k, v, sinks), (SEQ, SEQ, SEQ, P()), terms=100)
+    bounds, layout = (0, 1, 5, tokens), sp.Layout("zigzag", tokens, n)
+    compare(comm, lambda *a: sp.attention(*a, comm, causal=True, cu_seqlens=bounds, layout=layout, algorithm="zigzag"),
+            lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), causal=True, bounds=bounds), layout),
+            tuple(x[:1] for x in (q, k, v)), (SEQ,) * 3, terms=100)
+    gate, initial = -abs(whole(10, 2, tokens, n, 8)), whole(11, 2, n, 8, 4)
+    k_like_q = whole(12, 2, tokens, n, 8)
+    first = lambda s: jnp.where(jax.lax.axis_index("sp") == 0, s, jax.lax.stop_gradient(s))
+    compare(comm, lambda q, k, v, g, s: sp.gla(q, k, v, g, comm, initial_state=first(s)),
+            lambda q, k, v, g, s: recurrence(q, k, v, jnp.exp(g), s), (k_like_q, k, v, gate, initial), (SEQ,) * 4 + (P(),), terms=300)
+    compare(comm, lambda q, k, v, g: sp.simple_gla(q, k, v, g, comm, algorithm="lasp2"),
+            lambda q, k, v, g: recurrence(q, k, v, jnp.exp(g)), (k_like_q, k, v, gate[..., 0]), (SEQ,) * 4, terms=300)
+    compare(comm, lambda q, k, v, g: sp.retention(q, k, v, g, comm),
+            lambda q, k, v, g: recurrence(q, k, v, jnp.exp(jnp.broadcast_to(g, (2, tokens, n)))),
+            (k_like_q, k, v, -abs(whole(13, n))), (SEQ, SEQ, SEQ, P()), terms=500)
+    compare(comm, lambda *a: sp.linear_attention(*a, comm), recurrence, (k_like_q, k, v), (SEQ,) * 3, terms=200)
+    final = sharded(lambda q, k, v: sp.linear_attention(q, k, v, comm, output_final_state=True)[1][None], (SEQ,) * 3, P("sp"))
+    same(final(k_like_q, k, v)[-1], jnp.einsum("bthd,bthe->bhde", k, v), 100)
+
+
+def order_and_composition(comm):
+    """Independent calls, which XLA may run in any order, many times; rematerialization that saves the calls; a second axis."""
+    n = comm.size
+    x = whole(14, 1, 2 * n, 3)
+
+    def many(x):
+        parts = [sp.all_gather(x * (i + 1), comm) for i in range(12)]
+        parts += [sp.ring_permute(x * (i + 1), comm, by=i) for i in range(6)]
+        return sum(p[:, :2] for p in parts)
+
+    def expected(x):
+        shards = [x[:, 2 * r:2 * r + 2] for r in range(n)]
+        return jnp.concatenate([78 * shards[0] + sum((i + 1) * shards[(r - i) % n] for i in range(6)) for r in range(n)], 1)
+
+    function = sharded(many, (SEQ,), SEQ)
+    gradient = jax.jit(jax.grad(lambda x: (function(x) ** 2).sum()))
+    for i in range(20):
+        same(function(x + i), expected(x + i), 100)
+    same(gradient(x) / 1e4, jax.grad(lambda x: (expected(x) ** 2).sum())(x) / 1e4, 100)
+
+    policy = jax.checkpoint_policies.save_only_these_names("seqpar")
+    q = whole(15, 1, 4 * n, n, 8)
+    block = lambda q: jnp.tanh(sp.attention(q, q, q, comm, causal=True, algorithm="ring"))
+    saved = jax.checkpoint(block, policy=policy)
+    compare(comm, lambda q: saved(saved(q)), lambda q: jnp.tanh(softmax(*(jnp.tanh(softmax(q, q, q, True)),) * 3, True)), (q,),
+            (SEQ,), terms=200)
+    scanned = sharded(lambda q: jax.lax.scan(lambda c, _: (block(c), None), q, length=3)[0], (SEQ,), SEQ)
+    out = q
+    for _ in range(3):
+        out = jnp.tanh(softmax(out, out, out, True))
+    same(scanned(q), out, 300)
+
+    if n % 2 == 0:
+        mesh = Mesh(np.array(jax.devices()).reshape(n // 2, 2), ("dp", "sp"))
+        with sp.Comm(mesh, "sp") as row:
+            y = whole(16, n, 4, 2, 4)
+            both = sharded(lambda y: sp.to_sequence(jnp.sin(sp.to_heads(y, row)), row, heads=2), (P("dp", "sp"),), P("dp", "sp"), mesh)
+            same(both(y), jnp.sin(y))
+
+
+def errors(comm):
+    n = comm.size
+    x = whole(17, 1, 2 * n, n + 1, 4)
+    raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
+    raises(ValueError, "expected one of", lambda: sharded(lambda x: sp.attention(x, x, x, comm, algorithm="rings"), (SEQ,), SEQ)(x))
+    raises(sp.Error, "striped", lambda: sharded(lambda x: sp.attention(x, x, x, comm, algorithm="striped",
+                                                                       layout=sp.Layout("contiguous", 2 * n, n)), (SEQ,), SEQ)(x))
+    raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
+    raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
+    raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))
+    with sp.Comm(MESH, "sp") as other:
+        function = sharded(lambda x: sp.all_gather(x, other), (SEQ,), P())
+        function(x)
+    raises(Exception, "closed", lambda: function(x))
+
+
+def main():
+    with sp.Comm(MESH, "sp") as comm:
+        for check in (collectives, scans, operators, order_and_composition, errors):
+            if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
+                continue
+            check(comm)
+            print(f"{check.__name__} ... ok ({comm.size} ranks, seed {SEED})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
