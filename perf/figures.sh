@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures what docs/PERFORMANCE.md shows: on two processors, ranks of mpirun, everything of a table in one run.
+# Measures what docs/perf shows of hosts: on two processors, ranks of mpirun, everything of a table in one run.
 # usage: perf/figures.sh BUILD_DIRECTORY NEW_DIRECTORY
 set -eu
 [ $# -eq 2 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY" >&2; exit 2; }

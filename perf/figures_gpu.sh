@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures what docs/PERFORMANCE.md shows of GPUs: text, JSON and plots into a new directory. Minutes, on 2 to 8 GPUs of one host.
+# Measures what docs/perf shows of GPUs: text, JSON and plots into a new directory. Minutes, on 2 to 8 GPUs of one host.
 # usage: perf/figures_gpu.sh BUILD_DIRECTORY NEW_DIRECTORY [GPUS]
 set -eu
 [ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY [GPUS]" >&2; exit 2; }

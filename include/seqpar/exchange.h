@@ -31,7 +31,7 @@ extern "C" {
  *
  * Which heads a member has follows from the query heads: they are dealt out in consecutive runs, and where they do not
  * divide, the first members get one more. Keys and values (heads < queryHeads) go where the queries are that use them:
- * with fewer heads than members several members have the same head, and with uneven runs neighbours may share one. With
+ * with fewer heads than members several members have the same head, and with uneven runs neighbors may share one. With
  * fewer query heads than members some have none.
  * -------------------------------------------------------------------------------------------------------------------
  */
@@ -155,7 +155,7 @@ SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* l
  * Halos
  *
  * The tokens beside a shard, as short convolutions, token shifts and sliding windows need them. They come from as many
- * neighbours as it takes: shards may be shorter than the halo, or empty. Packed sequences are the caller's business: a
+ * neighbors as it takes: shards may be shorter than the halo, or empty. Packed sequences are the caller's business: a
  * halo does not stop where a sequence begins.
  * -------------------------------------------------------------------------------------------------------------------
  */

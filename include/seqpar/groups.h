@@ -34,7 +34,7 @@ typedef enum {
  *     rank = c[order[0]] + extent[order[0]] * (c[order[1]] + extent[order[1]] * (c[order[2]] + ...))
  *
  * with c[d] its coordinate in dimension d: the first dimension of `order` changes fastest, so that its groups are
- * neighbours and share a node. The default order, tensor, Ulysses, ring, data, pipeline, is USP's (arXiv 2405.07719):
+ * neighbors and share a node. The default order, tensor, Ulysses, ring, data, pipeline, is USP's (arXiv 2405.07719):
  * what communicates most, and least hidden behind arithmetic, is innermost.
  */
 typedef struct {

@@ -100,7 +100,7 @@ typedef struct {
   double latencyUs;   /**< of a hop, us, and */
   double bandwidth;   /**< of a hop, bytes a second. 0 for both: what was measured on the communicator */
   int forwardWeight;  /**< how often the forward and */
-  int backwardWeight; /**< the backward pass is run, in the sum that the choice minimises; not both 0 */
+  int backwardWeight; /**< the backward pass is run, in the sum that the choice minimizes; not both 0 */
 } seqparMeshParams_t;
 
 #define SEQPAR_MESH_PARAMS_INITIALIZER                                                                   \

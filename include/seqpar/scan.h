@@ -121,7 +121,7 @@ typedef struct {
  *
  * Errors: InvalidArgument (NULL, a wrong magic, negative or overflowing shapes, unknown enumerators, overlap, a device
  * pointer on a host communicator, flags outside the known bits), InvalidUsage (HIER where the ranks of a node are not
- * neighbours, an algorithm that cannot do this shape: CHAIN and LASP1 can do all, but for MATRIX between GPUs that
+ * neighbors, an algorithm that cannot do this shape: CHAIN and LASP1 can do all, but for MATRIX between GPUs that
  * reach each other's memory, where dk is at most 752, or 1520 with 16 bits on the wire), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transition, const void* initial, void* prefix,

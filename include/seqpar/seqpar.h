@@ -241,7 +241,7 @@ SEQPAR_API seqparResult_t seqparCommQuery(seqparComm_t comm, seqparCommInfo_t* i
  */
 
 /**
- * Allocates `bytes` of memory of the kind that `comm` works on, aligned to 4096 and not initialised. Any memory may be
+ * Allocates `bytes` of memory of the kind that `comm` works on, aligned to 4096 and not initialized. Any memory may be
  * given to the collectives; this one is placed on large pages where the system allows it. bytes = 0 gives NULL. Errors:
  * InvalidArgument (NULL), SystemError (no memory).
  */

@@ -18,7 +18,7 @@ static inline int seqparMpiAllgather(const void* mine, void* all, size_t bytes, 
 
 /**
  * Collective over `mpi`: makes *comm of the same ranks in the same order. `mpi` is used during the call only. `config`
- * NULL: all defaults. MPI must be initialised, by a thread level that lets the calling thread call it. Errors: as
+ * NULL: all defaults. MPI must be initialized, by a thread level that lets the calling thread call it. Errors: as
  * seqparCommInitOob.
  */
 static inline seqparResult_t seqparCommInitMPI(seqparComm_t* comm, MPI_Comm mpi, const seqparConfig_t* config) {
