@@ -91,7 +91,7 @@ void exchangeBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::spa
     if (!payload->to.empty()) rounds = std::max(rounds, cutting.messages(payload->bytes));
   }
   for (auto* payload : in) {
-    if (byRendezvous(mail, payload->from, payload->bytes)) payload->remote = receiveRts(mail, payload->from);
+    if (byRendezvous(mail, payload->from, payload->bytes)) payload->remote = receiveRegions(mail, payload->from);
     if (payload->remote.left() == 0) rounds = std::max(rounds, cutting.messages(payload->bytes) + kLead);
   }
   for (size_t round = 0; round < rounds; ++round) {

@@ -216,7 +216,7 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     Arrival& arrival = in.emplace_back(Arrival{from, &terms, {}, false, {}});
     rounds = std::max(rounds, cutting.messages(terms.length) + kLead);
     if (!byRendezvous(mail, from, terms.length)) continue;
-    arrival.remote = receiveRts(mail, from);
+    arrival.remote = receiveRegions(mail, from);
     arrival.inPlace = arrival.remote.left() > 0;
     if (arrival.inPlace) requireLength(mail, from, arrival.remote, terms.length);
   }

@@ -26,30 +26,18 @@ struct OfferedRegion {
   std::array<uint64_t, 3> stride;
 };
 
-void sendEmpty(Mailbox& mail, int to) {
-  mail.acquire(to, 0);
-  mail.commit();
-}
-
-void receiveEmpty(Mailbox& mail, int from) {
-  mail.receive(from, 0);
-  mail.release(from);
-}
-
 /// True if a payload is better read by its receivers than sent in messages.
 bool worthRendezvous(const OutgoingPayload& payload) {
   const auto placed = payload.walk.placed();
   if (placed.size() > kMostRegions || payload.bytes < (payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered))
     return false;
-  return std::all_of(placed.begin(), placed.end(), [](const auto& placed) { return placed.region.run >= kLeastRun; });
+  return std::all_of(placed.begin(), placed.end(), [](const auto& each) { return each.region.run >= kLeastRun; });
 }
 
 /// RTS: says where the payload lies; `inPlace` false: it will be sent in messages.
 void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool inPlace) {
   const auto placed = payload.walk.placed();
-  const uint64_t count = inPlace ? placed.size() : 0;
-  copyTo(mail.acquire(to, sizeof(count)), &count, sizeof(count));
-  mail.commit();
+  sendRts(mail, to, inPlace ? placed.size() : 0);
   if (!inPlace) return;
   std::vector<OfferedRegion> regions;
   for (const auto& [region, buffer] : placed) {
@@ -77,10 +65,8 @@ void sendRts(Mailbox& mail, OutgoingPayload& payload) {
   payload.to = std::move(others);
 }
 
-RegionWalk<const std::byte> receiveRts(Mailbox& mail, int from) {
-  uint64_t count = 0;
-  std::memcpy(&count, mail.receive(from, sizeof(count)), sizeof(count));
-  mail.release(from);
+RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from) {
+  const uint64_t count = receiveRts(mail, from);
   RegionWalk<const std::byte> remote;
   if (count == 0) return remote;
   std::vector<OfferedRegion> regions(count);
@@ -132,19 +118,6 @@ void requireLength(const Mailbox& mail, int from, const RegionWalk<const std::by
   if (remote.left() == expected) return;
   fail(seqparInternalError, "rank ", mail.rank(), " expects ", expected, " bytes from rank ", from, ", which has ",
        remote.left(), ": the ranks disagree about the operation");
-}
-
-void sendFin(Mailbox& mail, int from) {
-  sendEmpty(mail, from);
-}
-
-void awaitFin(Mailbox& mail, int to) {
-  receiveEmpty(mail, to);
-  sendEmpty(mail, to);
-}
-
-void awaitAck(Mailbox& mail, int from) {
-  receiveEmpty(mail, from);
 }
 
 }  // namespace seqpar

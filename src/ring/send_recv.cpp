@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/error.h"
+#include "transport/rendezvous.h"
 
 namespace seqpar {
 namespace {
@@ -42,16 +42,6 @@ class Cut {
   size_t bytes_, region_;
 };
 
-void sendSmall(Mailbox& mail, int to, std::span<const std::byte> bytes) {
-  copyTo(mail.acquire(to, bytes.size()), bytes.data(), bytes.size());
-  mail.commit();
-}
-
-void receiveEmpty(Mailbox& mail, int from) {
-  mail.receive(from, 0);
-  mail.release(from);
-}
-
 /// One direction of a flow: its tensors' regions one after the other, without what is read in place.
 /// RTS are written before they are read, and there may be none: zeros would be a store for each of them.
 template <typename Byte>
@@ -78,7 +68,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   template <typename Visit>
   void eachRts(Visit visit) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (byRendezvous(i)) visit(tensors_[i], rts_[i]);
+      if (hasRts(i)) visit(tensors_[i], rts_[i]);
     }
     skip();
   }
@@ -106,8 +96,8 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   }
 
  private:
-  bool byRendezvous(size_t i) const { return tensors_[i].size() >= kRendezvousBytes && mail_->readable(peer_); }
-  bool inPlace(size_t i) const { return byRendezvous(i) && rts_[i] != 0; }
+  bool hasRts(size_t i) const { return byRendezvous(*mail_, peer_, tensors_[i].size(), kRendezvousBytes); }
+  bool inPlace(size_t i) const { return hasRts(i) && rts_[i] != 0; }
   void skip() {
     while (left() && inPlace(tensor_)) ++tensor_;
   }
@@ -130,7 +120,10 @@ void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
   const auto unfinished = [](const Progress& flow) { return flow.out.left() || flow.in.left(); };
   for (size_t step = 0; std::any_of(flows.begin(), flows.end(), unfinished); ++step) {
     for (auto& flow : flows) {
-      if (flow.out.left()) sendSmall(mail, flow.out.peer(), flow.out.next());
+      if (!flow.out.left()) continue;
+      const auto region = flow.out.next();
+      copyTo(mail.acquire(flow.out.peer(), region.size()), region.data(), region.size());
+      mail.commit();
     }
     for (auto& flow : flows) {
       if (step < kLead || !flow.in.left()) continue;
@@ -147,14 +140,11 @@ void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
     const bool receives = flow.in.hasLarge();
     flow.out.eachRts([&](std::span<const std::byte> tensor, uint64_t& rts) {
       rts = receives || tensor.size() >= kInPlace ? reinterpret_cast<uint64_t>(tensor.data()) : 0;
-      sendSmall(mail, flow.out.peer(), std::as_bytes(std::span(&rts, 1)));
+      sendRts(mail, flow.out.peer(), rts);
     });
   }
   for (auto& flow : flows) {
-    flow.in.eachRts([&](std::span<std::byte>, uint64_t& rts) {
-      std::memcpy(&rts, mail.receive(flow.in.peer(), sizeof(rts)), sizeof(rts));
-      mail.release(flow.in.peer());
-    });
+    flow.in.eachRts([&](std::span<std::byte>, uint64_t& rts) { rts = receiveRts(mail, flow.in.peer()); });
   }
 }
 
@@ -170,22 +160,17 @@ void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
   exchangeRts(mail, progress);
   exchangeRegions(mail, progress);
 
-  // Who has read says so. The sender's answer, that it was still waiting, is what makes the bytes good: one that had
-  // given up might have changed them.
   for (const auto& flow : progress) {
     flow.in.eachInPlace([&](std::span<std::byte> tensor, uint64_t rts) {
       mail.read(flow.in.peer(), rts, tensor);
-      sendSmall(mail, flow.in.peer(), {});
+      sendFin(mail, flow.in.peer());
     });
   }
   for (const auto& flow : progress) {
-    flow.out.eachInPlace([&](auto, auto) {
-      receiveEmpty(mail, flow.out.peer());
-      sendSmall(mail, flow.out.peer(), {});
-    });
+    flow.out.eachInPlace([&](auto, auto) { awaitFin(mail, flow.out.peer()); });
   }
   for (const auto& flow : progress) {
-    flow.in.eachInPlace([&](auto, auto) { receiveEmpty(mail, flow.in.peer()); });
+    flow.in.eachInPlace([&](auto, auto) { awaitAck(mail, flow.in.peer()); });
   }
 }
 

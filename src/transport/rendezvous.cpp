@@ -1,0 +1,45 @@
+#include "transport/rendezvous.h"
+
+#include <cstring>
+
+namespace seqpar {
+namespace {
+
+void sendEmpty(Mailbox& mail, int to) {
+  mail.acquire(to, 0);
+  mail.commit();
+}
+
+void receiveEmpty(Mailbox& mail, int from) {
+  mail.receive(from, 0);
+  mail.release(from);
+}
+
+}  // namespace
+
+void sendRts(Mailbox& mail, int to, uint64_t where) {
+  copyTo(mail.acquire(to, sizeof(where)), &where, sizeof(where));
+  mail.commit();
+}
+
+uint64_t receiveRts(Mailbox& mail, int from) {
+  uint64_t where = 0;
+  std::memcpy(&where, mail.receive(from, sizeof(where)), sizeof(where));
+  mail.release(from);
+  return where;
+}
+
+void sendFin(Mailbox& mail, int to) {
+  sendEmpty(mail, to);
+}
+
+void awaitFin(Mailbox& mail, int from) {
+  receiveEmpty(mail, from);
+  sendEmpty(mail, from);
+}
+
+void awaitAck(Mailbox& mail, int from) {
+  receiveEmpty(mail, from);
+}
+
+}  // namespace seqpar
