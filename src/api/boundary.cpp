@@ -48,8 +48,4 @@ std::string named(const char* call, const std::string& text) {
   return text.rfind(call, 0) == 0 ? text : concat(call, ": ", text);
 }
 
-void requirePointer(const char* call, const char* argument, const void* pointer) {
-  if (pointer == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
-}
-
 }  // namespace seqpar

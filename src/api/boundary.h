@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/handles.h"
+#include "base/arguments.h"
 #include "base/current_call.h"
 #include "base/error.h"
 
@@ -75,8 +76,5 @@ template <typename Body>
 seqparResult_t onComm(const char* call, seqparComm_t handle, Body&& body) noexcept {
   return onEntry(call, handle, [&](CommEntry& entry) { body(*entry.comm); });
 }
-
-/// Throws InvalidArgument if `pointer` is null.
-void requirePointer(const char* call, const char* argument, const void* pointer);
 
 }  // namespace seqpar

@@ -13,8 +13,7 @@ using namespace seqpar;
 namespace {
 
 HandleTable<HeadWindow, void*>& windows() {
-  static auto* const table = std::make_unique<HandleTable<HeadWindow, void*>>().release();
-  return *table;
+  return handleTable<HeadWindow, void*>();
 }
 
 void checkShape(const char* call, int64_t heads, int64_t elements, int direction) {

@@ -2,21 +2,16 @@
 
 namespace seqpar {
 
-// Never destroyed: a program may leave handles behind, and their threads must not outlive the tables they are looked up
-// in.
 HandleTable<CommEntry, seqparComm_t>& comms() {
-  static auto* const table = std::make_unique<HandleTable<CommEntry, seqparComm_t>>().release();
-  return *table;
+  return handleTable<CommEntry, seqparComm_t>();
 }
 
 HandleTable<HostStream, seqparStream_t>& streams() {
-  static auto* const table = std::make_unique<HandleTable<HostStream, seqparStream_t>>().release();
-  return *table;
+  return handleTable<HostStream, seqparStream_t>();
 }
 
 HandleTable<HostEvent, seqparEvent_t>& events() {
-  static auto* const table = std::make_unique<HandleTable<HostEvent, seqparEvent_t>>().release();
-  return *table;
+  return handleTable<HostEvent, seqparEvent_t>();
 }
 
 std::shared_ptr<HostStream> findStream(const char* call, void* stream) {

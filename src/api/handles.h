@@ -1,49 +1,17 @@
-// Handles of the C interface: which are alive, and what they stand for. A handle that is stale, foreign or of another
-// kind is found out without touching the memory that it points to.
+// The handles of the C interface.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
-#include <unordered_map>
 
+#include "base/handle_table.h"
 #include "comm/communicator.h"
 #include "comm/stream.h"
 #include "scan/plan/planner.h"
 
 namespace seqpar {
-
-template <typename Object, typename Handle>
-class HandleTable {
- public:
-  Handle add(std::shared_ptr<Object> object) {
-    // NOLINTNEXTLINE: handles are opaque pointers by the C interface; they are compared, never followed.
-    const auto handle = reinterpret_cast<Handle>(object.get());
-    const std::unique_lock lock(mutex_);
-    objects_[handle] = std::move(object);
-    return handle;
-  }
-
-  /// Null if there is no such object.
-  std::shared_ptr<Object> find(Handle handle) const {
-    const std::shared_lock lock(mutex_);
-    const auto entry = objects_.find(handle);
-    return entry == objects_.end() ? nullptr : entry->second;
-  }
-
-  /// find(), and forgets it.
-  std::shared_ptr<Object> remove(Handle handle) {
-    const std::unique_lock lock(mutex_);
-    const auto node = objects_.extract(handle);
-    return node.empty() ? nullptr : std::move(node.mapped());
-  }
-
- private:
-  mutable std::shared_mutex mutex_;
-  std::unordered_map<Handle, std::shared_ptr<Object>> objects_;
-};
 
 /// A communicator with what the C interface keeps beside it.
 class CommEntry {
@@ -82,18 +50,6 @@ class CommEntry {
 HandleTable<CommEntry, seqparComm_t>& comms();
 HandleTable<HostStream, seqparStream_t>& streams();
 HandleTable<HostEvent, seqparEvent_t>& events();
-
-/// The object of a handle; otherwise InvalidArgument in the name of `call` and `argument`.
-template <typename Object, typename Handle>
-std::shared_ptr<Object> require(const HandleTable<Object, Handle>& table, Handle handle, const char* call,
-                                const char* argument, const char* kind) {
-  auto object = handle == nullptr ? nullptr : table.find(handle);
-  if (!object) {
-    fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected a ", kind,
-         " that was made and not freed");
-  }
-  return object;
-}
 
 /// A collective's `stream` argument on `comm`.
 CallerStream callerStream(const char* call, void* stream, const Communicator& comm);

@@ -132,8 +132,7 @@ namespace seqpar {
 
 HandleTable<MeshEntry, seqparMesh_t>& meshes() {
   // Never destroyed, as the other tables.
-  static auto* const table = std::make_unique<HandleTable<MeshEntry, seqparMesh_t>>().release();
-  return *table;
+  return handleTable<MeshEntry, seqparMesh_t>();
 }
 
 void requireAxis(const char* call, int axis) {

@@ -24,8 +24,7 @@ struct RedistributePlan {
 
 HandleTable<RedistributePlan, seqparRedistributePlan_t>& plans() {
   // Never destroyed, as the tables of handles.h.
-  static auto* const table = std::make_unique<HandleTable<RedistributePlan, seqparRedistributePlan_t>>().release();
-  return *table;
+  return handleTable<RedistributePlan, seqparRedistributePlan_t>();
 }
 
 /// FNV-1a over numbers, to compare arguments of any length between ranks.

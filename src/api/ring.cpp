@@ -26,8 +26,7 @@ struct RingEntry {
 };
 
 HandleTable<RingEntry, seqparRing_t>& rings() {
-  static auto* const table = std::make_unique<HandleTable<RingEntry, seqparRing_t>>().release();
-  return *table;
+  return handleTable<RingEntry, seqparRing_t>();
 }
 
 void requireRange(const char* call, const char* field, int value, int least, int most) {

@@ -1,11 +1,8 @@
 #include "attn/api/arguments.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
 
 #include "attn/linear/families/family.h"
-#include "base/checked.h"
 #include "base/versioned.h"
 
 namespace seqpar::attn {
@@ -89,12 +86,8 @@ void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, co
     bytes = addBytes(call_, name, bytes,
                      countBytes(call_, name, {{"steps", s.count - 1}, {s.name, s.used}, {"bytes", each}}));
   }
-  if (reinterpret_cast<std::uintptr_t>(view.data) % bytesOf(view.type) != 0) {
-    fail(seqparInvalidArgument, call_, ": ", name, ".data is ", view.data, ", expected a multiple of ",
-         bytesOf(view.type), ", the size of an element");
-  }
   requireArray(call_, name, view.data, bytes, each);
-  buffers_.push_back({name, static_cast<const std::byte*>(view.data), bytes, use == Use::Output, view.dense()});
+  arrays_.push_back({{name, view.data, bytes}, use == Use::Output, view.dense()});
 }
 
 void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, bool required, Use use) {
@@ -103,25 +96,18 @@ void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, 
     if (!required) return;
     fail(seqparInvalidArgument, call_, ": ", name, " is NULL, expected ", count, " numbers");
   }
-  if (reinterpret_cast<std::uintptr_t>(data) % sizeof(float) != 0) {
-    fail(seqparInvalidArgument, call_, ": ", name, " is ", static_cast<const void*>(data), ", expected a multiple of ",
-         sizeof(float));
-  }
-  buffers_.push_back({name, reinterpret_cast<const std::byte*>(data), static_cast<size_t>(count) * sizeof(float),
-                      use == Use::Output, true});
+  const size_t bytes = countBytes(call_, name, {{"numbers", count}, {"bytes", sizeof(float)}});
+  requireArray(call_, name, data, bytes, alignof(float));
+  arrays_.push_back({{name, data, bytes}, use == Use::Output, true});
 }
 
 void ArgumentCheck::overlaps() const {
-  const std::less<> before;
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    for (size_t j = i + 1; j < buffers_.size(); ++j) {
-      const Buffer &a = buffers_[i], &b = buffers_[j];
+  for (size_t i = 0; i < arrays_.size(); ++i) {
+    for (size_t j = i + 1; j < arrays_.size(); ++j) {
+      const Array &a = arrays_[i], &b = arrays_[j];
       if (!a.output && !b.output) continue;
-      const bool touch = before(a.data, b.data + b.bytes) && before(b.data, a.data + a.bytes);
-      if (!touch || (a.data != b.data && !(a.dense && b.dense))) continue;
-      fail(seqparInvalidArgument, call_, ": ", a.name, " at ", static_cast<const void*>(a.data), " (", a.bytes,
-           " bytes) overlaps ", b.name, " at ", static_cast<const void*>(b.data), " (", b.bytes,
-           " bytes), expected outputs to be apart from all other arrays");
+      // Strided arrays may lie in each other's gaps.
+      if (a.buffer.data == b.buffer.data || (a.dense && b.dense)) requireApart(call_, a.buffer, b.buffer, false);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attn/problem/operator.h"
+#include "base/arguments.h"
 
 namespace seqpar::attn {
 
@@ -22,14 +23,12 @@ class ArgumentCheck {
   void overlaps() const;
 
  private:
-  struct Buffer {
-    const char* name;
-    const std::byte* data;
-    size_t bytes;
+  struct Array {
+    Buffer buffer;
     bool output, dense;
   };
   const char* call_;
-  std::vector<Buffer> buffers_;
+  std::vector<Array> arrays_;
 };
 
 seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, const seqparAttnForwardArgs_t* given);

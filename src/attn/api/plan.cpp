@@ -1,67 +1,32 @@
 // The C calls of seqpar/attn_plan.h.
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <set>
 
 #include "attn/api/arguments.h"
 #include "attn/boundary.h"
 #include "attn/plan/plan.h"
+#include "base/arguments.h"
+#include "base/handle_table.h"
 #include "base/versioned.h"
-
-struct seqparAttnPlan {
-  seqparAttnPlan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm) : plan(call, desc, comm) {}
-  seqpar::attn::Plan plan;
-};
 
 namespace seqpar::attn {
 namespace {
 
-/// The plans that there are, so that a handle that is none is an error.
-class Plans {
- public:
-  void add(seqparAttnPlan_t plan) {
-    const std::lock_guard lock(mutex_);
-    plans_.insert(plan);
-  }
-  bool remove(seqparAttnPlan_t plan) {
-    const std::lock_guard lock(mutex_);
-    return plans_.erase(plan) > 0;
-  }
-  bool has(seqparAttnPlan_t plan) const {
-    const std::lock_guard lock(mutex_);
-    return plans_.count(plan) > 0;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::set<seqparAttnPlan_t> plans_;
-};
-
-Plans& plans() {
-  static Plans all;
-  return all;
+HandleTable<Plan, seqparAttnPlan_t>& plans() {
+  return handleTable<Plan, seqparAttnPlan_t>();
 }
 
-Plan& find(const char* call, seqparAttnPlan_t plan) {
-  if (plan == nullptr) fail(seqparInvalidArgument, call, ": plan is NULL");
-  if (!plans().has(plan)) {
-    fail(seqparInvalidArgument, call, ": plan is ", static_cast<void*>(plan),
-         ", expected one of seqparAttnPlanCreate()");
-  }
-  return plan->plan;
+std::shared_ptr<Plan> find(const char* call, seqparAttnPlan_t plan) {
+  requirePointer(call, "plan", plan);
+  return seqpar::require(plans(), plan, call, "plan", "plan");
 }
 
-Plan& findPrepared(const char* call, seqparAttnPlan_t plan) {
-  Plan& found = find(call, plan);
-  if (!found.prepared()) {
+std::shared_ptr<Plan> findPrepared(const char* call, seqparAttnPlan_t plan) {
+  auto found = find(call, plan);
+  if (!found->prepared()) {
     fail(seqparInvalidUsage, call, ": the plan is not prepared, expected seqparAttnPlanPrepare() first");
   }
   return found;
-}
-
-void requirePointer(const char* call, const char* argument, const void* pointer) {
-  if (pointer == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
 }
 
 void checkWorkspace(const char* call, const Plan& plan, const void* workspace, size_t bytes) {
@@ -87,9 +52,7 @@ seqparResult_t seqparAttnPlanCreate(seqparAttnPlan_t* plan, const seqparAttnDesc
   constexpr const char* kCall = "seqparAttnPlanCreate";
   return guard(kCall, [&] {
     requirePointer(kCall, "plan", plan);
-    auto made = std::make_unique<seqparAttnPlan>(kCall, desc, comm);
-    plans().add(made.get());
-    *plan = made.release();
+    *plan = plans().add(std::make_shared<Plan>(kCall, desc, comm));
   });
 }
 
@@ -99,33 +62,33 @@ seqparResult_t seqparAttnPlanDestroy(seqparAttnPlan_t plan) {
     if (plan == nullptr) return;
     find(kCall, plan);
     plans().remove(plan);
-    const std::unique_ptr<seqparAttnPlan> last(plan);
   });
 }
 
 seqparResult_t seqparAttnPlanWorkspaceSize(seqparAttnPlan_t plan, size_t* bytes) {
   constexpr const char* kCall = "seqparAttnPlanWorkspaceSize";
   return guard(kCall, [&] {
-    const Plan& found = find(kCall, plan);
+    const auto found = find(kCall, plan);
     requirePointer(kCall, "bytes", bytes);
-    *bytes = found.workspaceBytes();
+    *bytes = found->workspaceBytes();
   });
 }
 
 seqparResult_t seqparAttnPlanPrepare(seqparAttnPlan_t plan, void* workspace, size_t bytes) {
   constexpr const char* kCall = "seqparAttnPlanPrepare";
   return guard(kCall, [&] {
-    Plan& found = find(kCall, plan);
-    if (found.prepared()) fail(seqparInvalidUsage, kCall, ": the plan was prepared before");
-    checkWorkspace(kCall, found, workspace, bytes);
-    found.prepare(workspace);
+    const auto found = find(kCall, plan);
+    if (found->prepared()) fail(seqparInvalidUsage, kCall, ": the plan was prepared before");
+    checkWorkspace(kCall, *found, workspace, bytes);
+    found->prepare(workspace);
   });
 }
 
 seqparResult_t seqparAttnPlanLayout(seqparAttnPlan_t plan, seqparLayout_t* layout, int64_t* localTokens) {
   constexpr const char* kCall = "seqparAttnPlanLayout";
   return guard(kCall, [&] {
-    const auto& problem = find(kCall, plan).problem();
+    const auto found = find(kCall, plan);
+    const auto& problem = found->problem();
     if (layout != nullptr) writeVersioned(kCall, "layout", layout, problem.queries.layout());
     if (localTokens != nullptr) *localTokens = problem.tokens();
   });
@@ -134,7 +97,7 @@ seqparResult_t seqparAttnPlanLayout(seqparAttnPlan_t plan, seqparLayout_t* layou
 seqparResult_t seqparAttnPlanExplain(seqparAttnPlan_t plan, char* text, size_t* bytes) {
   constexpr const char* kCall = "seqparAttnPlanExplain";
   return guard(kCall, [&] {
-    const auto whole = find(kCall, plan).explain();
+    const auto whole = find(kCall, plan)->explain();
     requirePointer(kCall, "bytes", bytes);
     const size_t needed = whole.size() + 1;
     if (text != nullptr) {
@@ -148,18 +111,18 @@ seqparResult_t seqparAttnPlanExplain(seqparAttnPlan_t plan, char* text, size_t* 
 seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardArgs_t* args, void* stream) {
   constexpr const char* kCall = "seqparAttnForward";
   return guard(kCall, [&] {
-    Plan& found = findPrepared(kCall, plan);
-    found.forward(checkForward(kCall, found.problem(), args), stream);
+    const auto found = findPrepared(kCall, plan);
+    found->forward(checkForward(kCall, found->problem(), args), stream);
   });
 }
 
 seqparResult_t seqparAttnBackward(seqparAttnPlan_t plan, const seqparAttnBackwardArgs_t* args, void* stream) {
   constexpr const char* kCall = "seqparAttnBackward";
   return guard(kCall, [&] {
-    Plan& found = findPrepared(kCall, plan);
-    if (!found.problem().training()) {
+    const auto found = findPrepared(kCall, plan);
+    if (!found->problem().training()) {
       fail(seqparInvalidUsage, kCall, ": the plan has training 0, expected a plan with training 1");
     }
-    found.backward(checkBackward(kCall, found.problem(), args), stream);
+    found->backward(checkBackward(kCall, found->problem(), args), stream);
   });
 }

@@ -1,0 +1,64 @@
+// Handles of a C interface: which are alive, and what they stand for. A handle that is stale, foreign or of another
+// kind is found out without touching the memory that it points to.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace seqpar {
+
+template <typename Object, typename Handle>
+class HandleTable {
+ public:
+  Handle add(std::shared_ptr<Object> object) {
+    // NOLINTNEXTLINE: handles are opaque pointers by the C interface; they are compared, never followed.
+    const auto handle = reinterpret_cast<Handle>(object.get());
+    const std::unique_lock lock(mutex_);
+    objects_[handle] = std::move(object);
+    return handle;
+  }
+
+  /// Null if there is no such object.
+  std::shared_ptr<Object> find(Handle handle) const {
+    const std::shared_lock lock(mutex_);
+    const auto entry = objects_.find(handle);
+    return entry == objects_.end() ? nullptr : entry->second;
+  }
+
+  /// find(), and forgets it.
+  std::shared_ptr<Object> remove(Handle handle) {
+    const std::unique_lock lock(mutex_);
+    const auto node = objects_.extract(handle);
+    return node.empty() ? nullptr : std::move(node.mapped());
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<Handle, std::shared_ptr<Object>> objects_;
+};
+
+/// One table for all of the process. Never destroyed: a program may leave handles behind, and their threads must not
+/// outlive the table that they are looked up in.
+template <typename Object, typename Handle>
+HandleTable<Object, Handle>& handleTable() {
+  static auto* const table = std::make_unique<HandleTable<Object, Handle>>().release();
+  return *table;
+}
+
+/// The object of a handle; otherwise InvalidArgument in the name of `call` and `argument`.
+template <typename Object, typename Handle>
+std::shared_ptr<Object> require(const HandleTable<Object, Handle>& table, Handle handle, const char* call,
+                                const char* argument, const char* kind) {
+  auto object = handle == nullptr ? nullptr : table.find(handle);
+  if (!object) {
+    fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected a ", kind,
+         " that was made and not freed");
+  }
+  return object;
+}
+
+}  // namespace seqpar
