@@ -12,7 +12,7 @@ using namespace seqpar;
 namespace {
 
 constexpr const char* kHelp =
-    "usage: mesh_schedule a=A b=B [pass=forward|backward] [json=0|1] [tile=US] [recv_q=US] [recv_kv=US] [send_o=US]\n"
+    "Usage: mesh_schedule a=A b=B [pass=forward|backward] [json=0|1] [tile=US] [recv_q=US] [recv_kv=US] [send_o=US]\n"
     "                     [recv_odoq=US] [send_dq=US] [send_dkv=US]\n"
     "Prints the schedule of a rank of a mesh of A x B ranks. US: microseconds of a tile, of a movement; default 1.\n";
 
@@ -69,6 +69,10 @@ Wish parse(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && (std::string(argv[1]) == "--help" || std::string(argv[1]) == "-h")) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
   try {
     const auto wish = parse(argc, argv);
     const auto schedule = meshSchedule(wish.pass, wish.shape, wish.costs);

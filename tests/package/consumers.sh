@@ -7,7 +7,9 @@ cmake=$1 build=$2 consumer=$3 work=$4 cc=$5 cxx=$6
 rm -rf "$work"
 mkdir -p "$work"
 
-"$cmake" --install "$build" --prefix "$work/first" > "$work/install.log"
+for component in runtime development; do
+  "$cmake" --install "$build" --prefix "$work/first" --component $component > "$work/install.log"
+done
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 lib=$(dirname "$(find "$prefix" -name libseqpar.so)")

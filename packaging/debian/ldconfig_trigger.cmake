@@ -1,0 +1,13 @@
+# After CPack: scripts that call ldconfig become the trigger that Debian's policy (8.1.1) wants in their place.
+foreach(package IN LISTS CPACK_PACKAGE_FILES)
+  cmake_path(GET package FILENAME name)
+  if(NOT name MATCHES "^libseqpar[0-9]")
+    continue()
+  endif()
+  set(tree ${CPACK_TEMPORARY_DIRECTORY}/trigger)
+  file(REMOVE_RECURSE ${tree})
+  execute_process(COMMAND dpkg-deb --raw-extract ${package} ${tree} COMMAND_ERROR_IS_FATAL ANY)
+  file(REMOVE ${tree}/DEBIAN/postinst ${tree}/DEBIAN/postrm)
+  file(WRITE ${tree}/DEBIAN/triggers "activate-noawait ldconfig\n")
+  execute_process(COMMAND dpkg-deb --root-owner-group --build ${tree} ${package} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
