@@ -91,15 +91,21 @@ def _bind(library, attn):
     return library
 
 
+def _find(name, named, beside=()):
+    """`named`, if the environment names a library; else one beside the package or `beside`; else the name, for the loader."""
+    package = pathlib.Path(__file__).resolve().parent
+    # A wheel has lib/ in the package; an installed tree has the package in lib/seqpar/python.
+    folders = [*beside, package / "lib", package.parents[2]]
+    return named or next((str(f / name) for f in folders if (f / name).exists()), name)
+
+
 def _load():
-    name = f"libseqpar.{_SONAME}"
-    beside = pathlib.Path(__file__).resolve().parents[3] / name  # lib/seqpar/python/seqpar/_abi.py -> lib/
-    path = os.environ.get("SEQPAR_LIBRARY") or (str(beside) if beside.exists() else name)
+    path = _find(f"libseqpar.{_SONAME}", os.environ.get("SEQPAR_LIBRARY"))
     # Global, so that libseqpar_attn is bound to this library and not to another one that the loader may find.
-    return _bind(ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), attn=False)
+    return path, _bind(ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), attn=False)
 
 
-lib = _load()
+_path, lib = _load()
 _attn = None
 
 
@@ -107,11 +113,9 @@ def attn_lib():
     """libseqpar_attn, opened at first use: SEQPAR_ATTN_LIBRARY, or the one beside libseqpar, or the loader's."""
     global _attn
     if _attn is None:
-        name = f"libseqpar_attn.{_SONAME}"
-        core = pathlib.Path(os.environ["SEQPAR_LIBRARY"]).resolve() if os.environ.get("SEQPAR_LIBRARY") else \
-            pathlib.Path(__file__).resolve().parents[2]
-        beside = [folder / name for folder in (core.parent, core.parent / "attn")]
-        path = os.environ.get("SEQPAR_ATTN_LIBRARY") or next((str(p) for p in beside if p.exists()), name)
+        folder = pathlib.Path(_path).resolve().parent
+        beside = [folder, folder / "attn"] if os.sep in _path else []
+        path = _find(f"libseqpar_attn.{_SONAME}", os.environ.get("SEQPAR_ATTN_LIBRARY"), beside)
         _attn = _bind(ctypes.CDLL(path), attn=True)
     return _attn
 
