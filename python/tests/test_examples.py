@@ -1,4 +1,4 @@
-"""examples/train_gla.py by one and by two ranks of a sequence, and the code blocks of docs/pytorch.md, in order."""
+"""The training examples by one and by two ranks of a sequence, and the code blocks of the documents, page by page."""
 
 import csv
 import pathlib
@@ -13,30 +13,35 @@ ROOT = venvs.ROOT
 
 
 class Training(unittest.TestCase):
-    def losses(self, folder, name, ranks, *arguments):
-        log = folder / f"{name}.csv"
-        statuses, output = venvs.run_ranks(ranks, [ROOT / "examples" / "train_gla.py", "--steps", "6", "--log", log,
-                                                        "--tokens", "251", *arguments])
+    def losses(self, example, folder, ranks, *arguments):
+        log = folder / f"{len(list(folder.iterdir()))}.csv"
+        statuses, output = venvs.run_ranks(ranks, [ROOT / "examples" / example, "--steps", "6", "--log", log, "--tokens", "125",
+                                                   *arguments])
         self.assertEqual(statuses, [0] * ranks, output)
-        self.assertIn("tokens/s", output)
+        self.assertRegex(output, r"step +5 +loss [\d.]+ +\d+ tokens/s +\d+ MiB")
         with open(log) as file:
             return [float(row["loss"]) for row in csv.DictReader(file)]
 
     def test_sequence_parallelism_does_not_change_the_losses(self):
+        for example in ("train_gla.py", "train_gpt.py", "hybrid.py", "swa_halo.py", "finetune_hf.py"):
+            with self.subTest(example), tempfile.TemporaryDirectory() as name:
+                one = self.losses(example, pathlib.Path(name), 1)
+                two = self.losses(example, pathlib.Path(name), 2, "--sp", "2")
+                difference = max(abs(a - b) for a, b in zip(one, two))
+                print(f"{example}: losses {one}\ndifference by sharding {difference:.2e}")
+                self.assertLess(one[-1], one[0])
+                self.assertLess(abs(one[0] - two[0]), 16 * 2.0 ** -24 * one[0] * 125 ** 0.5)
+                # One curve: apart by rounding, which Adam magnifies, and not by what six steps teach.
+                self.assertLess(difference, (one[0] - one[-1]) / 50)
+
+    def test_a_lost_state_shows_and_the_plot_is_drawn(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             picture = folder / "losses.png"
-            one = self.losses(folder, "one", 1, "--plot", picture)
-            two = self.losses(folder, "two", 2, "--sp", "2")
-            local = self.losses(folder, "local", 2, "--sp", "2", "--algorithm", "local")
+            one = self.losses("train_gla.py", folder, 1, "--plot", picture)
+            local = self.losses("train_gla.py", folder, 2, "--sp", "2", "--algorithm", "local")
             self.assertEqual(picture.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
-            self.assertLess(one[-1], one[0])
-            # What rounding makes of them, against what forgetting the state at the shard's border does.
-            rounding = max(abs(a - b) for a, b in zip(one, two))
-            forgetting = max(abs(a - b) for a, b in zip(one, local))
-            print(f"losses {one}\ndifference by sharding {rounding:.2e}, without the exchange {forgetting:.2e}")
-            self.assertLess(abs(one[0] - two[0]), 16 * 2.0 ** -24 * one[0] * 251 ** 0.5)
-            self.assertLess(rounding, forgetting / 10)
+            self.assertGreater(abs(one[0] - local[0]), 64 * 2.0 ** -24 * one[0] * 125 ** 0.5)
 
 
 class Documentation(unittest.TestCase):

@@ -1,6 +1,8 @@
-"""Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three."""
+"""Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three; and
+examples/shard_map.py, whose losses do not depend on it."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,19 @@ def main():
         for arguments in (["2"], ["3", "collectives"]):
             failed |= subprocess.run([python, CHECKS, *arguments], env=venvs.environment(SEQPAR_CACHE=cache),
                                      timeout=900).returncode
+        losses = []
+        for devices in ("1", "2"):
+            done = subprocess.run([python, venvs.ROOT / "examples" / "shard_map.py", "--devices", devices, "--steps", "4",
+                                   "--tokens", "64"], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            print(done.stdout)
+            failed |= done.returncode
+            losses.append([float(x) for x in re.findall(r"loss ([\d.]+) +\d+ tokens/s +\d+ MiB", done.stdout)])
+        one, two = losses
+        failed |= len(one) != 4 or len(two) != 4 or not one[-1] < one[0]
+        # The first by rounding, printed with six digits; behind it the curves are apart by less than what they learn.
+        failed |= abs(one[0] - two[0]) > 16 * 2.0 ** -24 * one[0] * 8 + 1e-6
+        failed |= max(abs(a - b) for a, b in zip(one, two)) > (one[0] - one[-1]) / 50
     sys.exit(1 if failed else 0)
 
 

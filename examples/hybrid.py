@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Trains a hybrid, three layers of gated linear attention for each of softmax attention, its sequences sharded over ranks.
+
+    python examples/hybrid.py
+    torchrun --nproc-per-node 2 examples/hybrid.py --sp 2                          the same losses
+
+Linear attention wants contiguous shards, for its states go from rank to rank; a causal softmax wants the zigzag layout, which
+gives every rank as much to do. Around each softmax layer the hidden states move from one to the other and back.
+"""
+
+import torch
+
+import seqpar.torch as sp
+import training
+from train_gla import GatedLinearAttention
+from train_gpt import Attention
+
+
+class Linear(GatedLinearAttention):
+    def forward(self, x, positions, comm, contiguous, zigzag):
+        return super().forward(x, comm, layout=contiguous)
+
+
+class Softmax(Attention):
+    def forward(self, x, positions, comm, contiguous, zigzag):
+        # The positions move with the tokens, in one exchange.
+        y, places = sp.redistribute((x, positions.expand(len(x), -1)), contiguous, zigzag, comm)
+        y = super().forward(y, places[0], comm, layout=zigzag, algorithm="zigzag")
+        return sp.redistribute(y, zigzag, contiguous, comm)
+
+
+def main():
+    p = training.parser(__doc__, layers=4)
+    o = p.parse_args()
+    ranks = training.start(o)
+    contiguous, zigzag = (sp.Layout(kind, o.tokens, ranks.comm.size) for kind in ("contiguous", "zigzag"))
+    torch.manual_seed(o.seed)  # equal parameters everywhere
+    mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else Linear(o.width, o.heads) for i in range(o.layers)]
+    model = training.Model(o.width, [training.Block(o.width, mixer) for mixer in mixers]).to(ranks.device)
+    training.train(o, ranks, model, contiguous,
+                   lambda ids, positions: model(ids, positions, ranks.comm, contiguous, zigzag))
+
+
+if __name__ == "__main__":
+    main()

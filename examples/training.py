@@ -1,0 +1,192 @@
+"""What the training examples share: options, data, groups of ranks, the loop with its progress line, and the plot."""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import resource
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+import seqpar.torch as sp
+
+
+def parser(text, **defaults):
+    p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--sp", type=int, default=1, help="ranks that share a sequence; the others are data parallel")
+    p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files; their bytes are the tokens")
+    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--width", type=int, default=64)
+    p.add_argument("--heads", type=int, default=2)
+    p.add_argument("--tokens", type=int, default=256, help="of a sequence, over all its ranks")
+    p.add_argument("--batch", type=int, default=2, help="sequences of a step in each data-parallel group")
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--lr", type=float, default=3e-3)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--algorithm", default="auto", help="of attention; see seqpar.torch")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the matrix products (autocast)")
+    p.add_argument("--plot", help="a PNG of the losses")
+    p.add_argument("--log", help="a CSV of step and loss")
+    p.set_defaults(**defaults)
+    return p
+
+
+@dataclasses.dataclass
+class Ranks:
+    """comm: the ranks that share this rank's sequences. group: the number of its data-parallel group, of so many groups."""
+
+    comm: object
+    mesh: object
+    group: int
+    groups: int
+    device: torch.device
+
+    @property
+    def count(self):
+        return self.groups * self.comm.size
+
+    @property
+    def first(self):
+        return self.group == 0 and self.comm.rank == 0
+
+
+def start(o):
+    """The ranks as --sp arranges them; one rank without torchrun."""
+    if "RANK" not in os.environ:
+        return Ranks(sp.comm(device=o.device), None, 0, 1, torch.device(o.device))
+    device = torch.device(o.device)
+    if o.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    dist.init_process_group("gloo" if o.device == "cpu" else "nccl")
+    world = dist.get_world_size()
+    if world % o.sp:
+        raise SystemExit(f"--sp is {o.sp}, expected a divisor of the {world} ranks")
+    mesh = dist.device_mesh.init_device_mesh(o.device, (world // o.sp, o.sp), mesh_dim_names=("dp", "sp"))
+    return Ranks(sp.comm(mesh["sp"]), mesh, mesh["dp"].get_local_rank(), world // o.sp, device)
+
+
+def bytes_of(path):
+    """All bytes of a file, or of the files of a folder in the order of their names."""
+    path = pathlib.Path(path)
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.is_symlink()) if path.is_dir() else [path]
+    return torch.frombuffer(bytearray(b"".join(p.read_bytes() for p in files)), dtype=torch.uint8).long()
+
+
+def batch_of(data, step, group, o):
+    """Batch of a group in a step: the same for any way of sharding."""
+    random = torch.Generator().manual_seed(1_000_003 * o.seed + 1009 * step + group)
+    starts = torch.randint(max(1, len(data) - o.tokens), (o.batch,), generator=random)
+    return torch.stack([data[begin:begin + o.tokens] for begin in starts])
+
+
+def rotated(x, positions, base=10000.0):
+    """Rotary position embeddings (arXiv 2104.09864) of [batch][tokens][heads][dim], at the tokens' places in the whole."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None, None].float() * base ** (-torch.arange(half, device=x.device) / half)
+    a, b = x.float().chunk(2, -1)
+    return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1).to(x.dtype)
+
+
+class Block(torch.nn.Module):
+    """A layer: `mixer`, which sees other tokens, and an MLP."""
+
+    def __init__(self, width, mixer):
+        super().__init__()
+        self.mixer = mixer
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x, *more, **options):
+        x = x + self.mixer(F.rms_norm(x, x.shape[-1:]), *more, **options)
+        return x + self.down(F.gelu(self.up(F.rms_norm(x, x.shape[-1:]))))
+
+
+class Model(torch.nn.Module):
+    """A language model of bytes: `blocks` between an embedding and a head."""
+
+    def __init__(self, width, blocks):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(256, width)
+        self.blocks = torch.nn.ModuleList(blocks)
+        self.head = torch.nn.Linear(width, 256, bias=False)
+
+    def forward(self, ids, *more, **options):
+        x = self.embedding(ids)
+        for block in self.blocks:
+            x = block(x, *more, **options)
+        return self.head(F.rms_norm(x, x.shape[-1:]))
+
+
+def memory_mib(device):
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2 ** 20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def progress(step, loss, tokens, seconds, mib):
+    """The line of a step. tokens: of all ranks."""
+    print(f"step {step:4d}  loss {loss:.6f}  {tokens / seconds:10.0f} tokens/s  {mib:7.0f} MiB", flush=True)
+
+
+def finish(losses, o):
+    """The CSV and the plot, where they are wanted."""
+    if o.log:
+        pathlib.Path(o.log).write_text("step,loss\n" + "".join(f"{i},{x:.9g}\n" for i, x in enumerate(losses)))
+    if o.plot:
+        try:
+            import matplotlib
+        except ImportError:
+            print(f"no {o.plot}: this needs matplotlib")
+            return
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        pyplot.figure(figsize=(6, 4))
+        pyplot.plot(losses)
+        pyplot.xlabel("step")
+        pyplot.ylabel("loss, nats a byte")
+        pyplot.grid(alpha=0.3)
+        pyplot.savefig(o.plot, dpi=120, bbox_inches="tight")
+
+
+def train(o, ranks, model, layout, logits_of, averaged=False):
+    """Trains `model`, whose logits_of(ids, positions) are of this rank's tokens in `layout`. The loss is the mean over the
+    tokens of all ranks. averaged: the model averages gradients over all ranks by itself (FSDP2), else they are summed here."""
+    data = bytes_of(o.data)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, fused=ranks.device.type == "cuda" and not averaged)
+    if ranks.first:
+        count = sum(p.numel() for p in model.parameters())
+        print(f"{count / 1e6:.2f} M parameters, {ranks.count} ranks, {ranks.comm.size} a sequence of {o.tokens} tokens",
+              flush=True)
+    autocast = torch.autocast(ranks.device.type, torch.bfloat16) if o.dtype == "bfloat16" else contextlib.nullcontext()
+    # Of all ranks' losses: each sequence's last token has no label.
+    labels_of_step = (o.tokens - 1) * o.batch * ranks.groups
+    losses, started = [], time.perf_counter()
+    for step in range(o.steps):
+        ids, labels, positions = sp.shard_batch(batch_of(data, step, ranks.group, o), layout, ranks.comm)
+        with autocast:
+            logits = logits_of(ids.to(ranks.device), positions.to(ranks.device))
+        loss = F.cross_entropy(logits.float().flatten(0, 1), labels.to(ranks.device).flatten(), reduction="sum") / labels_of_step
+        optimizer.zero_grad()
+        (loss * ranks.count if averaged else loss).backward()
+        total = loss.detach().clone()
+        if dist.is_initialized():  # shares of the mean: all is added up, over sequences' shards and over data
+            dist.all_reduce(total)
+            for parameter in () if averaged else model.parameters():
+                dist.all_reduce(parameter.grad)
+        optimizer.step()
+        losses.append(total.item())
+        if ranks.first:
+            now = time.perf_counter()
+            progress(step, losses[-1], o.tokens * o.batch * ranks.groups, now - started, memory_mib(ranks.device))
+            started = now
+    if ranks.first:
+        finish(losses, o)
+    sp.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return losses
