@@ -24,7 +24,7 @@ MOST_LINES = 120
 HEAD = """# Performance
 
 Times of collectives on hosts and GPUs, beside the fastest alternative that was measured with them, and the least time
-that the links allow. Written by `perf/performance_page.py` from the tables in [perf/](perf), which have the commands,
+that the links allow. Written by `perf/performance_page.py` from the tables in `docs/perf`, which have the commands,
 the other sizes and what was measured beside; [perf/notes.md](perf/notes.md) says what bounds the figures and what was tried.
 
 Every result was compared exactly with its definition, without a wrong element, unless its table says otherwise.
@@ -53,7 +53,7 @@ Other movements: [mesh.md](perf/mesh.md); matrix products on hosts: [host_produc
     perf/figures.sh build/host NEW_DIRECTORY         # hosts: two processors, ranks of mpirun
     perf/figures_gpu.sh build/cuda NEW_DIRECTORY     # 2 to 8 GPUs of one host
 
-Each table's own command stands above it in [perf/](perf); `perf/README.md` says what the binaries' columns mean.
+Each table's own command stands above it in `docs/perf`; `perf/README.md` says what the binaries' columns mean.
 """
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import pathlib
-import re
 import sys
 import tempfile
 import unittest
@@ -46,14 +45,12 @@ class Training(unittest.TestCase):
 
 class Documentation(unittest.TestCase):
     def test_code_blocks_run(self):
-        text = (ROOT / "docs" / "pytorch.md").read_text()
-        blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
-        self.assertGreater(len(blocks), 3)
-        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
-            program.write("\n".join(blocks))
-            program.flush()
-            statuses, output = venvs.run_ranks(2, [program.name])
-        self.assertEqual(statuses, [0, 0], output)
+        for page in ("pytorch.md", "sharding.md", "coming_from.md"):
+            with self.subTest(page), tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+                program.write(venvs.code_of(page))
+                program.flush()
+                statuses, output = venvs.run_ranks(2, [program.name])
+                self.assertEqual(statuses, [0, 0], output)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ build/docs-venv (half a minute each), or the folders that SEQPAR_TORCH_VENV, SEQ
 import fcntl
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -37,6 +38,13 @@ def interpreter(name="torch"):
 def environment(**more):
     """What programs in the environment need to find the package and to stay within the machine."""
     return {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", **more}
+
+
+def code_of(page):
+    """The Python blocks of a page of docs, as one program."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), flags=re.M | re.S)
+    assert len(blocks) > 3, page
+    return "\n".join(blocks)
 
 
 def run_ranks(ranks, arguments, timeout=900, **more):
