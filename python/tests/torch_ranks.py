@@ -1,5 +1,7 @@
-"""One rank of the tests of seqpar.torch: torch_ranks.py [CHECK...]; test_torch.py starts two and three."""
+"""One rank of the tests of seqpar.torch: torch_ranks.py [CHECK...]; test_torch.py starts two and three. On GPUs, where
+SEQPAR_TEST_DEVICE=cuda, gpu_torch.py starts it."""
 
+import os
 import sys
 import traceback
 
@@ -17,7 +19,13 @@ import torch_checks.pieces
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if os.environ.get("SEQPAR_TEST_DEVICE") == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        torch.set_default_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
     seed = [torch.seed() % 2 ** 31]
     dist.broadcast_object_list(seed, 0)
     comm = sp.comm(timeout=300)

@@ -32,7 +32,7 @@ def inputs(o, seed):
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
-        return torch.randn(*shape, generator=random, dtype=torch.float64).to(TYPES[o.dtype])
+        return torch.randn(*shape, generator=random, dtype=torch.float64, device="cpu").to(TYPES[o.dtype])
 
     linear = o.family != "softmax"
     kv = o.kv_heads or o.heads
@@ -42,7 +42,7 @@ def inputs(o, seed):
                "v": normal(o.batch, o.length, o.heads if linear else kv, value_dim)}
     gates = {"gla": (o.batch, o.length, o.heads, o.head_dim), "scalar": (o.batch, o.length, o.heads), "fixed": (o.heads,)}
     if o.family in gates:
-        decay = torch.rand(*gates[o.family], generator=random, dtype=torch.float64)
+        decay = torch.rand(*gates[o.family], generator=random, dtype=torch.float64, device="cpu")
         tensors["gate"] = (-0.01 - decay).float()
     if o.sinks:
         tensors["sinks"] = normal(o.heads).float()

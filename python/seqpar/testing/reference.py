@@ -3,11 +3,11 @@
 import torch
 
 
-def visible(queries, keys, causal=False, window=(-1, -1), cu_seqlens=None):
+def visible(queries, keys, causal=False, window=(-1, -1), cu_seqlens=None, device=None):
     """bool [queries][keys]: which key each query sees."""
-    i, j = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    i, j = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None, :]
     i = i + (keys - queries)  # cross-attention: the last query stands beside the last key
-    seen = torch.ones(queries, keys, dtype=torch.bool)
+    seen = torch.ones(queries, keys, dtype=torch.bool, device=device)
     left, right = window
     if causal:
         right = 0
@@ -16,8 +16,8 @@ def visible(queries, keys, causal=False, window=(-1, -1), cu_seqlens=None):
     if right >= 0:
         seen &= j <= i + right
     if cu_seqlens is not None:
-        starts = torch.tensor(cu_seqlens)
-        number = torch.searchsorted(starts, torch.arange(keys), right=True)
+        starts = torch.tensor(cu_seqlens, device=device)
+        number = torch.searchsorted(starts, j[0], right=True)
         seen &= number[:, None] == number[None, :]
     return seen
 
@@ -29,7 +29,7 @@ def softmax(q, k, v, causal=False, window=(-1, -1), scale=None, softcap=0.0, sin
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
-    seen = visible(q.shape[1], k.shape[1], causal, window, cu_seqlens)
+    seen = visible(q.shape[1], k.shape[1], causal, window, cu_seqlens, q.device)
     scores = scores.masked_fill(~seen, -torch.inf)
     top = scores.amax(-1, keepdim=True).detach().clamp(min=-1e30)
     weights = torch.exp(scores - top)

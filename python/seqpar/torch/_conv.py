@@ -91,7 +91,7 @@ def by_taps(x, weight, bias, silu, comm, lengths, bounds):
     padded = torch.cat((left, x), 1).float()
     age = None
     if bounds:
-        positions, starts = torch.arange(local, device=x.device) + sum(lengths[:comm.rank]), torch.tensor(bounds).to(x.device)
+        positions, starts = torch.arange(local, device=x.device) + sum(lengths[:comm.rank]), torch.tensor(bounds, device=x.device)
         age = (positions - starts[torch.searchsorted(starts, positions, right=True) - 1])[:, None]
     z = 0.0 if bias is None else bias.float()
     for back in range(width):

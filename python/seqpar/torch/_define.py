@@ -59,7 +59,7 @@ def define_started(schema, outputs, launch):
                 else a.contiguous() if isinstance(a, torch.Tensor) else a for a in arguments]
         made = outputs(*kept)
         number = find(arguments[-1]).start(lambda: launch(made, *kept), made, list(_tensors(kept)))
-        return torch.tensor(number, dtype=torch.int64)
+        return torch.tensor(number, dtype=torch.int64, device="cpu")
 
     def fake_start(*arguments):
         return next(_tensors(arguments)).new_empty((), dtype=torch.int64, device="cpu")

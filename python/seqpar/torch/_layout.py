@@ -75,18 +75,18 @@ class Layout:
     def positions(self, rank, *, cu_seqlens=None, device=None):
         """int64 [tokens of the rank]: where each stands in the whole, or with cu_seqlens in its own sequence, such as
         for rotary embeddings."""
-        found = torch.empty(self.local_length(rank), dtype=torch.int64)
+        found = torch.empty(self.local_length(rank), dtype=torch.int64, device="cpu")  # whatever the default is
         call(_abi.check, _abi.lib.seqparLayoutGlobals(ctypes.byref(self.struct()), rank, found.data_ptr()))
         bounds = bounds_of(cu_seqlens)
         if bounds is not None:
-            starts = torch.tensor(bounds, dtype=torch.int64)
+            starts = torch.tensor(bounds, dtype=torch.int64, device="cpu")
             found = found - starts[torch.searchsorted(starts, found, right=True) - 1]
         return found.to(device) if device is not None else found
 
     def local_cu_seqlens(self, rank, cu_seqlens):
         """int64 [sequences + 1]: how many of the rank's tokens lie before each packed sequence."""
         bounds = bounds_of(cu_seqlens)
-        found = torch.empty(len(bounds), dtype=torch.int64)
+        found = torch.empty(len(bounds), dtype=torch.int64, device="cpu")
         call(_abi.check, _abi.lib.seqparLayoutLocalCuSeqlens(ctypes.byref(self.struct()), rank, _abi.int64s(bounds),
                                                              len(bounds) - 1, found.data_ptr()))
         return found

@@ -56,7 +56,7 @@ def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=
     begin, end = part * comm.rank, part * (comm.rank + 1)
     here = [(s, e) for s, e in zip(bounds, bounds[1:]) if s < e and e > begin and s < end]
     first, last = here[0][0], here[-1][1]
-    local = torch.tensor([max(s, begin) - begin for s, _ in here] + [part], dtype=torch.int32)
+    local = torch.tensor([max(s, begin) - begin for s, _ in here] + [part], dtype=torch.int32, device="cpu")
     before, behind = comm.rank - first // part, (last - 1) // part - comm.rank
     return FLACPContext(
         group=group, cu_seqlens=local.to(comm.device), cu_seqlens_cpu=local, is_last_rank=behind == 0, pre_num_ranks=before,

@@ -14,8 +14,9 @@ def check(function):
 
 
 def whole(seed, *shape, dtype=torch.float32):
-    """Random numbers that are equal on all ranks."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    """Random numbers that are equal on all ranks, on torch's default device."""
+    random = torch.Generator("cpu").manual_seed(seed)
+    return torch.randn(shape, generator=random, device="cpu").to(torch.get_default_device(), dtype)
 
 
 def same(a, b, terms=1):

@@ -132,6 +132,20 @@ def errors_say_what_is_wrong(comm, seed):
 
 
 @check
+def other_default_devices(comm, seed):
+    layout = sp.Layout("zigzag", 3 * comm.size, comm.size)
+    x = whole(seed, 1, 3 * comm.size, 2, 8)
+    ids = torch.arange(3 * comm.size)[None]
+    with torch.device("meta"):
+        assert sp.shard_batch(ids, layout, comm, cu_seqlens=(0, 2, 3 * comm.size))[2].device == ids.device
+        mine = sp.shard(x, layout, comm)
+        out = sp.attention(mine, mine, mine, comm, causal=True, layout=layout, algorithm="ulysses", kernel=sp.sdpa)
+        out = out + sp.start_shift(out, comm).wait() + sp.attention(mine, mine, mine, comm, layout=layout)
+        assert sp.unshard(out, layout, comm).device == x.device
+        assert layout.local_cu_seqlens(comm.rank, (0, 3 * comm.size)).tolist() == [0, mine.shape[1]]
+
+
+@check
 def groups_and_closing(comm, seed):
     group = dist.new_group([0, 1])
     if comm.rank < 2:
@@ -141,7 +155,7 @@ def groups_and_closing(comm, seed):
             x = whole(seed, 1, 4, 2, 8)
             sp.attention(x, x, x, part)
         raises(RuntimeError, "no open communicator", sp.all_gather, x, part)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (comm.size,), mesh_dim_names=("cp",))
+    mesh = dist.device_mesh.init_device_mesh(comm.device.type, (comm.size,), mesh_dim_names=("cp",))
     other = sp.comm(mesh["cp"])
     assert other.size == comm.size
     if other is not comm:  # torch may take the world's group for the mesh

@@ -35,7 +35,7 @@ def models_of_transformers(comm, seed):
     from seqpar.torch.transformers import register
     shape = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, head_dim=8, use_cache=False)
-    ids = torch.randint(50, (2, 21), generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(50, (2, 21), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
     for family, kind, algorithm, more in (("Llama", "zigzag", "zigzag", {}),
                                           ("Mistral", "contiguous", "ring", {"sliding_window": 5}),
                                           ("Gemma2", "contiguous", "allgather_kv", {"sliding_window": 5})):
@@ -66,8 +66,8 @@ def models_of_transformers(comm, seed):
 @check
 def context_parallel_as_torch_has_it(comm, seed):
     tokens = 8 * comm.size + 3
-    random = torch.Generator().manual_seed(seed)
-    ids, table = torch.randint(50, (2, tokens), generator=random), whole(seed + 1, 50, 32)
+    random = torch.Generator("cpu").manual_seed(seed)
+    ids, table = torch.randint(50, (2, tokens), generator=random, device="cpu").to(comm.device), whole(seed + 1, 50, 32)
     positions, weight = whole(seed + 2, tokens, 32), whole(seed + 3, 32, 32).requires_grad_()
 
     def model(ids, positions):
