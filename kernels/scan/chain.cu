@@ -6,7 +6,8 @@
 
 namespace seqpar {
 
-cudaError_t launchChain(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+int launchChain(const PeerView& view, const ScanTask& task, void* stream) {
+  auto* const run = static_cast<cudaStream_t>(stream);
   return withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
     if (Shape::kFast && !task.flags) {
@@ -16,12 +17,12 @@ cudaError_t launchChain(const PeerView& view, const ScanTask& task, cudaStream_t
       constexpr int kLongVecs = 2;
       using LongRows = FastChainProgram<CudaMemory, CtaGroup, kLongVecs, false>;
       const std::uint32_t threads = scanThreads(task);
-      if (OneRow::fits(task, threads)) return launchFastKernel<OneRow>(view, task, stream);
-      if (task.part(0, 4).size() <= 8 * threads) return launchFastKernel<Rows>(view, task, stream);
-      return launchFastKernel<LongRows>(view, task, stream, kLongVecs);
+      if (OneRow::fits(task, threads)) return launchFastKernel<OneRow>(view, task, run);
+      if (task.part(0, 4).size() <= 8 * threads) return launchFastKernel<Rows>(view, task, run);
+      return launchFastKernel<LongRows>(view, task, run, kLongVecs);
     }
     constexpr int kVecs = Shape::kFast ? 4 : 2;
-    return launchScanKernel<ChainProgram<Shape, CudaMemory, CtaGroup, kVecs>>(view, task, stream, kVecs);
+    return launchScanKernel<ChainProgram<Shape, CudaMemory, CtaGroup, kVecs>>(view, task, run, kVecs);
   });
 }
 

@@ -5,9 +5,10 @@
 
 namespace seqpar {
 
-cudaError_t launchDoubling(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+int launchDoubling(const PeerView& view, const ScanTask& task, void* stream) {
+  auto* const run = static_cast<cudaStream_t>(stream);
   return withShape(task, [&](auto shape) {
-    return launchScanKernel<DoublingProgram<decltype(shape), CudaMemory, CtaGroup>>(view, task, stream);
+    return launchScanKernel<DoublingProgram<decltype(shape), CudaMemory, CtaGroup>>(view, task, run);
   });
 }
 

@@ -1,8 +1,9 @@
 // DOUBLING: in each round everyone prepends what a position some way before it knows. Source: Traeff, exclusive scan
-// with 123-doubling, arXiv 2507.04785; the rounds are those of src/scan/doubling.h.
+// with 123-doubling, arXiv 2507.04785.
 #pragma once
 
 #include "kernels/channel.h"
+#include "kernels/scan/doubling_rounds.h"
 #include "kernels/scan/maps.h"
 
 namespace seqpar {
@@ -35,35 +36,14 @@ class DoublingProgram {
   static constexpr std::uint32_t kRow = 512;  // vecs of a step
   static_assert(MapPackets<Shape>::most(kRow) <= SteppedFifos<Memory, Group>::kMostPackets);
 
-  /// What a position p sends to p + skip: the map of the `skip` positions before p, or, with `own`, of skip - 1 before
-  /// it and itself.
-  struct Round {
-    int skip;
-    bool own;
-  };
-
-  SEQPAR_DEVICE static Round roundOf(int number) {
-    if (number < 2) return {number + 1, true};
-    return {3 << (number - 2), false};
-  }
-  SEQPAR_DEVICE bool hasRound(int number) const {
-    return number < 2 ? number + 1 < task_.positions : roundOf(number).skip < task_.positions - 1;
-  }
-
-  /// Nothing lies in front of position 0.
-  SEQPAR_DEVICE bool sends(int from, Round round) const {
-    return from >= 0 && from + round.skip < task_.positions && (round.own || from > 0);
-  }
-  /// Whether the map that is sent does not begin at position 0.
-  SEQPAR_DEVICE static bool isRelative(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) > 0; }
-
   /// The packets from one position to another: they meet in one round at most.
   SEQPAR_DEVICE std::uint32_t packetsBetween(VecRange vecs, int from, int to) const {
     if (from < 0 || to < 0) return 0;
     SEQPAR_ROLLED
-    for (int number = 0; hasRound(number); ++number) {
-      const Round round = roundOf(number);
-      if (to - from == round.skip && sends(from, round)) return Map::count(vecs_, vecs, isRelative(from, round));
+    for (int number = 0; hasDoublingRound(number, task_.positions); ++number) {
+      const DoublingRound round = doublingRound(number);
+      if (to - from == round.skip && round.sends(from, task_.positions))
+        return Map::count(vecs_, vecs, !round.isAbsolute(from));
     }
     return 0;
   }
@@ -81,10 +61,10 @@ class DoublingProgram {
     if (!steps_.agreeStep(ok)) return false;
     steps_.endStep(vecs.end == range_.end, packetsTo, packetsFrom, [&](const auto& warp) {
       SEQPAR_ROLLED
-      for (int number = 0; hasRound(number); ++number) {
-        const Round round = roundOf(number);
+      for (int number = 0; hasDoublingRound(number, task_.positions); ++number) {
+        const DoublingRound round = doublingRound(number);
         const int from = task_.position - round.skip;
-        if (sends(from, round) && isRelative(from, round)) map.resetFactors(receiverOf(from), warp);
+        if (round.sends(from, task_.positions) && !round.isAbsolute(from)) map.resetFactors(receiverOf(from), warp);
       }
     });
     return true;
@@ -104,13 +84,13 @@ class DoublingProgram {
     Values before{};
     Factors beforeFactors{};
     SEQPAR_ROLLED
-    for (int number = 0; hasRound(number); ++number) {
-      const Round round = roundOf(number);
-      if (sends(task_.position, round)) {
+    for (int number = 0; hasDoublingRound(number, task_.positions); ++number) {
+      const DoublingRound round = doublingRound(number);
+      if (round.sends(task_.position, task_.positions)) {
         const CursorSender<Memory> out = steps_.sender(task_.peerAt[task_.position + round.skip]);
         const bool alone = number == 0 || task_.first();
         const Values state = !round.own ? before : alone ? ownState : vecs_.apply(ownFactors, before, ownState);
-        if (isRelative(task_.position, round)) {
+        if (!round.isAbsolute(task_.position)) {
           map.putFactors(out, vec,
                          !round.own ? beforeFactors
                          : alone    ? ownFactors
@@ -119,11 +99,11 @@ class DoublingProgram {
         out.put(map.packetOf(vec), vecs_.pack(state));
       }
       const int from = task_.position - round.skip;
-      if (!sends(from, round)) continue;
+      if (!round.sends(from, task_.positions)) continue;
       const Receiver<Memory> in = receiverOf(from);
       LamportPacket packet = in.look(map.packetOf(vec));
       Factors factors{};
-      if (isRelative(from, round)) {
+      if (!round.isAbsolute(from)) {
         factors = map.lookFactors(in, vec);
         if (!map.awaitFactors(in, vec, factors)) return false;
       }

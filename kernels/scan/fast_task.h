@@ -9,13 +9,8 @@
 
 namespace seqpar {
 
-struct FastTask {
-  const LamportPacket* state = nullptr;
-  const float* transition = nullptr;       ///< null: ones
-  const LamportPacket* initial = nullptr;  ///< null: zeros
-  LamportPacket* prefix = nullptr;         ///< null: not wanted
-  LamportPacket* total = nullptr;          ///< null: not wanted
-  Divider span;                            ///< elements of a factor
+struct FastTask : ScanArrays<LamportPacket> {
+  Divider span;  ///< elements of a factor
   std::uint32_t vecs = 0;
   std::uint32_t channelVecs = 0;
   int position = 0;
@@ -47,11 +42,7 @@ struct FastTask {
 /// Of a task of fast vecs without flags.
 inline FastTask makeFastTask(const PeerView& view, const ScanTask& task) {
   FastTask fast;
-  fast.state = reinterpret_cast<const LamportPacket*>(task.state);
-  fast.transition = task.transition;
-  fast.initial = reinterpret_cast<const LamportPacket*>(task.initial);
-  fast.prefix = reinterpret_cast<LamportPacket*>(task.prefix);
-  fast.total = reinterpret_cast<LamportPacket*>(task.total);
+  static_cast<ScanArrays<LamportPacket>&>(fast) = task.from<LamportPacket>(0, 0);
   fast.span = task.span;
   fast.vecs = task.elements / 4;
   fast.channelVecs = task.channelElements / 4;

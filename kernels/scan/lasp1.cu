@@ -5,9 +5,10 @@
 
 namespace seqpar {
 
-cudaError_t launchLasp1(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+int launchLasp1(const PeerView& view, const ScanTask& task, void* stream) {
+  auto* const run = static_cast<cudaStream_t>(stream);
   return withShape(task, [&](auto shape) {
-    return launchScanKernel<Lasp1Program<decltype(shape), CudaMemory, CtaGroup>>(view, task, stream);
+    return launchScanKernel<Lasp1Program<decltype(shape), CudaMemory, CtaGroup>>(view, task, run);
   });
 }
 

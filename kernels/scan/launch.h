@@ -1,18 +1,18 @@
-// The kernels of the element-wise All-Scan, one function an algorithm, each in a unit of its own.
+// What launches an algorithm's kernels. The table of algorithms (src/scan/registry.cpp) names the launchers; each is
+// defined beside its kernel, in a .cu. It compiles everywhere, since tables do.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "kernels/peers.h"
+#include "kernels/scan/matrix_plan.h"
 #include "kernels/scan/task.h"
 
 namespace seqpar {
 
-cudaError_t launchChain(const PeerView& view, const ScanTask& task, cudaStream_t stream);
-cudaError_t launchOneshot(const PeerView& view, const ScanTask& task, cudaStream_t stream);
-cudaError_t launchTransposed(const PeerView& view, const ScanTask& task, cudaStream_t stream);
-cudaError_t launchDoubling(const PeerView& view, const ScanTask& task, cudaStream_t stream);
-cudaError_t launchLasp1(const PeerView& view, const ScanTask& task, cudaStream_t stream);
-cudaError_t launchLasp2(const PeerView& view, const ScanTask& task, cudaStream_t stream);
+/// Launches one task of the element-wise All-Scan on `stream`, a cudaStream_t. Returns a cudaError_t.
+using ScanLaunch = int(const PeerView& view, const ScanTask& task, void* stream);
+
+/// Launches one task of the MATRIX scan on `stream`, a cudaStream_t; matrixScanFits() (matrix_fits.h). Returns a
+/// cudaError_t.
+using MatrixLaunch = int(const PeerView& view, const MatrixScan& scan, void* stream);
 
 }  // namespace seqpar

@@ -1,11 +1,11 @@
-#include "kernels/scan/matrix.h"
-
 #include <algorithm>
 
 #include "kernels/fifo_cuda.cuh"
 #include "kernels/launch.h"
+#include "kernels/scan/launch.h"
 #include "kernels/scan/matrix_chain.h"
 #include "kernels/scan/matrix_doubling.h"
+#include "kernels/scan/matrix_fits.h"
 #include "kernels/scan/matrix_gather.h"
 #include "kernels/scan/matrix_teams.h"
 #include "kernels/scan/matrix_tensor.cuh"
@@ -111,7 +111,7 @@ cudaError_t launchTeams(const PeerView& view, const MatrixScan& scan, cudaStream
   return launch(scan.reverse ? matrixTeams<64, true> : matrixTeams<64, false>, sizeof(CudaTeams<64, false>::Shared));
 }
 
-cudaError_t launchMatrixChain(const PeerView& view, MatrixScan scan, bool pipelined, cudaStream_t stream) {
+cudaError_t launchPanels(const PeerView& view, MatrixScan scan, bool pipelined, cudaStream_t stream) {
   if (pipelined && hasTeams(scan)) return launchTeams(view, scan, stream);
   const std::size_t panel = 2 * pairsOf(scan.dk) * sizeof(SplitPair);
   if (!pipelined) scan.group = static_cast<int>(std::clamp<std::size_t>(kSharedBytes / panel, 1, scan.panels()));
@@ -132,31 +132,11 @@ cudaError_t launchMatrixChain(const PeerView& view, MatrixScan scan, bool pipeli
   return launched != cudaSuccess ? launched : freed;
 }
 
-/// What the algorithms that send maps have in shared memory. The largest amount that a CTA of this architecture gets,
-/// less what is static.
-constexpr std::size_t kMapBytes = 220 << 10;
+/// The programs to which maps travel.
+enum class MapProgram { Oneshot, Lasp2, Transposed, Doubling };
 
-SEQPAR_BOTH constexpr std::size_t matrixBytes(int dk) {
-  return static_cast<std::size_t>(dk) * matrixStride(dk) * sizeof(float);
-}
-constexpr std::size_t mapBytes(int dk, int panels, int matrices) {
-  return static_cast<std::size_t>(panels + 2) * pairsOf(dk) * sizeof(SplitPair) + matrices * matrixBytes(dk);
-}
-constexpr int matricesOf(int algorithm) {
-  return algorithm == seqparScanDoubling ? 2 : 1;
-}
-
-/// The most panels of a group that an algorithm can work on where there are so many channels; 0: it cannot do the
-/// shape.
-int mostMapPanels(int algorithm, std::size_t dk, int channels) {
-  if (dk > 128) return 0;  // a matrix must fit registers, and shared memory
-  const int rows = static_cast<int>(dk);
-  int panels = 0;
-  while (panels < 32 && mapBytes(rows, panels + 1, matricesOf(algorithm)) <= kMapBytes &&
-         mapPackets(rows, panels + 1, cursorWays(channels)) <= kSurePackets) {
-    ++panels;
-  }
-  return panels;
+constexpr int matricesOf(MapProgram program) {
+  return program == MapProgram::Doubling ? 2 : 1;
 }
 
 using AnyGather = MatrixGather<CudaMemory, CtaGroup, AnyProduct>;
@@ -164,7 +144,7 @@ using AnyTransposed = MatrixTransposed<CudaMemory, CtaGroup, AnyProduct>;
 using AnyDoubling = MatrixDoubling<CudaMemory, CtaGroup, AnyProduct>;
 
 __global__ void __maxnreg__(kRegisters)
-    matrixMaps(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, int algorithm) {
+    matrixMaps(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, MapProgram program) {
   extern __shared__ SplitPair shared[];
   __shared__ CursorPositions out, in;
   const CtaGroup group;
@@ -172,51 +152,47 @@ __global__ void __maxnreg__(kRegisters)
   const MapMemory memory{shared, {matrices, matrices + matrixBytes(scan.dk) / sizeof(float)}, &out, &in};
   const int number = static_cast<int>(blockIdx.x);
   const int ctas = static_cast<int>(gridDim.x);
-  if (algorithm == seqparScanDoubling) {
+  if (program == MapProgram::Doubling) {
     AnyDoubling(view, scan, number, ctas, group, memory).run();
-  } else if (algorithm == seqparScanTransposed) {
+  } else if (program == MapProgram::Transposed) {
     AnyTransposed(view, scan, number, ctas, group, memory).run();
   } else {
-    AnyGather(view, scan, number, ctas, algorithm == seqparScanLasp2, group, memory).run();
+    AnyGather(view, scan, number, ctas, program == MapProgram::Lasp2, group, memory).run();
   }
 }
 
-cudaError_t launchMaps(const PeerView& view, MatrixScan scan, int algorithm, cudaStream_t stream) {
-  if (algorithm == seqparScanHier) algorithm = seqparScanTransposed;  // all peers are of one node
-  const int most = mostMapPanels(algorithm, static_cast<std::size_t>(scan.dk), view.channels);
+cudaError_t launchMaps(const PeerView& view, MatrixScan scan, MapProgram program, void* stream) {
+  const int most = mostMapPanels(matricesOf(program), static_cast<std::size_t>(scan.dk), view.channels);
   const int cursors = std::min(mostCursors(view.channels), kMostMatrixChannels);
   // A matrix is sent once a group: large groups, but enough of them for all CTAs.
   scan.group = std::clamp(scan.heads * scan.panels() / cursors, 1, std::min(most, scan.panels()));
-  const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(algorithm));
+  const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(program));
   const cudaError_t result = allowSharedMemory(reinterpret_cast<const void*>(matrixMaps), kMapBytes);
   if (result != cudaSuccess) return result;
-  return launchKernel(matrixMaps, {std::min(cursors, scan.groups()), kTensorThreads, bytes, stream}, view, scan,
-                      algorithm);
-}
-
-// What the headers and the error text say.
-static_assert(packetsOf(752, seqparFloat32) <= int{kSurePackets} && packetsOf(753, seqparFloat32) > int{kSurePackets});
-static_assert(packetsOf(1520, seqparFloat16) <= int{kSurePackets} &&
-              packetsOf(1521, seqparFloat16) > int{kSurePackets});
-static_assert(mapPackets(128, 1, 2) <= kSurePackets);
-static_assert(mapPackets(80, 1, 1) <= kSurePackets && mapPackets(81, 1, 1) > kSurePackets);
-
-bool isChain(int algorithm) {
-  return algorithm == seqparScanChain || algorithm == seqparScanLasp1;
+  return launchKernel(matrixMaps,
+                      {std::min(cursors, scan.groups()), kTensorThreads, bytes, static_cast<cudaStream_t>(stream)},
+                      view, scan, program);
 }
 
 }  // namespace
 
-bool matrixScanFits(int algorithm, std::size_t dk, seqparDataType_t wireType, int channels) {
-  if (!isChain(algorithm)) return mostMapPanels(algorithm, dk, channels) > 0;
-  return dk <= kSurePackets && packetsOf(static_cast<int>(dk), wireType) <= int{kSurePackets};
+int launchMatrixChain(const PeerView& view, const MatrixScan& scan, void* stream) {
+  return launchPanels(view, scan, true, static_cast<cudaStream_t>(stream));
 }
-
-cudaError_t launchMatrixScan(const PeerView& view, const MatrixScan& scan, int algorithm, cudaStream_t stream) {
-  if (scan.positions == 1 || isChain(algorithm)) {
-    return launchMatrixChain(view, scan, algorithm != seqparScanLasp1, stream);
-  }
-  return launchMaps(view, scan, algorithm, stream);
+int launchMatrixLasp1(const PeerView& view, const MatrixScan& scan, void* stream) {
+  return launchPanels(view, scan, false, static_cast<cudaStream_t>(stream));
+}
+int launchMatrixOneshot(const PeerView& view, const MatrixScan& scan, void* stream) {
+  return launchMaps(view, scan, MapProgram::Oneshot, stream);
+}
+int launchMatrixLasp2(const PeerView& view, const MatrixScan& scan, void* stream) {
+  return launchMaps(view, scan, MapProgram::Lasp2, stream);
+}
+int launchMatrixTransposed(const PeerView& view, const MatrixScan& scan, void* stream) {
+  return launchMaps(view, scan, MapProgram::Transposed, stream);
+}
+int launchMatrixDoubling(const PeerView& view, const MatrixScan& scan, void* stream) {
+  return launchMaps(view, scan, MapProgram::Doubling, stream);
 }
 
 }  // namespace seqpar

@@ -2,6 +2,7 @@
 // what it gets. Source: Traeff, "exclusive scan" with 123-doubling, arXiv 2507.04785.
 #pragma once
 
+#include "kernels/scan/doubling_rounds.h"
 #include "kernels/scan/matrix_maps.h"
 
 namespace seqpar {
@@ -22,8 +23,8 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     for (int at = number_; at < scan_.groups(); at += ctas_) {
       const PanelGroup panels = scan_.at(at);
       known_ = false;
-      for (int i = 0; has(i); ++i) {
-        if (!send(roundOf(i), panels) || !receive(roundOf(i), panels)) return;
+      for (int i = 0; hasDoublingRound(i, scan_.positions); ++i) {
+        if (!send(doublingRound(i), panels) || !receive(doublingRound(i), panels)) return;
       }
       if (scan_.first()) this->startFromInitial(panels);
       this->hop(panels);
@@ -39,29 +40,14 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
   using Maps::product_;
   using Maps::scan_;
 
-  /// A position p sends to p + skip the map of the `skip` positions before p or, with `own`, of skip - 1 and p itself.
-  struct Round {
-    int skip;
-    bool own;
-  };
-  SEQPAR_DEVICE static Round roundOf(int i) { return i < 2 ? Round{i + 1, true} : Round{3 << (i - 2), false}; }
-  SEQPAR_DEVICE bool has(int i) const {
-    return i < 2 ? i + 1 < scan_.positions : roundOf(i).skip < scan_.positions - 1;
-  }
-  /// Nothing lies in front of position 0.
-  SEQPAR_DEVICE bool sends(int from, Round round) const {
-    return from >= 0 && from + round.skip < scan_.positions && (round.own || from > 0);
-  }
-  SEQPAR_DEVICE static bool isAbsolute(int from, Round round) { return from - round.skip + (round.own ? 1 : 0) <= 0; }
-
   SEQPAR_DEVICE MatrixView before() const { return this->inShared(memory_.matrix[current_]); }
 
-  SEQPAR_DEVICE bool send(Round round, const PanelGroup& panels) {
-    if (!sends(scan_.position, round)) return true;
+  SEQPAR_DEVICE bool send(DoublingRound round, const PanelGroup& panels) {
+    if (!round.sends(scan_.position, scan_.positions)) return true;
     const std::uint32_t to = 1U << scan_.order[scan_.position + round.skip];
     if (round.own && !known_) return this->sendOwn(out_, to, panels);
     const bool ownKeeps = !scan_.forgets(panels.head);
-    if (!isAbsolute(scan_.position, round)) {
+    if (!round.isAbsolute(scan_.position)) {
       const bool keeps = keeps_ && (!round.own || ownKeeps);
       if (!this->sendKeeps(out_, to, keeps)) return false;
       if (keeps && !(round.own ? sendComposed(to, panels) : this->sendMatrix(out_, to, before()))) return false;
@@ -94,12 +80,12 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     return true;
   }
 
-  SEQPAR_DEVICE bool receive(Round round, const PanelGroup& panels) {
+  SEQPAR_DEVICE bool receive(DoublingRound round, const PanelGroup& panels) {
     const int from = scan_.position - round.skip;
-    if (!sends(from, round)) return true;
+    if (!round.sends(from, scan_.positions)) return true;
     const int peer = scan_.order[from];
     bool keeps = false;
-    if (!isAbsolute(from, round) && !this->takeKeeps(in_, peer, keeps)) return false;
+    if (!round.isAbsolute(from) && !this->takeKeeps(in_, peer, keeps)) return false;
     if (known_) return prepend(peer, keeps, panels);
     if (keeps && !this->takeMatrix(in_, peer, memory_.matrix[current_])) return false;
     known_ = true;

@@ -7,6 +7,7 @@
 
 #include "kernels/fifo_layout.h"
 #include "kernels/peers.h"
+#include "kernels/scan/arrays.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
@@ -30,12 +31,7 @@ struct PanelGroup {
 };
 
 /// ScanProblem for a kernel. Pointers are to the first head of the launch.
-struct MatrixScan {
-  const void* state = nullptr;
-  const float* transition = nullptr;
-  const void* initial = nullptr;
-  void* prefix = nullptr;
-  void* total = nullptr;
+struct MatrixScan : ScanArrays<void> {
   int heads = 0, dk = 0, dv = 0;
   int stateType = seqparFloat32, wireType = seqparFloat32;
   bool reverse = false;

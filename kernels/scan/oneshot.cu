@@ -6,20 +6,22 @@
 
 namespace seqpar {
 
-cudaError_t launchOneshot(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+int launchOneshot(const PeerView& view, const ScanTask& task, void* stream) {
+  auto* const run = static_cast<cudaStream_t>(stream);
   return withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
     using Fast = FastOneshotProgram<CudaMemory, CtaGroup>;
     if (Shape::kFast && !task.flags && Fast::fits(task, scanThreads(task))) {
-      return launchFastKernel<Fast>(view, task, stream);
+      return launchFastKernel<Fast>(view, task, run);
     }
-    return launchScanKernel<OneshotProgram<Shape, CudaMemory, CtaGroup, false>>(view, task, stream);
+    return launchScanKernel<OneshotProgram<Shape, CudaMemory, CtaGroup, false>>(view, task, run);
   });
 }
 
-cudaError_t launchLasp2(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+int launchLasp2(const PeerView& view, const ScanTask& task, void* stream) {
+  auto* const run = static_cast<cudaStream_t>(stream);
   return withShape(task, [&](auto shape) {
-    return launchScanKernel<OneshotProgram<decltype(shape), CudaMemory, CtaGroup, true>>(view, task, stream);
+    return launchScanKernel<OneshotProgram<decltype(shape), CudaMemory, CtaGroup, true>>(view, task, run);
   });
 }
 

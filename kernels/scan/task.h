@@ -6,6 +6,7 @@
 
 #include "kernels/fifo_layout.h"
 #include "kernels/peers.h"
+#include "kernels/scan/arrays.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
@@ -37,16 +38,11 @@ struct VecRange {
   SEQPAR_BOTH std::uint32_t size() const { return end - begin; }
 };
 
-struct ScanTask {
+struct ScanTask : ScanArrays<std::byte> {
   /// Heads that one kernel can have flags for, and elements that it can count.
   static constexpr std::uint32_t kMostHeads = 4096;
   static constexpr std::uint32_t kMostElements = (1U << 31) - 1;
 
-  const std::byte* state = nullptr;
-  const float* transition = nullptr;   ///< null: ones
-  const std::byte* initial = nullptr;  ///< null: zeros, also where position 0 is not this one
-  std::byte* prefix = nullptr;         ///< null: not wanted
-  std::byte* total = nullptr;          ///< null: not wanted
   std::uint32_t elements = 0;
   Divider span;  ///< elements of a factor
   Divider head;  ///< elements of a head

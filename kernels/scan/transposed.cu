@@ -6,14 +6,15 @@
 
 namespace seqpar {
 
-cudaError_t launchTransposed(const PeerView& view, const ScanTask& task, cudaStream_t stream) {
+int launchTransposed(const PeerView& view, const ScanTask& task, void* stream) {
+  auto* const run = static_cast<cudaStream_t>(stream);
   return withShape(task, [&](auto shape) {
     using Shape = decltype(shape);
     using Fast = FastTransposedProgram<CudaMemory, CtaGroup>;
     if (Shape::kFast && !task.flags && Fast::fits(task, scanThreads(task))) {
-      return launchFastKernel<Fast>(view, task, stream);
+      return launchFastKernel<Fast>(view, task, run);
     }
-    return launchScanKernel<TransposedProgram<Shape, CudaMemory, CtaGroup>>(view, task, stream);
+    return launchScanKernel<TransposedProgram<Shape, CudaMemory, CtaGroup>>(view, task, run);
   });
 }
 

@@ -1,6 +1,4 @@
 // seqparAllScan and its plan: checks and the way down.
-#include "scan/plan/all_scan.h"
-
 #include <array>
 #include <cstring>
 #include <limits>
@@ -151,11 +149,6 @@ int namedAlgorithm(const seqparAllScanParams_t& params) {
   return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment;
 }
 
-std::string whatMustFit(const Communicator& comm) {
-  if (comm.device() != nullptr) return "a head's matrices must fit an SM's shared memory";
-  return concat("a head's transition must fit a message of ", comm.mailbox().maxMessage(), " bytes");
-}
-
 seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEntry& entry,
                             const seqparAllScanParams_t& params) {
   const auto choice = entry.scans.choose(problem, namedAlgorithm(params), params.blocks);
@@ -166,7 +159,7 @@ seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEn
          scanAlgorithm(choice.algorithm).traffic == ScanTraffic::NodeShards
              ? "the ranks of a node must be neighbours, and "
              : "",
-         whatMustFit(*entry.comm), "); expected ",
+         entry.scans.backend().limits(), "); expected ",
          scanAlgorithmsThat([&](const ScanAlgorithm& row) { return chooseScan(all, row.id).modelUs != kNever; }));
   }
   return choice;
@@ -184,22 +177,19 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     Communicator& comm = *entry.comm;
     const auto given = readVersioned(call, "params", params, seqparAllScanParams_t SEQPAR_ALL_SCAN_PARAMS_INITIALIZER);
     auto problem = std::make_shared<ScanProblem>(checkParams(call, given));
-    const int position = problem->direction == seqparReverse ? comm.size() - 1 - comm.rank() : comm.rank();
-    problem->first = position == 0;
+    problem->first = scanPosition(comm.rank(), comm.size(), problem->direction) == 0;
     problem->state = state;
-    problem->transition = transition;
+    problem->transition = static_cast<const float*>(transition);
     problem->initial = problem->first ? initial : nullptr;
     problem->prefix = prefix;
     problem->total = total;
     const bool empty = problem->elements() == 0;
     if (!empty) checkBuffers(call, *problem, initial, comm);
-    const bool onDevice = comm.device() != nullptr;
-    const auto hostStream = onDevice ? nullptr : findStream(call, stream);
+    const auto where = callerStream(call, stream, comm);
     if (comm.config().checkArguments) compareRanks(call, given, comm);
     if (empty) return;  // before the choice: an algorithm that cannot do this shape has nothing to do either
     const auto choice = choose(call, *problem, entry, given);
-    if (onDevice) return runScanOnDevice(comm, *problem, choice, stream);
-    runScan(comm, std::move(problem), choice, hostStream.get());
+    entry.scans.backend().run(std::move(problem), scanAlgorithm(choice.algorithm), choice.blocks, where);
   });
 }
 

@@ -5,7 +5,6 @@
 #include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
-#include "scan/peers/head_window.h"
 #include "seqpar/scan_device.h"
 
 using namespace seqpar;
@@ -58,7 +57,7 @@ SEQPAR_API seqparResult_t seqparScanDeviceCreate(seqparScanDevice_t* scan, int64
            ", the blocks that a GPU holds for each of the ranks that share it");
     }
     std::shared_ptr<HeadWindow> window =
-        makeHeadWindow(comm, heads, elements, static_cast<seqparDirection_t>(direction));
+        entry.scans.backend().makeHeadWindow(heads, elements, static_cast<seqparDirection_t>(direction));
     *scan = window->view();
     scan->owner = windows().add(std::move(window));
   });

@@ -2,20 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include "scan/affine/affine.h"
+#include "scan/order.h"
 #include "transport/mailbox.h"
 
 namespace seqpar {
-
-/// Who takes part, in scan order.
-struct ScanOrder {
-  std::span<const int> ranks;  ///< ranks[p] is the rank at position p
-  int position = 0;            ///< this rank's
-  std::span<const int> nodes;  ///< nodes[p] is the node at position p
-  int size() const { return static_cast<int>(ranks.size()); }
-};
 
 /// What the messages of an algorithm hold, which decides how finely a state must be cut for them to fit.
 enum class ScanTraffic {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/convert.h"
-#include "kernels/scan/matrix.h"
+#include "kernels/scan/matrix_fits.h"
 #include "scan/cost.h"
 
 namespace seqpar {
@@ -20,6 +20,10 @@ bool areUsual(const ScanProblem& problem) {
 }
 
 }  // namespace
+
+bool matrixRowFits(const ScanAlgorithm& row, const ScanProblem& problem, int channels) {
+  return row.matrix.seconds != nullptr && matrixScanFits(row.matrix.matrices, problem.dk, problem.wireType, channels);
+}
 
 std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& problem, int positions,
                                                            const DeviceLink& link, int channels) {
@@ -43,8 +47,7 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
   return estimateAlgorithms(
       {},
       [&](const ScanAlgorithm& row) {
-        if (row.matrix.seconds == nullptr) return false;
-        return positions == 1 || matrixScanFits(row.id, problem.dk, problem.wireType, channels);
+        return positions == 1 ? row.matrix.seconds != nullptr : matrixRowFits(row, problem, channels);
       },
       [&](const ScanAlgorithm& row, double) { return positions == 1 ? 0 : kCall + row.matrix.seconds(model); });
 }

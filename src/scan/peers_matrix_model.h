@@ -26,6 +26,11 @@ struct MatrixModel {
 /// An algorithm's time in seconds, less that of a call.
 using MatrixSeconds = double(const MatrixModel& model);
 
+struct ScanAlgorithm;
+
+/// True if the row's kernels can do the problem's matrices among several peers with so many channels.
+bool matrixRowFits(const ScanAlgorithm& row, const ScanProblem& problem, int channels);
+
 /// As estimateDeviceScan(), for MATRIX.
 std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& problem, int positions,
                                                            const DeviceLink& link, int channels);

@@ -1,13 +1,18 @@
 #include "scan/registry.h"
 
 #include <array>
+#include <iterator>
 
 #include "base/current_call.h"
 #include "base/error.h"
 
 namespace seqpar {
 
-// What the files of algorithms/ define.
+// What the files of kernels/scan define,
+ScanLaunch launchChain, launchOneshot, launchTransposed, launchDoubling, launchLasp1, launchLasp2;
+MatrixLaunch launchMatrixChain, launchMatrixOneshot, launchMatrixTransposed, launchMatrixDoubling, launchMatrixLasp1,
+    launchMatrixLasp2;
+// and those of algorithms/ and nccl/.
 namespace chain {
 HostRun run;
 HostSeconds hostSeconds;
@@ -63,77 +68,83 @@ NcclRun ncclRun;
 
 namespace {
 
-/// What a build without NCCL does not have is null there.
+// What a build does not have is null there.
+template <typename Launch>
+constexpr Launch* inCuda(Launch* launch) {
+  return SEQPAR_HAS_CUDA ? launch : nullptr;
+}
 constexpr NcclRun* inNccl(NcclRun* run) {
   return SEQPAR_HAS_NCCL ? run : nullptr;
 }
 
-constexpr std::array kAlgorithms{ScanAlgorithm{seqparScanChain,
-                                               "chain",
-                                               "ZeCO, arXiv 2507.01004, the All-Scan of Algorithms 1 and 3",
-                                               true,
-                                               ScanTraffic::States,
-                                               {chain::run, chain::hostSeconds},
-                                               {chain::peerSeconds},
-                                               {chain::matrixSeconds},
-                                               {inNccl(chain::ncclRun), chain::ncclSeconds}},
-                                 ScanAlgorithm{seqparScanOneshot,
-                                               "oneshot",
-                                               "no paper: every map is read by all positions behind its own",
-                                               false,
-                                               ScanTraffic::Maps,
-                                               {oneshot::run, oneshot::hostSeconds},
-                                               {oneshot::peerSeconds},
-                                               {oneshot::matrixSeconds},
-                                               {inNccl(oneshot::ncclRun), oneshot::ncclSeconds}},
-                                 ScanAlgorithm{seqparScanTransposed,
-                                               "transposed",
-                                               "no paper: all-to-all, a scan of one's shard, all-to-all back",
-                                               false,
-                                               ScanTraffic::Shards,
-                                               {transposed::run, transposed::hostSeconds},
-                                               {transposed::peerSeconds},
-                                               {transposed::matrixSeconds},
-                                               {inNccl(transposed::ncclRun), transposed::ncclSeconds}},
-                                 ScanAlgorithm{seqparScanDoubling,
-                                               "doubling",
-                                               "123-doubling, Traeff, exclusive scan, arXiv 2507.04785",
-                                               false,
-                                               ScanTraffic::Maps,
-                                               {doubling::run, doubling::hostSeconds},
-                                               {doubling::peerSeconds},
-                                               {doubling::matrixSeconds},
-                                               {nullptr, nullptr}},
-                                 // Between peers, which are of one node, it is TRANSPOSED.
-                                 ScanAlgorithm{seqparScanHier,
-                                               "hier",
-                                               "no paper: TRANSPOSED inside the nodes, a chain of shards between them",
-                                               true,
-                                               ScanTraffic::NodeShards,
-                                               {hier::run, hier::hostSeconds},
-                                               {transposed::peerSeconds},
-                                               {transposed::matrixSeconds},
-                                               {inNccl(hier::ncclRun), hier::ncclSeconds}},
-                                 ScanAlgorithm{seqparScanLasp1,
-                                               "lasp1",
-                                               "LASP, arXiv 2404.02882, the ring of states of Algorithms 2 and 3",
-                                               false,
-                                               ScanTraffic::Bytes,
-                                               {lasp1::run, lasp1::hostSeconds},
-                                               {lasp1::peerSeconds},
-                                               {lasp1::matrixSeconds},
-                                               {inNccl(lasp1::ncclRun), lasp1::ncclSeconds}},
-                                 ScanAlgorithm{seqparScanLasp2,
-                                               "lasp2",
-                                               "LASP-2, arXiv 2502.07563, the all-gather of Algorithms 2 and 4",
-                                               false,
-                                               ScanTraffic::Maps,
-                                               {lasp2::run, lasp2::hostSeconds},
-                                               {lasp2::peerSeconds},
-                                               {lasp2::matrixSeconds},
-                                               {inNccl(lasp2::ncclRun), lasp2::ncclSeconds}}};
+constexpr ScanAlgorithm kAlgorithms[] = {
+    // In the order of their numbers.
+    {seqparScanChain,
+     "chain",
+     "ZeCO, arXiv 2507.01004, the All-Scan of Algorithms 1 and 3",
+     true,
+     ScanTraffic::States,
+     {chain::run, chain::hostSeconds},
+     {inCuda(launchChain), chain::peerSeconds},
+     {inCuda(launchMatrixChain), chain::matrixSeconds, 0},
+     {inNccl(chain::ncclRun), chain::ncclSeconds}},
+    {seqparScanOneshot,
+     "oneshot",
+     "no paper: every map is read by all positions behind its own",
+     false,
+     ScanTraffic::Maps,
+     {oneshot::run, oneshot::hostSeconds},
+     {inCuda(launchOneshot), oneshot::peerSeconds},
+     {inCuda(launchMatrixOneshot), oneshot::matrixSeconds, 1},
+     {inNccl(oneshot::ncclRun), oneshot::ncclSeconds}},
+    {seqparScanTransposed,
+     "transposed",
+     "no paper: all-to-all, a scan of one's shard, all-to-all back",
+     false,
+     ScanTraffic::Shards,
+     {transposed::run, transposed::hostSeconds},
+     {inCuda(launchTransposed), transposed::peerSeconds},
+     {inCuda(launchMatrixTransposed), transposed::matrixSeconds, 1},
+     {inNccl(transposed::ncclRun), transposed::ncclSeconds}},
+    {seqparScanDoubling,
+     "doubling",
+     "123-doubling, Traeff, exclusive scan, arXiv 2507.04785",
+     false,
+     ScanTraffic::Maps,
+     {doubling::run, doubling::hostSeconds},
+     {inCuda(launchDoubling), doubling::peerSeconds},
+     {inCuda(launchMatrixDoubling), doubling::matrixSeconds, 2},
+     {nullptr, nullptr}},
+    // Between peers, which are of one node, it is TRANSPOSED.
+    {seqparScanHier,
+     "hier",
+     "no paper: TRANSPOSED inside the nodes, a chain of shards between them",
+     true,
+     ScanTraffic::NodeShards,
+     {hier::run, hier::hostSeconds},
+     {inCuda(launchTransposed), transposed::peerSeconds},
+     {inCuda(launchMatrixTransposed), transposed::matrixSeconds, 1},
+     {inNccl(hier::ncclRun), hier::ncclSeconds}},
+    {seqparScanLasp1,
+     "lasp1",
+     "LASP, arXiv 2404.02882, the ring of states of Algorithms 2 and 3",
+     false,
+     ScanTraffic::Bytes,
+     {lasp1::run, lasp1::hostSeconds},
+     {inCuda(launchLasp1), lasp1::peerSeconds},
+     {inCuda(launchMatrixLasp1), lasp1::matrixSeconds, 0},
+     {inNccl(lasp1::ncclRun), lasp1::ncclSeconds}},
+    {seqparScanLasp2,
+     "lasp2",
+     "LASP-2, arXiv 2502.07563, the all-gather of Algorithms 2 and 4",
+     false,
+     ScanTraffic::Maps,
+     {lasp2::run, lasp2::hostSeconds},
+     {inCuda(launchLasp2), lasp2::peerSeconds},
+     {inCuda(launchMatrixLasp2), lasp2::matrixSeconds, 1},
+     {inNccl(lasp2::ncclRun), lasp2::ncclSeconds}}};
 
-static_assert(kAlgorithms.size() == SEQPAR_SCAN_ALGORITHMS, "seqpar/scan.h counts as many algorithms as have rows");
+static_assert(std::size(kAlgorithms) == SEQPAR_SCAN_ALGORITHMS, "seqpar/scan.h counts as many algorithms as have rows");
 
 std::string allChoices() {
   std::string text;
@@ -158,8 +169,8 @@ const ScanAlgorithm& scanAlgorithm(int id, const char* argument) {
 
 std::span<const Choice> scanAlgorithmChoices() {
   static const auto kChoices = [] {
-    std::array<Choice, kAlgorithms.size() + 1> choices{{{"auto", seqparScanAuto}}};
-    for (size_t i = 0; i < kAlgorithms.size(); ++i) choices[i + 1] = {kAlgorithms[i].name, kAlgorithms[i].id};
+    std::array<Choice, std::size(kAlgorithms) + 1> choices{{{"auto", seqparScanAuto}}};
+    for (size_t i = 0; i < std::size(kAlgorithms); ++i) choices[i + 1] = {kAlgorithms[i].name, kAlgorithms[i].id};
     return choices;
   }();
   return kChoices;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/env.h"
+#include "kernels/scan/launch.h"
 #include "scan/algorithms.h"
 #include "scan/host_model.h"
 #include "scan/nccl_model.h"
@@ -27,11 +28,14 @@ struct ScanAlgorithm {
     HostSeconds* seconds;
   } host;
   struct {
+    ScanLaunch* launch;  ///< null in a build without CUDA too
     PeerSeconds* seconds;
   } peers;  ///< SUM, SCALAR and DIAG between GPUs that reach each other's memory
   struct {
+    MatrixLaunch* launch;  ///< null in a build without CUDA too
     MatrixSeconds* seconds;
-  } matrix;  ///< MATRIX between them
+    int matrices;  ///< of a head that a CTA keeps in shared memory (kernels/scan/matrix_fits.h)
+  } matrix;        ///< MATRIX between them
   struct {
     NcclRun* run;  ///< null in a build without NCCL too
     NcclSeconds* seconds;

@@ -12,7 +12,7 @@
 
 #include "kernels/fifo_cuda.cuh"
 #include "kernels/scan/matrix_tensor.cuh"
-#include "scan/peers/matrix.h"
+#include "scan/peers/backend.h"
 #include "support/ranks.cuh"
 #ifdef SEQPAR_NCCL
 #include "device/nccl_library.h"
@@ -108,7 +108,7 @@ class MatrixBench {
   void scan(seqparScanAlgorithm_t algorithm, bool initial, int rank, cudaStream_t stream) const {
     ScanProblem each = problem(rank);
     if (initial && each.first) each.initial = each.state;
-    launchDeviceMatrixScan(ranks_.view(rank), each, order_, {algorithm, 1, 0.0}, stream);
+    launchPeerScan(ranks_.view(rank), each, order_, scanAlgorithm(algorithm), stream);
   }
 
   float* map(int rank) const { return reinterpret_cast<float*>(at(rank).map.get()); }
@@ -263,16 +263,15 @@ inline int benchMatrix(int gpus, const std::string& only) {
       MatrixBench bench(ranks, channels, gpus);
       ScanProblem shape;
       shape.dk = kSize;
-      for (int algorithm = seqparScanChain; algorithm <= seqparScanLasp2; ++algorithm) {
-        const auto each = static_cast<seqparScanAlgorithm_t>(algorithm);
-        if (!deviceMatrixFits(each, shape, channels) || (!only.empty() && only != seqparScanAlgorithmName(each)))
-          continue;
+      for (const ScanAlgorithm& row : scanAlgorithms()) {
+        if (!matrixRowFits(row, shape, channels) || (!only.empty() && only != row.name)) continue;
         double times[2];
         for (const bool initial : {false, true}) {
-          times[initial] = bench.time([&](int rank, cudaStream_t stream) { bench.scan(each, initial, rank, stream); });
+          times[initial] =
+              bench.time([&](int rank, cudaStream_t stream) { bench.scan(row.id, initial, rank, stream); });
         }
         std::printf("%d ranks, %d a GPU, %d CTAs: %-10s %8.2f, with an initial state %8.2f\n", ranks,
-                    (ranks + gpus - 1) / gpus, channels, seqparScanAlgorithmName(algorithm), times[0], times[1]);
+                    (ranks + gpus - 1) / gpus, channels, row.name, times[0], times[1]);
         std::fflush(stdout);
       }
       if (channels != 32) continue;

@@ -10,7 +10,8 @@
 
 #include "matrix_bench.cuh"
 #include "reference_scan.h"
-#include "scan/peers/matrix.h"
+#include "scan/peers/backend.h"
+#include "scan_rows.h"
 #include "support/bounds.h"
 #include "support/scan_buffers.cuh"
 
@@ -18,9 +19,6 @@ namespace {
 
 using namespace seqpar;
 using namespace seqpar::test;
-
-constexpr seqparScanAlgorithm_t kAll[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanDoubling,
-                                          seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
 
 int failures = 0;
 int checks = 0;
@@ -49,8 +47,8 @@ std::vector<DeviceBuffers> launch(const DeviceRanks& ranks, const ScanCase& scan
   }
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const CurrentDevice current(ranks.deviceOf(rank));
-    launchDeviceMatrixScan(ranks.view(rank), buffers[static_cast<std::size_t>(rank)].problem(), order,
-                           {algorithm, 1, 0.0}, ranks.stream(rank));
+    launchPeerScan(ranks.view(rank), buffers[static_cast<std::size_t>(rank)].problem(), order, scanAlgorithm(algorithm),
+                   ranks.stream(rank));
   }
   return buffers;
 }
@@ -130,12 +128,13 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
     for (int i = 0; i < kTogether; ++i) {
       const std::uint64_t seed = random();
       const ScanSpec spec = randomSpec(random, ranks.size());
-      const seqparScanAlgorithm_t algorithm = random() % 3 == 0 ? seqparScanChain : kAll[random() % std::size(kAll)];
+      const seqparScanAlgorithm_t algorithm = random() % 3 == 0 ? seqparScanChain : oneOf(random, matrixAlgorithms());
       const bool exact = random() % 2 == 0;
       ScanProblem shape;
       shape.dk = spec.dk;
       shape.wireType = spec.wireType;
-      check(deviceMatrixFits(algorithm, shape, ranks.view(0).channels), words(spec, algorithm, seed) + " is refused");
+      check(matrixRowFits(scanAlgorithm(algorithm), shape, ranks.view(0).channels),
+            words(spec, algorithm, seed) + " is refused");
       Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
               {},
               exact,
@@ -191,7 +190,7 @@ void checkNonFinite(const DeviceRanks& ranks) {
     spec.heads = 2;
     spec.dk = dk;
     spec.dv = dv;
-    for (const seqparScanAlgorithm_t algorithm : kAll) {
+    for (const seqparScanAlgorithm_t algorithm : matrixAlgorithms()) {
       for (const float value : values) {
         ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 7);
         for (ScanCase::Rank& rank : scanCase.ranks) {
@@ -228,8 +227,7 @@ void checkGraphs(const DeviceRanks& ranks, std::mt19937_64& random) {
     buffers.emplace_back(scanCase, rank, Outputs::Both, ranks.deviceOf(rank), 0);
     checkCuda(cudaStreamBeginCapture(ranks.stream(rank), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     for (const seqparScanAlgorithm_t algorithm : {seqparScanChain, seqparScanLasp1}) {
-      launchDeviceMatrixScan(ranks.view(rank), buffers.back().problem(), order, {algorithm, 1, 0.0},
-                             ranks.stream(rank));
+      launchPeerScan(ranks.view(rank), buffers.back().problem(), order, scanAlgorithm(algorithm), ranks.stream(rank));
     }
     cudaGraph_t graph = nullptr;
     checkCuda(cudaStreamEndCapture(ranks.stream(rank), &graph), "cudaStreamEndCapture");
@@ -262,8 +260,8 @@ void checkGiveUp(int gpus) {
   const ScanCase scanCase = makeScanCase(spec, Numbers::Exact, 1);
   const CurrentDevice current(ranks.deviceOf(1));
   DeviceBuffers buffers(scanCase, 1, Outputs::Both, ranks.deviceOf(1), 0);
-  launchDeviceMatrixScan(ranks.view(1), buffers.problem(), std::vector<int>{0, 1}, {seqparScanChain, 1, 0.0},
-                         ranks.stream(1));
+  launchPeerScan(ranks.view(1), buffers.problem(), std::vector<int>{0, 1}, scanAlgorithm(seqparScanChain),
+                 ranks.stream(1));
   checkCuda(cudaStreamSynchronize(ranks.stream(1)), "cudaStreamSynchronize");
   check(ranks.timedOut(1) == 1, "a rank whose predecessor never comes gives up for it");
 }

@@ -120,7 +120,10 @@ void bench(NcclRank& mine) {
       const auto choice = *std::find_if(estimates.begin(), estimates.end(), [wanted = algorithm](const auto& estimate) {
         return estimate.algorithm == wanted;
       });
-      const auto work = [&] { ncclScan(group, buffers.problem(), given.order, nodes, choice, stream.get()); };
+      const auto work = [&] {
+        ncclScan(group, buffers.problem(), given.order, nodes, scanAlgorithm(choice.algorithm), choice.blocks,
+                 stream.get());
+      };
       const double calls = medianUs(mine, stream.get(), work);
       const double graph = graphUs(mine, stream.get(), work);
       if (mine.rank != 0) continue;

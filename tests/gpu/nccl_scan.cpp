@@ -22,9 +22,6 @@ std::chrono::milliseconds timeout() {
 }
 constexpr int kCases = 96;  // every operator with every algorithm four times
 
-constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed,
-                                                 seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
-
 int failures = 0;
 
 void report(const std::string& what, const std::string& problem) {
@@ -111,7 +108,8 @@ void replayScan(DeviceGroup& group, seqparScanAlgorithm_t algorithm, cudaStreamC
   DeviceBuffers buffers(given.scan, group.rank(), Outputs::Both, group.device(), 0);
   const auto stream = seqpar::makeStream();
   expectCuda(cudaStreamBeginCapture(stream.get(), mode), "cudaStreamBeginCapture");
-  ncclScan(group, buffers.problem(), given.order, given.nodes, given.choice, stream.get());
+  ncclScan(group, buffers.problem(), given.order, given.nodes, scanAlgorithm(given.choice.algorithm),
+           given.choice.blocks, stream.get());
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t ready = nullptr;
   expectCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
@@ -138,7 +136,7 @@ void tryNccl(int ranks, std::uint64_t seed) {
            runNcclScans(group, nodesOf(ranks, 1), seed + 1, kCases,
                         [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
            // A capture in global mode would mind what the other threads do.
-           for (const auto algorithm : kAlgorithms) replayScan(group, algorithm, cudaStreamCaptureModeThreadLocal);
+           for (const auto algorithm : ncclAlgorithms()) replayScan(group, algorithm, cudaStreamCaptureModeThreadLocal);
          }));
 }
 
@@ -160,7 +158,7 @@ int runProcess() {
                 1e-9 / links.network.secondsPerByte);
   }
   runNcclScans(group, nodes, 77, kCases, [&nccl](cudaStream_t stream) { nccl->wait(stream); });
-  for (const auto algorithm : kAlgorithms) replayScan(group, algorithm, cudaStreamCaptureModeGlobal);
+  for (const auto algorithm : ncclAlgorithms()) replayScan(group, algorithm, cudaStreamCaptureModeGlobal);
   std::vector<char> all(static_cast<std::size_t>(joined.nranks));
   joined.allgather->gatherValues(char{0}, std::span(all));
   return 0;

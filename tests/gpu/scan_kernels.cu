@@ -13,18 +13,16 @@
 #include "base/convert.h"
 #include "gpu_peers.h"
 #include "reference_scan.h"
-#include "scan/peers/scan.h"
+#include "scan/peers/backend.h"
 #include "scan_case.h"
 #include "scan_kernels_bench.h"
+#include "scan_rows.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
 
 namespace {
 
-constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain,    seqparScanOneshot, seqparScanTransposed,
-                                                 seqparScanDoubling, seqparScanHier,    seqparScanLasp1,
-                                                 seqparScanLasp2};
 constexpr Outputs kOutputs[] = {Outputs::Both, Outputs::PrefixOnly, Outputs::TotalOnly, Outputs::PrefixInPlace,
                                 Outputs::TotalInPlace};
 
@@ -63,7 +61,7 @@ struct RankRun {
   ScanProblem problem() {
     ScanProblem problem = host.problem();
     problem.state = state.data();
-    problem.transition = transition.data();
+    problem.transition = reinterpret_cast<const float*>(transition.data());
     problem.initial = problem.initial == nullptr ? nullptr : initial.data();
     if (problem.prefix != nullptr) problem.prefix = prefixMirror().data();
     if (problem.total != nullptr) problem.total = totalMirror().data();
@@ -130,8 +128,8 @@ void enqueue(const GpuPeers& peers, Call& call) {
   for (int position = 0; position < spec.size; ++position) order.push_back(spec.rankAt(position));
   for (int rank = 0; rank < spec.size; ++rank) {
     const CurrentDevice current(peers.deviceOf(rank));
-    launchDeviceScan(peers.view(rank), call.ranks[static_cast<std::size_t>(rank)].problem(), order,
-                     {call.algorithm, 1, 0}, peers.stream(rank));
+    launchPeerScan(peers.view(rank), call.ranks[static_cast<std::size_t>(rank)].problem(), order,
+                   scanAlgorithm(call.algorithm), peers.stream(rank));
   }
 }
 
@@ -197,7 +195,7 @@ bool checkCalls(int size, int gpus, int channels, int batches, int atOnce, std::
 
 bool checkRandom(int size, int gpus, int channels, int batches, int atOnce, std::uint64_t seed) {
   return checkCalls(size, gpus, channels, batches, atOnce, seed, [](std::mt19937_64& random, const GpuPeers& peers) {
-    return drawCall(random, peers, kAlgorithms[random() % 7]);
+    return drawCall(random, peers, oneOf(random, peerAlgorithms()));
   });
 }
 
@@ -218,14 +216,14 @@ bool checkFewChannels(int gpus, std::uint64_t seed) {
 /// A rank that does not come: the others end in time, and say for whom they waited.
 bool checkAbsent(int gpus) {
   std::mt19937_64 random(3);
-  for (const auto algorithm : kAlgorithms) {
+  for (const auto algorithm : peerAlgorithms()) {
     const GpuPeers peers(3, 4, gpus, 50000000);
     Call call = drawCall(random, peers, algorithm);
     const int order[] = {0, 1, 2};
     for (int rank = 1; rank < 3; ++rank) {
       const CurrentDevice current(peers.deviceOf(rank));
-      launchDeviceScan(peers.view(rank), call.ranks[static_cast<std::size_t>(rank)].problem(), order, {algorithm, 1, 0},
-                       peers.stream(rank));
+      launchPeerScan(peers.view(rank), call.ranks[static_cast<std::size_t>(rank)].problem(), order,
+                     scanAlgorithm(algorithm), peers.stream(rank));
     }
     peers.synchronize();
     if (peers.timedOut(1) == 0 || peers.timedOut(2) == 0) {

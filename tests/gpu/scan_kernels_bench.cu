@@ -11,8 +11,9 @@
 
 #include "gpu_peers.h"
 #include "kernels/fifo_cuda.cuh"
+#include "scan/peers/backend.h"
 #include "scan/peers/probe.h"
-#include "scan/peers/scan.h"
+#include "scan_rows.h"
 
 namespace seqpar::test {
 namespace {
@@ -67,7 +68,7 @@ class Bench {
     for (int rank = 0; rank < peers_.size(); ++rank) order.push_back(rank);
     const double both = graphTime([&](int rank) {
       barrier(rank);
-      launchDeviceScan(peers_.view(rank), problem(rank, bytes), order, {algorithm, 1, 0}, peers_.stream(rank));
+      launchPeerScan(peers_.view(rank), problem(rank, bytes), order, scanAlgorithm(algorithm), peers_.stream(rank));
     });
     return both - graphTime([&](int rank) { barrier(rank); });
   }
@@ -100,7 +101,7 @@ class Bench {
     problem.headFlags.assign(problem.heads, 0);
     problem.first = rank == 0;
     problem.state = buffer(0);
-    problem.transition = buffer(1);
+    problem.transition = reinterpret_cast<const float*>(buffer(1));
     problem.prefix = buffer(2);
     problem.total = buffer(3);
     return problem;
@@ -164,8 +165,7 @@ class Bench {
 }  // namespace
 
 void benchScanKernels(int gpus) {
-  constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain,    seqparScanOneshot, seqparScanTransposed,
-                                                   seqparScanDoubling, seqparScanLasp1,   seqparScanLasp2};
+  const auto algorithms = test::peerAlgorithms();
   const char* const channelsText = std::getenv("BENCH_LANES");
   for (const int size : {1, 2, 4, 8}) {
     const int fit = 256 * gpus / size;  // CTAs of all ranks must run at once
@@ -177,11 +177,11 @@ void benchScanKernels(int gpus) {
     std::printf("%d ranks on %d GPUs (%d a GPU), %d channels: alpha %.2f us, B %.0f GB/s\n", size, std::min(gpus, size),
                 (size + gpus - 1) / gpus, channels, alpha, rate * 1e-9);
     std::printf("%8s", "KB");
-    for (const auto algorithm : kAlgorithms) std::printf("%12s", seqparScanAlgorithmName(algorithm));
+    for (const auto algorithm : algorithms) std::printf("%12s", seqparScanAlgorithmName(algorithm));
     std::printf("%14s%12s   (us)\n", "m/B+(P-1)a", "m/B+a");
     for (std::size_t bytes = 64 << 10; bytes <= std::size_t{64} << 20; bytes *= bytes >= (4 << 20) ? 4 : 2) {
       std::printf("%8zu", bytes >> 10);
-      for (const auto algorithm : kAlgorithms) std::printf("%12.2f", bench.time(algorithm, bytes));
+      for (const auto algorithm : algorithms) std::printf("%12.2f", bench.time(algorithm, bytes));
       const double stream = static_cast<double>(bytes) / rate * 1e6;
       std::printf("%14.2f%12.2f\n", stream + (size - 1) * alpha, stream + alpha);
       std::fflush(stdout);

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "base/target.h"
+#include "kernels/scan/arrays.h"
 #include "kernels/scan/values.h"
 #include "seqpar/seqpar.h"
 
 namespace seqpar {
 
 /// One rank's part of an All-Scan as the caller gave it, checked. Pointers may be null as seqparAllScan() says.
-struct ScanProblem {
+struct ScanProblem : ScanArrays<void> {
   seqparScanOp_t op = seqparScanDiag;
   seqparDirection_t direction = seqparForward;
   size_t heads = 0, dk = 0, dv = 0;
@@ -22,12 +23,7 @@ struct ScanProblem {
   seqparDataType_t wireType = seqparFloat32;
   seqparDecayForm_t decayForm = seqparDecayLinear;
   std::vector<unsigned char> headFlags;  ///< [heads], SEQPAR_SCAN_* bits
-  const void* state = nullptr;
-  const void* transition = nullptr;
-  const void* initial = nullptr;  ///< non-null at position 0 only
-  void* prefix = nullptr;
-  void* total = nullptr;
-  bool first = false;  ///< position 0
+  bool first = false;                    ///< position 0
 
   size_t elements() const { return heads * dk * dv; }
 };

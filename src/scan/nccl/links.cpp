@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "device/cuda.h"
 #include "device/nccl_comm.h"
-#include "scan/nccl/scan.h"
+#include "scan/nccl/backend.h"
 
 namespace seqpar {
 namespace {

@@ -1,10 +1,10 @@
-#include "scan/peers/head_window.h"
-
+// What kernels that pass heads along themselves need in device memory (seqpar_device.cuh).
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "device/cuda.h"
+#include "scan/peers/backend.h"
 
 namespace seqpar {
 namespace {
@@ -91,8 +91,8 @@ class HeadWindowCuda : public HeadWindow {
 
 }  // namespace
 
-std::unique_ptr<HeadWindow> makeHeadWindow(Communicator& comm, int64_t heads, int64_t elements,
-                                           seqparDirection_t direction) {
+std::unique_ptr<HeadWindow> makePeerHeadWindow(Communicator& comm, int64_t heads, int64_t elements,
+                                               seqparDirection_t direction) {
   return std::make_unique<HeadWindowCuda>(comm, heads, elements, direction);
 }
 

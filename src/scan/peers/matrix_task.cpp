@@ -11,13 +11,6 @@ namespace {
 
 constexpr std::size_t kMostExtent = std::size_t{1} << 30;
 
-const void* after(const void* buffer, std::size_t bytes) {
-  return buffer == nullptr ? nullptr : static_cast<const std::byte*>(buffer) + bytes;
-}
-void* after(void* buffer, std::size_t bytes) {
-  return buffer == nullptr ? nullptr : static_cast<std::byte*>(buffer) + bytes;
-}
-
 MatrixScan describeShape(const PeerView& view, const ScanProblem& problem, std::span<const int> order) {
   MatrixScan scan;
   scan.dk = static_cast<int>(problem.dk);
@@ -53,12 +46,8 @@ std::vector<MatrixScan> makeMatrixScans(const PeerView& view, const ScanProblem&
   for (std::size_t head = 0; head < problem.heads; head += kMatrixHeads) {
     MatrixScan& scan = scans.emplace_back(shape);
     scan.heads = static_cast<int>(std::min<std::size_t>(kMatrixHeads, problem.heads - head));
-    const std::size_t bytes = head * problem.dk * problem.dv * sizeOf(problem.stateType);
-    scan.state = after(problem.state, bytes);
-    scan.initial = after(problem.initial, bytes);
-    scan.prefix = after(problem.prefix, bytes);
-    scan.total = after(problem.total, bytes);
-    scan.transition = static_cast<const float*>(problem.transition) + head * problem.dk * problem.dk;
+    static_cast<ScanArrays<void>&>(scan) =
+        problem.from<void>(head * problem.dk * problem.dv * sizeOf(problem.stateType), head * problem.dk * problem.dk);
     for (int i = 0; i < scan.heads; ++i) {
       const unsigned flags = problem.headFlags[head + static_cast<std::size_t>(i)];
       if ((flags & SEQPAR_SCAN_RESET_IN) != 0) scan.resets.set(i);

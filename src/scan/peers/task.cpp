@@ -12,11 +12,6 @@ namespace {
 /// Elements that are worth a CTA: few, since small scans wait for instructions, and each SM issues its own.
 constexpr std::size_t kElementsOfChannel = 512;
 
-template <class Byte>
-Byte* at(Byte* data, seqparDataType_t type, std::size_t element) {
-  return data == nullptr ? nullptr : data + element * sizeOf(type);
-}
-
 bool isAligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
@@ -64,14 +59,10 @@ std::vector<ScanTask> makeScanTasks(const PeerView& view, const ScanProblem& pro
   for (std::size_t begin = 0; begin < problem.heads; begin += most) {
     const std::size_t heads = std::min(most, problem.heads - begin);
     ScanTask& task = tasks.emplace_back(common);
-    const auto place = [&](auto* data) { return at(data, problem.stateType, begin * head); };
-    task.state = place(static_cast<const std::byte*>(problem.state));
-    task.initial = place(static_cast<const std::byte*>(common.first() ? problem.initial : nullptr));
-    task.prefix = place(static_cast<std::byte*>(problem.prefix));
-    task.total = place(static_cast<std::byte*>(problem.total));
-    if (problem.op != seqparScanSum) {
-      task.transition = static_cast<const float*>(problem.transition) + begin * factors;
-    }
+    static_cast<ScanArrays<std::byte>&>(task) =
+        problem.from<std::byte>(begin * head * sizeOf(problem.stateType), begin * factors);
+    if (!common.first()) task.initial = nullptr;
+    if (problem.op == seqparScanSum) task.transition = nullptr;
     task.aligned = isAligned(task.state) && isAligned(task.initial) && isAligned(task.prefix) && isAligned(task.total);
     task.elements = static_cast<std::uint32_t>(heads * head);
     const auto flags = std::span(problem.headFlags).subspan(begin, heads);

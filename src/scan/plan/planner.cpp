@@ -1,8 +1,7 @@
 #include "scan/plan/planner.h"
 
 #include "scan/cost.h"
-#include "scan/host_model.h"
-#include "scan/plan/all_scan.h"
+#include "scan/plan/backend.h"
 
 namespace seqpar {
 namespace {
@@ -12,22 +11,18 @@ constexpr size_t kMostShapes = 1024;
 
 }  // namespace
 
-ScanPlanner::ScanPlanner(Communicator& comm) : comm_(comm) {
-  if (comm.device() == nullptr) return;
+ScanPlanner::ScanPlanner(Communicator& comm) {
   try {
-    device_ = makeDevicePlan(comm);
+    backend_ = makeScanBackend(comm);
   } catch (...) {
     comm.abort();  // the other ranks are waiting in the same step
     throw;
   }
-  comm.recordLinks(device_->links());
+  if (const auto links = backend_->links()) comm.recordLinks(*links);
 }
 
 std::vector<seqparScanEstimate_t> ScanPlanner::estimates(const ScanProblem& problem, int blocks) const {
-  if (device_) return device_->estimates(problem, blocks);
-  const auto nodes = scanNodes(comm_, problem.direction);
-  const auto& mailbox = comm_.mailbox();
-  return estimateScan(problem, {comm_.size(), nodes, comm_.links(), mailbox.maxMessage(), mailbox.window()}, blocks);
+  return backend_->estimates(problem, blocks);
 }
 
 seqparScanEstimate_t ScanPlanner::choose(const ScanProblem& problem, int algorithm, int blocks) {

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "scan/affine/affine.h"
-#include "scan/plan/device_plan.h"
+#include "scan/backend.h"
 
 namespace seqpar {
 
@@ -25,11 +24,13 @@ class ScanPlanner {
   /// The estimate for `algorithm`; the best one for Auto.
   seqparScanEstimate_t choose(const ScanProblem& problem, int algorithm, int blocks);
 
+  /// Where the communicator's scans run.
+  ScanBackend& backend() const { return *backend_; }
+
  private:
   using Key = std::tuple<int, int, size_t, size_t, size_t, int, int, int>;
 
-  const Communicator& comm_;
-  std::unique_ptr<DevicePlan> device_;  ///< null on a host communicator
+  std::unique_ptr<ScanBackend> backend_;
   std::mutex mutex_;
   std::map<Key, seqparScanEstimate_t> chosen_;
 };

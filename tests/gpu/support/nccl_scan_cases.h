@@ -10,7 +10,8 @@
 #include "device/group.h"
 #include "device/nccl_comm.h"
 #include "reference_scan.h"
-#include "scan/nccl/scan.h"
+#include "scan/nccl/backend.h"
+#include "scan_rows.h"
 #include "support/scan_buffers.cuh"
 
 namespace seqpar::test {
@@ -58,8 +59,7 @@ struct NcclScanCase {
 /// The `index`-th case of a seed: the same on all ranks. `nodes` is each rank's node.
 inline NcclScanCase drawNcclScan(std::mt19937_64& random, const std::vector<int>& nodes, int index) {
   const auto below = [&](std::size_t bound) { return static_cast<std::size_t>(random() % bound); };
-  constexpr seqparScanAlgorithm_t kAlgorithms[] = {seqparScanChain, seqparScanOneshot, seqparScanTransposed,
-                                                   seqparScanHier,  seqparScanLasp1,   seqparScanLasp2};
+  const auto algorithms = ncclAlgorithms();
   constexpr seqparDataType_t kTypes[] = {seqparFloat32, seqparFloat32, seqparFloat16, seqparBfloat16};
   NcclScanCase result;
   ScanSpec spec;
@@ -80,7 +80,7 @@ inline NcclScanCase drawNcclScan(std::mt19937_64& random, const std::vector<int>
   result.numbers = below(2) == 0 ? Numbers::Exact : Numbers::Random;
   // exp of a natural logarithm is not exact, so powers of two come as such or as logarithms to base 2.
   if (result.numbers == Numbers::Exact && spec.decayForm == seqparDecayLog) spec.decayForm = seqparDecayLog2;
-  result.choice.algorithm = kAlgorithms[static_cast<std::size_t>(index / 4) % std::size(kAlgorithms)];
+  result.choice.algorithm = algorithms[static_cast<std::size_t>(index / 4) % algorithms.size()];
   result.choice.blocks = 1 + static_cast<int>(below(5));
   for (int position = 0; position < spec.size; ++position) {
     result.order.push_back(spec.rankAt(position));
@@ -113,8 +113,10 @@ class NcclScanRun {
         buffers_(given.scan, rank, static_cast<Outputs>(own() % 5), device, own() % 3 == 0 ? 4 : 0) {}
 
   void enqueue(DeviceGroup& group, cudaStream_t stream) {
-    group.enqueue("a scan over NCCL", stream,
-                  [&] { ncclScan(group, buffers_.problem(), given_.order, given_.nodes, given_.choice, stream); });
+    group.enqueue("a scan over NCCL", stream, [&] {
+      ncclScan(group, buffers_.problem(), given_.order, given_.nodes, scanAlgorithm(given_.choice.algorithm),
+               given_.choice.blocks, stream);
+    });
   }
   void check() {
     const auto reference = referenceScan(given_.scan)[static_cast<std::size_t>(rank_)];

@@ -15,7 +15,8 @@ class DeviceBuffers {
       : host_(scanCase, rank, outputs), problem_(host_.problem()), device_(device), shift_(shift) {
     const CurrentDevice current(device);
     bytes_ = problem_.elements() * bytesOf(problem_.stateType);
-    problem_.transition = mirror(problem_.transition, scanCase.spec.transitionElements() * sizeof(float));
+    problem_.transition =
+        static_cast<const float*>(mirror(problem_.transition, scanCase.spec.transitionElements() * sizeof(float)));
     problem_.initial = mirror(problem_.initial, bytes_);
     problem_.state = mirror(problem_.state, bytes_);
     prefix_ = problem_.prefix;

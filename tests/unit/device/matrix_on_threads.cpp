@@ -1,5 +1,7 @@
 #include "matrix_on_threads.h"
 
+#include <stdexcept>
+
 #include "kernels/scan/matrix_chain.h"
 #include "kernels/scan/matrix_doubling.h"
 #include "kernels/scan/matrix_gather.h"
@@ -123,7 +125,7 @@ void ThreadMatrixScan::run(seqparScanAlgorithm_t algorithm, const ChannelThread&
   MatrixShared& shared = mine.shared[static_cast<std::size_t>(thread.channel)];
   const MapMemory memory = shared.memory();
   for (const MatrixScan& scan : mine.scans) {
-    const bool sendsMaps = algorithm != seqparScanChain && algorithm != seqparScanLasp1;
+    const bool sendsMaps = scanAlgorithm(algorithm).matrix.matrices > 0;
     // They have several channels each; the threads of further channels have nothing to do.
     if (sendsMaps && thread.channel >= mostCursors(thread.view.channels)) {
       mine.all->meet(false);
@@ -135,15 +137,20 @@ void ThreadMatrixScan::run(seqparScanAlgorithm_t algorithm, const ChannelThread&
         runGather(scan, thread, memory, algorithm == seqparScanLasp2);
         break;
       case seqparScanTransposed:
+      case seqparScanHier:
         runTransposed(scan, thread, memory);
         break;
       case seqparScanDoubling:
         runDoubling(scan, thread, memory);
         break;
-      default:
+      case seqparScanChain:
+      case seqparScanLasp1:
         if (algorithm != seqparScanChain || thread.view.self % 3 == 2 || !runTeams(scan, thread, shared)) {
           runChain(scan, thread, memory.pairs);
         }
+        break;
+      default:
+        throw std::logic_error("not an algorithm of kernels");
     }
     mine.all->meet(false);
   }

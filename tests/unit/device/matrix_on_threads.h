@@ -8,12 +8,10 @@
 #include "kernels/scan/matrix_maps.h"
 #include "kernels/scan/matrix_teams.h"
 #include "scan_case.h"
+#include "scan_rows.h"
 #include "thread_peers.h"
 
 namespace seqpar::test {
-
-inline constexpr std::array kMatrixAlgorithms = {seqparScanChain, seqparScanLasp1,      seqparScanOneshot,
-                                                 seqparScanLasp2, seqparScanTransposed, seqparScanDoubling};
 
 /// What the threads of a CTA share.
 struct MatrixShared {

@@ -35,6 +35,7 @@ bool runShape(seqparScanAlgorithm_t algorithm, const ScanTask& task, const Chann
     case seqparScanOneshot:
       return runProgram<OneshotProgram<Shape, ThreadMemory, ThreadGroup, false>>(task, thread);
     case seqparScanTransposed:
+    case seqparScanHier:  // between peers, which are of one node
       return runProgram<TransposedProgram<Shape, ThreadMemory, ThreadGroup>>(task, thread);
     case seqparScanDoubling:
       return runProgram<DoublingProgram<Shape, ThreadMemory, ThreadGroup>>(task, thread);
@@ -69,7 +70,8 @@ bool runScanChannel(seqparScanAlgorithm_t algorithm, const ScanTask& task, const
       }
     } else if (fast && algorithm == seqparScanOneshot && Oneshot::fits(task, threads)) {
       ok = runFast<Oneshot>(task, thread);
-    } else if (fast && algorithm == seqparScanTransposed && Transposed::fits(task, threads)) {
+    } else if (fast && (algorithm == seqparScanTransposed || algorithm == seqparScanHier) &&
+               Transposed::fits(task, threads)) {
       ok = runFast<Transposed>(task, thread);
     } else {
       ok = runShape<Shape>(algorithm, task, thread);

@@ -1,17 +1,14 @@
 // All-Scans by the channel programs of the kernels, on threads.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "scan/peers/task.h"
 #include "scan_case.h"
+#include "scan_rows.h"
 #include "thread_peers.h"
 
 namespace seqpar::test {
-
-inline constexpr std::array kDeviceAlgorithms = {seqparScanChain,    seqparScanOneshot, seqparScanTransposed,
-                                                 seqparScanDoubling, seqparScanLasp1,   seqparScanLasp2};
 
 /// One thread's part of a scan. False: gave up.
 bool runScanChannel(seqparScanAlgorithm_t algorithm, const ScanTask& task, const ChannelThread& thread);

@@ -59,7 +59,7 @@ TEST_CASE("Nothing goes past a rank that is not there in a chain") {
 }
 
 TEST_CASE("Who needs a rank that is not there gives up, in every algorithm") {
-  for (const auto algorithm : kDeviceAlgorithms) {
+  for (const auto algorithm : peerAlgorithms()) {
     ThreadPeers peers(5, 1, std::chrono::milliseconds(50));
     const auto done = runWithout(peers, {5, 0, algorithm});
     CAPTURE(seqparScanAlgorithmName(algorithm));

@@ -79,7 +79,7 @@ TEST_CASE("MATRIX channels give what the definition says, call after call") {
     const int group = 1 + static_cast<int>(random() % 3);
     calls.push_back({ThreadMatrixScan(peers, makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, random()),
                                       outputs, group, threads),
-                     kMatrixAlgorithms[random() % kMatrixAlgorithms.size()], exact});
+                     oneOf(random, matrixAlgorithms()), exact});
   }
   peers.run(threads, [&](const ChannelThread& thread) {
     for (Call& call : calls) call.scan.run(call.algorithm, thread);
@@ -91,7 +91,7 @@ TEST_CASE("MATRIX channels give what the definition says, call after call") {
 }
 
 TEST_CASE("MATRIX channels go round their rings, with more packets than a ring has") {
-  const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
+  const auto algorithm = GENERATE(from_range(matrixAlgorithms()));
   const int threads = GENERATE(1, 2);  // 2: teams, for CHAIN
   CAPTURE(seqparScanAlgorithmName(algorithm), threads);
   ScanSpec spec;
@@ -154,7 +154,7 @@ TEST_CASE("MATRIX channels by teams agree with other channels, with flags, initi
 }
 
 TEST_CASE("MATRIX channels carry NaN and infinities to the elements of the definition") {
-  const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
+  const auto algorithm = GENERATE(from_range(matrixAlgorithms()));
   const int threads = GENERATE(1, 2);
   const float value = GENERATE(INFINITY, asFloat(0x7fc00000U), asFloat(0x7fffffffU), asFloat(0xffffffffU));
   CAPTURE(seqparScanAlgorithmName(algorithm), threads, value);
@@ -185,7 +185,7 @@ TEST_CASE("MATRIX channels that need an absent rank give up, and nothing goes on
   spec.heads = 2;
   spec.dk = 16;
   spec.dv = 32;
-  const auto algorithm = GENERATE(from_range(kMatrixAlgorithms));
+  const auto algorithm = GENERATE(from_range(matrixAlgorithms()));
   const int threads = GENERATE(2, 3);
   CAPTURE(seqparScanAlgorithmName(algorithm), threads);
   ThreadPeers peers(3, 1, std::chrono::milliseconds(50));

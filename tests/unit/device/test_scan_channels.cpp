@@ -129,7 +129,7 @@ TEST_CASE("All algorithms, back to back on one set of fifos") {
     ThreadPeers peers(size, 2);
     std::vector<Call> calls;
     for (int i = 0; i < 36; ++i) {
-      calls.push_back(drawCall(random, peers, kDeviceAlgorithms[random() % kDeviceAlgorithms.size()]));
+      calls.push_back(drawCall(random, peers, oneOf(random, peerAlgorithms())));
     }
     CAPTURE(size);
     runCalls(peers, threadsOfChannel, calls);
@@ -192,7 +192,7 @@ TEST_CASE("Small states go round their rings") {
 }
 
 TEST_CASE("States that are several times the rings") {
-  for (const auto algorithm : kDeviceAlgorithms) {
+  for (const auto algorithm : peerAlgorithms()) {
     for (const int size : {2, 4}) {
       ThreadPeers peers(size, 1);
       const ScanSpec spec = largeSpec(size);
@@ -219,7 +219,7 @@ TEST_CASE("More heads than one kernel has flags for") {
   spec.flags = true;
   const std::vector<Outputs> outputs(3, Outputs::Both);
   std::vector<Call> calls;
-  for (const auto algorithm : kDeviceAlgorithms) {
+  for (const auto algorithm : peerAlgorithms()) {
     calls.push_back({algorithm, Numbers::Exact,
                      std::make_unique<ThreadScan>(peers, makeScanCase(spec, Numbers::Exact, 12), outputs, 1)});
   }
@@ -236,7 +236,7 @@ TEST_CASE("Infinities, NaN of any payload and negative zeros arrive; a factor of
                            1e-42F,
                            3.0e38F,
                            0.0F};
-  for (const auto algorithm : kDeviceAlgorithms) {
+  for (const auto algorithm : peerAlgorithms()) {
     for (const float factor : {1.0F, 0.0F}) {
       ThreadPeers peers(3, 1);
       ScanSpec spec;

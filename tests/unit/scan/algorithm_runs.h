@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "memory_mailbox.h"
-#include "scan/registry.h"
 #include "scan_case.h"
+#include "scan_rows.h"
 
 namespace seqpar::test {
-
-/// All of them.
-inline std::vector<seqparScanAlgorithm_t> allAlgorithms() {
-  std::vector<seqparScanAlgorithm_t> all;
-  for (const ScanAlgorithm& row : scanAlgorithms()) all.push_back(row.id);
-  return all;
-}
 
 /// Nodes of random sizes from 1 to `largest`, each a run of neighbours, with numbers that are in no order.
 std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest);

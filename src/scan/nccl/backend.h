@@ -7,16 +7,19 @@
 
 #include "bootstrap/allgather.h"
 #include "device/group.h"
-#include "scan/nccl_model.h"
+#include "scan/backend.h"
 
 namespace seqpar {
 
+/// Collective over `comm`, which has NCCL: measures its steps.
+std::unique_ptr<ScanBackend> makeNcclScans(Communicator& comm);
+
 /// Collective over `group`, inside its enqueue(), with group.nccl() not null: the scan of `problem`, whose pointers are
 /// to device memory, on `stream`. order[p] is the rank at position p (ascending or descending), nodes[p] its node.
-/// `choice` names algorithm and blocks, the same on all ranks. InvalidUsage for an algorithm that is not done this way
+/// `row` and `blocks` are the same on all ranks. InvalidUsage for an algorithm that is not done this way
 /// (DOUBLING; HIER where the ranks of a node are not neighbours).
 void ncclScan(DeviceGroup& group, const ScanProblem& problem, std::span<const int> order, std::span<const int> nodes,
-              const seqparScanEstimate_t& choice, DeviceStream stream);
+              const ScanAlgorithm& row, int blocks, DeviceStream stream);
 
 /// Collective: times neighbour exchanges of small and large messages. The same on all ranks.
 NcclLinks measureNcclLinks(NcclComm& nccl, Allgather& control, std::span<const int> nodes);
