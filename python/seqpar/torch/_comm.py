@@ -181,7 +181,7 @@ def _config(device, timeout, transport, check_arguments, ctas):
 def _device(device, group):
     if device is None:
         nccl = group is not None and "nccl" in str(dist.get_backend(group))
-        device = "cuda" if nccl else "cpu"
+        device = (getattr(group, "bound_device_id", None) or "cuda") if nccl else "cpu"
     device = torch.device(device)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
@@ -220,7 +220,8 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
     """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
     first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank.
 
-    device           None: cuda where the group's backend is NCCL, else cpu
+    device           None: where the group's backend is NCCL the GPU that the group is bound to, or else the current one
+                     (torch.cuda.set_device() before); cpu for other backends
     timeout          seconds after which a rank that does not answer is an error on the others
     transport        "auto", "shared", "network"
     check_arguments  True: every call compares its arguments between the ranks (slow)

@@ -16,7 +16,7 @@ def _gate(gate):
     """(tensor to keep, seqparAttnTensor_t) of the decays: dense."""
     if gate is None:
         return None, _abi.AttnTensor()
-    gate = gate.contiguous()
+    gate = _plans.aligned(gate.contiguous())
     return gate, _abi.AttnTensor(gate.data_ptr(), 0, 0, 0)
 
 

@@ -99,6 +99,11 @@ def plan_of(comm, text, q, k, v, gate=None):
                      lambda plan: _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)))
 
 
+def aligned(x):
+    """`x`, or where the kernels cannot take its address (on GPUs they read 16 bytes at a time) a dense copy."""
+    return x.clone(memory_format=torch.contiguous_format) if x.is_cuda and x.data_ptr() % 16 else x
+
+
 def view(x):
     """(tensor to keep, seqparAttnTensor_t) of [batch][tokens][heads][dim]: strides as they are where the library can
     take them, else a copy."""
@@ -106,7 +111,9 @@ def view(x):
         if x.stride(-1) != 1 or min(x.stride()) <= 0 or (x.is_cuda and any(s * x.element_size() % 16 for s in x.stride()[:3])):
             x = x.contiguous()
         else:
+            x = aligned(x)
             return x, _abi.AttnTensor(x.data_ptr(), *x.stride()[:3])
+    x = aligned(x)
     return x, _abi.AttnTensor(x.data_ptr(), 0, 0, 0)
 
 
@@ -122,7 +129,7 @@ def floats(x):
         return None, None
     if x.dtype != torch.float32:
         raise TypeError(f"attention: got {x.dtype} for sinks or a state, expected float32")
-    x = x.contiguous()
+    x = aligned(x.contiguous())
     return x, x.data_ptr()
 
 
