@@ -8,7 +8,7 @@ packages=(
   libopenmpi-dev openmpi-bin
   libcli11-dev nlohmann-json3-dev python3-matplotlib
   catch2 clang clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
-  python3 python3-numpy help2man
+  python3 python3-numpy help2man abigail-tools
   iproute2 util-linux binutils procps
 )
 
