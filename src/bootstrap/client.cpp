@@ -109,6 +109,11 @@ void Client::leave() {
   await(lock, [&] { return allLeft_; });
 }
 
+std::string Client::behind() {
+  const std::lock_guard lock(mutex_);
+  return behind_;
+}
+
 void Client::run() noexcept {
   try {
     serve();
@@ -179,6 +184,11 @@ void Client::handle(wire::Frame frame) {
       log(LogLevel::Warn, call_, ": rank ", rank(), " waits: ", wire::readable(frame.body));
       return;
     }
+    case wire::Kind::Behind: {
+      const std::lock_guard lock(mutex_);
+      behind_ = wire::readable(frame.body);
+      return;
+    }
     case wire::Kind::AllLeft: {
       const std::lock_guard lock(mutex_);
       allLeft_ = true;
@@ -194,7 +204,13 @@ void Client::writeAll(Time now) {
   const std::lock_guard lock(mutex_);
   // What was not sent yet is as good a sign of life.
   if (output_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
-    wire::append(output_, wire::Kind::Heartbeat);
+    const uint64_t calls = calls_.load(std::memory_order_relaxed);
+    if (calls == callsSent_) {
+      wire::append(output_, wire::Kind::Heartbeat);
+    } else {
+      wire::append(output_, wire::Kind::Calls, 0, wire::encodeCalls(calls));
+    }
+    callsSent_ = calls;
     sent_ = now;
   }
   while (connected_ && !output_.empty()) {

@@ -42,6 +42,8 @@ class Client final : public Control {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void announce(const std::string& why) noexcept override;
   void leave() override;
+  void countCall() noexcept override { calls_.fetch_add(1, std::memory_order_relaxed); }
+  std::string behind() override;
 
   /// Says bye and does not wait for the others, who may still gather nothing more.
   void part() noexcept;
@@ -70,14 +72,17 @@ class Client final : public Control {
   wire::FrameReader frames_{wire::kMaxResult};
   bool connected_ = true;
   Time heard_, sent_, lastRound_;
+  uint64_t callsSent_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   wire::Bytes output_;
   uint32_t sequence_ = 0;
   std::optional<wire::Frame> result_;
+  std::string behind_;
   const char* call_ = "";  ///< the public function that waits for the other ranks
   bool parting_ = false, allLeft_ = false, stopping_ = false;
+  std::atomic<uint64_t> calls_{0};
   std::atomic<bool> told_{false};  // the failure is known to the root
 
   std::optional<Worker> worker_;

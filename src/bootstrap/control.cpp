@@ -19,6 +19,8 @@ class SoloControl final : public Control {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override { solo_->gather(mine, all); }
   void announce(const std::string&) noexcept override {}
   void leave() override {}
+  void countCall() noexcept override {}
+  std::string behind() override { return ""; }
 
  private:
   std::unique_ptr<Allgather> solo_ = makeSolo();

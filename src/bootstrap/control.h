@@ -34,6 +34,12 @@ class Control : public Allgather {
   /// Says bye and waits, within the timeout, for the other ranks' byes, so that nobody's leaving looks like a
   /// death. After a failure it waits for nobody. Called once, before destruction.
   virtual void leave() = 0;
+
+  /// Tells the others, with the heartbeats, how many calls this rank has enqueued by now. Cheap, from any thread.
+  virtual void countCall() noexcept = 0;
+  /// Who has enqueued fewer calls than others for some time, in words; "" if nobody has. Ranks may differ and wait for
+  /// nobody: this explains a timeout, and is none.
+  virtual std::string behind() = 0;
 };
 
 }  // namespace seqpar

@@ -16,6 +16,7 @@ constexpr milliseconds kRefusalLimit{2000};  // for a refused one to read why
 constexpr milliseconds kLingerLimit{60000};  // for late ranks to be told why there is nothing to join
 constexpr milliseconds kGoodbyeLimit{5000};  // for ranks to close after all have left
 constexpr milliseconds kHeartbeatMost{250}, kHeartbeatLeast{5};
+constexpr milliseconds kApart{1000};  // for ranks to have enqueued different numbers of calls before all are told
 constexpr size_t kListed = 8;
 
 /// "rank 3" or "ranks 1, 2 and 5 more".
@@ -150,11 +151,16 @@ void Root::handle(Connection& connection, wire::Frame frame, Time now) {
     if (state_ == State::Joining) fail(seqparRemoteError, "a message before all ranks had joined");
     return;
   }
-  if (seat.left && frame.kind != wire::Kind::Heartbeat && frame.kind != wire::Kind::News) {
+  const bool sign = frame.kind == wire::Kind::Heartbeat || frame.kind == wire::Kind::Calls;
+  if (seat.left && !sign && frame.kind != wire::Kind::News) {
     fail(seqparRemoteError, "a message after its bye");
   }
   switch (frame.kind) {
     case wire::Kind::Heartbeat:
+      return;
+    case wire::Kind::Calls:
+      if (frame.body.size() != wire::kCallsBytes) fail(seqparRemoteError, "a number of calls of another size");
+      seat.calls = wire::decodeCalls(std::span(frame.body).first<wire::kCallsBytes>());
       return;
     case wire::Kind::Gather:
       return gather(seat, std::move(frame), now);
@@ -274,7 +280,30 @@ void Root::tick(Time now) {
     }
   }
   if (reminder_ && reminder_->due(now)) remind(now);
+  if (state_ == State::Running) compareCalls(now);
   if (timeout_.count() > 0) watch(now);
+}
+
+/// Ranks that are some calls behind for a while are told to all, for the text of a timeout: whoever waits for a GPU
+/// does not know whom that one waits for.
+void Root::compareCalls(Time now) {
+  const auto fewer = [](const Seat& a, const Seat& b) { return a.calls < b.calls; };
+  const auto [least, most] = std::minmax_element(seats_.begin(), seats_.end(), fewer);
+  const bool together = least->calls == most->calls;
+  if (together || least->calls != fewestCalls_) apart_.reset();
+  fewestCalls_ = least->calls;
+  if (!together && !apart_) apart_ = now;
+  const bool tell = apart_ && now - *apart_ >= kApart;
+  if (tell == behindTold_) return;
+  behindTold_ = tell;
+  std::string text;
+  if (tell) {
+    text = concat(listRanks(seats_.size(), [&](size_t rank) { return seats_[rank].calls == fewestCalls_; }),
+                  " enqueued ", fewestCalls_, " calls, others up to ", most->calls);
+  }
+  for (auto& [id, connection] : connections_) {
+    if (connection.rank) wire::appendText(connection.output, wire::Kind::Behind, 0, text);
+  }
 }
 
 void Root::remind(Time now) {

@@ -71,6 +71,7 @@ class Root {
     std::optional<Id> connection;  // while it is there
     bool joined = false, left = false;
     std::string name;
+    uint64_t calls = 0;                // that it has enqueued, as far as it said
     std::optional<wire::Bytes> piece;  // of the gather under way
   };
 
@@ -84,6 +85,7 @@ class Root {
   void failAll(const std::string& why, Time now);
   void watch(Time now);
   void remind(Time now);
+  void compareCalls(Time now);
 
   RootOptions options_;
   State state_ = State::Joining;
@@ -96,6 +98,9 @@ class Root {
   std::string failure_;
   std::optional<Time> lastTick_, firstJoin_, firstPiece_, firstBye_;
   std::optional<Reminder> reminder_;  ///< of the wait under way: for all to join, to gather or to leave
+  uint64_t fewestCalls_ = 0;
+  std::optional<Time> apart_;  ///< since when somebody has stood at fewestCalls_ while others have gone on
+  bool behindTold_ = false;
   Time lingerUntil_{};
 };
 

@@ -122,6 +122,16 @@ void appendText(Bytes& out, Kind kind, uint32_t sequence, const std::string& tex
   append(out, kind, sequence, bytesOf(text, kMaxText));
 }
 
+Bytes encodeCalls(uint64_t calls) {
+  Bytes bytes(kCallsBytes);
+  put(bytes, 0, calls);
+  return bytes;
+}
+
+uint64_t decodeCalls(std::span<const std::byte, kCallsBytes> bytes) {
+  return take<uint64_t>(bytes, 0);
+}
+
 std::string readable(std::span<const std::byte> bytes) {
   std::string text(bytes.size(), '?');
   std::transform(bytes.begin(), bytes.end(), text.begin(), [](std::byte byte) {
@@ -151,7 +161,11 @@ std::optional<Frame> FrameReader::next() {
     case Kind::Mismatch:
     case Kind::News:
     case Kind::Missing:
+    case Kind::Behind:
       most = kMaxText;
+      break;
+    case Kind::Calls:
+      most = kCallsBytes;
       break;
     case Kind::Heartbeat:
     case Kind::Bye:

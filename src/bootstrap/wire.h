@@ -71,7 +71,9 @@ enum class Kind : uint16_t {
   News = 5,      ///< a failure; a text
   Bye = 6,       ///< rank to root: it leaves
   AllLeft = 7,   ///< root to rank: all have left
-  Missing = 8    ///< root to rank: who has not come to what the rank waits for; a text
+  Missing = 8,   ///< root to rank: who has not come to what the rank waits for; a text
+  Calls = 9,     ///< rank to root: how many calls it has enqueued; encodeCalls()
+  Behind = 10    ///< root to rank: who has enqueued fewer calls than others; a text, empty when nobody has any more
 };
 
 struct Frame {
@@ -84,6 +86,11 @@ struct Frame {
 void append(Bytes& out, Kind kind, uint32_t sequence = 0, std::span<const std::byte> body = {});
 /// Appends a frame with a text, cut to kMaxText.
 void appendText(Bytes& out, Kind kind, uint32_t sequence, const std::string& text);
+
+/// The body of Calls.
+constexpr size_t kCallsBytes = 8;
+Bytes encodeCalls(uint64_t calls);
+uint64_t decodeCalls(std::span<const std::byte, kCallsBytes> bytes);
 
 /// A received text, fit to be shown: control characters become '?'.
 std::string readable(std::span<const std::byte> bytes);

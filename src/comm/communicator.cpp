@@ -98,6 +98,7 @@ void Communicator::connect() {
   options.ctas = config_.ctas;
   options.nodes = topology_.nodes;
   options.borrowedNccl = config_.borrowedNccl;
+  options.behind = [this] { return control_->behind(); };
   device_ = makeDeviceGroup(*control_, options, health_);
   transport_ = {device_->transport(), device_->reason()};
 }
@@ -178,6 +179,7 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
 void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {
   try {
     device_->enqueue(name, stream, launch);
+    control_->countCall();
   } catch (const Error& error) {
     health_.fail(error.result(), error.what());
     throw;

@@ -22,6 +22,8 @@ class OrderedControl final : public Control {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void announce(const std::string& why) noexcept override { control_->announce(why); }
   void leave() override;
+  void countCall() noexcept override { control_->countCall(); }
+  std::string behind() override { return control_->behind(); }
 
   /// Compares without waiting. A difference fails Health with InvalidUsage.
   void compareLater(const Comparison& comparison);

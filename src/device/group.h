@@ -26,6 +26,7 @@ struct DeviceOptions {
   int transport = 0;                          ///< a seqparTransport_t
   int ctas = 128;                             ///< the most CTAs that a collective may use
   std::vector<int> nodes;                     ///< node of each rank
+  std::function<std::string()> behind;        ///< who has enqueued fewer calls, in words (Control::behind); may be null
   void* borrowedNccl = nullptr;               ///< an ncclComm_t of the caller with the same ranks, or null: our own
 };
 

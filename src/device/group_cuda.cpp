@@ -345,8 +345,9 @@ class GroupCuda : public DeviceGroup {
     const std::uint32_t waited = *word(kTimedOutWord);
     if (waited == 0) return;
     const auto peer = std::min<std::size_t>(waited - 1, peerRanks_.size() - 1);
+    const std::string behind = options_.behind ? options_.behind() : "";
     health_.fail(seqparRemoteError, concat("rank ", rank(), ": the GPU waited ", options_.timeout.count(),
-                                           " ms for rank ", peerRanks_[peer]));
+                                           " ms for rank ", peerRanks_[peer], behind.empty() ? "" : "; ", behind));
   }
 
   void giveUp() {

@@ -52,6 +52,18 @@ TEST_CASE("control: idle ranks stay well past the timeout") {
   CHECK(wrong == "");
 }
 
+TEST_CASE("control: ranks know who has enqueued fewer calls") {
+  const auto errors = onControls(3, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {
+    for (int call = 0; call < (number == 1 ? 2 : 5); ++call) rank.control->countCall();
+    waitUntil([&] { return rank.control->behind().rfind("rank 1 enqueued 2 calls, others up to", 0) == 0; });
+    checkGathers(*rank.control, number, 3, 1);
+    for (int call = 0; call < (number == 1 ? 3 : 0); ++call) rank.control->countCall();
+    waitUntil([&] { return rank.control->behind().empty(); });
+    rank.control->leave();
+  });
+  CHECK(errors == "");
+}
+
 TEST_CASE("control: gathers of different sizes name the ranks, and the next one works") {
   const auto errors = onControls(3, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {
     const auto text = gatherError(*rank.control, number == 1 ? 12 : 8);

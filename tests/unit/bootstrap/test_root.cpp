@@ -233,6 +233,44 @@ TEST_CASE("root: those who wait for long are told for whom, now and then") {
   CHECK(said(1) == "ranks 0, 2 did not leave after 3 s; ");
 }
 
+TEST_CASE("root: who has enqueued fewer calls for a while is told to all, until it has caught up") {
+  Star star;
+  const auto ids = star.connectAll(3, 0);
+  const auto calls = [&](size_t rank, uint64_t number) {
+    wire::Bytes bytes;
+    wire::append(bytes, wire::Kind::Calls, 0, wire::encodeCalls(number));
+    star.receive(ids[rank], bytes);
+  };
+  const auto told = [&](size_t rank) {
+    std::vector<std::string> texts;
+    for (const auto& frame : star.frames(ids[rank])) {
+      CHECK(frame.kind == wire::Kind::Behind);
+      texts.push_back(wire::readable(frame.body));
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  for (const size_t rank : {0, 1, 2}) calls(rank, 40);
+  star.pass(milliseconds(5000));
+  CHECK(told(0).empty());
+  calls(0, 41);
+  calls(2, 42);
+  star.pass(milliseconds(600));
+  calls(1, 41);  // it goes on, only later
+  star.pass(milliseconds(600));
+  CHECK(told(0).empty());
+  calls(0, 43);
+  star.pass(milliseconds(5000));
+  for (const size_t rank : {0, 1, 2}) CHECK(told(rank) == Texts{"rank 1 enqueued 41 calls, others up to 43"});
+  for (const size_t rank : {0, 1, 2}) calls(rank, 50);
+  star.pass(milliseconds(1000));
+  for (const size_t rank : {0, 1, 2}) CHECK(told(rank) == Texts{""});
+  wire::Bytes cut;
+  wire::append(cut, wire::Kind::Calls, 0, wire::Bytes(4));
+  star.receive(ids[1], cut);
+  CHECK_THAT(star.news(ids[0]), Catch::Contains("number of calls"));
+}
+
 TEST_CASE("root: a silent rank fails all, one that beats does not") {
   Star star;
   const auto ids = star.connectAll(3, 1000);

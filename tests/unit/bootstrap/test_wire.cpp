@@ -148,7 +148,9 @@ TEST_CASE("frames out of bounds are refused as soon as their head is there") {
   CHECK(refused(frame(wire::Kind::Heartbeat, 1)));
   CHECK(refused(frame(wire::Kind::News, wire::kMaxText + 1)));
   CHECK(refused(frame(static_cast<wire::Kind>(0), 0)));
-  CHECK(refused(frame(static_cast<wire::Kind>(9), 0)));
+  CHECK_FALSE(refused(frame(wire::Kind::Calls, 8)));
+  CHECK(refused(frame(wire::Kind::Calls, 9)));
+  CHECK(refused(frame(static_cast<wire::Kind>(11), 0)));
   CHECK(refused(wire::Bytes(12, std::byte{0xff})));
   auto head = frame(wire::Kind::Gather, 101);
   head.resize(12);
