@@ -18,7 +18,7 @@ import seqpar.torch as sp
 def parser(text, **defaults):
     p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--sp", type=int, default=1, help="ranks that share a sequence; the others are data parallel")
-    p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files; their bytes are the tokens")
+    p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files: bytes are tokens")
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--heads", type=int, default=2)

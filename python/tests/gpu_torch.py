@@ -96,8 +96,8 @@ def main():
                     continue
                 started = time.monotonic()
                 try:
-                    statuses, output = venvs.run_ranks(ranks, [*map(str, arguments)],
-                                                       timeout=o.timeout + (o.fsdp_steps / 10 if part == "fsdp" else 0), **variables)
+                    limit = o.timeout + (o.fsdp_steps / 10 if part == "fsdp" else 0)
+                    statuses, output = venvs.run_ranks(ranks, [*map(str, arguments)], timeout=limit, **variables)
                 except subprocess.TimeoutExpired:
                     statuses, output = ["timeout"], ""
                 good = statuses == [0] * ranks

@@ -64,8 +64,8 @@ def collectives(comm):
     compare(comm, lambda x, w: sp.to_sequence(jnp.sin(sp.to_heads(x, comm)), comm, heads=2 * n) * w,
             lambda x, w: jnp.sin(x) * w, (x, weight), (SEQ, SEQ))
     kv = whole(2, 2, 4 * n, 1, 3)  # one head for all ranks: gradients add up
-    compare(comm, lambda x, kv: sp.to_sequence(sp.to_heads(x, comm) * sp.to_heads(kv, comm, query_heads=2 * n), comm, heads=2 * n),
-            lambda x, kv: x * kv, (x, kv), (SEQ, SEQ))
+    compare(comm, lambda x, kv: sp.to_sequence(sp.to_heads(x, comm) * sp.to_heads(kv, comm, query_heads=2 * n), comm,
+                                               heads=2 * n), lambda x, kv: x * kv, (x, kv), (SEQ, SEQ))
     compare(comm, lambda x, w: sp.reduce_scatter(sp.all_gather(x, comm) * sp.all_gather(w, comm), comm), lambda x, w: n * x * w,
             (x, weight), (SEQ, SEQ), terms=80)
     compare(comm, lambda x: sp.ring_permute(x, comm, by=1), lambda x: jnp.roll(x, x.shape[1] // n, 1), (x,), (SEQ,))
@@ -168,7 +168,8 @@ def operators(comm):
                 lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3, terms=100)
     sinks = whole(9, 2 * n)
     compare(comm, lambda q, k, v, s: sp.attention(q, k, v, comm, causal=True, window=(3, -1), sinks=s, algorithm="ring"),
-            lambda q, k, v, s: softmax(q, k, v, causal=True, window=3, sinks=s), (q, k, v, sinks), (SEQ, SEQ, SEQ, P()), terms=100)
+            lambda q, k, v, s: softmax(q, k, v, causal=True, window=3, sinks=s), (q, k, v, sinks), (SEQ,) * 3 + (P(),),
+            terms=100)
     bounds, layout = (0, 1, 5, tokens), sp.Layout("zigzag", tokens, n)
     compare(comm, lambda *a: sp.attention(*a, comm, causal=True, cu_seqlens=bounds, layout=layout, algorithm="zigzag"),
             lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), causal=True, bounds=bounds), layout),
@@ -177,7 +178,8 @@ def operators(comm):
     k_like_q = whole(12, 2, tokens, n, 8)
     first = lambda s: jnp.where(jax.lax.axis_index("sp") == 0, s, jax.lax.stop_gradient(s))
     compare(comm, lambda q, k, v, g, s: sp.gla(q, k, v, g, comm, initial_state=first(s)),
-            lambda q, k, v, g, s: recurrence(q, k, v, jnp.exp(g), s), (k_like_q, k, v, gate, initial), (SEQ,) * 4 + (P(),), terms=300)
+            lambda q, k, v, g, s: recurrence(q, k, v, jnp.exp(g), s), (k_like_q, k, v, gate, initial),
+            (SEQ,) * 4 + (P(),), terms=300)
     compare(comm, lambda q, k, v, g: sp.simple_gla(q, k, v, g, comm, algorithm="lasp2"),
             lambda q, k, v, g: recurrence(q, k, v, jnp.exp(g)), (k_like_q, k, v, gate[..., 0]), (SEQ,) * 4, terms=300)
     compare(comm, lambda q, k, v, g: sp.retention(q, k, v, g, comm),
@@ -224,7 +226,8 @@ def order_and_composition(comm):
         mesh = Mesh(np.array(jax.devices()).reshape(n // 2, 2), ("dp", "sp"))
         with sp.Comm(mesh, "sp") as row:
             y = whole(16, n, 4, 2, 4)
-            both = sharded(lambda y: sp.to_sequence(jnp.sin(sp.to_heads(y, row)), row, heads=2), (P("dp", "sp"),), P("dp", "sp"), mesh)
+            both = sharded(lambda y: sp.to_sequence(jnp.sin(sp.to_heads(y, row)), row, heads=2), (P("dp", "sp"),),
+                           P("dp", "sp"), mesh)
             same(both(y), jnp.sin(y))
 
 
@@ -232,9 +235,9 @@ def errors(comm):
     n = comm.size
     x = whole(17, 1, 2 * n, n + 1, 4)
     raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
-    raises(ValueError, "expected one of", lambda: sharded(lambda x: sp.attention(x, x, x, comm, algorithm="rings"), (SEQ,), SEQ)(x))
-    raises(sp.Error, "striped", lambda: sharded(lambda x: sp.attention(x, x, x, comm, algorithm="striped",
-                                                                       layout=sp.Layout("contiguous", 2 * n, n)), (SEQ,), SEQ)(x))
+    attend = lambda **options: sharded(lambda x: sp.attention(x, x, x, comm, **options), (SEQ,), SEQ)(x)
+    raises(ValueError, "expected one of", lambda: attend(algorithm="rings"))
+    raises(sp.Error, "striped", lambda: attend(algorithm="striped", layout=sp.Layout("contiguous", 2 * n, n)))
     raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
     raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
     raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))

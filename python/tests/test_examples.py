@@ -2,7 +2,6 @@
 
 import csv
 import pathlib
-import sys
 import tempfile
 import unittest
 

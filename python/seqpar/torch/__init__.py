@@ -41,8 +41,8 @@ SAVE_OPS = frozenset({
 
 __all__ = [
     "Comm", "Error", "Layout", "LocalCall", "Ring", "SAVE_OPS", "Work", "all_gather", "all_scan", "attention", "close",
-    "comm", "context_parallel", "context_parallel_unshard", "explain", "flex", "gla", "halo", "linear_attention", "merge", "positions", "redistribute", "reduce_scatter",
-    "retention", "ring", "sdpa", "shard", "shard_batch", "shift", "shift_labels", "short_conv", "simple_gla",
+    "comm", "context_parallel", "context_parallel_unshard", "explain", "flex", "gla", "halo", "linear_attention", "merge",
+    "positions", "redistribute", "reduce_scatter", "retention", "ring", "sdpa", "shard", "shard_batch", "shift", "shift_labels", "short_conv", "simple_gla",
     "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
     "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard",
     "ring_flash_attn_func", "ring_flash_attn_kvpacked_func", "ring_flash_attn_qkvpacked_func",

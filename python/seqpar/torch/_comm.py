@@ -53,7 +53,9 @@ class Comm:
 
     def run(self, name, *arguments):
         """Calls a function of libseqpar and raises Error unless it succeeds."""
-        call(_abi.check, getattr(_abi.lib, name)(*arguments), self._handle)
+        result = getattr(_abi.lib, name)(*arguments)
+        if result:
+            call(_abi.check, result, self._handle)
 
     @property
     def handle(self):

@@ -77,10 +77,11 @@ def define_started(schema, outputs, launch):
 
 
 def data_type(what, tensor):
-    """The seqparDataType_t of a tensor. Raises TypeError for what the library does not add up."""
-    if tensor.dtype not in _TYPES:
-        raise TypeError(f"{what}: got {tensor.dtype}, expected float32, float16 or bfloat16")
-    return _abi.TYPES[_TYPES[tensor.dtype]]
+    """The seqparDataType_t of a tensor or of its type. Raises TypeError for what the library does not add up."""
+    dtype = getattr(tensor, "dtype", tensor)
+    if dtype not in _TYPES:
+        raise TypeError(f"{what}: got {dtype}, expected float32, float16 or bfloat16")
+    return _abi.TYPES[_TYPES[dtype]]
 
 
 def require_place(what, comm, *tensors):

@@ -92,16 +92,21 @@ def _split(shape, dim):
 
 def _shards(x, dim, lengths, sums):
     """The seqparShards_t of a tensor cut along `dim`. What is only moved may be of any type: its bytes are."""
-    outer, inner = _split(x.shape, dim)
-    if x.dtype in (torch.float32, torch.float16, torch.bfloat16) or sums:
-        kind = data_type("sum", x)
-    elif inner * x.element_size() % 4 == 0:
-        kind, inner = _abi.TYPES["float32"], inner * x.element_size() // 4
-    elif inner * x.element_size() % 2 == 0:
-        kind, inner = _abi.TYPES["float16"], inner * x.element_size() // 2
+    return _shards_of(x.shape, x.dtype, dim, tuple(lengths), sums)
+
+
+@functools.lru_cache(maxsize=256)
+def _shards_of(shape, dtype, dim, lengths, sums):
+    outer, inner = _split(shape, dim)
+    if dtype in (torch.float32, torch.float16, torch.bfloat16) or sums:
+        kind = data_type("sum", dtype)
+    elif inner * dtype.itemsize % 4 == 0:
+        kind, inner = _abi.TYPES["float32"], inner * dtype.itemsize // 4
+    elif inner * dtype.itemsize % 2 == 0:
+        kind, inner = _abi.TYPES["float16"], inner * dtype.itemsize // 2
     else:
-        raise TypeError(f"all_gather: got {inner} elements of {x.dtype} a token, expected an even number of bytes")
-    return _struct(_abi.Shards, tuple(lengths), dataType=kind, outer=outer, inner=inner)
+        raise TypeError(f"all_gather: got {inner} elements of {dtype} a token, expected an even number of bytes")
+    return _struct(_abi.Shards, lengths, dataType=kind, outer=outer, inner=inner)
 
 
 def _with(shape, dim, size):

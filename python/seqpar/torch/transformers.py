@@ -27,12 +27,14 @@ class Registration:
 
     layout      Layout of the tokens; None: shards of equal length, in the algorithm's own layout
     cu_seqlens  packed sequences in the whole, batch 1; None: none. position_ids alone pack nothing
+    algorithm, kernel  attention()'s
     """
 
     comm: Comm
     layout: Layout = None
     cu_seqlens: tuple = None
     algorithm: str = "auto"
+    kernel: object = None
 
     def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None,
                  sliding_window=None, softcap=None, s_aux=None, **rest):
@@ -52,15 +54,16 @@ class Registration:
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, -1 if causal else sliding_window - 1)
         out = attention(*(x.transpose(1, 2) for x in (query, key, value)), self.comm, causal=causal, window=window,
                         scale=scaling, softcap=softcap or 0.0, sinks=None if s_aux is None else s_aux.float(),
-                        cu_seqlens=self.cu_seqlens, layout=self.layout, algorithm=self.algorithm)
+                        cu_seqlens=self.cu_seqlens, layout=self.layout, algorithm=self.algorithm,
+                        kernel=self.kernel)
         return out, None
 
 
-def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", name="seqpar"):
+def register(comm, *, layout=None, cu_seqlens=None, algorithm="auto", kernel=None, name="seqpar"):
     """Makes `name` an attn_implementation of all models, for the sequences of `comm`. Returns the Registration."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, flash_attention_mask
-    registration = Registration(comm, layout, cu_seqlens, algorithm)
+    registration = Registration(comm, layout, cu_seqlens, algorithm, kernel)
 
     def seqpar_attention(*arguments, **named):
         return registration(*arguments, **named)

@@ -89,8 +89,17 @@ def checkpointing_gives_equal_gradients(comm, seed):
             counts[function] = counts.get(function, 0) + 1
             return function(*arguments, **(named or {}))
 
+    weight, layouts = whole(seed + 2, 32, 3), [sp.Layout(kind, 6 * comm.size, comm.size) for kind in ("contiguous", "zigzag")]
+
     def block(x):
         o = sp.attention(x, x, x, comm, causal=True, algorithm="ring")
+        work = sp.start_redistribute(o, *layouts, comm)
+        o = o + sp.short_conv(o.flatten(2), weight, comm, activation="silu").unflatten(2, (4, 8)) + work.wait()
+        o = o + sp.attention(o, o, o, comm, causal=True, algorithm="ulysses", kernel=sp.sdpa)
+        for _, part in sp.ring(o, comm):
+            o = o + part / 4
+        lse = torch.zeros(1, 4, 6 * comm.size) + comm.rank
+        o = o + sp.merge(sp.all_gather(o, comm).sin(), lse, comm)[0]
         return sp.to_sequence(sp.to_heads(o, comm).tanh(), comm, heads=4)
 
     def policy(context, op, *arguments, **named):
@@ -108,8 +117,8 @@ def checkpointing_gives_equal_gradients(comm, seed):
             run(x).square().sum().backward()
         grads.append(x.grad)
         sent.append(sum(counts.get(op, 0) for op in sp.SAVE_OPS))
-    same(grads[1], grads[0])
-    same(grads[2], grads[0])
+    same(grads[1], grads[0], 50)
+    same(grads[2], grads[0], 50)
     assert sent[1] > sent[0] == sent[2], sent  # the selective policy sends nothing twice
 
 

@@ -37,10 +37,12 @@ def models_of_transformers(comm, seed):
                  num_key_value_heads=2, head_dim=8, use_cache=False)
     ids = torch.randint(50, (2, 21), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
     for family, kind, algorithm, more in (("Llama", "zigzag", "zigzag", {}),
+                                          ("Llama", "zigzag", "kernel", {}),
                                           ("Mistral", "contiguous", "ring", {"sliding_window": 5}),
                                           ("Gemma2", "contiguous", "allgather_kv", {"sliding_window": 5})):
         layout = sp.Layout(kind, 21, comm.size)
-        registration = register(comm, layout=layout, algorithm=algorithm)
+        own = {"algorithm": "ulysses", "kernel": sp.sdpa} if algorithm == "kernel" else {"algorithm": algorithm}
+        registration = register(comm, layout=layout, **own)
         models = []
         for name in ("eager", "seqpar"):
             config = getattr(transformers, family + "Config")(**shape, **more)
