@@ -24,22 +24,9 @@
 
 #include <cstdint>
 
+#include "kernels/both.h"
 #include "kernels/fifo_layout.h"
 #include "kernels/peers.h"
-
-/// On everything that channels run: these headers are for kernels when nvcc reads them, and for threads otherwise.
-#ifdef __CUDACC__
-#define SEQPAR_DEVICE __device__ __forceinline__
-#define SEQPAR_UNROLL _Pragma("unroll")
-/// What is rare is kept out of the way: a kernel that runs once is as fast as its instructions come.
-#define SEQPAR_RARE __device__ __noinline__
-#define SEQPAR_ROLLED _Pragma("unroll 1")
-#else
-#define SEQPAR_DEVICE inline
-#define SEQPAR_UNROLL
-#define SEQPAR_RARE inline
-#define SEQPAR_ROLLED
-#endif
 
 namespace seqpar {
 

@@ -5,12 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// On functions of plain C++ that kernels use too.
-#ifdef __CUDACC__
-#define SEQPAR_BOTH __host__ __device__
-#else
-#define SEQPAR_BOTH
-#endif
+#include "kernels/both.h"
 
 namespace seqpar {
 

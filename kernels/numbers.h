@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/fifo.h"
+#include "kernels/both.h"
 
 namespace seqpar {
 

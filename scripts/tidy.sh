@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over src/ with the compile commands of a configured build (default: build/host). Arguments after the
+# Runs clang-tidy over src/ and kernels/ with the compile commands of a configured build (default: build/host). Arguments after the
 # build folder are files; none: all that the build compiles. QUICK=1 leaves out clang-analyzer, which takes half to two
 # thirds of the time: some 3 s a file then, 6 to 10 s with it.
 set -euo pipefail
@@ -9,7 +9,7 @@ shift $(($# > 0 ? 1 : 0))
 tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || { echo "tidy: there is no clang-tidy" >&2; exit 1; }
 [ -f "$build/compile_commands.json" ] || { echo "tidy: $build is not configured: cmake --preset host" >&2; exit 1; }
 if [ $# = 0 ]; then
-  mapfile -t files < <(grep -oE '"file": "[^"]*/src/[^"]*\.cpp"' "$build/compile_commands.json" | cut -d'"' -f4 | sort -u)
+  mapfile -t files < <(grep -oE '"file": "[^"]*/(src|kernels)/[^"]*\.cpp"' "$build/compile_commands.json" | cut -d'"' -f4 | sort -u)
 else
   files=("$@")
 fi

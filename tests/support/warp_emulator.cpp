@@ -272,7 +272,7 @@ void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   warp.in[lane()][5] = b1;
   together(warp, [&] {
     const auto number = [&](uint32_t both, int which) {
-      return bf16 ? fromBf16(half(both, which)) : fromFp16(half(both, which));
+      return bf16 ? bfloatToFloat(half(both, which)) : halfToFloat(half(both, which));
     };
     float left[16][16], right[16][8];
     for (int l = 0; l < 32; ++l) {
@@ -329,30 +329,6 @@ void awaitAllBut(int left) {
     perform(groups.front());
     groups.erase(groups.begin());
   }
-}
-
-uint16_t toBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 64);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-float fromBf16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-uint16_t toFp16(float value) {
-  const auto sign = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16 & 0x8000);
-  if (std::isnan(value)) return sign | 0x7e00;
-  const float size = std::min(std::fabs(value), 65504.f);
-  if (size < 0x1p-14f) return sign | static_cast<uint16_t>(std::nearbyint(size * 0x1p24f));
-  const uint32_t bits = std::bit_cast<uint32_t>(size) - (112u << 23);
-  return sign | static_cast<uint16_t>((bits + 0xfff + (bits >> 13 & 1)) >> 13);
-}
-float fromFp16(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, digits = bits & 1023;
-  const float size = exponent == 31  ? (digits != 0 ? NAN : INFINITY)
-                     : exponent == 0 ? std::ldexp(static_cast<float>(digits), -24)
-                                     : std::ldexp(static_cast<float>(digits + 1024), exponent - 25);
-  return (bits & 0x8000) != 0 ? -size : size;
 }
 
 }  // namespace seqpar::attn::warp

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attn/linear/both.h"
+#include "kernels/both.h"
 #include "seqpar/types.h"
 
 namespace seqpar::attn {
@@ -80,7 +80,7 @@ struct SegmentMaps {
   float* states = nullptr;     ///< [batch][heads][segments][dk][dv]
   float* logDecays = nullptr;  ///< [batch][heads][segments][decayWidth()]
 };
-SEQPAR_BOTH int decayWidth(const LinearProblem& problem) {
+SEQPAR_BOTH_INLINE int decayWidth(const LinearProblem& problem) {
   return problem.gate == Gate::Channel ? problem.dk : 1;
 }
 size_t segmentMapsSize(const LinearProblem& problem, const Segments& segments);  ///< in bytes, a multiple of 256

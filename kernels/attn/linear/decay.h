@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "kernels/attn/linear/both.h"
+#include "kernels/both.h"
 
 namespace seqpar::attn {
 
@@ -21,26 +21,26 @@ constexpr float kLeastLog2 = -160;        ///< of one token: a factor of 0 in fp
 constexpr float kForgottenLog2 = -150;    ///< from here on a factor is 0 in fp32, subnormals included
 
 /// The log2-decay of a token with the natural logarithm `gate`. NaN stays NaN.
-SEQPAR_BOTH float log2Decay(float gate) {
+SEQPAR_BOTH_INLINE float log2Decay(float gate) {
   const float scaled = gate * kLog2e;
   return scaled < kLeastLog2 ? kLeastLog2 : scaled;
 }
 
 /// Whether token `t` of a block is in an upper half of `level`.
-SEQPAR_BOTH constexpr bool inUpperHalf(int t, int level) {
+SEQPAR_BOTH_INLINE constexpr bool inUpperHalf(int t, int level) {
   return (t & level) != 0;
 }
 /// The token whose sum the tokens around it refer to at `level`: the last of their lower half.
-SEQPAR_BOTH constexpr int referenceToken(int t, int level) {
+SEQPAR_BOTH_INLINE constexpr int referenceToken(int t, int level) {
   return (t & ~(2 * level - 1)) + level - 1;
 }
 /// The exponent that token `t` gets at `level`, for q in the upper half and for k in the lower one; never positive.
-SEQPAR_BOTH float levelExponent(const float* sums, int t, int level) {
+SEQPAR_BOTH_INLINE float levelExponent(const float* sums, int t, int level) {
   const float reference = sums[referenceToken(t, level)];
   return inUpperHalf(t, level) ? sums[t] - reference : reference - sums[t];
 }
 /// Whether the score of (query i, key j) is made at `level`; each j < i at exactly one.
-SEQPAR_BOTH constexpr bool madeAtLevel(int i, int j, int level) {
+SEQPAR_BOTH_INLINE constexpr bool madeAtLevel(int i, int j, int level) {
   return i / (2 * level) == j / (2 * level) && inUpperHalf(i, level) && !inUpperHalf(j, level);
 }
 

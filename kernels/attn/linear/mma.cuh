@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "kernels/numbers.h"
+
 namespace seqpar::attn {
 
 using Bfloat16 = __nv_bfloat16;
@@ -41,11 +43,7 @@ struct Numbers<Bfloat16> {
   static __device__ __forceinline__ float2 unpack(uint32_t two) {
     return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000U));
   }
-  static __device__ __forceinline__ uint32_t pack(float low, float high) {
-    uint32_t two;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-  }
+  static __device__ __forceinline__ uint32_t pack(float low, float high) { return floatsToBfloats(low, high); }
   static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
@@ -62,11 +60,7 @@ struct Numbers<Float16> {
   static __device__ __forceinline__ float2 unpack(uint32_t two) {
     return __half22float2(*reinterpret_cast<const __half2*>(&two));
   }
-  static __device__ __forceinline__ uint32_t pack(float low, float high) {
-    uint32_t two;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-  }
+  static __device__ __forceinline__ uint32_t pack(float low, float high) { return floatsToHalves(low, high); }
   static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernels/numbers.h"
+
 namespace seqpar::attn::warp {
 
 /// Runs `kernel` on every thread of `blocks` CTAs, one CTA after another.
@@ -61,23 +63,21 @@ inline float reciprocal(float x) {
   return 1 / x;
 }
 
-uint16_t toBf16(float value);
-uint16_t toFp16(float value);
-float fromBf16(uint16_t bits);
-float fromFp16(uint16_t bits);
 void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
 template <class T>
 constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
 
+/// As the GPU's: fp16 saturates.
 template <class T>
 uint32_t pack(float low, float high) {
-  const uint32_t first = kIsBf16<T> ? toBf16(low) : toFp16(low);
-  return first | static_cast<uint32_t>(kIsBf16<T> ? toBf16(high) : toFp16(high)) << 16;
+  if constexpr (kIsBf16<T>) return floatsToBfloats(low, high);
+  const auto saturated = [](float value) { return value > 65504.f ? 65504.f : value < -65504.f ? -65504.f : value; };
+  return floatsToHalves(saturated(low), saturated(high));
 }
 template <class T>
 float lowOf(uint32_t both) {
-  return kIsBf16<T> ? fromBf16(static_cast<uint16_t>(both)) : fromFp16(static_cast<uint16_t>(both));
+  return kIsBf16<T> ? bfloatToFloat(both) : halfToFloat(both);
 }
 template <class T>
 float highOf(uint32_t both) {

@@ -1,6 +1,6 @@
 // What a CTA's threads do together: matrix products of a warp, loads of their operands from shared memory, shuffles,
 // barriers, asynchronous copies. CUDA code gets PTX for sm_80 and up; other compilers get
-// tests/support/warp_emulator.h, by which the very same kernels run on a CPU, a fiber for each thread.
+// warp_emulator.h, by which the very same kernels run on a CPU, a fiber for each thread.
 //
 // Fragments are those of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"). With g = lane / 4 and
 // c = lane % 4, an accumulator tile of 16 x 8 has {(g, 2c), (g, 2c+1), (g+8, 2c), (g+8, 2c+1)} in a lane.
@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <type_traits>
+
+#include "kernels/numbers.h"
 
 namespace seqpar::attn {
 
@@ -59,30 +61,19 @@ __device__ __forceinline__ float shuffleXor(float value, int mask) {
 /// Two numbers as T, the first in the lower bits. fp16 saturates: sums of many products may exceed its range.
 template <class T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t both;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  } else {
-    const float most = 65504.f;
-    low = fminf(fmaxf(low, -most), most);
-    high = fminf(fmaxf(high, -most), most);
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  }
-  return both;
+  if constexpr (std::is_same_v<T, Bf16>) return floatsToBfloats(low, high);
+  const float most = 65504.f;
+  return floatsToHalves(fminf(fmaxf(low, -most), most), fminf(fmaxf(high, -most), most));
 }
 template <class T>
 __device__ __forceinline__ float lowOf(uint32_t both) {
-  if constexpr (std::is_same_v<T, Bf16>) return __uint_as_float(both << 16);
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(both)));
-  return value;
+  if constexpr (std::is_same_v<T, Bf16>) return bfloatToFloat(both);
+  return halfToFloat(both);
 }
 template <class T>
 __device__ __forceinline__ float highOf(uint32_t both) {
-  if constexpr (std::is_same_v<T, Bf16>) return __uint_as_float(both & 0xffff0000u);
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(both >> 16)));
-  return value;
+  if constexpr (std::is_same_v<T, Bf16>) return asFloat(both & 0xffff0000u);
+  return halfToFloat(both >> 16);
 }
 
 /// 2^x; 0 below -126.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/args.h"
-#include "kernels/attn/linear/both.h"
+#include "kernels/both.h"
 
 namespace seqpar::attn {
 
@@ -13,14 +13,14 @@ struct Item {
   int64_t begin = 0, end = 0;  ///< tokens
 };
 
-SEQPAR_BOTH int64_t itemCount(const LinearProblem& problem, const HeadRange& heads, int segments, int tiles) {
+SEQPAR_BOTH_INLINE int64_t itemCount(const LinearProblem& problem, const HeadRange& heads, int segments, int tiles) {
   return problem.batch * heads.count * segments * tiles;
 }
 
 /// Tiles of a head follow each other, then heads, whose rows are neighbors in memory, then segments, of which there are
 /// `segments`, the first ones.
-SEQPAR_BOTH Item itemAt(int64_t index, const LinearProblem& problem, const HeadRange& heads, const Segments& cut,
-                        int segments, int tiles) {
+SEQPAR_BOTH_INLINE Item itemAt(int64_t index, const LinearProblem& problem, const HeadRange& heads, const Segments& cut,
+                               int segments, int tiles) {
   Item item;
   item.tile = static_cast<int>(index % tiles);
   index /= tiles;
@@ -35,14 +35,14 @@ SEQPAR_BOTH Item itemAt(int64_t index, const LinearProblem& problem, const HeadR
 }
 
 /// Of (batch, head) among all, and of its map of a segment among all maps.
-SEQPAR_BOTH int64_t headIndex(const Item& item, const LinearProblem& problem) {
+SEQPAR_BOTH_INLINE int64_t headIndex(const Item& item, const LinearProblem& problem) {
   return item.batch * problem.heads + item.head;
 }
-SEQPAR_BOTH int64_t mapIndex(const Item& item, const LinearProblem& problem, const Segments& cut) {
+SEQPAR_BOTH_INLINE int64_t mapIndex(const Item& item, const LinearProblem& problem, const Segments& cut) {
   return headIndex(item, problem) * cut.count + item.segment;
 }
 
-SEQPAR_BOTH int qkHead(const LinearProblem& problem, int head) {
+SEQPAR_BOTH_INLINE int qkHead(const LinearProblem& problem, int head) {
   return head / (problem.heads / problem.qkHeads);
 }
 

@@ -31,14 +31,14 @@ struct Tile {
     const int64_t origin = batch * view.batch + head * view.head;
     for (int i = threadIdx.x; i < kLanes * kDim / 4; i += kThreads) {
       const int at = i / (kDim / 4), d = i % (kDim / 4) * 4;
-      Numbers<4> numbers = {};
+      Vec<4> numbers = {};
       if (at < count) {
         const int64_t from = origin + (first + at) * view.token + d;
         if (fours && d < dim) {
-          numbers = load<4>(view.data, view.type, from);
+          numbers = loadVec<4>(view.data, view.type, from);
         } else {
           for (int k = 0; k < 4 && d + k < dim; ++k)
-            numbers.value[k] = load<1>(view.data, view.type, from + k).value[0];
+            numbers.value[k] = loadVec<1>(view.data, view.type, from + k).value[0];
         }
       }
       *reinterpret_cast<float4*>(row(at) + d) =
@@ -94,7 +94,7 @@ __device__ void storeRow(const View& view, int64_t batch, int64_t head, int64_t 
 #pragma unroll
   for (int k = 0; k < kNumbers; ++k) {
     const int d = threadIdx.x % kLanes + k * kLanes;
-    if (d < dim) store<1>(view.data, view.type, to + d, {numbers[k] * factor});
+    if (d < dim) storeVec<1>(view.data, view.type, to + d, {numbers[k] * factor});
   }
 }
 

@@ -42,8 +42,8 @@ __device__ void eachRow(int64_t batch, int64_t tokens, int64_t heads, Body body)
 }
 
 template <int kWidth>
-__device__ void addScaled(Numbers<kWidth>& sum, const void* data, seqparDataType_t type, int64_t at, float factor) {
-  const auto more = load<kWidth>(data, type, at);
+__device__ void addScaled(Vec<kWidth>& sum, const void* data, seqparDataType_t type, int64_t at, float factor) {
+  const auto more = loadVec<kWidth>(data, type, at);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) sum.value[i] = fmaf(factor, more.value[i], sum.value[i]);
 }
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
     }
     const int64_t from = row.in(args.sum), to = row.in(args.out);
     for (int64_t d = lane * kWidth; d < args.dim; d += kLanes * kWidth) {
-      Numbers<kWidth> out = {};
+      Vec<kWidth> out = {};
       // What has a factor of 0 is not looked at: it may be anything.
       if (sumFactor != 0) addScaled(out, args.sum.data, args.sum.type, from + d, sumFactor);
 #pragma unroll
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
           addScaled(out, args.parts[i].out.data, args.parts[i].out.type, at[i] + d, factors[i]);
         }
       }
-      store(args.out.data, args.out.type, to + d, out);
+      storeVec(args.out.data, args.out.type, to + d, out);
     }
     __syncwarp();  // all lanes have read the logarithm
     if (lane == 0 && args.lse.data != nullptr) args.lse.data[row.in(args.lse)] = lse;
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kThreads) sumRows(const __grid_constant__ Sum 
   eachRow(args.batch, args.tokens, args.heads, [&](const Row& row) {
     const int64_t from = row.in(args.sum), to = row.in(args.out);
     for (int64_t d = lane * kWidth; d < args.dim; d += kLanes * kWidth) {
-      Numbers<kWidth> out = {};
-      if (args.sum.data != nullptr) out = load<kWidth>(args.sum.data, args.sum.type, from + d);
+      Vec<kWidth> out = {};
+      if (args.sum.data != nullptr) out = loadVec<kWidth>(args.sum.data, args.sum.type, from + d);
 #pragma unroll
       for (int i = 0; i < kMostParts; ++i) {
         Row there = row;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) sumRows(const __grid_constant__ Sum 
           addScaled(out, args.parts[i].out.data, args.parts[i].out.type, there.in(args.parts[i].out) + d, 1.0f);
         }
       }
-      store(args.out.data, args.out.type, to + d, out);
+      storeVec(args.out.data, args.out.type, to + d, out);
     }
   });
 }
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kThreads)
   eachRow(batch, tokens, heads, [&](const Row& row) {
     float sum = 0;
     for (int64_t d = lane * kWidth; d < dim; d += kLanes * kWidth) {
-      const auto x = load<kWidth>(a.data, a.type, row.in(a) + d);
-      const auto y = load<kWidth>(b.data, b.type, row.in(b) + d);
+      const auto x = loadVec<kWidth>(a.data, a.type, row.in(a) + d);
+      const auto y = loadVec<kWidth>(b.data, b.type, row.in(b) + d);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) sum = fmaf(x.value[i], y.value[i], sum);
     }

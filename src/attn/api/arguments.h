@@ -25,7 +25,7 @@ class ArgumentCheck {
  private:
   struct Array {
     Buffer buffer;
-    bool output, dense;
+    bool output = false, dense = true;
   };
   const char* call_;
   std::vector<Array> arrays_;

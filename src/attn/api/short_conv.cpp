@@ -24,7 +24,7 @@ std::shared_ptr<Conv> find(const char* call, seqparShortConv_t conv) {
 
 struct Argument {
   Buffer buffer;
-  bool required, output;
+  bool required = false, output = false;
 };
 
 void checkArguments(const char* call, std::initializer_list<Argument> all) {
