@@ -1,5 +1,5 @@
 // Block kernel on hosts: FlashAttention's loops (arXiv 2205.14135, Algorithm 1; 2307.08691, Algorithm 2 for backward)
-// over a library's matrix product, in fp32 whatever the type of the inputs.
+// over matrix products (base/sgemm.h), in fp32 whatever the type of the inputs.
 #pragma once
 
 #include <vector>
@@ -31,7 +31,7 @@ class HostBlock final : public Block {
   void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
   void settle(const Tensor&) override {}
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
-  const char* name() const override { return "host, tiles over the library's sgemm"; }
+  const char* name() const override { return "host, tiles over an sgemm of our own"; }
 
  private:
   /// One thread's buffers.

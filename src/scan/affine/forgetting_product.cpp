@@ -22,7 +22,7 @@ bool allFinite(const float* numbers, size_t count) {
 
 }  // namespace
 
-// The library's product would make NaN of 0 times NaN: rows of b that are not finite are left out of it and added
+// A plain product would make NaN of 0 times NaN: rows of b that are not finite are left out of it and added
 // behind it, where their factors are not 0.
 void multiplyForgetting(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC) {
   std::vector<size_t> wild;
