@@ -82,7 +82,8 @@ TEST_CASE("a transition that fits no message leaves the algorithms that never se
   const std::vector<int> nodes(4, 0);
   const auto all = estimateScan(problemOf(2, 1024, 16, seqparScanMatrix), settingOf(nodes), 0);
   for (const auto& estimate : all) {
-    const bool possible = estimate.algorithm == seqparScanChain || estimate.algorithm == seqparScanLasp1;
+    const ScanTraffic traffic = scanAlgorithm(estimate.algorithm).traffic;
+    const bool possible = traffic == ScanTraffic::States || traffic == ScanTraffic::Bytes;
     CAPTURE(estimate.algorithm);
     CHECK((estimate.modelUs != kInfinity) == possible);
   }

@@ -7,6 +7,7 @@
 
 #include "base/current_call.h"
 #include "base/error.h"
+#include "scan/backend.h"
 #include "scan/cost.h"
 
 using namespace seqpar;
@@ -76,8 +77,24 @@ TEST_CASE("what a backend cannot do has infinite time there, and all others have
   }
 }
 
+TEST_CASE("what is null on a backend is refused by its name, with those that can be done there") {
+  const auto onNccl = [](const ScanAlgorithm& row) { return row.nccl.seconds != nullptr; };
+  for (const ScanAlgorithm& row : scanAlgorithms()) {
+    if (onNccl(row)) continue;
+    try {
+      refuseAlgorithm(row, "over NCCL", onNccl);
+    } catch (const Error& error) {
+      CHECK(error.result() == seqparInvalidUsage);
+      CHECK_THAT(error.what(), Catch::Contains("the algorithm " + std::string(row.name) + " is not done over NCCL"));
+      CHECK_THAT(error.what(), Catch::Contains("expected " + scanAlgorithmsThat(onNccl)));
+      CHECK_THAT(scanAlgorithmsThat(onNccl), !Catch::Contains(row.name));
+    }
+  }
+}
+
 TEST_CASE("lists in error texts come from the rows") {
   CHECK(scanAlgorithmsThat([](const ScanAlgorithm&) { return false; }) == "auto");
-  CHECK(scanAlgorithmsThat([](const ScanAlgorithm& row) { return row.traffic == ScanTraffic::States; }) ==
-        "chain or auto");
+  CHECK(scanAlgorithmsThat([](const ScanAlgorithm& row) { return row.id == seqparScanHier; }) == "hier or auto");
+  CHECK(scanAlgorithmsThat([](const ScanAlgorithm& row) { return row.id <= seqparScanOneshot; }) ==
+        "chain, oneshot or auto");
 }
