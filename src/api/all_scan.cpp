@@ -122,12 +122,13 @@ void checkBuffers(const char* call, const ScanProblem& problem, const void* give
   }
 }
 
+/// A value that means nothing is an error in any case.
 int algorithmOfEnvironment() {
   return envChoice("SEQPAR_ALGO", scanAlgorithmChoices()).value_or(seqparScanAuto);
 }
 
 /// The same on all ranks: the call, the shape, the types, the algorithm; flags and pointers are each rank's own.
-void compareRanks(const char* call, const seqparAllScanParams_t& params, Communicator& comm) {
+void compareRanks(const char* call, const seqparAllScanParams_t& params, int fromEnvironment, Communicator& comm) {
   const std::array<NamedValue, 12> values{{{"op", params.op},
                                            {"direction", params.direction},
                                            {"heads", params.heads},
@@ -139,19 +140,18 @@ void compareRanks(const char* call, const seqparAllScanParams_t& params, Communi
                                            {"sequences", params.sequences},
                                            {"algorithm", params.algorithm},
                                            {"blocks", params.blocks},
-                                           {"SEQPAR_ALGO", algorithmOfEnvironment()}}};
+                                           {"SEQPAR_ALGO", fromEnvironment}}};
   comm.compareNext(call, values);
 }
 
 /// What the parameters name, or else the environment, or else Auto.
-int namedAlgorithm(const seqparAllScanParams_t& params) {
-  const int fromEnvironment = algorithmOfEnvironment();  // a value that means nothing is an error in any case
+int namedAlgorithm(const seqparAllScanParams_t& params, int fromEnvironment) {
   return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment;
 }
 
 seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEntry& entry,
-                            const seqparAllScanParams_t& params) {
-  const auto choice = entry.scans.choose(problem, namedAlgorithm(params), params.blocks);
+                            const seqparAllScanParams_t& params, int fromEnvironment) {
+  const auto choice = entry.scans.choose(problem, namedAlgorithm(params, fromEnvironment), params.blocks);
   if (choice.modelUs == kNever) {
     const auto all = entry.scans.estimates(problem, params.blocks);
     fail(seqparInvalidUsage, call, ": the algorithm ", scanAlgorithm(choice.algorithm).name, " cannot do heads ",
@@ -186,10 +186,13 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     const bool empty = problem->elements() == 0;
     if (!empty) checkBuffers(call, *problem, initial, comm);
     const auto where = callerStream(call, stream, comm);
-    if (comm.config().checkArguments) compareRanks(call, given, comm);
+    const int fromEnvironment = algorithmOfEnvironment();
+    compareRanks(call, given, fromEnvironment, comm);
     if (empty) return;  // before the choice: an algorithm that cannot do this shape has nothing to do either
-    const auto choice = choose(call, *problem, entry, given);
-    entry.scans.backend().run(std::move(problem), scanAlgorithm(choice.algorithm), choice.blocks, where);
+    const auto choice = choose(call, *problem, entry, given, fromEnvironment);
+    const ScanAlgorithm& algorithm = scanAlgorithm(choice.algorithm);
+    CallScope::setAlgorithm(algorithm.name);
+    entry.scans.backend().run(std::move(problem), algorithm, choice.blocks, where);
   });
 }
 
@@ -200,7 +203,7 @@ SEQPAR_API seqparResult_t seqparAllScanPlan(const seqparAllScanParams_t* params,
     const auto given = readVersioned(call, "params", params, seqparAllScanParams_t SEQPAR_ALL_SCAN_PARAMS_INITIALIZER);
     requirePointer(call, "estimates", estimates);
     const auto all = entry.scans.estimates(checkParams(call, given), given.blocks);
-    estimates[0] = chooseScan(all, namedAlgorithm(given));
+    estimates[0] = chooseScan(all, namedAlgorithm(given, algorithmOfEnvironment()));
     std::copy(all.begin(), all.end(), estimates + 1);
   });
 }

@@ -26,6 +26,17 @@ CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(nullptr) {
     last = {handle, std::move(entry)};
   }
   entry_ = last.entry.get();
+  scope_.emplace(entry_->comm->calls(), call);
+}
+
+void CallTrace::write(seqparResult_t result) const noexcept {
+  try {
+    const std::string about = CallScope::takeDescription();
+    log(LogLevel::Trace, call_, about.empty() ? "" : " (", about, about.empty() ? "" : ")", ": ",
+        seqparGetErrorString(result));
+  } catch (const std::bad_alloc&) {
+    return;  // a line that cannot be made is not worth a failure
+  }
 }
 
 void keepError(seqparComm_t handle) {
@@ -34,7 +45,10 @@ void keepError(seqparComm_t handle) {
     entry->lastError = threadError();
     if (!entry->ending.empty() || !entry->enter()) return;
     const auto& health = entry->comm->health();
-    if (!health.ok() && threadError().ends_with(health.text())) entry->ending = threadError();
+    if (!health.ok() && threadError().ends_with(health.text())) {
+      entry->ending = threadError();
+      entry->comm->calls().write(health.text());  // again: now it is known which call waited in vain
+    }
     entry->leave();
   }
 }

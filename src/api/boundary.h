@@ -2,6 +2,7 @@
 #pragma once
 
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,9 @@
 #include "base/arguments.h"
 #include "base/current_call.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/nvtx.h"
+#include "comm/call_log.h"
 
 namespace seqpar {
 
@@ -18,23 +22,39 @@ std::string& threadError();
 /// `text` with the call in front, unless it begins with it.
 std::string named(const char* call, const std::string& text);
 
+/// Says at SEQPAR_DEBUG=TRACE what a call was about and how it ended.
+class CallTrace {
+ public:
+  explicit CallTrace(const char* call) noexcept : call_(call) {}
+  seqparResult_t result(seqparResult_t result) const noexcept {
+    if (logs(LogLevel::Trace)) write(result);
+    return result;
+  }
+
+ private:
+  void write(seqparResult_t result) const noexcept;
+  const char* call_;
+};
+
 /// Runs `body`; its exceptions become results.
 template <typename Body>
 seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
   const CurrentCall current(call);
+  const nvtx::Range range(call);
+  const CallTrace trace(call);
   try {
     std::forward<Body>(body)();
-    return seqparSuccess;
+    return trace.result(seqparSuccess);
   } catch (const Error& error) {
     // InProgress is an answer, not a failure.
     if (error.result() != seqparInProgress) threadError() = named(call, error.what());
-    return error.result();
+    return trace.result(error.result());
   } catch (const std::bad_alloc&) {
     threadError() = concat(call, ": out of memory");
-    return seqparSystemError;
+    return trace.result(seqparSystemError);
   } catch (const std::exception& error) {
     threadError() = concat(call, ": ", error.what());
-    return seqparInternalError;
+    return trace.result(seqparInternalError);
   }
 }
 
@@ -46,6 +66,7 @@ class CallGuard {
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
   ~CallGuard() {
+    scope_.reset();
     Communicator::dropComparison();
     entry_->leave();
   }
@@ -54,6 +75,7 @@ class CallGuard {
 
  private:
   CommEntry* entry_;
+  std::optional<CallScope> scope_;
 };
 
 /// Keeps the calling thread's latest error text as the communicator's too, if it still exists.

@@ -7,6 +7,7 @@ namespace seqpar {
 void requireMemory(const char* call, const Buffer& buffer, const Communicator& comm) {
   requireArray(call, buffer.name, buffer.data, buffer.bytes, buffer.alignment);
   if (buffer.bytes == 0 || buffer.data == nullptr) return;
+  CallScope::addBytes(buffer.bytes);
   if (comm.device() == nullptr) {
     if (isDevicePointer(buffer.data)) {
       fail(seqparInvalidArgument, call, ": ", buffer.name, " is ", buffer.data,

@@ -1,50 +1,12 @@
 // Using, asking and ending communicators.
-#include <algorithm>
-#include <cstring>
-
 #include "api/boundary.h"
+#include "api/describe.h"
 #include "api/split.h"
 #include "base/versioned.h"
-#include "device/device.h"
 
 using namespace seqpar;
 
 namespace {
-
-template <size_t Size>
-void copyText(const std::string& text, char (&into)[Size]) {
-  const size_t length = std::min(text.size(), Size - 1);
-  std::memcpy(into, text.data(), length);
-  into[length] = '\0';
-}
-
-bool reachesDirectly(const Communicator& comm, int peer) {
-  if (comm.device() == nullptr) return comm.mailbox().direct(peer);
-  const auto& peers = comm.device()->peerRanks();
-  return std::find(peers.begin(), peers.end(), peer) != peers.end();
-}
-
-seqparCommInfo_t describe(Communicator& comm) {
-  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
-  info.rank = comm.rank();
-  info.nranks = comm.size();
-  info.device = comm.config().device;
-  info.nodes = comm.topology().nodeCount;
-  info.node = comm.topology().nodes[static_cast<size_t>(comm.rank())];
-  for (int peer = 0; peer < comm.size(); ++peer) {
-    if (peer == comm.rank()) continue;
-    ++(reachesDirectly(comm, peer) ? info.directPeers : info.networkPeers);
-  }
-  // The slowest class of links is the one that decides.
-  const auto& link = comm.links().network;
-  info.alphaUs = link.alpha * 1e6;
-  info.bandwidth = link.secondsPerByte > 0 ? 1 / link.secondsPerByte : 0;
-  info.overheadUs = link.overhead * 1e6;
-  info.contention = comm.links().contention;
-  copyText(comm.transport().transport, info.transport);
-  copyText(concat(comm.transport().reason, comm.transport().reason.empty() ? "" : "; ", deviceReport()), info.reason);
-  return info;
-}
 
 template <typename Read>
 seqparResult_t readInt(const char* call, const char* argument, seqparComm_t handle, int* out, Read read) {

@@ -48,10 +48,8 @@ SEQPAR_API seqparResult_t seqparScanDeviceCreate(seqparScanDevice_t* scan, int64
     if (!device->direct()) {
       fail(seqparInvalidUsage, call, ": not all ranks reach each other by load and store: ", device->reason());
     }
-    if (comm.config().checkArguments) {
-      const std::array<NamedValue, 3> values{{{"heads", heads}, {"elements", elements}, {"direction", direction}}};
-      checkAgreement(comm.control(), call, values);
-    }
+    const std::array<NamedValue, 3> values{{{"heads", heads}, {"elements", elements}, {"direction", direction}}};
+    comm.compareNow(call, values);
     if (device->shared() && heads > device->sharedBlocks()) {
       fail(seqparInvalidUsage, call, ": heads is ", heads, ", expected at most ", device->sharedBlocks(),
            ", the blocks that a GPU holds for each of the ranks that share it");

@@ -38,7 +38,7 @@ void compareRanks(const char* call, const seqparGrid_t& grid, std::span<const un
   for (const int dim : grid.order) values.push_back({"order", dim});
   values.push_back({"groups", static_cast<int64_t>(dims.size())});
   for (size_t i = 0; i < std::min<size_t>(dims.size(), 12); ++i) values.push_back({"dims", dims[i]});
-  checkAgreement(world.control(), call, values);
+  world.compareNow(call, values);
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ SEQPAR_API seqparResult_t seqparGroupsCreate(seqparComm_t world, const seqparGri
     }
     for (int i = 0; i < groups; ++i) requireDims(call, concat("dims[", i, "]"), dims[i]);
     const CommConfig resolved = resolveConfig(call, config, comm.config());
-    if (comm.config().checkArguments) compareRanks(call, given, {dims, static_cast<size_t>(groups)}, comm);
+    compareRanks(call, given, {dims, static_cast<size_t>(groups)}, comm);
     MadeEntries made;
     for (int i = 0; i < groups; ++i) {
       made.add(splitEntry(comm, all.color(dims[i], comm.rank()), comm.rank(), resolved));

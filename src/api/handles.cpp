@@ -1,6 +1,12 @@
 #include "api/handles.h"
 
+#include "api/describe.h"
+
 namespace seqpar {
+
+CommEntry::CommEntry(std::shared_ptr<Communicator> made) : comm(std::move(made)), scans(*comm) {
+  logMade(*comm);
+}
 
 HandleTable<CommEntry, seqparComm_t>& comms() {
   return handleTable<CommEntry, seqparComm_t>();

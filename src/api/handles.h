@@ -16,7 +16,7 @@ namespace seqpar {
 /// A communicator with what the C interface keeps beside it.
 class CommEntry {
  public:
-  explicit CommEntry(std::shared_ptr<Communicator> made) : comm(std::move(made)), scans(*comm) {}
+  explicit CommEntry(std::shared_ptr<Communicator> made);
 
   /// Counts the calling thread in; false if the communicator has been closed. Each side stores before it looks, so that
   /// either this sees the closing, or the closing sees the caller.

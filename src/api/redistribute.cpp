@@ -95,7 +95,7 @@ int64_t compareRanks(const char* call, const seqparLayout_t& from, const seqparL
                                            {"the hash of to->cuSeqlens", digestOfPacking(to)},
                                            {"tensors", static_cast<int64_t>(tensors.size())},
                                            {"the hash of outer and rowBytes", sizes.value()}}};
-  if (comm.config().checkArguments) checkAgreement(comm.control(), call, values);
+  comm.compareNow(call, values);
   Digest all;
   for (const auto& value : values) all.add(value.value);
   return all.value();
@@ -181,10 +181,8 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
       requirePointer(call, "receive", receive);
     }
     checkBuffers(call, *plan, send, receive, comm);
-    if (comm.config().checkArguments) {
-      const NamedValue same{"the hash of the plan", plan->digest};
-      comm.compareNext(call, {&same, 1});
-    }
+    const NamedValue same{"the hash of the plan", plan->digest};
+    comm.compareNext(call, {&same, 1});
     std::vector<const std::byte*> from;
     std::vector<std::byte*> into;
     for (size_t t = 0; t < plan->sendBytes.size(); ++t) {

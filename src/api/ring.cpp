@@ -147,7 +147,7 @@ RingBuffers readBuffers(const char* call, const seqparRingParams_t& params, cons
 
 /// Only where the whole communicator makes the ring: ranks of a part of it cannot gather by themselves.
 void compareRanks(const char* call, const RingSpec& spec, Communicator& comm) {
-  if (!comm.config().checkArguments || spec.form.places != comm.size()) return;
+  if (spec.form.places != comm.size()) return;
   int64_t digest = 0;  // of the order of the ranks and of all sizes
   const auto add = [&](size_t value) {
     digest = static_cast<int64_t>(static_cast<uint64_t>(digest) * 1000003 + value);
@@ -160,7 +160,7 @@ void compareRanks(const char* call, const RingSpec& spec, Communicator& comm) {
                                           {"steps", spec.form.steps},
                                           {"tensors", static_cast<int64_t>(spec.bytes.front().size())},
                                           {"ranks and bytes", digest}}};
-  checkAgreement(comm.control(), call, values);
+  comm.compareNow(call, values);
 }
 
 /// body(Ring&, Communicator&) inside a call on the ring's communicator.
@@ -228,7 +228,10 @@ SEQPAR_API seqparResult_t seqparRingDestroy(seqparRing_t ring) {
 
 SEQPAR_API seqparResult_t seqparRingPost(seqparRing_t handle, void* stream) {
   const char* call = "seqparRingPost";
-  return onRing(call, handle, [&](Ring& ring, Communicator& comm) { ring.post(callerStream(call, stream, comm)); });
+  return onRing(call, handle, [&](Ring& ring, Communicator& comm) {
+    CallScope::setAlgorithm(ring.engine());
+    ring.post(callerStream(call, stream, comm));
+  });
 }
 
 SEQPAR_API seqparResult_t seqparRingWait(seqparRing_t handle, void* stream) {

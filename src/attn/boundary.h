@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/nvtx.h"
 
 namespace seqpar::attn {
 
@@ -15,6 +16,7 @@ void setLastError(const std::string& text) noexcept;
 /// Runs body(), which throws Error to fail, as the C function `call`.
 template <typename Body>
 seqparResult_t guard(const char* call, Body&& body) noexcept {
+  const nvtx::Range range(call);
   try {
     body();
     return seqparSuccess;

@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "bootstrap/allgather.h"
+#include "comm/named_value.h"
 #include "transport/mailbox.h"
 
 namespace seqpar {
-
-struct NamedValue {
-  const char* name;  ///< a literal
-  int64_t value;
-};
 
 /// A call with its arguments, to be compared with the other ranks' calls. At most 24 values.
 class Comparison {

@@ -1,9 +1,8 @@
 #include "comm/communicator.h"
 
+#include <random>
 #include <utility>
 #include <vector>
-
-#include "base/log.h"
 
 namespace seqpar {
 namespace {
@@ -16,10 +15,18 @@ struct SharedSettings {
   int checkArguments = 0;
   int onDevice = 0;
   int ctas = 0;
+  uint64_t id = 0;  ///< rank 0's is the communicator's
 };
 
-void checkSettings(Allgather& control, const CommConfig& config) {
+uint64_t randomId() {
+  std::random_device source;
+  return (static_cast<uint64_t>(source()) << 32) | source();
+}
+
+/// Returns the communicator's id.
+uint64_t checkSettings(Allgather& control, const CommConfig& config) {
   SharedSettings mine;
+  mine.id = randomId();
   mine.timeoutMs = static_cast<int>(config.timeout.count());
   mine.transport = config.transport;
   mine.checkArguments = config.checkArguments ? 1 : 0;
@@ -41,6 +48,7 @@ void checkSettings(Allgather& control, const CommConfig& config) {
   compare("checkArguments (SEQPAR_CHECK)", &SharedSettings::checkArguments);
   compare("device: whether it is a GPU", &SharedSettings::onDevice);
   compare("ctas (SEQPAR_CTAS)", &SharedSettings::ctas);
+  return all[0].id;
 }
 
 /// What the calling thread is to compare, and in which communicator.
@@ -67,9 +75,12 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
       control_ = std::move(ordered);
     }
   }
-  health_.onFailure([this](seqparResult_t, const std::string& text) { control_->announce(text); });
+  health_.onFailure([this](seqparResult_t, const std::string& text) {
+    control_->announce(text);
+    calls_.write(text);
+  });
   try {
-    checkSettings(*control_, config_);
+    calls_.identify(checkSettings(*control_, config_), rank(), size());
     topology_ = discoverTopology(*control_, config_.hostId);
     connect();
   } catch (const std::exception& error) {
@@ -77,10 +88,6 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
     health_.onFailure(nullptr);
     throw;
   }
-  log(LogLevel::Info, "rank ", rank(), " of ", size(), " on ", topology_.nodeCount, " node(s): ", transport_.transport,
-      "; alpha ", links_.node.alpha * 1e6, " us, ",
-      links_.node.secondsPerByte > 0 ? 1e-9 / links_.node.secondsPerByte : 0, " GB/s, overhead ",
-      links_.node.overhead * 1e6, " us");
 }
 
 void Communicator::connect() {
@@ -118,10 +125,16 @@ uint64_t Communicator::issue(const char* name) {
 }
 
 void Communicator::compareNext(const char* call, std::span<const NamedValue> values) {
+  calls_.collective(call, values);
   if (!config_.checkArguments) return;
   requireUse(call);
   if (ordered_ != nullptr) return ordered_->compareLater(Comparison(call, values));
   pending() = {this, std::make_shared<const Comparison>(call, values)};
+}
+
+void Communicator::compareNow(const char* call, std::span<const NamedValue> values) {
+  calls_.collective(call, values);
+  if (config_.checkArguments) checkAgreement(*control_, call, values);
 }
 
 std::shared_ptr<const Comparison> Communicator::takeComparison() {
@@ -148,7 +161,7 @@ void Communicator::dropComparison() noexcept {
 }
 
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-                           const Comparison* comparison) {
+                           const Comparison* comparison, CallReference record) {
   for (auto served = servedTickets_.load(); served != ticket; served = servedTickets_.load()) {
     servedTickets_.wait(served);
   }
@@ -159,10 +172,12 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
   std::string refusal;
   try {
     health_.check();
+    record.begin();
     mailbox_->begin(name, ticket);
     if (comparison != nullptr) refusal = comparison->differences(*mailbox_);
     if (refusal.empty()) work(*mailbox_);
     mailbox_->end();
+    record.end();
   } catch (const Error& error) {
     health_.fail(error.result(), error.what());
     finish();
@@ -177,6 +192,7 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
 }
 
 void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {
+  calls_.operation(name, true);
   try {
     device_->enqueue(name, stream, launch);
     control_->countCall();

@@ -10,6 +10,7 @@
 #include "base/health.h"
 #include "bootstrap/control.h"
 #include "comm/agreement.h"
+#include "comm/call_log.h"
 #include "comm/config.h"
 #include "comm/ordered_control.h"
 #include "comm/stream.h"
@@ -49,6 +50,7 @@ class Communicator {
   const MailboxDescription& transport() const { return transport_; }
   Control& control() { return *control_; }
   const Health& health() const { return health_; }
+  CallLog& calls() { return calls_; }
 
   /// Runs `work` after all earlier operations of this communicator: in the call without a stream, on the stream with
   /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator. `name` is a literal.
@@ -56,20 +58,24 @@ class Communicator {
   void run(const char* name, HostStream* stream, Work work) {
     auto comparison = takeComparison();
     const uint64_t ticket = issue(name);
+    const CallReference record = calls_.operation(name, stream != nullptr);
     if (stream == nullptr) {
-      execute(ticket, name, std::cref(work), comparison.get());
+      execute(ticket, name, std::cref(work), comparison.get(), record);
     } else {
-      stream->enqueue([this, ticket, name, work = std::move(work), comparison = std::move(comparison)] {
-        execute(ticket, name, std::cref(work), comparison.get());
+      stream->enqueue([this, ticket, name, record, work = std::move(work), comparison = std::move(comparison)] {
+        execute(ticket, name, std::cref(work), comparison.get(), record);
       });
     }
   }
 
-  /// Where config().checkArguments says so: compares the arguments of the call that the thread is in with the other
-  /// ranks', without waiting for them here, as two communicators may be called in different orders by different ranks.
-  /// On a host, that is the first step of the operation that the call runs next: a difference is InvalidUsage instead
-  /// of the operation, and the communicator stays. On a device it happens beside the work, and ends the communicator.
+  /// Records that the thread is in a call which all ranks make with the same `values`. Where config().checkArguments
+  /// says so: compares the arguments of the call that the thread is in with the other ranks', without waiting for them
+  /// here, as two communicators may be called in different orders by different ranks. On a host, that is the first step
+  /// of the operation that the call runs next: a difference is InvalidUsage instead of the operation, and the
+  /// communicator stays. On a device it happens beside the work, and ends the communicator.
   void compareNext(const char* call, std::span<const NamedValue> values);
+  /// The same for calls that wait for the other ranks anyway: a difference is an InvalidUsage here.
+  void compareNow(const char* call, std::span<const NamedValue> values);
   /// To be called at the end of each call: compares what was to be compared with an operation that did not come because
   /// there was nothing to do. A difference ends the communicator.
   void compareAtLast();
@@ -96,13 +102,14 @@ class Communicator {
   void requireUse(const char* name) const;
   uint64_t issue(const char* name);
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-               const Comparison* comparison);
+               const Comparison* comparison, CallReference record = {});
   std::shared_ptr<const Comparison> takeComparison();
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void connect();
   void drain();
 
   Health health_;
+  CallLog calls_;
   CommConfig config_;
   std::unique_ptr<Control> control_;
   OrderedControl* ordered_ = nullptr;  ///< control_, if comparisons go there

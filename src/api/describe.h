@@ -1,0 +1,13 @@
+// What a communicator is, for seqparCommQuery() and for the log.
+#pragma once
+
+#include "comm/communicator.h"
+
+namespace seqpar {
+
+seqparCommInfo_t describe(Communicator& comm);
+
+/// Says describe() at SEQPAR_DEBUG=INFO.
+void logMade(Communicator& comm);
+
+}  // namespace seqpar
