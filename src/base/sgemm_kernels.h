@@ -26,12 +26,12 @@ extern const SgemmKernel kSgemmAvx512;
 /// The kernel for `isa`; the portable one where this build has none for it.
 SgemmKernel sgemmKernel(Isa isa);
 
-/// A vector register of `Bytes` and the tile of c that leaves some registers for the factors: `Rows` times `Columns`
-/// vectors.
-template <std::size_t Bytes, std::size_t Rows, std::size_t Columns>
+/// The tile of c that leaves some registers for the factors: `Rows` times `Columns` vectors. `Vector` names the type V
+/// of a register, set() makes one of a number, multiplyAdd() is a b + c, which is rounded alike wherever it is called.
+template <class Vector, std::size_t Rows, std::size_t Columns>
 struct SgemmTile {
-  typedef float V __attribute__((vector_size(Bytes)));
-  static constexpr std::size_t kLanes = Bytes / sizeof(float);
+  using V = typename Vector::V;
+  static constexpr std::size_t kLanes = sizeof(V) / sizeof(float);
   static constexpr std::size_t kRows = Rows;
   static constexpr std::size_t kWidth = Columns * kLanes;
   static constexpr std::size_t kPanelDepth = 256;
@@ -58,8 +58,8 @@ struct SgemmTile {
       V row[Columns];
       for (std::size_t j = 0; j < Columns; ++j) __builtin_memcpy(&row[j], b + j * kLanes, sizeof(V));
       for (std::size_t i = 0; i < Height; ++i) {
-        const V factor = a.data[i * a.row] - V{};
-        for (std::size_t j = 0; j < Columns; ++j) sum[i][j] += factor * row[j];
+        const V factor = Vector::set(a.data[i * a.row]);
+        for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = Vector::multiplyAdd(factor, row[j], sum[i][j]);
       }
     }
     for (std::size_t i = 0; i < Height; ++i) {
@@ -170,12 +170,12 @@ struct SgemmTile {
   }
 };
 
-/// For a processor with vectors of `Bytes`; narrow products have narrow panels.
-template <std::size_t Bytes, std::size_t Rows>
+/// Narrow products have narrow panels.
+template <class Vector, std::size_t Rows>
 void sgemm(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
            std::size_t strideC) {
-  using Narrow = SgemmTile<Bytes, Rows, 1>;
-  using Wide = SgemmTile<Bytes, Rows, 2>;
+  using Narrow = SgemmTile<Vector, Rows, 1>;
+  using Wide = SgemmTile<Vector, Rows, 2>;
   if (n <= Narrow::kLanes) {
     Narrow::run(m, n, k, a, b, accumulate, c, strideC);
   } else {

@@ -1,7 +1,16 @@
 #include "base/sgemm_kernels.h"
 
 namespace seqpar {
+namespace {
 
-constinit const SgemmKernel kSgemmPortable = sgemm<16, 4>;
+struct VectorPortable {
+  typedef float V __attribute__((vector_size(16)));
+  static V set(float value) { return value - V{}; }
+  static V multiplyAdd(V a, V b, V c) { return a * b + c; }
+};
+
+}  // namespace
+
+constinit const SgemmKernel kSgemmPortable = sgemm<VectorPortable, 4>;
 
 }  // namespace seqpar
