@@ -241,6 +241,23 @@ def errors(comm):
     raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
     raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
     raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))
+    for keep in (True, False):  # the communicator is closed while the result is under way
+        busy = sp.Comm(MESH, "sp")
+
+        def repeated(y):
+            for _ in range(20):
+                y = sp.to_sequence(sp.to_heads(y, busy), busy, heads=2 * n)
+            return y
+
+        y = whole(18, 1, 64 * n, 2 * n, 16)
+        function = sharded(repeated, (SEQ,), SEQ)
+        function(y).block_until_ready()  # compiled
+        result = function(y)
+        if not keep:
+            del result
+        busy.close()
+        if keep:
+            same(result, y)
     with sp.Comm(MESH, "sp") as other:
         function = sharded(lambda x: sp.all_gather(x, other), (SEQ,), P())
         function(x)

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -92,10 +93,20 @@ class Comm:
         self._last, = given
 
     def close(self):
-        """Frees plans and communicators."""
+        """Frees plans and communicators, when what runs with them is done. A result that was dropped before it was
+        computed may never be."""
+        for array in jax.live_arrays():
+            with contextlib.suppress(Exception):  # whoever reads the array learns of it
+                array.block_until_ready()
+        # A call that has begun on one device is to begin on the others: only then may they forget it.
+        while self._running():
+            time.sleep(0.001)
         for key in self._keys.values():
             for ordinal, _, _ in self._ranks:
                 library().seqparJaxForget(key, ordinal)
+        if self._running():  # one has begun since, of a dropped result, and finds no partners now
+            _threads([lambda handle=handle: _abi.lib.seqparCommAbort(handle) for _, _, handle in self._ranks])
+            self.plans, self._kept, self._ranks = {}, [], []
         for calls in self._kept:
             _threads([call.free for call in calls if hasattr(call, "free")])
         # Plans of a rank in the order in which they were made, which is the same on all.
@@ -106,6 +117,9 @@ class Comm:
         ranks, self._ranks = self._ranks, []
         self._keys, self._kept, self._trace, self._last = {}, [], None, None
         _threads([lambda handle=handle: _abi.check(_abi.lib.seqparCommDestroy(handle)) for _, _, handle in ranks])
+
+    def _running(self):
+        return any(library().seqparJaxRunning(ordinal) for ordinal, _, _ in self._ranks)
 
     def __enter__(self):
         return self

@@ -49,6 +49,7 @@ def library():
         _library.seqparJaxDefine.restype = None
         _library.seqparJaxForget.argtypes = [ctypes.c_int64, ctypes.c_int32]
         _library.seqparJaxForget.restype = None
+        _library.seqparJaxRunning.argtypes = [ctypes.c_int32]
         jax.ffi.register_ffi_target("seqpar_host", jax.ffi.pycapsule(_library.seqparJaxHost), platform="cpu")
         jax.ffi.register_ffi_target("seqpar_gpu", jax.ffi.pycapsule(_library.seqparJaxGpu), platform="CUDA")
     return _library

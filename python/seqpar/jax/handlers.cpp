@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,26 @@ std::map<std::pair<int64_t, int32_t>, Call>& calls() {
   return all;
 }
 
+// Calls of a device that have begun and not ended.
+std::map<int32_t, int>& running() {
+  static std::map<int32_t, int> all;
+  return all;
+}
+
+class Running {
+ public:
+  explicit Running(int32_t device) : device_(device) {}  // with `guard` held, and running() counted up
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    std::lock_guard<std::mutex> lock(guard);
+    --running()[device_];
+  }
+
+ private:
+  int32_t device_;
+};
+
 template <size_t>
 using Pointer = void*;
 
@@ -70,11 +91,16 @@ int invoke(void* function, const std::vector<void*>& values) {
 
 ffi::Error run(int32_t device, void* stream, const ffi::RemainingArgs& operands, const ffi::RemainingRets& results,
                int64_t key) {
-  const Call* call = nullptr;
+  std::optional<Call> call;  // a copy: the communicator may be closed meanwhile
+  std::optional<Running> counted;
   {
     std::lock_guard<std::mutex> lock(guard);
     const auto found = calls().find({key, device});
-    if (found != calls().end()) call = &found->second;
+    if (found != calls().end()) {
+      call = found->second;
+      ++running()[device];
+      counted.emplace(device);
+    }
   }
   if (!call) {
     return ffi::Error(ffi::ErrorCode::kFailedPrecondition, "seqpar: device " + std::to_string(device) +
@@ -144,6 +170,12 @@ extern "C" void seqparJaxDefine(int64_t key, int32_t device, void* function, voi
                             {slots, slots + slotCount},
                             {blob, blob + blobBytes},
                             {patches, patches + patchCount}};
+}
+
+// How many calls of the device have begun and not ended.
+extern "C" int seqparJaxRunning(int32_t device) {
+  std::lock_guard<std::mutex> lock(guard);
+  return running()[device];
 }
 
 extern "C" void seqparJaxForget(int64_t key, int32_t device) {
