@@ -3,7 +3,7 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME seqpar)
 set(CPACK_PACKAGE_VENDOR seqpar)
-set(SEQPAR_PACKAGE_CONTACT "seqpar maintainers <packages@seqpar.dev>" CACHE STRING "Maintainer that the packages name")
+set(SEQPAR_PACKAGE_CONTACT "seqpar maintainers <packages@seqpar.invalid>" CACHE STRING "Maintainer that the packages name")
 set(CPACK_PACKAGE_CONTACT ${SEQPAR_PACKAGE_CONTACT})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
