@@ -9,6 +9,7 @@ int scanPosition(int rank, int size, seqparDirection_t direction) {
 // Ranks and positions are each other's inverse in the same way.
 std::vector<int> scanRanks(int size, seqparDirection_t direction) {
   std::vector<int> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int position = 0; position < size; ++position) ranks.push_back(scanPosition(position, size, direction));
   return ranks;
 }

@@ -245,8 +245,9 @@ struct MeshBytes {
 MeshBytes meshBytes(const CostModel& model, int a) {
   const auto& problem = model.problem();
   const auto& d = problem.desc;
+  const int b = problem.ranks() / a;
   const auto queries = static_cast<double>((a - 1) * problem.queries.longest());
-  const auto keys = static_cast<double>((problem.ranks() / a - 1) * problem.keys.longest());
+  const auto keys = static_cast<double>((b - 1) * problem.keys.longest());
   const double rows = model.bytes(queries, d.heads, 1, seqparFloat32);
   MeshBytes bytes;
   bytes.q = model.qBytes(queries);
@@ -259,7 +260,7 @@ MeshBytes meshBytes(const CostModel& model, int a) {
 }
 
 struct MeshCost {
-  double forwardUs, backwardUs;  ///< of a rank's tiles
+  double forwardUs = 0, backwardUs = 0;  ///< of a rank's tiles
   MeshBytes bytes;
 };
 
