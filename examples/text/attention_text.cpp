@@ -6,12 +6,12 @@
 // Exit status: 0 all results within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <string>
 #include <vector>
 
 #include "launch.h"
 #include "options.h"
+#include "program.h"
 #include "seqpar/attn.h"
 #include "softmax_operator.h"
 #include "softmax_reference.h"
@@ -136,17 +136,6 @@ int runRank(const Options& options, seqparComm_t comm) {
 }  // namespace
 
 int main(int count, char** words) {
-  Options options;
-  try {
-    options = parseOptions(count, words, 1500);
-  } catch (const std::invalid_argument& error) {
-    std::cerr << "attention_text: " << error.what() << '\n' << kUsage;
-    return 2;
-  }
-  try {
-    return launch(options.ranks, [&](seqparComm_t comm) { return runRank(options, comm); });
-  } catch (const std::exception& error) {
-    std::cerr << "attention_text: " << error.what() << '\n';
-    return 3;
-  }
+  return runProgram(
+      "attention_text", kUsage, [&] { return parseOptions(count, words, 1500); }, runRank);
 }

@@ -6,7 +6,6 @@
 // Exit status: 0 all outputs within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "launch.h"
 #include "operator.h"
 #include "options.h"
+#include "program.h"
 #include "ranks.h"
 #include "reference.h"
 #include "seqpar/attn.h"
@@ -167,17 +167,6 @@ int runRank(const Options& options, seqparComm_t comm) {
 }  // namespace
 
 int main(int count, char** words) {
-  Options options;
-  try {
-    options = parseOptions(count, words);
-  } catch (const std::invalid_argument& error) {
-    std::cerr << "gla_text: " << error.what() << '\n' << kUsage;
-    return 2;
-  }
-  try {
-    return launch(options.ranks, [&](seqparComm_t comm) { return runRank(options, comm); });
-  } catch (const std::exception& error) {
-    std::cerr << "gla_text: " << error.what() << '\n';
-    return 3;
-  }
+  return runProgram(
+      "gla_text", kUsage, [&] { return parseOptions(count, words); }, runRank);
 }

@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <ctime>
-#include <stdexcept>
 #include <vector>
 
+#include "attention_calls.h"
 #include "seqpar/attn.h"
 #include "text.h"
 
@@ -36,8 +36,8 @@ class Operator {
     desc.heads = static_cast<int64_t>(shape.heads);
     desc.headDim = static_cast<int64_t>(shape.dk);
     desc.valueDim = static_cast<int64_t>(shape.dv);
-    check(seqparAttnPlanCreate(&plan_, &desc, comm));
-    check(seqparAttnPlanPrepare(plan_, nullptr, 0));
+    checkAttention(seqparAttnPlanCreate(&plan_, &desc, comm));
+    checkAttention(seqparAttnPlanPrepare(plan_, nullptr, 0));
     saved_.resize(shape.heads * shape.dk * shape.dv);
   }
   Operator(const Operator&) = delete;
@@ -49,11 +49,11 @@ class Operator {
     for (auto* array : {&to.dq, &to.dk, &to.dLogDecay}) array->resize(inputs.q.size());
     for (auto* array : {&to.out, &to.dv}) array->resize(inputs.v.size());
     seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
-    forward.q = tensor(inputs.q);
-    forward.k = tensor(inputs.k);
-    forward.v = tensor(inputs.v);
-    forward.gate = tensor(inputs.logDecay);
-    forward.out = tensor(to.out);
+    forward.q = denseTensor(inputs.q);
+    forward.k = denseTensor(inputs.k);
+    forward.v = denseTensor(inputs.v);
+    forward.gate = denseTensor(inputs.logDecay);
+    forward.out = denseTensor(to.out);
     forward.saved = saved_.data();
     seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
     backward.q = forward.q;
@@ -61,27 +61,19 @@ class Operator {
     backward.v = forward.v;
     backward.gate = forward.gate;
     backward.saved = saved_.data();
-    backward.dOut = tensor(dOut);
-    backward.dq = tensor(to.dq);
-    backward.dk = tensor(to.dk);
-    backward.dv = tensor(to.dv);
-    backward.dGate = tensor(to.dLogDecay);
+    backward.dOut = denseTensor(dOut);
+    backward.dq = denseTensor(to.dq);
+    backward.dk = denseTensor(to.dk);
+    backward.dv = denseTensor(to.dv);
+    backward.dGate = denseTensor(to.dLogDecay);
     const Time start = now();
-    check(seqparAttnForward(plan_, &forward, nullptr));
-    check(seqparAttnBackward(plan_, &backward, nullptr));
+    checkAttention(seqparAttnForward(plan_, &forward, nullptr));
+    checkAttention(seqparAttnBackward(plan_, &backward, nullptr));
     const Time end = now();
     return {end.wall - start.wall, end.processor - start.processor};
   }
 
  private:
-  static void check(seqparResult_t result) {
-    if (result != seqparSuccess) throw std::runtime_error(seqparAttnGetLastError());
-  }
-  /// All strides 0: dense. The library reads what it is given as inputs, and does not write there.
-  static seqparAttnTensor_t tensor(const std::vector<float>& numbers) {
-    return {const_cast<float*>(numbers.data()), 0, 0, 0};
-  }
-
   seqparAttnPlan_t plan_ = nullptr;
   std::vector<float> saved_;
 };

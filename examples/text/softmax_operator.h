@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_calls.h"
 #include "seqpar/attn.h"
 #include "text.h"
 
@@ -29,10 +30,10 @@ class SoftmaxOperator {
       refusal_ = seqparAttnGetLastError();
       return;
     }
-    check(result);
-    check(seqparAttnPlanPrepare(plan_, nullptr, 0));
+    checkAttention(result);
+    checkAttention(seqparAttnPlanPrepare(plan_, nullptr, 0));
     int64_t local = 0;
-    check(seqparAttnPlanLayout(plan_, &layout_, &local));
+    checkAttention(seqparAttnPlanLayout(plan_, &layout_, &local));
     int rank = 0;
     if (seqparCommUserRank(comm, &rank) != seqparSuccess) throw std::runtime_error(seqparGetLastError(comm));
     positions_.resize(static_cast<size_t>(local));
@@ -55,9 +56,9 @@ class SoftmaxOperator {
   /// What the plan's explanation says of the algorithm's traffic.
   double bytesSent(const std::string& algorithm) const {
     size_t length = 0;
-    check(seqparAttnPlanExplain(plan_, nullptr, &length));
+    checkAttention(seqparAttnPlanExplain(plan_, nullptr, &length));
     std::string text(length, '\0');
-    check(seqparAttnPlanExplain(plan_, text.data(), &length));
+    checkAttention(seqparAttnPlanExplain(plan_, text.data(), &length));
     const size_t entry = text.find("{\"algorithm\": \"" + algorithm + "\"", text.find("\"candidates\""));
     const std::string key = "\"bytesSent\": ";
     const size_t at = entry == std::string::npos ? entry : text.find(key, entry);
@@ -69,10 +70,10 @@ class SoftmaxOperator {
     for (auto* array : {&to.out, &to.dq, &to.dk, &to.dv}) array->resize(inputs.q.size());
     to.lse.resize(positions_.size() * shape_.heads);
     seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
-    forward.q = tensor(inputs.q);
-    forward.k = tensor(inputs.k);
-    forward.v = tensor(inputs.v);
-    forward.out = tensor(to.out);
+    forward.q = denseTensor(inputs.q);
+    forward.k = denseTensor(inputs.k);
+    forward.v = denseTensor(inputs.v);
+    forward.out = denseTensor(to.out);
     forward.lse = to.lse.data();
     seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
     backward.q = forward.q;
@@ -80,28 +81,20 @@ class SoftmaxOperator {
     backward.v = forward.v;
     backward.out = forward.out;
     backward.lse = forward.lse;
-    backward.dOut = tensor(dOut);
-    backward.dq = tensor(to.dq);
-    backward.dk = tensor(to.dk);
-    backward.dv = tensor(to.dv);
+    backward.dOut = denseTensor(dOut);
+    backward.dq = denseTensor(to.dq);
+    backward.dk = denseTensor(to.dk);
+    backward.dv = denseTensor(to.dv);
     const auto begin = std::chrono::steady_clock::now();
-    check(seqparAttnForward(plan_, &forward, nullptr));
+    checkAttention(seqparAttnForward(plan_, &forward, nullptr));
     const auto middle = std::chrono::steady_clock::now();
-    check(seqparAttnBackward(plan_, &backward, nullptr));
+    checkAttention(seqparAttnBackward(plan_, &backward, nullptr));
     const auto end = std::chrono::steady_clock::now();
     const auto ms = [](auto time) { return std::chrono::duration<double, std::milli>(time).count(); };
     return {ms(middle - begin), ms(end - middle)};
   }
 
  private:
-  static void check(seqparResult_t result) {
-    if (result != seqparSuccess) throw std::runtime_error(seqparAttnGetLastError());
-  }
-  /// All strides 0: dense. The library reads what it is given as inputs, and does not write there.
-  static seqparAttnTensor_t tensor(const std::vector<float>& numbers) {
-    return {const_cast<float*>(numbers.data()), 0, 0, 0};
-  }
-
   Shape shape_;
   seqparAttnPlan_t plan_ = nullptr;
   seqparLayout_t layout_ = SEQPAR_LAYOUT_INITIALIZER;

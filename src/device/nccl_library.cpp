@@ -1,55 +1,42 @@
 #include "device/nccl_library.h"
 
-#include <dlfcn.h>
-
 #include "base/error.h"
 
 namespace seqpar {
 namespace {
 
-template <typename Function>
-void need(NcclFound& found, const char* name, Function& into) {
-  into = found.library.find<Function>(name);
-  if (into == nullptr && found.problem.empty()) found.problem = concat("a libnccl.so.2 without ", name);
-}
-
 NcclFound open() {
   NcclFound found;
   NcclLibrary& nccl = found.library;
-  // A process that has NCCL already, as frameworks do, must go on with that one.
-  nccl.file = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
-  if (nccl.file == nullptr) nccl.file = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
-  if (nccl.file == nullptr) {
+  nccl.file = SharedLibrary("libnccl.so.2");
+  if (!nccl.file.opened()) {
     found.problem = "no libnccl.so.2";
     return found;
   }
-  const auto getVersion = nccl.find<decltype(&ncclGetVersion)>("ncclGetVersion");
+  const auto getVersion = nccl.file.find<decltype(&ncclGetVersion)>("ncclGetVersion");
   if (getVersion == nullptr || getVersion(&nccl.version) != ncclSuccess) {
     found.problem = "a libnccl.so.2 that tells no version";
     return found;
   }
-  need(found, "ncclGetErrorString", nccl.getErrorString);
-  need(found, "ncclGetLastError", nccl.getLastError);
-  need(found, "ncclGetUniqueId", nccl.getUniqueId);
-  need(found, "ncclCommInitRankConfig", nccl.commInitRankConfig);
-  need(found, "ncclCommAbort", nccl.commAbort);
-  need(found, "ncclCommGetAsyncError", nccl.commGetAsyncError);
-  need(found, "ncclCommCount", nccl.commCount);
-  need(found, "ncclCommUserRank", nccl.commUserRank);
-  need(found, "ncclCommCuDevice", nccl.commCuDevice);
-  need(found, "ncclGroupStart", nccl.groupStart);
-  need(found, "ncclGroupEnd", nccl.groupEnd);
-  need(found, "ncclSend", nccl.send);
-  need(found, "ncclRecv", nccl.recv);
-  need(found, "ncclAllGather", nccl.allGather);
+  const auto need = [&](const char* name, auto& into) { nccl.file.need(name, into, found.problem); };
+  need("ncclGetErrorString", nccl.getErrorString);
+  need("ncclGetLastError", nccl.getLastError);
+  need("ncclGetUniqueId", nccl.getUniqueId);
+  need("ncclCommInitRankConfig", nccl.commInitRankConfig);
+  need("ncclCommAbort", nccl.commAbort);
+  need("ncclCommGetAsyncError", nccl.commGetAsyncError);
+  need("ncclCommCount", nccl.commCount);
+  need("ncclCommUserRank", nccl.commUserRank);
+  need("ncclCommCuDevice", nccl.commCuDevice);
+  need("ncclGroupStart", nccl.groupStart);
+  need("ncclGroupEnd", nccl.groupEnd);
+  need("ncclSend", nccl.send);
+  need("ncclRecv", nccl.recv);
+  need("ncclAllGather", nccl.allGather);
   return found;
 }
 
 }  // namespace
-
-void* NcclLibrary::symbol(const char* name) const {
-  return dlsym(file, name);
-}
 
 const NcclFound& findNccl() {
   static const NcclFound found = open();

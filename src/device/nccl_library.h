@@ -6,13 +6,14 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace seqpar {
 
 /// Typed pointers into the library.
 struct NcclLibrary {
-  void* file = nullptr;  ///< of dlopen(); never closed, since NCCL has threads
-  int version = 0;       ///< as NCCL_VERSION_CODE
+  SharedLibrary file;
+  int version = 0;  ///< as NCCL_VERSION_CODE
 
   decltype(&ncclGetErrorString) getErrorString = nullptr;
   decltype(&ncclGetLastError) getLastError = nullptr;
@@ -28,13 +29,6 @@ struct NcclLibrary {
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) recv = nullptr;
   decltype(&ncclAllGather) allGather = nullptr;
-
-  /// Any function by name; null where the library lacks it.
-  template <typename Function>
-  Function find(const char* name) const {
-    return reinterpret_cast<Function>(symbol(name));
-  }
-  void* symbol(const char* name) const;
 
   /// Throws Error in the name of `call` unless `result` is success or in progress.
   void check(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) const;

@@ -21,14 +21,14 @@ namespace {
 /// Window functions, whose structures have another layout in every version of NCCL.
 struct WindowLibrary {
   explicit WindowLibrary(const NcclLibrary& library)
-      : commSplit(library.find<decltype(commSplit)>("ncclCommSplit")),
-        memAlloc(library.find<decltype(memAlloc)>("ncclMemAlloc")),
-        memFree(library.find<decltype(memFree)>("ncclMemFree")),
-        registerWindow(library.find<decltype(registerWindow)>("ncclCommWindowRegister")),
-        deregisterWindow(library.find<decltype(deregisterWindow)>("ncclCommWindowDeregister")),
-        devCommCreate(library.find<decltype(devCommCreate)>("ncclDevCommCreate")),
-        devCommDestroy(library.find<decltype(devCommDestroy)>("ncclDevCommDestroy")),
-        teamLsa(library.find<decltype(teamLsa)>("ncclTeamLsa")) {}
+      : commSplit(library.file.find<decltype(commSplit)>("ncclCommSplit")),
+        memAlloc(library.file.find<decltype(memAlloc)>("ncclMemAlloc")),
+        memFree(library.file.find<decltype(memFree)>("ncclMemFree")),
+        registerWindow(library.file.find<decltype(registerWindow)>("ncclCommWindowRegister")),
+        deregisterWindow(library.file.find<decltype(deregisterWindow)>("ncclCommWindowDeregister")),
+        devCommCreate(library.file.find<decltype(devCommCreate)>("ncclDevCommCreate")),
+        devCommDestroy(library.file.find<decltype(devCommDestroy)>("ncclDevCommDestroy")),
+        teamLsa(library.file.find<decltype(teamLsa)>("ncclTeamLsa")) {}
 
   bool complete() const {
     return commSplit != nullptr && memAlloc != nullptr && memFree != nullptr && registerWindow != nullptr &&

@@ -10,8 +10,6 @@ namespace seqpar {
 
 /// Typed pointers into the library, under its own names.
 struct UcxLibrary {
-  void* file = nullptr;  ///< of dlopen(); never closed, since UCX has threads and hooks
-
   decltype(&ucp_cleanup) cleanup = nullptr;
   decltype(&ucp_config_modify) configModify = nullptr;
   decltype(&ucp_config_read) configRead = nullptr;

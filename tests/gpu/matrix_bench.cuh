@@ -235,8 +235,8 @@ class MatrixBench {
 #ifdef SEQPAR_NCCL
 inline double timeGathering(MatrixBench& bench) {
   const NcclLibrary& nccl = requireNccl();
-  const auto initAll = nccl.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
-  const auto destroy = nccl.find<decltype(&ncclCommDestroy)>("ncclCommDestroy");
+  const auto initAll = nccl.file.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
+  const auto destroy = nccl.file.find<decltype(&ncclCommDestroy)>("ncclCommDestroy");
   std::vector<ncclComm_t> comms(static_cast<std::size_t>(bench.size()));
   nccl.check(initAll(comms.data(), bench.size(), nullptr), "ncclCommInitAll");
   const auto gather = [&](int rank, cudaStream_t stream) {

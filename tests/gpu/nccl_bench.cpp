@@ -77,7 +77,7 @@ double hostUs(NcclComm& nccl) {
 /// The same over somebody else's communicator, which blocks.
 void benchBorrowed(int ranks) {
   const NcclLibrary& nccl = requireNccl();
-  const auto initAll = nccl.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
+  const auto initAll = nccl.file.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
   std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
   nccl.check(initAll(comms.data(), ranks, nullptr), "ncclCommInitAll");
   const auto problem = onThreads(ranks, [&](int rank) {

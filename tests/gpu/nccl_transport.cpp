@@ -182,8 +182,8 @@ void subsets(NcclRank& mine) {
 /// Somebody else's blocking communicator, used, given back, and used again.
 void borrowed(int ranks) {
   const NcclLibrary& nccl = requireNccl();
-  const auto initAll = nccl.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
-  const auto destroy = nccl.find<decltype(&ncclCommDestroy)>("ncclCommDestroy");
+  const auto initAll = nccl.file.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
+  const auto destroy = nccl.file.find<decltype(&ncclCommDestroy)>("ncclCommDestroy");
   std::vector<ncclComm_t> comms(static_cast<std::size_t>(ranks));
   nccl.check(initAll(comms.data(), ranks, nullptr), "ncclCommInitAll");
   for (int round = 0; round < 2; ++round) {

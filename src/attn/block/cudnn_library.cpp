@@ -3,28 +3,24 @@
 #include "attn/block/cudnn_library.h"
 
 #include <cudnn.h>
-#include <dlfcn.h>
 #include <nvrtc.h>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace seqpar::attn {
 namespace {
 
 struct Library {
-  void* file = nullptr;
+  SharedLibrary file{"libcudnn.so.9"};
   std::string problem;
 
   Library() {
-    // A process that has cuDNN already, as frameworks do, must go on with that one.
-    file = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD);
-    if (file == nullptr) file = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
-    if (file == nullptr) {
-      const char* why = dlerror();
-      problem = concat("libcudnn.so.9 cannot be opened (", why == nullptr ? "no reason given" : why, ")");
+    if (!file.opened()) {
+      problem = concat("libcudnn.so.9 cannot be opened (", file.reason(), ")");
       return;
     }
-    const auto version = reinterpret_cast<decltype(&cudnnGetVersion)>(dlsym(file, "cudnnGetVersion"));
+    const auto version = file.find<decltype(&cudnnGetVersion)>("cudnnGetVersion");
     constexpr size_t kOldest = 91500;  // before it, odd lengths give wrong gradients
     if (version == nullptr) {
       problem = "a libcudnn.so.9 that tells no version";
@@ -41,7 +37,7 @@ const Library& library() {
 
 template <typename Function>
 Function find(const char* name) {
-  return library().file == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library().file, name));
+  return library().file.find<Function>(name);
 }
 
 }  // namespace

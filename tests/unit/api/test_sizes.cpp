@@ -1,16 +1,12 @@
 // Sizes that wrap, in every call of the interface that takes one: refused before anything is done, under a limit of
-// address space that a call which went on would meet. And buffers that are not aligned to their elements.
-#include <sys/resource.h>
-
+// address space that a call which went on would meet.
 #include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "common/ranks.h"
+#include "refused_calls.h"
 #include "seqpar/exchange.h"
 #include "seqpar/layout.h"
 #include "seqpar/mesh.h"
@@ -20,126 +16,11 @@
 
 using namespace seqpar::test;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SEQPAR_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SEQPAR_SANITIZED
-#endif
-#endif
-
 namespace {
 
 constexpr std::array<uint64_t, 9> kSizes{uint64_t{1} << 60,       uint64_t{1} << 61,       uint64_t{1} << 62,
                                          (uint64_t{1} << 62) + 3, (uint64_t{1} << 63) - 1, uint64_t{1} << 63,
                                          (uint64_t{1} << 63) + 8, 0xfffffffffffff000,      ~uint64_t{0}};
-
-/// A little more address space than is in use, and a short wait for ranks that never come, for a scope. Sanitizers need
-/// all the address space that there is.
-class Limits {
- public:
-  Limits() {
-    setenv("SEQPAR_TIMEOUT", "20", 1);
-#ifndef SEQPAR_SANITIZED
-    REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
-    long pages = 0;
-    std::FILE* const file = std::fopen("/proc/self/statm", "r");
-    REQUIRE(file != nullptr);
-    REQUIRE(std::fscanf(file, "%ld", &pages) == 1);
-    std::fclose(file);
-    rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + (rlim_t{1} << 30);
-    REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
-    limited_ = true;
-#endif
-  }
-  Limits(const Limits&) = delete;
-  Limits& operator=(const Limits&) = delete;
-  ~Limits() {
-    if (limited_) setrlimit(RLIMIT_AS, &before_);
-    unsetenv("SEQPAR_TIMEOUT");
-  }
-
- private:
-  rlimit before_{};
-  bool limited_ = false;
-};
-
-/// Small buffers between guards, as all ranks have.
-struct Memory {
-  Memory() { numbers.fill(42.0F); }
-  float* at(size_t i) { return numbers.data() + 16 + 16 * i; }
-  bool intact() const {
-    return std::all_of(numbers.begin(), numbers.end(), [](float number) { return number == 42.0F; });
-  }
-
-  alignas(64) std::array<float, 160> numbers{};
-};
-
-/// Throws unless the call was refused by its name.
-void refused(const std::string& what, const char* call, seqparResult_t result) {
-  const std::string text = seqparGetLastError(nullptr);
-  expect(result == seqparInvalidArgument, what, ": result ", result, ": ", text);
-  expect(text.rfind(call, 0) == 0, what, ": no ", call, " in: ", text);
-}
-
-/// The communicator works as before: what was refused has sent nothing.
-void expectAlive(seqparComm_t comm, int rank, int ranks) {
-  const float mine = static_cast<float>(rank);
-  float theirs = -1;
-  const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
-  expectSuccess(seqparSendRecv(&mine, sizeof(mine), next, &theirs, sizeof(theirs), before, comm, nullptr),
-                "seqparSendRecv", comm);
-  expect(theirs == static_cast<float>(before), "received ", theirs);
-}
-
-/// body(comm, rank, memory) on so many ranks, all of whose calls are refused.
-void onRanks(int ranks, const std::function<void(seqparComm_t, int, Memory&)>& body) {
-  const Limits limits;
-  const auto errors = onCommunicator(ranks, [&](seqparComm_t comm, int rank) {
-    Memory memory;
-    body(comm, rank, memory);
-    expect(memory.intact(), "memory was written");
-    expectAlive(comm, rank, ranks);
-  });
-  INFO(errors);
-  CHECK(errors.empty());
-}
-
-struct RowShape {
-  int64_t tokens, carryTokens, heads, dim;
-};
-
-/// seqparMeshReduceO() of {o, lse, carry, carryLse}.
-seqparResult_t reduceO(int index, const std::array<void*, 4>& buffers, const RowShape& shape, int type,
-                       seqparMesh_t mesh) {
-  seqparMeshReduceOParams_t params = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
-  params.o = buffers[0];
-  params.lse = static_cast<float*>(buffers[1]);
-  params.carry = buffers[2];
-  params.carryLse = static_cast<float*>(buffers[3]);
-  params.tokens = shape.tokens;
-  params.carryTokens = shape.carryTokens;
-  params.heads = shape.heads;
-  params.dim = shape.dim;
-  params.dataType = params.wireType = type;
-  return seqparMeshReduceO(index, &params, mesh, nullptr);
-}
-
-/// seqparMeshReduceScatterO() of {o, lse, result, resultLse}.
-seqparResult_t reduceScatterO(const std::array<void*, 4>& buffers, const std::vector<int64_t>& tokens, int64_t heads,
-                              int64_t dim, int type, seqparMesh_t mesh) {
-  seqparMeshReduceScatterOParams_t params = SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER;
-  params.o = buffers[0];
-  params.lse = static_cast<const float*>(buffers[1]);
-  params.result = buffers[2];
-  params.resultLse = static_cast<float*>(buffers[3]);
-  params.tokens = tokens.data();
-  params.heads = heads;
-  params.dim = dim;
-  params.dataType = type;
-  return seqparMeshReduceScatterO(&params, mesh, nullptr);
-}
 
 }  // namespace
 
@@ -431,67 +312,5 @@ TEST_CASE("memory that there is not is an error of the system, of any size") {
       double us = -1;
       expectSuccess(seqparMoveEstimate(seqparMoveShift, n, nullptr, 0, comm, &us), "seqparMoveEstimate", comm);
     }
-  });
-}
-
-TEST_CASE("buffers that are not aligned to their elements are refused by every call with a data type") {
-  const int ranks = GENERATE(1, 2);
-  onRanks(ranks, [ranks](seqparComm_t comm, int, Memory& memory) {
-    const auto off = [&](size_t i, size_t bytes) -> void* { return reinterpret_cast<char*>(memory.at(i)) + bytes; };
-    seqparMesh_t mesh = nullptr;
-    expectSuccess(seqparMeshCreate(&mesh, ranks, 1, nullptr, comm), "seqparMeshCreate", comm);
-    struct Type {
-      int type;
-      size_t off;
-    };
-    for (const Type wrong : {Type{seqparFloat32, 1}, Type{seqparFloat32, 2}, Type{seqparBfloat16, 1}}) {
-      const int type = wrong.type;
-      const size_t by = wrong.off;  // a structured binding could not be captured
-      // Which of up to four buffers is the bad one; logarithms and transitions are fp32 whatever the type.
-      for (size_t bad = 0; bad < 4; ++bad) {
-        const auto at = [&](size_t i) { return off(i, i == bad ? by : 0); };
-        const auto floats = [&](size_t i) { return reinterpret_cast<float*>(at(i)); };
-        seqparAllScanParams_t scan = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
-        scan.heads = scan.dk = scan.dv = 1;
-        scan.stateType = type;
-        refused("a scan", "seqparAllScan", seqparAllScan(at(0), at(1), at(2), at(3), nullptr, &scan, comm, nullptr));
-        seqparHeadShards_t heads = SEQPAR_HEAD_SHARDS_INITIALIZER;
-        heads.dataType = type;
-        heads.tokens = heads.headDim = 1;
-        heads.heads = ranks;
-        seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
-        shards.dataType = type;
-        shards.tokens = 1;
-        seqparHalo_t halo = SEQPAR_HALO_INITIALIZER;
-        halo.left = halo.right = 1;
-        std::vector<size_t> counts(static_cast<size_t>(ranks), 1);
-        std::vector<int64_t> tokens(static_cast<size_t>(ranks), 1);
-        refused("lse", "seqparReduceScatterLse",
-                seqparReduceScatterLse(at(0), floats(1), at(2), floats(3), 1, &shards, comm, nullptr));
-        refused("lse", "seqparMeshReduceScatterO",
-                reduceScatterO({at(0), at(1), at(2), at(3)}, tokens, 1, 1, type, mesh));
-        if (bad < (ranks > 1 ? 4 : 2)) {  // alone, carries are not read
-          const int index = ranks > 1 ? 1 : 0;
-          refused("an output", "seqparMeshReduceO",
-                  reduceO(index, {at(0), at(1), at(2), at(3)}, {1, 1, 1, 1}, type, mesh));
-        }
-        if (bad < 3) {
-          refused("halo", "seqparHaloExchange", seqparHaloExchange(at(0), at(1), at(2), &halo, &shards, comm, nullptr));
-          refused("halo", "seqparHaloAdjoint", seqparHaloAdjoint(at(0), at(1), at(2), &halo, &shards, comm, nullptr));
-        }
-        if (bad >= 2) continue;
-        refused("heads", "seqparSequenceToHeads", seqparSequenceToHeads(at(0), at(1), &heads, comm, nullptr));
-        refused("heads", "seqparHeadsToSequence", seqparHeadsToSequence(at(0), at(1), &heads, comm, nullptr));
-        refused("shards", "seqparAllGather", seqparAllGather(at(0), at(1), &shards, comm, nullptr));
-        refused("shards", "seqparReduceScatter", seqparReduceScatter(at(0), at(1), &shards, comm, nullptr));
-        refused("counts", "seqparMeshReduceScatter",
-                seqparMeshReduceScatter(seqparMeshAxisQ, at(0), at(1), counts.data(), type, mesh, nullptr));
-        if (bad == 1 && ranks == 1) continue;
-        const seqparMeshSum_t sum{at(0), 1, at(1), 1};
-        refused("a sum", "seqparMeshReduceSum",
-                seqparMeshReduceSum(seqparMeshAxisQ, ranks > 1 ? 1 : 0, &sum, 1, type, type, mesh, nullptr));
-      }
-    }
-    expectSuccess(seqparMeshDestroy(mesh), "seqparMeshDestroy");
   });
 }

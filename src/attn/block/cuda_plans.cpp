@@ -1,0 +1,269 @@
+// What CudaBlock does once, for what was expected: cuDNN's plans, the tables of bands, memory.
+#include <algorithm>
+#include <cstring>
+
+#include "attn/block/cuda.h"
+#include "kernels/attn/softmax/launch.h"
+
+namespace seqpar::attn {
+namespace {
+
+/// cuDNN's deterministic backward wants memory for all scores; beyond this the band kernels, which are deterministic
+/// anyhow, do it.
+constexpr size_t kMostDeterministicWorkspace = size_t{1} << 30;
+
+BlockLimits limitsOf(const BlockShape& s, bool kernels) {
+  BlockLimits limits;
+  limits.batch = s.batch;
+  limits.cudnn = kernels && s.type != seqparFloat32 && s.softcap == 0 && s.phase == 0 &&
+                 s.heads == s.kvHeads * s.group && s.headDim % 8 == 0 && s.valueDim % 8 == 0 &&
+                 std::max(s.headDim, s.valueDim) <= 256 && Sdpa::problem().empty();
+  return limits;
+}
+
+std::string nameOf(const BlockShape& s, const BlockLimits& limits) {
+  if (limits.cudnn) return "cuDNN";
+  if (s.type != seqparFloat32 && !Sdpa::problem().empty()) return "fp32 band kernels (cuDNN: " + Sdpa::problem() + ")";
+  return "fp32 band kernels";
+}
+
+SdpaStrides stridesOf(const Tensor& t) {
+  return {t.batch > 1 ? t.batchStride : t.tokens * t.tokenStride, t.tokenStride, t.headStride};
+}
+
+int64_t clampBound(int64_t bound) {
+  return std::clamp(bound, -softmax::Band::kUnbounded, softmax::Band::kUnbounded);
+}
+
+}  // namespace
+
+CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
+    : exec_(exec),
+      shape_(shape),
+      limits_(limitsOf(shape, kernels)),
+      kernels_(kernels),
+      name_(nameOf(shape, limits_)),
+      partial_(exec),
+      sums_{PendingSum(exec), PendingSum(exec), PendingSum(exec)} {
+  if (kernels && std::max(shape.headDim, shape.valueDim) > softmax::kMostBandDim) {
+    fail(seqparInvalidUsage, "attention plan: head dimensions of ", shape.headDim, " and ", shape.valueDim,
+         ", expected at most ", softmax::kMostBandDim, " on GPUs, or a kernel of the caller");
+  }
+  const CurrentDevice current(exec.device());
+  if (limits_.cudnn) sdpa_.emplace();
+}
+
+void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {
+  if (!kernels_ || shape_.batch * shape_.heads == 0) return;  // a rank without heads
+  if (Work* known = place(rectangles, rows, columns)) {
+    known->passes.forward |= passes.forward;
+    known->passes.backward |= passes.backward;
+    return;
+  }
+  works_.push_back({{rectangles.begin(), rectangles.end()}, rows, columns, passes, {}, {}});
+}
+
+template <typename Value>
+size_t CudaBlock::constant(const std::vector<Value>& values) {
+  constexpr size_t kAlignment = 16;
+  const size_t offset = (image_.size() + kAlignment - 1) / kAlignment * kAlignment;
+  image_.resize(offset + values.size() * sizeof(Value));
+  std::memcpy(image_.data() + offset, values.data(), values.size() * sizeof(Value));
+  return offset;
+}
+
+/// Asks cuDNN for a plan; false if it refuses.
+bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
+  const auto& s = shape_;
+  const auto& step = prepared.step;
+  const bool ragged = step.kind == BlockStep::Kind::Ragged;
+  const auto dense = [&](int64_t tokens, int64_t heads, int64_t dim) {
+    return denseTensor(nullptr, s.type, s.batch, tokens, heads, dim);
+  };
+  auto& shape = prepared.shape;
+  shape.backward = backward;
+  shape.ragged = ragged;
+  shape.deterministic = backward && s.deterministic;
+  shape.bottomRight = step.bottomRight;
+  shape.type = s.type;
+  shape.batch = ragged ? static_cast<int64_t>(step.rectangles.size()) : s.batch;
+  shape.heads = s.heads;
+  shape.kvHeads = s.kvHeads;
+  shape.rows = prepared.longestRows;
+  shape.columns = prepared.longestColumns;
+  shape.headDim = s.headDim;
+  shape.valueDim = s.valueDim;
+  shape.left = step.left;
+  shape.right = step.right;
+  shape.scale = s.scale;
+  // Backward of cuDNN before 9.26 makes dq NaN where columns % 128 is 64 and a logarithm is below -88.7, and a window
+  // with more rows than columns is refused, unless lengths are given.
+  shape.padded = !ragged && ((backward && shape.columns % 128 != 0) || (shape.left >= 0 && shape.rows > shape.columns));
+  shape.q = stridesOf(dense(work.rows, s.heads, s.headDim));
+  shape.k = stridesOf(dense(work.columns, s.kvHeads, s.headDim));
+  shape.v = stridesOf(dense(work.columns, s.kvHeads, s.valueDim));
+  if (s.batch == 1 && !ragged) {
+    // As stridesOf() has them for a part of the tokens.
+    shape.q[0] = shape.rows * shape.q[1];
+    shape.k[0] = shape.columns * shape.k[1];
+    shape.v[0] = shape.columns * shape.v[1];
+  }
+  const bool whole = ragged || backward;
+  shape.out = stridesOf(dense(whole ? work.rows : shape.rows, s.heads, s.valueDim));
+  if (s.batch == 1) shape.out[0] = shape.rows * shape.out[1];
+  if (backward) {
+    shape.dOut = shape.out;
+    shape.dq = stridesOf(dense(ragged ? work.rows : shape.rows, s.heads, s.headDim));
+    shape.dk = stridesOf(dense(ragged ? work.columns : shape.columns, s.kvHeads, s.headDim));
+    shape.dv = stridesOf(dense(ragged ? work.columns : shape.columns, s.kvHeads, s.valueDim));
+  }
+  size_t bytes = 0;
+  if (!sdpa_->prepare(shape, &bytes).empty()) return false;
+  if (shape.deterministic && bytes > kMostDeterministicWorkspace) return false;
+  workspaceBytes_ = std::max(workspaceBytes_, bytes);
+  return true;
+}
+
+void CudaBlock::describe(Prepared& prepared, const Work& work) {
+  const auto& step = prepared.step;
+  std::vector<softmax::Band> bands;
+  std::vector<int32_t> rows, columns;
+  std::array<std::vector<int64_t>, 5> offsets;
+  int64_t allRows = 0, allColumns = 0;
+  const auto& s = shape_;
+  const auto offset = [&](int64_t row, int64_t column) {
+    offsets[0].push_back(row * s.heads * s.headDim);
+    offsets[1].push_back(column * s.kvHeads * s.headDim);
+    offsets[2].push_back(column * s.kvHeads * s.valueDim);
+    offsets[3].push_back(row * s.heads * s.valueDim);
+    offsets[4].push_back(row * s.heads);
+  };
+  for (const auto& r : step.rectangles) {
+    bands.push_back({r.row, r.rows, r.column, r.columns, clampBound(r.lower), clampBound(r.upper)});
+    rows.push_back(static_cast<int32_t>(r.rows));
+    columns.push_back(static_cast<int32_t>(r.columns));
+    offset(r.row, r.column);
+    allRows += r.rows;
+    allColumns += r.columns;
+    prepared.longestRows = std::max(prepared.longestRows, r.rows);
+    prepared.longestColumns = std::max(prepared.longestColumns, r.columns);
+  }
+  offset(work.rows, work.columns);
+  if (step.kind == BlockStep::Kind::Single) {
+    rows.assign(static_cast<size_t>(s.batch), rows.front());
+    columns.assign(static_cast<size_t>(s.batch), columns.front());
+  }
+  prepared.allRows = allRows == work.rows;
+  prepared.allColumns = allColumns == work.columns;
+  prepared.bands = constant(bands);
+  prepared.rows = constant(rows);
+  prepared.columns = constant(columns);
+  prepared.qOffset = constant(offsets[0]);
+  prepared.kOffset = constant(offsets[1]);
+  prepared.vOffset = constant(offsets[2]);
+  prepared.outOffset = constant(offsets[3]);
+  prepared.lseOffset = constant(offsets[4]);
+}
+
+std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool backward) {
+  std::vector<Prepared> all;
+  std::vector<Rectangle> refused;
+  const auto append = [&](BlockStep step) {
+    Prepared prepared;
+    prepared.step = std::move(step);
+    describe(prepared, work);
+    if (prepared.step.kind != BlockStep::Kind::Bands && !build(prepared, work, backward)) {
+      refused.insert(refused.end(), prepared.step.rectangles.begin(), prepared.step.rectangles.end());
+      return;
+    }
+    all.push_back(std::move(prepared));
+  };
+  for (auto& step : stepsOf(work.rectangles, limits_)) append(std::move(step));
+  if (!refused.empty()) {
+    auto without = limits_;
+    without.cudnn = false;
+    for (auto& step : stepsOf(refused, without)) append(std::move(step));
+  }
+  return all;
+}
+
+void CudaBlock::carve(Arena& arena) {
+  if (!built_) {
+    const CurrentDevice current(exec_.device());
+    for (auto& work : works_) {
+      if (work.passes.forward) work.forward = prepareSteps(work, false);
+      if (work.passes.backward && shape_.training) work.backward = prepareSteps(work, true);
+    }
+    built_ = true;
+  }
+  constants_ = static_cast<std::byte*>(arena.take(image_.size()));
+  if (!kernels_) return;
+  int64_t rows = 0, columns = 0;
+  for (const auto& work : works_) {
+    rows = std::max(rows, work.rows);
+    columns = std::max(columns, work.columns);
+  }
+  const auto& s = shape_;
+  workspace_ = arena.take(workspaceBytes_);
+  for (size_t i = 0; i < (keeps_ ? kMostPending : 1); ++i) {
+    out_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.valueDim);
+    lse_[i] = arena.rows(s.batch, s.heads, rows);
+    if (!s.training) continue;
+    dq_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.headDim);
+    dk_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
+    dv_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
+  }
+  if (limits_.cudnn) {
+    copies_[0] = arena.tensor(s.type, s.batch, rows, s.heads, s.headDim);
+    copies_[1] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
+    copies_[2] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
+    for (size_t i : {3, 4}) {
+      if (s.training) copies_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.valueDim);
+    }
+  }
+  if (!s.training) return;
+  lseCopy_ = arena.rows(s.batch, s.heads, rows);
+  if (needsOut()) delta_ = arena.rows(s.batch, s.heads, rows);
+}
+
+void CudaBlock::prepare() {
+  const CurrentDevice current(exec_.device());
+  checkCuda(softmax::prepareCombineKernels(), "loading kernels");
+  if (kernels_) checkCuda(softmax::prepareBandKernels(), "loading the band kernels");
+  if (!image_.empty()) {
+    checkCuda(cudaMemcpy(constants_, image_.data(), image_.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  for (const auto& work : works_) {
+    for (const auto& prepared : work.forward) load(prepared);
+    for (const auto& prepared : work.backward) load(prepared);
+  }
+}
+
+/// cuDNN loads a plan's kernels when it is first run, which may wait for the device, where another rank's kernel may
+/// wait for this one. A graph that is never launched makes it do so now.
+void CudaBlock::load(const Prepared& prepared) {
+  if (prepared.step.kind == BlockStep::Kind::Bands) return;
+  const auto stream = makeStream();
+  SdpaPointers pointers;
+  pointers.q = pointers.k = pointers.v = pointers.dOut = out_[0].data;
+  pointers.out = pointers.dq = pointers.dk = pointers.dv = out_[0].data;
+  pointers.lse = lse_[0].data;
+  point(prepared, pointers);
+  checkCuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    sdpa_->run(prepared.shape, pointers, workspace_, stream.get());
+  } catch (...) {
+    noteCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+    if (graph != nullptr) noteCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    throw;
+  }
+  checkCuda(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t ready = nullptr;
+  const auto result = cudaGraphInstantiate(&ready, graph, 0);
+  if (result == cudaSuccess) noteCuda(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
+  noteCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  checkCuda(result, "cudaGraphInstantiate");
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,135 @@
+// Ranks all of whose calls are refused, under a limit of address space that a call which went on would meet.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/ranks.h"
+#include "seqpar/mesh.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SEQPAR_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SEQPAR_SANITIZED
+#endif
+#endif
+
+namespace seqpar::test {
+
+/// A little more address space than is in use, and a short wait for ranks that never come, for a scope. Sanitizers need
+/// all the address space that there is.
+class Limits {
+ public:
+  Limits() {
+    setenv("SEQPAR_TIMEOUT", "20", 1);
+#ifndef SEQPAR_SANITIZED
+    REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
+    long pages = 0;
+    std::FILE* const file = std::fopen("/proc/self/statm", "r");
+    REQUIRE(file != nullptr);
+    REQUIRE(std::fscanf(file, "%ld", &pages) == 1);
+    std::fclose(file);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + (rlim_t{1} << 30);
+    REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+    limited_ = true;
+#endif
+  }
+  Limits(const Limits&) = delete;
+  Limits& operator=(const Limits&) = delete;
+  ~Limits() {
+    if (limited_) setrlimit(RLIMIT_AS, &before_);
+    unsetenv("SEQPAR_TIMEOUT");
+  }
+
+ private:
+  rlimit before_{};
+  bool limited_ = false;
+};
+
+/// Small buffers between guards, as all ranks have.
+struct Memory {
+  Memory() { numbers.fill(42.0F); }
+  float* at(size_t i) { return numbers.data() + 16 + 16 * i; }
+  bool intact() const {
+    return std::all_of(numbers.begin(), numbers.end(), [](float number) { return number == 42.0F; });
+  }
+
+  alignas(64) std::array<float, 160> numbers{};
+};
+
+/// Throws unless the call was refused by its name.
+inline void refused(const std::string& what, const char* call, seqparResult_t result) {
+  const std::string text = seqparGetLastError(nullptr);
+  expect(result == seqparInvalidArgument, what, ": result ", result, ": ", text);
+  expect(text.rfind(call, 0) == 0, what, ": no ", call, " in: ", text);
+}
+
+/// The communicator works as before: what was refused has sent nothing.
+inline void expectAlive(seqparComm_t comm, int rank, int ranks) {
+  const float mine = static_cast<float>(rank);
+  float theirs = -1;
+  const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+  expectSuccess(seqparSendRecv(&mine, sizeof(mine), next, &theirs, sizeof(theirs), before, comm, nullptr),
+                "seqparSendRecv", comm);
+  expect(theirs == static_cast<float>(before), "received ", theirs);
+}
+
+/// body(comm, rank, memory) on so many ranks, all of whose calls are refused.
+inline void onRanks(int ranks, const std::function<void(seqparComm_t, int, Memory&)>& body) {
+  const Limits limits;
+  const auto errors = onCommunicator(ranks, [&](seqparComm_t comm, int rank) {
+    Memory memory;
+    body(comm, rank, memory);
+    expect(memory.intact(), "memory was written");
+    expectAlive(comm, rank, ranks);
+  });
+  INFO(errors);
+  CHECK(errors.empty());
+}
+
+struct RowShape {
+  int64_t tokens, carryTokens, heads, dim;
+};
+
+/// seqparMeshReduceO() of {o, lse, carry, carryLse}.
+inline seqparResult_t reduceO(int index, const std::array<void*, 4>& buffers, const RowShape& shape, int type,
+                              seqparMesh_t mesh) {
+  seqparMeshReduceOParams_t params = SEQPAR_MESH_REDUCE_O_PARAMS_INITIALIZER;
+  params.o = buffers[0];
+  params.lse = static_cast<float*>(buffers[1]);
+  params.carry = buffers[2];
+  params.carryLse = static_cast<float*>(buffers[3]);
+  params.tokens = shape.tokens;
+  params.carryTokens = shape.carryTokens;
+  params.heads = shape.heads;
+  params.dim = shape.dim;
+  params.dataType = params.wireType = type;
+  return seqparMeshReduceO(index, &params, mesh, nullptr);
+}
+
+/// seqparMeshReduceScatterO() of {o, lse, result, resultLse}.
+inline seqparResult_t reduceScatterO(const std::array<void*, 4>& buffers, const std::vector<int64_t>& tokens,
+                                     int64_t heads, int64_t dim, int type, seqparMesh_t mesh) {
+  seqparMeshReduceScatterOParams_t params = SEQPAR_MESH_REDUCE_SCATTER_O_PARAMS_INITIALIZER;
+  params.o = buffers[0];
+  params.lse = static_cast<const float*>(buffers[1]);
+  params.result = buffers[2];
+  params.resultLse = static_cast<float*>(buffers[3]);
+  params.tokens = tokens.data();
+  params.heads = heads;
+  params.dim = dim;
+  params.dataType = type;
+  return seqparMeshReduceScatterO(&params, mesh, nullptr);
+}
+
+}  // namespace seqpar::test

@@ -1,0 +1,58 @@
+// What algorithms of softmax attention send, as their plans decide it.
+#include <catch2/catch.hpp>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "attn/problem/problem.h"
+#include "attn/softmax/algorithms.h"
+
+namespace {
+
+TEST_CASE("rings carry what other ranks see, and no more") {
+  auto problem = seqpar::attn::Problem{};
+  problem.info.nranks = 3;
+  problem.queries = problem.keys = seqpar::attn::Sharding(std::vector<int64_t>{100, 80, 120});
+  const auto ranges = [&](bool ofQueries) {
+    problem.table = std::make_shared<seqpar::attn::ScoreTable>(problem.queries, problem.keys, problem.visibility());
+    std::vector<std::pair<int64_t, int64_t>> all;
+    for (const auto& range : problem.seenByOthers(ofQueries)) all.emplace_back(range.first, range.count);
+    return all;
+  };
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  CHECK(ranges(false) == Ranges{{0, 100}, {0, 80}, {0, 120}});
+  problem.desc.mask = seqparAttnCausal;
+  CHECK(ranges(false) == Ranges{{0, 100}, {0, 80}, {0, 0}});
+  CHECK(ranges(true) == Ranges{{0, 0}, {0, 80}, {0, 120}});
+  problem.desc.windowLeft = 30;
+  CHECK(ranges(false) == Ranges{{70, 30}, {50, 30}, {0, 0}});
+  CHECK(ranges(true) == Ranges{{0, 0}, {0, 30}, {0, 30}});
+  problem.desc.windowLeft = SEQPAR_ATTN_NO_WINDOW;
+  problem.cuSeqlens = {0, 90, 110, 180, 300};  // only the second document lies on two ranks
+  CHECK(ranges(false) == Ranges{{90, 10}, {0, 0}, {0, 0}});
+}
+
+TEST_CASE("meshes have the shape that sends the fewest bytes") {
+  const auto queryGroup = [](int ranks, int64_t heads, int64_t kvHeads) {
+    auto problem = seqpar::attn::Problem{};
+    problem.info.nranks = ranks;
+    problem.desc.heads = heads;
+    problem.desc.kvHeads = kvHeads;
+    problem.desc.headDim = problem.desc.valueDim = 128;
+    problem.desc.dataType = problem.desc.wireType = seqparBfloat16;
+    problem.desc.training = 0;
+    problem.queries = problem.keys =
+        seqpar::attn::Sharding(std::vector<int64_t>(static_cast<std::size_t>(ranks), 1000));
+    return seqpar::attn::ranksOfQueryGroup(problem);
+  };
+  // In units of a rank's queries a rank sends 2 (a - 1) of them and of their outputs, and 2 (b - 1) / group of keys and
+  // values.
+  CHECK(queryGroup(64, 32, 32) == 8);
+  CHECK(queryGroup(64, 64, 8) == 2);  // 2 + 7.75; 4 would be 6 + 3.75, as many, and 1 all of a ring's 15.75
+  CHECK(queryGroup(8, 32, 8) == 1);   // 3.5, a ring; 2 would be 2 + 1.5, as many but for the outputs' logarithms
+  CHECK(queryGroup(6, 4, 4) == 2);
+  CHECK(queryGroup(7, 4, 4) == 1);
+}
+
+}  // namespace
