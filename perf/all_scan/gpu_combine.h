@@ -21,4 +21,9 @@ struct MapList {
 void launchCombine(const AffineMap& map, const MapList& maps, const float* start, float* out, float* total,
                    size_t begin, size_t end, void* stream);
 
+/// The same from zeros and for all units, by the product of the library's own MATRIX scans, near the accuracy of fp32:
+/// for maps that canCombineExactly() is true of.
+void launchExactCombine(const AffineMap& map, const MapList& maps, float* out, float* total, void* stream);
+bool canCombineExactly(const AffineMap& map);
+
 }  // namespace seqpar::perf

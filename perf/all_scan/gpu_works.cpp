@@ -59,11 +59,12 @@ class Scan {
   void* stream_;
 };
 
-/// Everything to everybody, who then combine what lies before them.
+/// Everything to everybody, who then combine what lies before them. `exact`: by launchExactCombine().
 class Gather : public Scan {
  public:
-  Gather(const std::shared_ptr<Problem>& problem, Group& group, Nccl& nccl)
+  Gather(const std::shared_ptr<Problem>& problem, Group& group, Nccl& nccl, bool exact)
       : Scan(problem, group, nccl),
+        exact_(exact),
         states_(stateBytes() * static_cast<size_t>(order_.size), group.comm()),
         transitions_(transitionBytes() * static_cast<size_t>(order_.size), group.comm()),
         unwanted_(problem->wantsPrefix() ? 0 : stateBytes(), group.comm()) {}
@@ -83,10 +84,15 @@ class Gather : public Scan {
       maps.a = static_cast<const float*>(transitions_.data()) + first * map_.coefficients();
     }
     float* const out = prefix() != nullptr ? prefix() : static_cast<float*>(unwanted_.data());
-    launchCombine(map_, maps, nullptr, out, total(), 0, map_.units(), stream_);
+    if (exact_) {
+      launchExactCombine(map_, maps, out, total(), stream_);
+    } else {
+      launchCombine(map_, maps, nullptr, out, total(), 0, map_.units(), stream_);
+    }
   }
 
  private:
+  bool exact_;
   Buffer states_, transitions_, unwanted_;
 };
 
@@ -134,7 +140,11 @@ class Chain : public Scan {
 
 std::vector<Peer> makeGpuPeers(std::shared_ptr<Problem> problem, Group& group, Nccl& nccl) {
   std::vector<Peer> peers;
-  peers.push_back({"nccl_lasp2", 0, Scan::workOf(std::make_shared<Gather>(problem, group, nccl)), {}});
+  const auto addGather = [&](const char* name, bool exact) {
+    peers.push_back({name, 0, Scan::workOf(std::make_shared<Gather>(problem, group, nccl, exact)), {}});
+  };
+  addGather("nccl_lasp2", false);
+  if (canCombineExactly(problem->map())) addGather("nccl_exact", true);
   for (const int blocks : kChainBlocks) {
     if (static_cast<size_t>(blocks) > problem->map().units()) break;
     const auto chain = std::make_shared<Chain>(problem, group, nccl, static_cast<size_t>(blocks));

@@ -1,5 +1,4 @@
-// The backward kernels of linear attention against the fp64 reference. With --bench, times instead. Exit status 77: no
-// GPU.
+// The backward kernels of linear attention against the fp64 reference. Exit status 77: no GPU.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "linear_backward_bench.h"
 #include "support/linear_backward_case.h"
 
 using namespace seqpar;
@@ -400,7 +398,6 @@ int main(int argc, char** argv) {
     std::printf("skipped: no GPU\n");
     return 77;
   }
-  if (argc > 1 && std::strcmp(argv[1], "--bench") == 0) return benchLinearBackward(argc > 2 ? argv[2] : "");
   const bool small = argc > 1 && std::strcmp(argv[1], "--small") == 0;
   checkAll(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device{}(), small);
   std::printf(failures == 0 ? "all good\n" : "%d FAILED\n", failures);

@@ -1,5 +1,5 @@
 // The forward kernels of linear attention against a recurrence in fp64. Exit status 77: no GPU. Arguments: --seed N,
-// --cases N; --small: few cases, for a checker that is slow. --bench prints times instead.
+// --cases N; --small: few cases, for a checker that is slow.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 #include <string>
 
 #include "linear_forward_case.h"
-#include "linear_kernels_bench.h"
 
 namespace {
 
@@ -241,7 +240,6 @@ int main(int argc, char** argv) {
   int cases = 200;
   bool small = false;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--bench") == 0) return seqpar::test::benchLinearForward();
     if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = std::strtoull(argv[i + 1], nullptr, 10);
     if (std::strcmp(argv[i], "--cases") == 0 && i + 1 < argc) cases = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--small") == 0) small = true;

@@ -1,5 +1,4 @@
 // MATRIX All-Scan kernels between ranks without a communicator, against the definition in fp64. Exit status 77: no GPU.
-// --bench prints times instead, --bench ALGORITHM those of one.
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -8,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "matrix_bench.cuh"
 #include "reference_scan.h"
 #include "scan/peers/backend.h"
 #include "scan_rows.h"
@@ -275,9 +273,6 @@ int main(int count, char** arguments) {
     return 77;
   }
   try {
-    if (count > 1 && std::string(arguments[1]) == "--bench") {
-      return benchMatrix(gpus, count > 2 ? arguments[2] : "");
-    }
     const int rounds = count > 1 ? std::stoi(arguments[1]) : 20;
     const std::uint64_t seed = std::random_device()();
     std::printf("seed %llu, %d GPUs\n", static_cast<unsigned long long>(seed), gpus);

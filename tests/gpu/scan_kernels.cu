@@ -1,5 +1,5 @@
 // The element-wise All-Scan kernels: every algorithm against the definition, on all GPUs there are and with several
-// ranks on one. With --bench, times instead (scan_kernels_bench.cu). Exit status 77: no GPU.
+// ranks on one. Exit status 77: no GPU.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,6 @@
 #include "reference_scan.h"
 #include "scan/peers/backend.h"
 #include "scan_case.h"
-#include "scan_kernels_bench.h"
 #include "scan_rows.h"
 
 using namespace seqpar;
@@ -243,10 +242,6 @@ int run(int argumentCount, char** arguments) {
     return 77;
   }
   const bool small = argumentCount > 1 && std::strcmp(arguments[1], "--small") == 0;
-  if (argumentCount > 1 && std::strcmp(arguments[1], "--bench") == 0) {
-    benchScanKernels(gpus);
-    return 0;
-  }
   const std::uint64_t seed = argumentCount > 2 ? std::strtoull(arguments[2], nullptr, 10) : std::random_device()();
   if (small) return checkRandom(3, gpus, 2, 1, 14, seed) ? 0 : 1;
   for (int size = 1; size <= 8; ++size) {
