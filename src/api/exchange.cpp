@@ -6,11 +6,7 @@
 #include "api/shards.h"
 #include "base/checked.h"
 #include "base/convert.h"
-#include "exchange/clear.h"
-#include "exchange/device_exchange.h"
-#include "exchange/device_reduction.h"
-#include "exchange/exchange.h"
-#include "exchange/reduction.h"
+#include "exchange/backend.h"
 
 using namespace seqpar;
 
@@ -56,25 +52,18 @@ void requireApartOrInPlace(const char* call, const Buffer& shard, const Buffer& 
 /// A route as an operation, with zeros in `zeros` of the receive buffers.
 void start(const char* call, Communicator& comm, Route route, std::vector<StridedRegion> zeros,
            std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
-  if (comm.device() != nullptr) {
-    comm.enqueue(call, stream, [&](DeviceGroup& group) {
-      clearOnDevice(zeros, receives, stream);
-      exchangeOnDevice(group, route, sends, receives, stream);
-    });
-    return;
-  }
-  comm.run(call, findStream(call, stream).get(),
-           [route = std::move(route), zeros = std::move(zeros), sends = std::move(sends),
-            receives = std::move(receives)](Mailbox& mail) {
-             clearOnHost(zeros, receives);
-             exchangeOnHost(mail, route, sends, receives);
-           });
+  exchangesOf(comm).exchange(
+      comm, call,
+      {std::make_shared<const Route>(std::move(route)), std::move(sends), std::move(receives), std::move(zeros)},
+      callerStream(call, stream, comm));
 }
 
 void start(const char* call, Communicator& comm, Reduction reduction, seqparDataType_t type,
            std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
-  runReduction(comm, call, std::make_shared<const Reduction>(std::move(reduction)), type, std::move(sends),
-               std::move(receives), callerStream(call, stream, comm));
+  exchangesOf(comm).reduce(
+      comm, call,
+      {std::make_shared<const Reduction>(std::move(reduction)), type, std::move(sends), std::move(receives)},
+      callerStream(call, stream, comm));
 }
 
 struct HaloBuffers {
@@ -202,16 +191,8 @@ SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* l
     for (const Buffer& output : outputs) {
       for (const Buffer& input : inputs) requireApart(call, input, output, false);
     }
-    if (comm.device() != nullptr) {
-      comm.enqueue(call, stream, [&](DeviceGroup& group) {
-        reduceLseOnDevice(group, merged, given.member, bytesOf(out), lse, bytesOf(outShard), lseShard, stream);
-      });
-      return;
-    }
-    comm.run(call, findStream(call, stream).get(),
-             [=, merged = std::move(merged), member = given.member](Mailbox& mail) {
-               reduceLseOnHost(mail, merged, member, bytesOf(out), lse, bytesOf(outShard), lseShard);
-             });
+    const LseReduction reduction{std::move(merged), given.member, bytesOf(out), lse, bytesOf(outShard), lseShard};
+    exchangesOf(comm).reduceLse(comm, call, reduction, callerStream(call, stream, comm));
   });
 }
 

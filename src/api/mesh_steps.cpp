@@ -8,11 +8,8 @@
 #include "base/convert.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
-#include "exchange/device_reduction.h"
-#include "exchange/exchange.h"
-#include "exchange/lse.h"
-#include "mesh/device_steps.h"
-#include "mesh/steps.h"
+#include "exchange/backend.h"
+#include "mesh/backend.h"
 
 using namespace seqpar;
 
@@ -113,23 +110,19 @@ SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* pa
     const auto& group = mesh.group(axis);
     if (group.size() == 1) fail(seqparInvalidUsage, call, ": the group has one rank, expected at least two");
     std::vector<Buffer> in, out;
-    std::vector<size_t> sendBytes, receiveBytes;
-    std::vector<const std::byte*> sends;
-    std::vector<std::byte*> receives;
+    MeshShift shift;
     for (const auto& part : std::span(parts, static_cast<size_t>(count))) {
       in.push_back({"parts->send", part.send, part.sendBytes});
       out.push_back({"parts->receive", part.receive, part.receiveBytes});
       requireAll(call, {in.back(), out.back()}, comm);
-      sendBytes.push_back(part.sendBytes);
-      receiveBytes.push_back(part.receiveBytes);
-      sends.push_back(static_cast<const std::byte*>(part.send));
-      receives.push_back(static_cast<std::byte*>(part.receive));
+      shift.add(part.send, part.sendBytes, part.receive, part.receiveBytes);
     }
     requireAllApart(call, out, in);
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}, {"count", count}});
-    auto route = std::make_shared<const Route>(shiftRoute(group, sendBytes, receiveBytes));
-    runExchange(comm, call, std::move(route), std::move(sends), std::move(receives), on);
+    auto route = std::make_shared<const Route>(shift.route(group));
+    exchangesOf(comm).exchange(comm, call, {std::move(route), std::move(shift.sends), std::move(shift.receives), {}},
+                               on);
   });
 }
 
@@ -177,12 +170,9 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, const seqparMeshReduceOPa
                       {"wireType", row.wireType}});
     if (alone) return;
 
-    OutputStep step{group, index, row.o, row.lse, row.carry, row.carryLse, {}, static_cast<size_t>(carried), types};
+    OutputStep step{{group, index, types}, row.o, row.lse, row.carry, row.carryLse, {}, static_cast<size_t>(carried)};
     step.shape = {static_cast<size_t>(row.tokens), static_cast<size_t>(row.heads), static_cast<size_t>(row.dim)};
-    if (comm.device() != nullptr) {
-      return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceOutputsOnDevice(device, step, stream); });
-    }
-    comm.run(call, on.host.get(), [step = std::move(step)](Mailbox& mail) { reduceOutputs(mail, step); });
+    meshBackendOf(comm).reduceOutputs(comm, call, std::move(step), on);
   });
 }
 
@@ -195,7 +185,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparM
     const auto& group = mesh.group(axis);
     requireIndex(call, index, group);
     const auto types = checkTypes(call, dataType, wireType);
-    SumStep step{group, index, {parts, parts + count}, types};
+    SumStep step{{group, index, types}, {parts, parts + count}};
     const bool alone = group.size() == 1;
     const auto bytes = [&](const char* what, size_t numbers, seqparDataType_t type) {
       return countBytes(call, what, {{"count", numbers}, {"bytes", sizeOf(type)}});
@@ -215,10 +205,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparM
         call, comm,
         {{"axis", axis}, {"index", index}, {"count", count}, {"dataType", dataType}, {"wireType", wireType}});
     if (alone) return;
-    if (comm.device() != nullptr) {
-      return comm.enqueue(call, stream, [&](DeviceGroup& device) { reduceSumsOnDevice(device, step, stream); });
-    }
-    comm.run(call, on.host.get(), [step = std::move(step)](Mailbox& mail) { reduceSums(mail, step); });
+    meshBackendOf(comm).reduceSums(comm, call, std::move(step), on);
   });
 }
 
@@ -244,8 +231,12 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* 
     }
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}});
-    runExchange(comm, call, std::make_shared<const Route>(std::move(route)), {static_cast<const std::byte*>(send)},
-                {static_cast<std::byte*>(receive)}, on);
+    exchangesOf(comm).exchange(comm, call,
+                               {std::make_shared<const Route>(std::move(route)),
+                                {static_cast<const std::byte*>(send)},
+                                {static_cast<std::byte*>(receive)},
+                                {}},
+                               on);
   });
 }
 
@@ -265,8 +256,9 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, vo
     requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}});
     const auto shards = groupShards(group, blocks.counts, sizeOf(type));
     auto reduction = std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position)));
-    runReduction(comm, call, std::move(reduction), type, {static_cast<const std::byte*>(send)},
-                 {static_cast<std::byte*>(receive)}, on);
+    exchangesOf(comm).reduce(
+        comm, call,
+        {std::move(reduction), type, {static_cast<const std::byte*>(send)}, {static_cast<std::byte*>(receive)}}, on);
   });
 }
 
@@ -291,18 +283,14 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const seqparMeshReduceScatter
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"heads", given.heads}, {"dim", given.dim}, {"dataType", given.dataType}});
     if (rowBytes == 0) return;
-    LseShards shards{groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(given.heads), type};
-    if (comm.device() != nullptr) {
-      return comm.enqueue(call, stream, [&](DeviceGroup& device) {
-        reduceLseOnDevice(device, shards, static_cast<size_t>(group.position), static_cast<const std::byte*>(given.o),
-                          given.lse, static_cast<std::byte*>(given.result), given.resultLse, stream);
-      });
-    }
-    comm.run(call, on.host.get(),
-             [shards = std::move(shards), self = static_cast<size_t>(group.position), given](Mailbox& mail) {
-               reduceLseOnHost(mail, shards, self, static_cast<const std::byte*>(given.o), given.lse,
-                               static_cast<std::byte*>(given.result), given.resultLse);
-             });
+    LseReduction reduction;
+    reduction.shards = {groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(given.heads), type};
+    reduction.member = static_cast<size_t>(group.position);
+    reduction.out = static_cast<const std::byte*>(given.o);
+    reduction.lse = given.lse;
+    reduction.outShard = static_cast<std::byte*>(given.result);
+    reduction.lseShard = given.resultLse;
+    exchangesOf(comm).reduceLse(comm, call, std::move(reduction), on);
   });
 }
 

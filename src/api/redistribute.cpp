@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
-#include "exchange/exchange.h"
+#include "exchange/backend.h"
 #include "layout/redistribute.h"
 #include "seqpar/layout.h"
 
@@ -189,7 +189,8 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
       from.push_back(static_cast<const std::byte*>(send[t]));
       into.push_back(static_cast<std::byte*>(receive[t]));
     }
-    runExchange(comm, call, plan->route, std::move(from), std::move(into), callerStream(call, stream, comm));
+    exchangesOf(comm).exchange(comm, call, {plan->route, std::move(from), std::move(into), {}},
+                               callerStream(call, stream, comm));
   });
 }
 

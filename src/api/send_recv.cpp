@@ -1,11 +1,9 @@
 // seqparSendRecv.
-#include "ring/send_recv.h"
-
-#include <cstring>
+#include <span>
 
 #include "api/boundary.h"
 #include "api/buffers.h"
-#include "exchange/device_exchange.h"
+#include "exchange/backend.h"
 
 using namespace seqpar;
 
@@ -18,19 +16,6 @@ void requirePeer(const char* argument, int peer, int ranks) {
     fail(seqparInvalidArgument, kCall, ": ", argument, " is ", peer, ", expected 0 to ", ranks - 1,
          " or SEQPAR_NO_PEER");
   }
-}
-
-void exchangeOnDevice(Communicator& comm, const Buffer& send, int sendPeer, const Buffer& receive, int receivePeer,
-                      DeviceStream stream) {
-  Route route;
-  const auto whole = [](size_t bytes) { return StridedRegion{.run = bytes}; };
-  if (send.bytes > 0) route.sends.push_back({sendPeer, whole(send.bytes)});
-  if (receive.bytes > 0) route.receives.push_back({receivePeer, whole(receive.bytes)});
-  const auto* const from = static_cast<const std::byte*>(send.data);
-  auto* const into = static_cast<std::byte*>(const_cast<void*>(receive.data));  // NOLINT: the caller gave it writable
-  comm.enqueue(kCall, stream, [&](DeviceGroup& group) {
-    seqpar::exchangeOnDevice(group, route, std::span(&from, 1), std::span(&into, 1), stream);
-  });
 }
 
 }  // namespace
@@ -60,20 +45,12 @@ SEQPAR_API seqparResult_t seqparSendRecv(const void* sendBuffer, size_t sendByte
     requireMemory(kCall, send, comm);
     requireMemory(kCall, receive, comm);
     requireApart(kCall, send, receive, false);
-    const bool onDevice = comm.device() != nullptr;
-    const auto hostStream = onDevice ? nullptr : findStream(kCall, stream);
+    const auto on = callerStream(kCall, stream, comm);
     if (!sends && !receives) return;
-    if (onDevice) return exchangeOnDevice(comm, send, sendPeer, receive, receivePeer, stream);
-
     const std::span from(static_cast<const std::byte*>(sendBuffer), send.bytes);
     const std::span into(static_cast<std::byte*>(receiveBuffer), receive.bytes);
-    comm.run(kCall, hostStream.get(), [=](Mailbox& mail) {
-      if (!self) {
-        sendReceive(mail, from, sendPeer, into, receivePeer);
-      } else if (!from.empty()) {
-        std::memcpy(into.data(), from.data(), from.size());
-      }
-    });
+    const Flow flow{sendPeer, std::span(&from, 1), receivePeer, std::span(&into, 1)};
+    exchangesOf(comm).shift(comm, kCall, flow, on);
   });
 }
 

@@ -1,6 +1,5 @@
 // seqparShift.
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <string>
 #include <vector>
@@ -8,8 +7,7 @@
 #include "api/boundary.h"
 #include "api/buffers.h"
 #include "base/versioned.h"
-#include "exchange/device_exchange.h"
-#include "ring/send_recv.h"
+#include "exchange/backend.h"
 #include "seqpar/ring.h"
 
 using namespace seqpar;
@@ -51,21 +49,6 @@ class Side {
     return out;
   }
 
-  template <typename Byte>
-  std::vector<Byte*> pointers() const {
-    std::vector<Byte*> out;
-    for (const auto& buffer : all_) out.push_back(pointer<Byte>(buffer));
-    return out;
-  }
-
-  std::vector<Transfer> transfers(int peer) const {
-    std::vector<Transfer> out;
-    for (size_t i = 0; i < all_.size(); ++i) {
-      if (all_[i].bytes > 0) out.push_back({peer, StridedRegion{.buffer = static_cast<int>(i), .run = all_[i].bytes}});
-    }
-    return out;
-  }
-
  private:
   template <typename Byte>
   static Byte* pointer(const Buffer& buffer) {
@@ -85,30 +68,6 @@ void requireSameLengths(const Side& send, const Side& receive) {
     fail(seqparInvalidArgument, kCall,
          ": params->sendBytes and params->receiveBytes differ, expected the same lengths ", "when sending to oneself");
   }
-}
-
-void shiftOnDevice(Communicator& comm, const seqparShiftParams_t& params, const Side& send, const Side& receive,
-                   DeviceStream stream) {
-  const Route route{send.transfers(params.sendPeer), receive.transfers(params.receivePeer)};
-  const auto from = send.pointers<const std::byte>();
-  const auto into = receive.pointers<std::byte>();
-  comm.enqueue(kCall, stream, [&](DeviceGroup& group) { exchangeOnDevice(group, route, from, into, stream); });
-}
-
-void shiftOnHost(Communicator& comm, const seqparShiftParams_t& params, const Side& send, const Side& receive,
-                 HostStream* stream) {
-  const int to = params.sendPeer;
-  const int from = params.receivePeer;
-  comm.run(kCall, stream,
-           [to, from, out = send.spans<const std::byte>(), in = receive.spans<std::byte>()](Mailbox& mail) {
-             if (to != mail.rank()) {
-               const Flow flow{to, out, from, in};
-               return exchangeFlows(mail, std::span(&flow, 1));
-             }
-             for (size_t i = 0; i < out.size(); ++i) {
-               if (!out[i].empty()) std::memcpy(in[i].data(), out[i].data(), out[i].size());
-             }
-           });
 }
 
 }  // namespace
@@ -132,9 +91,10 @@ SEQPAR_API seqparResult_t seqparShift(const seqparShiftParams_t* params, seqparC
       for (size_t j = i + 1; j < in.size(); ++j) requireApart(kCall, in[i], in[j], false);
       for (const auto& sent : send.buffers()) requireApart(kCall, sent, in[i], false);
     }
-    if (comm.device() != nullptr) return shiftOnDevice(comm, given, send, receive, stream);
-    const auto hostStream = findStream(kCall, stream);
-    shiftOnHost(comm, given, send, receive, hostStream.get());
+    const auto on = callerStream(kCall, stream, comm);
+    const auto out = send.spans<const std::byte>();
+    const auto into = receive.spans<std::byte>();
+    exchangesOf(comm).shift(comm, kCall, {given.sendPeer, out, given.receivePeer, into}, on);
   });
 }
 

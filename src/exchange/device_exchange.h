@@ -5,6 +5,7 @@
 #include <span>
 
 #include "device/group.h"
+#include "exchange/device_payloads.h"
 #include "exchange/route.h"
 
 namespace seqpar {
@@ -14,5 +15,9 @@ namespace seqpar {
 /// into a graph; InvalidUsage for longer ones.
 void exchangeOnDevice(DeviceGroup& group, const Route& route, std::span<const std::byte* const> sendBuffers,
                       std::span<std::byte* const> receiveBuffers, DeviceStream stream);
+
+/// The payloads to and from other ranks, by NCCL; only in builds with it.
+void exchangeByNccl(DeviceGroup& group, const DevicePayloads& sends, const DevicePayloads& receives,
+                    DeviceStream stream);
 
 }  // namespace seqpar

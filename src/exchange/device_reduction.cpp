@@ -124,23 +124,24 @@ void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataTy
   launchSums(readySums(reduction, gathering.payloads, receiveBuffers), type, group.processors(), stream);
 }
 
-void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,
-                       const float* lse, std::byte* outShard, float* lseShard, DeviceStream stream) {
+void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStream stream) {
+  const LseShards& shards = given.shards;
+  const std::size_t member = given.member;
   device::LseArgs weights;
   weights.members = static_cast<int>(shards.out.members());
   weights.tokens = shards.out.tokens[member];
   weights.heads = shards.heads;
   weights.rows = shards.out.outer * shards.heads * weights.tokens;
   weights.rowBytes = shards.heads == 0 ? 0 : shards.out.inner / shards.heads;
-  weights.merged = lseShard;
+  weights.merged = given.lseShard;
   auto* const parts = group.arena().take<float>(shards.out.members() * weights.rows);
   weights.parts = parts;
 
   const Route logarithms = lseRoute(shards, member);
-  const auto* const lseBytes = reinterpret_cast<const std::byte*>(lse);
+  const auto* const lseBytes = reinterpret_cast<const std::byte*>(given.lse);
   auto* const partsBytes = reinterpret_cast<std::byte*>(parts);
   const Reduction outputs = scatterSum(shards.out, member);
-  const Outgoing outgoing(outputs, group.rank(), std::span(&out, 1));
+  const Outgoing outgoing(outputs, group.rank(), std::span(&given.out, 1));
   Gathering gathering = gatherTerms(group, outputs, outgoing);
   // Over NCCL a payload of several regions would be copied together first.
   if (group.direct() && canJoin(shards)) {
@@ -150,8 +151,8 @@ void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t 
     exchangeOnDevice(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
   }
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-  launchSums(readySums(outputs, gathering.payloads, std::span(&outShard, 1)), shards.type, group.processors(), stream,
-             weights);
+  launchSums(readySums(outputs, gathering.payloads, std::span(&given.outShard, 1)), shards.type, group.processors(),
+             stream, weights);
 }
 
 }  // namespace seqpar

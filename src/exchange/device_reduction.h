@@ -17,7 +17,6 @@ void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataTy
                     DeviceStream stream);
 
 /// reduceLseOnHost() on a GPU, from DeviceGroup::enqueue().
-void reduceLseOnDevice(DeviceGroup& group, const LseShards& shards, std::size_t member, const std::byte* out,
-                       const float* lse, std::byte* outShard, float* lseShard, DeviceStream stream);
+void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStream stream);
 
 }  // namespace seqpar

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 
-#include "exchange/device_exchange.h"
 #include "exchange/messages.h"
 #include "exchange/rendezvous.h"
 
@@ -126,19 +125,6 @@ void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte
     exchangeBatch(mail, cutting, batch, outgoing, incoming, store);
   }
   if (store == Store::Streamed) finishParts();
-}
-
-void runExchange(Communicator& comm, const char* name, std::shared_ptr<const Route> route,
-                 std::vector<const std::byte*> sendBuffers, std::vector<std::byte*> receiveBuffers,
-                 const CallerStream& stream) {
-  if (comm.device() != nullptr) {
-    return comm.enqueue(name, stream.device, [&](DeviceGroup& group) {
-      exchangeOnDevice(group, *route, sendBuffers, receiveBuffers, stream.device);
-    });
-  }
-  comm.run(name, stream.host.get(),
-           [route = std::move(route), sends = std::move(sendBuffers),
-            receives = std::move(receiveBuffers)](Mailbox& mail) { exchangeOnHost(mail, *route, sends, receives); });
 }
 
 }  // namespace seqpar

@@ -1,13 +1,11 @@
-// Carrying out routes: pure movement. Combining arithmetic is reduction.h's.
+// Carrying out routes on host memory: pure movement. Combining arithmetic is reduction.h's.
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
-#include <vector>
 
-#include "comm/communicator.h"
 #include "exchange/route.h"
+#include "transport/mailbox.h"
 
 namespace seqpar {
 
@@ -15,11 +13,5 @@ namespace seqpar {
 /// part; ranks that nobody names need not. Send and receive buffers do not overlap; regions count from their begins.
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers);
-
-/// The same as an operation of its own called `name` (a literal) on `stream`, on the host or on the communicator's
-/// device.
-void runExchange(Communicator& comm, const char* name, std::shared_ptr<const Route> route,
-                 std::vector<const std::byte*> sendBuffers, std::vector<std::byte*> receiveBuffers,
-                 const CallerStream& stream);
 
 }  // namespace seqpar

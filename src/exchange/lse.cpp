@@ -23,15 +23,15 @@ Route lseRoute(const LseShards& shards, std::size_t member) {
   return route;
 }
 
-void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member, const std::byte* out, const float* lse,
-                     std::byte* outShard, float* lseShard) {
+void reduceLseOnHost(Mailbox& mail, const LseReduction& given) {
+  const LseShards& shards = given.shards;
   const std::size_t members = shards.out.members();
-  const std::size_t tokens = shards.out.tokens[member];
+  const std::size_t tokens = shards.out.tokens[given.member];
   const std::size_t rows = shards.out.outer * tokens * shards.heads;
   std::vector<float> parts(members * rows);
-  const auto* const lseBytes = reinterpret_cast<const std::byte*>(lse);
+  const auto* const lseBytes = reinterpret_cast<const std::byte*>(given.lse);
   auto* const partsBytes = reinterpret_cast<std::byte*>(parts.data());
-  exchangeOnHost(mail, lseRoute(shards, member), std::span(&lseBytes, 1), std::span(&partsBytes, 1));
+  exchangeOnHost(mail, lseRoute(shards, given.member), std::span(&lseBytes, 1), std::span(&partsBytes, 1));
 
   std::vector<float> factors(members * rows);
   std::vector<float> each(members);
@@ -41,7 +41,7 @@ void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member,
     const std::size_t head = row / tokens % shards.heads;
     const std::size_t outer = row / tokens / shards.heads;
     for (std::size_t m = 0; m < members; ++m) each[m] = parts[m * rows + row];
-    lseShard[row] = mergeLse(each.data(), weights.data(), members);
+    given.lseShard[row] = mergeLse(each.data(), weights.data(), members);
     const std::size_t outRow = (outer * tokens + token) * shards.heads + head;
     for (std::size_t m = 0; m < members; ++m) factors[m * rows + outRow] = weights[m];
   }
@@ -49,8 +49,8 @@ void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member,
   RowFactors rowFactors;
   rowFactors.elements = shards.heads == 0 ? 0 : shards.out.inner / shards.heads / sizeOf(shards.type);
   for (std::size_t m = 0; m < members; ++m) rowFactors.term.push_back(factors.data() + m * rows);
-  reduceOnHost(mail, scatterSum(shards.out, member), shards.type, std::span(&out, 1), std::span(&outShard, 1),
-               &rowFactors);
+  reduceOnHost(mail, scatterSum(shards.out, given.member), shards.type, std::span(&given.out, 1),
+               std::span(&given.outShard, 1), &rowFactors);
 }
 
 }  // namespace seqpar

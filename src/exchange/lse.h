@@ -19,10 +19,17 @@ struct LseShards {
 /// 0).
 Route lseRoute(const LseShards& shards, std::size_t member);
 
-/// Merges all members' results for the whole sequence; each gets its shard: lse' = log sum exp(lse), out' = sum
-/// exp(lse - lse') out, in fp32 and in the order of the members. What a member has for an lse of -inf is not looked at;
-/// where all have -inf, out' is 0 and lse' -inf.
-void reduceLseOnHost(Mailbox& mail, const LseShards& shards, std::size_t member, const std::byte* out, const float* lse,
-                     std::byte* outShard, float* lseShard);
+/// One member's part of merging all members' results for the whole sequence; each gets its shard: lse' = log sum
+/// exp(lse), out' = sum exp(lse - lse') out, in fp32 and in the order of the members. What a member has for an lse of
+/// -inf is not looked at; where all have -inf, out' is 0 and lse' -inf.
+struct LseReduction {
+  LseShards shards;
+  std::size_t member = 0;
+  const std::byte* out = nullptr;
+  const float* lse = nullptr;
+  std::byte* outShard = nullptr;
+  float* lseShard = nullptr;
+};
+void reduceLseOnHost(Mailbox& mail, const LseReduction& given);
 
 }  // namespace seqpar

@@ -5,7 +5,6 @@
 
 #include "base/convert.h"
 #include "exchange/combine.h"
-#include "exchange/device_reduction.h"
 #include "exchange/messages.h"
 #include "exchange/rendezvous.h"
 
@@ -256,20 +255,6 @@ void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t ty
   sums.advance();
   for (size_t batch = 0; batch < cutting.batches(); ++batch) reduceBatch(mail, cutting, batch, outgoing, sums);
   sums.requireFinished();
-}
-
-void runReduction(Communicator& comm, const char* name, std::shared_ptr<const Reduction> reduction,
-                  seqparDataType_t type, std::vector<const std::byte*> sendBuffers,
-                  std::vector<std::byte*> receiveBuffers, const CallerStream& stream) {
-  if (comm.device() != nullptr) {
-    return comm.enqueue(name, stream.device, [&](DeviceGroup& group) {
-      reduceOnDevice(group, *reduction, type, sendBuffers, receiveBuffers, stream.device);
-    });
-  }
-  comm.run(
-      name, stream.host.get(),
-      [reduction = std::move(reduction), type, sends = std::move(sendBuffers),
-       receives = std::move(receiveBuffers)](Mailbox& mail) { reduceOnHost(mail, *reduction, type, sends, receives); });
 }
 
 }  // namespace seqpar

@@ -40,10 +40,4 @@ void reduceOnHost(Mailbox& mail, const Reduction& reduction, seqparDataType_t ty
                   std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
                   const RowFactors* factors = nullptr);
 
-/// The same without factors as an operation of its own called `name` (a literal), on the host or on the communicator's
-/// device.
-void runReduction(Communicator& comm, const char* name, std::shared_ptr<const Reduction> reduction,
-                  seqparDataType_t type, std::vector<const std::byte*> sendBuffers,
-                  std::vector<std::byte*> receiveBuffers, const CallerStream& stream);
-
 }  // namespace seqpar

@@ -1,5 +1,5 @@
 // What one rank sends and receives in an exchange, as data. Pure functions make routes (layout, mesh, all-to-all,
-// halo, ...); runExchange() carries them out on host memory or on a GPU and knows nothing of what they mean.
+// halo, ...); an ExchangeBackend carries them out on host memory or on a GPU and knows nothing of what they mean.
 #pragma once
 
 #include <array>

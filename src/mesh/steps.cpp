@@ -1,7 +1,6 @@
 #include "mesh/steps.h"
 
 #include "base/convert.h"
-#include "exchange/exchange.h"
 
 namespace seqpar {
 namespace {
@@ -13,35 +12,16 @@ StridedRegion whole(size_t buffer, size_t bytes) {
   return region;
 }
 
-/// One tensor of a send step: what goes out, and where the next one comes in.
-struct Moving {
-  const void* send;
-  size_t sendBytes;
-  void* receive;
-  size_t receiveBytes;
-};
-
-void shift(Mailbox& mail, const MeshGroup& group, std::span<const Moving> parts) {
-  std::vector<size_t> sendBytes, receiveBytes;
-  std::vector<const std::byte*> sends;
-  std::vector<std::byte*> receives;
-  for (const auto& part : parts) {
-    sendBytes.push_back(part.sendBytes);
-    receiveBytes.push_back(part.receiveBytes);
-    sends.push_back(static_cast<const std::byte*>(part.send));
-    receives.push_back(static_cast<std::byte*>(part.receive));
-  }
-  exchangeOnHost(mail, shiftRoute(group, sendBytes, receiveBytes), sends, receives);
-}
-
-/// What a step's partial results are afterwards: as they travel, or, in the last, as they are held.
-seqparDataType_t resultType(int index, PartialTypes types) {
-  return index == 0 ? types.data : types.wire;
-}
-
 }  // namespace
 
-Route shiftRoute(const MeshGroup& group, std::span<const size_t> sendBytes, std::span<const size_t> receiveBytes) {
+void MeshShift::add(const void* send, size_t bytes, void* receive, size_t received) {
+  sends.push_back(static_cast<const std::byte*>(send));
+  receives.push_back(static_cast<std::byte*>(receive));
+  sendBytes.push_back(bytes);
+  receiveBytes.push_back(received);
+}
+
+Route MeshShift::route(const MeshGroup& group) const {
   Route route;
   for (size_t k = 0; k < sendBytes.size(); ++k) route.sends.push_back({group.successor(), whole(k, sendBytes[k])});
   for (size_t k = 0; k < receiveBytes.size(); ++k) {
@@ -58,27 +38,13 @@ Shards groupShards(const MeshGroup& group, std::vector<size_t> tokens, size_t in
   return shards;
 }
 
-void reduceOutputs(Mailbox& mail, const OutputStep& step) {
-  const bool merges = step.index != 1;
-  mergeOutputs(step.o, step.lse, merges ? step.carry : nullptr, merges ? step.carryLse : nullptr, step.shape,
-               step.types, resultType(step.index, step.types));
-  if (step.index == 0) return;
+MeshShift shiftOf(const OutputStep& step, const void* out) {
   const size_t carryRows = step.carryTokens * step.shape.heads;
   const size_t element = sizeOf(step.types.wire);
-  const Moving parts[] = {{step.o, step.shape.elements() * element, step.carry, carryRows * step.shape.dim * element},
-                          {step.lse, step.shape.rows() * sizeof(float), step.carryLse, carryRows * sizeof(float)}};
-  shift(mail, step.group, parts);
-}
-
-void reduceSums(Mailbox& mail, const SumStep& step) {
-  std::vector<Moving> moving;
-  const size_t element = sizeOf(step.types.wire);
-  for (const auto& part : step.parts) {
-    addSums(part.data, step.index == 1 ? nullptr : part.carry, part.count, step.types,
-            resultType(step.index, step.types));
-    moving.push_back({part.data, part.count * element, part.carry, part.carryCount * element});
-  }
-  if (step.index > 0) shift(mail, step.group, moving);
+  MeshShift shift;
+  shift.add(out, step.shape.elements() * element, step.carry, carryRows * step.shape.dim * element);
+  shift.add(step.lse, step.shape.rows() * sizeof(float), step.carryLse, carryRows * sizeof(float));
+  return shift;
 }
 
 }  // namespace seqpar

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/pages.h"
+#include "exchange/flows.h"
 #include "ring/backend.h"
-#include "ring/send_recv.h"
 
 namespace seqpar {
 namespace {

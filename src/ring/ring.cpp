@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ring/device_backend.h"
-
 namespace seqpar {
 namespace {
 
@@ -43,17 +41,6 @@ std::vector<RingTransfer> transfersOf(const RingSpec& spec, const RingStep& step
 }
 
 }  // namespace
-
-RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers) {
-  if (comm.device() != nullptr) return chooseDeviceRingBackend(comm, buffers);
-  return {false, false, "the ranks' memory is the host's"};
-}
-
-std::unique_ptr<RingBackend> makeRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
-                                             const RingChoice& choice) {
-  if (comm->device() != nullptr) return makeDeviceRingBackend(comm, buffers, choice);
-  return makeHostRingBackend(std::move(comm), buffers);
-}
 
 Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers) : spec_(std::move(spec)) {
   buffers = sized(std::move(buffers), spec_, comm->size());

@@ -78,7 +78,7 @@ std::vector<Merged> run(const LseCase& c, const MemoryMailboxOptions& options) {
     fromFloat(c.out[member].data(), out.data(), c.shards.type, c.out[member].size());
     all[member].lse.resize(rows);
     all[member].out.resize(rows * c.elements);
-    reduceLseOnHost(mail, c.shards, member, out.data(), c.lse[member].data(), shard.data(), all[member].lse.data());
+    reduceLseOnHost(mail, {c.shards, member, out.data(), c.lse[member].data(), shard.data(), all[member].lse.data()});
     toFloat(shard.data(), c.shards.type, all[member].out.data(), rows * c.elements);
   });
   return all;

@@ -4,8 +4,8 @@
 #include <random>
 #include <vector>
 
+#include "exchange/flows.h"
 #include "memory_mailbox.h"
-#include "ring/send_recv.h"
 
 using namespace seqpar;
 using namespace seqpar::test;

@@ -1,5 +1,5 @@
+#include "exchange/device_clear.h"
 #include "device/cuda.h"
-#include "exchange/clear.h"
 #include "exchange/walk.h"
 
 namespace seqpar {

@@ -1,4 +1,4 @@
-// Neighbour exchange: send to one rank while receiving from another.
+// Neighbour exchange on hosts: send to one rank while receiving from another.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,5 @@ struct Flow {
 /// All flows at once, at most kMostFlows, of which no two send to, or receive from, one rank. Every flow's list meets a
 /// list of the same lengths at its peer; tensors of 0 bytes count. No two flows' receives overlap anything.
 void exchangeFlows(Mailbox& mail, std::span<const Flow> flows);
-
-/// As seqparSendRecv(); peers are ranks other than this one, or SEQPAR_NO_PEER.
-void sendReceive(Mailbox& mail, std::span<const std::byte> send, int sendPeer, std::span<std::byte> receive,
-                 int receivePeer);
 
 }  // namespace seqpar

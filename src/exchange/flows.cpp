@@ -1,4 +1,4 @@
-#include "ring/send_recv.h"
+#include "exchange/flows.h"
 
 #include <algorithm>
 #include <array>
@@ -172,12 +172,6 @@ void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
   for (const auto& flow : progress) {
     flow.in.eachInPlace([&](auto, auto) { awaitAck(mail, flow.in.peer()); });
   }
-}
-
-void sendReceive(Mailbox& mail, std::span<const std::byte> send, int sendPeer, std::span<std::byte> receive,
-                 int receivePeer) {
-  const Flow flow{sendPeer, std::span(&send, 1), receivePeer, std::span(&receive, 1)};
-  exchangeFlows(mail, std::span(&flow, 1));
 }
 
 }  // namespace seqpar

@@ -1,0 +1,13 @@
+#include "mesh/backend.h"
+
+namespace seqpar {
+
+// A branch that a build does not have is discarded, and what it names need not exist.
+const MeshBackend& meshBackendOf(const Communicator& comm) {
+  if constexpr (SEQPAR_HAS_CUDA) {
+    if (comm.device() != nullptr) return deviceMeshes();
+  }
+  return hostMeshes();
+}
+
+}  // namespace seqpar
