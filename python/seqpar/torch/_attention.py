@@ -108,6 +108,8 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
                      zigzag for "zigzag", striped for "striped", and see explain()
         kv_layout    cross-attention: Layout of the keys
         algorithm    "auto", "ring", "zigzag", "striped", "ulysses", "allgather_kv", ... as seqparAttnAlgorithm_t
+        kernel       a kernel of the caller's between the exchanges of "ulysses" (then the default) or "allgather_kv": a
+                     function (q, k, v, LocalCall), or "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"
         deterministic  bitwise equal results on GPUs too
         wire         type in which partial results travel; None: float32
         return_lse   (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient

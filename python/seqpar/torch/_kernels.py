@@ -3,6 +3,7 @@ of keys and values."""
 
 import dataclasses
 import functools
+import importlib
 import typing
 
 import torch
@@ -75,6 +76,46 @@ def flex(q, k, v, call):
     out = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod=capped, block_mask=block_mask, scale=call.scale,
                          enable_gqa=k.shape[2] != q.shape[2])
     return out.transpose(1, 2)
+
+
+@functools.lru_cache(maxsize=64)
+def _bounds(cu_seqlens, device):
+    """(int32 tensor on the device, the longest sequence) of packed sequences."""
+    longest = max((end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:])), default=0)
+    return torch.tensor(cu_seqlens, dtype=torch.int32, device=device), longest
+
+
+def _flash(name, package):
+    def kernel(q, k, v, call):
+        if call.sinks is not None:
+            raise ValueError(f"{name}: got sinks, expected none")
+        module = importlib.import_module(package)
+        options = dict(softmax_scale=call.scale, causal=call.causal, window_size=call.window, softcap=call.softcap)
+        if call.cu_seqlens_q is None:
+            out = module.flash_attn_func(q, k, v, **options)
+            return out[0] if isinstance(out, tuple) else out  # some releases return the log-sum-exps too
+        (bounds_q, longest_q), (bounds_k, longest_k) = (_bounds(x, q.device) for x in (call.cu_seqlens_q, call.cu_seqlens_k))
+        out = module.flash_attn_varlen_func(*(x.flatten(0, 1) for x in (q, k, v)), bounds_q, bounds_k, longest_q, longest_k,
+                                            **options)
+        return (out[0] if isinstance(out, tuple) else out)[None]
+
+    kernel.__name__ = kernel.__qualname__ = name
+    kernel.__doc__ = f"FlashAttention as a `kernel` of attention(); needs the package {package}."
+    return kernel
+
+
+# By the names that transformers has for them.
+KERNELS = {"sdpa": sdpa, "flex_attention": flex, "flash_attention_2": _flash("flash_attention_2", "flash_attn"),
+           "flash_attention_3": _flash("flash_attention_3", "flash_attn_interface")}
+
+
+def kernel_of(kernel):
+    """A `kernel` of attention(): a function, or the name of one."""
+    if isinstance(kernel, str):
+        if kernel not in KERNELS:
+            raise ValueError(f"attention: kernel is {kernel!r}, expected a function or one of {', '.join(KERNELS)}")
+        return KERNELS[kernel]
+    return kernel
 
 
 class _Tokens(typing.NamedTuple):
@@ -182,6 +223,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
 def attention_by(kernel, q, k, v, comm, *, algorithm="ulysses", causal=False, window=(-1, -1), scale=None, softcap=0.0,
                  sinks=None, cu_seqlens=None, layout=None):
     """attention() with `kernel`."""
+    kernel = kernel_of(kernel)
     algorithm = "ulysses" if algorithm == "auto" else algorithm
     if algorithm not in ALGORITHMS:
         raise ValueError(f"attention: algorithm is {algorithm!r} with a kernel of the caller's, expected one of "

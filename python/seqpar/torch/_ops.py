@@ -212,9 +212,15 @@ def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire,
         decayForm=_abi.choose("decay", decay, _abi.DECAYS), sequences=max(1, len(flags)),
         flags=ctypes.addressof(marks) if flags else None,
         algorithm=_abi.choose("algorithm", algorithm, _abi.ALGORITHMS))
-    comm.run("seqparAllScan", state.data_ptr(), None if transition is None else transition.data_ptr(),
-             None if initial is None else initial.data_ptr(), made[0].data_ptr(), made[1].data_ptr(),
+    comm.run("seqparAllScan", state.data_ptr(), *(None if x is None else x.data_ptr() for x in (transition, initial, *made)),
              ctypes.byref(params), comm.handle, comm.stream(state))
+
+
+def states_before(state, transition, reverse, flags, name):
+    """The prefix alone of a MATRIX scan in fp32; without a derivative."""
+    made = torch.empty_like(state)
+    _all_scan_launch((made, None), state, transition, None, "matrix", reverse, "linear", "float32", flags, "auto", name)
+    return made
 
 
 def _merge_outputs(out, lse, tokens, name):

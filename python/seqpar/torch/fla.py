@@ -11,6 +11,8 @@ batch is 1, and the number of tokens is a multiple of the ranks, as FLA has it.
 
 import contextlib
 import dataclasses
+import functools
+import sys
 
 import torch
 
@@ -22,7 +24,7 @@ from ._layout import Layout, bounds_of
 
 @dataclasses.dataclass
 class FLACPContext:
-    """FLA's dataclass, and behind it what seqpar needs: the communicator and the packing of the whole."""
+    """FLA's dataclass, and behind it what seqpar needs: the communicator, the packing of the whole, and its Layout."""
 
     group: object = None
     cu_seqlens: torch.Tensor = None
@@ -33,9 +35,15 @@ class FLACPContext:
     post_num_ranks: int = None
     conv1d_kernel_size: int = None
     pre_num_conv_tokens: int = None
+    pre_num_ranks_dev: torch.Tensor = None
+    post_num_ranks_dev: torch.Tensor = None
+    layout: str = "contiguous"
     comm: Comm = None
     bounds: tuple = None
-    layout: Layout = None
+    shards: Layout = None
+
+    def copy_for_backward(self):
+        return dataclasses.replace(self)
 
     @property
     def num_seqs(self):
@@ -46,8 +54,11 @@ class FLACPContext:
         return self.group is not None
 
 
-def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=None):
-    """FLA's build_cp_context(): `cu_seqlens` of the whole batch, before it is cut. Collective at a group's first use."""
+def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=None, layout="contiguous"):
+    """FLA's build_cp_context(): `cu_seqlens` of the whole batch, before it is cut. Collective at a group's first use. Its
+    zigzag layout is refused: a contiguous one is as balanced for linear attention, and has half the chain."""
+    if layout != "contiguous":
+        raise ValueError(f"build_cp_context: layout is {layout!r}, expected 'contiguous'")
     comm = make_comm(group)
     bounds = bounds_of(cu_seqlens if cu_seqlens_cpu is None else cu_seqlens_cpu)
     if bounds[-1] % comm.size:
@@ -62,7 +73,7 @@ def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=
         group=group, cu_seqlens=local.to(comm.device), cu_seqlens_cpu=local, is_last_rank=behind == 0, pre_num_ranks=before,
         is_first_rank=before == 0, post_num_ranks=behind, conv1d_kernel_size=conv1d_kernel_size,
         pre_num_conv_tokens=max(0, begin - first), comm=comm, bounds=bounds,
-        layout=Layout("contiguous", bounds[-1], comm.size))
+        shards=Layout("contiguous", bounds[-1], comm.size))
 
 
 def _chunk(function, name):
@@ -73,7 +84,7 @@ def _chunk(function, name):
             raise ValueError(f"{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
         if initial_state is not None or output_final_state:
             raise ValueError(f"{name}: got initial_state or output_final_state, expected neither with a cp_context")
-        return function(q, k, v, g, cp_context.comm, scale=scale, cu_seqlens=cp_context.bounds, layout=cp_context.layout), None
+        return function(q, k, v, g, cp_context.comm, scale=scale, cu_seqlens=cp_context.bounds, layout=cp_context.shards), None
 
     chunk.__name__ = chunk.__qualname__ = name
     chunk.__doc__ = f"{function.__name__}() with FLA's arguments: (o, None). cu_seqlens is the context's."
@@ -87,7 +98,7 @@ chunk_simple_gla = _chunk(_linear.simple_gla, "chunk_simple_gla")
 def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):
     """short_conv() with FLA's arguments: (y, None)."""
     return short_conv(x, weight, cp_context.comm, bias=bias, activation=activation, cu_seqlens=cp_context.bounds,
-                      layout=cp_context.layout), None
+                      layout=cp_context.shards), None
 
 
 def exchange(hm, context, reverse=False):
@@ -95,37 +106,48 @@ def exchange(hm, context, reverse=False):
     and the transition M of its last sequence's part here. In reverse the gradient that enters the last sequence, from
     those of the first: FLA gathers hm of all ranks and multiplies, All-Scan passes S along."""
     value_dim = hm.shape[2] - hm.shape[1]
-    state, transition = hm[..., :value_dim].contiguous(), hm[..., value_dim:].contiguous()
+    state, transition = hm[..., :value_dim].contiguous(), hm[..., value_dim:]
     several = context.num_seqs > 1
     flag = (1 if context.is_first_rank else 0) | (2 if several else 0)
     if reverse:
         flag = 2 if several or context.is_first_rank else 0
-        state = torch.zeros_like(state) if context.is_first_rank else state
-        transition = transition.mT.contiguous()  # which the reverse scan transposes
-    return _ops.all_scan(state, transition, None, "matrix", reverse, "linear", "float32", [flag], "auto", context.comm.name)[0]
+        state = state.zero_() if context.is_first_rank else state
+        transition = transition.mT  # which the reverse scan transposes
+    return _ops.states_before(state, transition.contiguous(), reverse, [flag], context.comm.name)
 
 
-class _Merge:
-    """Stands for FLA's kernel that multiplies what was gathered: what was exchanged is the state already."""
+def _merge(h, ag_hm, state_v_first=False, STATE_V_FIRST=False, **ignored):
+    """Stands for what multiplies in FLA what was gathered: what was exchanged is the state already."""
+    h.copy_(ag_hm.mT if state_v_first or STATE_V_FIRST else ag_hm)
+
+
+class _Kernel:
+    """_merge() as a kernel of Triton, which older releases have there."""
 
     def __getitem__(self, grid):
-        def merge(h, ag_hm, STATE_V_FIRST=False, **ignored):
-            h.copy_(ag_hm.mT if STATE_V_FIRST else ag_hm)
+        return _merge
 
-        return merge
+
+def _replace(old, new):
+    """Puts `new` where modules of FLA have `old`: those that use it have a name of their own for it."""
+    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "fla"]:
+        for name in [name for name, value in vars(module).items() if value is old]:
+            setattr(module, name, new)
 
 
 @contextlib.contextmanager
 def patch(module=None):
     """Inside, FLA's chunk_gated_delta_rule, chunk_kda and what else passes states by fla.ops.cp exchange them by All-Scan,
-    for a cp_context of build_cp_context() above. `module`: fla.ops.cp.chunk_delta_h, or one with its functions."""
+    for a cp_context of build_cp_context() above. Backward passes too, which are to run inside of it. `module`:
+    fla.ops.cp.chunk_delta_h, or one with its functions."""
     if module is None:
         from fla.ops.cp import chunk_delta_h as module
     names = {"chunk_gated_delta_rule_fwd_h_pre_process": False, "chunk_gated_delta_rule_bwd_dhu_pre_process": True}
-    originals = {name: getattr(module, name) for name in (*names, "all_gather_into_tensor", "merge_fwd_bwd_kernel")}
+    originals = {name: getattr(module, name) for name in names}
     under_way = []
 
     def following(original, reverse):
+        @functools.wraps(original)
         def pre_process(*arguments, context=None, **named):
             under_way.append((context, reverse))
             try:
@@ -140,11 +162,18 @@ def patch(module=None):
             return exchange(hm, *under_way[-1]), None
         raise ValueError("seqpar.torch.fla.patch: got a cp_context of FLA's own, expected seqpar's build_cp_context()'s")
 
+    merges = {"chunk_cp_merge": _merge, "merge_fwd_bwd_kernel": _Kernel()}  # as releases call it: since 0.6, before
+    inner = {"all_gather_into_tensor": gather, **{name: f for name, f in merges.items() if hasattr(module, name)}}
+    before = {name: getattr(module, name) for name in inner}
+    wrapped = {name: following(originals[name], reverse) for name, reverse in names.items()}
     try:
-        for name, reverse in names.items():
-            setattr(module, name, following(originals[name], reverse))
-        module.all_gather_into_tensor, module.merge_fwd_bwd_kernel = gather, _Merge()
+        for name, function in {**wrapped, **inner}.items():
+            setattr(module, name, function)
+        for name, function in wrapped.items():
+            _replace(originals[name], function)
         yield
     finally:
-        for name, original in originals.items():
-            setattr(module, name, original)
+        for name, function in wrapped.items():
+            _replace(function, originals[name])
+        for name, function in {**originals, **before}.items():
+            setattr(module, name, function)

@@ -1,11 +1,15 @@
 """The interfaces that other libraries have."""
 
+import sys
+import types
+import unittest.mock
+
 import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
 from seqpar.testing import reference
-from seqpar.torch import fla
+from seqpar.torch import fla, te
 from torch_checks import check, raises, same, summed, whole
 
 
@@ -38,13 +42,17 @@ def models_of_transformers(comm, seed):
     ids = torch.randint(50, (2, 21), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
     for family, kind, algorithm, more in (("Llama", "zigzag", "zigzag", {}),
                                           ("Llama", "zigzag", "kernel", {}),
+                                          ("Llama", "contiguous", "sdpa", {}),
+                                          ("Llama", "contiguous", ":ring", {}),
+                                          ("Mistral", "zigzag", "sdpa", {"sliding_window": 5}),
                                           ("Mistral", "contiguous", "ring", {"sliding_window": 5}),
                                           ("Gemma2", "contiguous", "allgather_kv", {"sliding_window": 5})):
         layout = sp.Layout(kind, 21, comm.size)
-        own = {"algorithm": "ulysses", "kernel": sp.sdpa} if algorithm == "kernel" else {"algorithm": algorithm}
+        kernels = {"kernel": sp.sdpa, "sdpa": "sdpa"}
+        own = {"kernel": kernels[algorithm]} if algorithm in kernels else {"algorithm": algorithm.partition(":")[0] or "auto"}
         registration = register(comm, layout=layout, **own)
         models = []
-        for name in ("eager", "seqpar"):
+        for name in ("eager", "seqpar" + (algorithm if algorithm[0] == ":" else "")):
             config = getattr(transformers, family + "Config")(**shape, **more)
             models.append(getattr(transformers, family + "ForCausalLM")._from_config(config, attn_implementation=name))
         models[1].load_state_dict(models[0].state_dict())
@@ -63,6 +71,124 @@ def models_of_transformers(comm, seed):
         padded[:, 0] = 0
         raises(ValueError, "padding", models[1], mine, attention_mask=padded, position_ids=positions[None])
         raises(TypeError, "alibi", registration, models[1], exact, exact, exact, None, alibi=exact)
+    raises(ValueError, "flash_attention_2", register, comm, kernel="flash_attention")
+
+
+class _FlashAttn:
+    """What there is of flash_attn, by its definition."""
+
+    def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0):
+        return reference.softmax(q, k, v, scale=softmax_scale, causal=causal, window=window_size, softcap=softcap)
+
+    def flash_attn_varlen_func(q, k, v, bounds_q, bounds_k, longest_q, longest_k, **options):
+        parts = [_FlashAttn.flash_attn_func(*(x[None, bounds[i]:bounds[i + 1]] for x, bounds in
+                                              ((q, bounds_q), (k, bounds_k), (v, bounds_k))), **options)[0]
+                 for i in range(len(bounds_q) - 1)]
+        assert max(len(p) for p in parts) == longest_q and bounds_q.dtype == torch.int32
+        return torch.cat(parts)
+
+
+@check
+def kernels_by_name(comm, seed):
+    bounds, tokens = (0, 1, 7, 15), 15
+    layout = sp.Layout("zigzag", tokens, comm.size)
+    q, k, v = whole(seed, 1, tokens, 4, 8), whole(seed + 1, 1, tokens, 2, 8), whole(seed + 2, 1, tokens, 2, 8)
+    parts = [sp.shard(x, layout, comm) for x in (q, k, v)]
+    with unittest.mock.patch.dict(sys.modules, flash_attn=_FlashAttn, flash_attn_interface=_FlashAttn):
+        for options in ({"cu_seqlens": bounds}, {"window": (3, -1)}, {"softcap": 2.0}):
+            expected = sp.shard(reference.softmax(q, k, v, causal=True, **options), layout, comm)
+            for kernel in ("flash_attention_2", "flash_attention_3", "flex_attention", "sdpa"):
+                if kernel == "sdpa" and "softcap" in options:
+                    continue
+                same(sp.attention(*parts, comm, causal=True, layout=layout, kernel=kernel, **options), expected, 50)
+    raises(ValueError, "flex_attention", sp.attention, *parts, comm, layout=layout, kernel="flex")
+
+
+class _DotProductAttention(torch.nn.Module):
+    """What seqpar.torch.te looks at of TransformerEngine's."""
+
+    def __init__(self, qkv_format, softmax_type="vanilla", heads=4):
+        super().__init__()
+        self.qkv_format, self.attn_mask_type, self.window_size = qkv_format, "causal", (-1, 0)
+        self.cp_group, self.cp_comm_type, self.deterministic, self.attention_dropout = None, "p2p", False, 0.1
+        self.softmax_type = softmax_type
+        self.softmax_offset = torch.nn.Parameter(torch.linspace(-1, 1, heads)) if softmax_type == "learnable" else None
+        self.flash_attention = types.SimpleNamespace(softmax_scale=0.3)
+
+    def set_context_parallel_group(self, cp_group, cp_global_ranks, cp_stream, cp_comm_type="p2p"):
+        self.cp_group, self.cp_comm_type = cp_group, cp_comm_type
+
+    def forward(self, query_layer=None, key_layer=None, value_layer=None, attention_mask=None, qkv_format=None,
+                cu_seqlens_q=None, cu_seqlens_kv=None, cu_seqlens_q_padded=None, cu_seqlens_kv_padded=None, max_seqlen_q=None,
+                max_seqlen_kv=None, attn_mask_type=None, window_size=None, core_attention_bias_type="no_bias", alibi_slopes=None,
+                fp8_output=False, qkv_layer=None, kv_layer=None, qkv_interleave_dim=-3):
+        return "its own"
+
+
+class _Subclass(_DotProductAttention):
+    """As Megatron has one."""
+
+    def forward(self, q, k, v, attention_mask, attn_mask_type, **packed):
+        return super().forward(q, k, v, attention_mask, attn_mask_type=attn_mask_type, **packed)
+
+
+def _of_te(qkv_format, comm_type, **options):
+    module = _Subclass(qkv_format, **options).eval()
+    module.set_context_parallel_group(dist.group.WORLD, None, None, comm_type)
+    return module
+
+
+@check
+def attention_of_transformer_engine(comm, seed):
+    own = _of_te("bshd", "p2p")
+    te.patch(_DotProductAttention)
+    te.patch(_DotProductAttention)
+    tokens = 4 * comm.size
+    layout = sp.Layout("zigzag", tokens, comm.size)
+    q, kv = whole(seed, 2, tokens, 4, 8), whole(seed + 1, 2, tokens, 2, 2, 8)
+    q.requires_grad_()
+    k, v = kv.unbind(2)
+    mine = [sp.shard(x, layout, comm) for x in (q, k, v)]
+    assert own(*mine, None, "causal") == "its own"
+    for window, algorithm in ((None, "seqpar"), ((5, 0), "seqpar:ring"), (None, "seqpar:ulysses")):
+        expected = reference.softmax(q, k, v, causal=True, scale=0.3, window=(window or (-1,))[0:1] + (-1,))
+        for layout_of_tensors in ("bshd", "sbhd"):
+            turned = [x.transpose(0, 1).contiguous() if layout_of_tensors == "sbhd" else x for x in mine]
+            out = _of_te(layout_of_tensors, algorithm)(*turned, None, "causal", window_size=window)
+            out = out.transpose(0, 1) if layout_of_tensors == "sbhd" else out
+            same(out, sp.shard(expected, layout, comm).flatten(2), 50)
+        gradient, = torch.autograd.grad(out.square().sum(), q, retain_graph=True)
+        exact, = torch.autograd.grad(expected.square().sum(), q)
+        same(*(sp.shard(x, layout, comm) for x in (gradient, exact)), 100)
+    full = _of_te("bshd", "seqpar")(mine[0], None, None, None, "no_mask", kv_layer=sp.shard(kv, layout, comm),
+                                    window_size=(-1, -1))
+    same(full, sp.shard(reference.softmax(q, k, v, scale=0.3), layout, comm).flatten(2), 50)
+    sinks = _of_te("bshd", "seqpar", softmax_type="learnable")
+    expected = reference.softmax(q, k, v, causal=True, scale=0.3, sinks=sinks.softmax_offset)
+    same(sinks(*mine, None, "causal"), sp.shard(expected, layout, comm).flatten(2), 50)
+
+    unit = 2 * comm.size  # packed: each document divides, its padding included
+    padded, filled = (0, unit, 4 * unit, 6 * unit), (0, unit - 1, 4 * unit - 2, 6 * unit - 2)
+    layout = sp.Layout("zigzag", padded[-1], comm.size, cu_seqlens=padded)
+    q, k, v = whole(seed + 2, 1, padded[-1], 4, 8), whole(seed + 3, 1, padded[-1], 2, 8), whole(seed + 4, 1, padded[-1], 2, 8)
+    expected = sp.shard(reference.softmax(q, k, v, causal=True, scale=0.3, cu_seqlens=padded), layout, comm)[0].flatten(1)
+    mine, packed = [sp.shard(x, layout, comm)[0] for x in (q, k, v)], _of_te("thd", "seqpar:zigzag")
+    whole_bounds, own_bounds = (torch.tensor(x, dtype=torch.int32) for x in (padded, filled))
+    for _ in range(2):
+        same(packed(*mine, None, "padding_causal", cu_seqlens_q=whole_bounds, cu_seqlens_kv=whole_bounds), expected, 50)
+    lengths = dict(cu_seqlens_q=own_bounds, cu_seqlens_kv=own_bounds, cu_seqlens_q_padded=whole_bounds,
+                   cu_seqlens_kv_padded=whole_bounds)
+    same(packed(*mine, None, "padding_causal", **lengths), expected, 50)
+    raises(ValueError, "padding between", packed, *mine, None, "padding", **lengths)
+    raises(ValueError, "cu_seqlens_q is None", packed, *mine, None, "padding_causal")
+    raises(TypeError, "alibi_slopes", packed, *mine, None, "padding_causal", cu_seqlens_q=whole_bounds, alibi_slopes=q)
+    raises(TypeError, "core_attention_bias_type", packed, *mine, None, "causal", core_attention_bias_type="alibi")
+    raises(ValueError, "arbitrary", packed, *mine, None, "arbitrary", cu_seqlens_q=whole_bounds)
+    raises(ValueError, "attention_dropout", packed.train(), *mine, None, "padding_causal", cu_seqlens_q=whole_bounds)
+    raises(ValueError, "expected one of", _of_te("thd", "seqpar:rings"), *mine, None, "padding_causal",
+           cu_seqlens_q=whole_bounds)
+    te.unpatch(_DotProductAttention)
+    assert packed(*mine, None, "causal") == "its own"
 
 
 @check
@@ -107,12 +233,12 @@ def contexts_of_fla(comm, seed):
         context = fla.build_cp_context(torch.tensor(bounds), dist.group.WORLD, conv1d_kernel_size=4)
         assert context.num_seqs == len(context.cu_seqlens_cpu) - 1 and context.cu_seqlens[-1] == 6
         x, weight = whole(seed, 1, tokens, 8), whole(seed + 1, 8, 4)
-        y, none = fla.causal_conv1d(sp.shard(x, context.layout, comm), weight, activation="silu", cp_context=context)
+        y, none = fla.causal_conv1d(sp.shard(x, context.shards, comm), weight, activation="silu", cp_context=context)
         assert none is None
         q = whole(seed + 2, 1, tokens, 2, 4)
         gate = -whole(seed + 3, 1, tokens, 2, 4).abs()
-        o, _ = fla.chunk_gla(*(sp.shard(t, context.layout, comm) for t in (q, q, q, gate)), cp_context=context)
-        same(o, sp.shard(reference.linear("gla", q, q, q, gate, cu_seqlens=bounds)[0], context.layout, comm), 100)
+        o, _ = fla.chunk_gla(*(sp.shard(t, context.shards, comm) for t in (q, q, q, gate)), cp_context=context)
+        same(o, sp.shard(reference.linear("gla", q, q, q, gate, cu_seqlens=bounds)[0], context.shards, comm), 100)
         # What enters each rank, of states and transitions of its parts, against products of all of them.
         parts = [whole(seed + 10 + r, 2, 4, 3 + 4) for r in range(comm.size)]
         entering = _states_passed_on(parts, bounds, 6, comm)
