@@ -36,6 +36,8 @@ def main():
     seqpar.torch.transformers.register(ranks.comm, layout=layout, algorithm=o.algorithm)
     torch.manual_seed(o.seed)  # equal parameters everywhere
     model = model_of(o).to(ranks.device)
+    if o.recompute:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     sharded = dist.is_initialized()
     if sharded:
         joint = ranks.mesh["dp", "sp"]._flatten("dp_shard_cp")

@@ -35,8 +35,9 @@ def main():
     ranks = training.start(o)
     contiguous, zigzag = (sp.Layout(kind, o.tokens, ranks.comm.size) for kind in ("contiguous", "zigzag"))
     torch.manual_seed(o.seed)  # equal parameters everywhere
-    mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else Linear(o.width, o.heads) for i in range(o.layers)]
-    model = training.Model(o.width, [training.Block(o.width, mixer) for mixer in mixers]).to(ranks.device)
+    with ranks.device:
+        mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else Linear(o.width, o.heads) for i in range(o.layers)]
+        model = training.Model(o.width, [training.Block(o.width, mixer) for mixer in mixers], o.recompute)
     training.train(o, ranks, model, contiguous,
                    lambda ids, positions: model(ids, positions, ranks.comm, contiguous, zigzag))
 

@@ -41,8 +41,9 @@ def main():
     ranks = training.start(o)
     layout = sp.Layout("contiguous", o.tokens, ranks.comm.size)
     torch.manual_seed(o.seed)  # equal parameters everywhere
-    blocks = [training.Block(o.width, SlidingWindow(o.width, o.heads, o.window)) for _ in range(o.layers)]
-    model = training.Model(o.width, blocks).to(ranks.device)
+    with ranks.device:
+        blocks = [training.Block(o.width, SlidingWindow(o.width, o.heads, o.window)) for _ in range(o.layers)]
+        model = training.Model(o.width, blocks, o.recompute)
     training.train(o, ranks, model, layout, lambda ids, positions: model(ids, positions, ranks.comm, layout))
 
 

@@ -5,10 +5,12 @@
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 2                      the same losses, half of each sequence a rank
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 1                      data parallel
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 2 --device cuda --dtype bfloat16 \\
-        --layers 24 --width 1536 --heads 12 --tokens 65536                        about 0.5 G parameters
+        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 65536              1 G parameters, 32K tokens a GPU
+    torchrun --nproc-per-node 2 examples/train_gla.py --sp 1 --device cuda --dtype bfloat16 \\
+        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 32768              beside it: data parallel, as many tokens
 
-Each line has the step, the loss (nats a byte, over all ranks), tokens a second over all ranks, and memory. With --plot
-the losses become a PNG (matplotlib), with --log a CSV.
+Each line has the step, the loss (nats a byte, over all ranks), tokens a second over all ranks, and memory; the last one the
+median of tokens a second and rank. With --plot the losses become a PNG (matplotlib), with --log a CSV.
 """
 
 import torch
@@ -31,8 +33,7 @@ class GatedLinearAttention(torch.nn.Module):
 
     def forward(self, x, comm, **options):
         q, k, v, g = (y.unflatten(2, (self.heads, -1)) for y in (*self.qkv(x).chunk(3, 2), self.decay(x)))
-        o = sp.gla(q, k, v, F.logsigmoid(g.float()) / 16, comm, **options)
-        o = F.rms_norm(o, o.shape[-1:]).flatten(2)
+        o = training.normalized(sp.gla(q, k, v, F.logsigmoid(g) / 16, comm, **options)).flatten(2)
         return self.out(o * F.silu(self.gate(x)))
 
 
@@ -41,8 +42,9 @@ def main():
     ranks = training.start(o)
     layout = sp.Layout("contiguous", o.tokens, ranks.comm.size)
     torch.manual_seed(o.seed)  # equal parameters everywhere
-    blocks = [training.Block(o.width, GatedLinearAttention(o.width, o.heads)) for _ in range(o.layers)]
-    model = training.Model(o.width, blocks).to(ranks.device)
+    with ranks.device:
+        blocks = [training.Block(o.width, GatedLinearAttention(o.width, o.heads)) for _ in range(o.layers)]
+        model = training.Model(o.width, blocks, o.recompute)
     training.train(o, ranks, model, layout,
                    lambda ids, positions: model(ids, ranks.comm, layout=layout, algorithm=o.algorithm))
 

@@ -40,8 +40,9 @@ def main():
     kind = o.layout or {"zigzag": "zigzag", "striped": "striped"}.get(o.algorithm, "contiguous")
     layout = sp.Layout(kind, o.tokens, ranks.comm.size)
     torch.manual_seed(o.seed)  # equal parameters everywhere
-    blocks = [training.Block(o.width, Attention(o.width, o.heads, o.kv_heads)) for _ in range(o.layers)]
-    model = training.Model(o.width, blocks).to(ranks.device)
+    with ranks.device:
+        blocks = [training.Block(o.width, Attention(o.width, o.heads, o.kv_heads)) for _ in range(o.layers)]
+        model = training.Model(o.width, blocks, o.recompute)
     training.train(o, ranks, model, layout,
                    lambda ids, positions: model(ids, positions, ranks.comm, layout=layout, algorithm=o.algorithm))
 

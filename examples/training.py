@@ -11,6 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import seqpar.torch as sp
 
@@ -29,7 +30,9 @@ def parser(text, **defaults):
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--algorithm", default="auto", help="of attention; see seqpar.torch")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the matrix products (autocast)")
+    p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
+                   help="of activations and matrix products (autocast); parameters are float32")
+    p.add_argument("--recompute", action="store_true", help="layers run again in the backward pass: less memory")
     p.add_argument("--plot", help="a PNG of the losses")
     p.add_argument("--log", help="a CSV of step and loss")
     p.set_defaults(**defaults)
@@ -93,6 +96,12 @@ def rotated(x, positions, base=10000.0):
     return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1).to(x.dtype)
 
 
+def normalized(x):
+    """x over its root mean square, in its own type: autocast would make it float32, and every product cast that again."""
+    with torch.autocast(x.device.type, enabled=False):
+        return F.rms_norm(x, x.shape[-1:])
+
+
 class Block(torch.nn.Module):
     """A layer: `mixer`, which sees other tokens, and an MLP."""
 
@@ -102,24 +111,27 @@ class Block(torch.nn.Module):
         self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
 
     def forward(self, x, *more, **options):
-        x = x + self.mixer(F.rms_norm(x, x.shape[-1:]), *more, **options)
-        return x + self.down(F.gelu(self.up(F.rms_norm(x, x.shape[-1:]))))
+        x = x + self.mixer(normalized(x), *more, **options)
+        return x + self.down(F.gelu(self.up(normalized(x))))
 
 
 class Model(torch.nn.Module):
     """A language model of bytes: `blocks` between an embedding and a head."""
 
-    def __init__(self, width, blocks):
+    def __init__(self, width, blocks, recompute=False):
         super().__init__()
         self.embedding = torch.nn.Embedding(256, width)
         self.blocks = torch.nn.ModuleList(blocks)
         self.head = torch.nn.Linear(width, 256, bias=False)
+        self.recompute = recompute
 
     def forward(self, ids, *more, **options):
         x = self.embedding(ids)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         for block in self.blocks:
-            x = block(x, *more, **options)
-        return self.head(F.rms_norm(x, x.shape[-1:]))
+            x = checkpoint(block, x, *more, use_reentrant=False, **options) if self.recompute else block(x, *more, **options)
+        return self.head(normalized(x))
 
 
 def memory_mib(device):
@@ -131,6 +143,13 @@ def memory_mib(device):
 def progress(step, loss, tokens, seconds, mib):
     """The line of a step. tokens: of all ranks."""
     print(f"step {step:4d}  loss {loss:.6f}  {tokens / seconds:10.0f} tokens/s  {mib:7.0f} MiB", flush=True)
+
+
+def summary(seconds, tokens):
+    """The line behind all steps: the median of those behind the first three, which make plans and allocate."""
+    late = sorted(seconds[3:])
+    if late:
+        print(f"median of {len(late)} steps: {tokens / late[len(late) // 2]:.0f} tokens/s a rank", flush=True)
 
 
 def finish(losses, o):
@@ -165,7 +184,7 @@ def train(o, ranks, model, layout, logits_of, averaged=False):
     autocast = torch.autocast(ranks.device.type, torch.bfloat16) if o.dtype == "bfloat16" else contextlib.nullcontext()
     # Of all ranks' losses: each sequence's last token has no label.
     labels_of_step = (o.tokens - 1) * o.batch * ranks.groups
-    losses, started = [], time.perf_counter()
+    losses, seconds, started = [], [], time.perf_counter()
     for step in range(o.steps):
         ids, labels, positions = sp.shard_batch(batch_of(data, step, ranks.group, o), layout, ranks.comm)
         with autocast:
@@ -180,11 +199,12 @@ def train(o, ranks, model, layout, logits_of, averaged=False):
                 dist.all_reduce(parameter.grad)
         optimizer.step()
         losses.append(total.item())
+        seconds.append(time.perf_counter() - started)
+        started += seconds[-1]
         if ranks.first:
-            now = time.perf_counter()
-            progress(step, losses[-1], o.tokens * o.batch * ranks.groups, now - started, memory_mib(ranks.device))
-            started = now
+            progress(step, losses[-1], o.tokens * o.batch * ranks.groups, seconds[-1], memory_mib(ranks.device))
     if ranks.first:
+        summary(seconds, o.tokens * o.batch / ranks.comm.size)
         finish(losses, o)
     sp.close()
     if dist.is_initialized():

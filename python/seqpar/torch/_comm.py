@@ -11,6 +11,9 @@ import torch.distributed as dist
 from .. import _abi
 
 _comms = {}  # name -> Comm: what the operators, whose arguments are plain, look up
+# The handle of torch's current stream of a GPU, without the object around it, where this release has that.
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
+                          lambda index: torch.cuda.current_stream(index).cuda_stream)
 
 
 class Error(_abi.Error, dist.DistBackendError):
@@ -67,7 +70,7 @@ class Comm:
     def stream(self, tensor):
         """The stream that work on `tensor` is ordered on: torch's current one; on hosts none, or in start() its own."""
         if tensor.is_cuda:
-            return torch.cuda.current_stream(tensor.device).cuda_stream
+            return _current_stream(self.device.index)
         return self._side if self._starting else None
 
     _starting = False

@@ -110,7 +110,9 @@ def _shards_of(shape, dtype, dim, lengths, sums):
 
 
 def _with(shape, dim, size):
-    return [*shape[:dim], size, *shape[dim + 1:]]
+    sizes = list(shape)
+    sizes[dim] = size
+    return sizes
 
 
 def _all_gather_outputs(x, dim, tokens, name):
