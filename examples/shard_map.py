@@ -52,6 +52,7 @@ def main():
     mesh = Mesh(np.array(jax.devices()), ("sp",))
     comm = sp.Comm(mesh, "sp")
     layout = sp.Layout("zigzag", o.tokens, comm.size)
+    kind = jnp.bfloat16 if o.gpu else jnp.float32  # of attention, whose fast kernels take 16 bits
     normalized = lambda x: x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
 
     def rotated(x, positions):
@@ -68,9 +69,9 @@ def main():
         for layer in parameters["layers"]:
             heads = (normalized(x) @ layer["qkv"]).reshape(*ids.shape, o.heads, -1)
             q, k, v = jnp.split(heads, 3, -1)
-            out = sp.attention(rotated(q, positions), rotated(k, positions), v, comm, causal=True, layout=layout,
-                               algorithm=o.algorithm)
-            x = x + out.reshape(x.shape) @ layer["out"]
+            q, k, v = (y.astype(kind) for y in (rotated(q, positions), rotated(k, positions), v))
+            out = sp.attention(q, k, v, comm, causal=True, layout=layout, algorithm=o.algorithm)
+            x = x + out.astype(x.dtype).reshape(x.shape) @ layer["out"]
             x = x + jax.nn.gelu(normalized(x) @ layer["up"]) @ layer["down"]
         scores = jax.nn.log_softmax(normalized(x) @ parameters["head"])
         found = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], -1)[..., 0]

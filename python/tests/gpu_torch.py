@@ -6,6 +6,7 @@ Runs with one rank and, where there are two GPUs, with two, each part in process
     parity     attention and linear attention of GPU shapes against the definition
     drop_ins   functions of ring-flash-attention, torch's context_parallel, transformers
     boundary   what a call costs the CPU beside the C call
+    ulysses    to_heads, a kernel and to_sequence beside the C operator, 32K tokens
     fsdp       thousands of steps in which FSDP2's gathers run on another stream beside seqpar's collectives: no deadlock
     training   examples/train_gla.py, --sp 1 and --sp 2: the same losses
 
@@ -54,6 +55,7 @@ def parts(o, ranks, folder):
         yield "parity", line, ["-m", "seqpar.testing.parity", "--device", "cuda", *line.split()], {}
     yield "boundary", "us a call", [HERE / "gpu_torch_rank.py", "boundary"], {}
     if ranks > 1:
+        yield "ulysses", "ms a call", [HERE / "gpu_torch_rank.py", "ulysses"], {}
         yield "fsdp", f"{o.fsdp_steps} steps", [HERE / "gpu_torch_rank.py", "fsdp", o.fsdp_steps], {}
     for sp in {1, ranks}:
         yield ("training", f"--sp {sp}", [
@@ -74,7 +76,8 @@ def same_losses(folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "fsdp", "training"))
+    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "ulysses", "fsdp",
+                                                    "training"))
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 where there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
     p.add_argument("--timeout", type=float, default=120, help="seconds of a part, but for fsdp")
@@ -103,7 +106,7 @@ def main():
                 good = statuses == [0] * ranks
                 print(f"==== {ranks} ranks, {part}: {name}: {'ok' if good else statuses} ({time.monotonic() - started:.0f} s)",
                       flush=True)
-                if not good or part in ("boundary", "fsdp", "parity"):
+                if not good or part in ("boundary", "ulysses", "fsdp", "parity"):
                     print(output[-3000:], flush=True)
                 if not good:
                     failed.append(f"{ranks} ranks, {part}: {name}")

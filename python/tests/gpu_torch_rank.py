@@ -1,7 +1,8 @@
-"""One rank of what gpu_torch.py measures: gpu_torch_rank.py boundary | fsdp STEPS. SEQPAR_TEST_DEVICE=cpu runs it on hosts, to
-see that it runs."""
+"""One rank of what gpu_torch.py measures: gpu_torch_rank.py boundary | ulysses [TOKENS] | fsdp STEPS. SEQPAR_TEST_DEVICE=cpu
+runs it on hosts, to see that it runs."""
 
 import ctypes
+import functools
 import os
 import sys
 import time
@@ -67,6 +68,73 @@ def boundary():
     finish()
 
 
+def in_turn(functions, rounds):
+    """{name: ms of a call}, the median of rounds in which all take turns, of the slower rank."""
+    times = {name: [] for name in functions}
+    for round in range(rounds + 2):
+        for name, function in functions.items():
+            dist.barrier()
+            synchronize()
+            begin = time.perf_counter()
+            if DEVICE == "cuda":
+                events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+                events[0].record()
+                function()
+                events[1].record()
+                synchronize()
+                elapsed = events[0].elapsed_time(events[1])
+            else:
+                function()
+                elapsed = (time.perf_counter() - begin) * 1e3
+            if round >= 2:
+                times[name].append(elapsed)
+    medians = torch.tensor([sorted(x)[len(x) // 2] for x in times.values()], device=DEVICE)
+    dist.all_reduce(medians, op=dist.ReduceOp.MAX)
+    return dict(zip(times, medians.tolist()))
+
+
+def ulysses(tokens):
+    """to_heads + a kernel + to_sequence beside the C operator ULYSSES, causal, 32 heads of 128, bf16, `tokens` on all ranks."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    device = start()
+    comm = sp.comm()
+    heads = 32 if DEVICE == "cuda" else 4
+    random = torch.Generator(device).manual_seed(comm.rank)
+    q, k, v, grad = (torch.randn(1, tokens // comm.size, heads, 128, generator=random, device=device).bfloat16()
+                     for _ in range(4))
+    for x in (q, k, v):
+        x.requires_grad_()
+
+    def pinned(backend):
+        def kernel(*arguments):
+            with sdpa_kernel(backend):
+                return sp.sdpa(*arguments)
+
+        return kernel
+
+    kernels = {"C operator": None, "its kernel's choice": sp.sdpa}
+    if DEVICE == "cuda":
+        kernels |= {"cuDNN's": pinned(SDPBackend.CUDNN_ATTENTION), "FlashAttention": pinned(SDPBackend.FLASH_ATTENTION)}
+
+    def call(kernel):
+        return sp.attention(q, k, v, comm, causal=True, algorithm="ulysses", kernel=kernel)
+
+    def forward(kernel):
+        with torch.no_grad():
+            call(kernel)
+
+    for what, one in (("forward", forward), ("forward and backward", lambda kernel: torch.autograd.grad(
+            call(kernel), (q, k, v), grad))):
+        times = in_turn({name: functools.partial(one, kernel) for name, kernel in kernels.items()}, 15)
+        if comm.rank == 0:
+            for name, ms in times.items():
+                print(f"{what:<22} {name:<22} {ms:9.3f} ms  {ms / times['C operator']:6.3f} of the C operator", flush=True)
+    outs = [call(kernel) for kernel in kernels.values()]
+    apart = max((x - outs[0]).abs().max().item() for x in outs[1:])
+    assert apart <= 2.0 ** -5, apart  # outputs of about 1, each rounded to 8 bits
+    finish()
+
+
 class Block(torch.nn.Module):
     def __init__(self, width, heads, comm):
         super().__init__()
@@ -120,4 +188,5 @@ def finish():
 
 
 if __name__ == "__main__":
-    boundary() if sys.argv[1] == "boundary" else fsdp(int(sys.argv[2]))
+    number = [int(x) for x in sys.argv[2:3]]
+    {"boundary": boundary, "ulysses": ulysses, "fsdp": fsdp}[sys.argv[1]](*(number or [32768] * (sys.argv[1] == "ulysses")))

@@ -1,6 +1,8 @@
 """Checks of seqpar.jax on devices of the CPU, ranks of one process: values and gradients against the whole computed by one.
 
     jax_checks.py DEVICES [CHECK...]          test_jax.py runs it in its environment; SEQPAR_SEED repeats random inputs
+
+SEQPAR_TEST_DEVICE=cuda runs it on the first DEVICES GPUs.
 """
 
 import os
@@ -8,8 +10,11 @@ import sys
 
 import jax
 
-DEVICES = int(sys.argv[1])
-jax.config.update("jax_num_cpu_devices", DEVICES)
+DEVICES, ON_GPU = int(sys.argv[1]), os.environ.get("SEQPAR_TEST_DEVICE") == "cuda"
+if ON_GPU:
+    jax.config.update("jax_default_matmul_precision", "highest")  # of what results are compared with
+else:
+    jax.config.update("jax_num_cpu_devices", DEVICES)
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
@@ -19,7 +24,8 @@ import seqpar.jax as sp  # noqa: E402
 
 EPS = 2.0 ** -23
 SEED = int(os.environ.get("SEQPAR_SEED") or np.random.SeedSequence().entropy % 2 ** 31)
-MESH = Mesh(np.array(jax.devices()), ("sp",))
+MESH = Mesh(np.array(jax.devices()[:DEVICES]), ("sp",))
+DK, DV = (16, 32) if ON_GPU else (8, 4)  # kernels of linear attention want multiples of 16 there
 
 
 def whole(n, *shape):
@@ -161,7 +167,7 @@ def recurrence(q, k, v, decay=None, initial=None):
 def operators(comm):
     n = comm.size
     tokens = 4 * n
-    q, k, v = whole(6, 2, tokens, 2 * n, 8), whole(7, 2, tokens, n, 8), whole(8, 2, tokens, n, 4)
+    q, k, v = whole(6, 2, tokens, 2 * n, DK), whole(7, 2, tokens, n, DK), whole(8, 2, tokens, n, DV)
     straight = sp.Layout("contiguous", tokens, n)
     for algorithm in ("ring", "ulysses", "allgather_kv", "auto"):
         compare(comm, lambda *a: sp.attention(*a, comm, causal=True, algorithm=algorithm, layout=straight),
@@ -174,8 +180,8 @@ def operators(comm):
     compare(comm, lambda *a: sp.attention(*a, comm, causal=True, cu_seqlens=bounds, layout=layout, algorithm="zigzag"),
             lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), causal=True, bounds=bounds), layout),
             tuple(x[:1] for x in (q, k, v)), (SEQ,) * 3, terms=100)
-    gate, initial = -abs(whole(10, 2, tokens, n, 8)), whole(11, 2, n, 8, 4)
-    k_like_q = whole(12, 2, tokens, n, 8)
+    gate, initial = -abs(whole(10, 2, tokens, n, DK)), whole(11, 2, n, DK, DV)
+    k_like_q = whole(12, 2, tokens, n, DK)
     first = lambda s: jnp.where(jax.lax.axis_index("sp") == 0, s, jax.lax.stop_gradient(s))
     compare(comm, lambda q, k, v, g, s: sp.gla(q, k, v, g, comm, initial_state=first(s)),
             lambda q, k, v, g, s: recurrence(q, k, v, jnp.exp(g), s), (k_like_q, k, v, gate, initial),
@@ -223,7 +229,7 @@ def order_and_composition(comm):
     same(scanned(q), out, 300)
 
     if n % 2 == 0:
-        mesh = Mesh(np.array(jax.devices()).reshape(n // 2, 2), ("dp", "sp"))
+        mesh = Mesh(MESH.devices.reshape(n // 2, 2), ("dp", "sp"))
         with sp.Comm(mesh, "sp") as row:
             y = whole(16, n, 4, 2, 4)
             both = sharded(lambda y: sp.to_sequence(jnp.sin(sp.to_heads(y, row)), row, heads=2), (P("dp", "sp"),),
