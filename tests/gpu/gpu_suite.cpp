@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
   if (argc > 3) soak.seconds = std::atoi(argv[3]);
   if (argc > 4) soak.seed = std::strtoull(argv[4], nullptr, 10);
   const bool processes = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-  DeviceBackend device(!processes && ranks > gpus ? ranks : 0);
+  DeviceBackend device(processes ? 1 : ranks, !processes && ranks > gpus);
   backend() = &device;
 #ifdef SEQPAR_TEST_MPI
   if (processes) return runProcess(suite->second, gpus);

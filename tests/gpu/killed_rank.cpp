@@ -66,7 +66,7 @@ void scanUntilFailure(seqparComm_t comm) {
 
 int runRank(int rank, int victim, const Orders& orders) {
   if (requireGpus(2) < orders.ranks) return kSkipped;
-  DeviceBackend device(0);
+  DeviceBackend device(1);
   backend() = &device;
   expectCuda(cudaSetDevice(rank), "cudaSetDevice");
   auto* const comm = join(orders.first, orders.ranks, rank, rank);

@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const unsigned given = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0;
   const int gpus = requireGpus(2);
-  DeviceBackend device(0);
+  DeviceBackend device(1);
   backend() = &device;
   try {
     if (name == "calls") return run("calls", runCalls, 1, given > 0 ? given : 1000000, gpus);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 namespace seqpar::test {
 namespace {
@@ -131,6 +132,7 @@ void KeptRing::enqueue(void* stream, const std::function<void(int step)>& beside
 }
 
 void KeptRing::setInputs(std::uint64_t key) {
+  before_ = std::exchange(key_, key);
   for (size_t tensor = 0; tensor < inputs_.size(); ++tensor) {
     fill(inputs_[tensor], key, rank_, static_cast<int>(tensor));
   }
@@ -138,11 +140,20 @@ void KeptRing::setInputs(std::uint64_t key) {
 
 void KeptRing::check(std::uint64_t key) const {
   for (const Look& look : looks_) {
-    if (look.bytes == filled(look.bytes.size(), key, look.origin, look.tensor)) continue;
-    expect(false, "kept ring of seed ", seed_, " of ", ranks_, " ranks, inner ", params_.inner, ", direction ",
-           params_.direction, ", unchanged ", params_.unchanged, ", keepHome ", params_.keepHome, ", steps ", steps(),
-           callersBuffers_ ? ", caller's buffers" : "", ": tensor ", look.tensor, " of ", look.bytes.size(),
-           " bytes is wrong after step ", look.step, " at place ", rank_);
+    const auto expected = filled(look.bytes.size(), key, look.origin, look.tensor);
+    if (look.bytes == expected) continue;
+    size_t first = 0, wrong = 0;
+    for (size_t i = expected.size(); i-- > 0;) {
+      if (look.bytes[i] == expected[i]) continue;
+      first = i;
+      ++wrong;
+    }
+    expect(
+        false, "kept ring of seed ", seed_, " of ", ranks_, " ranks, inner ", params_.inner, ", direction ",
+        params_.direction, ", unchanged ", params_.unchanged, ", keepHome ", params_.keepHome, ", steps ", steps(),
+        callersBuffers_ ? ", caller's buffers" : "", ": tensor ", look.tensor, " of ", look.bytes.size(),
+        " bytes is wrong after step ", look.step, " at place ", rank_, ": ", wrong, " bytes from number ", first,
+        look.bytes == filled(expected.size(), before_, look.origin, look.tensor) ? ", all as in the round before" : "");
   }
 }
 

@@ -53,6 +53,7 @@ class KeptRing {
   std::vector<size_t> sizes_;  ///< [place][tensor]
   bool callersBuffers_ = false;
   seqparRing_t ring_ = nullptr;
+  std::uint64_t key_ = 0, before_ = 0;  ///< of the inputs, and of those before
   std::vector<Vector<unsigned char>> memory_, inputs_;
   std::vector<void*> pointers_;
   std::vector<Look> looks_;

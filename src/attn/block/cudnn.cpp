@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "attn/block/cudnn_library.h"
 #include "base/error.h"
@@ -178,7 +179,22 @@ int currentDevice() {
   return device;
 }
 
-/// The plans of the process, built by handles that live as long as it does.
+/// A cuDNN handle of a device.
+class Handle {
+ public:
+  /// Of the current device.
+  Handle() { checkCudnn(cudnnCreate(&cudnn_), "cudnnCreate"); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() { cudnnDestroy(cudnn_); }
+  cudnnHandle_t get() const { return cudnn_; }
+
+ private:
+  cudnnHandle_t cudnn_ = nullptr;
+};
+
+/// The plans of the process. Those of different shapes may be built at the same time: each takes about a second of a
+/// processor, and ranks that are threads ask all at once.
 class Plans {
  public:
   static Plans& instance() {
@@ -187,18 +203,28 @@ class Plans {
   }
 
   const Plan& find(int device, const SdpaShape& shape) {
-    const std::lock_guard lock(mutex_);
-    auto [place, isNew] = plans_.try_emplace({device, shape});
-    if (isNew) place->second = make(device, shape);
-    return place->second;
+    Entry& entry = at(device, shape);
+    std::call_once(entry.built, [&] { entry.plan = make(device, shape); });
+    return entry.plan;
   }
 
  private:
+  struct Entry {
+    std::once_flag built;
+    Plan plan;
+  };
+
+  Entry& at(int device, const SdpaShape& shape) {
+    const std::lock_guard lock(mutex_);
+    return plans_[{device, shape}];
+  }
+
   Plan make(int device, const SdpaShape& shape) {
     Plan plan;
     try {
+      auto handle = takeHandle(device);
       plan.graph = Builder(shape).build();
-      auto status = plan.graph->build(handleOf(device), {fe::HeurMode_t::A});
+      auto status = plan.graph->build(handle->get(), {fe::HeurMode_t::A});
       int64_t bytes = 0;
       if (status.is_good()) status = plan.graph->get_workspace_size(bytes);
       if (status.is_good()) {
@@ -206,32 +232,41 @@ class Plans {
       } else {
         plan.refusal = status.get_message().empty() ? "no engine for this shape" : status.get_message();
       }
+      giveHandle(device, std::move(handle));
     } catch (const std::exception& error) {
       plan.refusal = error.what();
     }
     return plan;
   }
 
-  cudnnHandle_t handleOf(int device) {
-    auto [place, isNew] = handles_.try_emplace(device);
-    if (isNew) checkCudnn(cudnnCreate(&place->second), "cudnnCreate");
-    return place->second;
+  /// A handle is one thread's at a time. They are kept, since making one takes longer than anything but a plan.
+  std::unique_ptr<Handle> takeHandle(int device) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& idle = idle_[device];
+      if (!idle.empty()) {
+        auto handle = std::move(idle.back());
+        idle.pop_back();
+        return handle;
+      }
+    }
+    return std::make_unique<Handle>();
+  }
+  void giveHandle(int device, std::unique_ptr<Handle> handle) {
+    const std::lock_guard lock(mutex_);
+    idle_[device].push_back(std::move(handle));
   }
 
   std::mutex mutex_;
-  std::map<int, cudnnHandle_t> handles_;
-  std::map<std::pair<int, SdpaShape>, Plan> plans_;
+  std::map<int, std::vector<std::unique_ptr<Handle>>> idle_;
+  std::map<std::pair<int, SdpaShape>, Entry> plans_;
 };
 
 }  // namespace
 
-struct Sdpa::Handle {
-  int device = 0;
-  cudnnHandle_t cudnn = nullptr;
-  Handle() : device(currentDevice()) { checkCudnn(cudnnCreate(&cudnn), "cudnnCreate"); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() { cudnnDestroy(cudnn); }
+struct Sdpa::Rank {
+  int device = currentDevice();
+  Handle handle;
 };
 
 const std::string& Sdpa::problem() {
@@ -240,21 +275,21 @@ const std::string& Sdpa::problem() {
 
 Sdpa::Sdpa() {
   if (!problem().empty()) fail(seqparInvalidUsage, "attention by cuDNN: ", problem());
-  handle_ = std::make_unique<Handle>();
+  rank_ = std::make_unique<Rank>();
 }
 
 Sdpa::~Sdpa() = default;
 
 std::string Sdpa::prepare(const SdpaShape& shape, size_t* workspaceBytes) {
-  const Plan& plan = Plans::instance().find(handle_->device, shape);
+  const Plan& plan = Plans::instance().find(rank_->device, shape);
   *workspaceBytes = plan.workspace;
   return plan.refusal;
 }
 
 void Sdpa::run(const SdpaShape& shape, const SdpaPointers& pointers, void* workspace, void* stream) {
-  const Plan& plan = Plans::instance().find(handle_->device, shape);
+  const Plan& plan = Plans::instance().find(rank_->device, shape);
   if (!plan.refusal.empty()) fail(seqparUnhandledCudaError, "attention by cuDNN: ", plan.refusal);
-  checkCudnn(cudnnSetStream(handle_->cudnn, static_cast<cudaStream_t>(stream)), "cudnnSetStream");
+  checkCudnn(cudnnSetStream(rank_->handle.get(), static_cast<cudaStream_t>(stream)), "cudnnSetStream");
   const auto bytes = [](const void* pointer) { return const_cast<void*>(pointer); };
   std::unordered_map<int64_t, void*> tensors{{kQ, bytes(pointers.q)},
                                              {kK, bytes(pointers.k)},
@@ -273,7 +308,7 @@ void Sdpa::run(const SdpaShape& shape, const SdpaPointers& pointers, void* works
                     {kOutOffset, bytes(pointers.outOffset)},
                     {kLseOffset, bytes(pointers.lseOffset)}});
   }
-  auto status = plan.graph->execute(handle_->cudnn, tensors, workspace);
+  auto status = plan.graph->execute(rank_->handle.get(), tensors, workspace);
   if (status.is_bad()) fail(seqparUnhandledCudaError, "attention by cuDNN: ", status.get_message());
 }
 

@@ -66,8 +66,8 @@ class Sdpa {
   void run(const SdpaShape& shape, const SdpaPointers& pointers, void* workspace, void* stream);
 
  private:
-  struct Handle;
-  std::unique_ptr<Handle> handle_;
+  struct Rank;
+  std::unique_ptr<Rank> rank_;
 };
 
 }  // namespace seqpar::attn

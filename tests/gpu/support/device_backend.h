@@ -11,9 +11,11 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "bounds.h"
 #include "common/backend.h"
+#include "gpu/support/fill.h"
 
 namespace seqpar::test {
 
@@ -92,32 +94,33 @@ class Slab {
 /// Pinned host memory, which kernels and the test both address; streams of the calling thread's device.
 class DeviceBackend : public Backend {
  public:
-  /// `sharing`: ranks of this process of which some share a GPU; 0: none do. They then share the default stream too, in
-  /// which their kernels would wait for each other in vain; every thread gets one of its own instead.
-  explicit DeviceBackend(int sharing) : sharing_(sharing) {}
+  /// For `ranks` threads of this process. `sharing`: some have the same GPU, and with it the default stream, in which
+  /// their kernels would wait for each other in vain; every thread gets one of its own instead.
+  explicit DeviceBackend(int ranks, bool sharing = false) : ranks_(ranks), sharing_(sharing) {}
 
-  void* noStream() override { return sharing_ > 0 ? cudaStreamPerThread : nullptr; }
+  void* noStream() override { return sharing_ ? cudaStreamPerThread : nullptr; }
 
   void meet() override {
-    if (sharing_ == 0) return;
+    if (ranks_ <= 1) return;
     std::unique_lock lock(mutex_);
     const unsigned round = round_;
-    if (++met_ == sharing_) {
+    if (++met_ == ranks_) {
       met_ = 0;
       ++round_;
       all_.notify_all();
     }
     const auto limit = patience(std::chrono::seconds(60));
     const bool came = all_.wait_for(lock, limit, [&] { return round_ != round; });
-    expect(came, "a rank did not come to a meeting of ", sharing_, " within ", limit.count(), " ms");
+    expect(came, "a rank did not come to a meeting of ", ranks_, " within ", limit.count(), " ms");
   }
 
   void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }
   void release(void* memory) noexcept override { slab_.release(memory); }
 
+  /// By a kernel: a copy from host memory to host memory waits for its stream on the host, under a lock of the driver
+  /// that the rank may need for which the stream waits.
   void copy(void* into, const void* from, std::size_t bytes, void* stream) override {
-    expectCuda(cudaMemcpyAsync(into, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
-               "cudaMemcpyAsync");
+    expectCuda(launchCopy(into, from, bytes, static_cast<cudaStream_t>(stream)), "copying");
   }
 
   bool hasGraphs() const override { return true; }
@@ -144,21 +147,38 @@ class DeviceBackend : public Backend {
     expectCuda(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)), "cudaGraphExecDestroy");
   }
 
+  /// Streams are kept for the next that is wanted: cudaStreamDestroy takes the driver's lock too.
   void* makeStream() override {
+    const std::lock_guard lock(mutex_);
+    auto& idle = idleStreams_[currentDevice()];
     cudaStream_t stream = nullptr;
-    expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (idle.empty()) {
+      expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    } else {
+      stream = idle.back();
+      idle.pop_back();
+    }
     return stream;
   }
   void destroyStream(void* stream) override {
-    expectCuda(cudaStreamDestroy(static_cast<cudaStream_t>(stream)), "cudaStreamDestroy");
+    const std::lock_guard lock(mutex_);
+    idleStreams_[currentDevice()].push_back(static_cast<cudaStream_t>(stream));
   }
   void synchronize(void* stream) override {
     expectCuda(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "cudaStreamSynchronize");
   }
 
  private:
-  int sharing_;
+  static int currentDevice() {
+    int device = 0;
+    expectCuda(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+  }
+
+  int ranks_;
+  bool sharing_;
   std::mutex mutex_;
+  std::map<int, std::vector<cudaStream_t>> idleStreams_;  ///< by device
   std::condition_variable all_;
   int met_ = 0;
   unsigned round_ = 0;

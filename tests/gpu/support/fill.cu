@@ -1,5 +1,9 @@
 #include "gpu/support/fill.h"
 
+#include <algorithm>
+
+#include "kernels/launch.h"
+
 namespace seqpar::test {
 namespace {
 
@@ -15,11 +19,25 @@ __global__ void compare(const float* memory, std::size_t count, float value, uns
   if (i < count && memory[i] != value) atomicAdd(wrong, 1U);
 }
 
+__global__ void copy(std::byte* into, const std::byte* from, std::size_t bytes) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x; i < bytes; i += step) {
+    into[i] = from[i];
+  }
+}
+
 unsigned ctasFor(std::size_t count) {
   return static_cast<unsigned>((count + kThreads - 1) / kThreads);
 }
 
 }  // namespace
+
+cudaError_t launchCopy(void* into, const void* from, std::size_t bytes, cudaStream_t stream) {
+  constexpr unsigned kMostCtas = 16;
+  if (bytes == 0) return cudaSuccess;
+  return launchKernel(copy, {std::min(ctasFor(bytes), kMostCtas), kThreads, 0, stream}, static_cast<std::byte*>(into),
+                      static_cast<const std::byte*>(from), bytes);
+}
 
 void launchFill(float* memory, std::size_t count, float value, cudaStream_t stream) {
   fill<<<ctasFor(count), kThreads, 0, stream>>>(memory, count, value);

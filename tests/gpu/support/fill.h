@@ -1,4 +1,4 @@
-// Kernels of the stress tests.
+// Kernels of the tests themselves.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,5 +12,7 @@ namespace seqpar::test {
 void launchFill(float* memory, std::size_t count, float value, cudaStream_t stream);
 /// Adds to *wrong the number of elements that are not `value`.
 void launchCompare(const float* memory, std::size_t count, float value, unsigned* wrong, cudaStream_t stream);
+/// Copies bytes between memory that the GPU addresses.
+cudaError_t launchCopy(void* into, const void* from, std::size_t bytes, cudaStream_t stream);
 
 }  // namespace seqpar::test

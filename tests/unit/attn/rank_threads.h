@@ -43,7 +43,7 @@ class RankThreads {
 
   /// body(rank) of all ranks at once; what they return, once all have.
   std::vector<std::string> each(const std::function<std::string(int)>& body) const {
-    constexpr std::chrono::seconds kPatience{60};
+    constexpr std::chrono::seconds kPatience{300};  // cuDNN compiles a plan for each new shape
     std::vector<std::future<std::string>> running;
     for (int rank = 0; rank < size(); ++rank) running.push_back(std::async(std::launch::async, body, rank));
     std::vector<std::string> said;
