@@ -18,13 +18,14 @@ constexpr size_t kLongest = (2 << 20) + 5;
 constexpr size_t kKeys = 4093;
 constexpr size_t kLengths[] = {0, 1, 63, 4095, 8192, 65536, 65537, (128 << 10) - 1, 128 << 10, 200001, kLongest};
 
-/// What belongs to this key, of any length.
+/// What belongs to this key, of any length. Streams copy from it.
 const unsigned char* pattern(std::uint64_t key) {
-  static const auto bytes = [] {
-    std::vector<std::uint64_t> words((kLongest + kKeys) / sizeof(std::uint64_t) + 1);
+  using Words = Vector<std::uint64_t>;
+  static const Words& bytes = *[] {  // never destroyed: the backend, whose memory it is, may be gone by then
+    auto words = std::make_unique<Words>((kLongest + kKeys) / sizeof(std::uint64_t) + 1);
     std::mt19937_64 random(2);
-    for (auto& word : words) word = random();
-    return words;
+    for (auto& word : *words) word = random();
+    return words.release();
   }();
   return reinterpret_cast<const unsigned char*>(bytes.data()) + key % kKeys;
 }

@@ -14,6 +14,15 @@ StreamHandle makeSideStream() {
   return StreamHandle(stream);
 }
 
+/// A dense tensor with rows of a length that suits a warp, as far as the number of its elements allows.
+Tensor flat(const Tensor& t) {
+  constexpr int64_t kLongest = 512;
+  const int64_t elements = t.elements();
+  int64_t dim = 1;
+  while (dim < kLongest && elements % (2 * dim) == 0) dim *= 2;
+  return denseTensor(t.data, t.type, 1, elements / dim, 1, dim);
+}
+
 softmax::Sum sumOf(const Tensor& to) {
   softmax::Sum sum;
   sum.batch = to.batch;
@@ -83,14 +92,13 @@ void CudaExec::join() {
   checkCuda(cudaStreamWaitEvent(main_, joined_.get(), 0), "cudaStreamWaitEvent");
 }
 
+// Tensors are copied and cleared by kernels, never by copy engines: their queues are the whole process's, and a copy
+// that waits for its stream holds up those of the other ranks that have the GPU too.
+
 void CudaExec::copy(const Tensor& to, const Tensor& from) {
-  if (to.type == from.type && to.dense() && from.dense()) {
-    if (to.elements() == 0) return;
-    checkCuda(cudaMemcpyAsync(to.data, from.data, to.bytes(), cudaMemcpyDeviceToDevice, main_), "cudaMemcpyAsync");
-    return;
-  }
-  auto sum = sumOf(to);
-  addPart(sum, from);
+  const bool dense = to.dense() && from.dense();
+  auto sum = sumOf(dense ? flat(to) : to);
+  addPart(sum, dense ? flat(from) : from);
   checkCuda(softmax::launchSum(sum, main_), "copying a tensor");
 }
 
@@ -106,12 +114,7 @@ void CudaExec::add(const Tensor& to, const Tensor& from) {
 }
 
 void CudaExec::zero(const Tensor& tensor) {
-  if (tensor.elements() == 0) return;
-  if (tensor.dense()) {
-    checkCuda(cudaMemsetAsync(tensor.data, 0, tensor.bytes(), main_), "cudaMemsetAsync");
-  } else {
-    checkCuda(softmax::launchSum(sumOf(tensor), main_), "clearing a tensor");
-  }
+  checkCuda(softmax::launchSum(sumOf(tensor.dense() ? flat(tensor) : tensor), main_), "clearing a tensor");
 }
 
 void CudaExec::fill(const Rows& rows, float value) {
