@@ -1,4 +1,5 @@
-// Ranks all of whose calls are refused, under a limit of address space that a call which went on would meet.
+// Ranks all of whose calls are refused, under a limit of address space that a call which went on would meet. On hosts,
+// unless a program has put its own ranksOnDevices() and backend() in place.
 #pragma once
 
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/backend.h"
 #include "common/ranks.h"
 #include "seqpar/mesh.h"
 
@@ -25,13 +27,20 @@
 
 namespace seqpar::test {
 
-/// A little more address space than is in use, and a short wait for ranks that never come, for a scope. Sanitizers need
-/// all the address space that there is.
+/// Runs a body on ranks of GPUs and says what failed; empty: ranks are the host's.
+inline std::function<std::string(int ranks, const std::function<void(seqparComm_t, int)>&)>& ranksOnDevices() {
+  static std::function<std::string(int, const std::function<void(seqparComm_t, int)>&)> run;
+  return run;
+}
+
+/// A little more address space than is in use, and a short wait for ranks that never come, for a scope. Sanitizers and
+/// CUDA need all the address space that there is.
 class Limits {
  public:
   Limits() {
     setenv("SEQPAR_TIMEOUT", "20", 1);
 #ifndef SEQPAR_SANITIZED
+    if (ranksOnDevices()) return;
     REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
     long pages = 0;
     std::FILE* const file = std::fopen("/proc/self/statm", "r");
@@ -58,13 +67,12 @@ class Limits {
 
 /// Small buffers between guards, as all ranks have.
 struct Memory {
-  Memory() { numbers.fill(42.0F); }
   float* at(size_t i) { return numbers.data() + 16 + 16 * i; }
   bool intact() const {
     return std::all_of(numbers.begin(), numbers.end(), [](float number) { return number == 42.0F; });
   }
 
-  alignas(64) std::array<float, 160> numbers{};
+  Vector<float> numbers = Vector<float>(160, 42.0F);
 };
 
 /// Throws unless the call was refused by its name.
@@ -76,23 +84,26 @@ inline void refused(const std::string& what, const char* call, seqparResult_t re
 
 /// The communicator works as before: what was refused has sent nothing.
 inline void expectAlive(seqparComm_t comm, int rank, int ranks) {
-  const float mine = static_cast<float>(rank);
-  float theirs = -1;
+  const Vector<float> mine(1, static_cast<float>(rank));
+  Vector<float> theirs(1, -1.0F);
   const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
-  expectSuccess(seqparSendRecv(&mine, sizeof(mine), next, &theirs, sizeof(theirs), before, comm, nullptr),
+  auto* const stream = backend()->noStream();
+  expectSuccess(seqparSendRecv(mine.data(), sizeof(float), next, theirs.data(), sizeof(float), before, comm, stream),
                 "seqparSendRecv", comm);
-  expect(theirs == static_cast<float>(before), "received ", theirs);
+  backend()->synchronize(stream);
+  expect(theirs[0] == static_cast<float>(before), "received ", theirs[0]);
 }
 
 /// body(comm, rank, memory) on so many ranks, all of whose calls are refused.
 inline void onRanks(int ranks, const std::function<void(seqparComm_t, int, Memory&)>& body) {
   const Limits limits;
-  const auto errors = onCommunicator(ranks, [&](seqparComm_t comm, int rank) {
+  const auto all = [&](seqparComm_t comm, int rank) {
     Memory memory;
     body(comm, rank, memory);
     expect(memory.intact(), "memory was written");
     expectAlive(comm, rank, ranks);
-  });
+  };
+  const auto errors = ranksOnDevices() ? ranksOnDevices()(ranks, all) : onCommunicator(ranks, all);
   INFO(errors);
   CHECK(errors.empty());
 }
