@@ -7,116 +7,19 @@
 #include <memory>
 #include <set>
 
-#include "gpu/support/device_backend.h"
+#include "gpu/support/placed_ranks.h"
 #include "unit/attn/softmax_features.h"
 #include "unit/attn/softmax_ranks.h"
 
 namespace {
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
-using seqpar::test::expectCuda;
 
 int gpus = 0, ranks = 1;
 bool graphs = false;
 
-/// A rank's device memory and stream, made once: with several ranks a GPU nothing may wait for the device in between.
-class RankDevice {
- public:
-  explicit RankDevice(int device) : device_(device) {
-    expectCuda(cudaSetDevice(device), "cudaSetDevice");
-    void* memory = nullptr;
-    expectCuda(cudaMalloc(&memory, kBytes), "cudaMalloc");
-    base_ = static_cast<char*>(memory);
-    expectCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  }
-
-  void use() { expectCuda(cudaSetDevice(device_), "cudaSetDevice"); }
-  void* allocate(size_t bytes) {
-    constexpr size_t kAlignment = 256;
-    char* const memory = base_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (used_ > kBytes) throw std::runtime_error("the test's device memory is too small");
-    return memory;
-  }
-  void reset() { used_ = 0; }
-  void copy(void* to, const void* from, size_t bytes) {
-    if (bytes == 0) return;
-    expectCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
-    synchronize();
-  }
-  void synchronize() { expectCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
-  cudaStream_t stream() const { return stream_; }
-
- private:
-  static constexpr size_t kBytes = size_t{1} << 29;
-  int device_;
-  char* base_ = nullptr;
-  size_t used_ = 0;
-  cudaStream_t stream_ = nullptr;
-};
-
-std::string replayed(RankDevice& device, const std::function<std::string(void*)>& calls,
-                     const std::function<void()>& meet) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t ready = nullptr;
-  expectCuda(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  const auto said = calls(device.stream());
-  expectCuda(cudaStreamEndCapture(device.stream(), &graph), "cudaStreamEndCapture");
-  if (!said.empty()) return said;
-  expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
-  meet();
-  for (int i = 0; i < 2; ++i) expectCuda(cudaGraphLaunch(ready, device.stream()), "cudaGraphLaunch");
-  device.synchronize();
-  meet();
-  expectCuda(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
-  expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  return "";
-}
-
-/// The ranks of a test case.
-class Ranks {
- public:
-  Ranks() : meeting_(ranks) {
-    for (int rank = 0; rank < ranks; ++rank) devices_.push_back(std::make_unique<RankDevice>(rank % gpus));
-    group_ = std::make_unique<RankThreads>(ranks, [](int rank) {
-      seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
-      config.device = rank % gpus;
-      config.timeoutMs = seqpar::test::patienceMs(20000);
-      const int sharing = (ranks + gpus - 1) / gpus;
-      config.ctas = sharing > 1 ? 64 / sharing : SEQPAR_CONFIG_UNDEF_INT;
-      return config;
-    });
-    const auto at = [this](int rank) -> RankDevice& { return *devices_[static_cast<size_t>(rank)]; };
-    placement_.allocate = [=](int rank, size_t bytes) { return at(rank).allocate(bytes); };
-    placement_.copy = [=](int rank, void* to, const void* from, size_t bytes) {
-      at(rank).use();
-      at(rank).copy(to, from, bytes);
-    };
-    placement_.meet = [this] { meeting_.meet(); };
-    placement_.run = [=, this](int rank, const std::function<std::string(void*)>& calls) {
-      at(rank).use();
-      if (graphs) return replayed(at(rank), calls, placement_.meet);
-      auto said = calls(at(rank).stream());
-      at(rank).synchronize();
-      return said;
-    };
-  }
-
-  const RankThreads& group() const { return *group_; }
-  const Placement& placement() {
-    for (auto& device : devices_) device->reset();
-    return placement_;
-  }
-
- private:
-  seqpar::test::DeviceBackend meeting_;
-  std::vector<std::unique_ptr<RankDevice>> devices_;
-  std::unique_ptr<RankThreads> group_;
-  Placement placement_;
-};
-
 TEST_CASE("softmax attention on GPUs: every feature, small") {
-  Ranks all;
+  PlacedRanks all(ranks, gpus, graphs);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
@@ -130,7 +33,7 @@ TEST_CASE("softmax attention on GPUs: every feature, small") {
       if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
       RunOptions options;
       options.ownWorkspace = random() % 2 == 0;
-      options.placement = &all.placement();
+      options.placement = all.placement();
       CAPTURE(seed, ranks, row.name, name, spec.text());
       CHECK(runCase(SoftmaxCase(spec, random()), &all.group(), options) == "");
     }
@@ -197,7 +100,7 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
 }
 
 TEST_CASE("softmax attention on GPUs: every algorithm, large") {
-  Ranks all;
+  PlacedRanks all(ranks, gpus, graphs);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (const auto& [name, base] : largeSpecs()) {
@@ -215,7 +118,7 @@ TEST_CASE("softmax attention on GPUs: every algorithm, large") {
       problem->spec = spec;
       RunOptions options;
       options.rounds = 2;
-      options.placement = &all.placement();
+      options.placement = all.placement();
       CAPTURE(seed, ranks, row.name, name, spec.text());
       CHECK(runCase(*problem, &all.group(), options, answer.get()) == "");
     }

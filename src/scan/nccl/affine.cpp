@@ -155,67 +155,66 @@ const float* NcclAffine::fold(const MapSlots& slots, int maps) {
   return static_cast<const float*>(compose(slots, maps, true).s.data);
 }
 
+MapFold NcclAffine::foldOf(const MapSlots& slots, int maps) const {
+  MapFold fold;
+  fold.begin = slots.block.begin;
+  fold.count = slots.block.end - slots.block.begin;
+  fold.maps = maps;
+  fold.states = slots.data[kMapState];
+  fold.stateStride = slots.stride[kMapState];
+  fold.factors = reinterpret_cast<const float*>(slots.data[kMapFactors]);
+  fold.factorStride = slots.stride[kMapFactors] / static_cast<std::ptrdiff_t>(sizeof(float));
+  fold.wireType = problem_.wireType;
+  return fold;
+}
+
+/// Matrix maps one after another, x in front of them; gives what is after the last, in fp32. wireAfter(map): where what
+/// is after a map goes as it travels; null: nowhere.
+template <typename WireAfter>
+float* NcclAffine::stepThrough(const MapSlots& slots, int maps, Values x, const WireAfter& wireAfter) {
+  const std::size_t elements = slots.block.end - slots.block.begin;
+  float* now = arena_.take<float>(elements);
+  float* next = arena_.take<float>(elements);
+  for (int map = 0; map < maps; ++map) {
+    step(slots.block, slots, map, x, next, wireAfter(map));
+    std::swap(now, next);
+    x = {now, seqparFloat32};
+  }
+  return now;
+}
+
 std::byte* NcclAffine::between(const MapSlots& slots, int maps, const void* x) {
   const Block block = slots.block;
-  const std::size_t elements = block.end - block.begin;
   const auto stride = static_cast<std::ptrdiff_t>(stateBytes(block));
   std::byte* const states = takeStates(block, maps + 1);
   if (!shape_.matrix) {
-    MapFold fold;
-    fold.begin = block.begin;
-    fold.count = elements;
-    fold.maps = maps;
-    fold.states = slots.data[kMapState];
-    fold.stateStride = slots.stride[kMapState];
-    fold.factors = reinterpret_cast<const float*>(slots.data[kMapFactors]);
-    fold.factorStride = slots.stride[kMapFactors] / static_cast<std::ptrdiff_t>(sizeof(float));
+    MapFold fold = foldOf(slots, maps);
     fold.x = {x, problem_.wireType};
     fold.before = states;
     fold.beforeStride = stride;
-    fold.wireType = problem_.wireType;
     checkCuda(launchFold(shape_, fold, stream_), "foldKernel");
     return states;
   }
-  float* now = arena_.take<float>(elements);
-  float* next = arena_.take<float>(elements);
   if (x != nullptr) {
     checkCuda(cudaMemcpyAsync(states, x, stateBytes(block), cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync");
   }
-  Values before{x, problem_.wireType};
-  for (int map = 0; map < maps; ++map) {
-    step(block, slots, map, before, next, states + (map + 1) * stride);
-    std::swap(now, next);
-    before = {now, seqparFloat32};
-  }
+  stepThrough(slots, maps, {x, problem_.wireType}, [&](int map) { return states + (map + 1) * stride; });
   return states;
 }
 
 ComposedMap NcclAffine::compose(const MapSlots& slots, int maps, bool absolute) {
   const Block block = slots.block;
-  const std::size_t elements = block.end - block.begin;
   const std::size_t factors = factorCount(block);
   const std::ptrdiff_t stride = slots.stride[kMapFactors] / static_cast<std::ptrdiff_t>(sizeof(float));
   ComposedMap result;
   result.block = block;
-  float* s = arena_.take<float>(elements);
+  float* s = nullptr;
   if (!shape_.matrix) {
-    MapFold fold;
-    fold.begin = block.begin;
-    fold.count = elements;
-    fold.maps = maps;
-    fold.states = slots.data[kMapState];
-    fold.stateStride = slots.stride[kMapState];
-    fold.factors = reinterpret_cast<const float*>(slots.data[kMapFactors]);
-    fold.factorStride = stride;
-    fold.last = s;
-    fold.wireType = problem_.wireType;
+    MapFold fold = foldOf(slots, maps);
+    fold.last = s = arena_.take<float>(block.end - block.begin);
     checkCuda(launchFold(shape_, fold, stream_), "foldKernel");
   } else {
-    float* next = arena_.take<float>(elements);
-    for (int map = 0; map < maps; ++map) {
-      step(block, slots, map, {map == 0 ? nullptr : s, seqparFloat32}, next, nullptr);
-      std::swap(s, next);
-    }
+    s = stepThrough(slots, maps, {nullptr, seqparFloat32}, [](int) { return nullptr; });
   }
   result.s = {s, seqparFloat32};
   if (absolute) return result;

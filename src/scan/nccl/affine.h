@@ -76,6 +76,9 @@ class NcclAffine {
   std::size_t factorCount(Block block) const;
   const float* prepareFactors();
   const float* composeMatrices(const MapSlots& slots, int maps);
+  MapFold foldOf(const MapSlots& slots, int maps) const;
+  template <typename WireAfter>
+  float* stepThrough(const MapSlots& slots, int maps, Values x, const WireAfter& wireAfter);
   void step(Block block, const MapSlots& slots, int map, Values x, float* after, void* wire);
 
   const ScanProblem& problem_;

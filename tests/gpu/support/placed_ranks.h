@@ -67,7 +67,7 @@ class RankDevice {
   }
 
  private:
-  static constexpr size_t kBytes = size_t{1} << 28;
+  static constexpr size_t kBytes = size_t{1} << 29;
   int device_;
   char* base_ = nullptr;
   size_t used_ = 0;

@@ -8,20 +8,12 @@
 #include <type_traits>
 
 #include "base/convert.h"
+#include "placement.h"
 #include "seqpar/attn.h"
 #include "seqpar/layout.h"
 #include "softmax_case.h"
 
 namespace seqpar::attn::test {
-
-/// Where ranks' arguments lie, and how their calls run. Without one: host memory.
-struct Placement {
-  std::function<void*(int rank, size_t bytes)> allocate;                         ///< lives as long as the case
-  std::function<void(int rank, void* to, const void* from, size_t bytes)> copy;  ///< in either direction, complete
-  /// calls(stream) on a stream, whose work it waits for.
-  std::function<std::string(int rank, const std::function<std::string(void* stream)>& calls)> run;
-  std::function<void()> meet;  ///< all ranks
-};
 
 /// One rank's shard of an array [batch][tokens][heads][dim], in the caller's type and order.
 class Shard {

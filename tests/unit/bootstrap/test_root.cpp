@@ -1,195 +1,12 @@
-// The root without sockets and with a clock of its own.
+// The root of ranks that have joined it.
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "bootstrap/root.h"
+#include "root_star.h"
 
 using namespace seqpar;
+using namespace seqpar::test;
 using Catch::Contains;
-using std::chrono::milliseconds;
-
-namespace {
-
-/// A root and its connections as a test sees them.
-struct Star {
-  Token token = randomToken();
-  Root root{RootOptions{token, "the root"}};
-  Root::Time now{};
-  std::map<Root::Id, wire::Bytes> seen;
-
-  void receive(Root::Id id, const wire::Bytes& bytes) { root.receive(id, bytes, now); }
-
-  Root::Id connect(const wire::Hello& hello) {
-    const auto id = root.open(now);
-    receive(id, wire::encode(hello));
-    return id;
-  }
-
-  wire::Hello hello(uint32_t rank, uint32_t nranks, uint32_t timeoutMs = 10000) const {
-    wire::Hello hello;
-    hello.token = token;
-    hello.rank = rank;
-    hello.nranks = nranks;
-    hello.timeoutMs = timeoutMs;
-    hello.pid = 100 + rank;
-    hello.host = "h";
-    return hello;
-  }
-
-  std::vector<Root::Id> connectAll(uint32_t nranks, uint32_t timeoutMs = 10000) {
-    std::vector<Root::Id> ids;
-    for (uint32_t rank = 0; rank < nranks; ++rank) ids.push_back(connect(hello(rank, nranks, timeoutMs)));
-    for (const auto id : ids) CHECK(answer(id).joined);
-    return ids;
-  }
-
-  /// The answer that the connection got; the test fails if there is none.
-  wire::Answer answer(Root::Id id) {
-    auto& out = root.output(id);
-    REQUIRE(out.size() >= wire::kAnswerHeadBytes);
-    const auto head = wire::decodeAnswerHead(std::span<const std::byte>(out).first<wire::kAnswerHeadBytes>());
-    REQUIRE(head);
-    REQUIRE(out.size() >= wire::kAnswerHeadBytes + head->textBytes);
-    auto answer = head->answer;
-    answer.text = wire::readable(std::span(out).subspan(wire::kAnswerHeadBytes, head->textBytes));
-    out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(wire::kAnswerHeadBytes + head->textBytes));
-    return answer;
-  }
-
-  /// The frames that the connection got, heartbeats left out.
-  std::vector<wire::Frame> frames(Root::Id id) {
-    wire::FrameReader reader(wire::kMaxResult);
-    reader.append(std::exchange(root.output(id), {}));
-    std::vector<wire::Frame> all;
-    while (auto frame = reader.next()) {
-      if (frame->kind != wire::Kind::Heartbeat) all.push_back(std::move(*frame));
-    }
-    return all;
-  }
-
-  std::string news(Root::Id id) {
-    const auto all = frames(id);
-    if (all.size() != 1 || all[0].kind != wire::Kind::News) return "no news";
-    return wire::readable(all[0].body);
-  }
-
-  void pass(milliseconds time) {
-    const auto until = now + time;
-    while (now < until) {
-      now += root.interval();
-      root.tick(now);
-    }
-  }
-
-  void beat(Root::Id id) {
-    wire::Bytes bytes;
-    wire::append(bytes, wire::Kind::Heartbeat);
-    receive(id, bytes);
-  }
-
-  void gather(Root::Id id, size_t size, uint32_t sequence = 1) {
-    wire::Bytes bytes;
-    wire::append(bytes, wire::Kind::Gather, sequence, wire::Bytes(size, static_cast<std::byte>(id)));
-    receive(id, bytes);
-  }
-};
-
-}  // namespace
-
-TEST_CASE("root: bytes one by one make a rank") {
-  Star star;
-  const auto first = star.root.open(star.now);
-  for (const std::byte byte : wire::encode(star.hello(1, 2))) star.receive(first, {byte});
-  CHECK(star.root.output(first).empty());
-  const auto second = star.connect(star.hello(0, 2));
-  CHECK(star.answer(first).joined);
-  CHECK(star.answer(second).joined);
-}
-
-TEST_CASE("root: strangers are closed without an answer and change nothing") {
-  Star star;
-  const auto client = star.connect(star.hello(0, 2));
-  auto wrong = star.hello(1, 2);
-  wrong.token[7] ^= std::byte{1};
-  const auto wrongToken = star.connect(wrong);
-  const auto garbage = star.root.open(star.now);
-  star.receive(garbage, wire::Bytes(1000, std::byte{'G'}));
-  const auto silent = star.root.open(star.now);
-  const auto slow = star.root.open(star.now);
-  star.pass(milliseconds(2500));
-  star.receive(slow, wire::Bytes(3));
-  CHECK_FALSE(star.root.finished(silent));
-  star.pass(milliseconds(1000));
-  for (const auto id : {wrongToken, garbage, silent, slow}) {
-    CAPTURE(id);
-    CHECK(star.root.finished(id));
-    CHECK(star.root.output(id).empty());
-    star.root.close(id, "was cut off", star.now);
-  }
-  CHECK(star.root.output(client).empty());
-  const auto last = star.connect(star.hello(1, 2));
-  CHECK(star.answer(last).joined);
-  CHECK(star.answer(client).joined);
-}
-
-TEST_CASE("root: ranks that do not fit are refused by name, on all ranks") {
-  Star star;
-  const auto first = star.connect(star.hello(0, 3));
-  const auto second = star.connect(star.hello(1, 3));
-  auto hello = star.hello(2, 3);
-  std::string text;
-  SECTION("another version of the library") {
-    hello.libraryVersion = SEQPAR_VERSION_CODE + 100;
-    text = "rank 2 has seqpar " + wire::versionText(hello.libraryVersion) + " (wire version " +
-           std::to_string(wire::kVersion) + "), the root has " + wire::versionText(SEQPAR_VERSION_CODE);
-  }
-  SECTION("another version of the wire") {
-    hello.wireVersion = 7;
-    text = "(wire version 7), the root has";
-  }
-  SECTION("a rank twice") {
-    hello.rank = 1;
-    text = "rank 1 is taken twice: by (h, pid 102) and by rank 1 (h, pid 101)";
-  }
-  SECTION("a rank out of range") {
-    hello.rank = 3;
-    text = "rank 3 (h, pid 102) is out of range, expected 0..2";
-  }
-  SECTION("another number of ranks") {
-    hello.nranks = 4;
-    text = "rank 2 (h, pid 102) gave nranks 4, rank 0 (h, pid 100) gave 3";
-  }
-  const auto odd = star.connect(hello);
-  for (const auto id : {first, second, odd}) {
-    const auto answer = star.answer(id);
-    CHECK_FALSE(answer.joined);
-    CHECK_THAT(answer.text, Contains(text));
-    CHECK(star.root.finished(id));
-  }
-  const auto late = star.connect(star.hello(2, 3));
-  CHECK_THAT(star.answer(late).text, Contains(text));
-}
-
-TEST_CASE("root: who does not arrive is named") {
-  Star star;
-  const auto first = star.connect(star.hello(1, 12));
-  star.pass(milliseconds(9500));
-  CHECK(star.root.output(first).empty());
-  star.pass(milliseconds(1000));
-  CHECK(star.answer(first).text ==
-        "ranks 0, 2, 3, 4, 5, 6, 7, 8 and 3 more did not arrive at the root within 10000 ms");
-}
-
-TEST_CASE("root: with timeout 0 it waits") {
-  Star star;
-  const auto first = star.connect(star.hello(0, 2, 0));
-  star.pass(std::chrono::hours(1));
-  CHECK(star.root.output(first).empty());
-  star.connect(star.hello(1, 2, 0));
-  CHECK(star.answer(first).joined);
-  star.pass(std::chrono::hours(1));
-  CHECK(star.frames(first).empty());
-}
 
 TEST_CASE("root: those who wait for long are told for whom, now and then") {
   Star star;
@@ -369,14 +186,6 @@ TEST_CASE("root: a rank out of step or out of order fails all") {
   CHECK_FALSE(star.root.finished(ids[0]));
 }
 
-TEST_CASE("root: a message before all have joined fails all") {
-  Star star;
-  const auto first = star.connect(star.hello(0, 3));
-  const auto second = star.connect(star.hello(1, 3));
-  star.gather(second, 1);
-  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) sent to the root: a message before all ranks"));
-}
-
 TEST_CASE("root: a connection that ends is told to all, with and without a bye") {
   Star star;
   const auto ids = star.connectAll(3);
@@ -387,13 +196,6 @@ TEST_CASE("root: a connection that ends is told to all, with and without a bye")
   CHECK(star.frames(ids[0]).empty());
   star.root.close(ids[1], "closed", star.now);
   CHECK(star.news(ids[0]) == "rank 1 (h, pid 101) closed");
-}
-
-TEST_CASE("root: the end of a rank that waits for the others is told to them") {
-  Star star;
-  const auto first = star.connect(star.hello(0, 3));
-  star.root.close(star.connect(star.hello(1, 3)), "closed", star.now);
-  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) closed (not all ranks had joined yet)"));
 }
 
 TEST_CASE("root: news go to all, once") {

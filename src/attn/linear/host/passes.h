@@ -71,12 +71,14 @@ class HostPasses final : public Passes {
   /// The decay over the whole rank, one number of `width` a head.
   void rankDecays(const Walk& walk);
 
+  void attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const;
+  /// The state before chunk number `c`, which `chunk` may hold.
+  const float* stateBefore(Chunk& chunk, size_t c, size_t head) const;
   void chunkOutput(const Inputs& in, const Tensor& out, size_t chunk, size_t head, int thread, const float* within);
   void segmentOutput(const Inputs& in, const Tensor& out, size_t segment, size_t head, int thread,
                      const float* incoming, float* final);
   void chunkGradients(const Inputs& in, const Gradients& gradients, size_t chunk, size_t keyHead, int thread,
                       float* carried);
-  void allGradients(const Inputs& in, const Gradients& gradients, bool carry, const float* incoming);
   void addFixedGates(const Gradients& gradients);
 
   Shard shard_;

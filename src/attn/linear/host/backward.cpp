@@ -1,0 +1,185 @@
+// The backward passes.
+#include <algorithm>
+#include <limits>
+
+#include "attn/linear/host/passes.h"
+#include "attn/linear/host/tile.h"
+#include "attn/linear/host/vector.h"
+
+namespace seqpar::attn::linear {
+
+void HostPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
+  const size_t heads = shard_.heads, width = shard_.width();
+  exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+    const size_t s = task / heads, h = task % heads;
+    const Segment& segment = chunks_.segments[s];
+    for (size_t n = segment.chunks; n-- > 0;) {
+      const size_t c = segment.firstChunk + n;
+      const bool latest = n + 1 == segment.chunks;
+      Chunk& chunk = place(thread, c);
+      chunk.loadQueries(in.q, h / shard_.group(), shard_.scale);
+      chunk.loadOutGradients(gradients.dOut, h);
+      chunk.loadDecays(decayOf(in), h);
+      chunk.decayQueries();
+      chunk.updateStateGradient(latest ? nullptr : slot(backward_, c, h),
+                                n == 0 ? end(backward_, s, h) : slot(backward_, c - 1, h));
+      float* const next = n == 0 ? segmentDecay(backward_, s, h) : decayAt(backward_, c - 1, h);
+      std::copy_n(chunk.total(), width, next);
+      if (!latest) multiplyEach(decayAt(backward_, c, h), 1, width, next);
+    }
+  });
+}
+
+void HostPasses::foldBack(const float* after, bool keep, float* before, float* dInitial) {
+  const size_t heads = shard_.heads, size = shard_.stateSize(), width = shard_.width();
+  if (dInitial != nullptr) std::fill_n(dInitial, shard_.sequences * heads * size, 0.0f);
+  exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
+    const size_t b = task / heads, h = task % heads;
+    float* const running = before != nullptr ? before + task * size : threads_[static_cast<size_t>(thread)].state();
+    const bool fromBehind = after != nullptr && (shard_.pieces.empty() || shard_.pieces.back().goesOn);
+    if (fromBehind) {
+      std::copy_n(after + task * size, size, running);
+    } else {
+      std::fill_n(running, size, 0.0f);
+    }
+    for (size_t s = chunks_.segments.size(); s-- > 0;) {
+      const Segment& segment = chunks_.segments[s];
+      if (segment.batch != b) continue;
+      if (keep) std::copy_n(running, size, slot(backward_, segment.firstChunk + segment.chunks - 1, h));
+      addDecayedState(segmentDecay(backward_, s, h), width, shard_.dk, shard_.dv, end(backward_, s, h), running,
+                      running);
+      if (!segment.piece->begins || segment.continues) continue;
+      if (dInitial != nullptr) std::copy_n(running, size, dInitial + (segment.piece->sequence * heads + h) * size);
+      std::fill_n(running, size, 0.0f);
+    }
+  });
+}
+
+void HostPasses::stateGradients(const Inputs& in, const Gradients& gradients) {
+  exec_.launch([this, in, gradients] {
+    std::fill_n(rankState_, shard_.states(), std::numeric_limits<float>::quiet_NaN());
+    walkGradients(in, gradients);
+    foldBack(nullptr, false, rankState_, nullptr);
+    rankDecays(backward_);
+  });
+}
+
+void HostPasses::recompute(const Inputs& in, const float* saved) {
+  exec_.launch([this, in, saved] {
+    walkStates(in);
+    fold(in.initial, saved, true, nullptr);
+  });
+}
+
+void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c, size_t keyHead, int thread,
+                                float* carried) {
+  const size_t group = shard_.group(), size = shard_.stateSize(), batch = chunks_.segment(c).batch;
+  const size_t first = chunks_.firstToken(c), lastChunk = chunks_.segment(c).firstChunk + chunks_.segment(c).chunks - 1;
+  Chunk& chunk = place(thread, c);
+  const size_t rows = chunk.rows(), keys = rows * shard_.dk;
+  chunk.loadQueries(in.q, keyHead, shard_.scale);
+  chunk.loadKeys(in.k, keyHead);
+  for (size_t g = 0; g < group; ++g) {
+    const size_t h = keyHead * group + g;
+    chunk.loadValues(in.v, h);
+    chunk.loadDecays(decayOf(in), h);
+    chunk.loadOutGradients(to.dOut, h);
+    chunk.score();
+    const float* const state = stateBefore(chunk, c, h);
+    const float* after = carried != nullptr ? carried + g * size : slot(backward_, c, h);
+    if (carried == nullptr && c != lastChunk) {
+      addDecayedState(decayAt(backward_, c, h), shard_.width(), shard_.dk, shard_.dv, after,
+                      slot(backward_, lastChunk, h), chunk.stateGradient());
+      after = chunk.stateGradient();
+    }
+    chunk.gradients(state, after);
+    storeTile(chunk.valueGradients(), to.dv, batch, first, rows, h);
+    if (to.dGate.data != nullptr) {
+      const float* const gate = chunk.gateGradients(state, after);
+      if (shard_.family->gate != GateShape::OfHead) {
+        storeTile(gate, to.dGate, batch, first, rows, h);
+      } else {
+        float sum = 0;
+        for (size_t t = 0; t < rows; ++t) sum += gate[t];
+        fixedGates_[c * shard_.heads + h] = sum;
+      }
+    }
+    if (carried != nullptr) chunk.updateStateGradient(carried + g * size, carried + g * size);
+    if (g == 0) {
+      std::copy_n(chunk.queryGradients(), keys, chunk.querySum());
+      std::copy_n(chunk.keyGradients(), keys, chunk.keySum());
+    } else {
+      add(chunk.queryGradients(), keys, chunk.querySum());
+      add(chunk.keyGradients(), keys, chunk.keySum());
+    }
+  }
+  scale(shard_.scale, keys, chunk.querySum());
+  storeTile(chunk.querySum(), to.dq, batch, first, rows, keyHead);
+  storeTile(chunk.keySum(), to.dk, batch, first, rows, keyHead);
+}
+
+/// Adds in fp64: the terms of many chunks may cancel.
+void HostPasses::addFixedGates(const Gradients& to) {
+  if (shard_.family->gate != GateShape::OfHead || to.dGate.data == nullptr) return;
+  for (size_t h = 0; h < shard_.heads; ++h) {
+    double sum = 0;
+    for (size_t c = 0; c < chunks_.count(); ++c) sum += static_cast<double>(fixedGates_[c * shard_.heads + h]);
+    const auto rounded = static_cast<float>(sum);
+    storeTile(&rounded, to.dGate, 0, 0, 1, h);
+  }
+}
+
+void HostPasses::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
+  exec_.launch([this, in, to, incoming] {
+    foldBack(incoming, true, nullptr, to.dInitial);
+    const size_t heads = shard_.keyHeads;
+    exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+      chunkGradients(in, to, task / heads, task % heads, thread, nullptr);
+    });
+    addFixedGates(to);
+  });
+}
+
+void HostPasses::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
+                               float* dBefore) {
+  recompute(in, saved);
+  exec_.launch([this, in, to, incoming, dBefore] {
+    const size_t heads = shard_.keyHeads, size = shard_.stateSize(), group = shard_.group();
+    if (split_ || chunks_.count() == 0) {
+      walkGradients(in, to);
+      foldBack(incoming, true, dBefore, to.dInitial);
+      exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+        chunkGradients(in, to, task / heads, task % heads, thread, nullptr);
+      });
+      addFixedGates(to);
+      return;
+    }
+    if (to.dInitial != nullptr) std::fill_n(to.dInitial, shard_.sequences * shard_.heads * size, 0.0f);
+    if (dBefore != nullptr) std::fill_n(dBefore, shard_.states(), 0.0f);
+    exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+      const size_t s = task / heads, first = task % heads * group;
+      const Segment& segment = chunks_.segments[s];
+      float* const carried = carried_ + static_cast<size_t>(thread) * group * size;
+      const bool fromBehind = incoming != nullptr && segment.piece->goesOn &&
+                              (s + 1 == chunks_.segments.size() || chunks_.segments[s + 1].batch != segment.batch);
+      if (fromBehind) {
+        std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, carried);
+      } else {
+        std::fill_n(carried, group * size, 0.0f);
+      }
+      for (size_t n = segment.chunks; n-- > 0;) {
+        chunkGradients(in, to, segment.firstChunk + n, task % heads, thread, carried);
+      }
+      if (segment.piece->begins) {
+        if (to.dInitial != nullptr) {
+          std::copy_n(carried, group * size, to.dInitial + (segment.piece->sequence * shard_.heads + first) * size);
+        }
+      } else if (dBefore != nullptr) {
+        std::copy_n(carried, group * size, dBefore + (segment.batch * shard_.heads + first) * size);
+      }
+    });
+    addFixedGates(to);
+  });
+}
+
+}  // namespace seqpar::attn::linear

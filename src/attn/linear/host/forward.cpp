@@ -1,0 +1,164 @@
+// The forward passes.
+#include <algorithm>
+#include <limits>
+
+#include "attn/linear/host/passes.h"
+#include "attn/linear/host/tile.h"
+#include "attn/linear/host/vector.h"
+
+namespace seqpar::attn::linear {
+
+void HostPasses::walkStates(const Inputs& in) {
+  const size_t heads = shard_.heads, width = shard_.width();
+  exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+    const size_t s = task / heads, h = task % heads;
+    const Segment& segment = chunks_.segments[s];
+    for (size_t n = 0; n < segment.chunks; ++n) {
+      const size_t c = segment.firstChunk + n;
+      const bool last = n + 1 == segment.chunks;
+      Chunk& chunk = place(thread, c);
+      chunk.loadKeys(in.k, h / shard_.group());
+      chunk.loadValues(in.v, h);
+      chunk.loadDecays(decayOf(in), h);
+      chunk.decayKeys();
+      chunk.updateState(n == 0 ? nullptr : slot(forward_, c, h), last ? end(forward_, s, h) : slot(forward_, c + 1, h));
+      float* const next = last ? segmentDecay(forward_, s, h) : decayAt(forward_, c + 1, h);
+      std::copy_n(chunk.total(), width, next);
+      if (n > 0) multiplyEach(decayAt(forward_, c, h), 1, width, next);
+    }
+  });
+}
+
+void HostPasses::fold(const float* initial, const float* before, bool keep, float* after) {
+  const size_t heads = shard_.heads, size = shard_.stateSize(), width = shard_.width();
+  exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
+    const size_t b = task / heads, h = task % heads;
+    float* const running = after != nullptr ? after + task * size : threads_[static_cast<size_t>(thread)].state();
+    const auto set = [&](const float* from) {
+      if (from != nullptr) {
+        std::copy_n(from, size, running);
+      } else {
+        std::fill_n(running, size, 0.0f);
+      }
+    };
+    set(before == nullptr ? nullptr : before + task * size);
+    for (size_t s = 0; s < chunks_.segments.size(); ++s) {
+      const Segment& segment = chunks_.segments[s];
+      if (segment.batch != b) continue;
+      if (segment.piece->begins && !segment.continues) {
+        set(initial == nullptr ? nullptr : initial + (segment.piece->sequence * heads + h) * size);
+      }
+      if (keep) std::copy_n(running, size, slot(forward_, segment.firstChunk, h));
+      addDecayedState(segmentDecay(forward_, s, h), width, shard_.dk, shard_.dv, end(forward_, s, h), running, running);
+    }
+  });
+}
+
+void HostPasses::states(const Inputs& in, size_t) {
+  exec_.launch([this, in] {
+    scanDone_ = false;
+    std::fill(withinDone_.begin(), withinDone_.end(), char{0});
+    // What a failed pass leaves must not look like a state to other ranks.
+    std::fill_n(rankState_, shard_.states(), std::numeric_limits<float>::quiet_NaN());
+    walkStates(in);
+    fold(in.initial, nullptr, false, rankState_);
+    rankDecays(forward_);
+  });
+}
+
+/// The part of a chunk's output that its own tokens make.
+void HostPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
+  chunk.loadQueries(in.q, head / shard_.group(), shard_.scale);
+  chunk.loadKeys(in.k, head / shard_.group());
+  chunk.loadValues(in.v, head);
+  chunk.loadDecays(decayOf(in), head);
+  chunk.score();
+  chunk.attendWithin(out);
+}
+
+void HostPasses::besideScan(const Inputs& in) {
+  exec_.launchBeside([this] { scanDone_ = true; });
+  exec_.launch([this, in] {
+    const size_t heads = shard_.heads;
+    exec_.pool().each(withinRoom_, [&](size_t task, int thread) {
+      if (scanDone_) return;
+      const size_t h = task % heads;
+      attendWithin(in, place(thread, task / heads), h, within_ + task * kChunk * shard_.dv);
+      withinDone_[task] = 1;
+    });
+  });
+}
+
+void HostPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size_t h, int thread, const float* within) {
+  Chunk& chunk = place(thread, c);
+  if (within == nullptr) {
+    attendWithin(in, chunk, h, chunk.out());
+  } else {
+    chunk.loadQueries(in.q, h / shard_.group(), shard_.scale);
+    chunk.loadDecays(decayOf(in), h);
+    chunk.decayQueriesAsScored();
+    std::copy_n(within, chunk.rows() * shard_.dv, chunk.out());
+  }
+  chunk.attendState(stateBefore(chunk, c, h), chunk.out());
+  storeTile(chunk.out(), out, chunks_.segment(c).batch, chunks_.firstToken(c), chunk.rows(), h);
+}
+
+void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t) {
+  exec_.launch([this, in, out, incoming] {
+    fold(in.initial, incoming, true, nullptr);
+    const size_t heads = shard_.heads;
+    exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+      const bool done = task < withinRoom_ && withinDone_[task] != 0;
+      chunkOutput(in, out, task / heads, task % heads, thread, done ? within_ + task * kChunk * shard_.dv : nullptr);
+    });
+  });
+}
+
+void HostPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
+                               const float* incoming, float* final) {
+  const Segment& segment = chunks_.segments[s];
+  const size_t size = shard_.stateSize();
+  float* const state = threads_[static_cast<size_t>(thread)].state();
+  const float* const before =
+      segment.piece->begins
+          ? (in.initial == nullptr ? nullptr : in.initial + segment.piece->sequence * shard_.heads * size)
+          : (incoming == nullptr ? nullptr : incoming + segment.batch * shard_.heads * size);
+  if (before != nullptr) {
+    std::copy_n(before + h * size, size, state);
+  } else {
+    std::fill_n(state, size, 0.0f);
+  }
+  for (size_t n = 0; n < segment.chunks; ++n) {
+    const size_t c = segment.firstChunk + n;
+    Chunk& chunk = place(thread, c);
+    attendWithin(in, chunk, h, chunk.out());
+    chunk.attendState(state, chunk.out());
+    storeTile(chunk.out(), out, segment.batch, chunks_.firstToken(c), chunk.rows(), h);
+    chunk.updateState(state, state);
+  }
+  const bool lastOfRank = s + 1 == chunks_.segments.size() || chunks_.segments[s + 1].batch != segment.batch;
+  if (final != nullptr && lastOfRank) std::copy_n(state, size, final + (segment.batch * shard_.heads + h) * size);
+}
+
+void HostPasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  if (chunks_.count() == 0) {
+    if (final != nullptr) copyStates(final, incoming);
+    return;
+  }
+  exec_.launch([this, in, out, incoming, final] {
+    const size_t heads = shard_.heads;
+    if (!split_) {
+      exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+        segmentOutput(in, out, task / heads, task % heads, thread, incoming, final);
+      });
+      return;
+    }
+    walkStates(in);
+    fold(in.initial, incoming, true, final);
+    exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
+      chunkOutput(in, out, task / heads, task % heads, thread, nullptr);
+    });
+  });
+}
+
+}  // namespace seqpar::attn::linear

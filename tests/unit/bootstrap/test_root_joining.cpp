@@ -1,0 +1,119 @@
+// The root while ranks join it.
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "root_star.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+using Catch::Contains;
+
+TEST_CASE("root: bytes one by one make a rank") {
+  Star star;
+  const auto first = star.root.open(star.now);
+  for (const std::byte byte : wire::encode(star.hello(1, 2))) star.receive(first, {byte});
+  CHECK(star.root.output(first).empty());
+  const auto second = star.connect(star.hello(0, 2));
+  CHECK(star.answer(first).joined);
+  CHECK(star.answer(second).joined);
+}
+
+TEST_CASE("root: strangers are closed without an answer and change nothing") {
+  Star star;
+  const auto client = star.connect(star.hello(0, 2));
+  auto wrong = star.hello(1, 2);
+  wrong.token[7] ^= std::byte{1};
+  const auto wrongToken = star.connect(wrong);
+  const auto garbage = star.root.open(star.now);
+  star.receive(garbage, wire::Bytes(1000, std::byte{'G'}));
+  const auto silent = star.root.open(star.now);
+  const auto slow = star.root.open(star.now);
+  star.pass(milliseconds(2500));
+  star.receive(slow, wire::Bytes(3));
+  CHECK_FALSE(star.root.finished(silent));
+  star.pass(milliseconds(1000));
+  for (const auto id : {wrongToken, garbage, silent, slow}) {
+    CAPTURE(id);
+    CHECK(star.root.finished(id));
+    CHECK(star.root.output(id).empty());
+    star.root.close(id, "was cut off", star.now);
+  }
+  CHECK(star.root.output(client).empty());
+  const auto last = star.connect(star.hello(1, 2));
+  CHECK(star.answer(last).joined);
+  CHECK(star.answer(client).joined);
+}
+
+TEST_CASE("root: ranks that do not fit are refused by name, on all ranks") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  const auto second = star.connect(star.hello(1, 3));
+  auto hello = star.hello(2, 3);
+  std::string text;
+  SECTION("another version of the library") {
+    hello.libraryVersion = SEQPAR_VERSION_CODE + 100;
+    text = "rank 2 has seqpar " + wire::versionText(hello.libraryVersion) + " (wire version " +
+           std::to_string(wire::kVersion) + "), the root has " + wire::versionText(SEQPAR_VERSION_CODE);
+  }
+  SECTION("another version of the wire") {
+    hello.wireVersion = 7;
+    text = "(wire version 7), the root has";
+  }
+  SECTION("a rank twice") {
+    hello.rank = 1;
+    text = "rank 1 is taken twice: by (h, pid 102) and by rank 1 (h, pid 101)";
+  }
+  SECTION("a rank out of range") {
+    hello.rank = 3;
+    text = "rank 3 (h, pid 102) is out of range, expected 0..2";
+  }
+  SECTION("another number of ranks") {
+    hello.nranks = 4;
+    text = "rank 2 (h, pid 102) gave nranks 4, rank 0 (h, pid 100) gave 3";
+  }
+  const auto odd = star.connect(hello);
+  for (const auto id : {first, second, odd}) {
+    const auto answer = star.answer(id);
+    CHECK_FALSE(answer.joined);
+    CHECK_THAT(answer.text, Contains(text));
+    CHECK(star.root.finished(id));
+  }
+  const auto late = star.connect(star.hello(2, 3));
+  CHECK_THAT(star.answer(late).text, Contains(text));
+}
+
+TEST_CASE("root: who does not arrive is named") {
+  Star star;
+  const auto first = star.connect(star.hello(1, 12));
+  star.pass(milliseconds(9500));
+  CHECK(star.root.output(first).empty());
+  star.pass(milliseconds(1000));
+  CHECK(star.answer(first).text ==
+        "ranks 0, 2, 3, 4, 5, 6, 7, 8 and 3 more did not arrive at the root within 10000 ms");
+}
+
+TEST_CASE("root: with timeout 0 it waits") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 2, 0));
+  star.pass(std::chrono::hours(1));
+  CHECK(star.root.output(first).empty());
+  star.connect(star.hello(1, 2, 0));
+  CHECK(star.answer(first).joined);
+  star.pass(std::chrono::hours(1));
+  CHECK(star.frames(first).empty());
+}
+
+TEST_CASE("root: a message before all have joined fails all") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  const auto second = star.connect(star.hello(1, 3));
+  star.gather(second, 1);
+  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) sent to the root: a message before all ranks"));
+}
+
+TEST_CASE("root: the end of a rank that waits for the others is told to them") {
+  Star star;
+  const auto first = star.connect(star.hello(0, 3));
+  star.root.close(star.connect(star.hello(1, 3)), "closed", star.now);
+  CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) closed (not all ranks had joined yet)"));
+}
