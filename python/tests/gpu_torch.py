@@ -1,6 +1,6 @@
-"""seqpar.torch as a whole on GPUs, in one call: python3 python/tests/gpu_torch.py [--part NAME...] [--fsdp-steps 10000]
+"""seqpar.torch as a whole on GPUs, in one call: python3 python/tests/gpu_torch.py [--part NAME...] [--ranks N...]
 
-Runs with one rank and, where there are two GPUs, with two, each part in processes of its own:
+Runs with one rank and, where there are two GPUs, with two, all of them in one process a rank:
 
     checks     the checks of torch_ranks.py that no host is needed for
     parity     attention and linear attention of GPU shapes against the definition
@@ -8,19 +8,21 @@ Runs with one rank and, where there are two GPUs, with two, each part in process
     boundary   what a call costs the CPU beside the C call
     ulysses    to_heads, a kernel and to_sequence beside the C operator, 32K tokens
     fsdp       thousands of steps in which FSDP2's gathers run on another stream beside seqpar's collectives: no deadlock
-    training   examples/train_gla.py, --sp 1 and --sp 2: the same losses
+    training   examples/train_gla.py, --sp 1 and --sp 2, in processes of its own: the same losses
 
-The interpreter is the one that runs this, or SEQPAR_TORCH_VENV's. SEQPAR_LIBRARY names a library that was built with CUDA.
-Skipped (77) without a GPU.
+Behind one that fails, or is not done within --timeout, the rest goes on in new processes. The interpreter is the one that
+runs this, or SEQPAR_TORCH_VENV's. SEQPAR_LIBRARY names a library that was built with CUDA. Skipped (77) without a GPU.
 """
 
 import argparse
 import csv
 import os
 import pathlib
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import venvs
@@ -45,22 +47,96 @@ PARITY = (
     "--family fixed --algorithm zeco --length 512 --heads 4 --head-dim 64 --dtype bfloat16")
 
 
-def parts(o, ranks, folder):
-    """(part, name, arguments of the ranks' program, environment)."""
-    on_gpu = {"SEQPAR_TEST_DEVICE": "cuda"}
-    for part, names in CHECKS.items():
-        for name in names:  # each by itself, so that one that fails hides no other
-            yield part, name, [HERE / "torch_ranks.py", name], on_gpu
-    for line in PARITY:
-        yield "parity", line, ["-m", "seqpar.testing.parity", "--device", "cuda", *line.split()], {}
-    yield "boundary", "us a call", [HERE / "gpu_torch_rank.py", "boundary"], {}
-    if ranks > 1:
-        yield "ulysses", "ms a call", [HERE / "gpu_torch_rank.py", "ulysses"], {}
-        yield "fsdp", f"{o.fsdp_steps} steps", [HERE / "gpu_torch_rank.py", "fsdp", o.fsdp_steps], {}
-    for sp in {1, ranks}:
-        yield ("training", f"--sp {sp}", [
+def items(o, ranks):
+    """What gpu_torch_rank.py is to run, in its words."""
+    wanted = {"checks": [f"check {name}" for name in CHECKS["checks"]],
+              "parity": [f"parity {line}" for line in PARITY],
+              "drop_ins": [f"check {name}" for name in CHECKS["drop_ins"]],
+              "boundary": ["boundary"],
+              "ulysses": ["ulysses 32768"] if ranks > 1 else [],
+              "fsdp": [f"fsdp {o.fsdp_steps} {o.fsdp_seconds}"] if ranks > 1 else []}
+    return [item for part, some in wanted.items() if not o.part or part in o.part for item in some]
+
+
+class Ranks:
+    """Processes that run items one after the other; what they print is shown as it comes."""
+
+    def __init__(self, ranks, items):
+        import socket
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.outcomes, self.processes = queue.Queue(), []
+        device = os.environ.get("SEQPAR_TEST_DEVICE", "cuda")
+        for rank in range(ranks):
+            variables = venvs.environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                                          MASTER_PORT=str(port), SEQPAR_TEST_DEVICE=device)
+            self.processes.append(subprocess.Popen([venvs.interpreter(), HERE / "gpu_torch_rank.py", *items], env=variables,
+                                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        self.threads = [threading.Thread(target=self._read, args=(p,)) for p in self.processes]
+        for thread in self.threads:
+            thread.start()
+
+    def _read(self, process):
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.startswith("==== "):
+                self.outcomes.put(line.split()[1])
+        self.outcomes.put("ended")
+
+    def outcome(self, seconds):
+        """The outcome of the next item: "ok", "FAILED", "ended" or "timeout"."""
+        try:
+            return self.outcomes.get(timeout=seconds)
+        except queue.Empty:
+            return "timeout"
+
+    def end(self, seconds):
+        """Waits so long, then ends them. Whether all were done."""
+        limit = time.monotonic() + seconds
+        for process in self.processes:
+            try:
+                process.wait(max(0.0, limit - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+        for thread in self.threads:
+            thread.join()
+        return all(process.wait() == 0 for process in self.processes)
+
+
+def run_items(o, ranks, left):
+    """Runs the items, in new processes behind each that fails. Returns those that failed."""
+    failed = []
+    while left:
+        running, bad = Ranks(ranks, left), None
+        while left and bad is None:
+            limit = o.timeout + (o.fsdp_seconds if left[0].startswith("fsdp") else 0)
+            outcome = running.outcome(limit)
+            if outcome != "ok":
+                bad = outcome
+            else:
+                left = left[1:]
+        if not running.end(30 if bad is None else 5) and bad is None:
+            failed.append(f"{ranks} ranks: closing")
+        if bad is not None:
+            print(f"==== {bad} at: {left[0]}", flush=True)
+            failed.append(f"{ranks} ranks: {left[0]}")
+            left = left[1:]
+    return failed
+
+
+def train(o, ranks, folder):
+    failed = []
+    for sp in sorted({1, ranks}):
+        statuses, output = venvs.run_ranks(ranks, [str(x) for x in (
             venvs.ROOT / "examples" / "train_gla.py", "--sp", sp, "--batch", 2 * sp // ranks, "--device", "cuda", "--dtype",
-            "bfloat16", "--steps", 10, "--width", 256, "--heads", 4, "--tokens", 4096, "--log", folder / f"{ranks}.{sp}.csv"], {})
+            "bfloat16", "--steps", 10, "--width", 256, "--heads", 4, "--tokens", 4096, "--log", folder / f"{ranks}.{sp}.csv")],
+            timeout=o.timeout)
+        print(f"==== training, {ranks} ranks, --sp {sp}: {statuses}", flush=True)
+        if statuses != [0] * ranks:
+            print(output[-3000:], flush=True)
+            failed.append(f"{ranks} ranks: training --sp {sp}")
+    return failed
 
 
 def same_losses(folder):
@@ -76,40 +152,26 @@ def same_losses(folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "ulysses", "fsdp",
-                                                    "training"))
+    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "ulysses", "fsdp", "training"))
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 where there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
-    p.add_argument("--timeout", type=float, default=120, help="seconds of a part, but for fsdp")
+    p.add_argument("--fsdp-seconds", type=float, default=600, help="after which it is enough")
+    p.add_argument("--timeout", type=float, default=60, help="seconds of an item, with the start; for fsdp beside its own")
     o = p.parse_args()
-    if not list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+    if not list(pathlib.Path("/dev").glob("nvidia[0-9]*")) and os.environ.get("SEQPAR_TEST_DEVICE") != "cpu":
         print("skipped: there is no GPU")
         sys.exit(77)
     if not os.environ.get("SEQPAR_TORCH_VENV"):  # the image's own PyTorch
         venvs.interpreter = lambda name="torch": sys.executable
-    count = subprocess.run([venvs.interpreter(), "-c", "import torch; print(torch.cuda.device_count())"],
-                           stdout=subprocess.PIPE, text=True, check=True)
-    gpus = int(count.stdout)
+    gpus = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
     failed = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for ranks in o.ranks or ([1, 2] if gpus > 1 else [1]):
-            for part, name, arguments, variables in parts(o, ranks, folder):
-                if o.part and part not in o.part:
-                    continue
-                started = time.monotonic()
-                try:
-                    limit = o.timeout + (o.fsdp_steps / 10 if part == "fsdp" else 0)
-                    statuses, output = venvs.run_ranks(ranks, [*map(str, arguments)], timeout=limit, **variables)
-                except subprocess.TimeoutExpired:
-                    statuses, output = ["timeout"], ""
-                good = statuses == [0] * ranks
-                print(f"==== {ranks} ranks, {part}: {name}: {'ok' if good else statuses} ({time.monotonic() - started:.0f} s)",
-                      flush=True)
-                if not good or part in ("boundary", "ulysses", "fsdp", "parity"):
-                    print(output[-3000:], flush=True)
-                if not good:
-                    failed.append(f"{ranks} ranks, {part}: {name}")
+            print(f"==== {ranks} ranks", flush=True)
+            failed += run_items(o, ranks, items(o, ranks))
+            if not o.part or "training" in o.part:
+                failed += train(o, ranks, folder)
         if not same_losses(folder):
             failed.append("training: losses differ")
     print(f"{len(failed)} failed", *failed, sep="\n  ")

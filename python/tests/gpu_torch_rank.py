@@ -1,17 +1,34 @@
-"""One rank of what gpu_torch.py measures: gpu_torch_rank.py boundary | ulysses [TOKENS] | fsdp STEPS. SEQPAR_TEST_DEVICE=cpu
-runs it on hosts, to see that it runs."""
+"""One rank of what gpu_torch.py runs: gpu_torch_rank.py ITEM... Each item is one of
+
+    check NAME                  a check of torch_checks
+    parity ARGUMENTS            of seqpar.testing.parity
+    boundary                    microseconds of a call
+    ulysses TOKENS              milliseconds of a call
+    fsdp STEPS SECONDS          until either is reached
+
+and its outcome is a line that begins with "====". The first that fails ends the ranks: gpu_torch.py starts others for the
+rest. SEQPAR_TEST_DEVICE=cpu runs it on hosts, to see that it runs."""
 
 import ctypes
 import functools
 import os
 import sys
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
 
 import seqpar.torch as sp
+import torch_checks
+import torch_checks.attention
+import torch_checks.collectives
+import torch_checks.composition
+import torch_checks.drop_ins
+import torch_checks.pieces
 from seqpar import _abi
+from seqpar.testing import parity
+from seqpar.torch import _attention, _plans
 
 DEVICE = os.environ.get("SEQPAR_TEST_DEVICE", "cuda")
 
@@ -46,26 +63,66 @@ def least_us(function, calls=200, repeats=12):
     return min(times)
 
 
-def boundary():
+def check(comm, seed, name):
+    function = next(f for f in torch_checks.CHECKS if f.__name__ == name)
+    with comm.device:  # where the checks make their tensors
+        function(comm, seed)
+
+
+def parity_of(comm, seed, *arguments):
+    lines, good = parity.run(parity.parse(["--device", DEVICE, *arguments]), comm, seed)
+    if comm.rank == 0:
+        print("\n".join(lines), flush=True)
+    assert good, "see above"
+
+
+def attention_by_ctypes(q, comm):
+    """(forward, forward and backward) of the plan that sp.attention() has for (q, q, q), with everything prepared."""
+    asked = q.detach().requires_grad_()
+    spec = _attention._prepare(asked, q, q, comm, causal=True, algorithm="ring")
+    plan, attn = _plans.plan_of(comm, spec, q, q, q), _abi.attn_lib()
+    out, lse = _attention._forward_outputs(q, q, q, None, spec, comm.name)
+    grads = [torch.empty_like(q) for _ in range(4)]
+    tq, tout, tgrad, *td = (_plans.view(x)[1] for x in (q, out, *grads))
+    forward = _abi.AttnForwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr())
+    backward = _abi.AttnBackwardArgs(q=tq, k=tq, v=tq, out=tout, lse=lse.data_ptr(), dOut=tgrad, dq=td[0], dk=td[1], dv=td[2])
+    stream = comm.stream(q)
+    kept = (out, lse, grads)
+
+    def call(both=False, kept=kept):
+        assert attn.seqparAttnForward(plan, ctypes.byref(forward), stream) == 0
+        if both:
+            assert attn.seqparAttnBackward(plan, ctypes.byref(backward), stream) == 0
+
+    return call, functools.partial(call, True)
+
+
+def boundary(comm, seed):
     """The operators beside the C call with everything prepared."""
-    device = start()
-    comm = sp.comm()
+    device = comm.device
     x, whole = torch.ones(1, 2, 4, device=device), torch.empty(1, 2 * comm.size, 4, device=device)
     shards = _abi.Shards(dataType=0, outer=1, tokens=2, inner=4)
     arguments = (x.data_ptr(), whole.data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    leaf = x.detach().requires_grad_()
     rows = [("seqparAllGather by ctypes", lambda: _abi.lib.seqparAllGather(*arguments)),
+            ("torch.empty", lambda: x.new_empty((1, 2 * comm.size, 4))),
             ("torch.ops.seqpar.all_gather", lambda: torch.ops.seqpar.all_gather(x, 1, [], comm.name)),
-            ("sp.all_gather", lambda: sp.all_gather(x, comm))]
+            ("sp.all_gather", lambda: sp.all_gather(x, comm)),
+            ("sp.all_gather, of what needs a gradient", lambda: sp.all_gather(leaf, comm))]
     q = torch.ones(1, 128, 2, 64, device=device, dtype=torch.bfloat16)
-    rows.append(("sp.attention, forward", lambda: sp.attention(q, q, q, comm, causal=True, algorithm="ring")))
-    rows.append(("sp.attention, forward and backward", lambda: sp.attention(
-        q.detach().requires_grad_(), q, q, comm, causal=True, algorithm="ring").sum().backward()))
+    k, v, grad = (q.clone() for _ in range(3))
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    forward, both = attention_by_ctypes(q, comm)
+    rows += [("seqparAttnForward by ctypes", forward),
+             ("sp.attention, forward", lambda: sp.attention(q, k, v, comm, causal=True, algorithm="ring")),
+             ("seqparAttnForward, Backward by ctypes", both),
+             ("sp.attention, forward and backward", lambda: torch.autograd.grad(
+                 sp.attention(*leaves, comm, causal=True, algorithm="ring"), leaves, grad))]
     for name, function in rows:
         function()
         us = least_us(function)
         if comm.rank == 0:
-            print(f"{name:<40} {us:8.2f} us")
-    finish()
+            print(f"{name:<40} {us:8.2f} us", flush=True)
 
 
 def in_turn(functions, rounds):
@@ -93,11 +150,10 @@ def in_turn(functions, rounds):
     return dict(zip(times, medians.tolist()))
 
 
-def ulysses(tokens):
+def ulysses(comm, seed, tokens):
     """to_heads + a kernel + to_sequence beside the C operator ULYSSES, causal, 32 heads of 128, bf16, `tokens` on all ranks."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    device = start()
-    comm = sp.comm()
+    device, tokens = comm.device, int(tokens)
     heads = 32 if DEVICE == "cuda" else 4
     random = torch.Generator(device).manual_seed(comm.rank)
     q, k, v, grad = (torch.randn(1, tokens // comm.size, heads, 128, generator=random, device=device).bfloat16()
@@ -132,7 +188,6 @@ def ulysses(tokens):
     outs = [call(kernel) for kernel in kernels.values()]
     apart = max((x - outs[0]).abs().max().item() for x in outs[1:])
     assert apart <= 2.0 ** -5, apart  # outputs of about 1, each rounded to 8 bits
-    finish()
 
 
 class Block(torch.nn.Module):
@@ -150,43 +205,68 @@ class Block(torch.nn.Module):
         return x + self.out(y.flatten(2))
 
 
-def fsdp(steps):
+def fsdp(comm, seed, steps, limit):
     """FSDP2 gathers the next layers' parameters, and scatters the last ones' gradients, on NCCL's streams while seqpar's
     collectives run on the current one. Ranks sleep at random between the steps, so that either may come first."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    device = start()
-    mesh = dist.device_mesh.init_device_mesh(DEVICE, (dist.get_world_size(),), mesh_dim_names=("cp",))
-    comm = sp.comm(mesh["cp"])
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*(Block(256, 4, comm) for _ in range(4))).to(device)
+    steps, limit = int(steps), float(limit)
+    mesh = dist.device_mesh.init_device_mesh(DEVICE, (comm.size,), mesh_dim_names=("cp",))
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(*(Block(256, 4, comm) for _ in range(2))).to(comm.device)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    x = torch.randn(1, 128, 256, generator=torch.Generator().manual_seed(comm.rank)).to(device, torch.bfloat16)
-    random, begin = torch.Generator().manual_seed(comm.rank), time.perf_counter()
-    for step in range(steps):
+    weights = list(model.parameters())
+    x = torch.randn(1, 128, 256, generator=torch.Generator().manual_seed(seed + comm.rank)).to(comm.device, torch.bfloat16)
+    random, begin, step, going = torch.Generator().manual_seed(seed + comm.rank), time.perf_counter(), 0, True
+    report = begin
+    while step < steps and going:
         if float(torch.rand((), generator=random)) < 0.02:
             time.sleep(float(torch.rand((), generator=random)) * 0.005)
         loss = model(x).float().square().mean()
-        optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
-        if comm.rank == 0 and (step + 1) % max(1, steps // 10) == 0:
-            synchronize()
-            print(f"step {step + 1}  loss {loss.item():.5f}  {(time.perf_counter() - begin) / (step + 1) * 1e3:.2f} ms a step",
-                  flush=True)
+        with torch.no_grad():  # SGD of this rank's shards, without what DTensor costs
+            torch._foreach_add_([w.to_local() for w in weights], [w.grad.to_local() for w in weights], alpha=-1e-4)
+        for w in weights:
+            w.grad = None
+        step += 1
+        if step % 100 == 0:
+            elapsed = torch.tensor(time.perf_counter() - begin, device=comm.device)
+            dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
+            going = elapsed.item() < limit
+            if comm.rank == 0 and (time.perf_counter() - report > 10 or step == steps or not going):
+                report = time.perf_counter()
+                print(f"step {step}  loss {loss.item():.5f}  {elapsed.item() / step * 1e3:.2f} ms a step", flush=True)
     assert torch.isfinite(loss)
-    finish()
 
 
-def finish():
-    synchronize()
+ITEMS = {"check": check, "parity": parity_of, "boundary": boundary, "ulysses": ulysses, "fsdp": fsdp}
+
+
+def main():
+    device = start()
+    seed = [torch.seed() % 2 ** 31]
+    with device:
+        dist.broadcast_object_list(seed, 0)
+    comm = sp.comm(timeout=60)
+    if comm.rank == 0:
+        print(f"seed {seed[0]}", flush=True)
+    for item in sys.argv[1:]:
+        begin = time.perf_counter()
+        try:
+            name, *arguments = item.split()
+            ITEMS[name](comm, seed[0], *arguments)
+            synchronize()
+        except BaseException:
+            traceback.print_exc()
+            print(f"==== FAILED {item} (rank {comm.rank})", flush=True)
+            os._exit(1)  # the others learn of it from the communicator, or are ended
+        if comm.rank == 0:
+            print(f"==== ok {item} ({time.perf_counter() - begin:.1f} s)", flush=True)
     sp.close()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    number = [int(x) for x in sys.argv[2:3]]
-    {"boundary": boundary, "ulysses": ulysses, "fsdp": fsdp}[sys.argv[1]](*(number or [32768] * (sys.argv[1] == "ulysses")))
+    main()

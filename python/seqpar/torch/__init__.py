@@ -33,11 +33,13 @@ from . import _attention, _conv, _linear, _ops
 
 # What selective activation checkpointing saves rather than sends again.
 SAVE_OPS = frozenset({
-    _ops.to_heads, _ops.to_sequence, _ops.all_gather, _ops.reduce_scatter, _ops.halo, _ops.redistribute, _ops.shift,
-    _ops.merge, _ops.all_scan, _ops.start_to_heads, _ops.start_to_sequence, _ops.start_all_gather,
-    _ops.start_reduce_scatter, _ops.start_halo, _ops.start_redistribute, _ops.start_shift, _ops.start_all_scan,
-    _ops.wait_to_heads, _ops.wait_to_sequence, _ops.wait_all_gather, _ops.wait_reduce_scatter, _ops.wait_halo,
-    _ops.wait_redistribute, _ops.wait_shift, _ops.wait_all_scan, _attention._forward, _conv._forward, _linear._forward})
+    *(operator.overload for operator in (
+        _ops.to_heads, _ops.to_sequence, _ops.all_gather, _ops.reduce_scatter, _ops.halo, _ops.redistribute, _ops.shift,
+        _ops.merge, _ops.all_scan, _attention._forward, _conv._forward, _linear._forward)),
+    _ops.start_to_heads, _ops.start_to_sequence, _ops.start_all_gather, _ops.start_reduce_scatter, _ops.start_halo,
+    _ops.start_redistribute, _ops.start_shift, _ops.start_all_scan, _ops.wait_to_heads, _ops.wait_to_sequence,
+    _ops.wait_all_gather, _ops.wait_reduce_scatter, _ops.wait_halo, _ops.wait_redistribute, _ops.wait_shift,
+    _ops.wait_all_scan})
 
 __all__ = [
     "Comm", "Error", "Layout", "LocalCall", "Ring", "SAVE_OPS", "Work", "all_gather", "all_scan", "attention", "close",

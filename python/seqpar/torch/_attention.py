@@ -1,6 +1,7 @@
 """Softmax attention over sharded sequences."""
 
 import ctypes
+import functools
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -8,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi
 from . import _plans
 from ._comm import call, find
-from ._define import define
+from ._define import define, eager, without_gradient
 from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
 
@@ -68,29 +69,36 @@ class _Attention(torch.autograd.Function):
         return dq, dk, dv, None if sinks is None else d_sinks, None, None
 
 
-def _spec(q, k, comm, layout, kv_layout, cross, training, **fields):
-    if layout is not None:
-        require_fit("attention: layout", layout, comm, local=q.shape[1])
-    if kv_layout is not None:
-        require_fit("attention: kv_layout", kv_layout, comm, local=k.shape[1])
-    bounds = bounds_of(fields.pop("cu_seqlens"))
-    return _plans.spec(family="softmax", layout=layout and layout.key, kv_layout=kv_layout and kv_layout.key,
-                       cross=1 if cross else None, training=int(training),
-                       cu_seqlens=None if bounds is None else ",".join(map(str, bounds)), **fields)
+def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
+          kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0):
+    cross = kv_layout is not None or (layout is None and kv_local != local)
+    return _plans.spec(
+        family="softmax", layout=layout and layout.key, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
+        training=int(training), cu_seqlens=None if cu_seqlens is None else ",".join(map(str, cu_seqlens)), algorithm=algorithm,
+        causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
+        scale=None if scale is None else float(scale), softcap=float(softcap) if softcap else None,
+        sinks=1 if sinks else None, deterministic=1 if deterministic else None,
+        wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
 
 
-def _prepare(q, k, v, comm, *, causal=False, window=(-1, -1), scale=None, softcap=0.0, sinks=None, cu_seqlens=None,
-             layout=None, kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0):
+_known_spec = functools.lru_cache(maxsize=256)(_spec)
+
+
+def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layout=None, **options):
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"attention: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
-    cross = kv_layout is not None or (layout is None and k.shape[1] != q.shape[1])
-    return _spec(q, k, comm, layout, kv_layout, cross, training, algorithm=algorithm, cu_seqlens=cu_seqlens,
-                 causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
-                 scale=None if scale is None else float(scale), softcap=float(softcap) if softcap else None,
-                 sinks=None if sinks is None else 1, deterministic=1 if deterministic else None,
-                 wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
+    local, kv_local = q.shape[1], k.shape[1]
+    if layout is not None:
+        require_fit("attention: layout", layout, comm, local=local)
+    if kv_layout is not None:
+        require_fit("attention: kv_layout", kv_layout, comm, local=kv_local)
+    if "window" in options:
+        options["window"] = tuple(options["window"])
+    text = _known_spec if eager() else _spec  # torch.compile looks into functions, not into their caches
+    return text(local, kv_local, training, sinks is not None, cu_seqlens=bounds_of(cu_seqlens), layout=layout,
+                kv_layout=kv_layout, **options)
 
 
 def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **options):
@@ -121,7 +129,10 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     spec = _prepare(q, k, v, comm, sinks=sinks, **options)
-    out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
+    if without_gradient(q, k, v, sinks):
+        out, lse = _forward(q, k, v, sinks, spec, comm.name)
+    else:
+        out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
     return (out, lse) if return_lse else out
 
 

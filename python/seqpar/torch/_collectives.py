@@ -5,6 +5,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from . import _ops
+from ._define import without_gradient
 from ._layout import require_fit
 from ._work import Work, at_once, starting
 
@@ -14,6 +15,8 @@ def _axis(x, dim):
 
 
 class _ToHeads(torch.autograd.Function):
+    operator = _ops.to_heads
+
     @staticmethod
     def start(x, *rest):
         return _ops.start_to_heads(x.detach(), *rest)
@@ -32,6 +35,8 @@ class _ToHeads(torch.autograd.Function):
 
 
 class _ToSequence(torch.autograd.Function):
+    operator = _ops.to_sequence
+
     @staticmethod
     def start(x, *rest):
         return _ops.start_to_sequence(x.detach(), *rest)
@@ -50,6 +55,8 @@ class _ToSequence(torch.autograd.Function):
 
 
 class _AllGather(torch.autograd.Function):
+    operator = _ops.all_gather
+
     @staticmethod
     def start(x, *rest):
         return _ops.start_all_gather(x.detach(), *rest)
@@ -68,6 +75,8 @@ class _AllGather(torch.autograd.Function):
 
 
 class _ReduceScatter(torch.autograd.Function):
+    operator = _ops.reduce_scatter
+
     @staticmethod
     def start(x, *rest):
         return _ops.start_reduce_scatter(x.detach(), *rest)
@@ -86,6 +95,8 @@ class _ReduceScatter(torch.autograd.Function):
 
 
 class _Halo(torch.autograd.Function):
+    operator = _ops.halo
+
     @staticmethod
     def start(x, *rest):
         return _ops.start_halo(x.detach(), *rest)
@@ -238,7 +249,10 @@ def merge(out, lse, comm, *, tokens=None):
 
     lse' = log sum exp(lse) and out' = sum exp(lse - lse') out over the ranks, in fp32. Both have gradients.
     """
-    return _Merge.apply(out, lse, list(tokens or []), comm.name)
+    tokens = list(tokens or [])
+    if without_gradient(out, lse):
+        return _ops.merge(out, lse, tokens, comm.name)
+    return _Merge.apply(out, lse, tokens, comm.name)
 
 
 start_to_heads, start_to_sequence = starting(to_heads), starting(to_sequence)

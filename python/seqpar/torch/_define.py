@@ -1,12 +1,47 @@
-"""How operators are registered: functional, with plain arguments, and with fakes from the launcher's own shapes."""
+"""How operators are registered: functional, with plain arguments, and with fakes from the launcher's own shapes. Where only
+a kernel would see the call, it goes straight to the library: PyTorch's dispatcher costs more than the call itself."""
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _abi
 from ._comm import find
 
 _library = torch.library.Library("seqpar", "DEF")
 _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+_PLAIN = frozenset({int, bool, str, float, type(None)})
+_MEMORY = frozenset({torch.Tensor, torch.nn.Parameter})
+_never = lambda: True  # where a release lacks one of these, the dispatcher takes all calls
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", _never)
+_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", _never)
+_profiled = getattr(torch._C._autograd, "_profiler_enabled", _never)
+
+
+def eager():
+    """Whether nothing would see an operator but its kernel: no graph is captured, no mode, transform or profiler is active."""
+    return not (torch.compiler.is_dynamo_compiling() or _dispatch_modes() or _transforms() or
+                forward_ad._current_level >= 0 or _profiled())
+
+
+def plain(arguments, gradients=True):
+    """Whether the tensors among the arguments, and in lists, are nothing but memory: no subclass, no lazy negation, and
+    unless `gradients`, none whose gradient may be asked for."""
+    for argument in arguments:
+        kind = type(argument)
+        if kind in _PLAIN:
+            continue
+        if kind in _MEMORY:
+            if argument.is_neg() or argument.is_conj() or (argument.requires_grad and not gradients):
+                return False
+        elif (kind is not list and kind is not tuple) or (argument and not plain(argument, gradients)):
+            return False
+    return True
+
+
+def without_gradient(*arguments):
+    """Whether a call with these arguments is one of the kernel alone: eager, and nothing to remember for a backward pass."""
+    return eager() and plain(arguments, not torch.is_grad_enabled())
 
 
 def _register(schema, implementation, fake):
@@ -28,9 +63,10 @@ def _tensors(arguments):
             yield from (x for x in argument if isinstance(x, torch.Tensor))
 
 
-def define(schema, outputs, launch):
+def define(schema, outputs, launch, makes=False):
     """Registers the operator seqpar::<schema>. outputs(*arguments) makes the new tensors that it returns, real or fake;
-    launch(tensors, *arguments) fills them. Returns the callable overload."""
+    launch(tensors, *arguments) fills them, and if it `makes` them itself, where it gets None, returns them. The result is a
+    function that calls the operator, its `overload`, or where only the kernel would see that, the `implementation`."""
     single = "-> Tensor" in schema and "-> Tensor[" not in schema
 
     def implementation(*arguments):
@@ -38,11 +74,24 @@ def define(schema, outputs, launch):
         launch(made, *arguments)
         return made[0] if single else made
 
+    if makes:
+        def implementation(*arguments):
+            made = launch(None, *arguments)
+            return made[0] if single else made
+
     def fake(*arguments):
         made = outputs(*arguments)
         return made[0] if single else made
 
-    return _register(schema, implementation, fake)
+    overload = _register(schema, implementation, fake)
+
+    def operator(*arguments):
+        if eager() and plain(arguments):
+            return implementation(*arguments)
+        return overload(*arguments)
+
+    operator.overload, operator.implementation = overload, implementation
+    return operator
 
 
 def define_started(schema, outputs, launch):

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi
 from . import _plans
 from ._comm import call, find
-from ._define import define
+from ._define import define, without_gradient
 from ._layout import bounds_of, require_fit
 
 
@@ -104,7 +104,10 @@ def _run(family, q, k, v, gate, comm, scale=None, initial_state=None, output_fin
                        scale=None if scale is None else float(scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."))
-    out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name)
+    if without_gradient(q, k, v, gate, initial_state):
+        out, _, final = _forward(q, k, v, gate, initial_state, spec, comm.name)
+    else:
+        out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name)
     return (out, final) if output_final_state else out
 
 

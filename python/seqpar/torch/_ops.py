@@ -11,13 +11,15 @@ from ._define import data_type, define, define_started, require_place
 from ._layout import Layout
 
 
+def _require_one_each(comm, tokens):
+    if tokens and len(tokens) != comm.size:
+        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {comm.size}, one a rank")
+
+
 def _lengths(comm, tokens, local):
     """Tokens of every member: as given, or everywhere as here."""
-    if not tokens:
-        return [local] * comm.size
-    if len(tokens) != comm.size:
-        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {comm.size}, one a rank")
-    return list(tokens)
+    _require_one_each(comm, tokens)
+    return list(tokens) if tokens else [local] * comm.size
 
 
 @functools.lru_cache(maxsize=256)
@@ -36,6 +38,8 @@ def _heads(comm, heads, query_heads):
 @functools.lru_cache(maxsize=256)
 def _struct(kind, lengths, **fields):
     """A structure of these fields; the library only reads it, so that calls of one shape share it."""
+    if kind is _abi.Shards and len(set(lengths)) == 1:
+        return kind(tokens=lengths[0], **fields)
     shards = kind(**fields)
     shards.lengths = _abi.int64s(lengths)
     shards.tokensOfMembers = ctypes.addressof(shards.lengths)
@@ -119,11 +123,20 @@ def _all_gather_outputs(x, dim, tokens, name):
     return (x.new_empty(_with(x.shape, dim, sum(_lengths(find(name), tokens, x.shape[dim])))),)
 
 
+@functools.lru_cache(maxsize=256)
+def _all_gather_call(shape, dtype, dim, tokens, ranks):
+    lengths = tokens or (shape[dim],) * ranks
+    return _with(shape, dim, sum(lengths)), ctypes.byref(_shards_of(shape, dtype, dim, lengths, False))
+
+
 def _all_gather_launch(made, x, dim, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("all_gather", comm, x)
-    shards = _shards(x, dim, _lengths(comm, tokens, x.shape[dim]), sums=False)
-    comm.run("seqparAllGather", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    _require_one_each(comm, tokens)
+    sizes, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
+    made = made or (x.new_empty(sizes),)
+    comm.run("seqparAllGather", x.data_ptr(), made[0].data_ptr(), shards, comm.handle, comm.stream(x))
+    return made
 
 
 def _reduce_scatter_outputs(x, dim, tokens, name):
@@ -262,9 +275,9 @@ def _shift_launch(made, tensors, by, name):
     comm.run("seqparShift", ctypes.byref(params), comm.handle, comm.stream(tensors[0]))
 
 
-def _both(schema, outputs, launch):
+def _both(schema, outputs, launch, makes=False):
     """The operator, and its halves start_ and wait_."""
-    return (define(schema, outputs, launch), *define_started(schema, outputs, launch))
+    return (define(schema, outputs, launch, makes), *define_started(schema, outputs, launch))
 
 
 to_heads, start_to_heads, wait_to_heads = _both(
@@ -273,7 +286,7 @@ to_sequence, start_to_sequence, wait_to_sequence = _both(
     "to_sequence(Tensor x, int heads, int query_heads, int[] tokens, str comm) -> Tensor",
     _to_sequence_outputs, _to_sequence_launch)
 all_gather, start_all_gather, wait_all_gather = _both(
-    "all_gather(Tensor x, int dim, int[] tokens, str comm) -> Tensor", _all_gather_outputs, _all_gather_launch)
+    "all_gather(Tensor x, int dim, int[] tokens, str comm) -> Tensor", _all_gather_outputs, _all_gather_launch, makes=True)
 reduce_scatter, start_reduce_scatter, wait_reduce_scatter = _both(
     "reduce_scatter(Tensor x, int dim, int[] tokens, str comm) -> Tensor",
     _reduce_scatter_outputs, _reduce_scatter_launch)

@@ -44,6 +44,8 @@ class _AllScan(torch.autograd.Function):
         w_p = A_p^T r_p + (dPrefix_p + A_p^T dTotal_p)      dS_p = dTotal_p + r_p      dA_p = dS_p x_p^T
     """
 
+    operator = _ops.all_scan
+
     @staticmethod
     def start(state, transition, initial, *rest):
         return _ops.start_all_scan(state.detach(), *(x if x is None else x.detach() for x in (transition, initial)), *rest)
