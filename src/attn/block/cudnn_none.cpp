@@ -4,7 +4,7 @@
 
 namespace seqpar::attn {
 
-struct Sdpa::Handle {};
+struct Sdpa::Rank {};
 
 const std::string& Sdpa::problem() {
   static const std::string text = "this library was built without cudnn_frontend.h or cudnn.h";
