@@ -32,16 +32,6 @@ struct Row {
   int next() const { return ranks[last() ? 0 : place + 1]; }
 };
 
-void sendEmpty(Mailbox& mail, int to) {
-  mail.acquire(to, 0);
-  mail.commit();
-}
-
-void receiveEmpty(Mailbox& mail, int from) {
-  mail.receive(from, 0);
-  mail.release(from);
-}
-
 /// Seconds from rank to rank of a token that goes round.
 double ring(Mailbox& mail, const Row& row) {
   const auto start = Clock::now();

@@ -86,6 +86,16 @@ class Mailbox {
   Target acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
 };
 
+/// A message of no bytes, which says that it has come.
+inline void sendEmpty(Mailbox& mail, int to) {
+  mail.acquire(to, 0);
+  mail.commit();
+}
+inline void receiveEmpty(Mailbox& mail, int from) {
+  mail.receive(from, 0);
+  mail.release(from);
+}
+
 struct MailboxOptions {
   std::chrono::milliseconds timeout{300000};  ///< 0: none
   int transport = seqparTransportAuto;        ///< a seqparTransport_t

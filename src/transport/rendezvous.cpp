@@ -3,19 +3,6 @@
 #include <cstring>
 
 namespace seqpar {
-namespace {
-
-void sendEmpty(Mailbox& mail, int to) {
-  mail.acquire(to, 0);
-  mail.commit();
-}
-
-void receiveEmpty(Mailbox& mail, int from) {
-  mail.receive(from, 0);
-  mail.release(from);
-}
-
-}  // namespace
 
 void sendRts(Mailbox& mail, int to, uint64_t where) {
   copyTo(mail.acquire(to, sizeof(where)), &where, sizeof(where));

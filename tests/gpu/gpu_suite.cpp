@@ -15,7 +15,7 @@
 #include "mp/scan_suite.h"
 #include "mp/soak_suite.h"
 #ifdef SEQPAR_TEST_MPI
-#include "seqpar/seqpar_mpi.h"
+#include "common/run_processes.h"
 #endif
 
 using namespace seqpar::test;
@@ -66,7 +66,6 @@ void runOn(seqparComm_t comm, int device, const Suite& suite, std::uint64_t seed
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   expectSuccess(seqparCommQuery(comm, &info), "seqparCommQuery");
   if (info.rank == 0) std::printf("%s (%s)\n", info.transport, info.reason);
-  expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
 }
 
 int runThreads(const Suite& suite, int ranks, int gpus) {
@@ -79,6 +78,7 @@ int runThreads(const Suite& suite, int ranks, int gpus) {
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
     runOn(comm, config.device, suite, seed);
+    expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
   });
   std::printf("%s", errors.empty() ? "all right\n" : errors.c_str());
   return errors.empty() ? 0 : 1;
@@ -86,28 +86,20 @@ int runThreads(const Suite& suite, int ranks, int gpus) {
 
 #ifdef SEQPAR_TEST_MPI
 int runProcess(const Suite& suite, int gpus) {
-  MPI_Init(nullptr, nullptr);
-  int rank = 0, ranks = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  unsigned long long seed = std::random_device{}();
-  MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
-  if (rank == 0) std::printf("seed %llu, %d processes on %d GPUs\n", seed, ranks, gpus);
-  try {
-    int timeoutMs = patienceMs(kIdleTimeoutMs);
+  int device = 0;
+  const auto init = [&] {
+    int rank = 0, ranks = 0, timeoutMs = patienceMs(kIdleTimeoutMs);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (rank == 0) std::printf("%d processes on %d GPUs\n", ranks, gpus);
     MPI_Bcast(&timeoutMs, 1, MPI_INT, 0, MPI_COMM_WORLD);
     const auto config = configOf(rank, ranks, gpus, timeoutMs);
+    device = config.device;
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitMPI(&comm, MPI_COMM_WORLD, &config), "seqparCommInitMPI");
-    runOn(comm, config.device, suite, seed);
-  } catch (const std::exception& error) {
-    std::printf("rank %d: %s\n", rank, error.what());
-    std::fflush(stdout);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  if (rank == 0) std::printf("all right\n");
-  return 0;
+    return comm;
+  };
+  return runAsProcesses([&](seqparComm_t comm, std::uint64_t seed) { runOn(comm, device, suite, seed); }, init);
 }
 #endif
 

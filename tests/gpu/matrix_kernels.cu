@@ -9,6 +9,7 @@
 
 #include "reference_scan.h"
 #include "scan/peers/backend.h"
+#include "scan_draw.h"
 #include "scan_rows.h"
 #include "support/bounds.h"
 #include "support/scan_buffers.cuh"
@@ -51,30 +52,15 @@ std::vector<DeviceBuffers> launch(const DeviceRanks& ranks, const ScanCase& scan
   return buffers;
 }
 
-/// The largest error in units of what is allowed; with `exact`, of nothing.
-double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, bool exact) {
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (exact || !std::isfinite(expected.value[i])) {
-      const auto number = static_cast<float>(expected.value[i]);
-      if (number == got[i] || (std::isnan(number) && std::isnan(got[i]))) continue;
-      return std::numeric_limits<double>::infinity();
-    }
-    const double allowed = relativeBound(spec) * expected.size[i] + absoluteBound(spec);
-    const double error = std::abs(static_cast<double>(got[i]) - expected.value[i]);
-    worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error / allowed);
-  }
-  return worst;
-}
-
-double compare(const ScanCase& scanCase, std::vector<DeviceBuffers>& buffers, bool exact, const std::string& what) {
+double compare(const ScanCase& scanCase, std::vector<DeviceBuffers>& buffers, Numbers numbers,
+               const std::string& what) {
   const std::vector<ReferenceRank> expected = referenceScan(scanCase);
   double worst = 0;
   for (int rank = 0; rank < scanCase.spec.size; ++rank) {
     DeviceBuffers& mine = buffers[static_cast<std::size_t>(rank)];
     const ReferenceRank& right = expected[static_cast<std::size_t>(rank)];
-    const double prefix = mine.wantsPrefix() ? excess(scanCase.spec, right.prefix, mine.prefixValues(), exact) : 0.0;
-    const double total = mine.wantsTotal() ? excess(scanCase.spec, right.total, mine.totalValues(), exact) : 0.0;
+    const double prefix = mine.wantsPrefix() ? excess(scanCase.spec, right.prefix, mine.prefixValues(), numbers) : 0.0;
+    const double total = mine.wantsTotal() ? excess(scanCase.spec, right.total, mine.totalValues(), numbers) : 0.0;
     check(prefix <= 1, "prefix of rank " + std::to_string(rank) + ": " + what);
     check(total <= 1, "total of rank " + std::to_string(rank) + ": " + what);
     worst = std::max({worst, prefix, total});
@@ -89,20 +75,9 @@ void checkAlive(const DeviceRanks& ranks) {
 }
 
 ScanSpec randomSpec(std::mt19937_64& random, int size) {
-  static constexpr std::size_t kRows[] = {1, 3, 8, 16, 17, 37, 64, 100, 128, 128};
-  static constexpr std::size_t kColumns[] = {1, 2, 5, 16, 31, 48, 128};
-  ScanSpec spec;
-  spec.size = size;
-  spec.op = seqparScanMatrix;
-  spec.direction = random() % 2 == 0 ? seqparForward : seqparReverse;
-  spec.heads = 1 + random() % 6;
-  spec.sequences = random() % 2 == 0 ? spec.heads : 1;
-  spec.dk = kRows[random() % std::size(kRows)];
-  spec.dv = kColumns[random() % std::size(kColumns)];
-  spec.stateType = static_cast<seqparDataType_t>(random() % 3);
-  spec.wireType = static_cast<seqparDataType_t>(random() % 3);
-  spec.flags = random() % 2 == 0;
-  spec.initial = random() % 2 == 0;
+  static const DrawnSizes kSizes{
+      {1, 2, 3, 4, 5, 6}, {1, 3, 8, 16, 17, 37, 64, 100, 128, 128}, {1, 2, 5, 16, 31, 48, 128}};
+  ScanSpec spec = drawMatrix(random, size, kSizes);
   if (random() % 3 == 0) {  // of those that have kernels of their own
     spec.dk = random() % 2 == 0 ? 64 : 128;
     spec.dv = 16 * (1 + random() % 8);
@@ -119,7 +94,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
     struct Run {
       std::unique_ptr<const ScanCase> scanCase;  ///< where the buffers look for it
       std::vector<DeviceBuffers> buffers;
-      bool exact;
+      Numbers numbers;
       std::string what;
     };
     std::vector<Run> runs;
@@ -127,24 +102,24 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
       const std::uint64_t seed = random();
       const ScanSpec spec = randomSpec(random, ranks.size());
       const seqparScanAlgorithm_t algorithm = random() % 3 == 0 ? seqparScanChain : oneOf(random, matrixAlgorithms());
-      const bool exact = random() % 2 == 0;
+      const Numbers numbers = pick(random, {Numbers::Exact, Numbers::Random});
       ScanProblem shape;
       shape.dk = spec.dk;
       shape.wireType = spec.wireType;
       check(matrixRowFits(scanAlgorithm(algorithm), shape, ranks.view(0).channels),
             words(spec, algorithm, seed) + " is refused");
-      Run run{std::make_unique<const ScanCase>(makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed)),
+      Run run{std::make_unique<const ScanCase>(makeScanCase(spec, numbers, seed)),
               {},
-              exact,
+              numbers,
               words(spec, algorithm, seed)};
       const std::size_t shift = random() % 3 == 0 ? 4 : 0;
-      run.buffers = launch(ranks, *run.scanCase, algorithm, static_cast<Outputs>(random() % 5), shift);
+      run.buffers = launch(ranks, *run.scanCase, algorithm, drawOutputs(random), shift);
       runs.push_back(std::move(run));
     }
     ranks.synchronize();
     for (Run& run : runs) {
-      const double excess = compare(*run.scanCase, run.buffers, run.exact, run.what);
-      if (!run.exact) worst = std::max(worst, excess);
+      const double excess = compare(*run.scanCase, run.buffers, run.numbers, run.what);
+      if (run.numbers == Numbers::Random) worst = std::max(worst, excess);
     }
     checkAlive(ranks);
     if (failures > 10) return;
@@ -165,12 +140,12 @@ void checkLarge(const DeviceRanks& ranks, std::mt19937_64& random) {
       spec.dv = 40;
       for (const seqparScanAlgorithm_t algorithm : {seqparScanChain, seqparScanLasp1}) {
         const std::uint64_t seed = random();
-        const bool exact = algorithm == seqparScanLasp1;
-        const ScanCase scanCase = makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, seed);
+        const Numbers numbers = algorithm == seqparScanLasp1 ? Numbers::Exact : Numbers::Random;
+        const ScanCase scanCase = makeScanCase(spec, numbers, seed);
         const Outputs outputs = direction == seqparForward ? Outputs::PrefixInPlace : Outputs::TotalInPlace;
         std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, outputs, 0);
         ranks.synchronize();
-        compare(scanCase, buffers, exact, words(spec, algorithm, seed));
+        compare(scanCase, buffers, numbers, words(spec, algorithm, seed));
       }
     }
   }
@@ -200,7 +175,7 @@ void checkNonFinite(const DeviceRanks& ranks) {
         if (spec.size > 2) scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;
         std::vector<DeviceBuffers> buffers = launch(ranks, scanCase, algorithm, Outputs::Both, 0);
         ranks.synchronize();
-        compare(scanCase, buffers, false, words(spec, algorithm, 7) + ", with " + std::to_string(value));
+        compare(scanCase, buffers, Numbers::Random, words(spec, algorithm, 7) + ", with " + std::to_string(value));
       }
     }
   }
@@ -241,7 +216,7 @@ void checkGraphs(const DeviceRanks& ranks, std::mt19937_64& random) {
     }
   }
   ranks.synchronize();
-  compare(scanCase, buffers, true, "500 replays of a graph");
+  compare(scanCase, buffers, Numbers::Exact, "500 replays of a graph");
   for (const cudaGraphExec_t graph : graphs) checkCuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
 }
 
@@ -267,12 +242,12 @@ void checkGiveUp(int gpus) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
-    std::printf("skipped: no GPU\n");
-    return 77;
-  }
   try {
+    const int gpus = reachableGpus();
+    if (gpus == 0) {
+      std::printf("skipped: no GPU\n");
+      return 77;
+    }
     const int rounds = count > 1 ? std::stoi(arguments[1]) : 20;
     const std::uint64_t seed = std::random_device()();
     std::printf("seed %llu, %d GPUs\n", static_cast<unsigned long long>(seed), gpus);

@@ -1,6 +1,10 @@
 #include "reference_scan.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "base/error.h"
 
 namespace seqpar::test {
 
@@ -112,6 +116,37 @@ double absoluteBound(const ScanSpec& spec) {
   const bool halves = spec.stateType == seqparFloat16 || spec.wireType == seqparFloat16;
   // Half the distance of subnormal numbers, for every rounding to a 16-bit type.
   return (2 * spec.size + 1) * (halves ? 0x1p-25 : 0x1p-134);
+}
+
+namespace {
+
+/// An error in units of what is allowed.
+double excessOf(const ScanSpec& spec, double expected, double size, float got, Numbers numbers) {
+  const auto number = static_cast<float>(expected);
+  if (number == got || (std::isnan(number) && std::isnan(got))) return 0;
+  if (numbers == Numbers::Exact || !std::isfinite(expected) || !std::isfinite(got)) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return std::abs(static_cast<double>(got) - expected) / (relativeBound(spec) * size + absoluteBound(spec));
+}
+
+}  // namespace
+
+double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, Numbers numbers) {
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    worst = std::max(worst, excessOf(spec, expected.value[i], expected.size[i], got[i], numbers));
+  }
+  return worst;
+}
+
+std::string firstWrong(const char* what, const ScanSpec& spec, const ReferenceState& expected,
+                       const std::vector<float>& got, Numbers numbers) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (excessOf(spec, expected.value[i], expected.size[i], got[i], numbers) <= 1) continue;
+    return concat(what, "[", i, "] is ", got[i], ", expected ", expected.value[i]);
+  }
+  return "";
 }
 
 }  // namespace seqpar::test

@@ -1,6 +1,7 @@
 // All-Scan by its definition, in fp64.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "scan_case.h"
@@ -32,5 +33,22 @@ double relativeBound(const ScanSpec& spec);
 
 /// What underflow adds where a type's small numbers are spaced evenly.
 double absoluteBound(const ScanSpec& spec);
+
+/// The largest error in units of what is allowed; with Numbers::Exact, of nothing. Infinity where an infinite or
+/// undefined number should have been another one.
+double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, Numbers numbers);
+
+/// The first number that is further off than excess() allows, in words; "" if none is.
+std::string firstWrong(const char* what, const ScanSpec& spec, const ReferenceState& expected,
+                       const std::vector<float>& got, Numbers numbers);
+
+/// firstWrong() of the outputs that a rank wants. Buffers are ScanBuffers, or such as have their methods.
+template <typename Buffers>
+std::string firstWrong(Buffers& buffers, const ScanSpec& spec, const ReferenceRank& expected, Numbers numbers) {
+  std::string wrong;
+  if (buffers.wantsPrefix()) wrong = firstWrong("prefix", spec, expected.prefix, buffers.prefixValues(), numbers);
+  if (!wrong.empty() || !buffers.wantsTotal()) return wrong;
+  return firstWrong("total", spec, expected.total, buffers.totalValues(), numbers);
+}
 
 }  // namespace seqpar::test

@@ -5,15 +5,11 @@ import math
 import jax.numpy as jnp
 
 from .. import _abi
+from .._scan_gradients import transition_gradient, transposed_product
 from ._call import COMM, STREAM, Call, Operand, Result
 from ._collectives import _like, data_type
 from ._comm import custom_call
 from ._differentiable import Operator, apply
-
-
-def _expand(numbers, state):
-    """Numbers a head or a row as factors of [heads][dk][dv]."""
-    return numbers.reshape(*numbers.shape, *[1] * (state.ndim - numbers.ndim))
 
 
 def _scan_call(comm, state, transition, initial, op, reverse, decay, wire, algorithm, token):
@@ -29,22 +25,6 @@ def _scan_call(comm, state, transition, initial, op, reverse, decay, wire, algor
                                      place(initial, 1 if transition is None else 2), Result(0), Result(1), params, COMM, STREAM)
     description = ("all_scan", op, reverse, decay, wire, algorithm, transition is None, initial is None)
     return custom_call(comm, description, arrays, [_like(state), _like(state)], make, token)
-
-
-def _transposed_product(op, factor, grad, reverse):
-    if op == "sum":
-        return grad
-    if op == "matrix":
-        return jnp.matmul(factor if reverse else factor.mT, grad)
-    return _expand(factor, grad) * grad
-
-
-def _transition_gradient(op, grad, prefix, reverse):
-    if op == "scalar":
-        return (grad * prefix).sum((1, 2))
-    if op == "diag":
-        return (grad * prefix).sum(2)
-    return prefix @ grad.mT if reverse else grad @ prefix.mT
 
 
 def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, algorithm="auto"):
@@ -73,13 +53,13 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
         #     w_p = A_p^T r_p + (dPrefix_p + A_p^T dTotal_p)      dS_p = dTotal_p + r_p      dA_p = dS_p x_p^T
         (a, prefix), (d_prefix, d_total) = kept, (g.astype(jnp.float32) for g in grads)
         factor = a if decay == "linear" or a is None else jnp.exp(a) if decay == "log" else jnp.exp2(a)
-        carried = _transposed_product(op, factor, d_total, reverse)
+        carried = transposed_product(op, factor, d_total, reverse)
         (behind, before), token = _scan_call(comm, d_prefix + carried, a, None, op, not reverse, decay, "float32", algorithm,
                                              token)
         d_state = d_total + behind
         gradients = [d_state.astype(kind)]
         if a is not None:
-            d_transition = _transition_gradient(op, d_state, prefix.astype(jnp.float32), reverse)
+            d_transition = transition_gradient(op, d_state, prefix.astype(jnp.float32), reverse)
             gradients.append(d_transition if decay == "linear" else
                              d_transition * factor * (1 if decay == "log" else math.log(2)))
         if initial is not None:

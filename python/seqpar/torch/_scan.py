@@ -5,37 +5,15 @@ import math
 import torch
 from torch.autograd.function import once_differentiable
 
+from .._scan_gradients import expand, transition_gradient, transposed_product
 from . import _ops
 from ._work import at_once, starting
-
-
-def _expand(numbers, state):
-    """Numbers a head or a row as factors of [heads][dk][dv]."""
-    return numbers.reshape(*numbers.shape, *[1] * (state.dim() - numbers.dim()))
-
-
-def _transposed_product(op, factor, grad, reverse):
-    """A^T grad of one position, A being what its scan multiplies by."""
-    if op == "sum":
-        return grad
-    if op == "matrix":
-        return torch.matmul(factor if reverse else factor.mT, grad)
-    return _expand(factor, grad) * grad
-
-
-def _transition_gradient(op, grad, prefix, reverse):
-    """Gradient of A, from the gradient of A x and x."""
-    if op == "scalar":
-        return (grad * prefix).sum((1, 2))
-    if op == "diag":
-        return (grad * prefix).sum(2)
-    return prefix @ grad.mT if reverse else grad @ prefix.mT
 
 
 def _heads_with(flags, bits, state):
     """[heads][1][1]: 1 where one of `bits` is set for the head's sequence."""
     marks = torch.tensor([float(bool(flag & bits)) for flag in flags], device=state.device)
-    return _expand(marks.repeat_interleave(state.shape[0] // len(flags)), state)
+    return expand(marks.repeat_interleave(state.shape[0] // len(flags)), state)
 
 
 class _AllScan(torch.autograd.Function):
@@ -71,7 +49,7 @@ class _AllScan(torch.autograd.Function):
         factor = transition
         if decay != "linear":
             factor = transition.exp() if decay == "log" else transition.exp2()
-        carried = _transposed_product(op, factor, d_total, reverse)
+        carried = transposed_product(op, factor, d_total, reverse)
         if flags:  # 1: prefix is 0 whatever came; 2 or 1: total is S alone
             carried = carried * (1 - _heads_with(flags, 3, carried))
             d_prefix = d_prefix * (1 - _heads_with(flags, 1, carried))
@@ -82,7 +60,7 @@ class _AllScan(torch.autograd.Function):
         d_transition = None
         if op != "sum":
             through = d_state * (1 - _heads_with(flags, 3, d_state)) if flags else d_state
-            d_transition = _transition_gradient(op, through, prefix.float(), reverse)
+            d_transition = transition_gradient(op, through, prefix.float(), reverse)
             if decay != "linear":
                 d_transition = d_transition * factor * (1 if decay == "log" else math.log(2))
         d_initial = before.to(kind) if ctx.has_initial else None

@@ -61,6 +61,25 @@ void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnBackwar
   if (p.packed() || p.rank() == 0) check.numbers("args->dInitial", args.dInitial, initialsOf(p), false, Use::Output);
 }
 
+/// What forward and backward alike read.
+template <typename Args>
+void checkInputs(ArgumentCheck& check, const Problem& p, const Args& args) {
+  check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
+  check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
+  check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
+}
+
+/// What only one of the families has, and then all of it together.
+template <typename Args>
+void checkRest(ArgumentCheck& check, const Problem& p, const Args& args) {
+  if (p.softmax()) {
+    checkSoftmax(check, p, args);
+  } else {
+    checkLinear(check, p, args);
+  }
+  check.overlaps();
+}
+
 }  // namespace
 
 void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use) {
@@ -116,16 +135,9 @@ seqparAttnForwardArgs_t checkForward(const char* call, const Problem& p, const s
   const seqparAttnForwardArgs_t defaults = SEQPAR_ATTN_FORWARD_INITIALIZER;
   const auto args = readVersioned(call, "args", given, defaults);
   ArgumentCheck check(call);
-  check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
-  check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
-  check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
+  checkInputs(check, p, args);
   check.tensor("args->out", args.out, outTensor(p, args.out), Use::Output);
-  if (p.softmax()) {
-    checkSoftmax(check, p, args);
-  } else {
-    checkLinear(check, p, args);
-  }
-  check.overlaps();
+  checkRest(check, p, args);
   return args;
 }
 
@@ -133,19 +145,12 @@ seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const
   const seqparAttnBackwardArgs_t defaults = SEQPAR_ATTN_BACKWARD_INITIALIZER;
   const auto args = readVersioned(call, "args", given, defaults);
   ArgumentCheck check(call);
-  check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
-  check.tensor("args->k", args.k, keyTensor(p, args.k), Use::Input);
-  check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
+  checkInputs(check, p, args);
   check.tensor("args->dOut", args.dOut, outTensor(p, args.dOut), Use::Input);
   check.tensor("args->dq", args.dq, queryTensor(p, args.dq), Use::Output);
   check.tensor("args->dk", args.dk, keyTensor(p, args.dk), Use::Output);
   check.tensor("args->dv", args.dv, valueTensor(p, args.dv), Use::Output);
-  if (p.softmax()) {
-    checkSoftmax(check, p, args);
-  } else {
-    checkLinear(check, p, args);
-  }
-  check.overlaps();
+  checkRest(check, p, args);
   return args;
 }
 

@@ -4,13 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-// The loops are compiled for several instruction sets; the loader takes the best that the processor has. Not with
-// sanitizers: the loader would run their code before they have started.
-#if defined(__x86_64__) && !defined(SEQPAR_SANITIZED)
-#define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define SEQPAR_VECTOR_CLONES
-#endif
+#include "base/vector_loops.h"
 
 namespace seqpar::attn::rows {
 namespace {
@@ -24,13 +18,7 @@ inline float exponential(float x) {
   const float shifted = bounded * 1.44269504f + kRounder;
   const float n = shifted - kRounder;
   const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.0f / 5040.0f;
-  p = p * r + 1.0f / 720.0f;
-  p = p * r + 1.0f / 120.0f;
-  p = p * r + 1.0f / 24.0f;
-  p = p * r + 1.0f / 6.0f;
-  p = p * r + 0.5f;
-  p = (p * r) * r + r + 1.0f;
+  const float p = exponentialNearZero(r);
   const uint32_t bits = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRounder) + 127u) << 23;
   const float value = p * std::bit_cast<float>(bits);
   return x < -87.0f ? 0.0f : value;

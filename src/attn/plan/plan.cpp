@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attn/boundary.h"
+#include "attn/exec/call_scope.h"
 
 namespace seqpar::attn {
 namespace {
@@ -21,27 +22,6 @@ Tensor statesTensor(const Problem& p, float* data) {
   if (p.softmax() || data == nullptr) return {};
   return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
 }
-
-/// A call on an Exec ends however it ends.
-class CallScope {
- public:
-  CallScope(Exec& exec, void* stream, std::span<const Tensor> outputs) : exec_(exec) {
-    exec.begin(stream);
-    exec.guard(outputs);
-  }
-  CallScope(const CallScope&) = delete;
-  CallScope& operator=(const CallScope&) = delete;
-  ~CallScope() {
-    try {
-      exec_.finish();
-    } catch (const std::exception& error) {
-      setLastError(error.what());
-    }
-  }
-
- private:
-  Exec& exec_;
-};
 
 }  // namespace
 

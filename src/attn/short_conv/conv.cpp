@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "attn/boundary.h"
+#include "attn/exec/call_scope.h"
 #include "attn/linear/host/vector.h"
 #include "base/checked.h"
 #include "base/convert.h"
@@ -25,21 +26,6 @@ constexpr const char* kWho = "short convolution";
 void requireRange(const char* call, const char* field, int64_t value, int64_t least, int64_t most) {
   if (value < least || value > most) refuse(call, field, value, concat(least, " to ", most));
 }
-
-/// A call on an Exec ends however it ends.
-class CallScope {
- public:
-  CallScope(Exec& exec, void* stream, std::span<const Tensor> outputs) : exec_(exec) {
-    exec.begin(stream);
-    exec.guard(outputs);
-  }
-  CallScope(const CallScope&) = delete;
-  CallScope& operator=(const CallScope&) = delete;
-  ~CallScope() { exec_.finish(); }
-
- private:
-  Exec& exec_;
-};
 
 std::vector<int64_t> lengthsOf(const char* call, const seqparShortConvDesc_t& d, int ranks) {
   constexpr int64_t kMost = int64_t{1} << 48;

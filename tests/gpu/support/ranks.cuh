@@ -26,22 +26,29 @@ inline DeviceMemory toDevice(const void* data, std::size_t bytes) {
   return memory;
 }
 
+/// GPUs that reach each other's memory, which they do from now on; 0: there is none.
+inline int reachableGpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+  for (int a = 0; a < count; ++a) {
+    for (int b = 0; b < count; ++b) {
+      if (a == b) continue;
+      int can = 0;
+      checkCuda(cudaDeviceCanAccessPeer(&can, a, b), "cudaDeviceCanAccessPeer");
+      if (can == 0) return 1;
+      const CurrentDevice current(a);
+      const cudaError_t result = cudaDeviceEnablePeerAccess(b, 0);
+      (void)cudaGetLastError();
+      if (result != cudaErrorPeerAccessAlreadyEnabled) checkCuda(result, "cudaDeviceEnablePeerAccess");
+    }
+  }
+  return count;
+}
+
 class DeviceRanks {
  public:
-  /// Rank r is on GPU r % gpus.
+  /// Rank r is on GPU r % gpus, of those that are reachable.
   DeviceRanks(int ranks, int channels, int gpus, std::uint64_t timeoutNs) : gpus_(gpus), ranks_(ranks) {
-    for (int gpu = 0; gpu < gpus; ++gpu) {
-      const CurrentDevice current(gpu);
-      for (int other = 0; other < gpus; ++other) {
-        if (other == gpu) continue;
-        const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
-        if (result == cudaErrorPeerAccessAlreadyEnabled) {
-          (void)cudaGetLastError();
-        } else {
-          checkCuda(result, "cudaDeviceEnablePeerAccess");
-        }
-      }
-    }
     for (int rank = 0; rank < ranks; ++rank) {
       const CurrentDevice current(deviceOf(rank));
       Rank& mine = ranks_[static_cast<std::size_t>(rank)];
@@ -80,9 +87,6 @@ class DeviceRanks {
   cudaStream_t stream(int rank) const { return ranks_[static_cast<std::size_t>(rank)].stream.get(); }
   /// 0, or 1 + the peer for which a kernel of the rank gave up.
   std::uint32_t timedOut(int rank) const { return *view(rank).timedOut; }
-  void abort(int rank) {
-    *reinterpret_cast<volatile std::uint32_t*>(ranks_[static_cast<std::size_t>(rank)].words.get()) = 1;
-  }
 
   void synchronize() const {
     for (int rank = 0; rank < size(); ++rank) checkCuda(cudaStreamSynchronize(stream(rank)), "cudaStreamSynchronize");

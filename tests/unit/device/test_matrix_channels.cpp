@@ -6,55 +6,27 @@
 #include "kernels/scan/matrix_maps.h"
 #include "matrix_on_threads.h"
 #include "reference_scan.h"
+#include "scan_draw.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
 
 namespace {
 
-/// The largest error in units of what is allowed; with `exact`, of nothing.
-double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, bool exact) {
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const auto number = static_cast<float>(expected.value[i]);
-    if (number == got[i] || (std::isnan(number) && std::isnan(got[i]))) continue;
-    if (exact || !std::isfinite(number) || !std::isfinite(got[i])) return INFINITY;
-    const double allowed = relativeBound(spec) * expected.size[i] + absoluteBound(spec);
-    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected.value[i]) / allowed);
-  }
-  return worst;
-}
-
-void compare(ThreadMatrixScan& scan, bool exact) {
+void compare(ThreadMatrixScan& scan, Numbers numbers) {
   const ScanCase& scanCase = scan.scanCase();
   const std::vector<ReferenceRank> expected = referenceScan(scanCase);
   for (int rank = 0; rank < scanCase.spec.size; ++rank) {
     ScanBuffers& mine = scan.buffers(rank);
     const ReferenceRank& right = expected[static_cast<std::size_t>(rank)];
     CAPTURE(rank);
-    if (mine.wantsPrefix()) CHECK(excess(scanCase.spec, right.prefix, mine.prefixValues(), exact) <= 1);
-    if (mine.wantsTotal()) CHECK(excess(scanCase.spec, right.total, mine.totalValues(), exact) <= 1);
+    if (mine.wantsPrefix()) CHECK(excess(scanCase.spec, right.prefix, mine.prefixValues(), numbers) <= 1);
+    if (mine.wantsTotal()) CHECK(excess(scanCase.spec, right.total, mine.totalValues(), numbers) <= 1);
     CHECK(mine.inputsIntact());
   }
 }
 
-ScanSpec randomSpec(std::mt19937_64& random, int size) {
-  static constexpr std::size_t kRows[] = {1, 3, 8, 16, 17, 33, 48};
-  static constexpr std::size_t kColumns[] = {1, 2, 5, 16, 31, 48, 70};
-  ScanSpec spec;
-  spec.size = size;
-  spec.op = seqparScanMatrix;
-  spec.direction = random() % 2 == 0 ? seqparForward : seqparReverse;
-  spec.heads = 1 + random() % 5;
-  spec.sequences = random() % 2 == 0 ? spec.heads : 1;
-  spec.dk = kRows[random() % std::size(kRows)];
-  spec.dv = kColumns[random() % std::size(kColumns)];
-  spec.stateType = static_cast<seqparDataType_t>(random() % 3);
-  spec.wireType = static_cast<seqparDataType_t>(random() % 3);
-  spec.flags = random() % 2 == 0;
-  spec.initial = random() % 2 == 0;
-  return spec;
-}
+const DrawnSizes kSizes{{1, 2, 3, 4, 5}, {1, 3, 8, 16, 17, 33, 48}, {1, 2, 5, 16, 31, 48, 70}};
 
 }  // namespace
 
@@ -68,25 +40,24 @@ TEST_CASE("MATRIX channels give what the definition says, call after call") {
   struct Call {
     ThreadMatrixScan scan;
     seqparScanAlgorithm_t algorithm;
-    bool exact;
+    Numbers numbers;
   };
   std::vector<Call> calls;
   for (int i = 0; i < 12; ++i) {
-    const ScanSpec spec = randomSpec(random, size);
-    const bool exact = random() % 2 == 0;
+    const ScanSpec spec = drawMatrix(random, size, kSizes);
+    const Numbers numbers = pick(random, {Numbers::Exact, Numbers::Random});
     std::vector<Outputs> outputs;
-    for (int rank = 0; rank < size; ++rank) outputs.push_back(static_cast<Outputs>(random() % 5));
+    for (int rank = 0; rank < size; ++rank) outputs.push_back(drawOutputs(random));
     const int group = 1 + static_cast<int>(random() % 3);
-    calls.push_back({ThreadMatrixScan(peers, makeScanCase(spec, exact ? Numbers::Exact : Numbers::Random, random()),
-                                      outputs, group, threads),
-                     oneOf(random, matrixAlgorithms()), exact});
+    calls.push_back({ThreadMatrixScan(peers, makeScanCase(spec, numbers, random()), outputs, group, threads),
+                     oneOf(random, matrixAlgorithms()), numbers});
   }
   peers.run(threads, [&](const ChannelThread& thread) {
     for (Call& call : calls) call.scan.run(call.algorithm, thread);
   });
   for (Call& call : calls) {
     CAPTURE(call.scan.scanCase().spec, seqparScanAlgorithmName(call.algorithm));
-    compare(call.scan, call.exact);
+    compare(call.scan, call.numbers);
   }
 }
 
@@ -108,7 +79,7 @@ TEST_CASE("MATRIX channels go round their rings, with more packets than a ring h
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 11 + static_cast<std::uint64_t>(round)), outputs,
                           group, threads);
     peers.run(threads, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
-    compare(scan, true);
+    compare(scan, Numbers::Exact);
   }
 }
 
@@ -128,7 +99,7 @@ TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, 5 + round), std::vector<Outputs>(4, Outputs::Both),
                           1, 2);
     peers.run(2, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
-    compare(scan, true);
+    compare(scan, Numbers::Exact);
   }
 }
 
@@ -140,16 +111,16 @@ TEST_CASE("MATRIX channels by teams agree with other channels, with flags, initi
   std::mt19937_64 random(seed);
   ThreadPeers peers(size, 2);
   for (int i = 0; i < 12; ++i) {
-    ScanSpec spec = randomSpec(random, size);
+    ScanSpec spec = drawMatrix(random, size, kSizes);
     spec.dk = random() % 2 == 0 ? 16 : 48;
     spec.dv = 16 * (1 + random() % 5);
     spec.stateType = spec.wireType = seqparFloat32;
     std::vector<Outputs> outputs;
-    for (int rank = 0; rank < size; ++rank) outputs.push_back(static_cast<Outputs>(random() % 5));
+    for (int rank = 0; rank < size; ++rank) outputs.push_back(drawOutputs(random));
     ThreadMatrixScan scan(peers, makeScanCase(spec, Numbers::Exact, random()), outputs, 1, threads);
     peers.run(threads, [&](const ChannelThread& thread) { scan.run(seqparScanChain, thread); });
     CAPTURE(spec);
-    compare(scan, true);
+    compare(scan, Numbers::Exact);
   }
 }
 
@@ -175,7 +146,7 @@ TEST_CASE("MATRIX channels carry NaN and infinities to the elements of the defin
   ThreadPeers peers(spec.size, 1);
   ThreadMatrixScan scan(peers, scanCase, std::vector<Outputs>(4, Outputs::Both), 1, threads);
   peers.run(threads, [&](const ChannelThread& thread) { scan.run(algorithm, thread); });
-  compare(scan, false);
+  compare(scan, Numbers::Random);
 }
 
 TEST_CASE("MATRIX channels that need an absent rank give up, and nothing goes on") {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "reference_scan.h"
+#include "scan_draw.h"
 #include "scan_on_threads.h"
 
 using namespace seqpar;
@@ -15,44 +16,16 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr Outputs kOutputs[] = {Outputs::Both, Outputs::PrefixOnly, Outputs::TotalOnly, Outputs::PrefixInPlace,
-                                Outputs::TotalInPlace};
-
-std::string compare(const char* what, const std::vector<float>& got, const ReferenceState& wanted, const ScanSpec& spec,
-                    Numbers numbers) {
-  const bool exact = numbers == Numbers::Exact;
-  const double relative = exact ? 0 : relativeBound(spec);
-  const double absolute = exact ? 0 : absoluteBound(spec);
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(static_cast<double>(got[i]) - wanted.value[i]);
-    if (error <= relative * wanted.size[i] + absolute) continue;
-    return concat(what, "[", i, "] is ", got[i], ", expected ", wanted.value[i]);
-  }
-  return "";
-}
-
 /// What is wrong with the results, in words.
 std::string judge(ThreadScan& scan, Numbers numbers) {
   const auto reference = referenceScan(scan.scanCase());
   for (int rank = 0; rank < scan.scanCase().spec.size; ++rank) {
     ScanBuffers& buffers = scan.buffers(rank);
-    const ReferenceRank& wanted = reference[static_cast<size_t>(rank)];
-    std::string wrong;
-    if (buffers.wantsPrefix()) {
-      wrong = compare("prefix", buffers.prefixValues(), wanted.prefix, scan.scanCase().spec, numbers);
-    }
-    if (wrong.empty() && buffers.wantsTotal()) {
-      wrong = compare("total", buffers.totalValues(), wanted.total, scan.scanCase().spec, numbers);
-    }
+    std::string wrong = firstWrong(buffers, scan.scanCase().spec, reference[static_cast<size_t>(rank)], numbers);
     if (wrong.empty() && !buffers.inputsIntact()) wrong = "an input was changed";
     if (!wrong.empty()) return concat("rank ", rank, ": ", wrong);
   }
   return "";
-}
-
-template <typename Value>
-Value pick(std::mt19937_64& random, std::initializer_list<Value> values) {
-  return values.begin()[random() % values.size()];
 }
 
 struct Call {
@@ -62,25 +35,11 @@ struct Call {
 };
 
 Call drawCall(std::mt19937_64& random, const ThreadPeers& peers, seqparScanAlgorithm_t algorithm) {
-  ScanSpec spec;
-  spec.size = peers.size();
-  spec.op = pick(random, {seqparScanSum, seqparScanScalar, seqparScanDiag});
-  spec.direction = pick(random, {seqparForward, seqparReverse});
-  spec.heads = pick<size_t>(random, {1, 2, 3, 6});
-  spec.dk = pick<size_t>(random, {1, 3, 16, 33});
-  spec.dv = pick<size_t>(random, {1, 5, 16, 24, 128});
-  spec.sequences = pick<size_t>(random, {1, spec.heads});
-  spec.stateType = pick(random, {seqparFloat32, seqparFloat32, seqparFloat16, seqparBfloat16});
-  spec.wireType = pick(random, {seqparFloat32, seqparFloat32, seqparFloat16, seqparBfloat16});
   const Numbers numbers = pick(random, {Numbers::Exact, Numbers::Random});
-  if (spec.op != seqparScanSum) {
-    spec.decayForm = pick(random, {seqparDecayLinear, seqparDecayLog, seqparDecayLog2});
-    if (numbers == Numbers::Exact && spec.decayForm == seqparDecayLog) spec.decayForm = seqparDecayLog2;
-  }
-  spec.flags = random() % 3 == 0;
-  spec.initial = random() % 2 == 0;
+  const ScanSpec spec =
+      drawElementwise(random, peers.size(), numbers, {{1, 2, 3, 6}, {1, 3, 16, 33}, {1, 5, 16, 24, 128}});
   std::vector<Outputs> outputs;
-  for (int rank = 0; rank < spec.size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
+  for (int rank = 0; rank < spec.size; ++rank) outputs.push_back(drawOutputs(random));
   const int channels = 1 + static_cast<int>(random() % static_cast<unsigned>(peers.channels()));
   return {algorithm, numbers,
           std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, channels)};
@@ -157,7 +116,7 @@ TEST_CASE("Small states, a vec a thread, beside the programs for all states") {
       }
       spec.initial = random() % 2 == 0;
       std::vector<Outputs> outputs;
-      for (int rank = 0; rank < size; ++rank) outputs.push_back(kOutputs[random() % std::size(kOutputs)]);
+      for (int rank = 0; rank < size; ++rank) outputs.push_back(drawOutputs(random));
       calls.push_back({pick(random, {seqparScanChain, seqparScanOneshot, seqparScanTransposed, seqparScanLasp2}),
                        numbers,
                        std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, random()), outputs, channels)});

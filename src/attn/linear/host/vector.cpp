@@ -5,14 +5,7 @@
 #include <cstdint>
 
 #include "base/sgemm.h"
-
-// The loops below are compiled for several instruction sets; the loader takes the best that the processor has. Not with
-// sanitizers: the loader would run their code before they have started.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SEQPAR_SANITIZED)
-#define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define SEQPAR_VECTOR_CLONES
-#endif
+#include "base/vector_loops.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -61,13 +54,7 @@ SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, fl
     const float shifted = x * 1.44269504f + kRounder;
     const float n = shifted - kRounder;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.0f / 5040.0f;
-    p = p * r + 1.0f / 720.0f;
-    p = p * r + 1.0f / 120.0f;
-    p = p * r + 1.0f / 24.0f;
-    p = p * r + 1.0f / 6.0f;
-    p = p * r + 0.5f;
-    p = (p * r) * r + r + 1.0f;
+    const float p = exponentialNearZero(r);
     const uint32_t exponent = std::bit_cast<uint32_t>(shifted) - kRounderBits + 256;
     const uint32_t half = exponent / 2;
     const float scaleA = std::bit_cast<float>((half - 1) << 23);

@@ -1,0 +1,26 @@
+// Loops that the compiler is to vectorize, for several processors.
+#pragma once
+
+// They are compiled for several instruction sets; the loader takes the best that the processor has. Not with
+// sanitizers: the loader would run their code before they have started.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SEQPAR_SANITIZED)
+#define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define SEQPAR_VECTOR_CLONES
+#endif
+
+namespace seqpar {
+
+/// exp(r) for |r| <= ln(2) / 2, by a polynomial. Always inline: a call would be of one instruction set.
+[[gnu::always_inline]] inline float exponentialNearZero(float r) {
+  float p = 1.0f / 5040.0f;
+  p = p * r + 1.0f / 720.0f;
+  p = p * r + 1.0f / 120.0f;
+  p = p * r + 1.0f / 24.0f;
+  p = p * r + 1.0f / 6.0f;
+  p = p * r + 0.5f;
+  p = (p * r) * r + r + 1.0f;
+  return p;
+}
+
+}  // namespace seqpar
