@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "device/cuda.h"
-#include "exchange/device_route.h"
 #include "kernels/exchange/launch.h"
 
 namespace seqpar {

@@ -1,11 +1,14 @@
-// Launching the kernels of exchanges.
+// Launching the kernels of exchanges, and filling in the parameters of those that send and receive payloads.
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "device/group.h"
 #include "exchange/device_payloads.h"
+#include "kernels/exchange/route_args.h"
 
 namespace seqpar {
 
@@ -17,5 +20,46 @@ void launchRoute(const PeerView& view, const DevicePayloads& sends, const Device
 /// Copies payloads into `memory[i]`, or back; `payloads[i]` counts in `regions`.
 void launchPayloads(bool gather, std::span<const device::PeerPayload> payloads, std::span<std::byte* const> memory,
                     std::span<const device::RegionArg> regions, DeviceStream stream);
+
+/// Whether the short lists have room for all of them.
+inline bool areFew(const DevicePayloads& sends, const DevicePayloads& receives) {
+  return sends.regions.size() + receives.regions.size() <= device::FewArgs::kMostRegions &&
+         sends.others.size() + receives.others.size() <= device::FewArgs::kMostPayloads;
+}
+
+/// The payloads of one side with their byte FIFOs, in the order in which they are served: at any time, different ranks
+/// serve different ones.
+inline std::vector<device::PeerPayload> inOrder(const PeerView& view, const std::vector<device::PeerPayload>& payloads,
+                                                bool upwards) {
+  std::vector<device::PeerPayload> ordered = payloads;
+  const auto distance = [&](const device::PeerPayload& payload) {
+    return (upwards ? payload.peer - view.self + view.size : view.self - payload.peer + view.size) % view.size;
+  };
+  std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  for (auto& payload : ordered) {
+    payload.end = {view.byteFifos[view.self] + ByteFifoLayout::end(payload.peer, 0, view.byteFifoChannels),
+                   view.byteFifos[payload.peer] + ByteFifoLayout::end(view.self, 0, view.byteFifoChannels),
+                   reinterpret_cast<ByteFifoState*>(view.byteFifoState) +
+                       ByteFifoLayout::number(payload.peer, 0, view.byteFifoChannels)};
+  }
+  return ordered;
+}
+
+/// Without the regions. Kilobytes: not on the stack of a caller that we do not know.
+template <typename Args>
+std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives) {
+  const auto out = inOrder(view, sends.others, true);
+  const auto in = inOrder(view, receives.others, false);
+  auto args = std::make_unique<Args>();
+  // NOLINTNEXTLINE: kernels read the word anew each time
+  args->waitPolicy = {const_cast<std::uint32_t*>(view.abort), const_cast<std::uint32_t*>(view.timedOut),
+                      view.timeoutNs};
+  std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), args->payloads));
+  args->sends = static_cast<int>(out.size());
+  args->receives = static_cast<int>(in.size());
+  args->selfSend = sends.self;
+  args->selfReceive = receives.self;
+  return args;
+}
 
 }  // namespace seqpar

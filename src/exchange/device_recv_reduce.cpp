@@ -1,7 +1,7 @@
 #include "exchange/device_recv_reduce.h"
 
 #include "device/cuda.h"
-#include "exchange/device_route.h"
+#include "exchange/device_launch.h"
 #include "kernels/exchange/launch.h"
 
 namespace seqpar {
