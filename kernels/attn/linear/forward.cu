@@ -4,6 +4,7 @@
 
 #include "kernels/attn/linear/args.h"
 #include "kernels/attn/linear/fold.h"
+#include "kernels/attn/linear/hopper.h"
 #include "kernels/attn/linear/instances.h"
 #include "kernels/attn/linear/mma.cuh"
 
@@ -39,12 +40,30 @@ bool aligned(const LinearProblem& problem, const Output& out) {
 
 }  // namespace
 
+#ifndef SEQPAR_HOPPER
+namespace hopper {
+bool fits(const LinearProblem&) {
+  return false;
+}
+int ctasAtOnce(const LinearProblem&) {
+  return 0;
+}
+bool segmentStates(const SegmentStates&, int, const Launch&, int&) {
+  return false;
+}
+bool outputs(const Outputs&, const Launch&, int&) {
+  return false;
+}
+}  // namespace hopper
+#endif
+
 int ctasAtOnce(const LinearProblem& problem) {
   constexpr int kFp32Ctas = 8;  // of an SM; those kernels are slow in any case
   int device = 0, sms = 0;
   if (whyNot(problem) != nullptr || cudaGetDevice(&device) != cudaSuccess) return 0;
   if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
   if (problem.type == seqparFloat32) return sms * kFp32Ctas;
+  if (hopper::fits(problem)) return hopper::ctasAtOnce(problem);
   return sms * dispatch(problem, [](auto t, auto dk, auto perChannel) {
            return forwardOccupancy<decltype(t), dk(), perChannel()>();
          });
@@ -56,11 +75,14 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
   const bool rank = pass.state != nullptr || pass.logDecay != nullptr;
   const int segments = pass.segments.count - (rank ? 0 : 1);
   if (segments == 0) return cudaSuccess;
-  const int error = pass.problem.type == seqparFloat32
-                        ? runSegmentStatesFp32(pass, segments, launch)
-                        : dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
-                            return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
-                          });
+  int error = cudaSuccess;
+  if (pass.problem.type == seqparFloat32) {
+    error = runSegmentStatesFp32(pass, segments, launch);
+  } else if (!hopper::fits(pass.problem) || !hopper::segmentStates(pass, segments, launch, error)) {
+    error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
+      return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
+    });
+  }
   if (error != cudaSuccess) return error;
   return launchFold(pass.problem, pass.segments, pass.heads, pass.maps, false, pass.state, pass.logDecay, launch);
 }
@@ -68,6 +90,8 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
 int launchOutputs(const Outputs& pass, const Launch& launch) {
   if (!allowed(pass.problem, pass.heads) || !aligned(pass.problem, pass.out)) return cudaErrorInvalidValue;
   if (pass.problem.type == seqparFloat32) return runOutputsFp32(pass, launch);
+  int error = cudaSuccess;
+  if (hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
   return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });

@@ -1,0 +1,96 @@
+// Pass 3 of the forward on sm_90a: outputs of segments, each from the state before it, in chunks of 64 tokens:
+// O^T = S^T Q^T + V^T P^T with P the scores within the chunk, then S^T = S^T decay + V^T K. S^T stays in registers,
+// where it is A of the first product.
+#pragma once
+
+#include "kernels/attn/linear/hopper/outputs_multiply.cuh"
+#include "kernels/attn/linear/hopper/prepare_channels.cuh"
+#include "kernels/attn/linear/hopper/prepare_uniform.cuh"
+#include "kernels/attn/linear/launch.cuh"
+
+namespace seqpar::attn::hopper {
+
+template <class T, GateKind Kind>
+class OutputsCta {
+ public:
+  using Layout = OutputsShared;
+
+  __device__ __forceinline__ OutputsCta(const OutputsKernel& kernel, char* shared)
+      : kernel_(kernel),
+        problem_(kernel.pass.problem),
+        shared_(shared),
+        pipeline_{sharedAddress(shared) + Layout::kBarriers} {}
+
+  __device__ __forceinline__ void run() {
+    if (threadIdx.x == 0) pipeline_.init();
+    __syncthreads();
+    const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
+    if (role == kLoader) {
+      giveRegisters<32>();
+      if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
+    } else if (role == kPreparer) {
+      takeRegisters<160>();
+      if constexpr (Kind == GateKind::Uniform) {
+        UniformPreparer<T> preparer(problem_, shared_);
+        each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
+      } else {
+        ChannelPreparer<T, Kind> preparer(problem_, shared_);
+        each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
+      }
+    } else {
+      takeRegisters<160>();
+      Multiplier<T, Kind> multiplier(kernel_, shared_, role - kMultiplier);
+      each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
+    }
+  }
+
+ private:
+  /// act(item, running number of its first chunk), which returns how many chunks it has.
+  template <class Act>
+  __device__ __forceinline__ void each(const Act& act) {
+    const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
+    const Segments& cut = kernel_.pass.segments;
+    int first = 0;
+    for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
+      first += act(itemAt(index, problem_, kernel_.pass.heads, cut, cut.count, tiles), first);
+    }
+  }
+
+  __device__ __forceinline__ int load(const Item& item, int first) {
+    ForwardChunks chunks(problem_, item);
+    const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
+    int running = first;
+    for (; chunks.more(); ++running) {
+      const Chunk chunk = chunks.take();
+      pipeline_.waitFree(running);
+      const uint32_t stage = sharedAddress(shared_) + running % Layout::kStages * Layout::kStageBytes;
+      const uint32_t filled = pipeline_.filled(running);
+      const int token = static_cast<int>(chunk.token);
+      if (Kind != GateKind::Uniform) prefetchBox(kernel_.gates, 0, item.head, token, batch);
+      arriveExpecting(filled, 3 * kMatrixBytes);
+#pragma unroll
+      for (int tile = 0; tile < 2; ++tile) {
+        const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
+        loadBox(stage + Layout::kQueries + at, kernel_.queries, filled, column, qk, token, batch);
+        loadBox(stage + Layout::kKeys + at, kernel_.keys, filled, column, qk, token, batch);
+        loadBox(stage + Layout::kValues + at, kernel_.values, filled, item.tile * kMostColumns + column, item.head,
+                token, batch);
+      }
+    }
+    return running - first;
+  }
+
+  const OutputsKernel& kernel_;
+  const LinearProblem& problem_;
+  char* shared_;
+  Pipeline<Layout::kStages> pipeline_;
+};
+
+template <class T, GateKind Kind>
+__global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
+  extern __shared__ __align__(1024) char shared[];
+  waitForPriorKernel();
+  OutputsCta<T, Kind>(kernel, shared).run();
+}
+
+}  // namespace seqpar::attn::hopper

@@ -1,0 +1,342 @@
+// The multiplying warpgroups of pass 3 (outputs.cuh).
+#pragma once
+
+#include "kernels/attn/linear/hopper/outputs_shared.cuh"
+
+namespace seqpar::attn::hopper {
+
+struct OutputsKernel {
+  Outputs pass;
+  int64_t items;
+  CUtensorMap queries, keys, values, gates, out;
+};
+
+/// One multiplying warpgroup: 64 columns of v.
+template <class T, GateKind Kind>
+class Multiplier {
+ public:
+  using Layout = OutputsShared;
+  static constexpr float kToState = Numbers<T>::kStateScale;
+
+  __device__ __forceinline__ Multiplier(const OutputsKernel& kernel, char* shared, int which)
+      : kernel_(kernel),
+        problem_(kernel.pass.problem),
+        shared_(shared),
+        which_(which),
+        thread_(static_cast<int>(threadIdx.x) % kGroupThreads),
+        lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+  __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+    start(item);
+    const bool wantsFinal = kernel_.pass.finalState != nullptr && item.segment == kernel_.pass.segments.count - 1;
+    ForwardChunks chunks(problem_, item);
+    int running = first;
+    for (; chunks.more(); ++running) {
+      const Chunk chunk = chunks.take();
+      char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
+      pipeline.waitPrepared(running);
+      if (chunk.fresh) clear();
+      if constexpr (Kind == GateKind::Uniform) {
+        multiplyUniform(stage, item, chunk, running);
+      } else {
+        if (!chunk.fresh) scaleState<false>(vectors(stage, 0));
+        if (reinterpret_cast<const int*>(shared_ + Layout::kExact)[running % Layout::kStages] == 0) {
+          multiplySafe(stage, item, chunk, running);
+        } else {
+          multiplyExact(stage, item, chunk, running);
+        }
+        if (wantsFinal && !chunks.more()) scaleState<false>(vectors(stage, 1));
+      }
+      __syncwarp();
+      if (lane_ == 0) arrive(pipeline.free(running));
+    }
+    if (thread_ == 0) waitStores();
+    if (wantsFinal) {
+      putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
+               item.tile, which_);
+    }
+    return running - first;
+  }
+
+ private:
+  static __device__ __forceinline__ const float* vectors(const char* stage, int number) {
+    return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * kMostColumns;
+  }
+  __device__ __forceinline__ void syncGroup() const { syncNamed(kMultiplyBarrier + which_, kGroupThreads); }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state_[i] = 0;
+  }
+
+  /// The state before the item's segment: this rank's tokens before it, and `initial` decayed over them.
+  __device__ __forceinline__ void start(const Item& item) {
+    const Outputs& pass = kernel_.pass;
+    const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
+    const int64_t size = int64_t{problem_.dk} * problem_.dv;
+    const int column = item.tile * kMostColumns, values = problem_.dv - column;
+    clear();
+    if (item.segment > 0) {
+      const float* const before = pass.maps.states + (firstMap + item.segment) * size + column;
+      eachOfState(state_, which_, [&](float& number, int channel, int value) {
+        if (channel < problem_.dk && value < values) number = before[channel * problem_.dv + value];
+      });
+    }
+    if (pass.initial == nullptr) return;
+    // The room of outputs on their way, once those of an item before have left.
+    float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
+    if (thread_ == 0) waitStoresRead<0>();
+    syncGroup();
+    const int width = decayWidth(problem_);
+    float sum = 0;
+    for (int segment = 0; segment < item.segment && thread_ < problem_.dk; ++segment) {
+      sum += pass.maps.logDecays[(firstMap + segment) * width + (width > 1 ? thread_ : 0)];
+    }
+    factors[thread_] = exp2Fast(sum * kLog2e);
+    syncGroup();
+    const float* const initial = pass.initial + headIndex(item, problem_) * size + column;
+    eachOfState(state_, which_, [&](float& number, int channel, int value) {
+      if (channel >= problem_.dk || value >= values) return;
+      const float by = factors[channel];
+      number += by == 0 ? 0 : by * initial[channel * problem_.dv + value];
+    });
+    syncGroup();
+  }
+
+  /// Each channel times factor[channel]; where it `mayForget`, a factor of 0 forgets all.
+  template <bool mayForget>
+  __device__ __forceinline__ void scaleState(const float* factors) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane_ % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        state_[4 * j + e] = mayForget && factor == 0 ? 0 : state_[4 * j + e] * factor;
+      }
+    }
+  }
+
+  /// A along all channels: change(number, channel) of the state, rounded.
+  template <class Change>
+  __device__ __forceinline__ void round(uint32_t (&a)[8][4], const Change& change) const {
+    const int first = 2 * hide(lane_ % 4);
+#pragma unroll
+    for (int i = 0; i < 64; i += 2) {
+      const int channel = 8 * (i / 4) + first;
+      a[i / 8][i / 2 % 4] = Numbers<T>::pack(change(state_[i], channel), change(state_[i + 1], channel + 1));
+    }
+  }
+  __device__ __forceinline__ void round(uint32_t (&a)[8][4]) const {
+    round(a, [](float x, int) { return x * kToState; });
+  }
+
+  struct Operands {
+    Matrix queries, keys, values, scores;
+  };
+  __device__ __forceinline__ Operands operands(const char* stage) const {
+    const uint32_t at = sharedAddress(stage);
+    return {rowsOf(at + Layout::kQueries), columnsOf(at + Layout::kKeys, kTileBytes),
+            columnsOf(at + Layout::kValues + which_ * kTileBytes, kTileBytes), rowsOf(at + Layout::kScores)};
+  }
+
+  static __device__ __forceinline__ void addScores(float (&out)[32], const Operands& with) {
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step) {
+      Product<T, 64>::template run<Lie::Across, Lie::Along>(out, with.values + step * kNextStepOfColumns,
+                                                            with.scores + step * kNextStepOfRows, true);
+    }
+  }
+  template <int Step>
+  __device__ __forceinline__ void addKeys(const Operands& with) {
+    Product<T, 128>::template run<Lie::Across, Lie::Across>(state_, with.values + Step * kNextStepOfColumns,
+                                                            with.keys + Step * kNextStepOfColumns, true);
+  }
+
+  /// All exponents within the chunk are small: queries and keys have the middle as their reference, and so has the
+  /// state.
+  __device__ __forceinline__ void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const Operands with = operands(stage);
+    uint32_t a[8][4];
+    float out[32];
+    round(a);
+    pin(state_);
+    fenceProducts();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      Product<T, 64>::template run<Lie::Along>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    addScores(out, with);
+    commitProducts();
+    addKeys<0>(with);
+    addKeys<1>(with);
+    addKeys<2>(with);
+    addKeys<3>(with);
+    commitProducts();
+    waitProducts<1>();
+    pin(out);
+    put(out, running);
+    waitProducts<0>();
+    pin(state_);
+    finish(item, chunk, running);
+  }
+
+  /// Blocks of 16 tokens, with their start as the reference; the scores are those within blocks. Decays may be 0: what
+  /// of the state is not finite meets queries that are 0 where it is forgotten. It is left out, and outputs whose
+  /// queries meet it all the same become NaN.
+  __device__ __forceinline__ void multiplyExact(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const Operands with = operands(stage);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
+    const bool finite = !anyNamed(kMultiplyBarrier + which_, kGroupThreads, sum != sum);
+#pragma unroll 1
+    for (int block = 0; block < kChunk / kBlockTokens; ++block) {
+      const int rows = block * kNextStepOfColumns;
+      float out[8];
+      bool met[8] = {};
+      if (!finite) {
+        // A weight of each channel's own, so that queries do not cancel.
+        multiplyBlock(out, with.queries + rows, [](float x, int channel) {
+          return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / kMostColumns;
+        });
+#pragma unroll
+        for (int i = 0; i < 8; ++i) met[i] = out[i] != 0;
+      }
+      multiplyBlock(out, with.queries + rows, [](float x, int) { return isfinite(x) ? x * kToState : 0; });
+      scaleState<true>(vectors(stage, 2) + block * kMostColumns);
+      pin(state_);
+      pin(out);
+      fenceProducts();
+      Product<T, 16>::template run<Lie::Across, Lie::Along>(out, with.values + rows,
+                                                            with.scores + (rows + block * kNextStepOfRows), true);
+      Product<T, 128>::template run<Lie::Across, Lie::Across>(state_, with.values + rows, with.keys + rows, true);
+      commitProducts();
+      waitProducts<0>();
+      pin(out);
+      pin(state_);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[i] = met[i] ? NAN : out[i];
+      putColumns(out, running, 16 * block);
+    }
+    finish(item, chunk, running);
+  }
+  template <class Change>
+  __device__ __forceinline__ void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
+    uint32_t a[8][4];
+    round(a, change);
+    pin(out);
+    fenceProducts();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      Product<T, 16>::template run<Lie::Along>(out, a[step], queries + channelStep(step), step > 0);
+    }
+    commitProducts();
+    waitProducts<0>();
+    pin(out);
+  }
+
+  /// One decay for all channels: keys have theirs to the chunk's end, outputs take those from its start. What a decay
+  /// of 0 forgets may be anything.
+  __device__ __forceinline__ void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
+    const Operands with = operands(stage);
+    uint32_t a[8][4];
+    float out[32];
+    round(a);
+    const float decay = vectors(stage, 0)[kChunk];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state_[i] = decay == 0 ? 0 : state_[i] * decay;
+    pin(state_);
+    fenceProducts();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      Product<T, 64>::template run<Lie::Along>(out, a[step], with.queries + channelStep(step), step > 0);
+    }
+    commitProducts();
+    addKeys<0>(with);
+    addKeys<1>(with);
+    addKeys<2>(with);
+    addKeys<3>(with);
+    commitProducts();
+    waitProducts<1>();
+    pin(out);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(vectors(stage, 0) + 8 * j + 2 * (lane_ % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        out[4 * j + e] = factor == 0 ? 0 : out[4 * j + e] * factor;
+      }
+    }
+    pin(out);
+    fenceProducts();
+    addScores(out, with);
+    commitProducts();
+    waitProducts<0>();
+    pin(out);
+    pin(state_);
+    put(out, running);
+    finish(item, chunk, running);
+  }
+
+  /// O^T, turned, to the room of outputs on their way.
+  __device__ __forceinline__ void put(const float (&out)[32], int running) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float part[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) part[i] = out[8 * j + i];
+      putColumns(part, running, 16 * j);
+    }
+  }
+  __device__ __forceinline__ char* outTile(int running) const {
+    return shared_ + Layout::kOut + (running % 2 * 2 + which_) * kTileBytes;
+  }
+  /// The same for 16 tokens, from `token` of the chunk on.
+  __device__ __forceinline__ void putColumns(const float (&out)[8], int running, int token) const {
+    const int warp = thread_ / 32, matrix = lane_ / 8;
+    const float scale = problem_.scale / kToState;
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(out[2 * i] * scale, out[2 * i + 1] * scale);
+    storeTransposed(
+        sharedAddress(outTile(running)) + swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
+        words);
+  }
+  /// Sends outputs on. The room of the next chunk's outputs is free afterwards.
+  __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
+    fenceForAsync();
+    if (thread_ == 0) waitStoresRead<0>();
+    syncGroup();
+    const char* const tile = outTile(running);
+    const int column = item.tile * kMostColumns + which_ * kSwizzleColumns;
+    if (chunk.length == kChunk) {
+      if (thread_ == 0) {
+        storeBox(kernel_.out, sharedAddress(tile), column, item.head, static_cast<int>(chunk.token),
+                 static_cast<int>(item.batch));
+        commitStores();
+      }
+      return;
+    }
+    const Output& to = kernel_.pass.out;
+    char* const rows = static_cast<char*>(to.data) +
+                       2 * (item.batch * to.batch + chunk.token * to.token + item.head * to.head + column);
+#pragma unroll 1
+    for (int row = thread_ / 8; row < chunk.length; row += kGroupThreads / 8) {
+      const int vector = thread_ % 8;
+      if (8 * vector < problem_.dv - column) {
+        *reinterpret_cast<uint4*>(rows + 2 * row * to.token + 16 * vector) =
+            *reinterpret_cast<const uint4*>(tile + swizzled(row, 16 * vector));
+      }
+    }
+  }
+
+  const OutputsKernel& kernel_;
+  const LinearProblem& problem_;
+  char* shared_;
+  int which_, thread_, lane_;
+  float state_[64];
+};
+
+}  // namespace seqpar::attn::hopper

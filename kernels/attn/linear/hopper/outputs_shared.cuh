@@ -1,0 +1,69 @@
+// Shared memory of pass 3, and what both ways of preparing a chunk have in common.
+#pragma once
+
+#include "kernels/attn/linear/hopper/forward_chunks.cuh"
+#include "kernels/attn/linear/hopper/wgmma.cuh"
+
+namespace seqpar::attn::hopper {
+
+struct OutputsShared {
+  static constexpr int kQueries = 0;
+  static constexpr int kKeys = kMatrixBytes;
+  static constexpr int kValues = 2 * kMatrixBytes;
+  static constexpr int kScores = 3 * kMatrixBytes;  ///< [query][key], a tile
+  static constexpr int kVectors = kScores + kTileBytes;
+  static constexpr int kVectorBytes = 4 * kMostColumns;
+  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< what the vectors are: see the preparers
+  static constexpr int kStages = 3;
+  static constexpr int kOut = kStages * kStageBytes;              ///< [2][2] tiles on their way to device memory
+  static constexpr int kSums = kOut + 4 * kTileBytes;             ///< for exact chunks: [2][16][128] fp32
+  static constexpr int kCarries = kSums + 2 * 16 * kVectorBytes;  ///< [2][128]
+  static constexpr int kExact = kCarries + 2 * kVectorBytes;      ///< [kStages]: whether a stage's chunk is exact
+  static constexpr int kBarriers = kExact + 16;
+  static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
+  static_assert(kStageBytes % 1024 == 0 && kBytes <= 232448);
+};
+
+/// The multipliers' and preparers' places along the channels of a matrix: of the product's `step`.
+__device__ __forceinline__ int channelStep(int step) {
+  return step / 4 * kTileBytes + step % 4 * kNextStepOfRows;
+}
+
+/// The preparing warpgroup: scores = Q K^T of a stage, D of 64 x 64.
+template <class T>
+__device__ __forceinline__ void multiplyScores(float (&scores)[32], const char* stage) {
+  const uint32_t at = sharedAddress(stage);
+  const Matrix queries = rowsOf(at + OutputsShared::kQueries), keys = rowsOf(at + OutputsShared::kKeys);
+  pin(scores);
+  fenceProducts();
+#pragma unroll
+  for (int step = 0; step < kMostColumns / 16; ++step) {
+    Product<T, 64>::template run<Lie::Along, Lie::Along>(scores, queries + channelStep(step), keys + channelStep(step),
+                                                         step > 0);
+  }
+  commitProducts();
+  waitProducts<0>();
+  pin(scores);
+}
+
+/// Rounds scores to the stage's tile of them; 0 for keys after the query.
+template <class T>
+__device__ __forceinline__ void putScores(char* stage, const float (&scores)[32]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const uint32_t at = sharedAddress(stage) + OutputsShared::kScores;
+  const auto number = [&](int i) {
+    const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+    // Dropped, not multiplied by 0: they may have overflowed.
+    return key > query ? 0 : scores[i];
+  };
+#pragma unroll
+  for (int j = 0; j < 8; j += 2) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = Numbers<T>::pack(number(4 * j + 2 * i), number(4 * j + 2 * i + 1));
+    const int row = 16 * warp + lane / 8 % 2 * 8 + lane % 8, byte = 2 * (8 * j + lane / 16 * 8);
+    storeMatrices(at + swizzled(row, byte), words);
+  }
+}
+
+}  // namespace seqpar::attn::hopper

@@ -1,0 +1,182 @@
+// Chunks of 64 tokens as they go through a CTA of four warpgroups: one thread loads them, a warpgroup prepares them,
+// two multiply, each with 64 columns of v.
+#pragma once
+
+#include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/hopper/tma.cuh"
+#include "kernels/attn/linear/mma.cuh"
+#include "kernels/attn/linear/tile.cuh"
+#include "kernels/attn/linear/work.h"
+
+namespace seqpar::attn::hopper {
+
+constexpr int kChunk = 64;         ///< tokens
+constexpr int kMostColumns = 128;  ///< channels of k, and columns of v, that a CTA has
+constexpr int kTileBytes = kChunk * kRowBytes;
+constexpr int kMatrixBytes = 2 * kTileBytes;  ///< 64 tokens of 128 columns
+constexpr int kGroupThreads = 128;            ///< of a warpgroup
+constexpr int kThreads = 4 * kGroupThreads;
+constexpr int kLoader = 0, kPreparer = 1, kMultiplier = 2;  ///< warpgroups; kMultiplier + 1 multiplies too
+constexpr int kPrepareBarrier = 1, kMultiplyBarrier = 2;    ///< named barriers; kMultiplyBarrier + which, and both's:
+constexpr int kBothBarrier = 4;
+
+/// How decays come: one number for all channels, or one each, fp32 or bf16.
+enum class GateKind { Uniform, Full, Half };
+SEQPAR_BOTH_INLINE constexpr int bytesOf(GateKind kind) {
+  return kind == GateKind::Uniform ? 0 : (kind == GateKind::Full ? 4 : 2);
+}
+
+/// The barriers of `Stages` stages: filled (by the copy engine), prepared, free. Chunks are known by their running
+/// number over all items of a CTA.
+template <int Stages>
+struct Pipeline {
+  static constexpr int kBarrierBytes = 3 * 8 * Stages;
+  uint32_t barriers;
+
+  __device__ __forceinline__ uint32_t filled(int number) const { return barriers + 24 * (number % Stages); }
+  __device__ __forceinline__ uint32_t prepared(int number) const { return filled(number) + 8; }
+  __device__ __forceinline__ uint32_t free(int number) const { return filled(number) + 16; }
+  static __device__ __forceinline__ int parity(int number) { return number / Stages & 1; }
+
+  /// One thread, before all others come.
+  __device__ __forceinline__ void init() const {
+    for (int stage = 0; stage < Stages; ++stage) {
+      initBarrier(filled(stage), 1);
+      initBarrier(prepared(stage), kGroupThreads);
+      initBarrier(free(stage), 2 * kGroupThreads / 32);
+    }
+    fenceBarrierInit();
+  }
+  __device__ __forceinline__ void waitFilled(int number) const { waitBarrier(filled(number), parity(number)); }
+  __device__ __forceinline__ void waitPrepared(int number) const { waitBarrier(prepared(number), parity(number)); }
+  /// Until the chunk that had the stage before has been multiplied.
+  __device__ __forceinline__ void waitFree(int number) const {
+    if (number >= Stages) waitBarrier(free(number), parity(number) ^ 1);
+  }
+};
+
+/// The same number, of which the compiler knows nothing: what is made of it is made where it is needed, and not kept in
+/// registers from before a loop on.
+__device__ __forceinline__ int hide(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
+/// What a preparing thread has of a chunk: two channels, and half of the tokens.
+struct PrepareLane {
+  int half, pair, channel;  ///< tokens from 32 * half on; channels `channel` = 2 * pair and the next
+
+  __device__ __forceinline__ PrepareLane()
+      : half(static_cast<int>(threadIdx.x) / 64 % 2), pair(static_cast<int>(threadIdx.x) % 64), channel(2 * pair) {}
+  /// The byte of a matrix at which the two channels of a token are.
+  __device__ __forceinline__ int offset(int token) const {
+    return pair / 32 * kTileBytes + swizzled(token, pair % 32 * 4);
+  }
+};
+
+/// Two neighboring channels of a token in a matrix [kChunk][kMostColumns] of gates.
+template <GateKind Kind>
+__device__ __forceinline__ float2 readGates(const char* gates, int token, int channel) {
+  const char* const at = gates + (token * kMostColumns + channel) * bytesOf(Kind);
+  if (Kind == GateKind::Full) return *reinterpret_cast<const float2*>(at);
+  return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
+}
+
+/// As log2Decay(), of two gates.
+__device__ __forceinline__ float2 log2Pair(float2 gates) {
+  return make_float2(maxOrNan(gates.x * kLog2e, kLeastLog2), maxOrNan(gates.y * kLog2e, kLeastLog2));
+}
+
+/// The preparing warpgroup: zeros for some rows of a matrix.
+__device__ __forceinline__ void clearRows(char* matrix, int begin, int end) {
+  const PrepareLane me;
+  for (int row = begin + me.half; row < end; row += 2) *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
+}
+
+/// How many sequences start before token `token`.
+__device__ __forceinline__ int64_t startsBefore(const LinearProblem& problem, int64_t token) {
+  int64_t low = 0, high = problem.starts == nullptr ? 0 : problem.startCount;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (problem.starts[middle] < token) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/// A preparing thread's numbers of `Count` matrices times factors(t, by), t from 0 to 31 in turn; done(t) comes after
+/// each 8. Loads of 8 tokens go together: none could pass a store.
+template <class T, int Count, class Factors, class Done>
+__device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count],
+                                            const Factors& factors, const Done& done) {
+  constexpr int kAtOnce = 8;
+  const int start = hide(me.offset(0)) + me.half * (kTileBytes / 2);
+  int at[kAtOnce];
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) at[i] = (start ^ i << 4) + i * kRowBytes;
+#pragma unroll
+  for (int t = 0; t < 32; t += kAtOnce) {
+    const auto word = [&](int matrix, int i) {
+      return reinterpret_cast<uint32_t*>(matrices[matrix] + at[i] + t * kRowBytes);
+    };
+    uint32_t words[kAtOnce][Count];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int m = 0; m < Count; ++m) words[i][m] = *word(m, i);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      float2 by[Count];
+      factors(t + i, by);
+#pragma unroll
+      for (int m = 0; m < Count; ++m) {
+        const float2 two = Numbers<T>::unpack(words[i][m]);
+        words[i][m] = Numbers<T>::pack(two.x * by[m].x, two.y * by[m].y);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int m = 0; m < Count; ++m) *word(m, i) = words[i][m];
+    }
+    done(t);
+  }
+}
+template <class T, int Count, class Factors>
+__device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count],
+                                            const Factors& factors) {
+  scaleTokens<T>(me, matrices, factors, [](int) {});
+}
+
+/// A preparing thread's numbers of tokens from `begin` to `end` of the chunk become 0.
+__device__ __forceinline__ void clearTokens(const PrepareLane& me, char* matrix, int begin, int end) {
+#pragma unroll 1
+  for (int row = max(begin, 32 * me.half); row < min(end, 32 * me.half + 32); ++row) {
+    *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
+  }
+}
+
+/// act(number of a multiplier's state, channel of k, column of v in the CTA's tile).
+template <class Act>
+__device__ __forceinline__ void eachOfState(float (&state)[64], int which, const Act& act) {
+  const int thread = hide(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
+  const int row = 64 * which + 16 * warp + lane / 4;
+#pragma unroll
+  for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
+}
+
+/// A multiplier's part of a state to [dk][dv] of device memory.
+__device__ __forceinline__ void putState(float* to, float (&state)[64], const LinearProblem& problem, int tile,
+                                         int which) {
+  const int values = problem.dv - tile * kMostColumns;
+  float* const from = to + tile * kMostColumns;
+  eachOfState(state, which, [&](float& number, int channel, int column) {
+    if (channel < problem.dk && column < values) from[channel * problem.dv + column] = number;
+  });
+}
+
+}  // namespace seqpar::attn::hopper

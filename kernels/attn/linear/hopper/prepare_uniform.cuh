@@ -1,0 +1,113 @@
+// How a warpgroup prepares a chunk of pass 3 where all channels have one decay: scores q k 2^(L of the query - L of the
+// key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Queries stay as they are.
+//
+// Vector 0 of a stage: 2^L of each token, then 2^Lend.
+#pragma once
+
+#include "kernels/attn/linear/hopper/outputs_shared.cuh"
+
+namespace seqpar::attn::hopper {
+
+template <class T>
+class UniformPreparer {
+ public:
+  using Layout = OutputsShared;
+
+  __device__ __forceinline__ UniformPreparer(const LinearProblem& problem, char* shared)
+      : problem_(problem), shared_(shared), lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+  __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
+    ForwardChunks chunks(problem_, item);
+    constant_ = problem_.gate == Gate::Head ? static_cast<const float*>(problem_.gates.data)[item.head] : 0;
+    tokens_ = problem_.gate == Gate::Token ? static_cast<const float*>(problem_.gates.data) +
+                                                 item.batch * problem_.gates.batch + item.head * problem_.gates.head
+                                           : nullptr;
+    Chunk next;
+    const auto take = [&] {
+      next = Chunk();
+      if (chunks.more()) next = chunks.take();
+      gates_ = make_float2(read(next, lane_), read(next, lane_ + 32));
+    };
+    take();
+    int running = first;
+    for (; next.length > 0; ++running) {
+      const int length = next.length;
+      float2 sums = make_float2(sumTo(log2Decay(gates_.x)), sumTo(log2Decay(gates_.y)));
+      sums.y += __shfl_sync(0xffffffffU, sums.x, 31);
+      take();
+      char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
+      pipeline.waitFilled(running);
+      float scores[32];
+      multiplyScores<T>(scores, stage);
+      putDecayed(stage, scores, sums);
+      if (problem_.gate != Gate::None || length < kChunk) {
+        syncNamed(kPrepareBarrier, kGroupThreads);  // all scores are made
+        decayKeys(stage, sums, length);
+      }
+      if (length < kChunk) clearRows(stage + Layout::kValues, length, kChunk);
+      fenceForAsync();
+      arrive(pipeline.prepared(running));
+    }
+    return running - first;
+  }
+
+ private:
+  __device__ __forceinline__ float read(const Chunk& chunk, int t) const {
+    if (t >= chunk.length) return 0;
+    return tokens_ == nullptr ? constant_ : tokens_[(chunk.token + t) * problem_.gates.token];
+  }
+  /// The sum up to this lane.
+  __device__ __forceinline__ float sumTo(float own) const {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float other = __shfl_up_sync(0xffffffffU, own, distance);
+      if (lane_ >= distance) own += other;
+    }
+    return own;
+  }
+
+  __device__ __forceinline__ void putDecayed(char* stage, const float (&scores)[32], float2 sums) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    float* const vector = reinterpret_cast<float*>(stage + Layout::kVectors);
+    if (warp == 0) {
+      vector[lane_] = exp2Fast(sums.x);
+      vector[32 + lane_] = exp2Fast(sums.y);
+      if (lane_ == 31) vector[kChunk] = exp2Fast(sums.y);
+    }
+    const auto sumOf = [&](float half, int token) { return __shfl_sync(0xffffffffU, half, token % 32); };
+    const float half = warp < 2 ? sums.x : sums.y;
+    const float ofQuery[2] = {sumOf(half, 16 * warp + lane_ / 4), sumOf(half, 16 * warp + lane_ / 4 + 8)};
+    float decayed[32];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float ofKey = sumOf(j < 4 ? sums.x : sums.y, 8 * j + 2 * (lane_ % 4) + e);
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const int i = 4 * j + 2 * row + e;
+          decayed[i] = scores[i] * exp2Fast(fminf(ofQuery[row] - ofKey, 0));
+        }
+      }
+    }
+    putScores<T>(stage, decayed);
+  }
+
+  __device__ __forceinline__ void decayKeys(char* stage, float2 sums, int length) const {
+    const PrepareLane me;
+    const float end = __shfl_sync(0xffffffffU, sums.y, 31);
+    const float factor = exp2Fast(end - (me.half == 0 ? sums.x : sums.y));  // of the half's token `lane`
+    char* const keys[1] = {stage + Layout::kKeys};
+    scaleTokens<T>(me, keys, [&](int t, float2(&by)[1]) { by[0].x = by[0].y = __shfl_sync(0xffffffffU, factor, t); });
+    clearTokens(me, keys[0], length, kChunk);
+  }
+
+  const LinearProblem& problem_;
+  char* shared_;
+  int lane_;
+  float constant_ = 0;
+  const float* tokens_ = nullptr;
+  float2 gates_;
+};
+
+}  // namespace seqpar::attn::hopper

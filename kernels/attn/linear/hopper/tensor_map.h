@@ -1,0 +1,21 @@
+// Descriptions of tensors for the copy engine (tma.cuh), made on the host.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/attn/linear/args.h"
+
+namespace seqpar::attn::hopper {
+
+/// A tensor [batch][token][head][columns] of 16-bit or 32-bit numbers and the box that one copy moves: `boxColumns` of
+/// one head and `boxTokens` tokens. `swizzled`: rows of 128 bytes, as tma.cuh has them. False: the copy engine cannot.
+struct TensorBox {
+  Input tensor;
+  int type = 0;  ///< a seqparDataType_t
+  int columns = 0, heads = 0;
+  int boxColumns = 0, boxTokens = 0;
+  bool swizzled = true;
+};
+bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& problem);
+
+}  // namespace seqpar::attn::hopper
