@@ -129,7 +129,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     spec = _prepare(q, k, v, comm, sinks=sinks, **options)
-    if without_gradient(q, k, v, sinks):
+    if without_gradient((q, k, v, sinks)):
         out, lse = _forward(q, k, v, sinks, spec, comm.name)
     else:
         out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)

@@ -250,7 +250,7 @@ def merge(out, lse, comm, *, tokens=None):
     lse' = log sum exp(lse) and out' = sum exp(lse - lse') out over the ranks, in fp32. Both have gradients.
     """
     tokens = list(tokens or [])
-    if without_gradient(out, lse):
+    if without_gradient((out, lse)):
         return _ops.merge(out, lse, tokens, comm.name)
     return _Merge.apply(out, lse, tokens, comm.name)
 

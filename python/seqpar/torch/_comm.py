@@ -58,7 +58,11 @@ class Comm:
         """Calls a function of libseqpar and raises Error unless it succeeds."""
         result = getattr(_abi.lib, name)(*arguments)
         if result:
-            call(_abi.check, result, self._handle)
+            self.fail(result)
+
+    def fail(self, result):
+        """Raises Error for a result that is not Success."""
+        call(_abi.check, result, self._handle)
 
     @property
     def handle(self):

@@ -1,6 +1,8 @@
 """How operators are registered: functional, with plain arguments, and with fakes from the launcher's own shapes. Where only
 a kernel would see the call, it goes straight to the library: PyTorch's dispatcher costs more than the call itself."""
 
+import functools
+
 import torch
 from torch.autograd import forward_ad
 
@@ -39,7 +41,7 @@ def plain(arguments, gradients=True):
     return True
 
 
-def without_gradient(*arguments):
+def without_gradient(arguments):
     """Whether a call with these arguments is one of the kernel alone: eager, and nothing to remember for a backward pass."""
     return eager() and plain(arguments, not torch.is_grad_enabled())
 
@@ -65,8 +67,8 @@ def _tensors(arguments):
 
 def define(schema, outputs, launch, makes=False):
     """Registers the operator seqpar::<schema>. outputs(*arguments) makes the new tensors that it returns, real or fake;
-    launch(tensors, *arguments) fills them, and if it `makes` them itself, where it gets None, returns them. The result is a
-    function that calls the operator, its `overload`, or where only the kernel would see that, the `implementation`."""
+    launch(tensors, *arguments) fills them, or if it `makes` them where it gets None, returns the result. Returns a function
+    that calls the operator, its `overload`, or where only the kernel would see that, the `implementation`."""
     single = "-> Tensor" in schema and "-> Tensor[" not in schema
 
     def implementation(*arguments):
@@ -75,9 +77,7 @@ def define(schema, outputs, launch, makes=False):
         return made[0] if single else made
 
     if makes:
-        def implementation(*arguments):
-            made = launch(None, *arguments)
-            return made[0] if single else made
+        implementation = functools.partial(launch, None)
 
     def fake(*arguments):
         made = outputs(*arguments)

@@ -104,7 +104,7 @@ def _run(family, q, k, v, gate, comm, scale=None, initial_state=None, output_fin
                        scale=None if scale is None else float(scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."))
-    if without_gradient(q, k, v, gate, initial_state):
+    if without_gradient((q, k, v, gate, initial_state)):
         out, _, final = _forward(q, k, v, gate, initial_state, spec, comm.name)
     else:
         out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name)

@@ -11,15 +11,13 @@ from ._define import data_type, define, define_started, require_place
 from ._layout import Layout
 
 
-def _require_one_each(comm, tokens):
-    if tokens and len(tokens) != comm.size:
-        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {comm.size}, one a rank")
-
-
-def _lengths(comm, tokens, local):
+def _lengths(ranks, tokens, local):
     """Tokens of every member: as given, or everywhere as here."""
-    _require_one_each(comm, tokens)
-    return list(tokens) if tokens else [local] * comm.size
+    if not tokens:
+        return [local] * ranks
+    if len(tokens) != ranks:
+        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {ranks}, one a rank")
+    return list(tokens)
 
 
 @functools.lru_cache(maxsize=256)
@@ -54,14 +52,14 @@ def _head_shards(x, batch, heads, query_heads, dim, lengths):
 def _to_heads_outputs(x, query_heads, tokens, name):
     comm = find(name)
     batch, local, heads, dim = x.shape
-    return (x.new_empty(batch, sum(_lengths(comm, tokens, local)), _heads(comm, heads, query_heads), dim),)
+    return (x.new_empty(batch, sum(_lengths(comm.size, tokens, local)), _heads(comm, heads, query_heads), dim),)
 
 
 def _to_heads_launch(made, x, query_heads, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("to_heads", comm, x)
     batch, local, heads, dim = x.shape
-    shards = _head_shards(x, batch, heads, query_heads, dim, _lengths(comm, tokens, local))
+    shards = _head_shards(x, batch, heads, query_heads, dim, _lengths(comm.size, tokens, local))
     comm.run("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
 
 
@@ -75,7 +73,7 @@ def _to_sequence_launch(made, x, heads, query_heads, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("to_sequence", comm, x)
     batch, whole, own, dim = x.shape
-    lengths = _lengths(comm, tokens, whole // comm.size)
+    lengths = _lengths(comm.size, tokens, whole // comm.size)
     if sum(lengths) != whole:
         raise ValueError(f"to_sequence: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal "
                          "where they are not given")
@@ -120,23 +118,27 @@ def _with(shape, dim, size):
 
 
 def _all_gather_outputs(x, dim, tokens, name):
-    return (x.new_empty(_with(x.shape, dim, sum(_lengths(find(name), tokens, x.shape[dim])))),)
+    return (x.new_empty(_with(x.shape, dim, sum(_lengths(find(name).size, tokens, x.shape[dim])))),)
 
 
 @functools.lru_cache(maxsize=256)
 def _all_gather_call(shape, dtype, dim, tokens, ranks):
-    lengths = tokens or (shape[dim],) * ranks
-    return _with(shape, dim, sum(lengths)), ctypes.byref(_shards_of(shape, dtype, dim, lengths, False))
+    """(sizes, strides, seqparShards_t) of what is gathered; new_empty() would work out the strides again in each call."""
+    lengths = tuple(_lengths(ranks, tokens, shape[dim]))
+    sizes = _with(shape, dim, sum(lengths))
+    strides = torch.empty(sizes, device="meta").stride()
+    return sizes, strides, ctypes.byref(_shards_of(shape, dtype, dim, lengths, False))
 
 
 def _all_gather_launch(made, x, dim, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("all_gather", comm, x)
-    _require_one_each(comm, tokens)
-    sizes, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
-    made = made or (x.new_empty(sizes),)
-    comm.run("seqparAllGather", x.data_ptr(), made[0].data_ptr(), shards, comm.handle, comm.stream(x))
-    return made
+    sizes, strides, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
+    out = made[0] if made else x.new_empty_strided(sizes, strides)
+    result = _abi.lib.seqparAllGather(x.data_ptr(), out.data_ptr(), shards, comm.handle, comm.stream(x))
+    if result:
+        comm.fail(result)
+    return out
 
 
 def _reduce_scatter_outputs(x, dim, tokens, name):
@@ -147,7 +149,7 @@ def _reduce_scatter_outputs(x, dim, tokens, name):
 def _reduce_scatter_launch(made, x, dim, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("reduce_scatter", comm, x)
-    lengths = _lengths(comm, tokens, x.shape[dim] // comm.size)
+    lengths = _lengths(comm.size, tokens, x.shape[dim] // comm.size)
     if sum(lengths) != x.shape[dim]:
         raise ValueError(f"reduce_scatter: got {x.shape[dim]} tokens, expected {sum(lengths)}, the sum of `tokens`, which "
                          "are equal where they are not given")
@@ -163,7 +165,7 @@ def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("halo", comm, x)
     halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
-    shards = _shards(x, dim, _lengths(comm, tokens, x.shape[dim]), sums=True)
+    shards = _shards(x, dim, _lengths(comm.size, tokens, x.shape[dim]), sums=True)
     comm.run("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(x))
 
@@ -176,7 +178,7 @@ def _halo_adjoint_launch(made, left, right, dim, local, periodic, tokens, name):
     comm, left, right = find(name), left.contiguous(), right.contiguous()
     require_place("halo_adjoint", comm, left, right)
     halo = _abi.Halo(left=left.shape[dim], right=right.shape[dim], periodic=int(periodic))
-    shards = _shards(made[0], dim, _lengths(comm, tokens, local), sums=True)
+    shards = _shards(made[0], dim, _lengths(comm.size, tokens, local), sums=True)
     comm.run("seqparHaloAdjoint", left.data_ptr() or None, right.data_ptr() or None, made[0].data_ptr(),
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(left))
 
@@ -250,7 +252,7 @@ def _merge_launch(made, out, lse, tokens, name):
     batch, whole, heads, _ = out.shape
     if lse.dtype != torch.float32 or lse.shape != (batch, heads, whole):
         raise ValueError(f"merge: lse is {lse.dtype} {tuple(lse.shape)}, expected float32 {(batch, heads, whole)}")
-    lengths = _lengths(comm, tokens, whole // comm.size)
+    lengths = _lengths(comm.size, tokens, whole // comm.size)
     if sum(lengths) != whole:
         raise ValueError(f"merge: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal where "
                          "they are not given")

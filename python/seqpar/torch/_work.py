@@ -18,7 +18,7 @@ class Work:
 
 
 def at_once(function, *arguments):
-    if without_gradient(*arguments) and hasattr(function, "operator"):  # which is all of the forward pass
+    if without_gradient(arguments) and hasattr(function, "operator"):  # which is all of the forward pass
         return function.operator.implementation(*arguments)
     return function.apply(None, *arguments)
 

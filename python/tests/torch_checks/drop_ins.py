@@ -209,7 +209,7 @@ def context_parallel_as_torch_has_it(comm, seed):
     before, original = (ids.clone(), positions.clone()), torch.nn.functional.scaled_dot_product_attention
     for algorithm in ("auto", "ring", "striped"):
         with sp.context_parallel(dist.group.WORLD, buffers=[ids, positions], buffer_seq_dims=[1, 0], algorithm=algorithm):
-            assert ids.shape[1] == positions.shape[0] < tokens
+            assert ids.shape[1] == positions.shape[0] < tokens or comm.size == 1
             out = model(ids, positions)
             d_mine, = torch.autograd.grad(out.square().sum(), weight)
             raises(ValueError, "attn_mask", torch.nn.functional.scaled_dot_product_attention, out, out, out, attn_mask=out)
