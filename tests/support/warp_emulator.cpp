@@ -49,6 +49,8 @@ struct Cta {
   std::vector<char> shared;
   int current = 0, atBarrier = 0;
   uint64_t barrier = 0;
+  int atGroup[8] = {};  // threads at the barriers of warpgroups
+  uint64_t groupBarriers[8] = {};
   bool all[2] = {true, true};  // what the threads at this barrier say, and at the next one
   ucontext_t start;
   jmp_buf scheduler;
@@ -151,7 +153,7 @@ void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::
   for (Fiber& fiber : own.fibers) fiber.stack = std::make_unique<char[]>(kStack);
   cta = &own;
   for (own.index = 0; own.index < blocks; ++own.index) {
-    own.shared.assign(sharedBytes + 128, static_cast<char>(0xff));  // NaN
+    own.shared.assign(sharedBytes + 1024, static_cast<char>(0xff));  // NaN
     own.warps.assign(threads / 32, {});
     own.atBarrier = 0;
     for (Fiber& fiber : own.fibers) {
@@ -197,7 +199,7 @@ int blocks() {
 }
 
 char* sharedMemory() {
-  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(cta->shared.data()) + 127) / 128 * 128);
+  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(cta->shared.data()) + 1023) / 1024 * 1024);
 }
 
 void syncBlock() {
@@ -209,6 +211,17 @@ void syncBlock() {
     return;
   }
   while (cta->barrier == round) yield();
+}
+
+void syncWarpgroup(int group) {
+  cta->moved = true;
+  const uint64_t round = cta->groupBarriers[group];
+  if (++cta->atGroup[group] == 128) {
+    cta->atGroup[group] = 0;
+    ++cta->groupBarriers[group];
+    return;
+  }
+  while (cta->groupBarriers[group] == round) yield();
 }
 
 bool allOfBlock(bool value) {

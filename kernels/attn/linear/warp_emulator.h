@@ -20,8 +20,15 @@ int blocks();
 void syncBlock();
 bool allOfBlock(bool value);
 void syncWarp();
+void syncWarpgroup(int group);  ///< warpgroup_ops.h's sync()
 char* sharedMemory();
 
+inline int hidden(int value) {
+  return value;
+}
+inline int uniform(int value) {
+  return value;
+}
 float shuffle(float value, int lane);
 float shuffleXor(float value, int mask);
 
@@ -46,6 +53,12 @@ inline void storeStreaming(float* to, float low, float high) {
 }
 inline void storeStreaming(uint16_t* to, uint32_t pair) {
   *reinterpret_cast<uint32_t*>(to) = pair;
+}
+inline void store(void* to, const uint32_t (&words)[4]) {
+  for (int i = 0; i < 4; ++i) static_cast<uint32_t*>(to)[i] = words[i];
+}
+inline void storeStreaming(void* to, const uint32_t (&words)[4]) {
+  store(to, words);
 }
 inline void loadPair(const float* from, float& low, float& high) {
   low = from[0];

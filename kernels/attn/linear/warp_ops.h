@@ -47,10 +47,19 @@ __device__ __forceinline__ bool allOfBlock(bool value) {
   return __syncthreads_and(value ? 1 : 0) != 0;
 }
 __device__ __forceinline__ char* sharedMemory() {
-  extern __shared__ __align__(128) char memory[];
+  extern __shared__ __align__(1024) char memory[];
   return memory;
 }
 
+/// A number that is the same in all lanes, so that the compiler knows it.
+__device__ __forceinline__ int uniform(int value) {
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+/// The same number, of which the compiler knows nothing.
+__device__ __forceinline__ int hidden(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 __device__ __forceinline__ float shuffle(float value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
@@ -96,6 +105,13 @@ __device__ __forceinline__ void storeStreaming(float* to, float low, float high)
 }
 __device__ __forceinline__ void storeStreaming(uint16_t* to, uint32_t pair) {
   __stcs(reinterpret_cast<unsigned*>(to), pair);
+}
+/// 16 bytes.
+__device__ __forceinline__ void storeStreaming(void* to, const uint32_t (&words)[4]) {
+  __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
+}
+__device__ __forceinline__ void store(void* to, const uint32_t (&words)[4]) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 __device__ __forceinline__ void loadPair(const float* from, float& low, float& high) {
   const float2 pair = *reinterpret_cast<const float2*>(from);
@@ -153,7 +169,9 @@ __device__ __forceinline__ float ofBits(uint32_t x) {
   return __uint_as_float(x);
 }
 __device__ __forceinline__ float reciprocal(float x) {
-  return __frcp_rn(x);
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
 
 /// 16 bytes into shared memory; zeros where not `valid`, and `from` is not read.
@@ -178,6 +196,7 @@ __device__ __forceinline__ void prefetch(const void* line) {
 #define SEQPAR_WARP __device__ __forceinline__
 #define SEQPAR_WARP_CALL __device__ __noinline__
 #define SEQPAR_UNROLL _Pragma("unroll")
+#define SEQPAR_ROLL _Pragma("unroll 1")
 
 #else
 
@@ -185,5 +204,6 @@ __device__ __forceinline__ void prefetch(const void* line) {
 #define SEQPAR_WARP inline
 #define SEQPAR_WARP_CALL inline
 #define SEQPAR_UNROLL
+#define SEQPAR_ROLL
 
 #endif

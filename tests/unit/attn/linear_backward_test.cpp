@@ -6,6 +6,7 @@
 
 #include "kernels/attn/linear/backward/exact.h"
 #include "kernels/attn/linear/backward/gradients.h"
+#include "kernels/attn/linear/backward/gradients_sm90.h"
 #include "kernels/attn/linear/backward/plan.h"
 #include "support/linear_backward_case.h"
 
@@ -78,15 +79,32 @@ struct Kernels {
   }
 };
 
+/// Those of sm_90, which leave segments with strong decays to the others.
+template <class T, bool kChannel>
+struct KernelsSm90 {
+  static constexpr bool kExact = false;
+
+  static void maps(const Task& task, uint64_t seed) {
+    warp::run(2, sm90::MapsPlace::kThreads, sizeof(sm90::MapsMemory<T, kChannel>), seed,
+              [&] { sm90::segmentMaps<T, kChannel>(task); });
+  }
+  static void gradients(Task task, uint64_t seed) {
+    using Kernel = sm90::GradientsKernel<T, kChannel>;
+    std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
+    task.strong = strong.data();
+    warp::run(2, sm90::GradientsPlace::kThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    if (kChannel) Kernels<T, kBlock, kChannel>::gradients(task, seed);
+  }
+};
+
 /// Operands, states and results are rounded once each, independently.
 void checkError(const char* what, const std::vector<double>& found, const std::vector<double>& expected, double most) {
   INFO(what);
   CHECK(relativeError(found, expected) <= most);
 }
 
-template <class T, int kDimension, bool kChannel>
-void check(BackwardShape shape) {
-  using K = Kernels<T, kDimension, kChannel>;
+template <class T, class K, bool kChannel>
+void checkKernels(BackwardShape shape) {
   shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
   const uint64_t seed = std::random_device{}();
   INFO(shape.name() << ", seed " << seed);
@@ -140,6 +158,15 @@ void check(BackwardShape shape) {
     sums = heads;
   }
   checkError("gates", sums, c.expectedGates(), mostOfGates);
+}
+
+template <class T, int kDimension, bool kChannel>
+void check(const BackwardShape& shape) {
+  checkKernels<T, Kernels<T, kDimension, kChannel>, kChannel>(shape);
+}
+template <class T, bool kChannel>
+void checkSm90(const BackwardShape& shape) {
+  checkKernels<T, KernelsSm90<T, kChannel>, kChannel>(shape);
 }
 
 BackwardShape shapeOf(Gate gate, int64_t tokens, int dk, int dv, double decay) {
@@ -245,6 +272,39 @@ TEST_CASE("backward kernels of heads in several blocks") {
   check<Bf16, 128, false>(shape);
   shape.gate = Gate::Channel;
   check<Bf16, 128, true>(shape);
+}
+
+TEST_CASE("backward kernels of sm_90 with a decay a channel") {
+  checkSm90<Bf16, true>(shapeOf(Gate::Channel, 130, 128, 128, 0.05));
+  BackwardShape one = shapeOf(Gate::Channel, 200, 128, 96, 0.05);
+  one.segmentTokens = 256;
+  one.gateType = seqparBfloat16;
+  checkSm90<Bf16, true>(one);
+  checkSm90<Fp16, true>(shapeOf(Gate::Channel, 65, 112, 80, 0.02));
+}
+
+TEST_CASE("backward kernels of sm_90 leave strong decays to others") {
+  checkSm90<Bf16, true>(shapeOf(Gate::Channel, 100, 128, 128, 30));
+  BackwardShape packed = shapeOf(Gate::Channel, 250, 128, 128, 0.05);
+  packed.starts = {-3, 70, 200};
+  checkSm90<Bf16, true>(packed);
+}
+
+TEST_CASE("backward kernels of sm_90 with a decay a token or a head, and without") {
+  BackwardShape shape = shapeOf(Gate::Token, 200, 128, 128, 0.05);
+  shape.heads = 2;
+  shape.segmentTokens = 128;
+  checkSm90<Bf16, false>(shape);
+  shape.starts = {-3, 0, 5, 64, 65, 130, 200};
+  shape.decay = kZeros;
+  checkSm90<Fp16, false>(shape);
+  shape.starts.clear();
+  shape.gate = Gate::None;
+  shape.tokens = 100;
+  checkSm90<Bf16, false>(shape);
+  shape.gate = Gate::Head;
+  shape.dk = 144;
+  checkSm90<Bf16, false>(shape);
 }
 
 TEST_CASE("backward kernels in fp32") {

@@ -14,6 +14,7 @@ SEQPAR_WARP float bounded(float naturalLog) {
 /// A bit for each token of the chunk: a sequence begins.
 SEQPAR_WARP uint64_t beginsOf(const Task& task, int64_t token) {
   int64_t low = 0, high = task.startCount;
+  SEQPAR_ROLL
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     if (task.starts[middle] < token) {
@@ -23,7 +24,9 @@ SEQPAR_WARP uint64_t beginsOf(const Task& task, int64_t token) {
     }
   }
   uint64_t begins = 0;
-  for (; low < task.startCount && task.starts[low] < token + kChunk; ++low) {
+  const int64_t end = token + kChunk < task.tokens ? token + kChunk : task.tokens;
+  SEQPAR_ROLL
+  for (; low < task.startCount && task.starts[low] < end; ++low) {
     begins |= uint64_t{1} << (task.starts[low] - token);
   }
   return begins;

@@ -891,6 +891,7 @@ struct GradientsKernel {
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
     const int width = kChannel ? task.dk : 1;
     for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+      if (task.strong != nullptr && task.strong[index] == 0) continue;  // done by the kernel of sm_90
       const Item<T>& item = itemInMemory<T>(task, index, me.thread);
       const int64_t rows = kChannel ? item.keyBlock * kBlock : 0;
       const int64_t whole =

@@ -20,6 +20,13 @@ struct Instance {
   static cudaError_t gradients(const Task& task, int ctas, cudaStream_t stream);
 };
 
+/// The same for sm_90, blocks of kBlock rows and columns. The maps' kernel takes two CTAs an SM, the gradients' one.
+template <class T, bool kChannel>
+struct InstanceSm90 {
+  static cudaError_t segmentMaps(const Task& task, int ctas, cudaStream_t stream);
+  static cudaError_t gradients(const Task& task, int ctas, cudaStream_t stream);
+};
+
 /// Launches a kernel that takes a task. Gives the launch's own error.
 template <class Kernel>
 cudaError_t launchTask(Kernel kernel, const Task& task, int ctas, int threads, size_t sharedBytes,

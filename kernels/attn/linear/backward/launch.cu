@@ -23,6 +23,35 @@ int sms() {
   return count;
 }
 
+/// Whether the kernels of sm_90 can do it: blocks of 16-bit numbers, more than 64 wide, on a device that has wgmma.
+bool hasSm90(const LinearProblem& problem) {
+#ifdef SEQPAR_HOPPER
+  if (problem.type == seqparFloat32 || dimensionOf(problem) != kBlock) return false;
+  int device = 0, major = 0, minor = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+         minor == 0;
+#else
+  (void)problem;
+  return false;
+#endif
+}
+
+template <class Work>
+cudaError_t withSm90(const LinearProblem& problem, const Work& work) {
+#ifdef SEQPAR_HOPPER
+  const auto gate = [&]<class T>() {
+    return problem.gate == Gate::Channel ? work.template operator()<InstanceSm90<T, true>>()
+                                         : work.template operator()<InstanceSm90<T, false>>();
+  };
+  return problem.type == seqparBfloat16 ? gate.template operator()<Bf16>() : gate.template operator()<Fp16>();
+#else
+  (void)problem, (void)work;
+  return cudaErrorNotSupported;
+#endif
+}
+
 /// CTAs for `items`, as many as fit at once.
 int ctasFor(int64_t items, int each, const Launch& launch) {
   int64_t most = std::min<int64_t>(int64_t{sms()} * each, kMostCtas);
@@ -58,7 +87,12 @@ cudaError_t fold(const Task& task, float* stateGradient, float* logDecay, cudaSt
 /// Terms in the workspace, or the caller's tensor.
 Target targetOf(const Output& output, int type, char* workspace, int64_t offset, const LinearProblem& problem,
                 int blocks, int width) {
-  if (offset < 0) return {output.data, output.batch, output.token, output.head, 0, type};
+  if (offset < 0) {
+    const auto fits = [](int64_t elements) { return elements % 8 == 0; };
+    const bool wide = type != seqparFloat32 && reinterpret_cast<uintptr_t>(output.data) % 16 == 0 &&
+                      fits(output.batch) && fits(output.token) && fits(output.head);
+    return {output.data, output.batch, output.token, output.head, 0, type, wide};
+  }
   Target terms;
   terms.data = workspace + offset;
   terms.block = width;
@@ -126,9 +160,12 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   task.maps = pass.maps;
   if (pass.problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  const int ctas = ctasFor(itemsOf(task), full ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
+  const bool sm90 = sm90PassesOf(pass.problem.gate).maps && hasSm90(pass.problem);
+  const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   cudaError_t error;
-  if (full) {
+  if (sm90) {
+    error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
+  } else if (full) {
     error = launchTask(&exactMaps, task, ctas, kExactThreads, sizeof(ExactMemory), stream);
   } else {
     error = withInstance(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
@@ -167,7 +204,15 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   } else {
     task.states = base + workspace.states;
     const int ctas = ctasFor(itemsOf(task), ctasOf(dimensionOf(problem)), launch);
-    error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
+    const bool sm90 = sm90PassesOf(problem.gate).gradients && hasSm90(problem), channel = problem.gate == Gate::Channel;
+    error = cudaSuccess;
+    if (sm90) {
+      task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
+      error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
+    }
+    if (error == cudaSuccess && (!sm90 || channel)) {
+      error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
+    }
   }
   return error != cudaSuccess ? error : addUpAll(pass, task, workspace, launch);
 }

@@ -20,6 +20,7 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
   if (problem.type != seqparFloat32) {
     const int64_t dimension = dimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
     result.states = take(std::min<int64_t>(itemsOf(task), kMostCtas) * chunks * dimension * dimension * 2);
+    result.strong = take(itemsOf(task) * int64_t{sizeof(uint32_t)});
   }
   const int64_t numbers = problem.batch * problem.tokens * problem.heads;
   const int blocks = task.keyBlocks * task.valueBlocks;

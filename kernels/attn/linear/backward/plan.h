@@ -12,9 +12,21 @@ constexpr int kMostCtas = 320;
 /// 64 or 128: rows and columns of the kernels' blocks.
 int dimensionOf(const LinearProblem& problem);
 
+/// Which passes the kernels of sm_90 do where they can: those in which they are the faster ones
+/// (docs/perf/linear_attention.md).
+struct Sm90Passes {
+  bool maps, gradients;
+};
+constexpr Sm90Passes sm90PassesOf(Gate gate) {
+  if (gate == Gate::Channel) return {true, true};
+  if (gate == Gate::None) return {true, true};
+  return {true, true};  // one decay a token, or a head
+}
+
 /// Where things lie in gradientsWorkspaceSize() bytes. An offset below 0: not needed.
 struct Workspace {
   int64_t states = -1;                            ///< of the chunks of each CTA's segment
+  int64_t strong = -1;                            ///< a word for each item, for the kernels of sm_90
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< fp32 terms
   int64_t size = 0;
 };

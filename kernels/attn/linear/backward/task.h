@@ -14,6 +14,7 @@ struct Target {
   void* data = nullptr;  ///< NULL: not wanted
   int64_t batch = 0, token = 0, head = 0, block = 0;
   int type = seqparFloat32;
+  bool wide = false;  ///< of 16 bits, and every eight numbers are at a multiple of 16 bytes
 };
 
 struct Task {
@@ -35,7 +36,8 @@ struct Task {
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;
-  char* states = nullptr;  ///< scratch of each CTA: the states before its segment's chunks
+  char* states = nullptr;      ///< scratch of each CTA: the states before its segment's chunks
+  uint32_t* strong = nullptr;  ///< sm_90, of each item: its decays are too strong for the kernels of sm_90
 };
 
 constexpr int kBlock = 128;  ///< most rows or columns of a block

@@ -1,0 +1,143 @@
+// Decays of a chunk for the kernels of sm_90, as logarithms to base 2 added up along the tokens from the chunk's
+// beginning, in shared memory.
+#pragma once
+
+#include "kernels/attn/linear/backward/tiles_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// Of channels. Each warpgroup fetches, adds up and reads its own: [64 tokens][kOwn], in units of 8 numbers that are
+/// exchanged so that neither adding up nor reading has bank conflicts. In bf16 they arrive at the beginning of that
+/// place, by rows.
+template <class P>
+struct ChannelSums {
+  static constexpr int kOwn = P::kOwn, kUnits = kOwn / 8;
+  static constexpr int kParts = kBlock / kOwn, kPartTokens = kChunk / kParts;  ///< a thread adds up a part
+  static constexpr int kLanes = 32 / kParts;  ///< of a warp, for each part: as many channels
+
+  float sums[kParts][kChunk * kOwn];
+  float totals[kBlock];
+
+  SEQPAR_WARP static int unitAt(int row, int unit) {
+    return (unit ^ (row % kUnits) ^ (row / kPartTokens * (kLanes / 8))) % kUnits;
+  }
+  SEQPAR_WARP static int indexOf(int row, int column) { return row * kOwn + unitAt(row, column / 8) * 8 + column % 8; }
+
+  template <class T>
+  SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int64_t token, const P& me) {
+    const int rows = item.rowsOf(token);
+    char* to = reinterpret_cast<char*>(sums[me.group]);
+    if (task.gateType == seqparBfloat16) {
+      constexpr int kRows = warpgroup::kThreads / kUnits;
+      const int first = me.inGroup / kUnits, column = me.firstColumn + me.inGroup % kUnits * 8;
+      const char* from = item.gates + ((token + first) * task.gates.token + column) * 2;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kChunk; i += kRows) {
+        warp::copyAsync(to + i * kOwn * 2 + me.inGroup * 16, from, first + i < rows && column < item.keys);
+        from += kRows * task.gates.token * 2;
+      }
+    } else {
+      constexpr int kRows = warpgroup::kThreads / (kUnits * 2);
+      const int first = me.inGroup / (kUnits * 2), unit = me.inGroup % (kUnits * 2), column = me.firstColumn + unit * 4;
+      const char* from = item.gates + ((token + first) * task.gates.token + column) * 4;
+      SEQPAR_UNROLL
+      for (int i = 0; i < kChunk; i += kRows) {
+        warp::copyAsync(to + indexOf(first + i, unit / 2 * 8) * 4 + unit % 2 * 16, from,
+                        first + i < rows && column < item.keys);
+        from += kRows * task.gates.token * 4;
+      }
+    }
+  }
+  /// Tells the L2 cache of gates that will be fetched.
+  template <class T>
+  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
+    const int size = task.gateType == seqparBfloat16 ? 2 : 4, lines = kBlock * size / 128;
+    const int row = thread / lines, byte = thread % lines * 128;
+    if (row < kChunk && row < item.rowsOf(token) && byte < item.keys * size) {
+      warp::prefetch(item.gates + (token + row) * task.gates.token * size + byte);
+    }
+  }
+
+  /// A thread adds up one channel over a part of the tokens. Ends with Place::syncState().
+  SEQPAR_WARP void addUp(const Task& task, uint64_t begins, const P& me) {
+    const int lane = me.lane % kLanes, channel = me.warpIndex * kLanes + lane, part = me.lane / kLanes,
+              first = part * kPartTokens;
+    float* own = sums[me.group];
+    float* ownAt[kUnits];  // of the part's tokens t, their distance left out, by t % kUnits
+    SEQPAR_UNROLL
+    for (int t = 0; t < kUnits; ++t) ownAt[t] = own + indexOf(first + t, channel) - t * kOwn;
+    float logs[kPartTokens];
+    if (task.gateType == seqparBfloat16) {
+      const auto* from = reinterpret_cast<const uint16_t*>(own);
+      SEQPAR_UNROLL
+      for (int t = 0; t < kPartTokens; ++t) logs[t] = warp::lowOf<Bf16>(from[(first + t) * kOwn + channel]);
+      warpgroup::sync(me.group);
+    } else {
+      SEQPAR_UNROLL
+      for (int t = 0; t < kPartTokens; ++t) logs[t] = ownAt[t % kUnits][t * kOwn];
+    }
+    begins >>= first;
+    float sum = 0;
+    SEQPAR_UNROLL
+    for (int t = 0; t < kPartTokens; ++t) {
+      sum += (begins >> t & 1) != 0 ? kLeastLog2 : bounded(logs[t]);
+      logs[t] = sum;
+    }
+    float before = 0, total = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kParts; ++i) {
+      const float other = warp::shuffle(sum, i * kLanes + lane);
+      before += i < part ? other : 0.f;
+      total += other;
+    }
+    SEQPAR_UNROLL
+    for (int t = 0; t < kPartTokens; ++t) ownAt[t % kUnits][t * kOwn] = before + logs[t];
+    if (part == 0) totals[me.firstColumn + channel] = total;
+    me.syncState();
+  }
+
+  /// Of accumulator tile n, row `row` + 8 r.
+  SEQPAR_WARP void load(float& low, float& high, int n, int r, const P& me) const {
+    const int row = me.row + r * 8;
+    warp::loadPair(sums[me.group] + row * kOwn + unitAt(row, n) * 8 + me.c * 2, low, high);
+  }
+  SEQPAR_WARP float total(int channel) const { return totals[channel]; }
+};
+
+/// Of tokens, by one warp: numbers 2 lane and 2 lane + 1 of the chunk.
+struct TokenLogs {
+  float log[2];
+
+  template <class T>
+  SEQPAR_WARP void load(const Task& task, const Item<T>& item, int64_t token, int lane) {
+    const int rows = item.rowsOf(token);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane * 2 + i;
+      log[i] = 0;
+      if (row < rows && task.gate == Gate::Head) log[i] = *reinterpret_cast<const float*>(item.gates);
+      if (row < rows && task.gate == Gate::Token) {
+        log[i] = reinterpret_cast<const float*>(item.gates)[(token + row) * task.gates.token];
+      }
+    }
+  }
+  SEQPAR_WARP void addUp(const Task& task, int64_t token, float* sums, uint8_t* forgets, int lane) const {
+    const uint64_t begins = beginsOf(task, token);
+    float own[2];
+    SEQPAR_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      own[i] = (begins >> (lane * 2 + i) & 1) != 0 ? kLeastLog2 : bounded(log[i]);
+      forgets[lane * 2 + i] = own[i] < kForgottenLog2 ? 1 : 0;
+    }
+    float before = own[0] + own[1];
+    SEQPAR_UNROLL
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float other = warp::shuffle(before, lane - distance);
+      if (lane >= distance) before += other;
+    }
+    sums[lane * 2] = before - own[1];
+    sums[lane * 2 + 1] = before;
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90

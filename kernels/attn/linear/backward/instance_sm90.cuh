@@ -1,0 +1,31 @@
+// What a generated source instantiates for sm_90.
+#pragma once
+
+#include "kernels/attn/linear/backward/gradients_sm90.h"
+#include "kernels/attn/linear/backward/instances.cuh"
+
+namespace seqpar::attn::backward {
+
+template <class T, bool kChannel>
+__global__ void __launch_bounds__(sm90::MapsPlace::kThreads, 2) segmentMapsSm90(const __grid_constant__ Task task) {
+  sm90::segmentMaps<T, kChannel>(task);
+}
+
+template <class T, bool kChannel>
+__global__ void __launch_bounds__(sm90::GradientsPlace::kThreads, 1) gradientsSm90(const __grid_constant__ Task task) {
+  sm90::GradientsKernel<T, kChannel>::run(task);
+}
+
+template <class T, bool kChannel>
+cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, cudaStream_t stream) {
+  return launchTask(segmentMapsSm90<T, kChannel>, task, ctas, sm90::MapsPlace::kThreads,
+                    sizeof(sm90::MapsMemory<T, kChannel>), stream);
+}
+
+template <class T, bool kChannel>
+cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, cudaStream_t stream) {
+  return launchTask(gradientsSm90<T, kChannel>, task, ctas, sm90::GradientsPlace::kThreads,
+                    sizeof(typename sm90::GradientsKernel<T, kChannel>::Memory), stream);
+}
+
+}  // namespace seqpar::attn::backward

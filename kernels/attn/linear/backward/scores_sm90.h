@@ -1,0 +1,86 @@
+// Products of a chunk that all four warpgroups of the gradients' kernels share: A and dA, of which each makes the
+// columns of 16 tokens; and those of these.
+#pragma once
+
+#include "kernels/attn/linear/backward/memory_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// Columns 16 group ... of a matrix of 64 x 64 tokens, in accumulators.
+using Scores = float[2][4];
+
+/// What the products of a chunk take, all in shared memory.
+template <class T>
+struct ChunkOperands {
+  const T *q, *k, *v, *dOut;  ///< tiles; q and k as A and dA take them
+  const T *queries, *keys;    ///< as the states take them
+  const T *before, *after;    ///< S and E
+  T *dA, *a;                  ///< where these matrices go
+};
+
+template <class T>
+struct ChunkProducts {
+  using P = GradientsPlace;
+  using Part = P::Part;
+
+  /// Those with states, and the matrices: two groups.
+  SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dq, Part& dk, Part& dv,
+                                const P& me) {
+    const int row = me.group * 16 * kPanel;
+    const Operand dOut{of.dOut, kTilePanelBytes}, v{of.v, kTilePanelBytes};
+    warpgroup::begin();
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dA, dOut, kChunk, Operand{of.v + row}, kChunk,
+                                                                     false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{of.q}, kChunk, Operand{of.k + row},
+                                                                     kChunk, false);
+    warpgroup::commit();
+    const int states = me.firstColumn * kPanel;
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dq, dOut, kChunk, Operand{of.before + states},
+                                                                     kBlock, false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dk, v, kChunk, Operand{of.after + states}, kBlock,
+                                                                     false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
+        dv, Operand{of.keys}, kChunk, Operand{me.columnsOf(of.after, kMatrixPanel)}, kBlock, false);
+    warpgroup::commit();
+  }
+
+  /// Those of the matrices, and the state's: three groups, dv first.
+  SEQPAR_WARP static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, State<T, P>& state,
+                                 const P& me) {
+    const Operand dA{of.dA}, a{of.a};
+    warpgroup::begin();
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, a, kChunk, Operand{me.columnsOf(of.dOut, kTilePanel)},
+                                                           kChunk, true);
+    warpgroup::commit();
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 4>(dq, dA, kChunk, Operand{me.columnsOf(of.k, kTilePanel)},
+                                                                kChunk, true);
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dk, dA, kChunk, Operand{me.columnsOf(of.q, kTilePanel)},
+                                                           kChunk, true);
+    warpgroup::commit();
+    state.add(of.queries, of.dOut, me);
+    warpgroup::commit();
+  }
+
+  /// dA of a token with itself, by those threads that have it.
+  SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
+    if (me.warpIndex != me.group || me.g / 2 != me.c) return;
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) own[me.row + r * 8] = scale * (me.g % 2 == 0 ? dA[r][r * 2] : dA[r][r * 2 + 1]);
+  }
+
+  SEQPAR_WARP static void store(T* matrix, const Scores& scores, const P& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        *pairOf(matrix, me.row + r * 8, me.group * 2 + n, me) = warp::pack<T>(scores[n][r * 2], scores[n][r * 2 + 1]);
+      }
+    }
+  }
+
+  /// Number e of tile n: query t, key s.
+  SEQPAR_WARP static int queryOf(int e, const P& me) { return me.row + e / 2 * 8; }
+  SEQPAR_WARP static int keyOf(int n, int e, const P& me) { return me.group * 16 + n * 8 + me.c * 2 + e % 2; }
+};
+
+}  // namespace seqpar::attn::backward::sm90

@@ -1,0 +1,136 @@
+// The state of a head's block, 128 x 128, in the registers of two or four warpgroups, fp32: 64 rows each, of
+// all columns or half of them.
+#pragma once
+
+#include "kernels/attn/linear/backward/tiles_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+template <class T, class P>
+struct State {
+  static constexpr int kTiles8 = kMatrix / P::kThreads / 4;
+  float x[kTiles8][4];
+
+  SEQPAR_WARP static int row(const P& me) { return me.group % 2 * kPanel + me.row; }
+  SEQPAR_WARP static int panel(const P& me) { return me.group / 2; }  ///< of the first column
+  SEQPAR_WARP static int column(const P& me, int n) { return panel(me) * kPanel + n * 8 + me.c * 2; }
+
+  SEQPAR_WARP void clear() { backward::clear(x); }
+
+  /// x = diag(factor) x; of rows row() and row() + 8.
+  SEQPAR_WARP void decay(float factor, float factor8) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      x[n][0] = times(factor, x[n][0]);
+      x[n][1] = times(factor, x[n][1]);
+      x[n][2] = times(factor8, x[n][2]);
+      x[n][3] = times(factor8, x[n][3]);
+    }
+  }
+
+  /// x += keys^T values, of tiles of 64 tokens, when the products are waited for.
+  SEQPAR_WARP void add(const T* keys, const T* values, const P& me) {
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
+        x, Operand{keys + me.group % 2 * kTilePanel, kTilePanelBytes}, kChunk,
+        Operand{values + panel(me) * kTilePanel, kTilePanelBytes}, kChunk, true);
+  }
+
+  /// As an operand, in shared memory.
+  SEQPAR_WARP void store(T* matrix, const P& me) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        *pairOf(matrix + (panel(me) + n / 8) * kMatrixPanel, row(me) + r * 8, n % 8, me) =
+            warp::pack<T>(x[n][r * 2], x[n][r * 2 + 1]);
+      }
+    }
+  }
+
+  /// As T, by rows, to scratch.
+  SEQPAR_WARP void storeRows(T* to, const P& me) const {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; n += 4) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        uint32_t words[4];
+        SEQPAR_UNROLL
+        for (int i = 0; i < 4; ++i) words[i] = warp::pack<T>(x[n + i][r * 2], x[n + i][r * 2 + 1]);
+        gatherUnit(words, me);
+        warp::store(to + (row(me) + r * 8) * kBlock + panel(me) * kPanel + (n + me.c) * 8, words);
+      }
+    }
+  }
+
+  /// In fp32, to the block of a state [dk][dv] that begins at `block`.
+  SEQPAR_WARP void storeFull(float* block, int dv, int keys, int values, const P& me) const {
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int i = row(me) + r * 8, first = column(me, 0);
+      if (i >= keys) continue;
+      float* to = block + int64_t{i} * dv + first;
+      SEQPAR_UNROLL
+      for (int n = 0; n < kTiles8; ++n) {
+        if (first + n * 8 < values) warp::storePair(to + n * 8, x[n][r * 2], x[n][r * 2 + 1]);
+      }
+    }
+  }
+
+  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay is the sum of that of `maps` maps,
+  /// each of `width` numbers: one, or one a row.
+  SEQPAR_WARP void loadFull(const float* at, const float* logDecay, int maps, int width, const float* earlier, int dv,
+                            int keys, int values, const P& me) {
+    clear();
+    const int64_t offset = int64_t{row(me)} * dv + column(me, 0);
+    if (at != nullptr) addRows(at + offset, 1, 1, dv, keys, values, me);
+    if (earlier == nullptr || row(me) >= keys) return;
+    const int first = width == 1 ? 0 : row(me), second = width > 1 && row(me) + 8 < keys ? first + 8 : first;
+    float sum = 0, sum8 = 0;
+    for (int i = 0; i < maps; ++i, logDecay += width) {
+      sum += logDecay[first];
+      sum8 += logDecay[second];
+    }
+    addRows(earlier + offset, decayOf(sum * kLog2e), decayOf(sum8 * kLog2e), dv, keys, values, me);
+  }
+
+  /// x * other added up along the rows, `other` an operand in shared memory or another state; each lane has a part.
+  SEQPAR_WARP void rowSums(float (&sum)[2], const T* other, const P& me) const {
+    sum[0] = sum[1] = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const uint32_t pair = *pairOf(other + (panel(me) + n / 8) * kMatrixPanel, row(me) + r * 8, n % 8, me);
+        sum[r] += x[n][r * 2] * warp::lowOf<T>(pair) + x[n][r * 2 + 1] * warp::highOf<T>(pair);
+      }
+    }
+  }
+  SEQPAR_WARP void rowSums(float (&sum)[2], const State& other) const {
+    sum[0] = sum[1] = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) sum[e / 2] += x[n][e] * other.x[n][e];
+    }
+  }
+
+ private:
+  /// x += diag(factor) numbers, of which this thread's first is at `from`. What a factor of 0 forgets is not read.
+  SEQPAR_WARP void addRows(const float* from, float factor, float factor8, int dv, int keys, int values, const P& me) {
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const float own = r == 0 ? factor : factor8;
+      const int left = row(me) + r * 8 < keys && own != 0 ? values - column(me, 0) : 0;
+      const float* rowAt = from + r * 8 * dv;
+      SEQPAR_UNROLL
+      for (int n = 0; n < kTiles8; ++n) {
+        float low = 0, high = 0;
+        if (n * 8 < left) warp::loadPair(rowAt + n * 8, low, high);
+        x[n][r * 2] += own * low;
+        x[n][r * 2 + 1] += own * high;
+      }
+    }
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90
