@@ -78,13 +78,16 @@ struct Tolerance {
   double gates(const BackwardCase& c) const { return values() * (1 + c.gateRoundings(64, least)); }
 };
 Tolerance toleranceOf(const BackwardShape& shape) {
-  if (shape.type == seqparBfloat16) return {std::ldexp(1.0, -9), 0};
+  // A factor below 2^-126 is 0 in fp32; what is to be good to 2^-9 has to be that much larger, and what it is made of
+  // is below 2^10.
+  const double underflow = std::ldexp(1.0, -126 + 9 + 10);
+  if (shape.type == seqparBfloat16) return {std::ldexp(1.0, -9), underflow};
   if (shape.type == seqparFloat16) return {std::ldexp(1.0, -12), std::ldexp(1.0, -13)};
   // fp32: additions are as many as tokens; exponentials are good to 2^-22, and what they multiply lasts as many tokens
   // as the decay lets it.
   const auto tokens = static_cast<double>(std::max<int64_t>(shape.tokens, 16));
   const double lasting = std::min(tokens, shape.decay > 0 ? 1 / shape.decay : tokens);
-  return {std::ldexp(std::sqrt(tokens), -24) + std::ldexp(lasting, -24), 0};
+  return {std::ldexp(std::sqrt(tokens), -24) + std::ldexp(lasting, -24), underflow};
 }
 
 struct Errors {
