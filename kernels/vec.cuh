@@ -1,4 +1,4 @@
-// Numbers of any type by run-time switch, one or four at a time.
+// Numbers of any type by run-time switch, one, four or eight at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@ constexpr std::size_t elementBytes(seqparDataType_t type) {
 }
 
 template <int kWidth>
-struct alignas(4 * kWidth) Vec {
+struct alignas(kWidth < 4 ? 4 : 16) Vec {
   float value[kWidth];
 };
 
@@ -25,16 +25,21 @@ __device__ inline Vec<kWidth> loadVec(const void* data, seqparDataType_t type, s
   Vec<kWidth> out;
   if (type == seqparFloat32) {
     const float* from = static_cast<const float*>(data) + i;
-    if constexpr (kWidth == 4) {
-      *reinterpret_cast<float4*>(out.value) = *reinterpret_cast<const float4*>(from);
+    if constexpr (kWidth >= 4) {
+#pragma unroll
+      for (int k = 0; k < kWidth; k += 4) {
+        *reinterpret_cast<float4*>(out.value + k) = *reinterpret_cast<const float4*>(from + k);
+      }
     } else {
       out.value[0] = *from;
     }
     return out;
   }
-  alignas(8) std::uint16_t bits[kWidth];
+  alignas(16) std::uint16_t bits[kWidth];
   const std::uint16_t* from = static_cast<const std::uint16_t*>(data) + i;
-  if constexpr (kWidth == 4) {
+  if constexpr (kWidth == 8) {
+    *reinterpret_cast<uint4*>(bits) = *reinterpret_cast<const uint4*>(from);
+  } else if constexpr (kWidth == 4) {
     *reinterpret_cast<uint2*>(bits) = *reinterpret_cast<const uint2*>(from);
   } else {
     bits[0] = *from;
@@ -51,21 +56,26 @@ template <int kWidth>
 __device__ inline void storeVec(void* data, seqparDataType_t type, std::size_t i, const Vec<kWidth>& vec) {
   if (type == seqparFloat32) {
     float* to = static_cast<float*>(data) + i;
-    if constexpr (kWidth == 4) {
-      *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(vec.value);
+    if constexpr (kWidth >= 4) {
+#pragma unroll
+      for (int k = 0; k < kWidth; k += 4) {
+        *reinterpret_cast<float4*>(to + k) = *reinterpret_cast<const float4*>(vec.value + k);
+      }
     } else {
       *to = vec.value[0];
     }
     return;
   }
-  alignas(8) std::uint16_t bits[kWidth];
+  alignas(16) std::uint16_t bits[kWidth];
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) {
     bits[k] = type == seqparFloat16 ? __half_as_ushort(__float2half_rn(vec.value[k]))
                                     : __bfloat16_as_ushort(__float2bfloat16_rn(vec.value[k]));
   }
   std::uint16_t* to = static_cast<std::uint16_t*>(data) + i;
-  if constexpr (kWidth == 4) {
+  if constexpr (kWidth == 8) {
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(bits);
+  } else if constexpr (kWidth == 4) {
     *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(bits);
   } else {
     *to = bits[0];

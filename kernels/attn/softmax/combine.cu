@@ -1,5 +1,5 @@
-// What happens to partial results of attention: merged, added, turned into outputs. A warp has a row; all arithmetic
-// is fp32, and the order of terms is fixed.
+// What happens to partial results of attention: merged, added, turned into outputs. A warp has a row, or some of its
+// lanes have a short one, so that each reads 16 bytes; all arithmetic is fp32, and the order of terms is fixed.
 #include <algorithm>
 
 #include "kernels/attn/softmax/launch.h"
@@ -10,15 +10,19 @@
 namespace seqpar::attn::softmax {
 namespace {
 
-constexpr int kThreads = 256, kLanes = 32, kWarps = kThreads / kLanes;
+constexpr int kThreads = 256, kLanes = 32, kLog2Lanes = 5, kWarps = kThreads / kLanes;
 constexpr int64_t kMostCtas = 1 << 16;
 
 /// A row of [batch][tokens][heads].
 struct Row {
   int64_t batch, token, head;
 
-  __device__ Row(int64_t index, int64_t tokens, int64_t heads)
-      : batch(index / heads / tokens), token(index / heads % tokens), head(index % heads) {}
+  __device__ Row(int64_t index, int64_t tokens, int64_t heads) {
+    const auto before = static_cast<int64_t>(quotient(index, heads));
+    head = index - before * heads;
+    batch = static_cast<int64_t>(quotient(before, tokens));
+    token = before - batch * tokens;
+  }
   __device__ int64_t in(const View& view) const { return batch * view.batch + token * view.token + head * view.head; }
   __device__ int64_t in(const RowView& view) const {
     return batch * view.batch + token * view.token + head * view.head;
@@ -31,14 +35,22 @@ struct Row {
   }
 };
 
-/// body(row) for all rows, each by a warp.
+/// body(row) for all rows, each by 2^log2Lanes lanes of a warp.
 template <typename Body>
-__device__ void eachRow(int64_t batch, int64_t tokens, int64_t heads, Body body) {
+__device__ void eachRow(int log2Lanes, int64_t batch, int64_t tokens, int64_t heads, Body body) {
   const int64_t rows = batch * tokens * heads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes; i < rows;
-       i += static_cast<int64_t>(gridDim.x) * kWarps) {
+  const int ofCta = kThreads >> log2Lanes;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * ofCta + (threadIdx.x >> log2Lanes); i < rows;
+       i += static_cast<int64_t>(gridDim.x) * ofCta) {
     body(Row(i, tokens, heads));
   }
+}
+
+/// The lanes of the warp that have this one's row.
+__device__ unsigned rowLanes(int log2Lanes) {
+  const unsigned lanes = 1U << log2Lanes;
+  if (lanes == kLanes) return ~0U;
+  return ((1U << lanes) - 1) << (threadIdx.x % kLanes & ~(lanes - 1));
 }
 
 template <int kWidth>
@@ -49,9 +61,9 @@ __device__ void addScaled(Vec<kWidth>& sum, const void* data, seqparDataType_t t
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Merge args) {
-  const int lane = threadIdx.x % kLanes;
-  eachRow(args.batch, args.tokens, args.heads, [&](const Row& row) {
+__global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Merge args, int log2Lanes) {
+  const int lanes = 1 << log2Lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  eachRow(log2Lanes, args.batch, args.tokens, args.heads, [&](const Row& row) {
     float lse = args.sum.data == nullptr ? -INFINITY : args.sumLse.data[row.in(args.sumLse)];
     float sumFactor = lse == -INFINITY ? 0.0f : 1.0f;
     float factors[kMostParts] = {};
@@ -78,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
       for (float& factor : factors) factor *= weights.a;
     }
     const int64_t from = row.in(args.sum), to = row.in(args.out);
-    for (int64_t d = lane * kWidth; d < args.dim; d += kLanes * kWidth) {
+    for (int64_t d = lane * kWidth; d < args.dim; d += lanes * kWidth) {
       Vec<kWidth> out = {};
       // What has a factor of 0 is not looked at: it may be anything.
       if (sumFactor != 0) addScaled(out, args.sum.data, args.sum.type, from + d, sumFactor);
@@ -90,17 +102,17 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
       }
       storeVec(args.out.data, args.out.type, to + d, out);
     }
-    __syncwarp();  // all lanes have read the logarithm
+    __syncwarp(rowLanes(log2Lanes));  // all lanes have read the logarithm
     if (lane == 0 && args.lse.data != nullptr) args.lse.data[row.in(args.lse)] = lse;
   });
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) sumRows(const __grid_constant__ Sum args) {
-  const int lane = threadIdx.x % kLanes;
-  eachRow(args.batch, args.tokens, args.heads, [&](const Row& row) {
+__global__ void __launch_bounds__(kThreads) sumRows(const __grid_constant__ Sum args, int log2Lanes) {
+  const int lanes = 1 << log2Lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  eachRow(log2Lanes, args.batch, args.tokens, args.heads, [&](const Row& row) {
     const int64_t from = row.in(args.sum), to = row.in(args.out);
-    for (int64_t d = lane * kWidth; d < args.dim; d += kLanes * kWidth) {
+    for (int64_t d = lane * kWidth; d < args.dim; d += lanes * kWidth) {
       Vec<kWidth> out = {};
       if (args.sum.data != nullptr) out = loadVec<kWidth>(args.sum.data, args.sum.type, from + d);
 #pragma unroll
@@ -119,7 +131,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     deltaRows(View a, View b, RowView delta, int64_t batch, int64_t tokens, int64_t heads, int64_t dim) {
   const int lane = threadIdx.x % kLanes;
-  eachRow(batch, tokens, heads, [&](const Row& row) {
+  eachRow(kLog2Lanes, batch, tokens, heads, [&](const Row& row) {
     float sum = 0;
     for (int64_t d = lane * kWidth; d < dim; d += kLanes * kWidth) {
       const auto x = loadVec<kWidth>(a.data, a.type, row.in(a) + d);
@@ -160,7 +172,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t count = batch * tokens * heads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += static_cast<int64_t>(gridDim.x) * kThreads) {
-    const int64_t token = i % tokens, head = i / tokens % heads, b = i / tokens / heads;
+    const auto before = static_cast<int64_t>(quotient(i, tokens)), b = static_cast<int64_t>(quotient(before, heads));
+    const int64_t token = i - before * tokens, head = before - b * heads;
     to.data[b * to.batch + head * to.head + token * to.token] =
         from.data == nullptr ? value : from.data[b * from.batch + head * from.head + token * from.token];
   }
@@ -171,10 +184,26 @@ unsigned ctasFor(int64_t warps) {
 }
 
 template <typename Args>
-bool byFours(const Args& args) {
-  bool all = byFours(args.sum, args.dim) && byFours(args.out, args.dim);
-  for (int i = 0; i < args.count; ++i) all = all && byFours(args.parts[i].out, args.dim);
+bool by(int width, const Args& args) {
+  bool all = by(width, args.sum, args.dim) && by(width, args.out, args.dim);
+  for (int i = 0; i < args.count; ++i) all = all && by(width, args.parts[i].out, args.dim);
   return all;
+}
+
+/// Of kernels for rows by ones, fours and eights that which suits `args`, with as many lanes as a row has use for.
+template <typename Args>
+cudaError_t launchRowsOf(const Args& args, void (*ones)(Args, int), void (*fours)(Args, int), void (*eights)(Args, int),
+                         cudaStream_t stream) {
+  const int64_t rows = args.batch * args.tokens * args.heads;
+  if (rows == 0) return cudaSuccess;
+  const int width = by(8, args) ? 8 : by(4, args) ? 4 : 1;
+  int log2Lanes = 0;
+  while (log2Lanes < kLog2Lanes && (width << log2Lanes) < args.dim) ++log2Lanes;
+  const int64_t warps = ((rows << log2Lanes) + kLanes - 1) / kLanes;
+  return launchKernel(width == 8   ? eights
+                      : width == 4 ? fours
+                                   : ones,
+                      {ctasFor(warps), kThreads, 0, stream}, args, log2Lanes);
 }
 
 }  // namespace
@@ -182,6 +211,7 @@ bool byFours(const Args& args) {
 cudaError_t prepareCombineKernels() {
   const void* const kernels[] = {
       reinterpret_cast<const void*>(mergeRows<1>), reinterpret_cast<const void*>(mergeRows<4>),
+      reinterpret_cast<const void*>(mergeRows<8>), reinterpret_cast<const void*>(sumRows<8>),
       reinterpret_cast<const void*>(sumRows<1>),   reinterpret_cast<const void*>(sumRows<4>),
       reinterpret_cast<const void*>(deltaRows<1>), reinterpret_cast<const void*>(deltaRows<4>),
       reinterpret_cast<const void*>(sinkGradient), reinterpret_cast<const void*>(copyRows)};
@@ -194,17 +224,11 @@ cudaError_t prepareCombineKernels() {
 }
 
 cudaError_t launchMerge(const Merge& merge, cudaStream_t stream) {
-  const int64_t rows = merge.batch * merge.tokens * merge.heads;
-  if (rows == 0) return cudaSuccess;
-  if (byFours(merge)) return launchKernel(mergeRows<4>, {ctasFor(rows), kThreads, 0, stream}, merge);
-  return launchKernel(mergeRows<1>, {ctasFor(rows), kThreads, 0, stream}, merge);
+  return launchRowsOf(merge, mergeRows<1>, mergeRows<4>, mergeRows<8>, stream);
 }
 
 cudaError_t launchSum(const Sum& sum, cudaStream_t stream) {
-  const int64_t rows = sum.batch * sum.tokens * sum.heads;
-  if (rows == 0) return cudaSuccess;
-  if (byFours(sum)) return launchKernel(sumRows<4>, {ctasFor(rows), kThreads, 0, stream}, sum);
-  return launchKernel(sumRows<1>, {ctasFor(rows), kThreads, 0, stream}, sum);
+  return launchRowsOf(sum, sumRows<1>, sumRows<4>, sumRows<8>, stream);
 }
 
 cudaError_t launchDelta(const View& a, const View& b, const RowView& delta, int64_t batch, int64_t tokens,

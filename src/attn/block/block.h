@@ -82,8 +82,10 @@ class Block {
   /// gradients. The block may then keep what it has computed elsewhere, and merge or add it in finish() only.
   virtual void keepHere() {}
 
-  /// Makes `partial` one that has seen nothing.
-  virtual void clear(const Partial& partial) = 0;
+  /// Makes `partial` one that has seen nothing. `out` and `lse` (data null: not known) are what finish() will be given
+  /// and may be written from now on, so that what one kernel computes whole need not be copied.
+  virtual void clear(const Partial& partial, const Tensor& out, const Rows& lse) = 0;
+  void clear(const Partial& partial) { clear(partial, {}, {}); }
   /// Merges what the rectangles' queries find at their keys into `into`. Rectangles' rows and columns count from the
   /// first token of the tensors.
   virtual void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) = 0;
@@ -99,9 +101,10 @@ class Block {
   virtual void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                         const BlockGradients& into) = 0;
   /// A sum of gradients, one of BlockGradients' tensors: sum = 0; out = sum + addends, rounded once, after which the
-  /// sum means nothing; total += sum; and sum as what lies in memory, which others may read and write then. A clear()
-  /// of another sum of the same kind settles the one before.
-  virtual void clear(GradientOf which, const Tensor& sum) = 0;
+  /// sum means nothing; total += sum; and sum as what lies in memory, which others may read and write then. An addend
+  /// may be a sum too, which means nothing after that either. clear()'s `out` is as above.
+  virtual void clear(GradientOf which, const Tensor& sum, const Tensor& out) = 0;
+  void clear(GradientOf which, const Tensor& sum) { clear(which, sum, {}); }
   virtual void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) = 0;
   void finish(const Tensor& sum, const Tensor& out) { finish(sum, {}, out); }
   virtual void addTo(const Tensor& total, const Tensor& sum) = 0;

@@ -68,48 +68,40 @@ softmax::BandProblem CudaBlock::bandProblem(const Prepared& prepared, const Bloc
   return problem;
 }
 
-/// A step's result in a scratch slot.
-softmax::Part CudaBlock::runForward(const Prepared& prepared, const BlockInputs& in, size_t slot) {
-  const auto& s = shape_;
+/// A step's result. Returns its logarithms, which a ragged step lays by tokens.
+softmax::RowView CudaBlock::runForward(const Prepared& prepared, const BlockInputs& in, const Place& place) {
   const bool single = prepared.step.kind == BlockStep::Kind::Single;
-  const auto& first = prepared.step.rectangles.front();
-  const int64_t rows = single ? first.rows : in.q.tokens;
-  const auto out = denseTensor(out_[slot].data, s.type, s.batch, rows, s.heads, s.valueDim);
-  const auto lse = denseRows(lse_[slot].data, s.batch, s.heads, rows);
-  softmax::Part part{viewOf(out), viewOf(lse), single ? first.row : 0, rows};
   SdpaPointers pointers;
-  pointers.out = out.data;
-  pointers.lse = lse.data;
+  pointers.out = place.out.data;
+  pointers.lse = place.lse.data;
   if (single) {
-    const auto q = in.q.rows(first.row, first.rows);
-    const auto k = in.k.rows(first.column, first.columns), v = in.v.rows(first.column, first.columns);
-    pointers.q = q.data;
-    pointers.k = k.data;
-    pointers.v = v.data;
+    const auto& r = prepared.step.rectangles.front();
+    pointers.q = in.q.rows(r.row, r.rows).data;
+    pointers.k = in.k.rows(r.column, r.columns).data;
+    pointers.v = in.v.rows(r.column, r.columns).data;
     point(prepared, pointers);
     sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
-    return part;
+    return viewOf(place.lse);
   }
-  if (!prepared.allRows) exec_.fill(lse, kNothing);
+  if (!prepared.allRows) exec_.fill(place.lse, kNothing);
   if (prepared.step.kind == BlockStep::Kind::Ragged) {
-    part.lse = {lse.data, 0, 1, s.heads};
     pointers.q = in.q.data;
     pointers.k = in.k.data;
     pointers.v = in.v.data;
     point(prepared, pointers);
     sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
-    return part;
+    return {place.lse.data, 0, 1, shape_.heads};
   }
   auto problem = bandProblem(prepared, in);
-  problem.out = part.out;
-  problem.lse = part.lse;
+  problem.out = viewOf(place.out);
+  problem.lse = viewOf(place.lse);
   checkCuda(softmax::launchBandForward(problem, exec_.stream()), "attention of bands");
-  return part;
+  return viewOf(place.lse);
 }
 
-void CudaBlock::clear(const Partial& partial) {
+void CudaBlock::clear(const Partial& partial, const Tensor& out, const Rows& lse) {
   if (keeps_) {
-    partial_.clear(partial);
+    partial_.clear(partial, out, lse);
   } else {
     exec_.fill(partial.lse, kNothing);
   }
@@ -137,11 +129,16 @@ void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
   if (!kept) partial_.settle();
   const auto inputs = denseInputs(in);
   for (const auto& prepared : work.forward) {
-    const auto part = runForward(prepared, inputs, kept ? partial_.slot() : 0);
+    const bool single = prepared.step.kind == BlockStep::Kind::Single;
+    const auto& first = prepared.step.rectangles.front();
+    const int64_t row = single ? first.row : 0, rows = single ? first.rows : in.q.tokens;
+    const bool byTokens = prepared.step.kind == BlockStep::Kind::Ragged;
+    const auto place = kept ? partial_.place(row, rows, byTokens) : partial_.placeNow(into, row, rows);
+    const auto lse = runForward(prepared, inputs, place);
     if (kept) {
-      partial_.add(part);
+      partial_.add(place, lse, prepared.allRows);
     } else {
-      partial_.mergeNow(into, part);
+      partial_.mergeNow(into, {viewOf(place.out), lse, row, rows});
     }
   }
 }
@@ -165,19 +162,13 @@ void CudaBlock::delta(const Tensor& out, const Tensor& dOut, const Rows& delta) 
             "rowsum(dOut * out)");
 }
 
-/// A step's gradients in scratch slots: dq, dk, dv.
-std::array<softmax::Part, 3> CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs& in,
-                                                    const std::array<size_t, 3>& slots, bool& haveDelta) {
+/// A step's gradients: dq, dk, dv.
+void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs& in, const std::array<Place, 3>& places,
+                            bool& haveDelta) {
   const auto& s = shape_;
   const bool single = prepared.step.kind == BlockStep::Kind::Single;
-  const auto& first = prepared.step.rectangles.front();
-  const int64_t rows = single ? first.rows : in.q.tokens, columns = single ? first.columns : in.k.tokens;
-  const auto dq = denseTensor(dq_[slots[0]].data, s.type, s.batch, rows, s.heads, s.headDim);
-  const auto dk = denseTensor(dk_[slots[1]].data, s.type, s.batch, columns, s.kvHeads, s.headDim);
-  const auto dv = denseTensor(dv_[slots[2]].data, s.type, s.batch, columns, s.kvHeads, s.valueDim);
-  const int64_t row = single ? first.row : 0, column = single ? first.column : 0;
-  const std::array<softmax::Part, 3> parts{
-      {{viewOf(dq), {}, row, rows}, {viewOf(dk), {}, column, columns}, {viewOf(dv), {}, column, columns}}};
+  const Tensor &dq = places[0].out, &dk = places[1].out, &dv = places[2].out;
+  const int64_t row = places[0].first, rows = dq.tokens, column = places[1].first, columns = dk.tokens;
   SdpaPointers pointers;
   pointers.dq = dq.data;
   pointers.dk = dk.data;
@@ -199,7 +190,7 @@ std::array<softmax::Part, 3> CudaBlock::runBackward(const Prepared& prepared, co
     pointers.lse = lse.data;
     point(prepared, pointers);
     sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
-    return parts;
+    return;
   }
   if (!prepared.allRows) exec_.zero(dq);
   if (!prepared.allColumns) {
@@ -220,7 +211,7 @@ std::array<softmax::Part, 3> CudaBlock::runBackward(const Prepared& prepared, co
     point(prepared, pointers);
     // What it does not write of its workspace it may read.
     sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
-    return parts;
+    return;
   }
   auto deltas = in.delta;
   if (needsOut()) {
@@ -232,23 +223,23 @@ std::array<softmax::Part, 3> CudaBlock::runBackward(const Prepared& prepared, co
   problem.lse = viewOf(in.lse);
   problem.delta = viewOf(deltas);
   problem.dOut = viewOf(in.dOut);
-  problem.dq = parts[0].out;
-  problem.dk = parts[1].out;
-  problem.dv = parts[2].out;
+  problem.dq = viewOf(dq);
+  problem.dk = viewOf(dk);
+  problem.dv = viewOf(dv);
   checkCuda(softmax::launchBandQueries(problem, exec_.stream()), "gradients of bands' queries");
   checkCuda(softmax::launchBandKeys(problem, exec_.stream()), "gradients of bands' keys");
-  return parts;
 }
 
 void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                          const BlockGradients& into) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
-  const std::array<Tensor, 3> targets{into.dq, into.dk, into.dv};
+  const std::array<Tensor, 3> targets{into.dq.rows(0, in.q.tokens), into.dk.rows(0, in.k.tokens),
+                                      into.dv.rows(0, in.k.tokens)};
   std::array<bool, 3> kept{};
   for (size_t i = 0; i < targets.size(); ++i) {
     kept[i] = sums_[i].holds(targets[i]);
-    if (!kept[i]) sums_[i].settle();
+    if (!kept[i]) sums_[i].settleAll();
   }
   bool haveDelta = false;
   auto inputs = in;
@@ -261,22 +252,29 @@ void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
     inputs.dOut = denseCopy(in.dOut, copies_[4]);
   }
   for (const auto& prepared : work.backward) {
-    std::array<size_t, 3> slots{};
-    for (size_t i = 0; i < slots.size(); ++i) slots[i] = kept[i] ? sums_[i].slot() : 0;
-    const auto parts = runBackward(prepared, inputs, slots, haveDelta);
-    for (size_t i = 0; i < parts.size(); ++i) {
+    const bool single = prepared.step.kind == BlockStep::Kind::Single;
+    const auto& r = prepared.step.rectangles.front();
+    std::array<Place, 3> places;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const bool queries = i == static_cast<size_t>(GradientOf::Queries);
+      const int64_t first = single ? (queries ? r.row : r.column) : 0;
+      const int64_t tokens = single ? (queries ? r.rows : r.columns) : targets[i].tokens;
+      places[i] = kept[i] ? sums_[i].place(targets[i], first, tokens) : sums_[i].placeNow(targets[i], first, tokens);
+    }
+    runBackward(prepared, inputs, places, haveDelta);
+    for (size_t i = 0; i < places.size(); ++i) {
       if (kept[i]) {
-        sums_[i].add(parts[i]);
+        sums_[i].add(targets[i], places[i]);
       } else {
-        sums_[i].addNow(targets[i], parts[i]);
+        sums_[i].addNow(targets[i], places[i]);
       }
     }
   }
 }
 
-void CudaBlock::clear(GradientOf which, const Tensor& sum) {
+void CudaBlock::clear(GradientOf which, const Tensor& sum, const Tensor& out) {
   if (keeps_) {
-    sums_[static_cast<size_t>(which)].clear(sum);
+    sums_[static_cast<size_t>(which)].clear(sum, out);
   } else {
     exec_.zero(sum);
   }
@@ -284,21 +282,21 @@ void CudaBlock::clear(GradientOf which, const Tensor& sum) {
 
 void CudaBlock::finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
   for (auto& pending : sums_) {
-    if (pending.holds(sum)) return pending.finish(addends, out);
+    if (pending.holds(sum)) return pending.finish(sum, addends, out);
   }
   sums_.front().finishNow(sum, addends, out);
 }
 
 void CudaBlock::addTo(const Tensor& total, const Tensor& sum) {
   for (auto& pending : sums_) {
-    if (pending.holds(sum)) return pending.addTo(total);
+    if (pending.holds(sum)) return pending.addTo(total, sum);
   }
   exec_.add(total, sum);
 }
 
 void CudaBlock::settle(const Tensor& sum) {
   for (auto& pending : sums_) {
-    if (pending.holds(sum)) pending.settle();
+    if (pending.holds(sum)) pending.settle(sum);
   }
 }
 

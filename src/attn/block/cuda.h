@@ -22,14 +22,14 @@ class CudaBlock final : public Block {
   void prepare() override;
   bool needsOut() const override { return limits_.cudnn; }
   void keepHere() override { keeps_ = true; }
-  void clear(const Partial& partial) override;
+  void clear(const Partial& partial, const Tensor& out, const Rows& lse) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override;
   void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
-  void clear(GradientOf which, const Tensor& sum) override;
+  void clear(GradientOf which, const Tensor& sum, const Tensor& out) override;
   void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override;
   void addTo(const Tensor& total, const Tensor& sum) override;
   void settle(const Tensor& sum) override;
@@ -70,9 +70,9 @@ class CudaBlock final : public Block {
   BlockInputs denseInputs(const BlockInputs& in);
   void point(const Prepared& prepared, SdpaPointers& pointers) const;
   softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;
-  softmax::Part runForward(const Prepared& prepared, const BlockInputs& in, size_t slot);
-  std::array<softmax::Part, 3> runBackward(const Prepared& prepared, const BlockGradientInputs& in,
-                                           const std::array<size_t, 3>& slots, bool& haveDelta);
+  softmax::RowView runForward(const Prepared& prepared, const BlockInputs& in, const Place& place);
+  void runBackward(const Prepared& prepared, const BlockGradientInputs& in, const std::array<Place, 3>& places,
+                   bool& haveDelta);
 
   CudaExec& exec_;
   BlockShape shape_;
@@ -86,11 +86,11 @@ class CudaBlock final : public Block {
   size_t workspaceBytes_ = 0;
   void* workspace_ = nullptr;
   std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< scratch, dense, with the tokens of the longest shard
-  std::array<Rows, kMostPending> lse_;
+  std::array<Rows, kMostPending + 1> lse_;
   std::array<Tensor, 5> copies_;  ///< dense copies of q, k, v, out, dOut
   Rows lseCopy_, delta_;
   PendingPartial partial_;
-  std::array<PendingSum, 3> sums_;
+  std::array<PendingSums, 3> sums_;  ///< by GradientOf
 };
 
 std::unique_ptr<Block> makeCudaBlock(Exec& exec, const BlockShape& shape);

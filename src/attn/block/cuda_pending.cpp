@@ -1,6 +1,7 @@
 #include "attn/block/cuda_pending.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
 #include "kernels/attn/softmax/launch.h"
@@ -9,50 +10,122 @@ namespace seqpar::attn {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr int kInOut = -1;  ///< the slot of what lies where finish() wants it
+constexpr int kSlots = static_cast<int>(kMostPending);
+
+/// As cuDNN wants it.
+bool aligned(const void* data) {
+  constexpr std::uintptr_t kAlignment = 16;
+  return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0;
+}
+
+/// `out` if kernels may write there what scratch memory like `memory` is for, with the tokens of `whole`.
+Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {
+  const bool fits = out.data != nullptr && out.type == memory.type && out.tokens == whole.tokens &&
+                    out.heads == whole.heads && out.dim == whole.dim && out.dense() && aligned(out.data);
+  return fits ? out : Tensor{};
+}
+
+/// Rows as cuDNN has them: [batch][heads][tokens] without gaps.
+bool packed(const Rows& rows) {
+  return rows.headStride == rows.tokens && (rows.batch == 1 || rows.batchStride == rows.heads * rows.tokens);
+}
+
+Tensor like(const Tensor& whole, const Tensor& memory) {
+  return denseTensor(memory.data, memory.type, whole.batch, whole.tokens, whole.heads, whole.dim);
+}
+
+softmax::Part partOf(const Place& place) {
+  return {viewOf(place.out), {}, place.first, place.out.tokens};
+}
 
 }  // namespace
 
-void PendingPartial::clear(const Partial& partial) {
-  if (!holds(partial)) settle();
-  target_ = partial;
-  empty_ = true;
-  parts_.clear();
+void PendingPartial::give(const std::array<Tensor, kMostPending>& outs,
+                          const std::array<Rows, kMostPending + 1>& lses) {
+  outs_ = outs;
+  lses_ = lses;
 }
 
-size_t PendingPartial::slot() {
-  if (parts_.size() == kMostPending) {
-    auto all = merge(target_, !empty_);
-    all.out = viewOf(target_.out);
-    all.lse = viewOf(target_.lse);
-    launch(all);
-    empty_ = false;
-    parts_.clear();
+void PendingPartial::forget() {
+  target_ = {};
+  parts_.clear();
+  slots_.clear();
+}
+
+void PendingPartial::clear(const Partial& partial, const Tensor& out, const Rows& lse) {
+  if (!holds(partial)) settle();
+  forget();
+  target_ = partial;
+  out_ = writable(out, outs_[0], partial.out);
+  lse_ = lse.data != nullptr && packed(lse) && aligned(lse.data) ? lse : Rows{};
+  empty_ = true;
+}
+
+Place PendingPartial::at(const Tensor& memory, const Rows& lse, const Partial& of, int64_t first, int64_t tokens,
+                         int slot) const {
+  return {like(of.out, memory).rows(first, tokens), denseRows(lse.data, lse.batch, lse.heads, tokens), first, slot};
+}
+
+Place PendingPartial::place(int64_t first, int64_t tokens, bool byTokens) {
+  const auto taken = [&](int slot) { return std::find(slots_.begin(), slots_.end(), slot) != slots_.end(); };
+  if (out_.data != nullptr && first == 0 && tokens == target_.out.tokens && !taken(kInOut)) {
+    const bool there = lse_.data != nullptr && !byTokens;
+    return at(out_, there ? lse_ : lses_[kMostPending], target_, first, tokens, kInOut);
   }
-  return parts_.size();
+  int slot = 0;
+  while (slot < kSlots && taken(slot)) ++slot;
+  if (slot == kSlots) {
+    flush();
+    slot = 0;
+  }
+  return at(outs_[static_cast<size_t>(slot)], lses_[static_cast<size_t>(slot)], target_, first, tokens, slot);
+}
+
+Place PendingPartial::placeNow(const Partial& into, int64_t first, int64_t tokens) const {
+  return at(outs_[0], lses_[0], into, first, tokens, 0);
+}
+
+void PendingPartial::add(const Place& place, const softmax::RowView& lse, bool whole) {
+  whole_ = whole && parts_.empty() && empty_;
+  parts_.push_back({viewOf(place.out), lse, place.first, place.out.tokens});
+  slots_.push_back(place.slot);
+}
+
+/// Makes memory of what waits; more may come.
+void PendingPartial::flush() {
+  auto all = merge(target_, !empty_);
+  all.out = viewOf(target_.out);
+  all.lse = viewOf(target_.lse);
+  launch(all);
+  empty_ = false;
+  parts_.clear();
+  slots_.clear();
 }
 
 void PendingPartial::settle() {
   if (target_.lse.data == nullptr) return;
   if (!parts_.empty()) {
-    auto all = merge(target_, !empty_);
-    all.out = viewOf(target_.out);
-    all.lse = viewOf(target_.lse);
-    launch(all);
+    flush();
   } else if (empty_) {
     exec_.fill(target_.lse, kNothing);
   }
-  target_ = {};
-  parts_.clear();
+  forget();
 }
 
 void PendingPartial::finish(const float* sinks, const Tensor& out, const Rows& lse) {
-  auto all = merge(target_, !empty_);
-  all.out = viewOf(out);
-  all.lse = viewOf(lse);
-  all.sinks = sinks;
-  launch(all);
-  target_ = {};
-  parts_.clear();
+  const bool done = whole_ && parts_.size() == 1 && slots_[0] == kInOut && out_.data == out.data && sinks == nullptr;
+  if (!done) {
+    auto all = merge(target_, !empty_);
+    all.out = viewOf(out);
+    all.lse = viewOf(lse);
+    all.sinks = sinks;
+    launch(all);
+  } else if (lse.data != nullptr && lse.data != parts_[0].lse.data) {
+    checkCuda(softmax::launchRows(viewOf(lse), parts_[0].lse, 0, lse.batch, lse.tokens, lse.heads, exec_.stream()),
+              "copying rows");
+  }
+  forget();
 }
 
 void PendingPartial::mergeNow(const Partial& into, const softmax::Part& part) {
@@ -95,52 +168,139 @@ void PendingPartial::launch(const softmax::Merge& merge) {
   checkCuda(softmax::launchMerge(merge, exec_.stream()), "merging partial attention");
 }
 
-void PendingSum::clear(const Tensor& sum) {
-  if (!holds(sum)) settle();
-  target_ = sum;
-  empty_ = true;
-  parts_.clear();
+bool PendingSums::holds(const Tensor& sum) const {
+  return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.target.data == sum.data; });
 }
 
-/// Makes memory of what waits; more may come.
-void PendingSum::flush() {
-  auto all = sum(target_);
-  all.out = viewOf(target_);
-  launch(all);
-  empty_ = false;
-  parts_.clear();
+PendingSums::Kept& PendingSums::find(const Tensor& sum) {
+  return *std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.target.data == sum.data; });
 }
 
-size_t PendingSum::slot() {
-  if (parts_.size() == kMostPending) flush();
-  return parts_.size();
+void PendingSums::forget(const Tensor& sum) {
+  std::erase_if(kept_, [&](const Kept& kept) { return kept.target.data == sum.data; });
 }
 
-void PendingSum::settle() {
-  if (target_.data == nullptr) return;
-  if (empty_ || !parts_.empty()) flush();
-  target_ = {};
-  parts_.clear();
+void PendingSums::clear(const Tensor& sum, const Tensor& out) {
+  forget(sum);
+  kept_.push_back({sum, writable(out, memory_[0], sum), true, {}});
 }
 
-void PendingSum::append(softmax::Sum& sum, std::span<const Addend> addends) {
-  for (const auto& addend : addends) {
-    if (addend.tensor.elements() == 0) continue;
-    sum.parts[sum.count++] = {viewOf(addend.tensor), {}, addend.first, addend.tensor.tokens};
+/// Whether `kept` may have these rows of a slot.
+bool PendingSums::free(const Kept& kept, int slot, int64_t first, int64_t tokens) const {
+  if (slot == kInOut && kept.out.data == nullptr) return false;
+  for (const auto& other : kept_) {
+    const bool own = &other == &kept;
+    if (!own && slot == kInOut) continue;
+    for (const auto& part : other.parts) {
+      const bool overlaps = first < part.first + part.out.tokens && part.first < first + tokens;
+      if (part.slot == slot && (!own || overlaps)) return false;
+    }
+  }
+  return true;
+}
+
+Place PendingSums::place(const Tensor& sum, int64_t first, int64_t tokens) {
+  auto& kept = find(sum);
+  if (kept.parts.size() == softmax::kMostParts) flush(kept);
+  while (true) {
+    for (int slot = kInOut; slot < kSlots; ++slot) {
+      if (!free(kept, slot, first, tokens)) continue;
+      const Tensor& memory = slot == kInOut ? kept.out : memory_[static_cast<size_t>(slot)];
+      return {like(kept.target, memory).rows(first, tokens), {}, first, slot};
+    }
+    // Each slot has somebody's parts.
+    if (!kept.parts.empty()) {
+      flush(kept);
+      continue;
+    }
+    for (auto& other : kept_) {
+      if (!other.parts.empty()) flush(other);
+    }
   }
 }
 
-void PendingSum::finish(std::span<const Addend> addends, const Tensor& out) {
-  if (parts_.size() + addends.size() > softmax::kMostParts) flush();
-  auto all = sum(target_);
+Place PendingSums::placeNow(const Tensor& into, int64_t first, int64_t tokens) const {
+  return {like(into, memory_[0]).rows(first, tokens), {}, first, 0};
+}
+
+void PendingSums::add(const Tensor& sum, const Place& place) {
+  auto& parts = find(sum).parts;
+  for (auto& part : parts) {
+    if (part.slot != place.slot || part.first + part.out.tokens != place.first) continue;
+    part.out.tokens += place.out.tokens;
+    return;
+  }
+  parts.push_back(place);
+}
+
+/// Makes memory of what waits; more may come.
+void PendingSums::flush(Kept& kept) {
+  const Tensor& to = kept.target;
+  auto all = sumOf(to);
+  if (!kept.empty) all.sum = viewOf(to);
+  for (const auto& part : kept.parts) all.parts[all.count++] = partOf(part);
+  all.out = viewOf(to);
+  launch(all);
+  kept.empty = false;
+  kept.parts.clear();
+}
+
+void PendingSums::settle(const Tensor& sum) {
+  auto& kept = find(sum);
+  if (kept.empty || !kept.parts.empty()) flush(kept);
+  forget(sum);
+}
+
+void PendingSums::settleAll() {
+  while (!kept_.empty()) settle(kept_.back().target);
+}
+
+/// So many parts of a sum an addend is.
+size_t PendingSums::partsOf(const Tensor& addend) {
+  if (addend.elements() == 0) return 0;
+  if (!holds(addend)) return 1;
+  const auto& kept = find(addend);
+  return kept.parts.size() + (kept.empty ? 0 : 1);
+}
+
+/// Those that wait are forgotten.
+void PendingSums::append(softmax::Sum& sum, std::span<const Addend> addends) {
+  for (const auto& addend : addends) {
+    const Tensor& tensor = addend.tensor;
+    if (tensor.elements() == 0) continue;
+    const bool held = holds(tensor);
+    if (!held || !find(tensor).empty) sum.parts[sum.count++] = {viewOf(tensor), {}, addend.first, tensor.tokens};
+    if (!held) continue;
+    for (auto part : find(tensor).parts) {
+      part.first += addend.first;
+      sum.parts[sum.count++] = partOf(part);
+    }
+    forget(tensor);
+  }
+}
+
+void PendingSums::finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
+  size_t others = 0;
+  for (const auto& addend : addends) others += partsOf(addend.tensor);
+  {
+    auto& kept = find(sum);
+    const auto& parts = kept.parts;
+    const bool done = others == 0 && kept.empty && parts.size() == 1 && parts[0].slot == kInOut &&
+                      parts[0].out.tokens == out.tokens && kept.out.data == out.data;
+    if (done) return forget(sum);
+    if (parts.size() + others > softmax::kMostParts) flush(kept);
+  }
+  const Kept kept = find(sum);
+  auto all = sumOf(sum);
+  if (!kept.empty) all.sum = viewOf(sum);
+  for (const auto& part : kept.parts) all.parts[all.count++] = partOf(part);
   append(all, addends);
   all.out = viewOf(out);
   launch(all);
-  target_ = {};
-  parts_.clear();
+  forget(sum);
 }
 
-void PendingSum::finishNow(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
+void PendingSums::finishNow(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
   auto all = sumOf(sum);
   all.sum = viewOf(sum);
   append(all, addends);
@@ -148,32 +308,28 @@ void PendingSum::finishNow(const Tensor& sum, std::span<const Addend> addends, c
   launch(all);
 }
 
-void PendingSum::addTo(const Tensor& total) {
-  auto all = sum(target_);
-  if (!empty_) {
-    all.parts[all.count].out = all.sum;
-    all.parts[all.count].first = 0;
-    all.parts[all.count].tokens = target_.tokens;
-    ++all.count;
-  }
+void PendingSums::addTo(const Tensor& total, const Tensor& sum) {
+  const Kept kept = find(sum);
+  auto all = sumOf(total);
+  for (const auto& part : kept.parts) all.parts[all.count++] = partOf(part);
+  if (!kept.empty) all.parts[all.count++] = {viewOf(sum), {}, 0, sum.tokens};
   all.sum = all.out = viewOf(total);
   if (all.count > 0) launch(all);
-  target_ = {};
-  parts_.clear();
+  forget(sum);
 }
 
-void PendingSum::addNow(const Tensor& into, const softmax::Part& part) {
-  const Tensor rows = into.rows(part.first, part.tokens);
+void PendingSums::addNow(const Tensor& into, const Place& place) {
+  const Tensor rows = into.rows(place.first, place.out.tokens);
   auto one = sumOf(rows);
   one.sum = one.out = viewOf(rows);
-  one.parts[0] = part;
+  one.parts[0] = partOf(place);
   one.parts[0].first = 0;
   one.count = 1;
   launch(one);
 }
 
 /// Without terms.
-softmax::Sum PendingSum::sumOf(const Tensor& of) {
+softmax::Sum PendingSums::sumOf(const Tensor& of) {
   softmax::Sum all;
   all.batch = of.batch;
   all.tokens = of.tokens;
@@ -182,15 +338,7 @@ softmax::Sum PendingSum::sumOf(const Tensor& of) {
   return all;
 }
 
-softmax::Sum PendingSum::sum(const Tensor& of) const {
-  auto all = sumOf(of);
-  if (!empty_) all.sum = viewOf(of);
-  std::copy(parts_.begin(), parts_.end(), all.parts);
-  all.count = static_cast<int>(parts_.size());
-  return all;
-}
-
-void PendingSum::launch(const softmax::Sum& sum) {
+void PendingSums::launch(const softmax::Sum& sum) {
   checkCuda(softmax::launchSum(sum, exec_.stream()), "adding gradients");
 }
 

@@ -44,7 +44,7 @@ CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
       kernels_(kernels),
       name_(nameOf(shape, limits_)),
       partial_(exec),
-      sums_{PendingSum(exec), PendingSum(exec), PendingSum(exec)} {
+      sums_{PendingSums(exec), PendingSums(exec), PendingSums(exec)} {
   if (kernels && std::max(shape.headDim, shape.valueDim) > softmax::kMostBandDim) {
     fail(seqparInvalidUsage, "attention plan: head dimensions of ", shape.headDim, " and ", shape.valueDim,
          ", expected at most ", softmax::kMostBandDim, " on GPUs, or a kernel of the caller");
@@ -108,14 +108,14 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
     shape.k[0] = shape.columns * shape.k[1];
     shape.v[0] = shape.columns * shape.v[1];
   }
-  const bool whole = ragged || backward;
-  shape.out = stridesOf(dense(whole ? work.rows : shape.rows, s.heads, s.valueDim));
+  shape.out = stridesOf(dense(work.rows, s.heads, s.valueDim));
   if (s.batch == 1) shape.out[0] = shape.rows * shape.out[1];
   if (backward) {
+    // Gradients lie like what they are of.
     shape.dOut = shape.out;
-    shape.dq = stridesOf(dense(ragged ? work.rows : shape.rows, s.heads, s.headDim));
-    shape.dk = stridesOf(dense(ragged ? work.columns : shape.columns, s.kvHeads, s.headDim));
-    shape.dv = stridesOf(dense(ragged ? work.columns : shape.columns, s.kvHeads, s.valueDim));
+    shape.dq = shape.q;
+    shape.dk = shape.k;
+    shape.dv = shape.v;
   }
   size_t bytes = 0;
   if (!sdpa_->prepare(shape, &bytes).empty()) return false;
@@ -207,12 +207,16 @@ void CudaBlock::carve(Arena& arena) {
   workspace_ = arena.take(workspaceBytes_);
   for (size_t i = 0; i < (keeps_ ? kMostPending : 1); ++i) {
     out_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.valueDim);
-    lse_[i] = arena.rows(s.batch, s.heads, rows);
     if (!s.training) continue;
     dq_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.headDim);
     dk_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
     dv_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
   }
+  for (auto& lse : lse_) lse = arena.rows(s.batch, s.heads, rows);
+  partial_.give(out_, lse_);
+  sums_[static_cast<size_t>(GradientOf::Queries)].give(dq_);
+  sums_[static_cast<size_t>(GradientOf::Keys)].give(dk_);
+  sums_[static_cast<size_t>(GradientOf::Values)].give(dv_);
   if (limits_.cudnn) {
     copies_[0] = arena.tensor(s.type, s.batch, rows, s.heads, s.headDim);
     copies_[1] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);

@@ -93,7 +93,7 @@ void HostBlock::carve(Arena& arena) {
   }
 }
 
-void HostBlock::clear(const Partial& partial) {
+void HostBlock::clear(const Partial& partial, const Tensor&, const Rows&) {
   exec_.fill(partial.lse, kNothing);
 }
 

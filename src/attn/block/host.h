@@ -17,14 +17,15 @@ class HostBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override {}
   bool needsOut() const override { return false; }
-  void clear(const Partial& partial) override;
+  using Block::clear;
+  void clear(const Partial& partial, const Tensor& out, const Rows& lse) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override;
   void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
-  void clear(GradientOf, const Tensor& sum) override { exec_.zero(sum); }
+  void clear(GradientOf, const Tensor& sum, const Tensor&) override { exec_.zero(sum); }
   void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override {
     finishInMemory(exec_, sum, addends, out);
   }

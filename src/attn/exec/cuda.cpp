@@ -97,6 +97,14 @@ void CudaExec::join() {
 
 void CudaExec::copy(const Tensor& to, const Tensor& from) {
   const bool dense = to.dense() && from.dense();
+  if (!dense && to.dim == 1 && to.type == seqparFloat32 && from.type == seqparFloat32) {
+    // A thread for a number, not a warp.
+    const auto numbers = [](const Tensor& t) {
+      return softmax::RowView{static_cast<float*>(t.data), t.batchStride, t.headStride, t.tokenStride};
+    };
+    checkCuda(softmax::launchRows(numbers(to), numbers(from), 0, to.batch, to.tokens, to.heads, main_), "copying rows");
+    return;
+  }
   auto sum = sumOf(dense ? flat(to) : to);
   addPart(sum, dense ? flat(from) : from);
   checkCuda(softmax::launchSum(sum, main_), "copying a tensor");

@@ -37,11 +37,19 @@ HeadExchange::HeadExchange(const Problem& problem, Exec& exec, std::vector<int> 
   int64_t all = 0;
   for (size_t member = 0; member < members_.size(); ++member) {
     all += rangeOf(d.kvHeads, static_cast<int64_t>(member)).count;
+    headsOfMembers_.push_back(rangeOf(d.heads, static_cast<int64_t>(member)).count);
   }
   copies_ = all > d.kvHeads;
   for (const int member : members_) {
     queries_.push_back(problem.queries.tokensOf(member));
     keys_.push_back(problem.keys.tokensOf(member));
+  }
+  for (size_t member = 0; member < members_.size(); ++member) {
+    int64_t first = 0, count = 0;
+    require(seqparHeadsOfMember(std::max<int64_t>(tokens(), 1), 0, static_cast<int>(members_.size()),
+                                static_cast<int>(member), &first, &count),
+            kWho, nullptr);
+    evenRows_ = evenRows_ && tokens() > 0 && queries_[member] == count;
   }
 }
 
@@ -115,13 +123,37 @@ void HeadExchange::toSequence(const Tensor& head, const Tensor& sequence, const 
   if (to.data != sequence.data) exec_.copy(sequence, to);
 }
 
+/// Rows lie by heads and then by tokens: with the words for heads and tokens exchanged, a head array is one of the
+/// sequence, and what is exchanged are runs of tokens, not single numbers.
+seqparHeadShards_t HeadExchange::shardsOfRows(const Rows& head) const {
+  seqparHeadShards_t shards = SEQPAR_HEAD_SHARDS_INITIALIZER;
+  shards.batch = head.batch;
+  shards.heads = tokens();
+  shards.headDim = 1;
+  shards.tokensOfMembers = headsOfMembers_.data();
+  shards.group = members_.data();
+  shards.groupSize = static_cast<int>(members_.size());
+  return shards;
+}
+
 void HeadExchange::toHeads(const Rows& sequence, const Rows& head) {
+  if (evenRows_) {
+    const auto shards = shardsOfRows(head);
+    require(seqparHeadsToSequence(sequence.data, head.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    return;
+  }
   toHeads(asTensor(sequence), numbers_, queries_);
   exec_.copy(asTensor(head), numbers_);
 }
 
 void HeadExchange::toSequence(const Rows& head, const Rows& sequence) {
   const auto& d = problem_.desc;
+  if (evenRows_) {
+    const auto shards = shardsOfRows(head);
+    void* const mine = sequence.data != nullptr ? sequence.data : stage_;
+    require(seqparSequenceToHeads(head.data, mine, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    return;
+  }
   const Tensor mine = denseTensor(stage_, seqparFloat32, d.batch, problem_.tokens(), d.heads, 1);
   exec_.copy(numbers_, asTensor(head));
   toSequence(numbers_, mine, queries_);

@@ -34,13 +34,14 @@ class HeadExchange {
   void toHeads(const Tensor& sequence, const Tensor& head, const std::vector<int64_t>& lengths);
   /// What several members have of a head is added.
   void toSequence(const Tensor& head, const Tensor& sequence, const std::vector<int64_t>& lengths);
-  /// The same for a number a row of the queries; `sequence` without data is not wanted by this rank.
+  /// The same for a number a row of the queries, without gaps; `sequence` without data is not wanted by this rank.
   void toHeads(const Rows& sequence, const Rows& head);
   void toSequence(const Rows& head, const Rows& sequence);
 
  private:
   seqparHeadShards_t shardsOf(const Tensor& sequence, const std::vector<int64_t>& lengths) const;
   Tensor dense(const Tensor& tensor, seqparDataType_t type) const;
+  seqparHeadShards_t shardsOfRows(const Rows& head) const;
   void gather(const Tensor& sequence, const Tensor& head, const std::vector<int64_t>& lengths);
 
   const Problem& problem_;
@@ -50,6 +51,8 @@ class HeadExchange {
   HeadRange heads_, kvHeads_;
   bool copies_ = false;
   std::vector<int64_t> queries_, keys_;
+  std::vector<int64_t> headsOfMembers_;
+  bool evenRows_ = true;   ///< tokens are dealt out as heads are
   void* stage_ = nullptr;  ///< what is not dense in the caller's memory, on its way
   void* whole_ = nullptr;  ///< all heads of all members, for kGather
   Tensor numbers_;

@@ -28,23 +28,27 @@ class LocalOperator final : public SoftmaxOperator {
   void open() override { block_->prepare(); }
 
   void forward(const seqparAttnForwardArgs_t& args) override {
-    block_->clear(partial_);
+    const Tensor out = outTensor(problem_, args.out);
+    const Rows lse = lseRows(problem_, args.lse);
+    block_->clear(partial_, out, lse);
     block_->forward(inputs(args), rectangles_, partial_);
-    block_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
+    block_->finish(partial_, sinks(args.sinks), out, lse);
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     const auto own = inputs(args);
     makeDelta(*block_, args, delta_);
-    block_->clear(GradientOf::Queries, sums_.dq);
-    block_->clear(GradientOf::Keys, sums_.dk);
-    block_->clear(GradientOf::Values, sums_.dv);
+    const Tensor dq = queryTensor(problem_, args.dq), dk = keyTensor(problem_, args.dk);
+    const Tensor dv = valueTensor(problem_, args.dv);
+    block_->clear(GradientOf::Queries, sums_.dq, dq);
+    block_->clear(GradientOf::Keys, sums_.dk, dk);
+    block_->clear(GradientOf::Values, sums_.dv, dv);
     block_->backward({own.q, own.k, own.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
                       outTensor(problem_, args.out)},
                      rectangles_, sums_);
-    block_->finish(sums_.dq, queryTensor(problem_, args.dq));
-    block_->finish(sums_.dk, keyTensor(problem_, args.dk));
-    block_->finish(sums_.dv, valueTensor(problem_, args.dv));
+    block_->finish(sums_.dq, dq);
+    block_->finish(sums_.dk, dk);
+    block_->finish(sums_.dv, dv);
   }
 
  private:

@@ -73,19 +73,23 @@ void RingOperator::load(const Tensor& k, const Tensor& v) {
 void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
   const auto own = inputs(args);
   load(own.k, own.v);
-  block_->clear(partial_);
+  const Tensor out = outTensor(problem_, args.out);
+  const Rows lse = lseRows(problem_, args.lse);
+  block_->clear(partial_, out, lse);
   rotation_.turn({[&](int step) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
     if (seen.empty()) return;
     block_->forward(step == 0 ? own : BlockInputs{own.q, rotation_.tensor(0), rotation_.tensor(1)}, seen, partial_);
   }});
-  block_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
+  block_->finish(partial_, sinks(args.sinks), out, lse);
 }
 
 void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
                                 const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv) {
-  block_->clear(GradientOf::Keys, dk);
-  block_->clear(GradientOf::Values, dv);
+  // One's own early ones may wait where they end.
+  const bool ends = dk.data == ownDk_.data;
+  block_->clear(GradientOf::Keys, dk, ends ? keyTensor(problem_, args.dk) : Tensor{});
+  block_->clear(GradientOf::Values, dv, ends ? valueTensor(problem_, args.dv) : Tensor{});
   BlockGradientInputs in{own.q,
                          step == 0 ? own.k : rotation_.tensor(0),
                          step == 0 ? own.v : rotation_.tensor(1),
@@ -100,7 +104,8 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   const auto own = inputs(args);
   load(own.k, own.v);
   makeDelta(*block_, args, delta_);
-  block_->clear(GradientOf::Queries, dq_);
+  const Tensor dq = queryTensor(problem_, args.dq);
+  block_->clear(GradientOf::Queries, dq_, dq);
   const auto dkOf = [&](int64_t tokens) { return dk_.rows(0, tokens); };
   const auto dvOf = [&](int64_t tokens) { return dv_.rows(0, tokens); };
   Rotation::Turn turn;
@@ -127,7 +132,7 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   };
   turn.meanwhile = [&] {
     if (!late_.empty()) addGradients(0, late_, own, args, dkOf(ownDk_.tokens), dvOf(ownDv_.tokens));
-    block_->finish(dq_, queryTensor(problem_, args.dq));
+    block_->finish(dq_, dq);
   };
   rotation_.turn(turn);
   finishKeys(ownDk_, late_.empty() ? Tensor{} : dkOf(ownDk_.tokens), rotation_.homeTensor(0),
@@ -140,7 +145,6 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
 void RingOperator::finishKeys(const Tensor& early, const Tensor& late, const Tensor& home, const Tensor& out) {
   const Addend others{home, rotation_.range(problem_.rank()).first};
   if (late.data == nullptr) return block_->finish(early, std::array{others}, out);
-  block_->settle(early);
   block_->finish(late, std::array{Addend{early}, others}, out);
 }
 

@@ -44,6 +44,7 @@ class UlyssesOperator final : public SoftmaxOperator {
              arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.valueDim)};
     // Where each head has one rank, its gradients are whole, and no partial results travel.
     const auto type = exchange_.copiesKvHeads() ? problem_.wireType() : problem_.type();
+    sentQ_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.headDim);
     sentK_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.headDim);
     sentV_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.valueDim);
   }
@@ -56,7 +57,7 @@ class UlyssesOperator final : public SoftmaxOperator {
   void forward(const seqparAttnForwardArgs_t& args) override {
     loadInputs(inputs(args));
     if (own_.count > 0) {
-      block_->clear(partial_);
+      block_->clear(partial_, out_, lse_);
       block_->forward({q_, k_, v_}, rectangles_, partial_);
       const float* const all = sinks(args.sinks);
       block_->finish(partial_, all == nullptr ? nullptr : all + own_.first, out_, lse_);
@@ -77,15 +78,15 @@ class UlyssesOperator final : public SoftmaxOperator {
       exchange_.toHeads(delta_, headDelta_);
     }
     if (own_.count > 0) {
-      block_->clear(GradientOf::Queries, sums_.dq);
-      block_->clear(GradientOf::Keys, sums_.dk);
-      block_->clear(GradientOf::Values, sums_.dv);
+      block_->clear(GradientOf::Queries, sums_.dq, sentQ_);
+      block_->clear(GradientOf::Keys, sums_.dk, sentK_);
+      block_->clear(GradientOf::Values, sums_.dv, sentV_);
       block_->backward({q_, k_, v_, dOut_, lse_, headDelta_, out_}, rectangles_, sums_);
-      block_->finish(sums_.dq, q_);
+      block_->finish(sums_.dq, sentQ_);
       block_->finish(sums_.dk, sentK_);
       block_->finish(sums_.dv, sentV_);
     }
-    exchange_.toSequence(q_, queryTensor(problem_, args.dq), exchange_.queries());
+    exchange_.toSequence(sentQ_, queryTensor(problem_, args.dq), exchange_.queries());
     exchange_.toSequence(sentK_, keyTensor(problem_, args.dk), exchange_.keys());
     exchange_.toSequence(sentV_, valueTensor(problem_, args.dv), exchange_.keys());
   }
@@ -114,7 +115,7 @@ class UlyssesOperator final : public SoftmaxOperator {
   HeadExchange::HeadRange own_, ownKv_;
   std::vector<Rectangle> rectangles_;
   Tensor q_, k_, v_, out_, dOut_;  ///< of all tokens and this rank's heads
-  Tensor sentK_, sentV_;           ///< gradients on their way, added where several ranks have the head
+  Tensor sentQ_, sentK_, sentV_;   ///< gradients on their way, added where several ranks have the head
   Partial partial_;
   Rows lse_, delta_, headDelta_;
   BlockGradients sums_;
