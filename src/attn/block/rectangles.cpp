@@ -17,6 +17,12 @@ TokenRun part(const TokenRun& run, int64_t first, int64_t length) {
   return {run.local + first, run.position + first * run.stride, length, run.stride};
 }
 
+/// Whether two runs are one.
+bool continues(const TokenRun& before, const TokenRun& run) {
+  return before.stride == run.stride && before.local + before.length == run.local &&
+         last(before) + before.stride == run.position;
+}
+
 int64_t floorDivide(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((-a + b - 1) / b);
 }
@@ -65,6 +71,7 @@ class Collector {
       }
     }
     all_.push_back(r);
+    joinDiagonal();
   }
 
   const std::vector<Rectangle>& all() const { return all_; }
@@ -119,6 +126,40 @@ class Collector {
     }
     if (r.upper != kHighest && r.upper >= r.columns - 1) r.upper = kHighest;
     return r.rows > 0 && r.columns > 0;
+  }
+
+  /// A band that is cut off by its diagonal alone: its last row sees its last column, and no row more.
+  static bool causal(const Rectangle& r) {
+    return r.lower == kLowest && r.upper != kHighest && r.upper >= 0 && r.columns == r.rows + r.upper;
+  }
+
+  /// The last one with what is free to the left of it, and then with the band above whose diagonal it goes on with:
+  /// what a zigzag shard's two runs see of each other is one triangle.
+  void joinDiagonal() {
+    if (!causal(all_.back())) return;
+    if (all_.size() >= 2) {
+      const auto& left = all_[all_.size() - 2];
+      auto& r = all_.back();
+      if (left.full() && left.row == r.row && left.rows == r.rows && left.column + left.columns == r.column) {
+        r.column = left.column;
+        r.columns += left.columns;
+        r.upper += left.columns;
+        all_.erase(all_.end() - 2);
+      }
+    }
+    constexpr size_t kFew = 8;
+    const Rectangle r = all_.back();
+    for (size_t back = 1; back < std::min(all_.size(), kFew); ++back) {
+      auto& above = all_[all_.size() - 1 - back];
+      if (!causal(above) || above.row + above.rows != r.row || above.column != r.column ||
+          r.upper != above.upper + above.rows) {
+        continue;
+      }
+      above.rows += r.rows;
+      above.columns = r.columns;
+      all_.pop_back();
+      return;
+    }
   }
 
   std::vector<Rectangle> all_;
@@ -213,7 +254,11 @@ std::vector<TokenRun> joinRuns(std::span<const std::vector<TokenRun>> shards) {
     for (auto run : shard) {
       length += run.length;
       run.local += before;
-      joined.push_back(run);
+      if (!joined.empty() && continues(joined.back(), run)) {
+        joined.back().length += run.length;
+      } else {
+        joined.push_back(run);
+      }
     }
     before += length;
   }

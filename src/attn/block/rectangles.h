@@ -52,7 +52,8 @@ std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t ro
 /// The sum of scores().
 int64_t scoresOf(std::span<const Rectangle> rectangles);
 
-/// The runs of several shards that lie one behind the other: `local` counts through.
+/// The runs of several shards that lie one behind the other: `local` counts through. Those that continue each other are
+/// one, so that a causal mask over contiguous shards is one triangle.
 std::vector<TokenRun> joinRuns(std::span<const std::vector<TokenRun>> shards);
 
 }  // namespace seqpar::attn

@@ -2,6 +2,7 @@
 #include "attn/block/rectangles.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
@@ -141,7 +142,18 @@ TEST_CASE("the usual layouts become few rectangles") {
   // Keys of a later rank: the second half sees all. Keys of an earlier rank: everybody sees the first half.
   CHECK(rectanglesOf(first, second, causal).size() == 1);
   CHECK(rectanglesOf(second, first, causal).size() == 1);
-  CHECK(rectanglesOf(first, first, causal).size() == 3);
+  // One's own two runs see a triangle, as do contiguous shards that lie one behind the other.
+  const Rectangle triangle{0, 16, 0, 16, INT64_MIN, 0};
+  CHECK(rectanglesOf(first, first, causal) == std::vector{triangle});
+  CHECK(rectanglesOf(second, second, causal) == std::vector{triangle});
+  const auto all = joinRuns(std::vector<std::vector<TokenRun>>{{{0, 0, 8, 1}}, {{0, 8, 8, 1}}});
+  CHECK(all.size() == 1);
+  CHECK(rectanglesOf(all, all, causal) == std::vector{triangle});
+  // Rows of it see what is left of their own triangle too.
+  CHECK(ofRows(std::array{triangle}, 8, 8) == std::vector{Rectangle{8, 8, 0, 16, INT64_MIN, 8}});
+  const auto zigzag = joinRuns(std::vector{first, second});
+  CHECK(zigzag.size() == 3);
+  CHECK(rectanglesOf(zigzag, zigzag, causal).size() == 4);
   const std::vector<TokenRun> even{{0, 0, 8, 2}}, odd{{0, 1, 8, 2}};  // striped
   const auto exclusive = rectanglesOf(even, odd, causal);
   REQUIRE(exclusive.size() == 1);
