@@ -8,15 +8,34 @@
 
 namespace seqpar::attn {
 
+namespace {
+
+/// In which type the gradients of keys travel. On one hop a sum is one rank's share; where that is one rectangle, the
+/// block may have rounded it already, and fp32 would be no more exact.
+seqparDataType_t gradientType(const Problem& problem, const Block& block, const RingOrder& order) {
+  const auto wire = problem.wireType();
+  if (wire != seqparFloat32 || !block.roundsGradients() || order.steps != 1 || order.firstSum() != 1) return wire;
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    if (problem.rectangles(rank, order.sourceOf(rank, 1)).size() > 1) return wire;
+  }
+  return problem.type();
+}
+
+/// What travels of the gradients of keys and values.
+std::vector<Traveller> gradients(const Problem& problem, const Block& block, const RingOrder& order) {
+  const auto type = gradientType(problem, block, order);
+  return {{type, problem.desc.kvHeads, problem.desc.headDim}, {type, problem.desc.kvHeads, problem.desc.valueDim}};
+}
+
+}  // namespace
+
 RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel)
     : SoftmaxOperator(problem, exec),
       rotation_(problem, exec, ringOrder(problem, inner, false),
                 {{problem.type(), problem.desc.kvHeads, problem.desc.headDim},
                  {problem.type(), problem.desc.kvHeads, problem.desc.valueDim}},
-                problem.training() && gradientsTravel
-                    ? std::vector<Traveller>{{problem.wireType(), problem.desc.kvHeads, problem.desc.headDim},
-                                             {problem.wireType(), problem.desc.kvHeads, problem.desc.valueDim}}
-                    : std::vector<Traveller>{}),
+                problem.training() && gradientsTravel ? gradients(problem, *block_, ringOrder(problem, inner, false))
+                                                      : std::vector<Traveller>{}),
       gradientsTravel_(problem.training() && gradientsTravel) {
   block_->keepHere();
   const auto& order = rotation_.order();
@@ -86,10 +105,14 @@ void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
 
 void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
                                 const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv) {
-  // One's own early ones may wait where they end.
-  const bool ends = dk.data == ownDk_.data;
-  block_->clear(GradientOf::Keys, dk, ends ? keyTensor(problem_, args.dk) : Tensor{});
-  block_->clear(GradientOf::Values, dv, ends ? valueTensor(problem_, args.dv) : Tensor{});
+  // One's own early ones may wait where they end, and the only share of a sum where it is sent from.
+  const auto& order = rotation_.order();
+  const bool ends = dk.data == ownDk_.data, begins = step > 0 && order.steps == order.firstSum();
+  const auto written = [&](const Tensor& out, int sum) {
+    return ends ? out : begins ? rotation_.sumTensor(sum) : Tensor{};
+  };
+  block_->clear(GradientOf::Keys, dk, written(keyTensor(problem_, args.dk), 0));
+  block_->clear(GradientOf::Values, dv, written(valueTensor(problem_, args.dv), 1));
   BlockGradientInputs in{own.q,
                          step == 0 ? own.k : rotation_.tensor(0),
                          step == 0 ? own.v : rotation_.tensor(1),
