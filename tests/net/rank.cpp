@@ -124,8 +124,8 @@ bool anySays(seqparComm_t comm, bool mine) {
   return total != 0;
 }
 
-/// until-told FOLDER PAUSE: scans until FOLDER/stop exists; all must be right, and one on any rank must have taken PAUSE
-/// seconds: of all ranks, since a busy machine may hold one up elsewhere for so long.
+/// until-told FOLDER PAUSE: scans until FOLDER/stop exists; all must be right, and one on any rank must have taken
+/// PAUSE seconds: of all ranks, since a busy machine may hold one up elsewhere for so long.
 int untilTold(seqparComm_t comm, const Words& words) {
   Report report = start(comm, words.at(0));
   double longest = 0;
