@@ -12,13 +12,13 @@ class Lasp1 final : public LinearOperator {
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    for (size_t part = 0; part < passes_->parts(); ++part) passes_->states(in, part);
-    for (size_t part = 0; part < passes_->parts(); ++part) scanForward(seqparScanLasp1, args, part, exec_.main());
-    for (size_t part = 0; part < passes_->parts(); ++part) passes_->outputs(in, out(args), incoming(args), part);
+    passes_->states(in, true);
+    scanForward(seqparScanLasp1, args, exec_.main());
+    passes_->outputs(in, out(args), incoming(args));
   }
 
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
-    passes_->stateGradients(in, gradients);
+    passes_->stateGradients(in, gradients, true);
     scanBackward(seqparScanLasp1, args, exec_.main());
     passes_->recompute(in, args.saved);
     passes_->gradients(in, gradients, args.saved, behind());

@@ -1,7 +1,5 @@
 #include "attn/linear/operator.h"
 
-#include <optional>
-
 #include "attn/boundary.h"
 
 namespace seqpar::attn::linear {
@@ -95,64 +93,57 @@ void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
 
 void LinearOperator::forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in,
                                    const seqparAttnForwardArgs_t& args) {
-  const size_t parts = passes_->parts();
-  std::optional<Beside> beside;
-  const auto join = [&] {
-    beside->join();
-    beside.reset();
-  };
-  for (size_t part = 0; part < parts; ++part) {
-    passes_->states(in, part);
-    if (part > 0) join();
-    beside.emplace(exec_);
-    scanForward(algorithm, args, part, exec_.side());
-    if (part > 0) passes_->outputs(in, out(args), incoming(args), part - 1);
+  passes_->states(in, mapWanted(args));
+  const bool first = problem_.rank() == 0;
+  if (!first && !passes_->worksBesideScan()) {
+    scanForward(algorithm, args, exec_.main());
+    return passes_->outputs(in, out(args), incoming(args));
   }
+  Beside beside(exec_);
+  scanForward(algorithm, args, exec_.side());
   passes_->besideScan(in);
-  join();
-  passes_->outputs(in, out(args), incoming(args), parts - 1);
+  if (!first) beside.join();
+  passes_->outputs(in, out(args), first ? firstState(args) : incoming(args));
+  if (first) beside.join();
 }
 
 void LinearOperator::backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
                                     const seqparAttnBackwardArgs_t& args) {
-  passes_->stateGradients(in, gradients);
+  passes_->stateGradients(in, gradients, mapWanted(args));
+  const bool last = problem_.rank() == problem_.ranks() - 1 && !problem_.packed();
   Beside beside(exec_);
   scanBackward(algorithm, args, exec_.side());
   passes_->recompute(in, args.saved);
-  beside.join();
-  passes_->gradients(in, gradients, args.saved, behind());
+  if (!last) beside.join();
+  passes_->gradients(in, gradients, args.saved, last ? lastGradient(args) : behind());
+  if (last) beside.join();
 }
 
 void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first,
-                          float* incoming, float* outgoing, size_t part, size_t parts, void* stream) {
-  const size_t heads = shard_.allHeads() / parts, from = part * heads;
-  const auto states = [&](auto* all) { return all == nullptr ? nullptr : all + from * shard_.stateSize(); };
+                          float* incoming, float* outgoing, void* stream) {
   const bool sum = shard_.family->scan == seqparScanSum;
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   params.op = shard_.family->scan;
   params.direction = direction;
-  params.heads = static_cast<int64_t>(heads);
+  params.heads = static_cast<int64_t>(shard_.allHeads());
   params.dk = problem_.desc.headDim;
   params.dv = problem_.desc.valueDim;
   params.wireType = problem_.desc.wireType;
   params.decayForm = sum ? seqparDecayLinear : passes_->decayForm();
   params.flags = &flags_[direction];
   params.algorithm = algorithm;
-  require(seqparAllScan(states(passes_->state()), sum ? nullptr : passes_->decay() + from * shard_.width(),
-                        states(first), states(incoming), states(outgoing), &params, problem_.comm, stream),
+  require(seqparAllScan(passes_->state(), sum ? nullptr : passes_->decay(), first, incoming, outgoing, &params,
+                        problem_.comm, stream),
           kWho, problem_.comm);
 }
 
-void LinearOperator::scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, size_t part,
-                                 void* stream) {
-  const float* const first = problem_.rank() == 0 && !problem_.packed() ? args.initial : nullptr;
-  scan(seqparForward, algorithm, first, incoming(args), args.final, part, passes_->parts(), stream);
+void LinearOperator::scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream) {
+  scan(seqparForward, algorithm, firstState(args), incoming(args), args.final, stream);
 }
 
 void LinearOperator::scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream) {
-  const float* const first = problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
   float* const last = problem_.rank() == 0 && !problem_.packed() ? args.dInitial : nullptr;
-  scan(seqparReverse, algorithm, first, behind_, last, 0, 1, stream);
+  scan(seqparReverse, algorithm, lastGradient(args), behind_, last, stream);
 }
 
 }  // namespace seqpar::attn::linear

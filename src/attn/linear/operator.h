@@ -26,14 +26,16 @@ class LinearOperator : public Operator {
   virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
   virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
 
-  /// The forward with each group of heads' scan beside the other groups' passes.
+  /// The forward with the scan beside work that needs no state from outside, where there is such; the first rank's scan
+  /// beside its outputs, as it knows the state that comes in.
   void forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const seqparAttnForwardArgs_t& args);
-  /// The backward with the scan beside the forward's states, computed again.
+  /// The backward with the scan beside the forward's states, computed again; the last rank's also beside its gradients,
+  /// unless sequences are packed.
   void backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
                       const seqparAttnBackwardArgs_t& args);
   /// The All-Scan of the map that the passes have left: the states that come in, and the one that goes out where it is
-  /// wanted. Forward: of one group of heads.
-  void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, size_t part, void* stream);
+  /// wanted.
+  void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
   void scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream);
 
   Tensor out(const seqparAttnForwardArgs_t& args) const { return outTensor(problem_, args.out); }
@@ -46,10 +48,24 @@ class LinearOperator : public Operator {
   std::unique_ptr<Passes> passes_;
 
  private:
+  /// Whether a rank's map is part of what another rank, or the caller, gets.
+  bool mapWanted(const seqparAttnForwardArgs_t& args) const {
+    return problem_.rank() < problem_.ranks() - 1 || args.final != nullptr;
+  }
+  bool mapWanted(const seqparAttnBackwardArgs_t& args) const {
+    return problem_.rank() > 0 || (args.dInitial != nullptr && !problem_.packed());
+  }
+  /// The state before the first rank's first token, the gradient of the one after the last rank's last; NULL: zeros.
+  const float* firstState(const seqparAttnForwardArgs_t& args) const {
+    return problem_.rank() == 0 && !problem_.packed() ? args.initial : nullptr;
+  }
+  const float* lastGradient(const seqparAttnBackwardArgs_t& args) const {
+    return problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
+  }
   Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
                 const seqparAttnTensor_t& gate, const float* initial) const;
   void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
-            float* outgoing, size_t part, size_t parts, void* stream);
+            float* outgoing, void* stream);
 
   Shard shard_;
   float *incoming_ = nullptr, *behind_ = nullptr;

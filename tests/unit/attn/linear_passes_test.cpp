@@ -156,11 +156,11 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       x = rank->final;
     } else {
       if (rank->shard.flags(seqparForward) & SEQPAR_SCAN_RESET_IN) rank->saved = zeros;
-      rank->passes->states(rank->in, 0);
+      rank->passes->states(rank->in, true);
       x = rank->apply(x, seqparForward);
       rank->passes->besideScan(rank->in);
       rank->exec.join();  // as for a scan; what waits beside it would outlive the passes
-      rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data(), 0);
+      rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data());
     }
   }
   CHECK(farFrom(expected.final, x, terms, seqparFloat32) == "");
@@ -173,7 +173,7 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       y = rank.dBefore;
     } else {
       rank.incoming = (rank.shard.flags(seqparReverse) & SEQPAR_SCAN_RESET_IN) != 0 ? zeros : y;
-      rank.passes->stateGradients(rank.in, rank.gradients);
+      rank.passes->stateGradients(rank.in, rank.gradients, true);
       y = rank.apply(y, seqparReverse);
       rank.passes->recompute(rank.in, rank.saved.data());
       rank.exec.join();

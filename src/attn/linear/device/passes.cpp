@@ -28,18 +28,13 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   for (const auto& piece : shard_.pieces) {
     if (piece.begins) starts_.push_back(static_cast<int64_t>(piece.first));
   }
-  // Two groups of heads, so that each one's scan has the other's passes beside it. States of a group must lie together.
-  const bool halves = !shard.alone && shard.batch == 1 && shard.heads % 2 == 0 && shard.keyHeads % 2 == 0;
-  parts_ = halves ? 2 : 1;
   const CurrentDevice current(exec.device());
-  auto group = kernelProblem(shard);
+  auto problem = kernelProblem(shard);
   alignas(16) static const char kSomewhere[16] = {};
-  group.gates.data = group.q.data = group.k.data = group.v.data = kSomewhere;
-  group.heads /= static_cast<int>(parts_);
-  group.qkHeads /= static_cast<int>(parts_);
-  const int ctas = ctasAtOnce(group);
+  problem.gates.data = problem.q.data = problem.k.data = problem.v.data = kSomewhere;
+  const int ctas = ctasAtOnce(problem);
   if (ctas == 0) fail(seqparInvalidUsage, kWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
-  segments_ = cutIntoSegments(group, ctas);
+  segments_ = cutIntoSegments(problem, ctas);
 }
 
 void DevicePasses::carve(Arena& arena) {
@@ -69,8 +64,7 @@ void DevicePasses::open() {
 }
 
 std::string DevicePasses::name() const {
-  return "CUDA, " + std::to_string(segments_.count) + " segments a head, heads in " + std::to_string(parts_) +
-         " groups";
+  return "CUDA, " + std::to_string(segments_.count) + " segments a head";
 }
 
 LinearProblem DevicePasses::problem(const Inputs& in) const {
@@ -91,13 +85,8 @@ LinearProblem DevicePasses::problem(const Inputs& in) const {
   return problem;
 }
 
-HeadRange DevicePasses::heads(size_t part, size_t parts) const {
-  const auto count = static_cast<int>(shard_.heads / parts);
-  return {static_cast<int>(part) * count, count};
-}
-
-void DevicePasses::makeStates(const Inputs& in, const HeadRange& range, bool forRank) {
-  SegmentStates pass{problem(in), segments_, range, before_};
+void DevicePasses::makeStates(const Inputs& in, bool forRank) {
+  SegmentStates pass{problem(in), segments_, allHeads(), before_};
   if (forRank) {
     pass.state = rankState_;
     pass.logDecay = rankDecay_;
@@ -105,14 +94,13 @@ void DevicePasses::makeStates(const Inputs& in, const HeadRange& range, bool for
   check(launchSegmentStates(pass, {exec_.main(), 0}), "segment states");
 }
 
-void DevicePasses::makeOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final,
-                               const HeadRange& range) {
-  const attn::Outputs pass{problem(in), segments_, range, before_, incoming, outputOf(out), final};
+void DevicePasses::makeOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  const attn::Outputs pass{problem(in), segments_, allHeads(), before_, incoming, outputOf(out), final};
   check(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
 void DevicePasses::makeStateGradients(const Inputs& in, const Gradients& gradients, bool forRank) {
-  SegmentStateGradients pass{problem(in), segments_, heads(0, 1), inputOf(gradients.dOut), after_};
+  SegmentStateGradients pass{problem(in), segments_, allHeads(), inputOf(gradients.dOut), after_};
   if (forRank) {
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
@@ -125,7 +113,7 @@ void DevicePasses::makeGradients(const Inputs& in, const Gradients& to, const fl
   attn::Gradients pass;
   pass.problem = problem(in);
   pass.segments = segments_;
-  pass.heads = heads(0, 1);
+  pass.heads = allHeads();
   pass.dOut = inputOf(to.dOut);
   pass.before = before_;
   pass.after = after_;
@@ -145,25 +133,25 @@ void DevicePasses::makeGradients(const Inputs& in, const Gradients& to, const fl
   check(launchGradients(pass, {exec_.main(), 0}), "gradients");
 }
 
-void DevicePasses::states(const Inputs& in, size_t part) {
-  makeStates(in, heads(part, parts_), true);
+void DevicePasses::states(const Inputs& in, bool mapWanted) {
+  makeStates(in, mapWanted);
 }
 
-void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t part) {
-  makeOutputs(in, out, incoming, nullptr, heads(part, parts_));
+void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
+  makeOutputs(in, out, incoming, nullptr);
 }
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
-  makeStates(in, heads(0, 1), false);
-  makeOutputs(in, out, incoming, final, heads(0, 1));
+  makeStates(in, false);
+  makeOutputs(in, out, incoming, final);
 }
 
-void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients) {
-  makeStateGradients(in, gradients, true);
+void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
+  makeStateGradients(in, gradients, mapWanted);
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
-  makeStates(in, heads(0, 1), false);
+  makeStates(in, false);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
@@ -172,7 +160,7 @@ void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
                                  const float* incoming, float* dBefore) {
-  makeStates(in, heads(0, 1), false);
+  makeStates(in, false);
   makeStateGradients(in, gradients, false);
   makeGradients(in, gradients, saved, incoming, dBefore);
 }

@@ -25,12 +25,12 @@ class DevicePasses final : public Passes {
   float* decay() const override { return rankDecay_; }
   seqparDecayForm_t decayForm() const override { return seqparDecayLog; }
 
-  size_t parts() const override { return parts_; }
-  void states(const Inputs& in, size_t part) override;
+  void states(const Inputs& in, bool mapWanted) override;
+  bool worksBesideScan() const override { return false; }
   void besideScan(const Inputs&) override {}
-  void outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t part) override;
+  void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
-  void stateGradients(const Inputs& in, const Gradients& gradients) override;
+  void stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) override;
   void recompute(const Inputs& in, const float* saved) override;
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
@@ -39,16 +39,15 @@ class DevicePasses final : public Passes {
 
  private:
   LinearProblem problem(const Inputs& in) const;
-  HeadRange heads(size_t part, size_t parts) const;
-  void makeStates(const Inputs& in, const HeadRange& range, bool forRank);
-  void makeOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final, const HeadRange& range);
+  HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
+  void makeStates(const Inputs& in, bool forRank);
+  void makeOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   void makeStateGradients(const Inputs& in, const Gradients& gradients, bool forRank);
   void makeGradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                      float* dBefore);
 
   Shard shard_;
   Exec& exec_;
-  size_t parts_ = 1;
   Segments segments_;
   SegmentMaps before_, after_;
   float *rankState_ = nullptr, *rankDecay_ = nullptr;

@@ -55,7 +55,7 @@ void HostPasses::foldBack(const float* after, bool keep, float* before, float* d
   });
 }
 
-void HostPasses::stateGradients(const Inputs& in, const Gradients& gradients) {
+void HostPasses::stateGradients(const Inputs& in, const Gradients& gradients, bool) {
   exec_.launch([this, in, gradients] {
     std::fill_n(rankState_, shard_.states(), std::numeric_limits<float>::quiet_NaN());
     walkGradients(in, gradients);

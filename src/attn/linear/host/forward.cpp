@@ -54,7 +54,7 @@ void HostPasses::fold(const float* initial, const float* before, bool keep, floa
   });
 }
 
-void HostPasses::states(const Inputs& in, size_t) {
+void HostPasses::states(const Inputs& in, bool) {
   exec_.launch([this, in] {
     scanDone_ = false;
     std::fill(withinDone_.begin(), withinDone_.end(), char{0});
@@ -103,7 +103,7 @@ void HostPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size
   storeTile(chunk.out(), out, chunks_.segment(c).batch, chunks_.firstToken(c), chunk.rows(), h);
 }
 
-void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t) {
+void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   exec_.launch([this, in, out, incoming] {
     fold(in.initial, incoming, true, nullptr);
     const size_t heads = shard_.heads;

@@ -25,11 +25,12 @@ class HostPasses final : public Passes {
     return shard_.family->scan == seqparScanSum ? seqparDecayLinear : kDecayForm;
   }
 
-  void states(const Inputs& in, size_t part) override;
+  void states(const Inputs& in, bool mapWanted) override;
+  bool worksBesideScan() const override { return true; }
   void besideScan(const Inputs& in) override;
-  void outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t part) override;
+  void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
-  void stateGradients(const Inputs& in, const Gradients& gradients) override;
+  void stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) override;
   void recompute(const Inputs& in, const float* saved) override;
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,

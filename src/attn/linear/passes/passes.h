@@ -39,21 +39,19 @@ class Passes {
   virtual float* decay() const = 0;
   virtual seqparDecayForm_t decayForm() const = 0;
 
-  /// In how many groups of heads, of equal size, the forward's passes come, so that the scan of one group runs beside
-  /// the passes of another.
-  virtual size_t parts() const { return 1; }
-
-  /// Pass 1 of the forward: the states within the rank, and its map, of one group of heads.
-  virtual void states(const Inputs& in, size_t part) = 0;
-  /// What needs no state from outside, for the time of a scan on the Exec's side stream: as much as that takes.
+  /// Pass 1 of the forward: the states within the rank, and its map, which may be anything where it is not wanted.
+  virtual void states(const Inputs& in, bool mapWanted) = 0;
+  /// Whether the forward has work for the time of a scan that needs no state from outside.
+  virtual bool worksBesideScan() const = 0;
+  /// That work, for the time of a scan on the Exec's side stream: as much as that takes.
   virtual void besideScan(const Inputs& in) = 0;
-  /// Pass 3: out, from `incoming`, the state before the rank's first token, of one group of heads.
-  virtual void outputs(const Inputs& in, const Tensor& out, const float* incoming, size_t part) = 0;
+  /// Pass 3: out, from `incoming`, the state before the rank's first token (NULL: zeros).
+  virtual void outputs(const Inputs& in, const Tensor& out, const float* incoming) = 0;
   /// The whole forward without a scan: as outputs(), with the state after the rank's last token (NULL: not wanted).
   virtual void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) = 0;
 
   /// Pass 1 of the backward: the gradients of states within the rank, and its map (in reverse: the same decay).
-  virtual void stateGradients(const Inputs& in, const Gradients& gradients) = 0;
+  virtual void stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) = 0;
   /// The forward's states again, from the saved incoming state: needs nothing of stateGradients().
   virtual void recompute(const Inputs& in, const float* saved) = 0;
   /// All gradients, from `incoming`, the gradient of the state after the rank's last token (NULL: zeros).
