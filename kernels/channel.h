@@ -19,6 +19,12 @@ struct ChannelPositions {
   /// Warps that are through with a span of packets, by the span's number.
   static constexpr int kSpans = 2 * kRingPackets / kCreditPackets;
   std::uint32_t through[kSpans];
+
+  /// Cursor i is where state i says.
+  SEQPAR_DEVICE void place(int i) {
+    cursors[i].sent = static_cast<std::uint32_t>(state[i].sent);
+    cursors[i].received = static_cast<std::uint32_t>(state[i].received);
+  }
 };
 
 /// Gives credit for what a channel takes from one peer in a stream, of which every warp takes some of each part:
@@ -109,7 +115,7 @@ class SteppedFifos {
       at_.cursors[peer].out = Sender<Memory>::ring(view, peer, channel);
       at_.cursors[peer].in = Receiver<Memory>::ring(view, peer, channel);
       at_.state[peer] = begun(*fifoState(view, peer, channel));
-      placeCursor(peer);
+      at_.place(peer);
       tight = tight || isTight(peer);
     }
     tight_ = group.any(tight);
@@ -153,7 +159,7 @@ class SteppedFifos {
         state.sent += packetsTo(peer);
         countTaken<Memory>(view_, peer, channel_, state, packetsFrom(peer));
         state = begun(state);
-        placeCursor(peer);
+        at_.place(peer);
         tight = tight || isTight(peer);
       }
     }
@@ -178,10 +184,6 @@ class SteppedFifos {
   /// A step may have to wait for credit.
   SEQPAR_DEVICE bool isTight(int peer) const {
     return at_.state[peer].sent + kMostPackets > at_.state[peer].credit + kRingPackets;
-  }
-  SEQPAR_DEVICE void placeCursor(int peer) const {
-    at_.cursors[peer].sent = static_cast<std::uint32_t>(at_.state[peer].sent);
-    at_.cursors[peer].received = static_cast<std::uint32_t>(at_.state[peer].received);
   }
 
   const PeerView& view_;

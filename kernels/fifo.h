@@ -27,6 +27,7 @@
 #include "kernels/both.h"
 #include "kernels/fifo_layout.h"
 #include "kernels/peers.h"
+#include "kernels/wait.h"
 
 namespace seqpar {
 
@@ -69,44 +70,6 @@ template <class Index>
 SEQPAR_DEVICE LamportPacket* packetAt(LamportPacket* ring, Index base, std::uint32_t index) {
   return ring + ((static_cast<std::uint32_t>(base) + index) & (kRingPackets - 1));
 }
-
-/// A wait for a peer: ask over() after every look that found nothing.
-template <class Memory>
-class Wait {
- public:
-  SEQPAR_DEVICE Wait(const PeerView& view, int peer) : view_(view), peer_(peer) {}
-
-  /// True: give up, publish nothing more, and leave. The host has been told.
-  SEQPAR_DEVICE bool over() {
-    return over([this] { return peer_; });
-  }
-  /// The same for one of several peers: peer() says which.
-  template <class PeerOf>
-  SEQPAR_DEVICE bool over(const PeerOf& peer) {
-    Memory::pause();
-    return ++looks_ % kLooks == 0 && late(peer());
-  }
-
- private:
-  static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these
-
-  SEQPAR_DEVICE bool late(int peer) {
-    if (start_ == 0) start_ = Memory::now();
-    return timesOut(view_, peer, start_);
-  }
-  SEQPAR_RARE static bool timesOut(const PeerView& view, int peer, std::uint64_t start) {
-    if (Memory::load(const_cast<const std::uint32_t*>(view.abort)) == 0 &&
-        (view.timeoutNs == 0 || Memory::now() - start <= view.timeoutNs))
-      return false;
-    Memory::store(const_cast<std::uint32_t*>(view.timedOut), 1U + static_cast<std::uint32_t>(peer));
-    return true;
-  }
-
-  const PeerView& view_;
-  int peer_;
-  std::uint32_t looks_ = 0;
-  std::uint64_t start_ = 0;
-};
 
 /// The sending end of a fifo. Packets are numbered from `base`, the position at which it was made. Every packet is
 /// written once, by any thread, after reserve().

@@ -9,6 +9,13 @@ namespace seqpar {
 /// The most ranks that reach each other by load and store.
 constexpr int kMostPeers = 32;
 
+/// How long kernels wait for a peer, and whom they tell.
+struct WaitPolicy {
+  const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0
+  volatile std::uint32_t* timedOut = nullptr;     ///< host memory: a kernel that timed out stores 1 + the peer here
+  std::uint64_t timeoutNs = 0;                    ///< a single wait times out after this long; 0: never
+};
+
 /// The ranks of a communicator that reach each other's memory ("peers"), numbered in order of their ranks.
 struct PeerView {
   int self = 0;                           ///< this rank's number among the peers
@@ -19,9 +26,7 @@ struct PeerView {
   int byteFifoChannels = 1;               ///< the most channels that byte FIFOs join; at most `channels`
   std::byte* byteFifos[kMostPeers] = {};  ///< each peer's second window (kernels/byte_fifo_layout.h)
   std::byte* byteFifoState = nullptr;     ///< this rank's own bookkeeping of the byte FIFOs
-  const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0
-  volatile std::uint32_t* timedOut = nullptr;     ///< host memory: a kernel that timed out stores 1 + the peer here
-  std::uint64_t timeoutNs = 0;                    ///< a single wait times out after this long; 0: never
+  WaitPolicy waits;
 };
 
 }  // namespace seqpar

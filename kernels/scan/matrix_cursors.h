@@ -102,12 +102,10 @@ class InCursor {
     if (group_.any(late)) return false;
     if (group_.thread() == 0) {
       const int way = at_.way[peer];
-      std::uint64_t& taken = at_.packets[way][peer];
-      taken += packets;
-      if (taken - at_.credit[way][peer] >= kCreditPackets) {
-        giveCredit<Memory>(view_, peer, first_ + way, taken);
-        at_.credit[way][peer] = taken;
-      }
+      FifoState state{0, at_.packets[way][peer], at_.credit[way][peer], 0};
+      countTaken<Memory>(view_, peer, first_ + way, state, packets);
+      at_.packets[way][peer] = state.received;
+      at_.credit[way][peer] = state.given;
       at_.way[peer] = ways_ - 1 - way;
     }
     group_.sync();

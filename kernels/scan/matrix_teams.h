@@ -43,10 +43,7 @@ class MatrixTeams {
       FifoState& state = *fifoState(view_, before_, channel_);
       state.received = begun(state).received + packets_;
       if (packets_ >= kCredited * kPackets) state.given = state.received - packets_ % (kCredited * kPackets);
-      if (state.received - state.given >= kCreditPackets) {
-        state.given = state.received;
-        giveCredit<Memory>(view_, before_, channel_, state.received);
-      }
+      countTaken<Memory>(view_, before_, channel_, state, 0);
     }
     if (scan_.last()) return;
     FifoState& state = *fifoState(view_, after_, channel_);

@@ -25,8 +25,7 @@ class PeerFifos {
       const int peer = task_.peerAt[p];
       const FifoState state = begun(task_.fifo(peer, channel_));
       at_.state[p] = state;
-      at_.cursors[p].sent = static_cast<std::uint32_t>(state.sent);
-      at_.cursors[p].received = static_cast<std::uint32_t>(state.received);
+      at_.place(p);
       const std::uint32_t count = packets(task_.position, p);
       if (count == 0) continue;
       Sender<Memory> out(view_, peer, channel_, state.sent, state.credit);

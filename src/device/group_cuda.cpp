@@ -277,9 +277,9 @@ class GroupCuda : public DeviceGroup {
       view_.windows[peer] = window->at(peer);
       view_.byteFifos[peer] = window->at(peer) + byteFifosOffset(peers.size());
     }
-    view_.abort = word(kAbortWord);
-    view_.timedOut = word(kTimedOutWord);
-    view_.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
+    view_.waits.abort = word(kAbortWord);
+    view_.waits.timedOut = word(kTimedOutWord);
+    view_.waits.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
     const auto fifoState = FifoLayout::stateBytes(count, options_.ctas);
     const auto stateBytes = fifoState + ByteFifoState::bytes(count, byteFifoChannels());
     state_ = allocateDevice(stateBytes);

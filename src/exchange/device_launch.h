@@ -51,9 +51,7 @@ std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DevicePayloads& 
   const auto out = inOrder(view, sends.others, true);
   const auto in = inOrder(view, receives.others, false);
   auto args = std::make_unique<Args>();
-  // NOLINTNEXTLINE: kernels read the word anew each time
-  args->waitPolicy = {const_cast<std::uint32_t*>(view.abort), const_cast<std::uint32_t*>(view.timedOut),
-                      view.timeoutNs};
+  args->waitPolicy = view.waits;
   std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), args->payloads));
   args->sends = static_cast<int>(out.size());
   args->receives = static_cast<int>(in.size());

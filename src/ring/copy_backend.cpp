@@ -185,7 +185,7 @@ class CopyRingBackend : public RingBackend {
 
   /// A wait that takes too long is reported like that of a kernel.
   void look() {
-    const std::chrono::nanoseconds limit(group_.peers().timeoutNs);
+    const std::chrono::nanoseconds limit(group_.peers().waits.timeoutNs);
     if (limit.count() == 0 || nothingToDo()) return;
     const auto needs = log_.overdue(limit);
     if (needs.empty()) return;
@@ -196,7 +196,7 @@ class CopyRingBackend : public RingBackend {
       return static_cast<std::int32_t>(value - need.value) < 0;
     });
     const auto blamed = unmet == needs.end() ? needs.back() : *unmet;
-    *group_.peers().timedOut = 1 + static_cast<std::uint32_t>(blamed.word % kMostPeers);
+    *group_.peers().waits.timedOut = 1 + static_cast<std::uint32_t>(blamed.word % kMostPeers);
   }
 
   bool nothingToDo() {

@@ -54,9 +54,9 @@ class HeadWindowCuda : public HeadWindow {
     view_.creditIn = window_->at(group.rank()) + layout_.packets;
     view_.creditOut = window_->at(view_.before) + layout_.packets;
     view_.counts = window_->at(group.rank()) + layout_.packets + layout_.credits;
-    view_.abortWord = const_cast<std::uint32_t*>(group.peers().abort);
-    view_.timedOutWord = const_cast<std::uint32_t*>(group.peers().timedOut);
-    view_.timeoutNs = group.peers().timeoutNs;
+    view_.abortWord = const_cast<std::uint32_t*>(group.peers().waits.abort);
+    view_.timedOutWord = const_cast<std::uint32_t*>(group.peers().waits.timedOut);
+    view_.timeoutNs = group.peers().waits.timeoutNs;
   }
 
   seqparScanDevice_t view() const override { return view_; }

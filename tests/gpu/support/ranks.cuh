@@ -74,9 +74,9 @@ class DeviceRanks {
         mine.view.windows[peer] = ranks_[static_cast<std::size_t>(peer)].window.get();
       }
       mine.view.state = mine.state.get();
-      mine.view.abort = reinterpret_cast<std::uint32_t*>(mine.words.get());
-      mine.view.timedOut = reinterpret_cast<std::uint32_t*>(mine.words.get() + 64);
-      mine.view.timeoutNs = timeoutNs;
+      mine.view.waits.abort = reinterpret_cast<std::uint32_t*>(mine.words.get());
+      mine.view.waits.timedOut = reinterpret_cast<std::uint32_t*>(mine.words.get() + 64);
+      mine.view.waits.timeoutNs = timeoutNs;
     }
     synchronizeDevices();
   }
@@ -86,7 +86,7 @@ class DeviceRanks {
   const PeerView& view(int rank) const { return ranks_[static_cast<std::size_t>(rank)].view; }
   cudaStream_t stream(int rank) const { return ranks_[static_cast<std::size_t>(rank)].stream.get(); }
   /// 0, or 1 + the peer for which a kernel of the rank gave up.
-  std::uint32_t timedOut(int rank) const { return *view(rank).timedOut; }
+  std::uint32_t timedOut(int rank) const { return *view(rank).waits.timedOut; }
 
   void synchronize() const {
     for (int rank = 0; rank < size(); ++rank) checkCuda(cudaStreamSynchronize(stream(rank)), "cudaStreamSynchronize");

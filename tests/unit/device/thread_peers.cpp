@@ -41,9 +41,9 @@ ThreadPeers::ThreadPeers(int size, int channels, std::chrono::milliseconds timeo
       view.windows[other] = reinterpret_cast<std::byte*>(windows_[static_cast<std::size_t>(other)].data());
     }
     view.state = reinterpret_cast<std::byte*>(states_[number].data());
-    view.abort = &abort_;
-    view.timedOut = &gaveUp_[number];
-    view.timeoutNs = static_cast<std::uint64_t>(timeout / std::chrono::nanoseconds(1));
+    view.waits.abort = &abort_;
+    view.waits.timedOut = &gaveUp_[number];
+    view.waits.timeoutNs = static_cast<std::uint64_t>(timeout / std::chrono::nanoseconds(1));
   }
 }
 
