@@ -2,12 +2,12 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
-#include <optional>
 
 #include "device/arena.h"
 #include "device/cuda.h"
 #include "device/device.h"
 #include "device/group.h"
+#include "device/setup_stream.h"
 #include "device/watchdog.h"
 #include "device/window_pool.h"
 #include "kernels/byte_fifo_layout.h"
@@ -35,19 +35,6 @@ void requireDevice(int device) {
   }
 }
 
-/// A stream of our own for set-up: the default stream would wait for the caller's kernels, which may wait for us.
-class SetupStream {
- public:
-  SetupStream() { checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
-  SetupStream(const SetupStream&) = delete;
-  SetupStream& operator=(const SetupStream&) = delete;
-  ~SetupStream() { noteCuda(cudaStreamDestroy(stream_), "cudaStreamDestroy"); }
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 /// The first reason of any rank for which `counts` is true, "" if there is none. Collective.
 template <typename Counts>
 std::string firstReason(Allgather& control, const std::string& mine, Counts counts) {
@@ -72,7 +59,7 @@ class GroupCuda : public DeviceGroup {
     const CurrentDevice current(options.device);
     checkCuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options.device),
               "cudaDeviceGetAttribute");
-    setup_.emplace();
+    setup_ = setupStream();
     words_ = allocateMapped(kWordBytes);
     std::memset(words_.get(), 0, kWordBytes);
     direct_.event = makeEvent();
@@ -200,13 +187,23 @@ class GroupCuda : public DeviceGroup {
       shared_ = shared_ || sharing > 1;
       sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
     }
+    if (sharing_ > 1) keepStreamsApart();
+  }
+
+  /// Memory that a stream frees is given to another only once it is free: the allocator would else have the one stream
+  /// wait for the other, which may be another rank's that waits for this one.
+  void keepStreamsApart() const {
+    cudaMemPool_t pool = nullptr;
+    checkCuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "cudaDeviceGetDefaultMemPool");
+    int no = 0;
+    checkCuda(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no), "cudaMemPoolSetAttribute");
   }
 
   std::unique_ptr<PeerWindow> lend(std::size_t bytes, std::string& problem) {
 #ifdef SEQPAR_NCCL
     if (throughNccl_) return makeNcclWindow(*nccl_, bytes, problem);
 #endif
-    return pool_->lend(control_, peerRanks_, bytes, setup_->get(), problem);
+    return pool_->lend(control_, peerRanks_, bytes, setup_, problem);
   }
 
   volatile std::uint32_t* word(std::size_t offset) const {
@@ -236,7 +233,7 @@ class GroupCuda : public DeviceGroup {
   void connectPeers() {
     const auto peers = wantedPeers();
     std::string problem;
-    openWindow(peers, pool_->lend(control_, peers, windowBytes(peers.size()), setup_->get(), problem));
+    openWindow(peers, pool_->lend(control_, peers, windowBytes(peers.size()), setup_, problem));
     const auto ofMyNode = firstReason(control_, problem, [this](int other) { return sameNode(other); });
     const auto ofAny = firstReason(control_, problem, [](int) { return true; });
     if (ofAny.empty()) return;
@@ -244,7 +241,7 @@ class GroupCuda : public DeviceGroup {
     const auto again = ofMyNode.empty() ? peers : std::vector<int>{rank()};
     if (!ofMyNode.empty()) reason_ = ofMyNode;
     problem.clear();
-    openWindow(again, pool_->lend(control_, again, windowBytes(again.size()), setup_->get(), problem));
+    openWindow(again, pool_->lend(control_, again, windowBytes(again.size()), setup_, problem));
     const auto still = firstReason(control_, problem, [](int) { return true; });
     if (!still.empty()) fail(seqparSystemError, "GPU memory could not be mapped: ", still);
   }
@@ -288,9 +285,9 @@ class GroupCuda : public DeviceGroup {
 
     const auto rings = FifoLayout::ringsBytes(count, options_.ctas);
     std::byte* own = view_.windows[view_.self];
-    checkCuda(cudaMemsetAsync(own, 0xff, rings, setup_->get()), "cudaMemsetAsync");
-    checkCuda(cudaMemsetAsync(state_.get(), 0, stateBytes, setup_->get()), "cudaMemsetAsync");
-    checkCuda(cudaStreamSynchronize(setup_->get()), "cudaStreamSynchronize");
+    checkCuda(cudaMemsetAsync(own, 0xff, rings, setup_), "cudaMemsetAsync");
+    checkCuda(cudaMemsetAsync(state_.get(), 0, stateBytes, setup_), "cudaMemsetAsync");
+    checkCuda(cudaStreamSynchronize(setup_), "cudaStreamSynchronize");
     peerRanks_ = peers;
     window_ = std::move(window);
   }
@@ -364,7 +361,7 @@ class GroupCuda : public DeviceGroup {
   int sharing_ = 1;
   bool shared_ = false;
   int sharedBlocks_ = 0;
-  std::optional<SetupStream> setup_;
+  cudaStream_t setup_ = nullptr;
   MappedMemory words_;
   std::shared_ptr<WindowPool> pool_;
   std::unique_ptr<PeerWindow> window_;

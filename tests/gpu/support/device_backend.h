@@ -11,6 +11,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bounds.h"
@@ -147,22 +148,32 @@ class DeviceBackend : public Backend {
     expectCuda(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)), "cudaGraphExecDestroy");
   }
 
-  /// Streams are kept for the next that is wanted: cudaStreamDestroy takes the driver's lock too.
+  /// Streams are kept for the next that is wanted: cudaStreamDestroy takes the driver's lock too. Where GPUs are
+  /// shared, a rank has two, which it gets in turn: streams beyond the number of a GPU's queues are served one after
+  /// the other, and one rank's kernel would wait behind another's.
   void* makeStream() override {
     const std::lock_guard lock(mutex_);
-    auto& idle = idleStreams_[currentDevice()];
-    cudaStream_t stream = nullptr;
-    if (idle.empty()) {
-      expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    } else {
-      stream = idle.back();
-      idle.pop_back();
+    auto& mine = streams_[sharing_ ? std::this_thread::get_id() : std::thread::id()][currentDevice()];
+    if (sharing_ && mine.made == kSharingStreams) {
+      mine.idle.push_back(mine.idle.front());
+      mine.idle.erase(mine.idle.begin());
+      return mine.idle.back();
     }
+    if (!sharing_ && !mine.idle.empty()) {
+      auto* const stream = mine.idle.back();
+      mine.idle.pop_back();
+      return stream;
+    }
+    cudaStream_t stream = nullptr;
+    expectCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    ++mine.made;
+    if (sharing_) mine.idle.push_back(stream);
     return stream;
   }
   void destroyStream(void* stream) override {
+    if (sharing_) return;
     const std::lock_guard lock(mutex_);
-    idleStreams_[currentDevice()].push_back(static_cast<cudaStream_t>(stream));
+    streams_[std::thread::id()][currentDevice()].idle.push_back(static_cast<cudaStream_t>(stream));
   }
   void synchronize(void* stream) override {
     expectCuda(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "cudaStreamSynchronize");
@@ -178,7 +189,12 @@ class DeviceBackend : public Backend {
   int ranks_;
   bool sharing_;
   std::mutex mutex_;
-  std::map<int, std::vector<cudaStream_t>> idleStreams_;  ///< by device
+  static constexpr int kSharingStreams = 2;
+  struct Streams {
+    int made = 0;
+    std::vector<cudaStream_t> idle;  ///< all of them where GPUs are shared, in the order of their turns
+  };
+  std::map<std::thread::id, std::map<int, Streams>> streams_;  ///< by thread, where GPUs are shared, and device
   std::condition_variable all_;
   int met_ = 0;
   unsigned round_ = 0;
