@@ -90,6 +90,13 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   return allocate(memory, bytes);
 }
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  *pool = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return cudaSuccess;
+}
 cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
   return allocate(memory, bytes);
 }
