@@ -1,22 +1,17 @@
 #include "comm/call_log.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/ticks.h"
 
 namespace seqpar {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-
-int64_t now() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 CallScope*& current() noexcept {
   static thread_local CallScope* scope = nullptr;
@@ -36,20 +31,22 @@ std::string describe(const CallRecord& record) {
   for (size_t i = 0; i < record.count.load(kRelaxed); ++i) {
     text += concat(", ", record.names[i].load(kRelaxed), " ", record.values[i].load(kRelaxed));
   }
-  return concat(text, ", ", (record.returned.load(kRelaxed) - record.called.load(kRelaxed)) / 1000, " us");
+  const int64_t took = nanosecondsAt(record.returned.load(kRelaxed)) - nanosecondsAt(record.called.load(kRelaxed));
+  return concat(text, ", ", took / 1000, " us");
 }
 
 }  // namespace
 
 void CallReference::begin() const noexcept {
   if (record == nullptr || record->number.load(kRelaxed) != number) return;
-  if (record->begun.load(kRelaxed) == 0) record->begun.store(timed ? now() : record->called.load(kRelaxed), kRelaxed);
+  if (record->begun.load(kRelaxed) == 0)
+    record->begun.store(timed ? ticksNow() : record->called.load(kRelaxed), kRelaxed);
 }
 
 void CallReference::end() const noexcept {
   if (record == nullptr || record->number.load(kRelaxed) != number) return;
-  if (timed) record->done.store(now(), kRelaxed);
-  record->ended.fetch_add(1, kRelaxed);
+  if (timed) record->done.store(ticksNow(), kRelaxed);
+  record->ended.store(record->ended.load(kRelaxed) + 1, kRelaxed);  // one stream's operations, one after the other
 }
 
 CallLog::CallLog() : records_(std::make_unique<std::array<CallRecord, kCalls>>()) {}
@@ -65,7 +62,7 @@ CallRecord& CallLog::open(const char* call) noexcept {
   record.collective.store(0, kRelaxed);
   record.algorithm.store(nullptr, kRelaxed);
   record.bytes.store(mine ? scope->bytes_ : 0, kRelaxed);
-  record.called.store(now(), kRelaxed);
+  record.called.store(ticksNow(), kRelaxed);
   record.returned.store(0, kRelaxed);
   record.begun.store(0, kRelaxed);
   record.done.store(0, kRelaxed);
@@ -100,7 +97,7 @@ CallReference CallLog::operation(const char* call, bool onStream) noexcept {
       nvtx::push(scope->algorithm_ != nullptr ? scope->algorithm_ : "operation", scope->bytes_);
     }
   }
-  record.operations.fetch_add(1, kRelaxed);
+  record.operations.store(record.operations.load(kRelaxed) + 1, kRelaxed);  // no other thread counts here
   return {&record, record.number.load(kRelaxed), onStream};
 }
 
@@ -113,7 +110,7 @@ CallScope::~CallScope() {
   current() = outer_;
   if (marked_) nvtx::pop();
   if (record_ == nullptr) return;
-  record_->returned.store(now(), kRelaxed);
+  record_->returned.store(ticksNow(), kRelaxed);
   if (std::uncaught_exceptions() > exceptions_) record_->failed.store(true, kRelaxed);
   if (!logs(LogLevel::Trace)) return;
   try {

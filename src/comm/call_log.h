@@ -24,7 +24,7 @@ struct CallRecord {
   std::atomic<const char*> name{""};              ///< literals
   std::atomic<const char*> algorithm{nullptr};    ///< null: there is no choice
   std::atomic<uint64_t> bytes{0};                 ///< of all buffers
-  std::atomic<int64_t> called{0}, returned{0};    ///< ns of the monotonic clock; 0: not yet
+  std::atomic<int64_t> called{0}, returned{0};    ///< ticksNow(); 0: not yet
   std::atomic<int64_t> begun{0}, done{0};         ///< of its operations, on streams of hosts
   std::atomic<uint32_t> operations{0}, ended{0};  ///< on hosts
   std::atomic<bool> failed{false};

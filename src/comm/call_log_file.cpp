@@ -12,6 +12,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/ticks.h"
 #include "comm/call_log.h"
 
 namespace seqpar {
@@ -77,8 +78,8 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-std::string timeText(int64_t nanoseconds) {
-  return nanoseconds == 0 ? "null" : std::to_string(nanoseconds);
+std::string timeText(int64_t ticks) {
+  return ticks == 0 ? "null" : std::to_string(nanosecondsAt(ticks));
 }
 
 /// When the last of the operations ended, as far as that is known.
