@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attn/boundary.h"
-#include "attn/exec/call_scope.h"
+#include "attn/exec/exec_scope.h"
 
 namespace seqpar::attn {
 namespace {
@@ -75,14 +75,14 @@ void Plan::prepare(void* workspace) {
 void Plan::forward(const seqparAttnForwardArgs_t& args, void* stream) {
   const std::array outputs{outTensor(problem_, args.out), statesTensor(problem_, args.saved),
                            statesTensor(problem_, args.final)};
-  const CallScope scope(*exec_, stream, outputs);
+  const ExecScope scope(*exec_, stream, outputs);
   operator_->forward(args);
 }
 
 void Plan::backward(const seqparAttnBackwardArgs_t& args, void* stream) {
   const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk), valueTensor(problem_, args.dv),
                            statesTensor(problem_, problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial)};
-  const CallScope scope(*exec_, stream, outputs);
+  const ExecScope scope(*exec_, stream, outputs);
   operator_->backward(args);
 }
 

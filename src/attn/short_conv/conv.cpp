@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "attn/boundary.h"
-#include "attn/exec/call_scope.h"
+#include "attn/exec/exec_scope.h"
 #include "attn/linear/host/vector.h"
 #include "base/checked.h"
 #include "base/convert.h"
@@ -162,7 +162,7 @@ void Conv::exchange(const void* edge, void* left, void* right, seqparDataType_t 
 }
 
 void Conv::forward(const void* x, const void* weight, const void* bias, void* y, void* stream) {
-  const CallScope scope(*exec_, stream, std::array{tensor(y)});
+  const ExecScope scope(*exec_, stream, std::array{tensor(y)});
   const Arrays arrays{x, weight, bias, left_, y};
   const auto tokens = [this, arrays](size_t first, size_t last) {
     if (first >= last) return;
@@ -185,7 +185,7 @@ void Conv::forward(const void* x, const void* weight, const void* bias, void* y,
 }
 
 void Conv::backward(const seqparShortConvBackwardArgs_t& args, void* stream) {
-  const CallScope scope(*exec_, stream, std::array{tensor(args.dx)});
+  const ExecScope scope(*exec_, stream, std::array{tensor(args.dx)});
   const Arrays arrays{args.x,  args.weight, args.bias, left_,        nullptr,
                       args.dy, right_,      args.dx,   args.dWeight, args.dBias};
   packTail(args.x);

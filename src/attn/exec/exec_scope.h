@@ -10,15 +10,15 @@
 namespace seqpar::attn {
 
 /// A call on an Exec ends however it ends.
-class CallScope {
+class ExecScope {
  public:
-  CallScope(Exec& exec, void* stream, std::span<const Tensor> outputs) : exec_(exec) {
+  ExecScope(Exec& exec, void* stream, std::span<const Tensor> outputs) : exec_(exec) {
     exec.begin(stream);
     exec.guard(outputs);
   }
-  CallScope(const CallScope&) = delete;
-  CallScope& operator=(const CallScope&) = delete;
-  ~CallScope() {
+  ExecScope(const ExecScope&) = delete;
+  ExecScope& operator=(const ExecScope&) = delete;
+  ~ExecScope() {
     try {
       exec_.finish();
     } catch (const std::exception& error) {
