@@ -8,6 +8,7 @@ Runs with one rank and, where there are two GPUs, with two, all of them in one p
     boundary   what a call costs the CPU beside the C call
     ulysses    to_heads, a kernel and to_sequence beside the C operator, 32K tokens
     fsdp       thousands of steps in which FSDP2's gathers run on another stream beside seqpar's collectives: no deadlock
+    budget     the same with larger tensors, for 4 to 128 thread blocks a collective: what a step takes; only if asked for
     training   examples/train_gla.py, --sp 1 and --sp 2, in processes of its own: the same losses
 
 Behind one that fails, or is not done within --timeout, the rest goes on in new processes. The interpreter is the one that
@@ -54,8 +55,10 @@ def items(o, ranks):
               "drop_ins": [f"check {name}" for name in CHECKS["drop_ins"]],
               "boundary": ["boundary"],
               "ulysses": ["ulysses 32768"] if ranks > 1 else [],
-              "fsdp": [f"fsdp {o.fsdp_steps} {o.fsdp_seconds}"] if ranks > 1 else []}
-    return [item for part, some in wanted.items() if not o.part or part in o.part for item in some]
+              "fsdp": [f"fsdp {o.fsdp_steps} {o.fsdp_seconds}"] if ranks > 1 else [],
+              "budget": [f"budget 1000 {o.budget_seconds} {ctas}" for ctas in (16, 128, 64, 32, 8, 4)] if ranks > 1 else []}
+    return [item for part, some in wanted.items() if (part in o.part if o.part else part != "budget")
+            for item in some]
 
 
 class Ranks:
@@ -152,10 +155,12 @@ def same_losses(folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "ulysses", "fsdp", "training"))
+    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "ulysses", "fsdp", "budget",
+                                                   "training"))
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 where there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
     p.add_argument("--fsdp-seconds", type=float, default=600, help="after which it is enough")
+    p.add_argument("--budget-seconds", type=float, default=10, help="of each number of thread blocks")
     p.add_argument("--timeout", type=float, default=60, help="seconds of an item, with the start; for fsdp beside its own")
     o = p.parse_args()
     if not list(pathlib.Path("/dev").glob("nvidia[0-9]*")) and os.environ.get("SEQPAR_TEST_DEVICE") != "cpu":

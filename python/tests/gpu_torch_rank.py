@@ -5,6 +5,7 @@
     boundary                    microseconds of a call
     ulysses TOKENS              milliseconds of a call
     fsdp STEPS SECONDS          until either is reached
+    budget STEPS SECONDS CTAS   the same with that many thread blocks a collective and larger tensors; milliseconds of a step
 
 and its outcome is a line that begins with "====". The first that fails ends the ranks: gpu_torch.py starts others for the
 rest. SEQPAR_TEST_DEVICE=cpu runs it on hosts, to see that it runs."""
@@ -205,22 +206,22 @@ class Block(torch.nn.Module):
         return x + self.out(y.flatten(2))
 
 
-def fsdp(comm, seed, steps, limit):
-    """FSDP2 gathers the next layers' parameters, and scatters the last ones' gradients, on NCCL's streams while seqpar's
-    collectives run on the current one. Ranks sleep at random between the steps, so that either may come first."""
+def fsdp_steps(comm, seed, steps, limit, width, heads, tokens, layers, report_every=10.0):
+    """(steps done, seconds of a step behind the first 20). FSDP2 gathers the next layers' parameters, and scatters the last ones' gradients, on NCCL's
+    streams while seqpar's collectives run on the current one. Ranks sleep at random between the steps, so that either may
+    come first."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    steps, limit = int(steps), float(limit)
     mesh = dist.device_mesh.init_device_mesh(DEVICE, (comm.size,), mesh_dim_names=("cp",))
     torch.manual_seed(seed)
-    model = torch.nn.Sequential(*(Block(256, 4, comm) for _ in range(2))).to(comm.device)
+    model = torch.nn.Sequential(*(Block(width, heads, comm) for _ in range(layers))).to(comm.device)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     weights = list(model.parameters())
-    x = torch.randn(1, 128, 256, generator=torch.Generator().manual_seed(seed + comm.rank)).to(comm.device, torch.bfloat16)
+    x = torch.randn(1, tokens, width, generator=torch.Generator().manual_seed(seed + comm.rank)).to(comm.device, torch.bfloat16)
     random, begin, step, going = torch.Generator().manual_seed(seed + comm.rank), time.perf_counter(), 0, True
-    report = begin
+    report, late = begin, 0.0
     while step < steps and going:
         if float(torch.rand((), generator=random)) < 0.02:
             time.sleep(float(torch.rand((), generator=random)) * 0.005)
@@ -231,17 +232,36 @@ def fsdp(comm, seed, steps, limit):
         for w in weights:
             w.grad = None
         step += 1
-        if step % 100 == 0:
+        if step % 20 == 0 or step == steps:
             elapsed = torch.tensor(time.perf_counter() - begin, device=comm.device)
             dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
             going = elapsed.item() < limit
-            if comm.rank == 0 and (time.perf_counter() - report > 10 or step == steps or not going):
+            late = elapsed.item() if step == 20 else late
+            if comm.rank == 0 and (time.perf_counter() - report > report_every or step == steps or not going):
                 report = time.perf_counter()
                 print(f"step {step}  loss {loss.item():.5f}  {elapsed.item() / step * 1e3:.2f} ms a step", flush=True)
     assert torch.isfinite(loss)
+    return step, (elapsed.item() - late) / max(1, step - 20)
 
 
-ITEMS = {"check": check, "parity": parity_of, "boundary": boundary, "ulysses": ulysses, "fsdp": fsdp}
+def fsdp(comm, seed, steps, limit):
+    fsdp_steps(comm, seed, int(steps), float(limit), width=256, heads=4, tokens=128, layers=2)
+
+
+def budget(comm, seed, steps, limit, ctas):
+    """What the default of sp.comm(ctas=) follows from: a collective's thread blocks wait for a peer's, and where they and
+    those of NCCL, which wait as well, do not fit on a GPU together, ranks that begin with different ones wait for ever."""
+    wide = DEVICE == "cuda"
+    group = dist.new_group(list(range(comm.size)))
+    with sp.comm(group, device=comm.device, ctas=int(ctas), timeout=10) as part:
+        done, seconds = fsdp_steps(part, seed, int(steps), float(limit), width=2048 if wide else 64, heads=16 if wide else 2,
+                                   tokens=4096 if wide else 16, layers=4)
+    if comm.rank == 0:
+        print(f"{ctas} thread blocks: {done} steps, {seconds * 1e3:.3f} ms a step", flush=True)
+
+
+ITEMS = {"check": check, "parity": parity_of, "boundary": boundary, "ulysses": ulysses, "fsdp": fsdp,
+         "budget": budget}
 
 
 def main():
