@@ -1,0 +1,133 @@
+// A chunk's gradients with decays of channels, none of which decays the chunk by less than 2^-kMostDecay: one without
+// decays, of q times the decay p from the chunk's beginning and k divided by it.
+#pragma once
+
+#include "kernels/attn/linear/backward/outputs.h"
+
+namespace seqpar::attn::backward {
+
+template <class T, int KD, int VD>
+struct MildChannelChunk {
+  using Memory = GradientsMemory<T, KD, VD>;
+  using Gates = ChannelGates<KD>;
+  using Part = ChunkPart<KD>;
+  using Products = ChunkProducts<T, KD, VD>;
+  using Outputs = ChunkOutputs<T, KD, VD, true>;
+  static constexpr int kTiles8 = Columns<KD>::kTiles8;
+
+  /// The most that a chunk may decay, in powers of 2, for its keys to be divided by their decays in T.
+  static constexpr float kMostDecay = std::is_same_v<T, Bf16> ? 40 : 8;
+
+  /// The state's gradient decays before the chunk's terms are added.
+  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, int64_t token, const float* carry,
+                              float* nextCarry, Memory& memory, const Gates& gates, State<T, KD, VD>& state,
+                              const Lane<KD>& me) {
+    const int row = State<T, KD, VD>::row(me);
+    state.decay(memory.chunkDecay[row], memory.chunkDecay[row + 8]);
+    state.store(memory.after, VD + 8, me);
+    Raw<T, KD> q, k;
+    q.load(memory.q, me);
+    k.load(memory.k, me);
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      float before[2] = {0, 0};
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        SEQPAR_UNROLL
+        for (int t = 0; t < kTiles - 1; ++t) {
+          before[e] += t < me.tile ? memory.totals[t * KD + Gates::column(me, n) + e] : 0.f;
+        }
+      }
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        float p[2], inverse[2];
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          p[e] = decayOf(gates.sum[n][r * 2 + e] + before[e]);
+          inverse[e] = warp::reciprocal(p[e]);
+        }
+        warp::storePair(decayIn(memory, n, r, me), p[0], p[1]);
+        const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
+        *pairIn<KD>(memory.q, n, r, me) =
+            warp::pack<T>(warp::lowOf<T>(qs) * task.scale * p[0], warp::highOf<T>(qs) * task.scale * p[1]);
+        *pairIn<KD>(memory.k, n, r, me) =
+            warp::pack<T>(warp::lowOf<T>(ks) * inverse[0], warp::highOf<T>(ks) * inverse[1]);
+      }
+    }
+    Products::template makeMatrices<true>(1, memory, me);
+    warp::syncBlock();
+
+    Products::makeScaledA(memory, me);
+    Part dq, dk;
+    Products::multiplyByStates(memory, dq, dk, me);
+    Products::multiplyByTokens(memory, dq, dk, me);
+    finish(task, memory, dq, dk, me);
+    Outputs::writeQueriesAndKeys(task, item, token, dq, dk, me);
+    warp::syncBlock();
+    Part gateSums;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        warp::loadPair(decayIn(memory, n, r, me), gateSums[n][r * 2], gateSums[n][r * 2 + 1]);
+      }
+    }
+    Outputs::writeChannelGates(task, item, token, memory, nullptr, carry, gateSums, me);
+    Outputs::writeValues(task, item, token, memory, me);
+    state.add(memory.q, memory.dOut, me);
+    state.rowSums(memory.before, VD + 8, nextCarry, me);
+    warp::syncBlock();
+  }
+
+ private:
+  /// The gates' sums, which take the place of the decays, what tokens have of themselves, and the decays of dq and dk.
+  SEQPAR_WARP static void finish(const Task& task, Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
+    float own[2];
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) own[r] = memory.ownTerms[me.tile * kTileRows + me.g + r * 8];
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      float q[2][2], k[2][2], term[2][2];
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const uint32_t qs = *pairIn<KD>(memory.q, n, r, me), ks = *pairIn<KD>(memory.k, n, r, me);
+        q[r][0] = warp::lowOf<T>(qs);
+        q[r][1] = warp::highOf<T>(qs);
+        k[r][0] = warp::lowOf<T>(ks);
+        k[r][1] = warp::highOf<T>(ks);
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          float &q1 = dq[n][r * 2 + e], &k1 = dk[n][r * 2 + e];
+          term[r][e] = q[r][e] * q1 - k[r][e] * k1;
+          q1 += own[r] * k[r][e];
+          k1 += own[r] * q[r][e];
+        }
+      }
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        Outputs::addToTileEnd(term[0][e], term[1][e], me);
+        if (me.g == 0) memory.gateTotals[me.tile * KD + Gates::column(me, n) + e] = term[0][e];
+      }
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        float p[2];
+        float* at = decayIn(memory, n, r, me);
+        warp::loadPair(at, p[0], p[1]);
+        warp::storePair(at, term[r][0], term[r][1]);
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          dq[n][r * 2 + e] *= task.scale * p[e];
+          dk[n][r * 2 + e] *= warp::reciprocal(p[e]);
+        }
+      }
+    }
+  }
+
+  /// Where a thread keeps a pair of decays, in place of the gates' tile.
+  SEQPAR_WARP static float* decayIn(Memory& memory, int n, int r, const Lane<KD>& me) {
+    return reinterpret_cast<float*>(memory.nearKeys) + (me.tile * kTileRows + me.g + r * 8) * (KD + 8) +
+           Gates::column(me, n);
+  }
+};
+
+}  // namespace seqpar::attn::backward

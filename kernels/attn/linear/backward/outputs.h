@@ -1,0 +1,151 @@
+// What a chunk's gradients become in global memory, and the terms that all kinds of decays add alike.
+#pragma once
+
+#include "kernels/attn/linear/backward/scores.h"
+
+namespace seqpar::attn::backward {
+
+template <class T, int KD, int VD, bool kChannel>
+struct ChunkOutputs {
+  using Share = Shares<KD, VD>;
+  using Memory = GradientsMemory<T, KD, VD>;
+  using Gates = ChannelGates<KD>;
+  using Part = ChunkPart<KD>;
+  static constexpr int kTiles8 = Columns<KD>::kTiles8;
+
+  /// A warp's part of 64 x D, `offset` beyond the first number of the token's head.
+  SEQPAR_WARP static void write(const Target& target, const Item<T>& item, int64_t token, int64_t offset, int columns,
+                                const Part& part, const Lane<KD>& me) {
+    if (target.data == nullptr) return;
+    const int rows = item.rowsOf(token);
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int row = me.tile * kTileRows + me.g + r * 8;
+      if (row >= rows) continue;
+      const int64_t first = item.sequence * target.batch + (token + row) * target.token + item.head * target.head +
+                            offset + me.firstColumn + me.c * 2;
+      const int left = columns - me.firstColumn - me.c * 2;
+      if (target.type == seqparFloat32) {
+        float* to = static_cast<float*>(target.data) + first;
+        SEQPAR_UNROLL
+        for (int n = 0; n < kTiles8; ++n) {
+          if (n * 8 < left) warp::storeStreaming(to + n * 8, part[n][r * 2], part[n][r * 2 + 1]);
+        }
+      } else {
+        uint16_t* to = static_cast<uint16_t*>(target.data) + first;
+        const bool bf16 = std::is_same_v<T, Bf16> || target.type == seqparBfloat16;  // gates: whatever q is
+        SEQPAR_UNROLL
+        for (int n = 0; n < kTiles8; ++n) {
+          const float low = part[n][r * 2], high = part[n][r * 2 + 1];
+          if (n * 8 < left) {
+            warp::storeStreaming(to + n * 8, bf16 ? warp::pack<Bf16>(low, high) : warp::pack<Fp16>(low, high));
+          }
+        }
+      }
+    }
+  }
+
+  SEQPAR_WARP static int64_t keyOffset(const Target& target, const Item<T>& item) {
+    return item.valueBlock * target.block + item.keyBlock * kBlock;
+  }
+
+  SEQPAR_WARP static void writeQueriesAndKeys(const Task& task, const Item<T>& item, int64_t token, const Part& dq,
+                                              const Part& dk, const Lane<KD>& me) {
+    write(task.dq, item, token, keyOffset(task.dq, item), item.keys, dq, me);
+    write(task.dkOut, item, token, keyOffset(task.dkOut, item), item.keys, dk, me);
+  }
+
+  /// dv = E^T (k, decayed to the chunk's end) + A^T dOut.
+  SEQPAR_WARP static void writeValues(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
+                                      const Lane<KD>& me) {
+    const int firstColumn = me.firstColumn;
+    Part dv;
+    clear(dv);
+    Fragment left, right;
+    SEQPAR_UNROLL
+    for (int k = 0; k < KD; k += 16) {
+      leftOf(left, memory.k, Share::kKeyStride, me.tile * kTileRows, k, me.lane);
+      SEQPAR_UNROLL
+      for (int n = 0; n < kTiles8; n += 2) {
+        rightOfTransposed(right, memory.after, Share::kValueStride, firstColumn + n * 8, k, me.lane);
+        multiplyPair<T>(dv[n], dv[n + 1], left, right);
+      }
+    }
+    if constexpr (!kChannel) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const float end = decayOf(memory.sums[kChunk - 1] - memory.sums[me.tile * kTileRows + me.g + r * 8]);
+        SEQPAR_UNROLL
+        for (int n = 0; n < kTiles8; ++n) {
+          dv[n][r * 2] = times(end, dv[n][r * 2]);
+          dv[n][r * 2 + 1] = times(end, dv[n][r * 2 + 1]);
+        }
+      }
+    }
+    for (int tile = me.tile; tile < kTiles; ++tile) {
+      leftOfTransposed(left, memory.a, kTokenStride, me.tile * kTileRows, tile * kTileRows, me.lane);
+      SEQPAR_UNROLL
+      for (int n = 0; n < kTiles8; n += 2) {
+        rightOfTransposed(right, memory.dOut, Share::kValueStride, firstColumn + n * 8, tile * kTileRows, me.lane);
+        multiplyPair<T>(dv[n], dv[n + 1], left, right);
+      }
+    }
+    write(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values, dv, me);
+  }
+
+  /// The gates' gradients of each channel: the sums to the tile's end, what later tiles add and the carry. `gates`: to
+  /// find decays of 0; NULL: there are none.
+  SEQPAR_WARP static void writeChannelGates(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
+                                            const Gates* gates, const float* carry, Part& sums, const Lane<KD>& me) {
+    if (task.dGates.data == nullptr) return;
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int column = Gates::column(me, n) + e;
+        float later = carry[column] + (Share::kSplits > 1 ? carry[KD + column] : 0.f);
+        SEQPAR_UNROLL
+        for (int t = 1; t < kTiles; ++t) later += t > me.tile ? memory.gateTotals[t * KD + column] : 0.f;
+        SEQPAR_UNROLL
+        for (int r = 0; r < 2; ++r) {
+          const bool none = gates != nullptr && gates->forgets(n, r * 2 + e, me);
+          sums[n][r * 2 + e] = none ? 0.f : sums[n][r * 2 + e] + later;
+        }
+      }
+    }
+    const Target& to = task.dGates;
+    write(to, item, token, keyOffset(to, item), item.keys, sums, me);
+  }
+
+  /// Sums from rows g and g + 8 to the last row of the tile.
+  SEQPAR_WARP static void addToTileEnd(float& first, float& second, const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int distance = 1; distance < 8; distance *= 2) {
+      const float a = warp::shuffle(first, me.lane + distance * 4), b = warp::shuffle(second, me.lane + distance * 4);
+      if (me.g + distance < 8) {
+        first += a;
+        second += b;
+      }
+    }
+    first += warp::shuffle(second, me.c);
+  }
+
+  /// What a token has of itself.
+  SEQPAR_WARP static void addOwnTerms(const Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, Part& dq,
+                                      Part& dk, const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const float own = memory.ownTerms[me.tile * kTileRows + me.g + r * 8];
+      SEQPAR_UNROLL
+      for (int n = 0; n < kTiles8; ++n) {
+        const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
+        dq[n][r * 2] += own * warp::lowOf<T>(ks);
+        dq[n][r * 2 + 1] += own * warp::highOf<T>(ks);
+        dk[n][r * 2] += own * warp::lowOf<T>(qs);
+        dk[n][r * 2 + 1] += own * warp::highOf<T>(qs);
+      }
+    }
+  }
+};
+
+}  // namespace seqpar::attn::backward

@@ -1,0 +1,114 @@
+// Products of the tokens of one tile among each other, with any decays of channels.
+#pragma once
+
+#include "kernels/attn/linear/backward/outputs.h"
+
+namespace seqpar::attn::backward {
+
+template <class T, int KD, int VD>
+struct WithinTiles {
+  using Memory = GradientsMemory<T, KD, VD>;
+  using Gates = ChannelGates<KD>;
+  using Part = ChunkPart<KD>;
+  static constexpr int kTiles8 = Columns<KD>::kTiles8;
+
+  SEQPAR_WARP static void multiply(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+                                   Part& dq, Part& dk, const Lane<KD>& me) {
+    Fragment dA, transposed;
+    leftOf(dA, memory.dA, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
+    leftOfTransposed(transposed, memory.dA, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) dA[i] |= transposed[i];  // one of the two is 0
+    float a[2][4] = {}, own[2][4] = {};
+    SEQPAR_UNROLL
+    for (int j = 0; j < kTiles8 / 2; ++j) {
+      warp::multiplyAdd<T>(own[0], q.x[j], k.x[j][0], k.x[j][2]);
+      warp::multiplyAdd<T>(own[1], q.x[j], k.x[j][1], k.x[j][3]);
+    }
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        if (me.g + e / 2 * 8 == n * 8 + me.c * 2 + e % 2) a[n][e] = own[n][e];
+      }
+    }
+    multiplyHalves<8>(gates, q, k, dA, dq, dk, a, me);
+    multiplyHalves<4>(gates, q, k, dA, dq, dk, a, me);
+    multiplyHalves<2>(gates, q, k, dA, dq, dk, a, me);
+    multiplyHalves<1>(gates, q, k, dA, dq, dk, a, me);
+    float* to = memory.diagonals[me.tile * Columns<KD>::kParts + me.part];
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) to[(me.g + e / 2 * 8) * 16 + n * 8 + me.c * 2 + e % 2] = a[n][e];
+    }
+  }
+
+ private:
+  /// Pairs of tokens t > s are sorted by the highest bit h in which t and s differ: t is in the upper half of their
+  /// block of 2h tokens, s in the lower one. Referred to the end of the lower half, q_t and k_s decay by exponents that
+  /// are at most 0, whatever the decays are. A token is in one half only, so one matrix x holds q of the upper halves
+  /// and k of the lower ones, already laid out as both operands of A = x x^T; and the symmetric dA times x has dq in its
+  /// upper rows and dk in its lower ones.
+  template <int kHalf>
+  SEQPAR_WARP static void multiplyHalves(const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+                                         const Fragment& dA, Part& dq, Part& dk, float (&a)[2][4], const Lane<KD>& me) {
+    const bool upper0 = kHalf < 8 && (me.g & kHalf) != 0, upper1 = kHalf == 8 || (me.g & kHalf) != 0;
+    const int anchor = (kHalf == 8 ? 7 : (me.g & ~(2 * kHalf - 1)) + kHalf - 1) * 4 + me.c;
+    Fragment between;  // dA between the halves of blocks of 2 kHalf tokens
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int t = me.g + i % 2 * 8, s = me.c * 2 + i / 2 * 8;
+      const uint32_t low = ((t ^ s) / kHalf == 1) ? 0xffffu : 0u,
+                     high = ((t ^ (s + 1)) / kHalf == 1) ? 0xffff0000u : 0u;
+      between[i] = dA[i] & (low | high);
+    }
+    float product[2][4] = {};
+    SEQPAR_UNROLL
+    for (int j = 0; j < kTiles8 / 2; ++j) {
+      float factor[2][4];
+      Fragment x;
+      SEQPAR_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          const float sum0 = gates.sum[j * 2 + n][e], sum1 = gates.sum[j * 2 + n][e + 2];
+          const float anchor0 = warp::shuffle(sum0, anchor);
+          const float anchor1 = kHalf == 8 ? anchor0 : warp::shuffle(sum1, anchor);
+          factor[n][e] = decayOf(upper0 ? sum0 - anchor0 : anchor0 - sum0);
+          factor[n][e + 2] = decayOf(upper1 ? sum1 - anchor1 : anchor1 - sum1);
+        }
+        SEQPAR_UNROLL
+        for (int r = 0; r < 2; ++r) {
+          const uint32_t pair = (r == 0 ? upper0 : upper1) ? q.pair(j * 2 + n, r) : k.pair(j * 2 + n, r);
+          x[n * 2 + r] =
+              warp::pack<T>(warp::lowOf<T>(pair) * factor[n][r * 2], warp::highOf<T>(pair) * factor[n][r * 2 + 1]);
+        }
+      }
+      warp::multiplyAdd<T>(product[0], x, x[0], x[2]);
+      warp::multiplyAdd<T>(product[1], x, x[1], x[3]);
+      SEQPAR_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        float gradient[4] = {0, 0, 0, 0};
+        warp::multiplyAdd<T>(gradient, between, warp::transpose(x[n * 2]), warp::transpose(x[n * 2 + 1]));
+        SEQPAR_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          const bool upper = e < 2 ? upper0 : upper1;
+          const float value = factor[n][e] * gradient[e];
+          dq[j * 2 + n][e] += upper ? value : 0.f;
+          dk[j * 2 + n][e] += upper ? 0.f : value;
+        }
+      }
+    }
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int t = me.g + e / 2 * 8, s = n * 8 + me.c * 2 + e % 2;
+        if (t > s && (t ^ s) / kHalf == 1) a[n][e] += product[n][e];
+      }
+    }
+  }
+};
+
+}  // namespace seqpar::attn::backward
