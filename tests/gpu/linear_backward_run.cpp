@@ -1,0 +1,175 @@
+#include "linear_backward_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace seqpar::test {
+
+using namespace attn;
+
+namespace {
+
+constexpr size_t kGuard = 4096;  // bytes behind each buffer that must stay as they are
+
+std::vector<double> exponentials(std::vector<double> logs) {
+  for (double& log : logs) log = std::exp(log);
+  return logs;
+}
+
+}  // namespace
+
+void checkCuda(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::printf("FAILED: %s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+Memory::Memory(size_t bytes) : bytes_(bytes) {
+  void* pointer = nullptr;
+  checkCuda(cudaMalloc(&pointer, bytes + kGuard), "cudaMalloc");
+  memory_.reset(static_cast<char*>(pointer));
+  poison();
+}
+void Memory::poison() {
+  checkCuda(cudaMemset(memory_.get(), 0xff, bytes_ + kGuard), "cudaMemset");
+}
+Bytes Memory::host() const {
+  Bytes all(bytes_ + kGuard);
+  checkCuda(cudaMemcpy(all.data(), memory_.get(), all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  if (std::any_of(all.begin() + static_cast<std::ptrdiff_t>(bytes_), all.end(),
+                  [](char c) { return c != char(0xff); })) {
+    std::printf("FAILED: written behind a buffer of %zu bytes\n", bytes_);
+    ++failures;
+  }
+  all.resize(bytes_);
+  return all;
+}
+
+Tolerance toleranceOf(const BackwardShape& shape) {
+  // A factor below 2^-126 is 0 in fp32; what is to be good to 2^-9 has to be that much larger, and what it is made of
+  // is below 2^10.
+  const double underflow = std::ldexp(1.0, -126 + 9 + 10);
+  if (shape.type == seqparBfloat16) return {std::ldexp(1.0, -9), underflow};
+  if (shape.type == seqparFloat16) return {std::ldexp(1.0, -12), std::ldexp(1.0, -13)};
+  // fp32: additions are as many as tokens; exponentials are good to 2^-22, and what they multiply lasts as many tokens
+  // as the decay lets it.
+  const auto tokens = static_cast<double>(std::max<int64_t>(shape.tokens, 16));
+  const double lasting = std::min(tokens, shape.decay > 0 ? 1 / shape.decay : tokens);
+  return {std::ldexp(std::sqrt(tokens), -24) + std::ldexp(lasting, -24), underflow};
+}
+
+void Errors::add(const char* name, const std::vector<double>& found, const std::vector<double>& expected, double most,
+                 double least) {
+  const double error = relativeError(found, expected, least);
+  char line[64];
+  std::snprintf(line, sizeof line, " %s %.1e%s", name, error, error <= most ? "" : "!!");
+  text += line;
+  good &= error <= most;  // NaN is none
+}
+
+Run::Run(const BackwardCase& given)
+    : c(given),
+      q(c.q),
+      k(c.k),
+      v(c.v),
+      gates(c.gates),
+      dOut(c.dOut),
+      starts(c.shape.starts),
+      initial(c.initial),
+      dFinal(c.dFinal),
+      before(c.before),
+      beforeLog(c.beforeLog),
+      after(c.after.size() * 4),
+      afterLog(c.afterLog.size() * 4),
+      stateGradient(c.stateGradient.size() * 4),
+      logDecay(c.logDecay.size() * 4),
+      dq(c.q.size()),
+      dk(c.k.size()),
+      dv(c.v.size()),
+      dGates(c.gates.size()),
+      dInitial(c.stateGradient.size() * 4),
+      workspace(gradientsWorkspaceSize(c.problem(nullptr, nullptr, nullptr, nullptr, nullptr), c.segments)) {
+  problem = c.problem(q.get(), k.get(), v.get(), gates.get(),
+                      c.shape.starts.empty() ? nullptr : reinterpret_cast<const int64_t*>(starts.get()));
+}
+
+SegmentStateGradients Run::maps() const {
+  SegmentStateGradients pass;
+  pass.problem = problem;
+  pass.segments = c.segments;
+  pass.heads = {0, problem.heads};
+  pass.dOut = c.dOutput(dOut.get());
+  pass.maps = {after.floats(), afterLog.floats()};
+  pass.stateGradient = stateGradient.floats();
+  pass.logDecay = logDecay.floats();
+  return pass;
+}
+
+Gradients Run::gradients() const {
+  Gradients pass;
+  pass.problem = problem;
+  pass.segments = c.segments;
+  pass.heads = {0, problem.heads};
+  pass.dOut = c.dOutput(dOut.get());
+  pass.before = {before.floats(), beforeLog.floats()};
+  pass.after = {after.floats(), afterLog.floats()};
+  pass.initial = c.initial.empty() ? nullptr : initial.floats();
+  pass.finalGradient = c.dFinal.empty() ? nullptr : dFinal.floats();
+  const auto like = [](const Input& input, const Memory& memory) {
+    return Output{memory.get(), input.batch, input.token, input.head};
+  };
+  pass.dq = like(problem.q, dq);
+  pass.dk = like(problem.k, dk);
+  pass.dv = like(problem.v, dv);
+  pass.dGates = like(problem.gates, dGates);
+  if (problem.gate == Gate::Head) pass.dGates.head = 1;
+  pass.dGateType = problem.gateType;
+  pass.dInitial = dInitial.floats();
+  pass.workspace = workspace.get();
+  return pass;
+}
+
+void Run::launch(const Launch& where) const {
+  checkCuda(static_cast<cudaError_t>(launchSegmentStateGradients(maps(), where)), "launchSegmentStateGradients");
+  checkCuda(static_cast<cudaError_t>(launchGradients(gradients(), where)), "launchGradients");
+}
+
+std::vector<Bytes> Run::results() const {
+  std::vector<Bytes> all;
+  for (const Memory* memory : {&after, &stateGradient, &logDecay, &dq, &dk, &dv, &dGates, &dInitial}) {
+    all.push_back(memory->host());
+  }
+  workspace.host();
+  return all;
+}
+
+void Run::poisonResults() {
+  for (Memory* memory : {&after, &afterLog, &stateGradient, &logDecay, &dq, &dk, &dv, &dGates, &dInitial, &workspace}) {
+    memory->poison();
+  }
+}
+
+void Run::compareGradients(Errors& errors) const {
+  const Tolerance most = toleranceOf(c.shape);
+  errors.add("dq", valuesOf(dq.host(), c.shape.type), c.expected.dq, most.values(), most.least);
+  errors.add("dk", valuesOf(dk.host(), c.shape.type), c.expected.dk, most.values(), most.least);
+  errors.add("dv", valuesOf(dv.host(), c.shape.type), c.expected.dv, most.values(), most.least);
+  if (c.gateNumbers() == 0) return;
+  const double rounding = c.shape.gateType == seqparBfloat16 ? std::ldexp(1.0, -9) : 0;
+  errors.add("dGates", valuesOf(dGates.host(), c.shape.gateType), c.expectedGates(), most.gates(c) + rounding,
+             most.least);
+}
+
+void Run::compare(Errors& errors) const {
+  const Tolerance most = toleranceOf(c.shape);
+  const auto floats = [](const Memory& memory) { return valuesOf(memory.host(), seqparFloat32); };
+  const auto wide = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
+  errors.add("map", floats(stateGradient), wide(c.stateGradient), most.values(), most.least);
+  errors.add("decay", exponentials(floats(logDecay)), exponentials(wide(c.logDecay)), 1e-4);
+  compareGradients(errors);
+  errors.add("dInitial", floats(dInitial), c.expected.dInitial, most.values(), most.least);
+}
+
+}  // namespace seqpar::test

@@ -1,0 +1,79 @@
+// Both backward passes of linear attention on a GPU, for one rank's case; what comes of them against the reference.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/linear_backward_case.h"
+
+namespace seqpar::test {
+
+inline int failures = 0;
+
+/// Ends the program where a call fails.
+void checkCuda(cudaError_t error, const char* what);
+
+/// Device memory, all bits set at first: NaN in every type.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  template <class T>
+  explicit Memory(const std::vector<T>& host) : Memory(host.size() * sizeof(T)) {
+    checkCuda(cudaMemcpy(memory_.get(), host.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  void poison();
+  char* get() const { return memory_.get(); }
+  float* floats() const { return reinterpret_cast<float*>(memory_.get()); }
+  /// A copy; counts a failure if something was written behind the buffer.
+  Bytes host() const;
+
+ private:
+  struct Free {
+    void operator()(char* pointer) const { cudaFree(pointer); }
+  };
+  size_t bytes_;
+  std::unique_ptr<char, Free> memory_;
+};
+
+/// The roundings behind a number, each at most `unit` of it and independent: operands, states and results are rounded
+/// once each. In fp16, what is below 2^-14 has errors of 2^-25 whatever its size, so nothing is compared with less than
+/// `least`.
+struct Tolerance {
+  double unit, least;
+  double values() const { return 4 * unit; }
+  double gates(const BackwardCase& c) const { return values() * (1 + c.gateRoundings(64, least)); }
+};
+Tolerance toleranceOf(const BackwardShape& shape);
+
+/// Relative errors in words, and whether all are small enough.
+struct Errors {
+  std::string text;
+  bool good = true;
+  void add(const char* name, const std::vector<double>& found, const std::vector<double>& expected, double most,
+           double least = 0);
+};
+
+/// Both passes of one rank on the GPU.
+struct Run {
+  const BackwardCase& c;
+  Memory q, k, v, gates, dOut, starts, initial, dFinal, before, beforeLog;
+  Memory after, afterLog, stateGradient, logDecay, dq, dk, dv, dGates, dInitial, workspace;
+  attn::LinearProblem problem;
+
+  explicit Run(const BackwardCase& given);
+  attn::SegmentStateGradients maps() const;
+  attn::Gradients gradients() const;
+  void launch(const attn::Launch& where) const;
+  /// What the passes wrote, bit by bit.
+  std::vector<Bytes> results() const;
+  /// All bits set again, of all that they write.
+  void poisonResults();
+  void compare(Errors& errors) const;
+  /// Of dq, dk, dv and, if there are gates, theirs.
+  void compareGradients(Errors& errors) const;
+};
+
+}  // namespace seqpar::test
