@@ -55,8 +55,8 @@ Bytes operator+(Bytes a, const Bytes& b) {
   return a;
 }
 
-struct Neighbours {
-  explicit Neighbours(const Group& group)
+struct Neighbors {
+  explicit Neighbors(const Group& group)
       : left((group.rank() + group.size() - 1) % group.size()), right((group.rank() + 1) % group.size()) {}
   int left, right;
 };
@@ -64,11 +64,11 @@ struct Neighbours {
 /// The shard is sent; both halos arrive, the left one first.
 void measureFetch(Session& session, const Shape& shape, const std::shared_ptr<Nccl>& nccl) {
   const auto movement = std::make_shared<Movement>(shape.tokens * shape.haloBytes, 2 * shape.haloBytes, session.group);
-  const Neighbours neighbours(session.group);
+  const Neighbors neighbors(session.group);
   const Bytes shard = valuesOf(0, shape.tokens * shape.elements, session.group.rank());
   movement->setInput([&](size_t i) { return shard[i]; });
-  const Bytes expected = valuesOf((shape.tokens - 1) * shape.elements, shape.elements, neighbours.left) +
-                         valuesOf(0, shape.elements, neighbours.right);
+  const Bytes expected = valuesOf((shape.tokens - 1) * shape.elements, shape.elements, neighbors.left) +
+                         valuesOf(0, shape.elements, neighbors.right);
   const auto part = [movement, bytes = shape.haloBytes](Buffer& buffer, size_t at) {
     return static_cast<std::byte*>(buffer.data()) + at * bytes;
   };
@@ -85,10 +85,10 @@ void measureFetch(Session& session, const Shape& shape, const std::shared_ptr<Nc
     Work peer = workOn(movement, expected);
     peer.run = [=] {
       nccl->groupStart();
-      nccl->send(part(movement->send, shape.tokens - 1), shape.haloBytes, neighbours.right);
-      nccl->receive(part(movement->receive, 0), shape.haloBytes, neighbours.left);
-      nccl->send(part(movement->send, 0), shape.haloBytes, neighbours.left);
-      nccl->receive(part(movement->receive, 1), shape.haloBytes, neighbours.right);
+      nccl->send(part(movement->send, shape.tokens - 1), shape.haloBytes, neighbors.right);
+      nccl->receive(part(movement->receive, 0), shape.haloBytes, neighbors.left);
+      nccl->send(part(movement->send, 0), shape.haloBytes, neighbors.left);
+      nccl->receive(part(movement->receive, 1), shape.haloBytes, neighbors.right);
       nccl->groupEnd();
     };
     rows.add("nccl", std::move(peer));
@@ -98,10 +98,10 @@ void measureFetch(Session& session, const Shape& shape, const std::shared_ptr<Nc
     Work peer = workOn(movement, expected);
     peer.run = [=] {
       const auto bytes = static_cast<int>(shape.haloBytes);
-      MPI_Sendrecv(part(movement->send, shape.tokens - 1), bytes, MPI_BYTE, neighbours.right, 0,
-                   part(movement->receive, 0), bytes, MPI_BYTE, neighbours.left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      MPI_Sendrecv(part(movement->send, 0), bytes, MPI_BYTE, neighbours.left, 1, part(movement->receive, 1), bytes,
-                   MPI_BYTE, neighbours.right, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Sendrecv(part(movement->send, shape.tokens - 1), bytes, MPI_BYTE, neighbors.right, 0,
+                   part(movement->receive, 0), bytes, MPI_BYTE, neighbors.left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Sendrecv(part(movement->send, 0), bytes, MPI_BYTE, neighbors.left, 1, part(movement->receive, 1), bytes,
+                   MPI_BYTE, neighbors.right, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     };
     rows.add("mpi", std::move(peer));
   }
@@ -112,7 +112,7 @@ void measureFetch(Session& session, const Shape& shape, const std::shared_ptr<Nc
 /// Both halos are sent, the left one first; the shard is added to, so that every iteration changes it.
 void measureAdjoint(Session& session, const Shape& shape) {
   const auto movement = std::make_shared<Movement>(2 * shape.haloBytes, shape.tokens * shape.haloBytes, session.group);
-  const Neighbours neighbours(session.group);
+  const Neighbors neighbors(session.group);
   const int rank = session.group.rank();
   const size_t elements = shape.elements;
   const Bytes halos = valuesOf(0, 2 * elements, rank);
@@ -121,17 +121,17 @@ void measureAdjoint(Session& session, const Shape& shape) {
     return static_cast<std::byte*>(buffer.data()) + at * bytes;
   };
   Bytes expected = valuesOf(2 * elements, shape.tokens * elements, rank);
-  const auto addTo = [&](size_t token, int neighbour, size_t side) {
+  const auto addTo = [&](size_t token, int neighbor, size_t side) {
     for (size_t i = 0; i < elements; ++i) {
       float value = 0;
       unsigned char* const at = expected.data() + (token * elements + i) * sizeof(float);
       std::memcpy(&value, at, sizeof(value));
-      value += valueAt(side * elements + i, neighbour);
+      value += valueAt(side * elements + i, neighbor);
       std::memcpy(at, &value, sizeof(value));
     }
   };
-  addTo(0, neighbours.left, 1);
-  addTo(shape.tokens - 1, neighbours.right, 0);
+  addTo(0, neighbors.left, 1);
+  addTo(shape.tokens - 1, neighbors.right, 0);
   const auto spoilt = [=](Work work) {
     work.repeatable = false;
     work.prepare = [=] {
@@ -160,11 +160,11 @@ void measureAdjoint(Session& session, const Shape& shape) {
         float* const into = movement->receive.as<float>() + token * elements;
         for (size_t i = 0; i < elements; ++i) into[i] += (*arrived)[i];
       };
-      MPI_Sendrecv(part(movement->send, 1), bytes, MPI_BYTE, neighbours.right, 0, arrived->data(), bytes, MPI_BYTE,
-                   neighbours.left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Sendrecv(part(movement->send, 1), bytes, MPI_BYTE, neighbors.right, 0, arrived->data(), bytes, MPI_BYTE,
+                   neighbors.left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       add(0);
-      MPI_Sendrecv(part(movement->send, 0), bytes, MPI_BYTE, neighbours.left, 1, arrived->data(), bytes, MPI_BYTE,
-                   neighbours.right, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Sendrecv(part(movement->send, 0), bytes, MPI_BYTE, neighbors.left, 1, arrived->data(), bytes, MPI_BYTE,
+                   neighbors.right, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       add(shape.tokens - 1);
     };
     rows.add("mpi", std::move(peer));

@@ -1,4 +1,4 @@
-// sendrecv_perf: seqparSendRecv between neighbours, beside MPI's way; on GPUs beside NCCL's and the copy engine's.
+// sendrecv_perf: seqparSendRecv between neighbors, beside MPI's way; on GPUs beside NCCL's and the copy engine's.
 #include <memory>
 
 #include "common/buffer.h"
@@ -223,7 +223,7 @@ int main(int argc, char** argv) {
       "seqparSendRecv: latency and bandwidth. pingpong: ranks 0 and 1 in turn, time is half a round trip. shift: "
       "every\n"
       "rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine alone\n"
-      "does to the neighbour's memory.";
+      "does to the neighbor's memory.";
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "pattern", "pingpong, shift or all (pingpong)", kPatterns, patterns);
   };

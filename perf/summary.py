@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Summarises the JSON files that figures.sh wrote: Markdown tables of times and ratios."""
+"""Summarizes the JSON files that figures.sh wrote: Markdown tables of times and ratios."""
 import json
 import pathlib
 import sys
@@ -22,7 +22,7 @@ def times(path):
     return rows
 
 
-def neighbours(path):
+def neighbors(path):
     print("| pattern | size | seqpar us | MPI us | MPI / seqpar |\n|---|---|---|---|---|")
     for (size, pattern), row in times(path).items():
         if size in (8, 4 << 10, 64 << 10, 1 << 20, 64 << 20):
@@ -52,8 +52,8 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: summary.py DIRECTORY")
     folder = pathlib.Path(sys.argv[1])
-    print("### Neighbours\n")
-    neighbours(folder / "p2p.json")
+    print("### Neighbors\n")
+    neighbors(folder / "p2p.json")
     print("\n### All-Scan, 2 MiB, float, diag\n")
     scans(sorted(folder.glob("scan*.json")))
     print("\n### Auto and the best\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Summarises the JSON files that figures_gpu.sh wrote: Markdown tables of times and ratios."""
+"""Summarizes the JSON files that figures_gpu.sh wrote: Markdown tables of times and ratios."""
 import json
 import pathlib
 import sys
@@ -63,7 +63,7 @@ def scans(sizes):
               f"| {peer / auto:.2f} | {lasp2 / auto:.2f} | {limits} |")
 
 
-def neighbours(sizes):
+def neighbors(sizes):
     print("| size | seqpar us | NCCL us | copy engine us | NCCL / seqpar | copy / seqpar |\n|---|---|---|---|---|---|")
     for size, times in sizes.items():
         ours, nccl, copy = (times.get(name, float("nan")) for name in ("seqpar", "nccl", "copy"))
@@ -77,7 +77,7 @@ def plainly(sizes):
         print(f"| {label(size)} | " + " | ".join(f"{times[who]:.1f}" if who in times else "-" for who in everybody) + " |")
 
 
-SHAPES = {"all_scan_perf": scans, "sendrecv_perf": neighbours}
+SHAPES = {"all_scan_perf": scans, "sendrecv_perf": neighbors}
 
 
 def main():

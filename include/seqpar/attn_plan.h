@@ -210,8 +210,8 @@ SEQPAR_API seqparResult_t seqparAttnPlanPrepare(seqparAttnPlan_t plan, void* wor
 SEQPAR_API seqparResult_t seqparAttnPlanLayout(seqparAttnPlan_t plan, seqparLayout_t* layout, int64_t* localTokens);
 
 /**
- * The choice as JSON: algorithm, shape, layout, block kernel, workspace, bytes sent by a rank, modelled times in us,
- * and for every other algorithm its modelled time or why it cannot do this.
+ * The choice as JSON: algorithm, shape, layout, block kernel, workspace, bytes sent by a rank, modeled times in us,
+ * and for every other algorithm its modeled time or why it cannot do this.
  *
  *   text   out, ends with a zero byte; NULL: only the length
  *   bytes  in: room in `text`; out: bytes of the text, the zero byte included

@@ -1,5 +1,5 @@
 // A panel is 16 columns of a matrix of dk rows. It is worked on in fragments of 8 numbers, laid out as a warp holds the
-// result of a tensor core product whose rows i and i + 8 are neighbours in the matrix; 32 fragments are 16 rows. Rows
+// result of a tensor core product whose rows i and i + 8 are neighbors in the matrix; 32 fragments are 16 rows. Rows
 // and columns beyond the matrix are zeros. On the wire a fragment is two packets of fp32, or one of a 16-bit type.
 #pragma once
 
@@ -28,7 +28,7 @@ SEQPAR_DEVICE std::uint16_t narrow(float value, int type) {
   return static_cast<std::uint16_t>(narrowTwo(value, 0, type) & 0xffffU);
 }
 
-/// Two neighbours in memory.
+/// Two neighbors in memory.
 struct alignas(8) TwoFloats {
   float left, right;
 };
@@ -39,7 +39,7 @@ struct PanelFragment {
 
   SEQPAR_DEVICE explicit PanelFragment(int number)
       : row(number / 32 * kPanelRows + number % 32 / 4 * 2), column(number % 4 * 2) {}
-  /// Numbers 2 * pair and 2 * pair + 1 are neighbours in this row, from this column.
+  /// Numbers 2 * pair and 2 * pair + 1 are neighbors in this row, from this column.
   SEQPAR_DEVICE int rowOf(int pair) const { return row + pair % 2; }
   SEQPAR_DEVICE int columnOf(int pair) const { return column + pair / 2 * 8; }
 };

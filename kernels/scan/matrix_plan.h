@@ -25,7 +25,7 @@ struct HeadBits {
   void set(int head) { words[head / 32] |= std::uint32_t{1} << (head % 32); }
 };
 
-/// Neighbouring panels of a head that a channel works on together.
+/// Neighboring panels of a head that a channel works on together.
 struct PanelGroup {
   int head, first, count;
 };
@@ -35,7 +35,7 @@ struct MatrixScan : ScanArrays<void> {
   int heads = 0, dk = 0, dv = 0;
   int stateType = seqparFloat32, wireType = seqparFloat32;
   bool reverse = false;
-  bool paired = false;  ///< two neighbouring columns, the first an even one, may be loaded and stored as one
+  bool paired = false;  ///< two neighboring columns, the first an even one, may be loaded and stored as one
   int position = 0, positions = 1;
   std::int8_t order[kMostPeers] = {};  ///< the peer at each position
   int group = 1;                       ///< panels of a PanelGroup

@@ -24,7 +24,7 @@ enum class Matrices {
 };
 
 /// 16 rows of a matrix, up to `Depth` columns of it, in the registers of a warp. In 16 x 16 pieces a thread has four
-/// neighbours of two rows.
+/// neighbors of two rows.
 template <class Warp, int Depth, Matrices kind>
 class HeldRows {
  public:
@@ -117,7 +117,7 @@ class HeldRows {
   }
 
  private:
-  /// Four neighbours of a row of any matrix.
+  /// Four neighbors of a row of any matrix.
   SEQPAR_DEVICE static void loadFour(const MatrixView& a, int row, int column, float (&four)[4]) {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) four[i] = 0;

@@ -44,7 +44,7 @@ struct MapHop {
 
 cudaError_t launchHop(const MapShape& shape, const MapHop& hop, cudaStream_t stream);
 
-/// The maps of neighbouring positions, one block of each, applied one after the other. Elementwise only.
+/// The maps of neighboring positions, one block of each, applied one after the other. Elementwise only.
 struct MapFold {
   std::size_t begin = 0, count = 0;
   int maps = 0;

@@ -1,4 +1,4 @@
-// A measurement of the FIFOs between ring neighbours: tokens that go round one at a time, then a stream from
+// A measurement of the FIFOs between ring neighbors: tokens that go round one at a time, then a stream from
 // everyone to the next. Collective over all peers.
 #pragma once
 

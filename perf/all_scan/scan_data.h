@@ -11,7 +11,7 @@
 namespace seqpar::perf {
 
 /// The results x_1, x_2, ... are chosen first, as small integers, and the states follow: S_p = x_(p+1) - A_p x_p. The
-/// factors of A are powers of two such that every product of neighbouring A is made of 0, 1/2, 1 and 2. So everything
+/// factors of A are powers of two such that every product of neighboring A is made of 0, 1/2, 1 and 2. So everything
 /// that any algorithm computes on its way fits into five binary digits, and the result must be exact in every type.
 class ScanData {
  public:

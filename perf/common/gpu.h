@@ -34,7 +34,7 @@ class Window {
 /// What a link between two GPUs does, measured by kernels of our own.
 struct LinkLimits {
   double alphaUs = 0;    ///< one way of a flag
-  double bandwidth = 0;  ///< of stores to one neighbour while all do so, in bytes a second
+  double bandwidth = 0;  ///< of stores to one neighbor while all do so, in bytes a second
 };
 
 /// One rank's GPU with the stream of all work that is measured. Its methods belong to the rank's thread.

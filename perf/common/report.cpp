@@ -86,7 +86,7 @@ void Report::printFacts(const RunFacts& facts) const {
   std::printf("# measured at init: alpha %.3g us, bandwidth %.3g GB/s, overhead %.3g us a block, contention %.3g\n",
               facts.comm.alphaUs, facts.comm.bandwidth / 1e9, facts.comm.overheadUs, facts.comm.contention);
   if (facts.limits.bandwidth > 0) {
-    std::printf("# measured here: one way of a flag %.3g us, stores to one neighbour %.4g GB/s\n", facts.limits.alphaUs,
+    std::printf("# measured here: one way of a flag %.3g us, stores to one neighbor %.4g GB/s\n", facts.limits.alphaUs,
                 facts.limits.bandwidth / 1e9);
   }
 }

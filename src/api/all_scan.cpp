@@ -157,7 +157,7 @@ seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEn
     fail(seqparInvalidUsage, call, ": the algorithm ", scanAlgorithm(choice.algorithm).name, " cannot do heads ",
          problem.heads, " x dk ", problem.dk, " x dv ", problem.dv, " on this communicator (",
          scanAlgorithm(choice.algorithm).traffic == ScanTraffic::NodeShards
-             ? "the ranks of a node must be neighbours, and "
+             ? "the ranks of a node must be neighbors, and "
              : "",
          entry.scans.backend().limits(), "); expected ",
          scanAlgorithmsThat([&](const ScanAlgorithm& row) { return chooseScan(all, row.id).modelUs != kNever; }));

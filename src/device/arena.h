@@ -15,7 +15,7 @@ class DeviceArena {
   /// All memory may be taken again, by work that follows the earlier work in stream order.
   void reset() noexcept;
 
-  /// Memory aligned to 256, not initialised. Valid for the work enqueued until the next reset().
+  /// Memory aligned to 256, not initialized. Valid for the work enqueued until the next reset().
   std::byte* take(std::size_t bytes);
 
   template <typename Value>

@@ -6,7 +6,7 @@
 namespace seqpar {
 
 /// In words: "built without CUDA", "CUDA: no driver", "2 GPUs, NCCL 2.28.9". Found out at the first call, which in a
-/// build with CUDA initialises the CUDA driver if there is one.
+/// build with CUDA initializes the CUDA driver if there is one.
 std::string deviceReport();
 
 /// True for memory that the CPU must not touch: CUDA device memory and arrays. Managed memory and pinned host memory

@@ -15,7 +15,7 @@ constexpr size_t kLeastRegion = size_t{8} << 10;
 constexpr size_t kMostRegion = size_t{64} << 10;
 /// Regions that a buffer between these bounds is cut into.
 constexpr size_t kRegions = 4;
-/// A rank sends this many regions before it waits for its first: slack between neighbours, well inside the mailbox's
+/// A rank sends this many regions before it waits for its first: slack between neighbors, well inside the mailbox's
 /// window.
 constexpr size_t kLead = 2;
 /// From here on a tensor between ranks that can read each other begins with an RTS: where it lies, or 0 if it comes

@@ -1,4 +1,4 @@
-// Neighbour exchange on hosts: send to one rank while receiving from another.
+// Neighbor exchange on hosts: send to one rank while receiving from another.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Halos: the tokens beside a shard that its neighbours have, over as many neighbours as it takes.
+// Halos: the tokens beside a shard that its neighbors have, over as many neighbors as it takes.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kLine = 64;
 /// What the least message counts in the mailbox's window.
 constexpr size_t kLeastInWindow = 512;
-/// As in a send between neighbours: fewer bytes do not pay for a message, more delay the copy out, which follows the
+/// As in a send between neighbors: fewer bytes do not pay for a message, more delay the copy out, which follows the
 /// copy in.
 constexpr size_t kLeastMessage = size_t{8} << 10;
 constexpr size_t kMostMessage = size_t{64} << 10;

@@ -31,7 +31,7 @@ class Grid {
 
  private:
   Coordinates extent_{}, order_{};
-  Coordinates stride_{};  ///< ranks between neighbours in a dimension
+  Coordinates stride_{};  ///< ranks between neighbors in a dimension
   int ranks_ = 1;
 };
 

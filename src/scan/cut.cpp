@@ -95,7 +95,7 @@ int hierRails(const ScanOrder& order) {
     while (end < order.size() && order.nodes[end] == order.nodes[first]) ++end;
     if (!seen.insert(order.nodes[first]).second) {
       fail(seqparInvalidUsage, "All-Scan with the algorithm hier: node ", order.nodes[first],
-           " has ranks at positions that are not ", "neighbours (position ", first,
+           " has ranks at positions that are not ", "neighbors (position ", first,
            " follows another node's); expected each node's ranks side by side");
     }
     rails = std::min(rails, end - first);

@@ -8,7 +8,7 @@
 namespace seqpar {
 
 /// The number of shards that HIER cuts a block into: the size of the smallest node. InvalidUsage if the positions of a
-/// node are not neighbours.
+/// node are not neighbors.
 int hierRails(const ScanOrder& order);
 
 /// The blocks of an algorithm whose traffic is not Bytes: at least `blocks` of them, if the state can be cut so finely,

@@ -1,4 +1,4 @@
-// The composition of the maps of neighbouring positions, kept in fp32.
+// The composition of the maps of neighboring positions, kept in fp32.
 #pragma once
 
 #include <optional>

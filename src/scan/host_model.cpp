@@ -12,7 +12,7 @@ constexpr size_t kLeastBlock = size_t{16}
                                << 10;  // smaller ones cost more than the model's overhead, that of empty messages
 constexpr size_t kMostBlocks = 4096;
 
-/// Sizes of the runs of positions that share a node; empty if a node's positions are not neighbours.
+/// Sizes of the runs of positions that share a node; empty if a node's positions are not neighbors.
 std::vector<int> nodeRuns(std::span<const int> nodes) {
   std::vector<int> runs;
   std::map<int, bool> seen;

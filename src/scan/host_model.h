@@ -41,7 +41,7 @@ struct HostModel {
   HostTerms flat;              ///< an algorithm without hierarchy: at every step some rank crosses the network
   HostTerms node;              ///< inside the fullest node
   Link network;                ///< between nodes
-  std::span<const int> nodes;  ///< sizes of the nodes in scan order; none if a node's positions are not neighbours
+  std::span<const int> nodes;  ///< sizes of the nodes in scan order; none if a node's positions are not neighbors
 };
 
 /// An algorithm's time in seconds; infinity where it cannot be done.

@@ -9,7 +9,7 @@
 
 namespace seqpar {
 
-/// Memory that is aligned like a message and not initialised.
+/// Memory that is aligned like a message and not initialized.
 class MessageBuffer {
  public:
   static constexpr size_t kAlignment = 64;

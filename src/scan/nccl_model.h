@@ -37,7 +37,7 @@ struct NcclModel {
   double positions = 1, state = 0, map = 0;
   NcclLink flat;  ///< for algorithms without hierarchy
   NcclLinks links;
-  int nodes = 0, smallestNode = 0, largestNode = 0;  ///< 0 if the positions of a node are not neighbours
+  int nodes = 0, smallestNode = 0, largestNode = 0;  ///< 0 if the positions of a node are not neighbors
 };
 
 /// An algorithm's time in seconds; infinity where it cannot be done.

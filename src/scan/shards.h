@@ -1,4 +1,4 @@
-// A block among neighbouring positions, each of which combines one shard of it: what TRANSPOSED and HIER do inside a
+// A block among neighboring positions, each of which combines one shard of it: what TRANSPOSED and HIER do inside a
 // group.
 #pragma once
 

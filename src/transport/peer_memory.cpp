@@ -68,7 +68,7 @@ PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
   const auto self = static_cast<size_t>(control.rank());
   std::vector<std::byte> reads(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    reads[rank] = std::byte{candidates[rank] && rank != self && recognises(cards_[rank])};
+    reads[rank] = std::byte{candidates[rank] && rank != self && recognizes(cards_[rank])};
   }
   // Also a barrier: until here every rank keeps its token where the others look for it.
   std::vector<std::byte> all(ranks * ranks);
@@ -78,7 +78,7 @@ PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
   }
 }
 
-bool PeerMemory::recognises(const Card& card) const {
+bool PeerMemory::recognizes(const Card& card) const {
   uint64_t token = 0;
   const iovec theirs = partOf(card.address, sizeof(token));
   const iovec mine{&token, sizeof(token)};

@@ -33,7 +33,7 @@ class PeerMemory {
     uint64_t address;
     uint64_t token;
   };
-  bool recognises(const Card& card) const;
+  bool recognizes(const Card& card) const;
 
   std::unique_ptr<uint64_t> token_;
   std::vector<Card> cards_;

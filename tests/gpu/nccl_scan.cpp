@@ -68,7 +68,7 @@ void expectEstimates() {
            "the fastest comes first");
     expect(estimateUs(all, seqparScanDoubling) == never, "DOUBLING is not done over NCCL");
     const bool interleaved = nodes.size() == 4;
-    expect((estimateUs(all, seqparScanHier) == never) == interleaved, "HIER needs neighbours on a node");
+    expect((estimateUs(all, seqparScanHier) == never) == interleaved, "HIER needs neighbors on a node");
     for (const auto& each : ncclScanEstimates(problem, nodes, links, 5)) {
       expect(each.blocks == 5, "the number of blocks that was asked for, not ", each.blocks);
     }

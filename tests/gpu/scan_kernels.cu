@@ -70,7 +70,7 @@ std::string judge(Call& call) {
 
 using Draw = std::function<Call(std::mt19937_64&, const DeviceRanks&)>;
 
-/// Calls, `atOnce` of them without synchronisation between.
+/// Calls, `atOnce` of them without synchronization between.
 bool checkCalls(int size, int gpus, int channels, int batches, int atOnce, std::uint64_t seed, const Draw& draw) {
   std::mt19937_64 random(seed);
   const DeviceRanks peers(size, channels, gpus, patienceNs(2));

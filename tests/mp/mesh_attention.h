@@ -14,7 +14,7 @@ struct MeshAttention {
   std::vector<int> tokens;  ///< of each rank's block; 0 is possible
   int heads = 1, kvHeads = 1, dk = 1, dv = 1;
   bool causal = false;
-  /// Values of -1, 0 and 1, so that the unnormalised attention below is exact.
+  /// Values of -1, 0 and 1, so that the unnormalized attention below is exact.
   bool integers = false;
 
   int ranks() const { return static_cast<int>(tokens.size()); }
@@ -31,7 +31,7 @@ enum class Tensor { Q, K, V, Do };
 Vector<float> blockOf(const MeshAttention& attention, Tensor tensor, int rank);
 int rowLength(const MeshAttention& attention, Tensor tensor);
 
-/// Partial outputs of a block: o [tokens][heads][dv], normalised; lse [heads][tokens].
+/// Partial outputs of a block: o [tokens][heads][dv], normalized; lse [heads][tokens].
 struct Outputs {
   Vector<float> o, lse;
 };

@@ -12,7 +12,7 @@ namespace {
 /// Naive attention of large blocks takes its time.
 constexpr int kMostForLarge = 4;
 
-/// Half the distance between neighbours among numbers from 1/2 to 1.
+/// Half the distance between neighbors among numbers from 1/2 to 1.
 double roundoff(seqparDataType_t type) {
   return type == seqparFloat32 ? 0x1p-25 : type == seqparFloat16 ? 0x1p-12 : 0x1p-9;
 }

@@ -240,7 +240,7 @@ void runForm(seqparComm_t comm, int rank, const Form& form, std::uint64_t seed) 
   ring.close();
 }
 
-void runAllFactorisations(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
+void runAllFactorizations(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int inner = 1; inner <= ranks; ++inner) {
     if (ranks % inner != 0) continue;
@@ -379,7 +379,7 @@ void runRingSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
   int ranks = 0, rank = 0;
   expectSuccess(seqparCommCount(comm, &ranks), "seqparCommCount");
   expectSuccess(seqparCommUserRank(comm, &rank), "seqparCommUserRank");
-  runAllFactorisations(comm, rank, ranks, seed);
+  runAllFactorizations(comm, rank, ranks, seed);
   runStrides(comm, rank, ranks, seed, rounds);
   for (int inner = 1; inner <= ranks; ++inner) {
     if (ranks % inner == 0) runGradients(comm, rank, ranks, inner);

@@ -7,7 +7,7 @@
 
 namespace seqpar::test {
 
-/// Collective. All factorisations into double rings; then `rounds` random rings of all or some ranks; then a schedule
+/// Collective. All factorizations into double rings; then `rounds` random rings of all or some ranks; then a schedule
 /// of helpers by shifts. Depends on `seed` alone (equal on all ranks). Throws std::runtime_error at the first wrong
 /// byte.
 void runRingSuite(seqparComm_t comm, std::uint64_t seed, int rounds);

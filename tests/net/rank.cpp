@@ -60,7 +60,7 @@ seqparComm_t meet(const std::string& meeting) {
 }
 
 /// suite SEED CASES NODES NODE DIRECT NETWORK HIER: the suite, on a communicator that looks as expected. HIER is "hier"
-/// where the ranks of each node are neighbours, and "no-hier" where they are not.
+/// where the ranks of each node are neighbors, and "no-hier" where they are not.
 int suite(seqparComm_t comm, const Words& words) {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   expectSuccess(seqparCommQuery(comm, &info), "seqparCommQuery", comm);

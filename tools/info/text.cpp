@@ -28,7 +28,7 @@ std::string sizeText(size_t bytes) {
   return bytes >= size_t{1} << 20 ? std::to_string(bytes >> 20) + "M" : std::to_string(bytes >> 10) + "K";
 }
 
-/// "0-3 6": runs of neighbours are written as such.
+/// "0-3 6": runs of neighbors are written as such.
 std::string listOf(const std::vector<int>& ranks) {
   std::string text;
   for (size_t begin = 0; begin < ranks.size();) {

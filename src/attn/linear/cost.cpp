@@ -27,7 +27,7 @@ double stateBytes(const Problem& p) {
          static_cast<double>(bytesOf(p.wireType()));
 }
 
-/// The modelled time of one All-Scan.
+/// The modeled time of one All-Scan.
 double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
   if (p.ranks() == 1) return 0;
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;

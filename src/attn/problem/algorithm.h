@@ -8,7 +8,7 @@
 
 namespace seqpar::attn {
 
-/// Modelled times of one call on the slowest rank, us.
+/// Modeled times of one call on the slowest rank, us.
 struct Estimate {
   double forwardUs = 0, backwardUs = 0;
   double bytes = 0;  ///< that a rank sends, forward and backward

@@ -21,7 +21,7 @@ struct Shape {
 
   size_t halo() const { return width - 1; }
   size_t blocks() const { return (channels + kChannels - 1) / kChannels; }
-  /// Tokens that neighbours need of this rank.
+  /// Tokens that neighbors need of this rank.
   size_t edge() const { return tokens < halo() ? tokens : halo(); }
 };
 

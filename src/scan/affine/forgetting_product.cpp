@@ -8,7 +8,7 @@
 namespace seqpar {
 namespace {
 
-/// By bits, in integers, which compilers vectorise in any order.
+/// By bits, in integers, which compilers vectorize in any order.
 bool allFinite(const float* numbers, size_t count) {
   constexpr uint32_t kExponent = 0x7f800000;
   uint32_t found = 0;

@@ -8,16 +8,16 @@ namespace seqpar::hier {
 
 namespace {
 
-struct Neighbourhood {
+struct Neighborhood {
   Group node;
   int previousFirst = -1;  ///< first position of the node before this one; -1 if there is none
   bool last = false;
 };
 
-Neighbourhood neighbourhood(const ScanOrder& order) {
+Neighborhood neighborhood(const ScanOrder& order) {
   const auto& nodes = order.nodes;
   const int here = nodes[order.position];
-  Neighbourhood result{{order.position, order.position + 1}, -1, false};
+  Neighborhood result{{order.position, order.position + 1}, -1, false};
   Group& node = result.node;
   while (node.first > 0 && nodes[node.first - 1] == here) --node.first;
   while (node.end < order.size() && nodes[node.end] == here) ++node.end;
@@ -32,7 +32,7 @@ Neighbourhood neighbourhood(const ScanOrder& order) {
 
 /// The state of the owner's shard in front of its node, handed from node to node; none at the first node.
 std::optional<Fold> chainNodes(ShardScan& scan, Affine& affine, const ScanProblem& problem, const ScanOrder& order,
-                               Mailbox& mail, const Neighbourhood& place) {
+                               Mailbox& mail, const Neighborhood& place) {
   const MapLayout stateLayout(affine, problem, scan.shard(), MapKind::Absolute);
   const int rail = order.position - place.node.first;
   std::optional<Fold> nodeMap;
@@ -66,7 +66,7 @@ std::optional<Fold> chainNodes(ShardScan& scan, Affine& affine, const ScanProble
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   const std::vector<Block> pieces = cutScan(seqparScanHier, affine, problem, order, mail, blocks);
   const size_t rails = static_cast<size_t>(hierRails(order));
-  const Neighbourhood place = neighbourhood(order);
+  const Neighborhood place = neighborhood(order);
   for (const Block block : pieces) {
     ShardScan scan(affine, problem, order, mail, place.node, affine.split(block, rails));
     scan.scatter();

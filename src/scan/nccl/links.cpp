@@ -16,18 +16,18 @@ constexpr std::size_t kLarge = std::size_t{4} << 20;
 constexpr int kRepeats = 8;
 
 /// The next and the previous rank among `ring`, this rank among them.
-struct Neighbours {
+struct Neighbors {
   int next, previous;
 };
 
-Neighbours neighbours(const std::vector<int>& ring, int rank) {
+Neighbors neighbors(const std::vector<int>& ring, int rank) {
   const auto count = ring.size();
   const auto place = static_cast<std::size_t>(std::find(ring.begin(), ring.end(), rank) - ring.begin());
   return {ring[(place + 1) % count], ring[(place + count - 1) % count]};
 }
 
 /// Seconds of a step in which everybody sends `bytes` round a ring: the best of several, a first one not counted.
-double timeStep(NcclComm& nccl, const Neighbours& ring, std::byte* memory, std::size_t bytes, cudaStream_t stream) {
+double timeStep(NcclComm& nccl, const Neighbors& ring, std::byte* memory, std::size_t bytes, cudaStream_t stream) {
   using Clock = std::chrono::steady_clock;
   const NcclSend send{ring.next, memory, bytes};
   const NcclReceive receive{ring.previous, memory + kLarge, bytes};
@@ -45,7 +45,7 @@ double timeStep(NcclComm& nccl, const Neighbours& ring, std::byte* memory, std::
 NcclLink measure(NcclComm& nccl, const std::vector<int>& ring) {
   const DeviceMemory memory = allocateDevice(2 * kLarge);
   const StreamHandle stream = makeStream();
-  const Neighbours places = neighbours(ring, nccl.rank());
+  const Neighbors places = neighbors(ring, nccl.rank());
   const double small = timeStep(nccl, places, memory.get(), kSmall, stream.get());
   const double large = timeStep(nccl, places, memory.get(), kLarge, stream.get());
   return {small, std::max(0.0, large - small) / static_cast<double>(kLarge - kSmall)};
@@ -67,7 +67,7 @@ NcclLinks measureNcclLinks(NcclComm& nccl, Allgather& control, std::span<const i
   if (mine.size() > 1) own.node = measure(nccl, mine);
   if (members.size() > 1) {
     std::vector<int> everybody;
-    // Neighbours on different nodes where there are any: one rank of each node after the other.
+    // Neighbors on different nodes where there are any: one rank of each node after the other.
     for (std::size_t i = 0; everybody.size() < nodes.size(); ++i) {
       for (const auto& [node, ranks] : members) {
         if (i < ranks.size()) everybody.push_back(ranks[i]);

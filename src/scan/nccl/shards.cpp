@@ -1,4 +1,4 @@
-// TRANSPOSED and HIER over NCCL: inside a group of neighbouring positions each combines one shard of all maps; with
+// TRANSPOSED and HIER over NCCL: inside a group of neighboring positions each combines one shard of all maps; with
 // several groups, shards are handed from group to group.
 #include "scan/cut.h"
 #include "scan/nccl/algorithms.h"
@@ -7,16 +7,16 @@ namespace seqpar {
 namespace {
 
 /// A group, and where the ones beside it are.
-struct Neighbourhood {
+struct Neighborhood {
   int first = 0, end = 0;
   int previousFirst = -1;  ///< first position of the group before; -1: none
   bool last = true;        ///< no group after this one
 };
 
-Neighbourhood nodeOf(const ScanOrder& order) {
+Neighborhood nodeOf(const ScanOrder& order) {
   const auto& nodes = order.nodes;
   const auto node = [&](int p) { return nodes[static_cast<std::size_t>(p)]; };
-  Neighbourhood place{order.position, order.position + 1, -1, true};
+  Neighborhood place{order.position, order.position + 1, -1, true};
   while (place.first > 0 && node(place.first - 1) == node(order.position)) --place.first;
   while (place.end < order.size() && node(place.end) == node(order.position)) ++place.end;
   place.last = place.end == order.size();
@@ -29,7 +29,7 @@ Neighbourhood nodeOf(const ScanOrder& order) {
 
 class ShardScan {
  public:
-  ShardScan(const NcclScanSetting& setting, const Neighbourhood& place, std::size_t rails)
+  ShardScan(const NcclScanSetting& setting, const Neighborhood& place, std::size_t rails)
       : setting_(setting),
         affine_(setting.affine),
         place_(place),
@@ -117,13 +117,13 @@ class ShardScan {
 
   const NcclScanSetting& setting_;
   NcclAffine& affine_;
-  Neighbourhood place_;
+  Neighborhood place_;
   std::vector<Block> shards_;
   std::size_t local_;  ///< this position's number in the group
   MapSlots slots_;
 };
 
-void scanShards(const NcclScanSetting& setting, const Neighbourhood& place, std::size_t rails, std::size_t blocks) {
+void scanShards(const NcclScanSetting& setting, const Neighborhood& place, std::size_t rails, std::size_t blocks) {
   ShardScan scan(setting, place, rails);
   scan.scatter();
   scan.distribute(scan.chain(blocks));

@@ -131,7 +131,7 @@ class NcclScanRun {
 };
 
 /// Runs `cases` random scans, a few at a time without a wait between them. `nodes` is each rank's node; ranks of a node
-/// are neighbours.
+/// are neighbors.
 inline void runNcclScans(DeviceGroup& group, const std::vector<int>& nodes, std::uint64_t seed, int cases,
                          const std::function<void(cudaStream_t)>& wait) {
   constexpr int kAtOnce = 6;

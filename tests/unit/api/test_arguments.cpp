@@ -183,7 +183,7 @@ TEST_CASE("no heads are nothing to do") {
 }
 
 TEST_CASE("no heads are nothing to do for an algorithm that could not do the shape either") {
-  // Ranks of a node that are not neighbours, which HIER needs.
+  // Ranks of a node that are not neighbors, which HIER needs.
   seqparUniqueId id;
   REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
   const auto errors = onThreads(3, [&](int rank) {

@@ -6,7 +6,7 @@
 
 using namespace seqpar;
 
-TEST_CASE("shapes are all factorisations") {
+TEST_CASE("shapes are all factorizations") {
   for (int n = 1; n <= 64; ++n) {
     std::set<int> widths;
     for (const auto shape : meshShapes(n)) {
@@ -44,7 +44,7 @@ TEST_CASE("groups are the paper's, and every pair of blocks belongs to one rank"
   }
 }
 
-TEST_CASE("neighbours in a group") {
+TEST_CASE("neighbors in a group") {
   const auto q = meshGroup({3, 2}, seqparMeshAxisQ, 5);
   CHECK(q.ranks == std::vector<int>{3, 4, 5});
   CHECK(q.successor() == 3);

@@ -12,7 +12,7 @@
 
 namespace seqpar::test {
 
-/// Nodes of random sizes from 1 to `largest`, each a run of neighbours, with numbers that are in no order.
+/// Nodes of random sizes from 1 to `largest`, each a run of neighbors, with numbers that are in no order.
 std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest);
 
 /// Runs `scanCase` on all ranks of `lanes`, with outputs[rank], and gives every rank's buffers.

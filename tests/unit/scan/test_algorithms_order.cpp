@@ -176,14 +176,14 @@ TEST_CASE("HIER works for nodes of any sizes") {
   checkOrder(seqparScanHier, units, 2, nodes, lanes);
 }
 
-TEST_CASE("HIER refuses a node whose positions are not neighbours, before it sends anything") {
+TEST_CASE("HIER refuses a node whose positions are not neighbors, before it sends anything") {
   MemoryLanes lanes(3, {});
   try {
     checkOrder(seqparScanHier, 4, 1, {0, 1, 0}, lanes);
     FAIL("HIER ran");
   } catch (const Error& error) {
     CHECK(error.result() == seqparInvalidUsage);
-    CHECK_THAT(error.what(), Catch::Contains("hier") && Catch::Contains("node 0") && Catch::Contains("neighbours"));
+    CHECK_THAT(error.what(), Catch::Contains("hier") && Catch::Contains("node 0") && Catch::Contains("neighbors"));
   }
   for (int rank = 0; rank < 3; ++rank) CHECK(lanes.messagesFrom(rank) == 0);
 }

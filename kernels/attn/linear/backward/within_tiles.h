@@ -48,8 +48,8 @@ struct WithinTiles {
   /// Pairs of tokens t > s are sorted by the highest bit h in which t and s differ: t is in the upper half of their
   /// block of 2h tokens, s in the lower one. Referred to the end of the lower half, q_t and k_s decay by exponents that
   /// are at most 0, whatever the decays are. A token is in one half only, so one matrix x holds q of the upper halves
-  /// and k of the lower ones, already laid out as both operands of A = x x^T; and the symmetric dA times x has dq in its
-  /// upper rows and dk in its lower ones.
+  /// and k of the lower ones, already laid out as both operands of A = x x^T; and the symmetric dA times x has dq in
+  /// its upper rows and dk in its lower ones.
   template <int kHalf>
   SEQPAR_WARP static void multiplyHalves(const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
                                          const Fragment& dA, Part& dq, Part& dk, float (&a)[2][4], const Lane<KD>& me) {

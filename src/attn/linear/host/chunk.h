@@ -9,7 +9,7 @@
 //
 //     out = P v + qd S          S' = diag(total) S + kd^T v          (S before, S' after the chunk)
 //
-// Channel decays take P in a tree: blocks of kLeaf tokens pair by pair, then pairs of neighbouring blocks by one
+// Channel decays take P in a tree: blocks of kLeaf tokens pair by pair, then pairs of neighboring blocks by one
 // product each, of queries decayed from the second block's start and keys decayed to the first one's end. No exponent
 // is above 0.
 #pragma once
