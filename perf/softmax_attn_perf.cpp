@@ -1,11 +1,15 @@
 // softmax_attn_perf: softmax attention through a plan, forward and backward, by every algorithm beside LOCAL, which
 // exchanges nothing.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
 
 #include "attn/layer.h"
+#include "attn/reference.h"
+#include "attn/solo.h"
+#include "common/memory_use.h"
 #include "common/values.h"
 
 namespace seqpar::perf {
@@ -34,6 +38,8 @@ struct Choices {
   std::vector<int> types{seqparBfloat16};
   int type = seqparBfloat16;  ///< of `types`, the one in turn
   int wireType = seqparFloat32;
+  bool ideal = false, alone = false;
+  size_t error = 0;  ///< heads of keys that are compared with the reference; 0: none
 };
 
 /// Documents of `least` to `most` tokens, drawn from a fixed seed, alike on all ranks.
@@ -52,16 +58,11 @@ std::vector<int64_t> documentsOf(int64_t tokens, int64_t least, int64_t most) {
 }
 
 /// Scores that are seen, over all ranks, of one head.
-double scoresOf(const Choices& c, int mask, const std::vector<int64_t>& bounds) {
+double scoresOf(const SoftmaxProblem& problem) {
   double all = 0;
-  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    const auto length = static_cast<double>(bounds[i + 1] - bounds[i]);
-    if (mask == seqparAttnFull) {
-      all += length * length;
-      continue;
-    }
-    const double window = c.window == 0 ? length : std::min(length, static_cast<double>(c.window) + 1);
-    all += window * (window + 1) / 2 + (length - window) * window;
+  for (int64_t token = 0; token < problem.bounds.back(); ++token) {
+    const auto range = problem.keysOf(token);
+    all += static_cast<double>(range.end - range.first);
   }
   return all;
 }
@@ -95,48 +96,176 @@ seqparAttnDesc_t descOf(const Choices& c, int mask, int algorithm, int64_t token
   return desc;
 }
 
-void measureShape(Session& session, const Choices& c, int mask, size_t tokens) {
-  const int ranks = session.group.size();
-  const auto layer = std::make_shared<Layer>(sizesOf(c, tokens), session.group);
-  for (const int algorithm : c.algorithms) {
-    // LOCAL attends to a rank's own tokens only. On one rank it does all of the work.
-    const bool local = algorithm == seqparAttnLocal;
-    const auto all = static_cast<int64_t>(tokens) * ranks;
-    const auto bounds =
-        c.documents > 0 ? documentsOf(all, 512, static_cast<int64_t>(c.documents)) : std::vector<int64_t>{0, all};
-    std::shared_ptr<LayerPlan> plan;
-    try {
-      plan = std::make_shared<LayerPlan>(descOf(c, mask, algorithm, all, bounds), session.group);
-    } catch (const std::exception& error) {
-      session.report.note(nameOf(algorithm, kAlgorithms) + ": " + error.what());
-      continue;
-    }
-    for (const int pass : c.passes) {
-      const double forward = 4 * scoresOf(c, mask, bounds) * static_cast<double>(c.batch * c.heads * c.headDim) / ranks;
-      const double flops = local && ranks > 1 ? std::nan("")
-                                              : forward * (pass == kForward    ? 1
-                                                           : pass == kBackward ? 2.5
-                                                                               : 3.5);
-      Row row;
-      row.bytes = layer->queryBytes();
-      row.count = tokens;
-      row.labels = {nameOf(c.type, typeNames()), nameOf(mask, kMasks), nameOf(pass, passNames()),
-                    nameOf(algorithm, kAlgorithms)};
-      std::vector<Case> cases;
-      cases.push_back({row, passWork(plan, layer, static_cast<Pass>(pass), session.stream), {}});
-      for (auto& measured : session.measure(cases)) {
-        measured.extras = {flops / measured.outOfPlace.us * 1e-6, static_cast<double>(plan->workspace()) * 0x1p-20};
-        session.report.row(measured);
-      }
+SoftmaxProblem problemOf(const Choices& c, int mask, int64_t tokens) {
+  SoftmaxProblem problem{c.batch, c.heads, c.kvHeads, c.headDim, mask == seqparAttnCausal, c.window, {0, tokens}};
+  if (c.documents > 0) problem.bounds = documentsOf(tokens, 512, static_cast<int64_t>(c.documents));
+  return problem;
+}
+
+/// The caller's kernel that computes nothing: what is left of a plan are transfers and merges.
+seqparAttnKernel_t blankKernel() {
+  seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
+  kernel.forward = kernel.backward = [](void*, const seqparAttnTile_t*, void*) { return 0; };
+  return kernel;
+}
+
+/// One mask and one length: what its rows share.
+class Shape {
+ public:
+  Shape(Session& session, const Choices& choices, int mask, size_t tokens)
+      : session_(session),
+        c_(choices),
+        mask_(mask),
+        tokens_(tokens),
+        all_(static_cast<int64_t>(tokens) * session.group.size()),
+        problem_(problemOf(choices, mask, all_)),
+        layer_(std::make_shared<Layer>(sizesOf(choices, tokens), session.group)) {
+    flops_ = 4 * scoresOf(problem_) * static_cast<double>(c_.batch * c_.heads * c_.headDim) / session.group.size();
+  }
+
+  /// The time of one GPU, or of one rank's threads, for all of the work, divided by the ranks.
+  void measureIdeal() {
+    SoloGroup solo(session_.group);
+    const auto layer = std::make_shared<Layer>(sizesOf(c_, static_cast<size_t>(all_)), solo);
+    const auto plan = std::make_shared<LayerPlan>(descOf(c_, mask_, seqparAttnLocal, all_, problem_.bounds), solo);
+    for (const int pass : c_.passes) {
+      auto work = passWork(plan, layer, static_cast<Pass>(pass), session_.stream);
+      work.timesPerIteration = session_.group.size();
+      auto row = measure(pass, "ideal", work);
+      row.kind = RowKind::Limit;
+      ideal_[static_cast<size_t>(pass)] = row.outOfPlace.us;
+      row.extras = extras(pass, row.outOfPlace.us);
+      session_.report.row(row);
     }
   }
-}
+
+  void measureAlgorithm(int algorithm) {
+    std::shared_ptr<LayerPlan> plan, blank;
+    size_t before = 0;
+    try {
+      const auto desc = descOf(c_, mask_, algorithm, all_, problem_.bounds);
+      if (c_.alone) blank = withoutWork(desc);
+      before = inUse();
+      plan = std::make_shared<LayerPlan>(desc, session_.group);
+    } catch (const std::exception& error) {
+      session_.report.note(nameOf(algorithm, kAlgorithms) + ": " + error.what());
+      return;
+    }
+    const auto expected = plan->expectation();
+    const std::string name = (algorithm == seqparAttnAuto ? "a:" : "") + expected.algorithm;
+    // LOCAL attends to a rank's own tokens only.
+    const bool partly = algorithm == seqparAttnLocal && session_.group.size() > 1;
+    for (const int p : c_.passes) {
+      const auto pass = static_cast<Pass>(p);
+      double alone = std::nan("");
+      if (blank) {
+        auto work = passWork(blank, layer_, pass, session_.stream);
+        work.wrong = [] { return size_t{0}; };
+        alone = measure(pass, name, work).outOfPlace.us;
+      }
+      auto row = measure(pass, name, passWork(plan, layer_, pass, session_.stream));
+      row.extras = extras(pass, partly ? std::nan("") : row.outOfPlace.us);
+      row.extras[kWorkspace] = megabytes(static_cast<double>(plan->workspace()));
+      row.extras[kMemory] = megabytes(mostOf(static_cast<double>(inUse()) - static_cast<double>(before)));
+      row.extras[kModel] = expected.us(pass);
+      if (pass == kStep) row.extras[kSent] = megabytes(expected.bytes);
+      if (c_.alone) row.extras.push_back(alone);
+      if (c_.error > 0) addError(row.extras, pass, plan, partly);
+      session_.report.row(row);
+    }
+  }
+
+ private:
+  enum Extra { kRate, kWorkspace, kMemory, kModel, kSent, kFixed };
+
+  std::shared_ptr<LayerPlan> withoutWork(seqparAttnDesc_t desc) const {
+    const auto kernel = blankKernel();
+    desc.kernel = &kernel;
+    return std::make_shared<LayerPlan>(desc, session_.group);
+  }
+
+  static double megabytes(double bytes) { return bytes * 0x1p-20; }
+  double mostOf(double mine) const {
+    const auto all = session_.group.gather(std::span<const double>(&mine, 1));
+    return *std::max_element(all.begin(), all.end());
+  }
+  size_t inUse() const {
+    session_.group.barrier();
+    const size_t bytes = memoryInUse(session_.group);
+    session_.group.barrier();
+    return bytes;
+  }
+
+  Row measure(int pass, const std::string& name, const Work& work) {
+    Row row;
+    row.bytes = layer_->queryBytes();
+    row.count = tokens_;
+    row.labels = {nameOf(c_.type, typeNames()), nameOf(mask_, kMasks), nameOf(pass, passNames()), name};
+    std::vector<Case> cases{{row, work, {}}};
+    return session_.measure(cases).front();
+  }
+
+  /// What all rows have. `us` NaN: not of the whole problem.
+  std::vector<double> extras(int pass, double us) const {
+    const double times = pass == kForward ? 1 : pass == kBackward ? 2.5 : 3.5;
+    std::vector<double> extras(kFixed, std::nan(""));
+    extras[kRate] = times * flops_ / us * 1e-6;
+    if (!c_.ideal) return extras;
+    const double ideal = ideal_[static_cast<size_t>(pass)];
+    extras.insert(extras.end(), {100 * ideal / us, us < ideal ? 0 : us - ideal});
+    return extras;
+  }
+
+  /// Of a step of its own.
+  void addError(std::vector<double>& extras, Pass pass, const std::shared_ptr<LayerPlan>& plan, bool partly) {
+    constexpr double kMillion = 1e6;
+    RelativeError error{std::nan(""), std::nan("")};
+    if (!partly) {
+      const auto work = passWork(plan, layer_, kStep, session_.stream);
+      work.prepare();
+      session_.group.barrier();
+      work.run();
+      session_.wait();
+      error = errorOf(problem_, *plan, *layer_, session_.group, c_.error);
+    }
+    extras.insert(extras.end(), {kMillion * error.out, pass == kForward ? std::nan("") : kMillion * error.gradients});
+  }
+
+  Session& session_;
+  const Choices& c_;
+  int mask_;
+  size_t tokens_;
+  int64_t all_;
+  SoftmaxProblem problem_;
+  std::shared_ptr<Layer> layer_;
+  double flops_ = 0;               ///< of a rank's forward pass
+  std::array<double, 3> ideal_{};  ///< us, by Pass
+};
 
 void runAll(Session& session, const Choices& choices) {
   for (const size_t size : session.settings.sizes()) {
     const size_t token = choices.batch * choices.heads * choices.headDim * bytesOf(choices.type);
-    for (const int mask : choices.masks) measureShape(session, choices, mask, tokensFor(size, token));
+    for (const int mask : choices.masks) {
+      Shape shape(session, choices, mask, tokensFor(size, token));
+      if (choices.ideal) shape.measureIdeal();
+      for (const int algorithm : choices.algorithms) shape.measureAlgorithm(algorithm);
+    }
   }
+}
+
+Layout layoutOf(const Choices& c) {
+  Layout layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 14}},
+                false,
+                {{"rate", "(TF/s)", 9},
+                 {"workspace", "(MiB)", 10},
+                 {"memory", "(MiB)", 9},
+                 {"model", "(us)", 9},
+                 {"sent", "(MiB)", 9}}};
+  const auto add = [&](std::initializer_list<Column> columns) { layout.extras.insert(layout.extras.end(), columns); };
+  if (c.ideal) add({{"ideal", "(%)", 7}, {"exposed", "(us)", 9}});
+  if (c.alone) add({{"alone", "(us)", 9}});
+  if (c.error > 0) add({{"error", "(1e-6)", 9}, {"gradients", "(1e-6)", 9}});
+  return layout;
 }
 
 }  // namespace
@@ -149,15 +278,12 @@ int main(int argc, char** argv) {
   program.name = "softmax_attn_perf";
   program.summary =
       "Softmax attention over a sequence that is sharded across the ranks, by several algorithms. SIZE is that of a\n"
-      "rank's queries, count its tokens. TFLOP/s are a rank's, of the scores that are seen. The ideal is the time of\n"
-      "-t 1 with all tokens, divided by the ranks.";
+      "rank's queries, count its tokens. TFLOP/s are a rank's, of the scores that are seen. Workspace is a plan's "
+      "own,\n"
+      "memory what it adds to what the GPU, or the process, has in use; model and sent are the cost model's.";
   program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
-  program.layout = [] {
-    return Layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 14}},
-                  false,
-                  {{"rate", "(TF/s)", 9}, {"workspace", "(MiB)", 10}}};
-  };
+  program.layout = [&] { return layoutOf(choices); };
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "algo", "names of algorithms or all (local, ring, zigzag, allgather_kv, ulysses)", kAlgorithms,
                     choices.algorithms);
@@ -171,6 +297,14 @@ int main(int argc, char** argv) {
     parser.addCount(0, "documents", "packed sequences of 512 to so many tokens (one sequence)", 1 << 30,
                     choices.documents);
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (bfloat16)", typeNames(), choices.types);
+    parser.add(0, "ideal", "",
+               "one rank's time for all of the work, divided by the ranks; and what a row exposes above it",
+               [&](const std::string&) { choices.ideal = true; });
+    parser.add(0, "alone", "", "the time of transfers and merges, with a block kernel that computes nothing",
+               [&](const std::string&) { choices.alone = true; });
+    parser.addCount(0, "error",
+                    "so many heads of keys: relative errors against fp64, root mean square (none; takes tokens^2)",
+                    1 << 20, choices.error);
     parser.addName(0, "wire", "of partial results: float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {

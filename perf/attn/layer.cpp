@@ -117,6 +117,41 @@ size_t Layer::notNumbers(Buffer& buffer) const {
   return count;
 }
 
+std::vector<float> Layer::numbers(Array array) {
+  Buffer& buffer = *(array == Array::Q      ? q_
+                     : array == Array::K    ? k_
+                     : array == Array::V    ? v_
+                     : array == Array::Out  ? out_
+                     : array == Array::DOut ? dOut_
+                     : array == Array::Dq   ? dq_
+                     : array == Array::Dk   ? dk_
+                                            : dv_);
+  buffer.download();
+  std::vector<float> numbers(buffer.bytes() / bytesOf(sizes_.type));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = decode(buffer.as<std::byte>(), i, sizes_.type);
+  return numbers;
+}
+
+Expectation expectationOf(const std::string& explanation) {
+  const auto after = [&](const std::string& what, size_t from) {
+    const size_t found = explanation.find(what, from);
+    if (found == std::string::npos) throw std::runtime_error("seqparAttnPlanExplain: no " + what);
+    return found + what.size();
+  };
+  const std::string name = "\"algorithm\": \"";
+  Expectation expectation;
+  const size_t begin = after(name, 0);
+  expectation.algorithm = explanation.substr(begin, explanation.find('"', begin) - begin);
+  const size_t candidate = after(name + expectation.algorithm + '"', after("\"candidates\"", begin));
+  const auto number = [&](const char* key) {
+    return std::stod(explanation.substr(after(std::string("\"") + key + "\": ", candidate)));
+  };
+  expectation.forwardUs = number("forwardUs");
+  expectation.backwardUs = number("backwardUs");
+  expectation.bytes = number("bytesSent");
+  return expectation;
+}
+
 LayerPlan::LayerPlan(const seqparAttnDesc_t& desc, Group& group) {
   requireAttn(seqparAttnPlanCreate(&plan_, &desc, group.comm()), "seqparAttnPlanCreate");
   try {
@@ -132,10 +167,28 @@ LayerPlan::~LayerPlan() {
   seqparAttnPlanDestroy(plan_);
 }
 
+Expectation LayerPlan::expectation() const {
+  size_t bytes = 0;
+  requireAttn(seqparAttnPlanExplain(plan_, nullptr, &bytes), "seqparAttnPlanExplain");
+  std::string text(bytes, '\0');
+  requireAttn(seqparAttnPlanExplain(plan_, text.data(), &bytes), "seqparAttnPlanExplain");
+  return expectationOf(text);
+}
+
+seqparLayout_t LayerPlan::layout() const {
+  seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
+  requireAttn(seqparAttnPlanLayout(plan_, &layout, nullptr), "seqparAttnPlanLayout");
+  return layout;
+}
+
 Work passWork(const std::shared_ptr<LayerPlan>& plan, const std::shared_ptr<Layer>& layer, Pass pass, void* stream) {
   Work work;
-  work.prepare = [layer, pass] { layer->spoil(pass); };
-  work.run = [=, forward = layer->forward(), backward = layer->backward()] {
+  const auto forward = layer->forward();
+  work.prepare = [=] {
+    layer->spoil(pass);
+    if (pass == kBackward) requireAttn(seqparAttnForward(plan->get(), &forward, stream), "seqparAttnForward");
+  };
+  work.run = [=, backward = layer->backward()] {
     if (pass != kBackward) requireAttn(seqparAttnForward(plan->get(), &forward, stream), "seqparAttnForward");
     if (pass != kForward) requireAttn(seqparAttnBackward(plan->get(), &backward, stream), "seqparAttnBackward");
   };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/buffer.h"
@@ -45,6 +46,10 @@ class Layer {
   /// Outputs that were not written, or came to no number.
   size_t wrong(Pass pass);
 
+  enum class Array { Q, K, V, Out, DOut, Dq, Dk, Dv };
+  /// An array as it is now, [batch][tokens][heads][dim].
+  std::vector<float> numbers(Array array);
+
  private:
   using BufferPointer = std::unique_ptr<Buffer>;
   size_t notNumbers(Buffer& buffer) const;
@@ -52,6 +57,18 @@ class Layer {
   LayerSizes sizes_;
   BufferPointer q_, k_, v_, out_, dOut_, dq_, dk_, dv_, gate_, dGate_, saved_, lse_;
 };
+
+/// What a plan says of itself: the algorithm that it runs, and what the cost model expects of it.
+struct Expectation {
+  std::string algorithm;
+  double forwardUs = 0, backwardUs = 0;
+  double bytes = 0;  ///< that a rank sends, forward and backward
+
+  double us(Pass pass) const { return (pass == kBackward ? 0 : forwardUs) + (pass == kForward ? 0 : backwardUs); }
+};
+
+/// Reads the text of seqparAttnPlanExplain().
+Expectation expectationOf(const std::string& explanation);
 
 /// A plan that is ready to run.
 class LayerPlan {
@@ -64,12 +81,16 @@ class LayerPlan {
 
   seqparAttnPlan_t get() const { return plan_; }
   size_t workspace() const { return workspace_; }
+  Expectation expectation() const;
+  /// The layout of its tokens.
+  seqparLayout_t layout() const;
 
  private:
   seqparAttnPlan_t plan_ = nullptr;
   size_t workspace_ = 0;
 };
 
+/// Backward alone has a forward pass before its loops.
 Work passWork(const std::shared_ptr<LayerPlan>& plan, const std::shared_ptr<Layer>& layer, Pass pass, void* stream);
 
 }  // namespace seqpar::perf

@@ -1,10 +1,12 @@
 #include "memory_use.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 
 namespace seqpar::perf {
 
@@ -23,6 +25,13 @@ std::string memoryUse(Group& group) {
     std::snprintf(text.data(), text.size(), "process %.1f MB at its peak | GPU %.1f MB in use", most[0], most[1]);
   }
   return text.data();
+}
+
+size_t memoryInUse(const Group& group) {
+  if (group.gpu() != nullptr) return gpuMemoryInUse();
+  size_t whole = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> whole >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace seqpar::perf

@@ -63,6 +63,12 @@ void checkPeers(const Settings& settings) {
 
 }  // namespace
 
+void Session::wait() {
+  if (stream == nullptr) return;
+  if (group.gpu() != nullptr) return group.gpu()->synchronize();
+  require(seqparStreamSynchronize(static_cast<seqparStream_t>(stream)), "seqparStreamSynchronize", group.comm());
+}
+
 std::vector<Row> Session::measure(std::vector<Case>& cases) {
   std::vector<Work> works;
   std::vector<const Row*> rows;
@@ -74,12 +80,8 @@ std::vector<Row> Session::measure(std::vector<Case>& cases) {
     rows.push_back(&entry.row);
   }
   if (stream != nullptr) {
-    const auto wait = [this] {
-      if (group.gpu() != nullptr) return group.gpu()->synchronize();
-      require(seqparStreamSynchronize(static_cast<seqparStream_t>(stream)), "seqparStreamSynchronize", group.comm());
-    };
     for (Work& work : works) {
-      if (!work.finish) work.finish = wait;
+      if (!work.finish) work.finish = [this] { wait(); };
     }
   }
   size_t done = 0;

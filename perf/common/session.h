@@ -26,6 +26,8 @@ struct Session {
 
   /// Collective: measures rows that are to be compared, prints nothing.
   std::vector<Row> measure(std::vector<Case>& cases);
+  /// Waits for the work on `stream`.
+  void wait();
 };
 
 /// A perf binary.

@@ -1,0 +1,38 @@
+#include <catch2/catch.hpp>
+
+#include "attn/reference.h"
+
+using namespace seqpar::perf;
+
+TEST_CASE("what a plan expects is read from its explanation") {
+  const std::string text =
+      R"({"algorithm": "ring", "paper": "a \"ring\"", "candidates": [{"algorithm": "ring_pass_q", "forwardUs": 1, )"
+      R"("backwardUs": 2, "bytesSent": 3}, {"algorithm": "ring", "forwardUs": 4.5, "backwardUs": 1e+06, )"
+      R"("bytesSent": 6}]})";
+  const auto expected = expectationOf(text);
+  CHECK(expected.algorithm == "ring");
+  CHECK(expected.us(kForward) == 4.5);
+  CHECK(expected.us(kBackward) == 1e6);
+  CHECK(expected.us(kStep) == 1000004.5);
+  CHECK(expected.bytes == 6);
+  CHECK_THROWS(expectationOf("{}"));
+}
+
+TEST_CASE("the reference's ranges are each other's inverse") {
+  for (const bool causal : {false, true}) {
+    for (const size_t window : {0, 3}) {
+      const SoftmaxProblem problem{1, 1, 1, 1, causal, window, {0, 1, 9, 20}};
+      for (int64_t query = 0; query < 20; ++query) {
+        const auto keys = problem.keysOf(query);
+        for (int64_t key = 0; key < 20; ++key) {
+          const auto queries = problem.queriesOf(key);
+          const bool sees = key >= keys.first && key < keys.end;
+          CAPTURE(causal, window, query, key);
+          CHECK(sees == (query >= queries.first && query < queries.end));
+          const bool together = (query < 1) == (key < 1) && (query < 9) == (key < 9);
+          CHECK(sees == (together && (!causal || key <= query) && (window == 0 || key + 3 >= query)));
+        }
+      }
+    }
+  }
+}
