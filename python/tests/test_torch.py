@@ -14,7 +14,9 @@ def main():
     runs.append((4, [HERE / "torch_fsdp.py"], 0))
     command = ["-m", "seqpar.testing.parity", "--head-dim", "8", "--length", "29"]
     runs += [(2, [*command, "--algorithm", "ring", "--window", "7", "--compile"], 0),
-             (2, [*command, "--algorithm", "striped", "--window", "7", "--layout", "contiguous"], 1)]
+             (2, [*command, "--algorithm", "striped", "--window", "7", "--layout", "contiguous"], 1),
+             (3, [*command, "--documents", "1", "2", "137", "60", "--algorithm", "ring", "ulysses"], 0),
+             (4, ["-m", "seqpar.testing.parity", "--matrix", venvs.ROOT / "docs" / "pytorch.md"], 0)]
     failures = 0
     for ranks, arguments, expected in runs:
         statuses, output = venvs.run_ranks(ranks, arguments)

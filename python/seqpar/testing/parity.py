@@ -2,10 +2,12 @@
 
     torchrun --nproc-per-node 2 -m seqpar.testing.parity --algorithm ring zigzag --length 2041 --window 512
     torchrun --nproc-per-node 3 -m seqpar.testing.parity --family gla --algorithm zeco lasp2 --documents 1 2 137 60
+    torchrun --nproc-per-node 4 -m seqpar.testing.parity --matrix
 
 Prints a table of errors relative to the largest value (of gradients of decays: to the size
 of what is added up); a mismatch makes the exit status 1. The reference is in float64,
 and every tensor may differ from it by the rounding of its type times the square root of what is added up, times 8.
+--matrix does so for every algorithm with every feature, and prints what works as a table: the one in docs/pytorch.md.
 """
 
 import argparse
@@ -35,11 +37,11 @@ def inputs(o, seed):
         return torch.randn(*shape, generator=random, dtype=torch.float64, device="cpu").to(TYPES[o.dtype])
 
     linear = o.family != "softmax"
-    kv = o.kv_heads or o.heads
+    kv, kv_length = o.kv_heads or o.heads, o.kv_length or o.length
     value_dim = o.value_dim or o.head_dim
     tensors = {"q": normal(o.batch, o.length, kv if linear else o.heads, o.head_dim),
-               "k": normal(o.batch, o.length, kv, o.head_dim),
-               "v": normal(o.batch, o.length, o.heads if linear else kv, value_dim)}
+               "k": normal(o.batch, kv_length, kv, o.head_dim),
+               "v": normal(o.batch, kv_length, o.heads if linear else kv, value_dim)}
     gates = {"gla": (o.batch, o.length, o.heads, o.head_dim), "scalar": (o.batch, o.length, o.heads), "fixed": (o.heads,)}
     if o.family in gates:
         decay = torch.rand(*gates[o.family], generator=random, dtype=torch.float64, device="cpu")
@@ -90,11 +92,15 @@ def decay_terms(o, tensors, grad):
 
 def sharded(o, algorithm, tensors, grad, comm):
     """The same by seqpar, brought together on every rank."""
-    layout = sp.Layout(o.layout or LAYOUTS.get(algorithm, "contiguous"), o.length, comm.size)
+    kind = o.layout or LAYOUTS.get(algorithm, "contiguous")
+    layout = sp.Layout(kind, o.length, comm.size)
+    layouts = dict.fromkeys("kv", sp.Layout(kind, o.kv_length, comm.size)) if o.kv_length else {}
     whole = {"sinks", "initial"} | ({"gate"} if o.family == "fixed" else set())
-    local = {name: (x if name in whole else sp.shard(x, layout, comm)).to(comm.device).clone().requires_grad_()
+    local = {name: (x if name in whole else sp.shard(x, layouts.get(name, layout), comm)).to(comm.device).clone().requires_grad_()
              for name, x in tensors.items()}
-    rest = options_of(o) | {"layout": layout, "algorithm": algorithm}
+    rest = options_of(o) | {"layout": layout, "algorithm": algorithm, "wire": o.wire and TYPES[o.wire]}
+    if o.kv_length:
+        rest["kv_layout"] = layouts["k"]
     if o.family == "softmax":
         call = lambda q, k, v, sinks=None: sp.attention(q, k, v, comm, sinks=sinks, **rest)
     else:
@@ -110,23 +116,23 @@ def sharded(o, algorithm, tensors, grad, comm):
     for name, x in local.items():
         # A rank's share of what all ranks have, or its tokens' gradient.
         found["d_" + name] = (sp.all_gather(x.grad[None], comm, dim=0).sum(0) if name in whole
-                              else sp.unshard(x.grad, layout, comm))
+                              else sp.unshard(x.grad, layouts.get(name, layout), comm))
     return {name: x.cpu() for name, x in found.items()}
 
 
-def compare(o, algorithm, comm, seed):
+def compare(o, algorithm, comm, tensors, grad, exact):
     """Rows (algorithm, tensor, error, tolerance) of one algorithm; errors are relative to the largest exact value."""
-    tensors, grad = inputs(o, seed)
-    exact = dense(o, tensors, grad)
     rows = []
     for name, x in sharded(o, algorithm, tensors, grad, comm).items():
         largest = max(1.0, exact[name].abs().max().item() if exact[name].numel() else 0.0)
         if name == "d_gate":
             largest = max(largest, decay_terms(o, tensors, grad))
         error = (x.double() - exact[name]).abs().max().item() / largest if x.numel() else 0.0
-        tolerance = 8 * (ROUNDING[TYPES[o.dtype]] + ROUNDING[torch.float32] * (o.length + o.head_dim) ** 0.5)
-        if TYPES[o.dtype] != torch.float32:  # probabilities and outputs are rounded before they are added up
-            tolerance = 8 * ROUNDING[TYPES[o.dtype]]
+        terms = max(o.length, o.kv_length) + o.head_dim
+        tolerance = 8 * (ROUNDING[TYPES[o.dtype]] + ROUNDING[torch.float32] * terms ** 0.5)
+        coarse = [TYPES[kind] for kind in (o.dtype, o.wire) if kind and TYPES[kind] != torch.float32]
+        if coarse:  # probabilities, outputs or partial results are rounded before they are added up
+            tolerance = 8 * max(ROUNDING[kind] for kind in coarse)
         rows.append((algorithm, name, error, tolerance))
     return rows
 
@@ -137,6 +143,7 @@ def parser():
     p.add_argument("--algorithm", nargs="+", default=["auto"])
     p.add_argument("--batch", type=int, default=1)
     p.add_argument("--length", type=int, default=257, help="tokens of the whole sequence")
+    p.add_argument("--kv-length", type=int, default=0, help="cross-attention: tokens of the keys and values")
     p.add_argument("--heads", type=int, default=4)
     p.add_argument("--kv-heads", type=int, default=0)
     p.add_argument("--head-dim", type=int, default=32)
@@ -150,10 +157,14 @@ def parser():
     p.add_argument("--scale", type=float, default=None)
     p.add_argument("--documents", type=int, nargs="+", default=None, help="lengths of packed sequences; their sum is the "
                    "length")
+    p.add_argument("--wire", choices=TYPES, default=None, help="type in which partial results and states travel")
     p.add_argument("--layout", choices=("contiguous", "zigzag", "striped"), default=None, help="default: the algorithm's")
     p.add_argument("--compile", action="store_true", help="through torch.compile(fullgraph=True)")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--seed", type=int, default=None)
+    p.add_argument("--matrix", metavar="FILE", nargs="?", const="-", help="every algorithm with every feature: prints the table, or "
+                   "compares it with the one in FILE")
+    p.add_argument("--write", action="store_true", help="with --matrix FILE: puts the table into it")
     return p
 
 
@@ -166,10 +177,12 @@ def parse(arguments=None):
 
 def run(o, comm, seed):
     """All algorithms of the options; the table as lines, and whether all agree. What an algorithm refuses is told."""
+    tensors, grad = inputs(o, seed)
+    exact = dense(o, tensors, grad)
     lines, good = [], True
     for algorithm in o.algorithm:
         try:
-            rows = compare(o, algorithm, comm, seed)
+            rows = compare(o, algorithm, comm, tensors, grad, exact)
         except sp.Error as error:
             lines.append(f"{algorithm:<14} refused: {error}")
             good = False
@@ -188,11 +201,17 @@ def main():
     comm = sp.comm(device="cpu" if o.device == "cpu" else device)
     seed = [o.seed if o.seed is not None else torch.seed() % 2 ** 31]
     dist.broadcast_object_list(seed, 0)
-    lines, good = run(o, comm, seed[0])
-    if comm.rank == 0:
+    if o.matrix:
+        from seqpar.testing import matrix
+        lines, good = matrix.run(o, comm, seed[0])
+        if comm.rank == 0:
+            print("\n".join(lines), flush=True)
+    else:
+        lines, good = run(o, comm, seed[0])
+    if comm.rank == 0 and not o.matrix:
         print(f"{comm.size} ranks, {o.length} tokens, {o.dtype}, seed {seed[0]}")
         print(f"{'algorithm':<14} {'tensor':<10} {'error':>10} {'tolerance':>10}")
-        print("\n".join(lines))
+        print("\n".join(lines), flush=True)
     sp.close()
     dist.destroy_process_group()
     sys.exit(0 if good else 1)
