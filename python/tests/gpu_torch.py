@@ -32,7 +32,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = {
     "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "batches",
                "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
-               "kernels_of_the_caller", "plans_are_forgotten_in_turn", "other_default_devices", "explanations"),
+               "kernels_of_the_caller", "plans_are_forgotten_in_turn", "other_default_devices", "explanations",
+               "later_calls_equal_the_first"),
     "drop_ins": ("drop_ins", "context_parallel_as_torch_has_it", "models_of_transformers"),
 }
 PARITY = (

@@ -7,9 +7,9 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
-from . import _plans
+from . import _plans, _prepared
 from ._comm import call, find
-from ._define import define, eager, without_gradient
+from ._define import define, eager, plain, without_gradient
 from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
 
@@ -67,6 +67,52 @@ class _Attention(torch.autograd.Function):
         q, k, v, sinks, out, lse = ctx.saved_tensors
         dq, dk, dv, d_sinks = _backward(grad, q, k, v, out, lse, sinks, *ctx.rest)
         return dq, dk, dv, None if sinks is None else d_sinks, None, None
+
+
+def _prepare_call(comm, spec, q, k, v):
+    """A Prepared for calls like this one; None where tensors must be copied."""
+    seen = [_plans.view(x) for x in (q, k, v)]
+    if any(taken is not x for (taken, _), x in zip(seen, (q, k, v))):
+        return None
+    of = dict(zip("qkv", (tensor for _, tensor in seen)))
+    prepared = _prepared.Prepared(comm, _plans.key_of(spec, q, k, v), spec,
+                                  (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", "lse")),
+                                  (_abi.AttnBackwardArgs(**of), ("q", "k", "v", "out", "lse", "dOut", "dq", "dk", "dv")))
+    (batch, tokens, heads, _), value_dim = q.shape, v.shape[3]
+    prepared.sizes = (batch, tokens, heads, value_dim)
+    prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)
+    prepared.lse_sizes, prepared.forms = (batch, heads, tokens), (q.stride(), k.stride(), v.stride())
+    return prepared
+
+
+def _run_prepared(prepared, q, k, v, with_lse):
+    out, lse = q.new_empty_strided(prepared.sizes, prepared.strides), None
+    if with_lse:
+        lse = q.new_empty(prepared.lse_sizes, dtype=torch.float32)
+    prepared.run(False, (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr()), q)
+    return out, lse
+
+
+class _PreparedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, prepared):
+        out, lse = _run_prepared(prepared, q, k, v, True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.prepared = prepared
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, _):
+        q, k, v, out, lse = tensors = ctx.saved_tensors  # hooks may have given others than were saved
+        prepared = ctx.prepared
+        if not (eager() and plain((*tensors, grad)) and grad.is_contiguous() and prepared.usable(*tensors, grad) and
+                (q.stride(), k.stride(), v.stride()) == prepared.forms and out.is_contiguous() and lse.is_contiguous()):
+            return (*_backward(grad, q, k, v, out, lse, None, prepared.spec, prepared.name)[:3], None)
+        made = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+        prepared.run(True, [x.data_ptr() for x in (*tensors, grad, *made)], q)
+        return (*made, None)
 
 
 def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
@@ -128,11 +174,20 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         if return_lse:
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
+    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    key = None if sinks is not None else _prepared.key_of("softmax", q, k, v, None, training, options)
+    prepared = None if key is None else _prepared.find(comm, key)
+    if prepared is not None and prepared.usable(q, k, v):
+        out, lse = (_PreparedAttention.apply(*_plans.distinct(q, k, v), prepared) if training else
+                    _run_prepared(prepared, q, k, v, return_lse))
+        return (out, lse) if return_lse else out
     spec = _prepare(q, k, v, comm, sinks=sinks, **options)
     if without_gradient((q, k, v, sinks)):
         out, lse = _forward(q, k, v, sinks, spec, comm.name)
     else:
         out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
+    if key is not None:
+        _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v))
     return (out, lse) if return_lse else out
 
 

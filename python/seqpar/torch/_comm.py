@@ -1,6 +1,5 @@
 """Communicators over the groups of torch.distributed."""
 
-import collections
 import contextlib
 import ctypes
 import itertools
@@ -28,6 +27,17 @@ def call(function, *arguments):
         raise Error(error.result, str(error)) from None
 
 
+class _Plan:
+    """A plan of the library: its handle, None once it is freed, what frees it, and when it was used last."""
+
+    def __init__(self, handle, destroy):
+        self.handle, self._destroy, self.used = handle, destroy, 0
+
+    def free(self):
+        handle, self.handle = self.handle, None
+        call(self._destroy, handle)
+
+
 class Comm:
     """One rank's membership in a group of ranks. Made by comm(); the operators find it again by its name.
 
@@ -37,7 +47,8 @@ class Comm:
     def __init__(self, name, handle, device, group=None, plans=64):
         self.name, self.device, self.group = name, device, group
         self._handle = handle
-        self._plans, self._most_plans = collections.OrderedDict(), plans  # the least recently used one first
+        self.plans, self.uses, self._most_plans = {}, itertools.count(), plans
+        self.prepared = {}  # of _prepared.py
         self._side, self._started, self._tickets = None, {}, itertools.count()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
@@ -138,25 +149,24 @@ class Comm:
     def plan(self, key, make, destroy):
         """The plan with this description, made at its first use. Collective then: all ranks describe alike, so that they
         also forget alike: where there are too many, the one whose last use is the longest ago."""
-        if key in self._plans:
-            self._plans.move_to_end(key)
-            return self._plans[key][0]
-        while len(self._plans) >= self._most_plans:
-            plan, release = self._plans.popitem(last=False)[1]
-            call(release, plan)
-        self._plans[key] = (call(make), destroy)
-        return self._plans[key][0]
+        plan = self.plans.get(key)
+        if plan is None:
+            while len(self.plans) >= self._most_plans:
+                self.plans.pop(min(self.plans, key=lambda key: self.plans[key].used)).free()
+            plan = self.plans[key] = _Plan(call(make), destroy)
+        plan.used = next(self.uses)
+        return plan.handle
 
     def close(self):
-        """Collective: frees the plans, the latest used last, and the communicator."""
+        """Collective: frees the plans, in the order in which they were made, and the communicator."""
         if self._handle:
             if self._side is not None and self.device.type == "cpu":
                 self.run("seqparStreamDestroy", self._side)
             self._side = None
             self._started.clear()
-            while self._plans:
-                plan, destroy = self._plans.popitem(last=False)[1]
-                call(destroy, plan)
+            self.prepared.clear()
+            while self.plans:
+                self.plans.pop(next(iter(self.plans))).free()
             handle, self._handle = self._handle, None
             _comms.pop(self.name, None)
             call(_abi.check, _abi.lib.seqparCommDestroy(handle))

@@ -51,6 +51,9 @@ class Layout:
             lengths.append(length.value)
         object.__setattr__(self, "lengths", tuple(lengths))
 
+    def __hash__(self):
+        return hash(self.key)
+
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_key(key):

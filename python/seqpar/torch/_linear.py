@@ -6,9 +6,9 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
-from . import _plans
+from . import _plans, _prepared
 from ._comm import call, find
-from ._define import define, without_gradient
+from ._define import define, eager, plain, without_gradient
 from ._layout import bounds_of, require_fit
 
 
@@ -84,8 +84,79 @@ class _Linear(torch.autograd.Function):
         return (dq, dk, dv, None if gate is None else d_gate, None if initial is None else d_initial, None, None)
 
 
-def _run(family, q, k, v, gate, comm, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
-         layout=None, algorithm="auto", wire=None):
+def _prepare_call(comm, spec, q, k, v, gate):
+    """A Prepared for calls like this one; None where tensors must be copied."""
+    seen = [*map(_plans.view, (q, k, v)), _gate(gate)]
+    if any(taken is not x for (taken, _), x in zip(seen, (q, k, v, gate))):
+        return None
+    of = dict(zip(("q", "k", "v", "gate"), (tensor for _, tensor in seen)))
+    decay = [] if gate is None else ["gate"]
+    prepared = _prepared.Prepared(
+        comm, _plans.key_of(spec, q, k, v, gate), spec,
+        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *decay, "saved", "final")),
+        (_abi.AttnBackwardArgs(**of), ("q", "k", "v", *decay, "saved", "dOut", "dFinal", "dq", "dk", "dv",
+                                       *("dGate" for _ in decay))))
+    (batch, tokens), (heads, value_dim) = q.shape[:2], v.shape[2:]
+    prepared.sizes = (batch, tokens, heads, value_dim)
+    prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)
+    prepared.state, prepared.forms = (batch, heads, q.shape[3], value_dim), (q.stride(), k.stride(), v.stride())
+    return prepared
+
+
+def _addresses(*tensors):
+    return [x.data_ptr() for x in tensors if x is not None]
+
+
+def _run_prepared(prepared, q, k, v, gate, with_saved, with_final):
+    out = q.new_empty_strided(prepared.sizes, prepared.strides)
+    saved, final = (q.new_empty(prepared.state, dtype=torch.float32) if wanted else None for wanted in (with_saved, with_final))
+    prepared.run(False, [*_addresses(q, k, v, out, gate), *(0 if x is None else x.data_ptr() for x in (saved, final))], q)
+    return out, saved, final
+
+
+class _PreparedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, gate, with_final, prepared):
+        out, saved, final = _run_prepared(prepared, q, k, v, gate, True, with_final)
+        ctx.save_for_backward(q, k, v, gate, saved)
+        ctx.prepared = prepared
+        return out, final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, d_final):
+        q, k, v, gate, saved = ctx.saved_tensors  # hooks may have given others than were saved
+        prepared, tensors = ctx.prepared, [x for x in (q, k, v, gate, saved, grad, d_final) if x is not None]
+        if not (eager() and plain(tensors) and prepared.usable(*tensors) and
+                (q.stride(), k.stride(), v.stride()) == prepared.forms and all(x.is_contiguous() for x in tensors[3:])):
+            dq, dk, dv, d_gate, _ = _backward(grad, d_final, q, k, v, gate, None, saved, prepared.spec, prepared.name)
+            return dq, dk, dv, None if gate is None else d_gate, None, None
+        dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        d_gate = None if gate is None else torch.empty_like(gate)
+        prepared.run(True, [*_addresses(q, k, v, gate, saved, grad), 0 if d_final is None else d_final.data_ptr(),
+                            *_addresses(dq, dk, dv, d_gate)], q)
+        return dq, dk, dv, d_gate, None, None
+
+
+def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
+    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate))
+    key = None if initial_state is not None else _prepared.key_of(family, q, k, v, gate, training, options)
+    prepared = None if key is None else _prepared.find(comm, key)
+    if prepared is not None and prepared.usable(*(x for x in (q, k, v, gate) if x is not None)):
+        if training:
+            out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), gate, output_final_state, prepared)
+        else:
+            out, _, final = _run_prepared(prepared, q, k, v, gate, False, output_final_state)
+        return (out, final) if output_final_state else out
+    out, final, spec = _run_operator(family, q, k, v, gate, comm, initial_state, **options)
+    if key is not None:
+        _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v, gate))
+    return (out, final) if output_final_state else out
+
+
+def _run_operator(family, q, k, v, gate, comm, initial_state, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
+                  wire=None):
+    """(out, state, spec)."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"{family}: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
@@ -108,7 +179,7 @@ def _run(family, q, k, v, gate, comm, scale=None, initial_state=None, output_fin
         out, _, final = _forward(q, k, v, gate, initial_state, spec, comm.name)
     else:
         out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name)
-    return (out, final) if output_final_state else out
+    return out, final, spec
 
 
 def gla(q, k, v, log_decay, comm, **options):

@@ -89,13 +89,17 @@ def _make(comm, text, q, k, v, gate):
     return handle
 
 
+def key_of(text, q, k, v, gate=None):
+    """What plan_of() keeps the plan under."""
+    return ("attention", text, q.shape, k.shape, v.shape, q.dtype, None if gate is None else gate.dtype)
+
+
 def plan_of(comm, text, q, k, v, gate=None):
     """The plan of a description for tensors of these shapes."""
     require_place("attention", comm, q, k, v, gate)
     if not (q.dtype == k.dtype == v.dtype):
         raise TypeError(f"attention: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
-    key = ("attention", text, q.shape, k.shape, v.shape, q.dtype, None if gate is None else gate.dtype)
-    return comm.plan(key, lambda: _make(comm, text, q, k, v, gate),
+    return comm.plan(key_of(text, q, k, v, gate), lambda: _make(comm, text, q, k, v, gate),
                      lambda plan: _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)))
 
 
@@ -118,7 +122,8 @@ def view(x):
 
 
 def distinct(q, k, v):
-    """q, k and v as different objects: torch.compile does not take one tensor twice into an autograd.Function."""
+    """q, k and v as different objects: torch.compile does not take one tensor twice into an autograd.Function, and gradients
+    are to be added up in one order in all calls."""
     k = k.view_as(k) if k is q else k
     return q, k, v.view_as(v) if v is q or v is k else v
 

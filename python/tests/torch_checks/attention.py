@@ -1,8 +1,10 @@
 """Attention and linear attention against the dense definitions."""
 
+import torch
+
 import seqpar.torch as sp
 from seqpar.testing import parity
-from torch_checks import check, whole
+from torch_checks import check, same, whole
 
 
 @check
@@ -41,3 +43,47 @@ def explanations(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     told = sp.explain(x, x, x, comm, causal=True)
     assert told["ranks"] == comm.size and told["algorithm"]
+
+
+@check
+def later_calls_equal_the_first(comm, seed):
+    """The first call of a form goes through the operators, later ones are prepared: to the bit the same, whatever asks."""
+    qkv = whole(seed + comm.rank, 2, 6, 3, 2, 16)
+    gate, grad = -whole(seed + 9, 2, 6, 2, 16).abs(), whole(seed + 7, 2, 6, 2, 16)
+    functions = {
+        "attention": lambda q, k, v: sp.attention(q, k, v, comm, causal=True, algorithm="ring", deterministic=True, return_lse=True),
+        "attention by a layout": lambda q, k, v: sp.attention(
+            q, k, v, comm, causal=True, algorithm="zigzag", deterministic=True,
+            layout=sp.Layout("zigzag", 6 * comm.size, comm.size)),
+        "gla": lambda q, k, v: sp.gla(q, k, v, gate, comm, output_final_state=True),
+        "linear": lambda q, k, v: sp.linear_attention(q, k, v, comm)}
+
+    def run(function, strided, hooks, grad=grad):
+        x = qkv.clone().requires_grad_()
+        parts = x.unbind(2) if strided else [y.contiguous() for y in x.unbind(2)]
+        with torch.autograd.graph.saved_tensors_hooks(*hooks):
+            out = function(*parts)
+        out = out if isinstance(out, tuple) else (out,)
+        out[0].backward(grad)
+        with torch.no_grad():
+            again = function(*parts)
+        return (*out, x.grad, *(again if isinstance(again, tuple) else (again,)))
+
+    as_it_is, copied = (lambda x: x, lambda x: x), (lambda x: x, lambda x: x.clone(memory_format=torch.contiguous_format))
+    for name, function in functions.items():
+        known = len(comm.prepared)
+        for strided in (False, True):
+            first = run(function, strided, as_it_is)
+            for hooks in (as_it_is, copied):
+                for one, other in zip(run(function, strided, hooks), first):
+                    assert one.equal(other), (name, strided, hooks is copied)
+        assert len(comm.prepared) > known, name
+        one, other = (run(function, False, as_it_is, g)[-3] for g in (torch.ones(()).expand(grad.shape), torch.ones(grad.shape)))
+        assert one.equal(other), name
+    # Options that change in place are looked at in each call.
+    q = qkv[:1, :, 0].contiguous()
+    bounds = torch.tensor([0, 2, 6 * comm.size])
+    for cut in (2, 3):
+        bounds[1] = cut
+        same(sp.attention(q, q, q, comm, causal=True, cu_seqlens=bounds, algorithm="ring"),
+             sp.attention(q, q, q, comm, causal=True, cu_seqlens=(0, cut, 6 * comm.size), algorithm="ring"), 0)

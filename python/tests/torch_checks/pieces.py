@@ -151,7 +151,8 @@ def short_convolutions(comm, seed):
     x = whole(seed, 1, 4, 5)
     raises(ValueError, "activation", sp.short_conv, x, whole(seed, 5, 4), comm, activation="gelu")
     raises(ValueError, "zigzag", sp.short_conv, x, whole(seed, 5, 4), comm, layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
-    raises(sp.Error, "width", sp.short_conv, x, whole(seed, 5, 40), comm)
+    if comm.device.type == "cpu":  # elsewhere it is made of a halo and a sum, which take any
+        raises(sp.Error, "width", sp.short_conv, x, whole(seed, 5, 40), comm)
 
 
 @check
@@ -211,10 +212,10 @@ def plans_are_forgotten_in_turn(comm, seed):
             bounds = (0, tokens, tokens * small.size)
             out = sp.attention(x, x, x, small, causal=True, cu_seqlens=bounds, algorithm="ring")
             out.square().sum().backward()
-            assert len(small._plans) <= 3
+            assert len(small.plans) <= 3
             if tokens in expected:
                 assert expected[tokens].equal(x.grad)
             expected[tokens] = x.grad
-        keys = [key[2][1] for key in small._plans]
+        keys = [key[2][1] for key in sorted(small.plans, key=lambda key: small.plans[key].used)]
         assert keys == [8, 4, 5], keys  # the tokens of q's shape, the latest last
     raises(ValueError, "plans is 0", sp.comm, torch.distributed.group.WORLD, plans=0)
