@@ -111,13 +111,11 @@ int main(int argc, char** argv) {
   Program program;
   program.name = "linear_attn_perf";
   program.summary =
-      "Linear attention over a sequence that is sharded across the ranks, by several algorithms in turns. SIZE is "
-      "that\n"
-      "of a rank's queries, count its tokens. The size column, and with it the bandwidths, are those of the memory "
-      "that\n"
-      "a pass cannot do without: its inputs once and its outputs once. GFLOP/s are those of matrix products in chunks "
-      "of\n"
-      "64 tokens. LOCAL exchanges nothing; what the others take beside it is their communication as far as it shows.";
+      "Linear attention over a sequence that is sharded across the ranks, by several algorithms in turns. SIZE is\n"
+      "that of a rank's queries, count its tokens. The size column, and with it the bandwidths, are those of the\n"
+      "memory that a pass cannot do without: its inputs once and its outputs once. GFLOP/s are those of matrix\n"
+      "products in chunks of 64 tokens. LOCAL exchanges nothing; what the others take beside it is their\n"
+      "communication as far as it shows.";
   program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
   program.layout = [] {

@@ -9,8 +9,7 @@ says how:
     <!-- headline: title=All-Scan, 4 GPUs; group=GPUs; size=size; ours=auto; peers=A + B; limit=C; rows=1 KiB / 1 MiB -->
 
 Columns are named by their headings, or by #number; of several columns the least counts. `scale` makes microseconds of
-the table's unit. `by=row` takes a table whose
-rows are the contenders and whose columns are the sizes.
+the table's unit. `by=row` takes a table whose rows are the contenders and whose columns are the sizes.
 """
 
 import pathlib
@@ -25,7 +24,8 @@ HEAD = """# Performance
 
 Times of collectives on hosts and GPUs, beside the fastest alternative that was measured with them, and the least time
 that the links allow. Written by `perf/performance_page.py` from the tables in `docs/perf`, which have the commands,
-the other sizes and what was measured beside; [perf/notes.md](perf/notes.md) says what bounds the figures and what was tried.
+the other sizes and what was measured beside; [perf/notes.md](perf/notes.md) says what bounds the figures and what was
+tried.
 
 Every result was compared exactly with its definition, without a wrong element, unless its table says otherwise.
 
@@ -34,13 +34,13 @@ Every result was compared exactly with its definition, without a wrong element, 
 - **Hosts**: a virtual machine with four processors of an AMD EPYC (Zen 4, 32 MiB of L3 cache as the guest sees it), of
   which two were used unless a table says otherwise; Linux 6.18, OpenMPI 4.1.4, UCX 1.13.1. It was not idle: ratios of
   one run are worth more than times.
-- **GPUs**: four NVIDIA H200 of one host, NVLink between all; CUDA 13.0, NCCL 2.28.9 with `NCCL_NVLS_ENABLE=0`; ranks
-  are threads, one a GPU. 8 GPUs and several hosts were not measured.
+- **GPUs**: two or four NVIDIA H200 of one host, NVLink between all; CUDA 13.0, NCCL 2.28.9 with `NCCL_NVLS_ENABLE=0`;
+  ranks are threads, one a GPU. Of 8 GPUs there is softmax attention alone; several hosts were not measured.
 
 *ours* is the library's time, us. *best peer*: the fastest of the alternatives of the same table. *ratio*: peer over
-ours, so above 1 ours is faster. *limit*: what the copy engine alone,
-the links' latency and bandwidth, half of one GPU's time or the same attention without exchange allow, where the table
-has it. Times of attention on hosts are the processor's.
+ours, so above 1 ours is faster. *limit*, where the table has one: the copy engine alone, the links' latency and
+bandwidth, half of one GPU's time, or the same attention without exchange. Times of attention on hosts are the
+processor's.
 """
 
 TAIL = """

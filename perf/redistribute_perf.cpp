@@ -236,9 +236,8 @@ int main(int argc, char** argv) {
   program.name = "redistribute_perf";
   program.summary =
       "seqparRedistribute: every rank has SIZE bytes of rows, which move from one layout to another. Peers: mpi is\n"
-      "MPI_Alltoallv alone, of the same volume but of rows that lie by peer already; mpi_pack has the copies too; nccl "
-      "is\n"
-      "ncclSend and ncclRecv in one group, as mpi.";
+      "MPI_Alltoallv alone, of the same volume but of rows that lie by peer already; mpi_pack has the copies too;\n"
+      "nccl is ncclSend and ncclRecv in one group, as mpi.";
   program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "from", "contiguous, zigzag, striped or all (contiguous)", kKinds, choices.from);

@@ -174,10 +174,9 @@ int main(int argc, char** argv) {
   program.name = "ring_perf";
   program.knowsGpus = true;
   program.summary =
-      "Tensors that go round a ring; times are of one step. shift: seqparShift to the next rank. ring: nranks - 1 "
-      "steps\n"
-      "of a seqparRing, on GPUs in its own memory, and in the caller's (buffers). overlap: such a ring beside\n"
-      "computation that takes as long; hidden is the part of the shorter one of the two that both together do not "
+      "Tensors that go round a ring; times are of one step. shift: seqparShift to the next rank. ring: nranks - 1\n"
+      "steps of a seqparRing, on GPUs in its own memory, and in the caller's (buffers). overlap: such a ring beside\n"
+      "computation that takes as long; hidden is the part of the shorter one of the two that both together do not\n"
       "take.";
   program.addOptions = [&](OptionParser& parser) {
     parser.add(0, "pattern", "NAMES", "shift, ring, overlap or all (all)",

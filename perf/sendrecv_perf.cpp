@@ -220,10 +220,9 @@ int main(int argc, char** argv) {
   program.name = "sendrecv_perf";
   program.knowsGpus = true;
   program.summary =
-      "seqparSendRecv: latency and bandwidth. pingpong: ranks 0 and 1 in turn, time is half a round trip. shift: "
-      "every\n"
-      "rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine alone\n"
-      "does to the neighbor's memory.";
+      "seqparSendRecv: latency and bandwidth. pingpong: ranks 0 and 1 in turn, time is half a round trip. shift:\n"
+      "every rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine\n"
+      "alone does to the neighbor's memory.";
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "pattern", "pingpong, shift or all (pingpong)", kPatterns, patterns);
   };

@@ -73,8 +73,9 @@ def check_tree(root):
     paths = [p for top in ("src", "kernels") for p in (root / top).rglob("*") if SOURCES.search(p.name)]
     files = {p.relative_to(root).as_posix(): p.read_text() for p in paths}
     documented = {}
-    for top in ("src", "kernels", "tests", "perf"):
-        for folder in [root / top, *(p for p in (root / top).rglob("*") if p.is_dir())]:
+    whole = ("src", "kernels", "tests", "perf")  # of these, every folder; of the others one page tells of all
+    for top in (*whole, "cmake", "examples", "include", "packaging", "python", "scripts", "tools"):
+        for folder in [root / top, *(p for p in (root / top).rglob("*") if p.is_dir() and top in whole)]:
             if not any(p.is_file() and p.suffix != ".pyc" for p in folder.iterdir()):
                 continue
             readme = folder / "README.md"
