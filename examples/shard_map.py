@@ -98,7 +98,11 @@ def main():
         print(f"step {step:4d}  loss {losses[-1]:.6f}  {rate:10.0f} tokens/s  {memory:7.0f} MiB", flush=True)
     comm.close()
     if o.plot:
-        import matplotlib
+        try:
+            import matplotlib
+        except ImportError:
+            print(f"no {o.plot}: this needs matplotlib")
+            return
         matplotlib.use("Agg")
         from matplotlib import pyplot
         pyplot.figure(figsize=(6, 4))

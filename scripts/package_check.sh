@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes what users install and tries it where there is nothing else: Debian packages in fresh Debian 12 and Ubuntu 24.04
-# roots, lintian on them, the wheel in a fresh virtual environment, auditwheel on it. Not part of scripts/test.sh: it
-# takes minutes, a network and root.
-# Arguments: the steps to run (default: all), of: debs lintian debian ubuntu wheel. The folder is build/package_check, or
-# what WORK names.
+# roots, lintian on them, the wheel in a fresh virtual environment, auditwheel on it, and the training examples with it.
+# Not part of scripts/test.sh: it takes minutes, a network and root.
+# Arguments: the steps to run (default: all), of: debs lintian debian ubuntu wheel examples. The folder is
+# build/package_check, or what WORK names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD
@@ -98,7 +98,29 @@ from seqpar._abi import attn_lib
 print("seqpar", seqpar.version(), "sum", total.sum(), attn_lib()._name)'
 }
 
-[ $# -gt 0 ] || set -- debs lintian debian ubuntu wheel
+# The wheel beside PyTorch, transformers and JAX as pip has them (5 GB), and the examples away from the sources, as two
+# processes each: they run, their losses fall, and their plots are there.
+try_examples() {
+  local here=$work/examples example
+  rm -rf "$here" "$work/venv-examples" && cp -r "$source/examples" "$here" && cd "$here"
+  python3 -m venv "$work/venv-examples"
+  PATH=$work/venv-examples/bin:$PATH
+  pip install --quiet "$work"/wheel/*.whl torch numpy matplotlib transformers jax
+  export OMP_NUM_THREADS=1 SEQPAR_CACHE=$here/cache
+  unset SEQPAR_LIBRARY SEQPAR_ATTN_LIBRARY PYTHONPATH
+  for example in train_gla train_gpt hybrid swa_halo finetune_hf; do
+    torchrun --nproc-per-node 2 $example.py --sp 2 --steps 12 --plot $example.png > $example.log 2>&1 || { cat $example.log; return 1; }
+  done
+  python shard_map.py --devices 2 --steps 12 --plot shard_map.png > shard_map.log
+  for example in train_gla train_gpt hybrid swa_halo finetune_hf shard_map; do
+    printf '%-12s %s\n' $example "$(grep '^step' $example.log | tail -1)"
+    awk '$1 == "step" { if (!n++) first = $4; last = $4 } END { exit !(n == 12 && last < first) }' $example.log
+    [ "$(head -c 4 $example.png | tail -c 3)" = PNG ]
+  done
+  torchrun --nproc-per-node 2 -m seqpar.testing.parity --algorithm ring zigzag ulysses --documents 1 2 137 2041 --heads 2
+}
+
+[ $# -gt 0 ] || set -- debs lintian debian ubuntu wheel examples
 for step in "$@"; do
   say "$step"
   case $step in
@@ -114,8 +136,9 @@ for step in "$@"; do
       try_root ubuntu
       ;;
     wheel) (make_wheel) ;;
+    examples) (try_examples) ;;
     *)
-      echo "package_check: unknown step '$step', expected: debs lintian debian ubuntu wheel" >&2
+      echo "package_check: unknown step '$step', expected: debs lintian debian ubuntu wheel examples" >&2
       exit 2
       ;;
   esac

@@ -21,10 +21,10 @@ def main():
         losses = []
         for devices in ("1", "2"):
             done = subprocess.run([python, venvs.ROOT / "examples" / "shard_map.py", "--devices", devices, "--steps", "4",
-                                   "--tokens", "64"], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900, text=True,
+                                   "--tokens", "64", "--plot", f"{cache}/losses.png"], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             print(done.stdout)
-            failed |= done.returncode
+            failed |= done.returncode or pathlib.Path(f"{cache}/losses.png").read_bytes()[:4] != b"\x89PNG"
             losses.append([float(x) for x in re.findall(r"loss ([\d.]+) +\d+ tokens/s +\d+ MiB", done.stdout)])
         page = subprocess.run([python, "-c", venvs.code_of("jax.md")], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900)
         failed |= page.returncode

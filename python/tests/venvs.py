@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers"), "jax": ("jax", "numpy"),
+PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers"), "jax": ("jax", "numpy", "matplotlib"),
             "docs": ("sphinx", "myst-parser")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -20,9 +20,10 @@ def interpreter(name="torch"):
     folder.parent.mkdir(exist_ok=True)
     with open(f"{folder}.lock", "w") as lock:  # tests run side by side
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not complete.exists():
-            for command in ((sys.executable, "-m", "venv", folder),
-                            (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES[name])):
+        packages = " ".join(PACKAGES[name])  # what it was made with, so that one of an older list is completed
+        if not complete.exists() or complete.read_text() != packages:
+            install = (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES[name])
+            for command in (install,) if python.exists() else ((sys.executable, "-m", "venv", folder), install):
                 try:
                     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                     text, failed = done.stdout, done.returncode
@@ -31,7 +32,7 @@ def interpreter(name="torch"):
                 if failed:
                     print(f"skipped: no environment for {name}:", (text.strip().splitlines() or ["?"])[-1][:300])
                     sys.exit(77)
-            complete.touch()
+            complete.write_text(packages)
     return python
 
 
