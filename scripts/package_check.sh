@@ -7,6 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD
+unset PYTHONPATH SEQPAR_LIBRARY SEQPAR_ATTN_LIBRARY  # what is installed is to be found, not what is here
 work=$(realpath -m "${WORK:-build/package_check}")
 mkdir -p "$work"
 debs=$source/build/debian
@@ -107,7 +108,6 @@ try_examples() {
   PATH=$work/venv-examples/bin:$PATH
   pip install --quiet "$work"/wheel/*.whl torch numpy matplotlib transformers jax
   export OMP_NUM_THREADS=1 SEQPAR_CACHE=$here/cache
-  unset SEQPAR_LIBRARY SEQPAR_ATTN_LIBRARY PYTHONPATH
   for example in train_gla train_gpt hybrid swa_halo finetune_hf; do
     torchrun --nproc-per-node 2 $example.py --sp 2 --steps 12 --plot $example.png > $example.log 2>&1 || { cat $example.log; return 1; }
   done

@@ -43,7 +43,7 @@ class FLACPContext:
     shards: Layout = None
 
     def copy_for_backward(self):
-        return dataclasses.replace(self)
+        return dataclasses.replace(self, cu_seqlens=self.cu_seqlens.clone(), cu_seqlens_cpu=self.cu_seqlens_cpu.clone())
 
     @property
     def num_seqs(self):
@@ -54,9 +54,13 @@ class FLACPContext:
         return self.group is not None
 
 
-def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=None, layout="contiguous"):
+def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=None, use_tf32x3_affine_chain=True,
+                     layout="contiguous"):
     """FLA's build_cp_context(): `cu_seqlens` of the whole batch, before it is cut. Collective at a group's first use. Its
-    zigzag layout is refused: a contiguous one is as balanced for linear attention, and has half the chain."""
+    zigzag layout is refused: a contiguous one is as balanced for linear attention, and has half the chain. As there,
+    use_tf32x3_affine_chain is what older releases had, and True."""
+    if use_tf32x3_affine_chain is not True:
+        raise ValueError(f"build_cp_context: use_tf32x3_affine_chain is {use_tf32x3_affine_chain}, expected True")
     if layout != "contiguous":
         raise ValueError(f"build_cp_context: layout is {layout!r}, expected 'contiguous'")
     comm = make_comm(group)

@@ -12,8 +12,11 @@ from torch_checks import check, raises, same, whole
 def operators_are_registered_well(comm, seed):
     ops, n, tests = torch.ops.seqpar, comm.name, ("test_schema", "test_faketensor")
 
+    looked_at = set()
+
     def opcheck(op, *arguments):
         torch.library.opcheck(op.default, arguments, test_utils=tests)
+        looked_at.add(str(op))
 
     size = comm.size
     x = whole(seed, 2, 3, 4, 8)
@@ -32,11 +35,16 @@ def operators_are_registered_well(comm, seed):
     opcheck(ops.short_conv, x[..., 0], weight, None, True, [], [], n)
     opcheck(ops.short_conv_backward, x[..., 0], x[..., 1], weight, weight[:, 0], False, [], [], n)
     opcheck(ops.layout_order, x, keys[1], True)
-    for start, *arguments in ((ops.start_to_heads, x, 4, []), (ops.start_all_gather, x, 1, []),
-                              (ops.start_redistribute, [x], *keys, 1), (ops.start_shift, [x], 1),
-                              (ops.start_halo, x, 1, 2, 1, False, [])):
+    scan = (x[0], x[0, :, :, 0].contiguous(), None, "diag", False, "linear", "float32", [], "auto")
+    for name, *arguments in (("to_heads", x, 4, []), ("to_sequence", sp.to_heads(x, comm), 4, 0, []), ("all_gather", x, 1, []),
+                             ("reduce_scatter", whole(seed, 2, 2 * size), 1, []), ("halo", x, 1, 2, 1, False, []),
+                             ("redistribute", [x], *keys, 1), ("shift", [x], 1), ("all_scan", *scan)):
+        start, wait = (getattr(ops, f"{half}_{name}") for half in ("start", "wait"))
         opcheck(start, *arguments, n)
-    opcheck(ops.all_scan, x[0], x[0, :, :, 0].contiguous(), None, "diag", False, "linear", "float32", [], "auto", n)
+        for test in tests:  # what is waited for is waited for once
+            torch.library.opcheck(wait.default, (start(*arguments, n), *arguments, n), test_utils=test)
+        looked_at.add(str(wait))
+    opcheck(ops.all_scan, *scan, n)
     spec = "family=softmax;training=1;algorithm=ring;causal=1"
     out, lse = ops.attention(x, x, x, None, spec, n)
     opcheck(ops.attention, x, x[:, :, :2], x[:, :, :2], None, spec, n)
@@ -46,6 +54,8 @@ def operators_are_registered_well(comm, seed):
     opcheck(ops.linear_attention, x, x, x, gate, None, spec, n)
     saved = ops.linear_attention(x, x, x, gate, None, spec, n)[1]
     opcheck(ops.linear_attention_backward, x, None, x, x, x, gate, None, saved, spec, n)
+    registered = {name.name.replace("::", ".") for name in torch._C._jit_get_all_schemas() if name.name.startswith("seqpar::")}
+    assert looked_at == registered, looked_at ^ registered
 
 
 @check

@@ -1,5 +1,6 @@
 """The interfaces that other libraries have."""
 
+import inspect
 import sys
 import types
 import unittest.mock
@@ -25,6 +26,20 @@ def drop_ins(comm, seed):
         out, lse, _ = function(sp.shard(q, layout, comm), sp.shard(kv, layout, comm), causal=True, return_attn_probs=True)
         same(out, sp.shard(expected, layout, comm), 50)
         assert lse.shape == (2, 4, 6)
+    bounds = (0, 2, 2, 5, 12)  # of the shards: each sequence is cut evenly
+    qkv = whole(seed + 2, 12 * comm.size, 3, 4, 8)
+    whole_bounds = tuple(x * comm.size for x in bounds)
+    expected = softmax(*(qkv[None, :, i] for i in range(3)), causal=True, cu_seqlens=whole_bounds, window=(5, -1))
+    for prefix, kind in (("ring", "contiguous"), ("zigzag_ring", "zigzag")):
+        layout = sp.Layout(kind, 12 * comm.size, comm.size, cu_seqlens=whole_bounds)
+        mine, exact = sp.shard(qkv, layout, comm, dim=0), sp.shard(expected, layout, comm)[0]
+        same(getattr(sp, f"{prefix}_flash_attn_varlen_qkvpacked_func")(
+            mine, torch.tensor(bounds), 7, causal=True, window_size=(5, -1)), exact, 50)
+        out, lse, _ = getattr(sp, f"{prefix}_flash_attn_varlen_kvpacked_func")(
+            mine[:, 0], mine[:, 1:], bounds, 7, causal=True, window_size=(5, 0), return_attn_probs=True)
+        same(out, exact, 50)
+        assert lse.shape == (4, 12)
+    raises(ValueError, "expected 11", sp.zigzag_ring_flash_attn_varlen_func, *mine.unbind(1), (0, 3, 11), 8)
     raises(ValueError, "dropout_p", sp.ring_flash_attn_func, q, q, q, dropout_p=0.1)
     raises(TypeError, "softcap", sp.ring_flash_attn_func, q, q, q, softcap=1.0)
 
@@ -206,6 +221,9 @@ def context_parallel_as_torch_has_it(comm, seed):
 
     expected = model(ids, positions)
     d_exact, = torch.autograd.grad(expected.square().sum(), weight)
+    from torch.distributed.tensor.experimental import context_parallel
+    theirs, ours = (inspect.signature(f).parameters for f in (context_parallel, sp.context_parallel))
+    assert [(p.name, p.kind, p.default) for p in theirs.values()] == [(p.name, p.kind, p.default) for p in ours.values()][:len(theirs)]
     before, original = (ids.clone(), positions.clone()), torch.nn.functional.scaled_dot_product_attention
     for algorithm in ("auto", "ring", "striped"):
         with sp.context_parallel(dist.group.WORLD, buffers=[ids, positions], buffer_seq_dims=[1, 0], algorithm=algorithm):
@@ -251,6 +269,9 @@ def contexts_of_fla(comm, seed):
             raises(ValueError, "build_cp_context", _FlaModule.chunk_gated_delta_rule_fwd_h_pre_process, parts[0])
         same(h, entering[False], 50)
         same(dh.mT, entering[True], 50)
+    by_place = fla.build_cp_context(torch.tensor(bounds), dist.group.WORLD, 4, None, True)  # as older releases' users have it
+    assert by_place.cu_seqlens.equal(context.cu_seqlens) and by_place.copy_for_backward().cu_seqlens is not by_place.cu_seqlens
+    raises(ValueError, "use_tf32x3", fla.build_cp_context, [0, tokens], dist.group.WORLD, use_tf32x3_affine_chain=False)
     raises(ValueError, "multiple", fla.build_cp_context, [0, tokens + 1], dist.group.WORLD)
     raises(ValueError, "initial_state", fla.chunk_gla, q, q, q, gate, output_final_state=True, cp_context=context)
 
