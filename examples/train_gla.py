@@ -5,13 +5,14 @@
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 2                      the same losses, half of each sequence a rank
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 1                      data parallel
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 2 --device cuda --dtype bfloat16 \\
-        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 65536              1 G parameters, 32K tokens a GPU
-    torchrun --nproc-per-node 2 examples/train_gla.py --sp 1 --device cuda --dtype bfloat16 \\
-        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 32768              beside it: data parallel, as many tokens
+        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 65536 --beside     1 G parameters, 32K tokens a GPU, and
+                                                                                  data parallelism of as many beside it
 
 Each line has the step, the loss (nats a byte, over all ranks), tokens a second over all ranks, and memory; the last one the
 median of tokens a second and rank. With --plot the losses become a PNG (matplotlib), with --log a CSV.
 """
+
+import argparse
 
 import torch
 import torch.nn.functional as F
@@ -37,16 +38,27 @@ class GatedLinearAttention(torch.nn.Module):
         return self.out(o * F.silu(self.gate(x)))
 
 
-def main():
-    o = training.parser(__doc__).parse_args()
+def run(o, last=True):
     ranks = training.start(o)
     layout = sp.Layout("contiguous", o.tokens, ranks.comm.size)
     torch.manual_seed(o.seed)  # equal parameters everywhere
     with ranks.device:
         blocks = [training.Block(o.width, GatedLinearAttention(o.width, o.heads)) for _ in range(o.layers)]
         model = training.Model(o.width, blocks, o.recompute)
-    training.train(o, ranks, model, layout,
-                   lambda ids, positions: model(ids, ranks.comm, layout=layout, algorithm=o.algorithm))
+    return training.train(o, ranks, model, layout, last=last, logits_of=lambda ids, positions: model(
+        ids, ranks.comm, layout=layout, algorithm=o.algorithm)), ranks.first
+
+
+def main():
+    p = training.parser(__doc__)
+    p.add_argument("--beside", action="store_true", help="before it, data parallel training of as many tokens, whose speed is "
+                   "told beside this one's")
+    o = p.parse_args()
+    if o.beside:
+        alone, _ = run(argparse.Namespace(**{**vars(o), "sp": 1, "tokens": o.tokens // o.sp, "log": None, "plot": None}), False)
+    rate, first = run(o)
+    if o.beside and first:
+        print(f"{rate / alone:.4f} of the {alone:.0f} tokens/s a rank of data parallelism")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ def start(o):
     if o.device == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if o.device == "cpu" else "nccl")
+    if not dist.is_initialized():
+        dist.init_process_group("gloo" if o.device == "cpu" else "nccl")
     world = dist.get_world_size()
     if world % o.sp:
         raise SystemExit(f"--sp is {o.sp}, expected a divisor of the {world} ranks")
@@ -145,11 +146,10 @@ def progress(step, loss, tokens, seconds, mib):
     print(f"step {step:4d}  loss {loss:.6f}  {tokens / seconds:10.0f} tokens/s  {mib:7.0f} MiB", flush=True)
 
 
-def summary(seconds, tokens):
-    """The line behind all steps: the median of those behind the first three, which make plans and allocate."""
+def median(seconds):
+    """Of the steps behind the first three, which make plans and allocate; infinity without any."""
     late = sorted(seconds[3:])
-    if late:
-        print(f"median of {len(late)} steps: {tokens / late[len(late) // 2]:.0f} tokens/s a rank", flush=True)
+    return late[len(late) // 2] if late else float("inf")
 
 
 def finish(losses, o):
@@ -172,9 +172,10 @@ def finish(losses, o):
         pyplot.savefig(o.plot, dpi=120, bbox_inches="tight")
 
 
-def train(o, ranks, model, layout, logits_of, averaged=False):
+def train(o, ranks, model, layout, logits_of, averaged=False, last=True):
     """Trains `model`, whose logits_of(ids, positions) are of this rank's tokens in `layout`. The loss is the mean over the
-    tokens of all ranks. averaged: the model averages gradients over all ranks by itself (FSDP2), else they are summed here."""
+    tokens of all ranks. averaged: the model averages gradients over all ranks by itself (FSDP2), else they are summed here.
+    last: no other training follows. Returns the median of tokens a second and rank."""
     data = bytes_of(o.data)
     optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, fused=ranks.device.type == "cuda" and not averaged)
     if ranks.first:
@@ -203,10 +204,13 @@ def train(o, ranks, model, layout, logits_of, averaged=False):
         started += seconds[-1]
         if ranks.first:
             progress(step, losses[-1], o.tokens * o.batch * ranks.groups, seconds[-1], memory_mib(ranks.device))
+    rate = o.tokens * o.batch / ranks.comm.size / median(seconds)
     if ranks.first:
-        summary(seconds, o.tokens * o.batch / ranks.comm.size)
+        if len(seconds) > 3:
+            print(f"median of {len(seconds) - 3} steps: {rate:.0f} tokens/s a rank", flush=True)
         finish(losses, o)
-    sp.close()
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    return losses
+    if last:
+        sp.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return rate

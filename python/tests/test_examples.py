@@ -38,6 +38,13 @@ class Training(unittest.TestCase):
             picture = folder / "losses.png"
             one = self.losses("train_gla.py", folder, 1, "--plot", picture)
             local = self.losses("train_gla.py", folder, 2, "--sp", "2", "--algorithm", "local")
+            log = folder / "beside.csv"
+            statuses, output = venvs.run_ranks(2, [ROOT / "examples" / "train_gla.py", "--steps", "6", "--tokens", "126", "--sp", "2",
+                                                   "--beside", "--log", log])
+            self.assertEqual(statuses, [0, 0], output)
+            self.assertRegex(output, r"1 a sequence of 63 tokens(?s:.*)2 a sequence of 126 tokens(?s:.*)"
+                                     r"\n\d+\.\d{4} of the \d+ tokens/s a rank of data parallelism")
+            self.assertEqual(len(log.read_text().splitlines()), 7)
             self.assertEqual(picture.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
             self.assertGreater(abs(one[0] - local[0]), 64 * 2.0 ** -24 * one[0] * 125 ** 0.5)
 
