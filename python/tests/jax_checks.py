@@ -86,6 +86,10 @@ def collectives(comm):
         return y[:, :-3] * y[:, 3:]
 
     compare(comm, smoothed, smooth, (x,), (SEQ,))
+    signal, taps, bias = whole(20, 1, 4 * n, 5), whole(21, 5, 3), whole(22, 5)
+    for bounds, activation in ((None, "silu"), ((0, 1, 3, 4 * n), None), ((0, 3, 3, 4 * n - 1, 4 * n), "swish")):
+        compare(comm, lambda x, w, b: sp.short_conv(x, w, comm, bias=b, activation=activation, cu_seqlens=bounds),
+                lambda x, w, b: convolved(x, w, b, activation, bounds or (0, 4 * n)), (signal, taps, bias), (SEQ, P(), P()))
     a, b = (sp.Layout(kind, 4 * n, n) for kind in ("contiguous", "zigzag"))
     compare(comm, lambda x: sp.redistribute(x, a, b, comm) ** 2, lambda x: sp.shard(x, b) ** 2, (x,), (SEQ,))
     same(sp.unshard(sp.shard(x, b), b), x)
@@ -96,6 +100,39 @@ def collectives(comm):
     same(gradient, weight)
     pairs = sharded(lambda i: sp.all_gather(jnp.stack((i, i + 1), -1).astype(jnp.uint8), comm), (SEQ,), P())
     assert (pairs(ids)[0, :, 1] == ids[0] + 1).all()
+
+
+def convolved(x, weight, bias, activation, bounds):
+    parts = []
+    for begin, end in zip(bounds, bounds[1:]):
+        padded = jnp.pad(x[:, begin:end], ((0, 0), (weight.shape[1] - 1, 0), (0, 0)))
+        parts.append(sum(padded[:, i:i + end - begin] * weight[:, i] for i in range(weight.shape[1])) + bias)
+    z = jnp.concatenate(parts, 1)
+    return jax.nn.silu(z) if activation else z
+
+
+def merging_partial_attention(comm):
+    n = comm.size
+    shape = (2, 2 * n, 3, 4)
+    outs, lses = whole(23, n, *shape), whole(24, n, 2, 3, 2 * n)
+    lses = lses.at[1 % n, 0, 0, 1].set(-jnp.inf)  # one rank has no key for the row; of the next no rank has
+    lses = lses.at[:, 1, 2, 0].set(-jnp.inf)
+
+    def exact(outs, lses):
+        top = jnp.where((lses == -jnp.inf).all(0), 0.0, lses.max(0))
+        weights = jnp.where(lses == -jnp.inf, 0.0, jnp.exp(jnp.where(lses == -jnp.inf, 0.0, lses) - top))
+        total = weights.sum(0)
+        share = (weights / jnp.where(total == 0, 1.0, total)).swapaxes(2, 3)[..., None]
+        return (share * outs).sum(0), jnp.where(total == 0, 0.0, jnp.log(jnp.where(total == 0, 1.0, total)) + top)
+
+    both = sharded(lambda o, l: sp.merge(o[0], l[0], comm), (P("sp"), P("sp")), (SEQ, P(None, None, "sp")))
+    mine = lambda o, l: (lambda out, lse: (out, jnp.where(lse == -jnp.inf, 0.0, lse)))(*both(o, l))
+    grads = whole(25, *shape), whole(26, 2, 3, 2 * n)
+    loss = lambda function: lambda o, l: sum((x * g).sum() for x, g in zip(function(o, l), grads))
+    for one, other in zip(mine(outs, lses), exact(outs, lses)):
+        same(one, other, 50)
+    for one, other in zip(*(jax.grad(loss(f), (0, 1))(outs, lses) for f in (mine, exact))):
+        same(one, other, 100)
 
 
 def scans(comm):
@@ -176,6 +213,13 @@ def operators(comm):
     compare(comm, lambda q, k, v, s: sp.attention(q, k, v, comm, causal=True, window=(3, -1), sinks=s, algorithm="ring"),
             lambda q, k, v, s: softmax(q, k, v, causal=True, window=3, sinks=s), (q, k, v, sinks), (SEQ,) * 3 + (P(),),
             terms=100)
+    for options in ({"wire": "float16"}, {"algorithm": "usp", "inner": n}):
+        compare(comm, lambda *a: sp.attention(*a, comm, causal=True, layout=straight, **{"algorithm": "ring", **options}),
+                lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3,
+                terms=100 if "inner" in options else 2.0 ** 12)  # fp16 rounds to 11 bits
+    shard = jax.ShapeDtypeStruct((2, 4, 2 * n, DK), jnp.float32)
+    told = sp.explain(shard, shard, shard, comm, causal=True)
+    assert told["ranks"] == n and told["algorithm"], told
     bounds, layout = (0, 1, 5, tokens), sp.Layout("zigzag", tokens, n)
     compare(comm, lambda *a: sp.attention(*a, comm, causal=True, cu_seqlens=bounds, layout=layout, algorithm="zigzag"),
             lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), causal=True, bounds=bounds), layout),
@@ -272,7 +316,7 @@ def errors(comm):
 
 def main():
     with sp.Comm(MESH, "sp") as comm:
-        for check in (collectives, scans, operators, order_and_composition, errors):
+        for check in (collectives, merging_partial_attention, scans, operators, order_and_composition, errors):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check(comm)

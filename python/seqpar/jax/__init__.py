@@ -14,12 +14,13 @@ are custom calls of XLA by jax.ffi; the small library behind them is compiled at
 """
 
 from .._abi import Error
-from ._attention import attention, gla, linear_attention, retention, simple_gla
-from ._collectives import all_gather, halo, redistribute, reduce_scatter, ring_permute, to_heads, to_sequence
+from ._attention import attention, explain, gla, linear_attention, retention, simple_gla
+from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, ring_permute, short_conv, to_heads,
+                           to_sequence)
 from ._comm import Comm
 from ._layout import Layout, positions, shard, unshard
 from ._scan import all_scan
 
-__all__ = ["Comm", "Error", "Layout", "all_gather", "all_scan", "attention", "gla", "halo", "linear_attention", "positions",
-           "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "simple_gla", "to_heads", "to_sequence",
-           "unshard"]
+__all__ = ["Comm", "Error", "Layout", "all_gather", "all_scan", "attention", "explain", "gla", "halo", "linear_attention", "merge",
+           "positions", "redistribute", "reduce_scatter", "retention", "ring_permute", "shard", "short_conv", "simple_gla",
+           "to_heads", "to_sequence", "unshard"]

@@ -1,6 +1,7 @@
 """Softmax and linear attention on libseqpar_attn's plans, inside of jax.shard_map."""
 
 import ctypes
+import json
 
 import jax
 import jax.numpy as jnp
@@ -89,23 +90,43 @@ def _checked(what, comm, q, k, v, layout, cu_seqlens):
     return None if cu_seqlens is None else tuple(map(int, cu_seqlens))
 
 
-def attention(q, k, v, comm, *, causal=False, window=(-1, -1), scale=None, softcap=0.0, sinks=None, cu_seqlens=None,
-              layout=None, algorithm="auto", deterministic=False, return_lse=False):
+def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
+                    algorithm="auto", deterministic=False, wire=None, inner=0):
+    """(fields of a seqparAttnDesc_t, layout, bounds of the packed sequences)."""
+    bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens)
+    (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
+    return {"family": _abi.FAMILIES["softmax"], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
+            "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
+            "valueDim": value_dim, "dataType": data_type("attention", q), "scale": float(scale or 0), "mask": int(causal),
+            "windowLeft": int(window[0]), "windowRight": int(window[1]), "softcap": float(softcap),
+            "sinks": int(sinks is not None), "deterministic": int(deterministic), "inner": int(inner),
+            "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, layout, bounds
+
+
+def explain(q, k, v, comm, *, sinks=None, **options):
+    """What attention() with these arguments does, as a dictionary: the algorithm, its modelled time and layout, and why others
+    are slower or cannot do it. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
+    fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
+    plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
+    attn, size = _abi.attn_lib(), ctypes.c_size_t()
+    _abi.check_attn(attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))
+    room = ctypes.create_string_buffer(size.value)
+    _abi.check_attn(attn.seqparAttnPlanExplain(plan, room, ctypes.byref(size)))
+    return json.loads(room.value)
+
+
+def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
     """Softmax attention of this rank's queries to all ranks' keys. Differentiable.
 
         q           [batch][tokens of the rank][heads][dim]; float32, float16 or bfloat16
         k, v        [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
-        causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic    as seqpar.torch.attention() has them
+        causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic, inner    as seqpar.torch.attention() has them
+        wire        "float32", "float16", "bfloat16": how partial results travel; None: float32
         layout      Layout of the tokens; None: the algorithm's own, contiguous for most
         return_lse  (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
     """
-    bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens)
-    (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
-    fields = {"family": _abi.FAMILIES["softmax"], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
-              "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
-              "valueDim": value_dim, "dataType": data_type("attention", q), "scale": float(scale or 0), "mask": int(causal),
-              "windowLeft": int(window[0]), "windowRight": int(window[1]), "softcap": float(softcap),
-              "sinks": int(sinks is not None), "deterministic": int(deterministic)}
+    fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
+    (batch, local, heads, _), value_dim = q.shape, v.shape[3]
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")] + ([] if sinks is None else [("sinks", "dSinks")])
     results = [("out", _like(q, (batch, local, heads, value_dim)), "dOut"),
                ("lse", jax.ShapeDtypeStruct((batch, heads, local), jnp.float32), None)]
@@ -115,7 +136,7 @@ def attention(q, k, v, comm, *, causal=False, window=(-1, -1), scale=None, softc
 
 
 def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
-            algorithm="auto"):
+            algorithm="auto", wire=None):
     bounds = _checked(family, comm, q, k, v, None, cu_seqlens)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     expected = {"gla": (batch, local, heads, dim), "scalar": (batch, local, heads), "fixed": (heads,)}
@@ -126,7 +147,8 @@ def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, outp
     fields = {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
               "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
               "valueDim": value_dim, "dataType": data_type(family, q), "scale": float(scale or 0),
-              "gateType": 0 if gate is None else data_type(family, gate)}
+              "gateType": 0 if gate is None else data_type(family, gate),
+              "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}
     state = jax.ShapeDtypeStruct((batch, heads, dim, value_dim), jnp.float32)
     if initial_state is not None and initial_state.shape != state.shape:
         raise ValueError(f"{family}: initial_state has the shape {initial_state.shape}, expected {state.shape}")
@@ -147,6 +169,7 @@ def gla(q, k, v, log_decay, comm, **options):
         initial_state          float32 [batch][heads][dk][dv]; rank 0's counts, and only there has it a gradient
         output_final_state     (out, state behind this rank's last token); its gradient is the last rank's
         algorithm              "auto", "zeco", "lasp1", "lasp2", "local"
+        wire                   "float32", "float16", "bfloat16": how states travel; None: float32
     """
     return _linear("gla", q, k, v, log_decay, comm, **options)
 

@@ -192,3 +192,69 @@ def ring_permute(x, comm, *, by=1):
         return custom_call(comm, ("ring_permute", step), [x], [_like(x)], make, token)
 
     return apply(comm, _adjoint_pair(lambda a, token: move(a[0], by, token), lambda g, token: move(g[0], -by, token)), x)[0]
+
+
+def merge(out, lse, comm):
+    """(out, lse) of this rank's tokens, from every rank's attention of all tokens to its part of the keys.
+
+        out  [batch][tokens of all][heads][dim], normalized over the rank's keys
+        lse  float32 [batch][heads][tokens of all]; -inf: this rank has no key for the row
+
+    lse' = log sum exp(lse) and out' = sum exp(lse - lse') out over the ranks, in fp32. Both have gradients.
+    """
+    batch, whole, heads, dim = out.shape
+    if lse.dtype != jnp.float32 or lse.shape != (batch, heads, whole) or whole % comm.size:
+        raise ValueError(f"merge: lse is {lse.dtype.name} {lse.shape}, expected float32 {(batch, heads, whole)}, of a multiple of "
+                         f"{comm.size} tokens")
+    local = whole // comm.size
+
+    def forward(arrays, token):
+        shards = _shards(out, 1, local, sums=True)
+        make = lambda rank, handle: Call("seqparReduceScatterLse", Operand(0), Operand(1), Result(0), Result(1), heads, shards,
+                                         COMM, STREAM)
+        shapes = [_like(out, (batch, local, heads, dim)), _like(lse, (batch, heads, local))]
+        merged, token = custom_call(comm, ("merge",), list(arrays), shapes, make, token)
+        return merged, token, (*arrays, *merged)
+
+    def backward(kept, grads, token):
+        # With w = exp(lse - lse'): out' = sum w out, so d_out = w d_out' and d_lse = w (<d_out', out - out'> + d_lse').
+        (out, lse, merged, total), (d_merged, d_total) = kept, grads
+        by_head = lambda x: x.sum(3).swapaxes(1, 2)
+        constant = d_total - by_head(d_merged.astype(jnp.float32) * merged.astype(jnp.float32))
+        (d_merged,), token = _gather_call(comm, d_merged, 1, token)
+        (both,), token = _gather_call(comm, jnp.stack((total, constant)), 3, token)
+        none = lse == -jnp.inf  # what `out` holds there is not looked at
+        weight = jnp.where(none, 0.0, jnp.exp(lse - both[0]))
+        seen = jnp.where(none.swapaxes(1, 2)[..., None], 0.0, out.astype(jnp.float32))
+        d_lse = weight * (by_head(d_merged.astype(jnp.float32) * seen) + both[1])
+        return ((weight.swapaxes(1, 2)[..., None] * d_merged).astype(out.dtype), d_lse), token
+
+    return apply(comm, Operator(forward, backward), out, lse)
+
+
+def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None):
+    """A causal convolution over tokens, each channel by itself (Mamba, GLA, DeltaNet), by a halo and a sum over the taps.
+
+        x           [batch][tokens of the rank][channels]
+        weight      [channels][width]; the last multiplies the token itself
+        bias        [channels]
+        activation  None, "silu" or "swish"
+        cu_seqlens  packed sequences in the whole, batch 1: tuple of ints. No token sees another sequence
+    """
+    if x.ndim != 3 or weight.ndim != 2 or weight.shape[0] != x.shape[2]:
+        raise ValueError(f"short_conv: got x {x.shape} and weight {weight.shape}, expected [batch][tokens][channels] and "
+                         "[channels][width]")
+    if activation not in (None, "silu", "swish"):
+        raise ValueError(f"short_conv: activation is {activation!r}, expected None, 'silu' or 'swish'")
+    width, local = weight.shape[1], x.shape[1]
+    padded = x if width == 1 else jnp.concatenate((halo(x, comm, left=width - 1)[0], x), 1)
+    age = None
+    if cu_seqlens is not None:
+        starts, positions = jnp.asarray(cu_seqlens), jnp.arange(local) + comm.rank() * local
+        age = (positions - starts[jnp.searchsorted(starts, positions, side="right") - 1])[:, None]
+    z = 0.0 if bias is None else bias.astype(jnp.float32)
+    for back in range(width):
+        first = width - 1 - back
+        tap = padded[:, first:first + local].astype(jnp.float32) * weight[:, first].astype(jnp.float32)
+        z = z + (tap if age is None else jnp.where(age >= back, tap, 0.0))
+    return (z if activation is None else jax.nn.silu(z)).astype(x.dtype)

@@ -68,13 +68,17 @@ class Comm:
         """This device's rank, inside of shard_map."""
         return jax.lax.axis_index(self.axis)
 
+    def on_each_rank(self, function):
+        """[function(rank, handle), ...], side by side, so that they may be collective."""
+        return _threads([lambda rank=rank, handle=handle: function(rank, handle) for _, rank, handle in self._ranks])
+
     def key(self, description, operands, make):
         """The number of the call with this description, the same in every process that traces the same program. At its first
         use make(rank, handle) gives each rank's Call, on a thread for each, so that it may be collective."""
         if not self._ranks:
             raise RuntimeError("the communicator is closed")
         if description not in self._keys:
-            calls = _threads([lambda rank=rank, handle=handle: make(rank, handle) for _, rank, handle in self._ranks])
+            calls = self.on_each_rank(make)
             key = self._keys[description] = next(_numbers)
             for (ordinal, _, handle), call in zip(self._ranks, calls):
                 call.define(library(), key, ordinal, handle, operands)
