@@ -46,6 +46,12 @@ Root::Id Root::open(Time now) {
   return id;
 }
 
+Root::Id Root::openOwn(Time now) {
+  const Id id = open(now);
+  connections_.at(id).until = Time::max();
+  return id;
+}
+
 void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
   Connection& connection = connections_.at(id);
   connection.heard = now;

@@ -33,8 +33,10 @@ class Root {
 
   explicit Root(RootOptions options) : options_(std::move(options)) {}
 
-  /// A connection was accepted.
+  /// A connection was accepted: it has seconds to present the token.
   Id open(Time now);
+  /// The connection of this process itself, which takes its time: before it joins it may wait for others elsewhere.
+  Id openOwn(Time now);
   void receive(Id id, std::span<const std::byte> bytes, Time now);
   /// A connection has ended, as `how` says, and is forgotten.
   void close(Id id, const std::string& how, Time now);

@@ -26,7 +26,7 @@ RootServer::RootServer(Listener listener, RootOptions options, bool local)
     : token_(options.token), listener_(std::move(listener)), root_(std::move(options)) {
   if (local) {
     auto [mine, peer] = socketPair();
-    localId_ = root_.open(Deadline::Clock::now());
+    localId_ = root_.openOwn(Deadline::Clock::now());
     sockets_.emplace(localId_, std::move(mine));
     localPeer_ = std::move(peer);
   }

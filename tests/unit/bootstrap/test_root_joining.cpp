@@ -44,6 +44,17 @@ TEST_CASE("root: strangers are closed without an answer and change nothing") {
   CHECK(star.answer(client).joined);
 }
 
+TEST_CASE("root: the connection of its own process takes its time") {
+  Star star;
+  const auto own = star.root.openOwn(star.now);
+  star.pass(std::chrono::minutes(1));  // in which the caller's allgather gives the others the invitation
+  CHECK_FALSE(star.root.finished(own));
+  star.receive(own, wire::encode(star.hello(0, 2)));
+  const auto other = star.connect(star.hello(1, 2));
+  CHECK(star.answer(own).joined);
+  CHECK(star.answer(other).joined);
+}
+
 TEST_CASE("root: ranks that do not fit are refused by name, on all ranks") {
   Star star;
   const auto first = star.connect(star.hello(0, 3));
