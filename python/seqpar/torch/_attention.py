@@ -7,7 +7,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
-from . import _plans, _prepared
+from . import _linear, _plans, _prepared
 from ._comm import call, find
 from ._define import define, eager, plain, without_gradient
 from ._kernels import attention_by
@@ -191,7 +191,11 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     return (out, lse) if return_lse else out
 
 
-def explain(q, k, v, comm, **options):
+def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
     """Collective: what attention() with these arguments does, as a dictionary: the algorithm, its modelled time and
-    layout, and why others are slower or cannot do it."""
-    return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
+    layout, and why others are slower or cannot do it. function: of another one, "gla", "simple_gla", "retention" or
+    "linear_attention", with its log_decay."""
+    if function == "attention":
+        return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
+    family = _abi.choose("explain: function", function, {"attention": "softmax", **_linear.FAMILIES})
+    return _plans.explain(comm, _linear.describe(family, q, k, v, log_decay, comm, **options), q, k, v, log_decay)

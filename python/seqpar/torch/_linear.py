@@ -154,9 +154,9 @@ def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=
     return (out, final) if output_final_state else out
 
 
-def _run_operator(family, q, k, v, gate, comm, initial_state, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
-                  wire=None):
-    """(out, state, spec)."""
+def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
+             wire=None):
+    """What the operators take for it, of arguments that fit each other."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"{family}: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
@@ -171,10 +171,15 @@ def _run_operator(family, q, k, v, gate, comm, initial_state, scale=None, cu_seq
     if initial_state is not None and tuple(initial_state.shape) != state:
         raise ValueError(f"{family}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate, initial_state))
-    spec = _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
+    return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=None if scale is None else float(scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."))
+
+
+def _run_operator(family, q, k, v, gate, comm, initial_state, **options):
+    """(out, state, spec)."""
+    spec = describe(family, q, k, v, gate, comm, initial_state, **options)
     if without_gradient((q, k, v, gate, initial_state)):
         out, _, final = _forward(q, k, v, gate, initial_state, spec, comm.name)
     else:
@@ -214,3 +219,7 @@ def retention(q, k, v, log_decay, comm, **options):
 def linear_attention(q, k, v, comm, **options):
     """gla() without decay (arXiv 2006.16236)."""
     return _run("sum", q, k, v, None, comm, **options)
+
+
+# The functions by the families that they are of.
+FAMILIES = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}

@@ -24,7 +24,7 @@ def same(a, b, terms=1):
     torch.testing.assert_close(a, b, rtol=4 * EPS * terms, atol=4 * EPS * terms)
 
 
-def raises(error, text, function, *arguments, **named):
+def raises(error, text, function, /, *arguments, **named):
     try:
         function(*arguments, **named)
     except error as caught:

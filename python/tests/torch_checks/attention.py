@@ -4,7 +4,7 @@ import torch
 
 import seqpar.torch as sp
 from seqpar.testing import parity
-from torch_checks import check, same, whole
+from torch_checks import check, raises, same, whole
 
 
 @check
@@ -43,6 +43,11 @@ def explanations(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     told = sp.explain(x, x, x, comm, causal=True)
     assert told["ranks"] == comm.size and told["algorithm"]
+    decays = {"gla": -x.abs(), "simple_gla": -x[..., 0].abs(), "retention": -x[0, 0, :, 0].abs(), "linear_attention": None}
+    for function, decay in decays.items():
+        told = sp.explain(x, x, x, comm, function=function, log_decay=decay, algorithm="lasp2")
+        assert told["ranks"] == comm.size and told["algorithm"] == "lasp2", told
+    raises(ValueError, "expected one of attention, gla", sp.explain, x, x, x, comm, function="mamba")
 
 
 @check
