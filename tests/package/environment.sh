@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # environment.sh SOURCE_DIR
-# Every SEQPAR_* variable that the sources read stands in the README's table, and the reverse.
+# Every SEQPAR_* variable that the sources read stands in the README's table, and the reverse; SEQPAR_ALGO has as many
+# values there as the table of scan algorithms has rows, by the same names.
 set -euo pipefail
 cd "$1"
 read_by_code=$({
@@ -18,4 +19,10 @@ for name in $(comm -13 <(echo "$read_by_code") <(echo "$documented")); do
   echo "$name is in README.md's table, but nothing reads it"
   bad=1
 done
+names=$(grep -oE '^     "[a-z0-9_]+",$' src/scan/registry.cpp | grep -oE '[a-z0-9_]+' | tr '\n' ' ')
+values=$(grep -E '^\| `SEQPAR_ALGO`' README.md | cut -d'|' -f3 | grep -oE '[a-z0-9_]+' | tr '\n' ' ')
+if [ "auto $names" != "$values" ]; then
+  echo "README.md has for SEQPAR_ALGO: $values; src/scan/registry.cpp has the rows: auto $names"
+  bad=1
+fi
 exit $bad
