@@ -1,6 +1,10 @@
 """Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three; and
-examples/shard_map.py, whose losses do not depend on it; and the code blocks of docs/jax.md."""
+examples/shard_map.py, whose losses do not depend on it; and the code blocks of docs/jax.md.
 
+    test_jax.py --gpu       the checks on one GPU and on two, with the interpreter that runs this, or SEQPAR_JAX_VENV's
+"""
+
+import os
 import pathlib
 import re
 import subprocess
@@ -12,7 +16,22 @@ import venvs
 CHECKS = pathlib.Path(__file__).resolve().parent / "jax_checks.py"
 
 
+def on_gpus():
+    gpus = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+    python = venvs.interpreter("jax") if os.environ.get("SEQPAR_JAX_VENV") else sys.executable
+    if not gpus or subprocess.run([python, "-c", "import jax; assert jax.devices('gpu')"], stderr=subprocess.DEVNULL).returncode:
+        print("skipped: there is no GPU that JAX knows")
+        sys.exit(77)
+    failed = 0
+    for devices in sorted({1, min(gpus, 2)}):
+        failed |= subprocess.run([python, CHECKS, str(devices)], timeout=900, env=venvs.environment(
+            SEQPAR_TEST_DEVICE="cuda", XLA_PYTHON_CLIENT_PREALLOCATE="false")).returncode
+    sys.exit(1 if failed else 0)
+
+
 def main():
+    if sys.argv[1:] == ["--gpu"]:
+        on_gpus()
     python, failed = venvs.interpreter("jax"), 0
     with tempfile.TemporaryDirectory() as cache:  # the handlers are compiled anew
         for arguments in (["2"], ["3", "collectives"]):
