@@ -59,20 +59,23 @@ typedef enum {
   seqparAttnAttention2d = 12, /**< the square mesh by gathers (Attention2D) */
   seqparAttnDistAttn = 13,    /**< idle ranks help in causal rings (LightSeq / DistFlashAttn, arXiv 2310.03294) */
   seqparAttnStarTrail = 14,   /**< teams gather, concentric rings between them (arXiv 2407.00611) */
-  seqparAttnRingSelfAttention =
-      15,                    /**< scores of all keys are kept while keys, then values go round (arXiv 2105.13120) */
-  seqparAttnMegatronSp = 16, /**< tokens are gathered and heads are shared out (Megatron-LM, arXiv 2205.05198) */
-  seqparAttnZeco = 17,       /**< linear: one All-Scan behind the local work (ZeCO, arXiv 2507.01004) */
-  seqparAttnLasp1 = 18,      /**< linear: states go from rank to rank, unpipelined (LASP, arXiv 2404.02882) */
-  seqparAttnLasp2 = 19       /**< linear: states are gathered (LASP-2, arXiv 2502.07563) */
+  seqparAttnRingSelfAttention = 15, /**< reserved (arXiv 2105.13120): plans of this version refuse it */
+  seqparAttnMegatronSp = 16,        /**< tokens are gathered and heads are shared out (Megatron-LM, arXiv 2205.05198) */
+  seqparAttnZeco = 17,              /**< linear: one All-Scan behind the local work (ZeCO, arXiv 2507.01004) */
+  seqparAttnLasp1 = 18,             /**< linear: states go from rank to rank, unpipelined (LASP, arXiv 2404.02882) */
+  seqparAttnLasp2 = 19              /**< linear: states are gathered (LASP-2, arXiv 2502.07563) */
 } seqparAttnAlgorithm_t;
 
-#define SEQPAR_ATTN_ALGORITHMS 20 /**< number of algorithms, AUTO included */
+#define SEQPAR_ATTN_ALGORITHMS 20 /**< one more than the largest number of an algorithm */
 
 /** "zigzag" for seqparAttnZigzag; NULL for a number that is no algorithm. Static memory. */
 SEQPAR_API const char* seqparAttnAlgorithmName(int algorithm);
 
-typedef enum { seqparAttnFull = 0, seqparAttnCausal = 1 } seqparAttnMask_t;
+/** Which keys a query sees, before windows and packing. */
+typedef enum {
+  seqparAttnFull = 0,  /**< all */
+  seqparAttnCausal = 1 /**< those of its own token and of the tokens before it */
+} seqparAttnMask_t;
 
 /** No limit to a window's side. */
 #define SEQPAR_ATTN_NO_WINDOW (-1)
@@ -80,8 +83,10 @@ typedef enum { seqparAttnFull = 0, seqparAttnCausal = 1 } seqparAttnMask_t;
 /** A tensor of rows [batch][tokens][heads][dim], the last dimension dense. Strides are in elements; all three 0: dense.
  */
 typedef struct {
-  void* data;
-  int64_t batchStride, tokenStride, headStride;
+  void* data;          /**< the first element; NULL: no such tensor */
+  int64_t batchStride; /**< from a sequence to the next */
+  int64_t tokenStride; /**< from a token to the next */
+  int64_t headStride;  /**< from a head to the next */
 } seqparAttnTensor_t;
 
 /**
@@ -89,32 +94,40 @@ typedef struct {
  * i + lower <= j <= i + upper. Bounds of INT64_MIN and INT64_MAX do not bound.
  */
 typedef struct {
-  size_t size;      /**< sizeof(seqparAttnTile_t) */
-  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
-  unsigned version; /**< SEQPAR_VERSION_CODE */
-  int64_t batch, rows, columns, heads, kvHeads, headDim, valueDim;
-  int64_t lower, upper;
-  int dataType; /**< a seqparDataType_t: of q, k, v, out, dOut */
-  float scale;
+  size_t size;                /**< sizeof(seqparAttnTile_t) */
+  unsigned magic;             /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;           /**< SEQPAR_VERSION_CODE */
+  int64_t batch;              /**< sequences */
+  int64_t rows;               /**< queries of each */
+  int64_t columns;            /**< keys of each */
+  int64_t heads;              /**< of queries and outputs */
+  int64_t kvHeads;            /**< of keys and values, a divisor of heads: head h uses h / (heads / kvHeads) */
+  int64_t headDim;            /**< length of a query and of a key */
+  int64_t valueDim;           /**< length of a value */
+  int64_t lower;              /**< the band's lower bound, as above */
+  int64_t upper;              /**< its upper bound */
+  int dataType;               /**< a seqparDataType_t: of q, k, v, out, dOut */
+  float scale;                /**< multiplies the scores */
   float softcap;              /**< 0: none */
   seqparAttnTensor_t q, k, v; /**< in */
-  seqparAttnTensor_t out; /**< forward: out, of dataType, normalized over the rectangle; backward: in, the final one */
-  float* lse;             /**< [batch][heads][rows], strides below: forward: out, of the rectangle, -inf for a row
-                               that sees nothing; backward: in, over all keys */
-  int64_t lseBatchStride, lseHeadStride;
-  seqparAttnTensor_t dOut;       /**< backward: in */
+  seqparAttnTensor_t out;  /**< forward: out, of dataType, normalized over the rectangle; backward: in, the final one */
+  float* lse;              /**< [batch][heads][rows], strides below: forward: out, of the rectangle, -inf for a row
+                                that sees nothing; backward: in, over all keys */
+  int64_t lseBatchStride;  /**< of `lse`, in elements, from a sequence to the next */
+  int64_t lseHeadStride;   /**< from a head to the next */
+  seqparAttnTensor_t dOut; /**< backward: in */
   seqparAttnTensor_t dq, dk, dv; /**< backward: out, of dataType: the rectangle's share, not accumulated */
 } seqparAttnTile_t;
 
 /** A block kernel of the caller, such as FlashAttention-3. Both functions enqueue on `stream` and return 0 or an error.
  */
 typedef struct {
-  size_t size;      /**< sizeof(seqparAttnKernel_t) */
-  unsigned magic;   /**< SEQPAR_STRUCT_MAGIC */
-  unsigned version; /**< SEQPAR_VERSION_CODE */
-  int (*forward)(void* self, const seqparAttnTile_t* tile, void* stream);
-  int (*backward)(void* self, const seqparAttnTile_t* tile, void* stream);
-  void* self; /**< given to both */
+  size_t size;                                                             /**< sizeof(seqparAttnKernel_t) */
+  unsigned magic;                                                          /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;                                                        /**< SEQPAR_VERSION_CODE */
+  int (*forward)(void* self, const seqparAttnTile_t* tile, void* stream);  /**< writes out and lse */
+  int (*backward)(void* self, const seqparAttnTile_t* tile, void* stream); /**< writes dq, dk and dv */
+  void* self;                                                              /**< given to both */
 } seqparAttnKernel_t;
 
 #define SEQPAR_ATTN_KERNEL_INITIALIZER \

@@ -37,8 +37,8 @@ extern "C" {
  */
 
 /**
- * The shape of a head exchange. Start from SEQPAR_HEAD_SHARDS_INITIALIZER. All members give the same values, except
- * that `tokens` without `tokensOfMembers` is the same by that.
+ * The shape of a head exchange. Start from SEQPAR_HEAD_SHARDS_INITIALIZER.
+ * All members give the same values.
  */
 typedef struct {
   size_t size;                    /**< sizeof(seqparHeadShards_t) */

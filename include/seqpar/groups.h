@@ -23,7 +23,7 @@ typedef enum {
   seqparDimPipeline = 4 /**< pipeline parallelism */
 } seqparDim_t;
 
-#define SEQPAR_DIMS 5
+#define SEQPAR_DIMS 5 /**< number of dimensions */
 
 /** A set of dimensions as bits. All of a sequence's ranks: SEQPAR_DIM(seqparDimUlysses) | SEQPAR_DIM(seqparDimRing). */
 #define SEQPAR_DIM(dim) (1u << (dim))

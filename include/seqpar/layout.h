@@ -29,6 +29,7 @@ extern "C" {
  * -------------------------------------------------------------------------------------------------------------------
  */
 
+/** Which rank holds which tokens, with P ranks. */
 typedef enum {
   /** P chunks; rank r has chunk r. */
   seqparContiguous = 0,
@@ -83,11 +84,11 @@ SEQPAR_API seqparResult_t seqparLayoutGlobals(const seqparLayout_t* layout, int 
  * `local` + i * `length` of the rank.
  */
 typedef struct {
-  int64_t local;
-  int64_t global;
-  int64_t length;
-  int64_t count;
-  int64_t stride; /**< at least `length`; 0 with one block */
+  int64_t local;  /**< the rank's token at which the first block begins */
+  int64_t global; /**< the token of the sequence at which it begins */
+  int64_t length; /**< tokens of a block */
+  int64_t count;  /**< number of blocks */
+  int64_t stride; /**< from a block to the next, in the sequence; at least `length`; 0 with one block */
 } seqparLayoutRun_t;
 
 /**
@@ -114,7 +115,7 @@ SEQPAR_API seqparResult_t seqparLayoutLocalCuSeqlens(const seqparLayout_t* layou
  * -------------------------------------------------------------------------------------------------------------------
  */
 
-typedef struct seqparRedistributePlan* seqparRedistributePlan_t;
+typedef struct seqparRedistributePlan* seqparRedistributePlan_t; /**< routes between two layouts on one communicator */
 
 /**
  * Makes a plan for `tensors` tensors that move together, such as q, k, v and the logarithms of the sums. On each rank

@@ -25,11 +25,10 @@
  *     seqparMeshCreate(&mesh, 0, 0, &params, comm);                   // the shape with the least predicted time
  *     seqparMeshSchedule(mesh, seqparMeshForward, steps, tiles, &stepCount, &tileCount);
  *     for (s = 0; s < stepCount; ++s) {
- *       switch (steps[s].operation) {                                 // post
- *         case seqparMeshRecvQ:  seqparMeshReceive(seqparMeshAxisQ, q parts of #(index-1) and #index, 1, mesh, stream);
- *         case seqparMeshRecvKv: seqparMeshReceive(seqparMeshAxisKv, k and v parts, 2, mesh, stream);
- *         case seqparMeshSendO:  seqparMeshReduceO(index, &row, mesh, stream);   // row.o, row.lse: O#index, lse#index
- *       }
+ *       post steps[s], by its operation and index, on `stream`:
+ *         RecvQ:  seqparMeshReceive(seqparMeshAxisQ, q parts of #(index-1) and #index, 1, mesh, stream);
+ *         RecvKv: seqparMeshReceive(seqparMeshAxisKv, k and v parts of the same, 2, mesh, stream);
+ *         SendO:  seqparMeshReduceO(index, &row, mesh, stream);         // row.o, row.lse: O#index, lse#index
  *       for (t = 0; t < steps[s].tileCount; ++t)                      // compute meanwhile
  *         attend(tiles[steps[s].firstTile + t]);                      // O#q, lse#q += Q#q to K#kv, V#kv
  *       seqparStreamSynchronize(stream);                              // wait
@@ -212,9 +211,9 @@ SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, int pass, in
 /** One tensor of a receive step. */
 typedef struct {
   const void* send;    /**< of block #(u-1), contiguous; NULL if sendBytes is 0 */
-  size_t sendBytes;    /**< */
+  size_t sendBytes;    /**< length of `send`, 0 or more */
   void* receive;       /**< out: of block #u, contiguous; NULL if receiveBytes is 0 */
-  size_t receiveBytes; /**< */
+  size_t receiveBytes; /**< length of `receive`; what the predecessor sends */
 } seqparMeshPart_t;
 
 /**

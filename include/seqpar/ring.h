@@ -31,19 +31,22 @@
  * seqparRingReset(), which may stand before the capture or inside it. Any number of the round's transfers may be
  * captured, each with its seqparRingWait() in the same capture, and any number of rounds of any rings, one after the
  * other; what is captured between a post and its wait runs beside the transfer, except for collectives of the same
- * communicator, which run after it. All
- * ranks of the ring capture the same rounds, and each replay is a collective call, in the same order among the
+ * communicator, which run after it.
+ *
+ * All ranks of the ring capture the same rounds, and each replay is a collective call, in the same order among the
  * communicator's other calls and replays on all ranks. The library does not order a replay: it runs after everything of
  * the communicator that was enqueued before it and before everything that is enqueued later only if the caller's
  * streams and events say so. Every replay does what the captured calls did, with the buffers that they had: it sends
  * this rank's tensors as it finds them in the buffers of the beginning, and after captured transfer k the current
  * tensors lie where seqparRingCurrent() said after wait k of the capture. Without `keepHome` those buffers have been
- * used again, so own tensors are written anew before each replay, or in the graph. During the capture the calls change
- * the ring's state as always; replays do not change it. A captured round does not go on outside of its capture, nor
- * another one inside: seqparRingPost() and seqparRingWait() say InvalidUsage, and seqparRingReset() begins a new one,
- * also where a capture has ended, in vain, before the wait. A ring may be destroyed while graphs have rounds of it, and
- * replays of these may be under way: the ring's own memory stays until the graphs and what was instantiated of them are
- * destroyed (buffers of the caller are the caller's business). No graph is replayed after the communicator's end.
+ * used again, so own tensors are written anew before each replay, or in the graph.
+ *
+ * During the capture the calls change the ring's state as always; replays do not change it. A captured round does not
+ * go on outside of its capture, nor another one inside: seqparRingPost() and seqparRingWait() say InvalidUsage, and
+ * seqparRingReset() begins a new one, also where a capture has ended, in vain, before the wait. A ring may be destroyed
+ * while graphs have rounds of it, and replays of these may be under way: the ring's own memory stays until the graphs
+ * and what was instantiated of them are destroyed (buffers of the caller are the caller's business). No graph is
+ * replayed after the communicator's end.
  */
 #ifndef SEQPAR_RING_H_
 #define SEQPAR_RING_H_

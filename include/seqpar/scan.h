@@ -40,7 +40,7 @@ typedef enum {
 typedef enum {
   seqparForward = 0, /**< from rank 0 to the last rank */
   seqparReverse = 1  /**< from the last rank to rank 0; gradients of states */
-} seqparDirection_t;
+} seqparDirection_t; /**< which way states go */
 
 /** How the numbers of a SCALAR or DIAG transition are given. Logarithms are exponentiated once, in fp32. */
 typedef enum {

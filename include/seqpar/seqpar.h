@@ -92,11 +92,11 @@ typedef struct {
         SEQPAR_CONFIG_UNDEF_INT                                                                                    \
   }
 
-#define SEQPAR_UNIQUE_ID_BYTES 128
+#define SEQPAR_UNIQUE_ID_BYTES 128 /**< length of a seqparUniqueId */
 /** Names a communicator that is being made: an address and a secret. Pass it to the ranks by any means, as plain bytes.
  */
 typedef struct {
-  char internal[SEQPAR_UNIQUE_ID_BYTES];
+  char internal[SEQPAR_UNIQUE_ID_BYTES]; /**< the library's; without meaning for others */
 } seqparUniqueId;
 
 /**
@@ -226,7 +226,7 @@ typedef struct {
   double overheadUs;   /**< measured: cost of one more block in a pipeline, us */
   double contention;   /**< ranks of the fullest node for each of its processors, at least 1 */
   char transport[128]; /**< in words: what carries the data */
-  char reason[512];    /**< in words: why not something faster, and what there is of GPUs */
+  char reason[512];    /**< in words: why no faster transport, and which GPUs were found */
 } seqparCommInfo_t;
 
 #define SEQPAR_COMM_INFO_INITIALIZER \
@@ -259,7 +259,7 @@ SEQPAR_API seqparResult_t seqparMemFree(void* pointer);
  * -------------------------------------------------------------------------------------------------------------------
  */
 
-SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream);
+SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream); /**< makes a stream, with its thread */
 /** Waits for the stream's work, then frees it. NULL is allowed. */
 SEQPAR_API seqparResult_t seqparStreamDestroy(seqparStream_t stream);
 /** Waits for all work enqueued so far. Returns the first error of work since the last call, and forgets it. */
@@ -269,7 +269,7 @@ SEQPAR_API seqparResult_t seqparStreamQuery(seqparStream_t stream);
 /** Enqueues a call of function(argument). It must not call into this library on the same stream, and must not throw. */
 SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*function)(void*), void* argument);
 
-SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event);
+SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event); /**< makes an event that is not recorded yet */
 /** Frees an event; work that waits for it is not affected. NULL is allowed. */
 SEQPAR_API seqparResult_t seqparEventDestroy(seqparEvent_t event);
 /** Marks the point that `stream` has reached with all its work so far. A later record replaces it. */

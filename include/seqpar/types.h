@@ -73,7 +73,7 @@ typedef enum {
   seqparFloat32 = 0, /**< IEEE binary32 */
   seqparFloat16 = 1, /**< IEEE binary16 */
   seqparBfloat16 = 2 /**< upper half of binary32; conversions round to nearest even */
-} seqparDataType_t;
+} seqparDataType_t;  /**< the type of the numbers in a buffer */
 
 /**
  * The most bytes of a buffer of any call, more than an address space has. What is larger, or would go on behind the

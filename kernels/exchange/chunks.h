@@ -2,8 +2,8 @@
 // has a warp at either end, which waits for nobody but its peers: while one waits for its stores to arrive, others move
 // data.
 //
-// A warp goes through its payloads in steps, one chunk of each a step. Whoever waits in step k waits for something that
-// an earlier step, or this one, of another warp does, so no order of payloads can lock.
+// A warp goes through its payloads in steps, one chunk of each a step. A warp that waits in step k waits for something
+// that an earlier step, or this one, of another warp does, so no order of payloads can lock.
 #pragma once
 
 #include "kernels/exchange/regions.h"

@@ -18,7 +18,7 @@ using namespace seqpar;
 
 namespace {
 
-/// A ring with the communicator's entry, whose address thereby stays its own.
+/// A ring with the communicator's entry, so that its address is not given to another.
 struct RingEntry {
   seqparComm_t handle;
   std::shared_ptr<CommEntry> comm;

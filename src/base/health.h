@@ -10,7 +10,8 @@
 
 namespace seqpar {
 
-/// Set once, by whoever notices first; read by every wait. After it is set nothing further may be published to peers.
+/// Set once, by the part that notices first; read by every wait. After it is set nothing further may be published to
+/// peers.
 class Health {
  public:
   /// True while the communicator works.

@@ -1,4 +1,4 @@
-// When a wait has lasted so long that whoever debugs wants to know what for.
+// When a wait has lasted so long that a person who debugs wants to know what for.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,7 @@
 namespace seqpar {
 
 enum class Store {
-  Cached,   ///< by ordinary stores: for whoever reads it next on this processor
+  Cached,   ///< by ordinary stores: for a reader on this processor
   Streamed  ///< past the caches: another processor then reads it from memory, which is many times faster than out of
             ///< the caches of a processor that does not share one with it, and little slower where they do
 };
@@ -24,7 +24,7 @@ struct Target {
   Target after(size_t bytes) const { return {data + bytes, store}; }
 };
 
-/// Copies. Streamed bytes are visible to whoever sees a later store of this thread.
+/// Copies. Streamed bytes are visible to a thread that sees a later store of this one.
 void copyTo(Target to, const void* from, size_t bytes);
 
 /// The same for one of several parts, which are visible so only after finishParts(): waiting once is faster than after

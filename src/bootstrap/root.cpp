@@ -290,8 +290,8 @@ void Root::tick(Time now) {
   if (timeout_.count() > 0) watch(now);
 }
 
-/// Ranks that are some calls behind for a while are told to all, for the text of a timeout: whoever waits for a GPU
-/// does not know whom that one waits for.
+/// Ranks that are some calls behind for a while are told to all, for the text of a timeout: a rank that waits for a
+/// GPU does not know whom that one waits for.
 void Root::compareCalls(Time now) {
   const auto fewer = [](const Seat& a, const Seat& b) { return a.calls < b.calls; };
   const auto [least, most] = std::minmax_element(seats_.begin(), seats_.end(), fewer);

@@ -1,4 +1,4 @@
-// What there is of accelerators on this machine, as far as a host communicator wants to know.
+// The accelerators of this machine, as far as a host communicator needs to know of them.
 #pragma once
 
 #include <string>

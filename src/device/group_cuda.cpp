@@ -119,7 +119,7 @@ class GroupCuda : public DeviceGroup {
     const auto stream = static_cast<cudaStream_t>(given);
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
-    // A captured graph is ordered against other work by whoever launches it, but not what is inside it.
+    // A captured graph is ordered against other work by the thread that launches it, but not what is inside it.
     const Capture capture = captureOf(stream);
     Latest& latest = capture ? captured_ : direct_;
     if (latest.capture != capture.id) latest.exists = false;

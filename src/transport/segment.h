@@ -41,7 +41,7 @@ struct alignas(kApart) Ack {
   std::atomic<uint64_t> consumed;
 };
 
-/// Where a rank sleeps that waits; a futex. Whoever gives it something to do rings.
+/// Where a rank sleeps that waits; a futex. A rank that gives it something to do rings.
 struct alignas(kApart) Bell {
   std::atomic<uint32_t> asleep;
 };

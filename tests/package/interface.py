@@ -2,8 +2,8 @@
 """interface.py INCLUDE_DIR/seqpar
 
 The rules of the C interface that a compiler does not know: no call has more than eight arguments (a versioned structure
-takes the rest), handles are made by ...Create and freed by ...Destroy, and every versioned structure has an initializer
-that begins with its own size.
+takes the rest), handles are made by ...Create and freed by ...Destroy, every versioned structure has an initializer that
+begins with its own size, and every call, type, field and enumerator has a comment.
 """
 
 import pathlib
@@ -41,6 +41,37 @@ def problems(text):
         yield "no calls found"
 
 
+def without_comment(text):
+    """Calls, types, fields and enumerators that have no comment before them nor one behind them on their line."""
+    inside = documented = False  # inside of a structure or an enumeration; by the comment that ended on the line before
+    untold = None  # what is wrong with it
+    lines = iter(text.splitlines())
+    for line in lines:
+        begins = line.strip()
+        comment = begins.startswith("/*")
+        trailing = "/**<" in line and not comment
+        if "/*" in line:
+            while "*/" not in line:
+                line = next(lines)
+        elif re.match(r"(SEQPAR_API|typedef) ", begins):
+            while not re.search(r"[;{]$", line.split("/*")[0].rstrip()):
+                line = next(lines)
+            trailing = trailing or "/**<" in line
+        elif inside and begins and not re.search(r"[;,}]", begins):  # a field of several lines
+            trailing = "/**<" in next(lines)
+        code = begins.split("/*")[0].strip()
+        if inside and code.startswith("}") and untold and not trailing:
+            yield untold
+        of_interest = re.match(r"(SEQPAR_API|typedef) ", code) or (inside and code and not code.startswith("}"))
+        problem = f"no comment: {code}" if of_interest and not (documented or trailing) else None
+        if code.endswith("{"):
+            untold = problem  # unless there is one behind the closing brace
+        elif problem:
+            yield problem
+        inside = (inside or bool(re.match(r"typedef (struct|enum) \{", code))) and not code.startswith("}")
+        documented = comment and not trailing
+
+
 def check_itself():
     """Each rule finds what breaks it."""
     bad = ("SEQPAR_API int seqparMany(" + ", ".join(f"int a{i}" for i in range(MOST_ARGUMENTS + 1)) + ");"
@@ -48,11 +79,18 @@ def check_itself():
            "typedef struct { size_t size; unsigned magic; unsigned version; int x; } seqparBare_t;")
     found = list(problems(bad))
     assert len(found) == 4, found
+    bad = ("/** A type. */\ntypedef struct {\n  int a; /**< of two\n            lines */\n  int b;\n  /** c */\n  int c;\n"
+           "} seqparX_t;\ntypedef enum {\n  seqparA = 0 /**< a */\n} seqparE_t;\ntypedef int seqparY_t;\nSEQPAR_API int seqparZ(int a,\n   int b);\n")
+    found = list(without_comment(bad))
+    assert found == ["no comment: int b;", "no comment: typedef enum {", "no comment: typedef int seqparY_t;",
+                     "no comment: SEQPAR_API int seqparZ(int a,"], found
 
 
 if __name__ == "__main__":
     check_itself()
     headers = sorted(pathlib.Path(sys.argv[1]).glob("*.h"))
-    found = list(problems("\n".join(header.read_text() for header in headers)))
+    texts = [header.read_text() for header in headers]
+    found = list(problems("\n".join(texts)))
+    found += [f"{header.name}: {problem}" for header, text in zip(headers, texts) for problem in without_comment(text)]
     print("\n".join(found) or f"{len(headers)} headers: ok")
     sys.exit(1 if found else 0)

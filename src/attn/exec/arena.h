@@ -8,8 +8,8 @@
 
 namespace seqpar::attn {
 
-/// Gives out pieces one after the other. Whoever needs memory takes it in a function that runs twice: first on an arena
-/// without memory, which only counts (its pieces are null), then on the real one.
+/// Gives out pieces one after the other. An object that needs memory takes it in a function that runs twice: first on
+/// an arena without memory, which only counts (its pieces are null), then on the real one.
 class Arena {
  public:
   static constexpr size_t kAlignment = 256;

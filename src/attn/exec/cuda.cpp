@@ -68,7 +68,7 @@ void CudaExec::begin(void* stream) {
 }
 
 void CudaExec::finish() {
-  // A captured event says nothing of the replays; whoever replays a graph waits for it before he destroys the plan.
+  // A captured event says nothing of the replays; a caller who replays a graph waits for it before destroying the plan.
   if (!capturing(main_)) {
     checkCuda(cudaEventRecord(finished_.get(), main_), "cudaEventRecord");
     ran_ = true;
