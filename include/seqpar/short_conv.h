@@ -51,11 +51,13 @@ typedef struct {
   }
 
 /**
- * Collective over `comm`: makes a convolution and takes its memory; sends nothing. Pointers of `desc` are read during
- * the call only. With comm NULL the caller has the whole sequence, on host memory. The communicator must outlive it.
+ * Collective over `comm`: makes a convolution and takes its memory, host or GPU as the communicator's; sends nothing.
+ * Pointers of `desc` are read during the call only. With comm NULL the caller has the whole sequence, on host memory.
+ * The communicator must outlive it.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, a value out of range, a packing that does not ascend or end at the
- * number of tokens), InvalidUsage (a communicator of GPUs: host memory only in this version), SystemError (no memory).
+ * number of tokens), InvalidUsage (a communicator of GPUs, and a library that was built without CUDA), SystemError (no
+ * memory), UnhandledCudaError.
  */
 SEQPAR_API seqparResult_t seqparShortConvCreate(seqparShortConv_t* conv, const seqparShortConvDesc_t* desc,
                                                 seqparComm_t comm);
@@ -71,10 +73,11 @@ SEQPAR_API seqparResult_t seqparShortConvDestroy(seqparShortConv_t conv);
  *   weight   [channels][width] of weightType; the last of a channel multiplies the token itself
  *   bias     [channels] of weightType; NULL: zeros
  *
- * `stream` is a seqparStream_t, or NULL to run to completion in the call. Inputs must stay unchanged, and outputs
- * unread, until the work is done. Shards of no tokens may be NULL. One call of a convolution runs at a time.
+ * `stream` is a seqparStream_t, or NULL to run to completion in the call; on GPUs a cudaStream_t. Inputs must stay
+ * unchanged, and outputs unread, until the work is done. Shards of no tokens may be NULL. One call of a convolution
+ * runs at a time.
  *
- * Errors: InvalidArgument (NULL, overlap), SystemError, RemoteError.
+ * Errors: InvalidArgument (NULL, overlap), SystemError, UnhandledCudaError, RemoteError.
  */
 SEQPAR_API seqparResult_t seqparShortConvForward(seqparShortConv_t conv, const void* x, const void* weight,
                                                  const void* bias, void* y, void* stream);

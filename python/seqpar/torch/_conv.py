@@ -6,7 +6,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
-from ._collectives import halo
 from ._comm import call, find
 from ._define import data_type, define, require_place
 from ._layout import bounds_of, require_fit
@@ -84,22 +83,6 @@ class _ShortConv(torch.autograd.Function):
         return (dx, d_weight.to(weight.dtype), None if bias is None else d_bias.to(bias.dtype), None, None, None, None)
 
 
-def by_taps(x, weight, bias, silu, comm, lengths, bounds):
-    """The same by halo() and a sum over the kernel's taps, each masked where it would reach into another sequence."""
-    width, local = weight.shape[1], x.shape[1]
-    left, _ = halo(x, comm, left=width - 1, tokens=lengths)
-    padded = torch.cat((left, x), 1).float()
-    age = None
-    if bounds:
-        positions, starts = torch.arange(local, device=x.device) + sum(lengths[:comm.rank]), torch.tensor(bounds, device=x.device)
-        age = (positions - starts[torch.searchsorted(starts, positions, right=True) - 1])[:, None]
-    z = 0.0 if bias is None else bias.float()
-    for back in range(width):
-        tap = padded[:, width - 1 - back:width - 1 - back + local] * weight[:, width - 1 - back].float()
-        z = z + (tap if age is None else tap * (age >= back))
-    return (torch.nn.functional.silu(z) if silu else z).to(x.dtype)
-
-
 def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, layout=None):
     """A causal convolution over tokens, each channel by itself (Mamba, GLA, DeltaNet), of a sequence whose contiguous
     shards are on the ranks. Differentiable; gradients of weight and bias are this rank's share.
@@ -125,6 +108,4 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, 
         require_fit("short_conv: layout", layout, comm, local=x.shape[1])
     lengths = [x.shape[1]] * comm.size if layout is None else list(layout.lengths)
     bounds, silu = list(bounds_of(cu_seqlens) or ()), activation is not None
-    if comm.device.type != "cpu":
-        return by_taps(x, weight, bias, silu, comm, lengths, bounds)
     return _ShortConv.apply(x, weight, bias, silu, lengths, bounds, comm.name)

@@ -6,7 +6,6 @@ import torch
 
 import seqpar.torch as sp
 from seqpar.testing.reference import softmax
-from seqpar.torch import _conv
 from torch_checks import check, raises, same, summed, whole
 
 
@@ -134,20 +133,15 @@ def short_convolutions(comm, seed):
         expected = _convolved(*exact, *([] if biased else [None]), silu, bounds or (0, tokens))
         grad = whole(seed + 3, *expected.shape)
         d_exact = torch.autograd.grad((expected * grad).sum(), exact)
-        for taps in (False, True):
-            mine = [sp.shard(exact[0].detach().float(), layout, comm), *(x.detach().float() for x in exact[1:])]
-            mine = [x.clone().requires_grad_() for x in mine]
-            bias = mine[2] if biased else None
-            if taps:
-                y = _conv.by_taps(mine[0], mine[1], bias, silu, comm, layout.lengths, bounds)
-            else:
-                y = sp.short_conv(mine[0], mine[1][:, None], comm, bias=bias, activation="silu" if silu else None,
-                                  cu_seqlens=bounds, layout=layout)
-            same(y, sp.shard(expected.detach().float(), layout, comm), 8)
-            d_mine = torch.autograd.grad(y, mine, sp.shard(grad, layout, comm))
-            same(d_mine[0], sp.shard(d_exact[0].float(), layout, comm), 16)
-            for one, other in zip(d_mine[1:], d_exact[1:]):
-                same(summed(one, comm), other.float(), 8 * tokens)
+        mine = [sp.shard(exact[0].detach().float(), layout, comm), *(x.detach().float() for x in exact[1:])]
+        mine = [x.clone().requires_grad_() for x in mine]
+        y = sp.short_conv(mine[0], mine[1][:, None], comm, bias=mine[2] if biased else None,
+                          activation="silu" if silu else None, cu_seqlens=bounds, layout=layout)
+        same(y, sp.shard(expected.detach().float(), layout, comm), 8)
+        d_mine = torch.autograd.grad(y, mine, sp.shard(grad, layout, comm))
+        same(d_mine[0], sp.shard(d_exact[0].float(), layout, comm), 16)
+        for one, other in zip(d_mine[1:], d_exact[1:]):
+            same(summed(one, comm), other.float(), 8 * tokens)
     x = whole(seed, 1, 4, 5)
     raises(ValueError, "activation", sp.short_conv, x, whole(seed, 5, 4), comm, activation="gelu")
     raises(ValueError, "zigzag", sp.short_conv, x, whole(seed, 5, 4), comm, layout=sp.Layout("zigzag", 4 * comm.size, comm.size))

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include "attn/boundary.h"
 #include "attn/exec/exec_scope.h"
-#include "attn/linear/host/vector.h"
 #include "base/checked.h"
 #include "base/convert.h"
 #include "base/versioned.h"
@@ -72,14 +70,10 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   requireRange(call, "dataType", d.dataType, seqparFloat32, seqparBfloat16);
   requireRange(call, "weightType", d.weightType, seqparFloat32, seqparBfloat16);
   requireRange(call, "training", d.training, 0, 1);
-  int ranks = 1, rank = 0, device = SEQPAR_HOST_DEVICE;
+  int ranks = 1, rank = 0;
   if (comm != nullptr) {
     require(seqparCommCount(comm, &ranks), call, nullptr);
     require(seqparCommUserRank(comm, &rank), call, nullptr);
-    require(seqparCommDevice(comm, &device), call, nullptr);
-  }
-  if (device != SEQPAR_HOST_DEVICE) {
-    fail(seqparInvalidUsage, call, ": comm is of device ", device, ", expected a communicator of host memory");
   }
   const auto lengths = lengthsOf(call, d, ranks);
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
@@ -98,15 +92,15 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   for (const int64_t length : lengths) edges_.push_back(std::min<int64_t>(length, d.width - 1));
   place(bounds, begin, begin + lengths[static_cast<size_t>(rank)]);
 
-  auto exec = makeExec(comm);
-  exec_.reset(dynamic_cast<HostExec*>(exec.get()));
-  static_cast<void>(exec.release());
+  exec_ = makeExec(comm);
+  passes_ = makePasses(shape_, training_, *exec_);
   Arena counting;
   carve(counting);
   memory_ = exec_->allocate(counting.used());
-  std::memset(memory_.get(), 0, counting.used());  // halos beyond the ends
   Arena arena(memory_.get());
   carve(arena);
+  passes_->open();
+  clearHalos();
 }
 
 void Conv::carve(Arena& arena) {
@@ -118,7 +112,17 @@ void Conv::carve(Arena& arena) {
     edge_ = numbers(row * shape_.edge());
     right_ = numbers(row * shape_.halo());
   }
-  scratch_ = numbers(static_cast<size_t>(exec_->pool().threads()) * scratchNumbers(shape_));
+  passes_->carve(arena);
+}
+
+void Conv::clearHalos() {
+  const auto halo = [&](void* data, seqparDataType_t type) { return rows(data, type, shape_.halo()); };
+  {
+    const ExecScope scope(*exec_, nullptr, {});
+    exec_->zero(halo(left_, shape_.type));
+    if (training_) exec_->zero(halo(right_, seqparFloat32));
+  }
+  exec_->drain();
 }
 
 void Conv::place(const std::vector<int64_t>& bounds, int64_t begin, int64_t end) {
@@ -133,20 +137,17 @@ void Conv::place(const std::vector<int64_t>& bounds, int64_t begin, int64_t end)
   }
 }
 
-Tensor Conv::tensor(void* data) const {
-  return denseTensor(data, shape_.type, static_cast<int64_t>(shape_.batch), static_cast<int64_t>(shape_.tokens), 1,
+Tensor Conv::rows(void* data, seqparDataType_t type, size_t tokens) const {
+  return denseTensor(data, type, static_cast<int64_t>(shape_.batch), static_cast<int64_t>(tokens), 1,
                      static_cast<int64_t>(shape_.channels));
 }
 
 void Conv::packTail(const void* x) {
-  if (edges_.size() == 1) return;
-  exec_->launch([this, x] {
-    const size_t row = shape_.channels * sizeOf(shape_.type), edge = shape_.edge();
-    for (size_t b = 0; b < shape_.batch && edge > 0; ++b) {
-      std::memcpy(static_cast<std::byte*>(tail_) + b * edge * row,
-                  static_cast<const std::byte*>(x) + ((b + 1) * shape_.tokens - edge) * row, edge * row);
-    }
-  });
+  const size_t edge = shape_.edge();
+  if (edges_.size() == 1 || edge == 0) return;
+  exec_->copy(
+      rows(tail_, shape_.type, edge),
+      tensor(const_cast<void*>(x)).rows(static_cast<int64_t>(shape_.tokens - edge), static_cast<int64_t>(edge)));
 }
 
 void Conv::exchange(const void* edge, void* left, void* right, seqparDataType_t type, void* stream) {
@@ -164,24 +165,12 @@ void Conv::exchange(const void* edge, void* left, void* right, seqparDataType_t 
 void Conv::forward(const void* x, const void* weight, const void* bias, void* y, void* stream) {
   const ExecScope scope(*exec_, stream, std::array{tensor(y)});
   const Arrays arrays{x, weight, bias, left_, y};
-  const auto tokens = [this, arrays](size_t first, size_t last) {
-    if (first >= last) return;
-    exec_->launch([this, arrays, first, last] {
-      // Tasks are blocks of channels and stretches of tokens.
-      constexpr size_t kStretch = 4 * kTokens;
-      const size_t stretches = (last - first + kStretch - 1) / kStretch;
-      exec_->pool().each(shape_.blocks() * stretches, [&](size_t task, int thread) {
-        const size_t begin = first + task % stretches * kStretch;
-        short_conv::forward(shape_, arrays, task / stretches, begin, std::min(begin + kStretch, last), scratch(thread));
-      });
-    });
-  };
   packTail(x);
   exec_->fork();
   exchange(tail_, left_, nullptr, shape_.type, exec_->side());
-  tokens(shape_.edge(), shape_.tokens);
+  passes_->forward(arrays, shape_.edge(), shape_.tokens);
   exec_->join();
-  tokens(0, shape_.edge());
+  passes_->forward(arrays, 0, shape_.edge());
 }
 
 void Conv::backward(const seqparShortConvBackwardArgs_t& args, void* stream) {
@@ -190,18 +179,9 @@ void Conv::backward(const seqparShortConvBackwardArgs_t& args, void* stream) {
                       args.dy, right_,      args.dx,   args.dWeight, args.dBias};
   packTail(args.x);
   exchange(tail_, left_, nullptr, shape_.type, exec_->main());
-  if (edges_.size() > 1) {
-    exec_->launch([this, arrays] {
-      exec_->pool().each(shape_.blocks(), [&](size_t block, int thread) {
-        edgeGradients(shape_, arrays, block, edge_, scratch(thread));
-      });
-    });
-  }
+  if (edges_.size() > 1) passes_->edgeGradients(arrays, edge_);
   exchange(edge_, nullptr, right_, seqparFloat32, exec_->main());
-  exec_->launch([this, arrays] {
-    exec_->pool().each(shape_.blocks(),
-                       [&](size_t block, int thread) { short_conv::backward(shape_, arrays, block, scratch(thread)); });
-  });
+  passes_->backward(arrays);
 }
 
 }  // namespace seqpar::attn::short_conv

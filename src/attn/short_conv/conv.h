@@ -4,8 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "attn/exec/host.h"
-#include "attn/short_conv/kernels.h"
+#include "attn/short_conv/passes.h"
 #include "seqpar/short_conv.h"
 
 namespace seqpar::attn::short_conv {
@@ -27,18 +26,19 @@ class Conv {
   void place(const std::vector<int64_t>& cuSeqlens, int64_t begin, int64_t end);
   void packTail(const void* x);
   void exchange(const void* edge, void* left, void* right, seqparDataType_t type, void* stream);
-  Tensor tensor(void* data) const;
-  float* scratch(int thread) const { return scratch_ + static_cast<size_t>(thread) * scratchNumbers(shape_); }
+  void clearHalos();  ///< what lies beyond the ends
+  Tensor rows(void* data, seqparDataType_t type, size_t tokens) const;
+  Tensor tensor(void* data) const { return rows(data, shape_.type, shape_.tokens); }
 
   Shape shape_;
   bool training_ = true;
   seqparComm_t comm_ = nullptr;
   std::vector<int64_t> edges_;  ///< edge() of all ranks
-  std::unique_ptr<HostExec> exec_;
+  std::unique_ptr<Exec> exec_;
+  std::unique_ptr<Passes> passes_;
   std::shared_ptr<void> memory_;
   void *tail_ = nullptr, *left_ = nullptr;    ///< of the data type
   float *edge_ = nullptr, *right_ = nullptr;  ///< gradients of z
-  float* scratch_ = nullptr;
 };
 
 }  // namespace seqpar::attn::short_conv

@@ -1,211 +1,51 @@
-// The short convolution on ranks that are threads, against its definition in fp64.
-#include <cmath>
-#include <numeric>
-#include <random>
-
-#include "base/convert.h"
-#include "rank_threads.h"
-#include "seqpar/short_conv.h"
+// The short convolution on hosts against its definition, and the program of its kernels, run on the CPU.
+#include "kernels/attn/short_conv/run.h"
+#include "short_conv_check.h"
 
 namespace {
 
-using namespace seqpar;
-using seqpar::attn::test::RankThreads;
+using namespace seqpar;              // NOLINT(google-build-using-namespace)
+using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
-struct ConvCase {
-  size_t batch = 1, tokens = 0, channels = 1, width = 4;
-  bool silu = true, bias = true;
-  int type = seqparFloat32, weightType = seqparFloat32;
-  std::vector<int64_t> cuSeqlens;
-  std::vector<float> x, weight, biases, dy;
-
-  void fill(unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    const auto numbers = [&](std::vector<float>& to, size_t count, int roundTo) {
-      to.resize(count);
-      for (auto& number : to) number = normal(random);
-      std::vector<std::byte> rounded(count * 4);
-      fromFloat(to.data(), rounded.data(), static_cast<seqparDataType_t>(roundTo), count);
-      toFloat(rounded.data(), static_cast<seqparDataType_t>(roundTo), to.data(), count);
-    };
-    numbers(x, batch * tokens * channels, type);
-    numbers(dy, x.size(), type);
-    numbers(weight, channels * width, weightType);
-    numbers(biases, channels, weightType);
-  }
-};
-
-struct Numbers {
-  std::vector<double> value, magnitude;
-  explicit Numbers(size_t count) : value(count, 0.0), magnitude(count, 0.0) {}
-  void add(size_t i, double term, double size) {
-    value[i] += term;
-    magnitude[i] += size;
-  }
-};
-
-struct ConvReference {
-  Numbers y, dx, dWeight, dBias;
-
-  explicit ConvReference(const ConvCase& c)
-      : y(c.x.size()), dx(c.x.size()), dWeight(c.weight.size()), dBias(c.channels) {
-    std::vector<int64_t> starts = c.cuSeqlens;
-    if (starts.empty()) starts = {0, static_cast<int64_t>(c.tokens)};
-    for (size_t b = 0; b < c.batch; ++b) {
-      for (size_t s = 0; s + 1 < starts.size(); ++s) {
-        for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
-          for (size_t channel = 0; channel < c.channels; ++channel) one(c, b, t, starts[s], channel);
-        }
+/// All stretches of a launch, one after the other.
+template <class T, int W, int V>
+void runKernels(attn::short_conv::ConvTask& task, float* edge) {
+  using namespace attn::short_conv;  // NOLINT(google-build-using-namespace)
+  const Stretches forward = forwardStretches(task.tokens), backward = backwardStretches(task);
+  std::vector<float> terms(termsSize(task) / sizeof(float), NAN);
+  task.terms = terms.data();
+  task.edge = edge;
+  for (int64_t b = 0; b < task.batch; ++b) {
+    for (int64_t channel = 0; channel < task.channels; channel += V) {
+      Run<T, W, V> run(task, b, channel);
+      if (edge != nullptr) {
+        run.edge();
+        continue;
+      }
+      for (int64_t begin = 0; begin < task.tokens; begin += forward.tokens) {
+        run.forward(begin, std::min(begin + forward.tokens, task.tokens));
+      }
+      for (int64_t s = 0; s < backward.count; ++s) {
+        run.backward(s * backward.tokens, std::min((s + 1) * backward.tokens, task.tokens), b * backward.count + s);
       }
     }
   }
-
- private:
-  void one(const ConvCase& c, size_t b, int64_t t, int64_t start, size_t channel) {
-    const auto at = [&](int64_t token) { return (b * c.tokens + static_cast<size_t>(token)) * c.channels + channel; };
-    const auto weightOf = [&](int64_t j) { return channel * c.width + c.width - 1 - static_cast<size_t>(j); };
-    double z = c.bias ? static_cast<double>(c.biases[channel]) : 0, size = std::abs(z);
-    const auto taps = std::min(static_cast<int64_t>(c.width), t - start + 1);
-    for (int64_t j = 0; j < taps; ++j) {
-      const double term = static_cast<double>(c.weight[weightOf(j)]) * static_cast<double>(c.x[at(t - j)]);
-      z += term;
-      size += std::abs(term);
-    }
-    const double sigmoid = c.silu ? 1 / (1 + std::exp(-z)) : 1;
-    // |d SiLU / dz| is below 1.1, |d2 SiLU / dz2| is at most 0.5.
-    y.add(at(t), z * sigmoid, 1.1 * size + std::abs(z));
-    const double dy = static_cast<double>(c.dy[at(t)]);
-    const double slope = c.silu ? sigmoid * (1 + z * (1 - sigmoid)) : 1;
-    const double dz = dy * slope, dzSize = std::abs(dy) * (2 + 2 * std::abs(z) + size);
-    dBias.add(channel, dz, dzSize);
-    for (int64_t j = 0; j < taps; ++j) {
-      const auto weight = static_cast<double>(c.weight[weightOf(j)]), x = static_cast<double>(c.x[at(t - j)]);
-      dx.add(at(t - j), weight * dz, std::abs(weight) * dzSize);
-      dWeight.add(weightOf(j), x * dz, std::abs(x) * dzSize);
-    }
+  for (int64_t i = 0; edge == nullptr && i < (task.width + 1) * task.channels; ++i) {
+    addTerms(task, task.batch * backward.count, i);
   }
-};
-
-std::string farFrom(const Numbers& expected, const std::vector<float>& found, double terms, int type, size_t offset) {
-  const double kHalfUlp[] = {0.0, 0x1p-11, 0x1p-8}, kSmallest[] = {0x1p-126, 0x1p-24, 0x1p-126};
-  for (size_t i = 0; i < found.size(); ++i) {
-    const double value = expected.value[offset + i];
-    const double allowed =
-        terms * 0x1p-24 * expected.magnitude[offset + i] + kHalfUlp[type] * std::abs(value) + kSmallest[type];
-    if (!(std::abs(static_cast<double>(found[i]) - value) <= allowed)) {
-      return std::to_string(i) + ": " + std::to_string(found[i]) + ", expected " + std::to_string(value);
-    }
-  }
-  return "";
 }
-
-/// An array of a data type, as one rank has it.
-struct Array {
-  seqparDataType_t type;
-  std::vector<std::byte> bytes;
-  Array(int dataType, const std::vector<float>& numbers)
-      : type(static_cast<seqparDataType_t>(dataType)), bytes(numbers.size() * sizeOf(type)) {
-    fromFloat(numbers.data(), bytes.data(), type, numbers.size());
+template <class T>
+void runKernels(attn::short_conv::ConvTask& task, float* edge) {
+  if (task.width <= 4) {
+    task.channels % 4 == 0 ? runKernels<T, 4, 4>(task, edge) : runKernels<T, 4, 1>(task, edge);
+  } else {
+    task.channels % 4 == 0 ? runKernels<T, 8, 4>(task, edge) : runKernels<T, 8, 1>(task, edge);
   }
-  std::vector<float> get() const {
-    std::vector<float> numbers(bytes.size() / sizeOf(type));
-    toFloat(bytes.data(), type, numbers.data(), numbers.size());
-    return numbers;
-  }
-};
-
-std::vector<float> tokensOf(const ConvCase& c, const std::vector<float>& all, size_t begin, size_t end) {
-  std::vector<float> part;
-  for (size_t b = 0; b < c.batch; ++b) {
-    const auto at = all.begin() + static_cast<std::ptrdiff_t>(b * c.tokens * c.channels);
-    part.insert(part.end(), at + static_cast<std::ptrdiff_t>(begin * c.channels),
-                at + static_cast<std::ptrdiff_t>(end * c.channels));
-  }
-  return part;
 }
-
-struct Result {
-  std::vector<float> y, dx, dWeight, dBias;
-};
-
-std::string run(const ConvCase& c, const std::vector<int64_t>& lengths, int rank, seqparComm_t comm, bool onStream,
-                Result& result) {
-  const auto begin = static_cast<size_t>(std::accumulate(lengths.begin(), lengths.begin() + rank, int64_t{0}));
-  const size_t end = begin + static_cast<size_t>(lengths[static_cast<size_t>(rank)]);
-  seqparShortConvDesc_t desc = SEQPAR_SHORT_CONV_INITIALIZER;
-  desc.batch = static_cast<int64_t>(c.batch);
-  desc.tokensOfRanks = lengths.data();
-  desc.sequences = c.cuSeqlens.empty() ? 0 : static_cast<int64_t>(c.cuSeqlens.size()) - 1;
-  desc.cuSeqlens = c.cuSeqlens.data();
-  desc.channels = static_cast<int64_t>(c.channels);
-  desc.width = static_cast<int>(c.width);
-  desc.silu = c.silu ? 1 : 0;
-  desc.dataType = c.type;
-  desc.weightType = c.weightType;
-  seqparShortConv_t conv = nullptr;
-  if (seqparShortConvCreate(&conv, &desc, comm) != seqparSuccess) return seqparAttnGetLastError();
-  const Array x(c.type, tokensOf(c, c.x, begin, end)), dy(c.type, tokensOf(c, c.dy, begin, end));
-  const Array weight(c.weightType, c.weight), bias(c.weightType, c.biases);
-  const std::vector<float> nan((end - begin) * c.batch * c.channels, NAN);
-  Array y(c.type, nan), dx(c.type, nan);
-  result.dWeight.assign(c.weight.size(), NAN);
-  result.dBias.assign(c.channels, NAN);
-  seqparStream_t stream = nullptr;
-  if (onStream && seqparStreamCreate(&stream) != seqparSuccess) return seqparGetLastError(nullptr);
-  const void* const biases = c.bias ? bias.bytes.data() : nullptr;
-  std::string said;
-  seqparShortConvBackwardArgs_t backward = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
-  backward.x = x.bytes.data();
-  backward.weight = weight.bytes.data();
-  backward.bias = biases;
-  backward.dy = dy.bytes.data();
-  backward.dx = dx.bytes.data();
-  backward.dWeight = result.dWeight.data();
-  backward.dBias = result.dBias.data();
-  for (int repeat = 0; repeat < 2 && said.empty(); ++repeat) {
-    if (seqparShortConvForward(conv, x.bytes.data(), weight.bytes.data(), biases, y.bytes.data(), stream) !=
-            seqparSuccess ||
-        seqparShortConvBackward(conv, &backward, stream) != seqparSuccess) {
-      said = seqparAttnGetLastError();
-    }
-  }
-  if (onStream && seqparStreamSynchronize(stream) != seqparSuccess) said = seqparGetLastError(comm);
-  if (onStream) seqparStreamDestroy(stream);
-  seqparShortConvDestroy(conv);
-  result.y = y.get();
-  result.dx = dx.get();
-  return said;
-}
-
-void check(const ConvCase& c, const std::vector<int64_t>& lengths, bool onStream) {
-  const RankThreads ranks(static_cast<int>(lengths.size()));
-  const ConvReference expected(c);
-  std::vector<Result> results(lengths.size());
-  const auto said = ranks.each(
-      [&](int rank) { return run(c, lengths, rank, ranks[rank], onStream, results[static_cast<size_t>(rank)]); });
-  const double terms = static_cast<double>(c.width) + 20, sumTerms = terms + static_cast<double>(c.batch * c.tokens);
-  std::vector<float> dWeight(c.weight.size(), 0.0f), dBias(c.channels, 0.0f), y, dx;
-  size_t begin = 0;
-  for (size_t r = 0; r < results.size(); ++r) {
-    REQUIRE(said[r] == "");
-    const size_t count = static_cast<size_t>(lengths[r]);
-    for (size_t b = 0; b < c.batch; ++b) {
-      const auto part = [&](const std::vector<float>& all) {
-        const auto at = all.begin() + static_cast<std::ptrdiff_t>(b * count * c.channels);
-        return std::vector<float>(at, at + static_cast<std::ptrdiff_t>(count * c.channels));
-      };
-      const size_t offset = (b * c.tokens + begin) * c.channels;
-      CAPTURE(r, b);
-      CHECK(farFrom(expected.y, part(results[r].y), terms, c.type, offset) == "");
-      CHECK(farFrom(expected.dx, part(results[r].dx), terms, c.type, offset) == "");
-    }
-    for (size_t i = 0; i < dWeight.size(); ++i) dWeight[i] += results[r].dWeight[i];
-    for (size_t i = 0; i < dBias.size(); ++i) dBias[i] += results[r].dBias[i];
-    begin += count;
-  }
-  CHECK(farFrom(expected.dWeight, dWeight, sumTerms, seqparFloat32, 0) == "");
-  CHECK(farFrom(expected.dBias, dBias, sumTerms, seqparFloat32, 0) == "");
+void runKernels(attn::short_conv::ConvTask& task, float* edge) {
+  if (task.type == seqparFloat32) return runKernels<attn::short_conv::Fp32>(task, edge);
+  if (task.type == seqparFloat16) return runKernels<attn::short_conv::Fp16>(task, edge);
+  runKernels<attn::short_conv::Bf16>(task, edge);
 }
 
 TEST_CASE("short convolutions of all widths agree with their definition on any number of ranks") {
@@ -224,7 +64,7 @@ TEST_CASE("short convolutions of all widths agree with their definition on any n
     c.weightType = static_cast<int>((width / 2) % 3);
     c.fill(seed);
     CAPTURE(lengths, width, seed);
-    check(c, lengths, width % 3 == 1);
+    check(RankThreads(static_cast<int>(lengths.size())), c, lengths, {.onStream = width % 3 == 1});
   }
 }
 
@@ -239,7 +79,88 @@ TEST_CASE("a short convolution stops where a packed sequence begins") {
       c.cuSeqlens = starts;
       c.fill(seed);
       CAPTURE(starts, lengths, seed);
-      check(c, lengths, false);
+      check(RankThreads(static_cast<int>(lengths.size())), c, lengths, {});
+    }
+  }
+}
+
+/// Two shards whose halos are taken from each other by hand; batch 1.
+void checkKernels(const ConvCase& c, size_t border) {
+  const ConvReference expected(c);
+  const size_t halo = c.width - 1, borders[] = {0, border, c.tokens};
+  const std::vector<float> zeros(8 * c.channels);
+  const Array whole(c.type, c.x), wholeGradient(c.type, c.dy), weight(c.weightType, c.weight);
+  const Array bias(c.weightType, c.biases), zero(c.type, zeros);
+  std::vector<int64_t> starts = c.cuSeqlens;
+  if (starts.empty()) starts = {0, static_cast<int64_t>(c.tokens)};
+  std::vector<uint8_t> before(c.tokens), behind(c.tokens);
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
+      before[static_cast<size_t>(t)] =
+          static_cast<uint8_t>(std::min<int64_t>(static_cast<int64_t>(halo), t - starts[s]));
+      behind[static_cast<size_t>(t)] =
+          static_cast<uint8_t>(std::min<int64_t>(static_cast<int64_t>(halo), starts[s + 1] - 1 - t));
+    }
+  }
+  std::vector<float> edge(8 * c.channels), dWeight(c.weight.size()), dBias(c.channels);
+  for (size_t shard = 2; shard-- > 0;) {
+    const size_t begin = borders[shard], count = borders[shard + 1] - begin, row = c.channels * sizeOf(whole.type);
+    const std::vector<float> nan(count * c.channels, NAN);
+    Array y(c.type, nan), dx(c.type, nan);
+    std::vector<float> dWeights(dWeight.size(), NAN), dBiases(dBias.size(), NAN);
+    attn::short_conv::ConvTask task;
+    task.tokens = static_cast<int64_t>(count);
+    task.channels = static_cast<int64_t>(c.channels);
+    task.width = static_cast<int>(c.width);
+    task.silu = c.silu;
+    task.type = c.type;
+    task.weightType = c.weightType;
+    task.before = before.data() + begin;
+    task.behind = behind.data() + begin;
+    task.x = whole.bytes.data() + begin * row;
+    task.dy = wholeGradient.bytes.data() + begin * row;
+    task.weight = weight.bytes.data();
+    task.bias = c.bias ? bias.bytes.data() : nullptr;
+    task.left = shard == 0 ? zero.bytes.data() : whole.bytes.data() + (begin - halo) * row;
+    task.right = shard == 0 ? edge.data() : zeros.data();
+    task.y = y.bytes.data();
+    task.dx = dx.bytes.data();
+    task.dWeight = dWeights.data();
+    task.dBias = dBiases.data();
+    task.edgeTokens = static_cast<int64_t>(std::min(count, halo));
+    runKernels(task, nullptr);
+    if (shard == 1) runKernels(task, edge.data());
+    const double terms = static_cast<double>(c.width) + 20;
+    CAPTURE(shard);
+    CHECK(farFrom(expected.y, y.get(), terms, c.type, begin * c.channels) == "");
+    CHECK(farFrom(expected.dx, dx.get(), terms, c.type, begin * c.channels) == "");
+    for (size_t i = 0; i < dWeight.size(); ++i) dWeight[i] += dWeights[i];
+    for (size_t i = 0; i < dBias.size(); ++i) dBias[i] += dBiases[i];
+  }
+  const double sumTerms = static_cast<double>(c.width + c.tokens) + 20;
+  CHECK(farFrom(expected.dWeight, dWeight, sumTerms, seqparFloat32, 0) == "");
+  CHECK(farFrom(expected.dBias, dBias, sumTerms, seqparFloat32, 0) == "");
+}
+
+TEST_CASE("the GPUs' program of the short convolution agrees with its definition") {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (size_t width = 1; width <= SEQPAR_SHORT_CONV_WIDTH; ++width) {
+    for (const size_t channels : {size_t{3}, size_t{8}}) {
+      ConvCase c;
+      c.tokens = 20 + random() % 150;
+      c.channels = channels;
+      c.width = width;
+      c.silu = random() % 2 == 0;
+      c.bias = random() % 2 == 0;
+      c.type = static_cast<int>(random() % 3);
+      c.weightType = static_cast<int>(random() % 3);
+      if (random() % 2 == 0)
+        c.cuSeqlens = {0, 0, 3, static_cast<int64_t>(c.tokens / 2), static_cast<int64_t>(c.tokens)};
+      c.fill(seed);
+      const size_t border = 8 + random() % (c.tokens - 16);
+      CAPTURE(width, channels, c.tokens, border, c.type, c.weightType, c.silu, c.cuSeqlens, seed);
+      checkKernels(c, border);
     }
   }
 }

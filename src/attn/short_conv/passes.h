@@ -1,0 +1,60 @@
+// A rank's own work in the short convolution, in passes between which halos are exchanged. One implementation for
+// hosts, one for CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "attn/exec/exec.h"
+#include "seqpar/types.h"
+
+namespace seqpar::attn::short_conv {
+
+struct Shape {
+  size_t batch = 1, tokens = 0, channels = 1, width = 1;
+  bool silu = true;
+  seqparDataType_t type = seqparFloat32, weightType = seqparFloat32;
+  /// Of each token of the rank: how many tokens before and behind it are of its sequence, width - 1 at most.
+  std::vector<uint8_t> before, behind;
+
+  size_t halo() const { return width - 1; }
+  /// Tokens that neighbors need of this rank.
+  size_t edge() const { return tokens < halo() ? tokens : halo(); }
+};
+
+struct Arrays {
+  const void *x = nullptr, *weight = nullptr, *bias = nullptr;
+  const void* left = nullptr;  ///< [batch][width - 1][channels] of type: the tokens before the shard
+  void* y = nullptr;
+  // Backward:
+  const void* dy = nullptr;
+  const float* right = nullptr;  ///< [batch][width - 1][channels]: gradients of z of the tokens behind the shard
+  void* dx = nullptr;
+  float *dWeight = nullptr, *dBias = nullptr;
+};
+
+/// All functions enqueue on the Exec's main stream.
+class Passes {
+ public:
+  virtual ~Passes() = default;
+
+  /// Takes memory. Runs as Arena says.
+  virtual void carve(Arena& arena) = 0;
+  /// Once, before the others: fills what carve() took.
+  virtual void open() = 0;
+  /// y of tokens first ... last - 1.
+  virtual void forward(const Arrays& arrays, size_t first, size_t last) = 0;
+  /// Gradients of z of the first edge() tokens: edge[batch][edge()][channels].
+  virtual void edgeGradients(const Arrays& arrays, float* edge) = 0;
+  /// dx, dWeight and dBias.
+  virtual void backward(const Arrays& arrays) = 0;
+};
+
+/// `shape` outlives them. Throws Error.
+std::unique_ptr<Passes> makePasses(const Shape& shape, bool training, Exec& exec);
+std::unique_ptr<Passes> makeHostPasses(const Shape& shape, Exec& exec);
+std::unique_ptr<Passes> makeDevicePasses(const Shape& shape, bool training, Exec& exec);  ///< in builds with CUDA
+
+}  // namespace seqpar::attn::short_conv

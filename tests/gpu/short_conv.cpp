@@ -1,0 +1,62 @@
+// gpu_short_conv RANKS [graph] [Catch's options]: the short convolution on GPU communicators whose ranks are threads of
+// this process, against its definition in fp64; with `graph` the calls are captured and replayed. Exit status 77
+// without a GPU.
+#define CATCH_CONFIG_RUNNER
+#include "unit/attn/short_conv_check.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "gpu/support/placed_ranks.h"
+
+namespace {
+
+using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
+
+int gpus = 0, ranks = 1;
+bool graphs = false;
+
+TEST_CASE("the short convolution on GPUs agrees with its definition") {
+  PlacedRanks all(ranks, gpus, graphs);
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (size_t width = 1; width <= SEQPAR_SHORT_CONV_WIDTH; ++width) {
+    for (const bool packed : {false, true}) {
+      ConvCase c;
+      std::vector<int64_t> lengths;
+      for (int r = 0; r < ranks; ++r) {
+        lengths.push_back(random() % 5 == 0 ? 0 : static_cast<int64_t>(random() % (random() % 3 == 0 ? 8 : 300)));
+        c.tokens += static_cast<size_t>(lengths.back());
+      }
+      c.width = width;
+      c.batch = packed ? 1 : 1 + random() % 2;
+      c.channels = random() % 2 == 0 ? 1 + random() % 200 : 4 * (1 + random() % 200);
+      c.silu = random() % 2 == 0;
+      c.bias = random() % 2 == 0;
+      c.type = static_cast<int>(random() % 3);
+      c.weightType = static_cast<int>(random() % 3);
+      if (packed) {
+        c.cuSeqlens = {0, static_cast<int64_t>(c.tokens)};
+        for (int i = 0; i < 4; ++i) c.cuSeqlens.push_back(static_cast<int64_t>(random() % (c.tokens + 1)));
+        std::sort(c.cuSeqlens.begin(), c.cuSeqlens.end());
+      }
+      c.fill(static_cast<unsigned>(random()));
+      CAPTURE(lengths, width, c.batch, c.channels, c.type, c.weightType, c.cuSeqlens, seed);
+      check(all.group(), c, lengths, {.placement = all.placement()});
+    }
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  gpus = seqpar::test::requireGpus(1);
+  int used = 1;
+  if (used < count) ranks = std::max(1, std::atoi(words[used++]));
+  if (used < count && std::string(words[used]) == "graph") {
+    graphs = true;
+    ++used;
+  }
+  words[used - 1] = words[0];
+  return Catch::Session().run(count - used + 1, words + used - 1);
+}
