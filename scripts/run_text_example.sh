@@ -6,11 +6,13 @@ set -euo pipefail
 usage() {
   cat << 'END'
 usage: scripts/run_text_example.sh [--softmax [--tokens N]] [FILE] [--ranks N] [--repeat N] [--threads]
+                                    [--gpu]
   --softmax   softmax attention, algorithm after algorithm, of the first N bytes (default 1500)
   FILE        any file; its bytes are the tokens (default /usr/share/common-licenses/GPL-3)
   --ranks N   number of ranks (default 4)
   --repeat N  how often to run; the fastest run counts (default 5)
   --threads   ranks are threads of one process, also where there is mpirun
+  --gpu       ranks compute on GPUs (gated linear attention, SEQPAR_BUILD with CUDA)
 SEQPAR_BUILD names the build folder (default build/host); it is made where it is missing.
 Exit status: 0 all outputs within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
 END
@@ -34,6 +36,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --threads) threads=1 ;;
+    --gpu) arguments+=(--gpu) ;;
     -*)
       usage >&2
       exit 2

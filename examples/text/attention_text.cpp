@@ -137,5 +137,5 @@ int runRank(const Options& options, seqparComm_t comm) {
 
 int main(int count, char** words) {
   return runProgram(
-      "attention_text", kUsage, [&] { return parseOptions(count, words, 1500); }, runRank);
+      "attention_text", kUsage, [&] { return parseOptions(count, words, false, 1500); }, runRank);
 }

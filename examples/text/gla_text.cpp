@@ -1,11 +1,12 @@
 // Gated linear attention over a text that is sharded across ranks, forward and backward: outputs are compared with its
 // definition, gradients with those of one rank.
 //
-//   gla_text [FILE] [--ranks N] [--repeat N]
+//   gla_text [FILE] [--ranks N] [--repeat N] [--gpu]
 //
-// Exit status: 0 all outputs within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
+// Exit status: 0 all outputs within the bound, 1 some not, 2 bad arguments or file, 3 a call failed, 77 no GPU.
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,11 @@
 namespace {
 
 constexpr const char* kUsage =
-    "usage: gla_text [FILE] [--ranks N] [--repeat N]\n"
+    "usage: gla_text [FILE] [--ranks N] [--repeat N] [--gpu]\n"
     "  FILE       any file; its bytes are the tokens (default /usr/share/common-licenses/GPL-3)\n"
     "  --ranks    number of ranks where neither mpirun nor RANK/WORLD_SIZE set it (default 4)\n"
-    "  --repeat   how often to run; the fastest run counts (default 5)\n";
+    "  --repeat   how often to run; the fastest run counts (default 5)\n"
+    "  --gpu      ranks compute on GPUs; with fewer GPUs than ranks, they share\n";
 
 /// What the scan of these states is expected to take.
 seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
@@ -69,6 +71,7 @@ void printLine(const char* name, const Line& line, Time time) {
 bool report(const Options& options, const Shape& shape, const std::vector<Line>& lines, const std::vector<Time>& times,
             const Line& single, Time singleTime, const seqparScanEstimate_t& plan) {
   std::printf("file            %s\n", options.file.c_str());
+  std::printf("memory          %s\n", options.gpu ? "GPUs" : "host");
   std::printf("tokens          %zu (one a byte), %zu heads, dk %zu, dv %zu, fp32\n", single.tokens, shape.heads,
               shape.dk, shape.dv);
   std::printf("ranks           %zu (%s)\n", lines.size(), launchedBy());
@@ -107,6 +110,10 @@ bool report(const Options& options, const Shape& shape, const std::vector<Line>&
 
 int runRank(const Options& options, seqparComm_t comm) {
   const Ranks ranks(comm);
+  if (options.gpu && countGpus() == 0) {
+    if (ranks.rank() == 0) std::puts("skipped: no GPU");
+    return 77;
+  }
   const auto text = shareFile(ranks, "gla_text", options);
   if (!text) return 2;
 
@@ -127,30 +134,39 @@ int runRank(const Options& options, seqparComm_t comm) {
   Outputs outputs;
   std::vector<Time> times;
   {
-    Operator distributed(shape, tokensOfRanks, comm);
+    const int device = options.gpu ? gpuOf(ranks.rank()) : SEQPAR_HOST_DEVICE;
+    const auto gpus = options.gpu ? std::make_unique<GpuComm>(ranks, device) : nullptr;
+    Operator distributed(shape, tokensOfRanks, gpus ? gpus->get() : comm, device);
+    distributed.place(mine, gradient, outputs);
     for (size_t i = 0; i < options.repeat; ++i) {
       ranks.meet();
-      times.push_back(distributed.run(mine, gradient, outputs));
+      times.push_back(distributed.run());
     }
+    ranks.meet();
+    distributed.fetch(outputs);
   }
 
-  // One rank alone with the whole text. The others do the same, untimed, to have the gradients to compare with.
+  // One rank alone with the whole text, on its host. The others do the same, untimed, to have the gradients to compare
+  // with.
   Line single;
   single.tokens = text->size();
   Time singleTime;
   Operator alone(shape, {static_cast<int64_t>(text->size())}, nullptr);
   Outputs expected, sizes;
+  alone.place(whole, wholeGradient, expected);
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     const size_t runs = rank == 0 ? options.repeat : 1;
     for (size_t i = 0; i < runs && rank == ranks.rank(); ++i) {
-      const Time time = alone.run(whole, wholeGradient, expected);
+      const Time time = alone.run();
       if (i == 0 || time.wall < singleTime.wall) singleTime = time;
     }
     ranks.meet();
   }
   auto magnitudes = wholeGradient;
   for (auto& number : magnitudes) number = std::abs(number);
-  alone.run(withoutSigns(whole), magnitudes, sizes);
+  const auto unsignedInputs = withoutSigns(whole);
+  alone.place(unsignedInputs, magnitudes, sizes);
+  alone.run();
 
   line.deviation = compareWithDefinition(whole, outputs.out, line.first, shape);
   line.gradients = compareGradients(whole, expected, sizes, outputs, line.first, shape);
@@ -167,6 +183,7 @@ int runRank(const Options& options, seqparComm_t comm) {
 }  // namespace
 
 int main(int count, char** words) {
+  letRanksShareGpus();
   return runProgram(
-      "gla_text", kUsage, [&] { return parseOptions(count, words); }, runRank);
+      "gla_text", kUsage, [&] { return parseOptions(count, words, true); }, runRank);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention_calls.h"
+#include "memory.h"
 #include "seqpar/attn.h"
 #include "text.h"
 
@@ -28,8 +29,11 @@ inline Time now() {
 
 class Operator {
  public:
-  /// `tokensOfRanks`: how many tokens each rank has. With comm nullptr there is one rank.
-  Operator(const Shape& shape, const std::vector<int64_t>& tokensOfRanks, seqparComm_t comm) {
+  /// `tokensOfRanks`: how many tokens each rank has. With comm nullptr there is one rank, on the host; `device` is the
+  /// communicator's.
+  Operator(const Shape& shape, const std::vector<int64_t>& tokensOfRanks, seqparComm_t comm,
+           int device = SEQPAR_HOST_DEVICE)
+      : memory_(device) {
     seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
     desc.family = seqparAttnGla;
     desc.tokensOfRanks = tokensOfRanks.data();
@@ -44,36 +48,49 @@ class Operator {
   Operator& operator=(const Operator&) = delete;
   ~Operator() { seqparAttnPlanDestroy(plan_); }
 
-  /// The forward pass, and the backward pass from the gradient of the outputs.
-  Time run(const Inputs& inputs, const std::vector<float>& dOut, Outputs& to) {
+  /// What run() takes and makes. `to` gets room for it here, and stays where it is until fetch().
+  void place(const Inputs& inputs, const std::vector<float>& dOut, Outputs& to) {
     for (auto* array : {&to.dq, &to.dk, &to.dLogDecay}) array->resize(inputs.q.size());
     for (auto* array : {&to.out, &to.dv}) array->resize(inputs.v.size());
-    seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
-    forward.q = denseTensor(inputs.q);
-    forward.k = denseTensor(inputs.k);
-    forward.v = denseTensor(inputs.v);
-    forward.gate = denseTensor(inputs.logDecay);
-    forward.out = denseTensor(to.out);
-    forward.saved = saved_.data();
-    seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
-    backward.q = forward.q;
-    backward.k = forward.k;
-    backward.v = forward.v;
-    backward.gate = forward.gate;
-    backward.saved = saved_.data();
-    backward.dOut = denseTensor(dOut);
-    backward.dq = denseTensor(to.dq);
-    backward.dk = denseTensor(to.dk);
-    backward.dv = denseTensor(to.dv);
-    backward.dGate = denseTensor(to.dLogDecay);
+    const auto dense = [&](const std::vector<float>& numbers) {
+      return seqparAttnTensor_t{memory_.place(numbers), 0, 0, 0};
+    };
+    forward_ = SEQPAR_ATTN_FORWARD_INITIALIZER;
+    forward_.q = dense(inputs.q);
+    forward_.k = dense(inputs.k);
+    forward_.v = dense(inputs.v);
+    forward_.gate = dense(inputs.logDecay);
+    forward_.out = dense(to.out);
+    forward_.saved = memory_.place(saved_);
+    backward_ = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+    backward_.q = forward_.q;
+    backward_.k = forward_.k;
+    backward_.v = forward_.v;
+    backward_.gate = forward_.gate;
+    backward_.saved = forward_.saved;
+    backward_.dOut = dense(dOut);
+    backward_.dq = dense(to.dq);
+    backward_.dk = dense(to.dk);
+    backward_.dv = dense(to.dv);
+    backward_.dGate = dense(to.dLogDecay);
+  }
+  /// The forward pass, and the backward pass from the gradient of the outputs.
+  Time run() {
     const Time start = now();
-    checkAttention(seqparAttnForward(plan_, &forward, nullptr));
-    checkAttention(seqparAttnBackward(plan_, &backward, nullptr));
+    checkAttention(seqparAttnForward(plan_, &forward_, memory_.stream()));
+    checkAttention(seqparAttnBackward(plan_, &backward_, memory_.stream()));
+    memory_.synchronize();
     const Time end = now();
     return {end.wall - start.wall, end.processor - start.processor};
   }
+  void fetch(Outputs& to) const {
+    for (auto* array : {&to.out, &to.dq, &to.dk, &to.dv, &to.dLogDecay}) memory_.fetch(*array);
+  }
 
  private:
+  Memory memory_;
   seqparAttnPlan_t plan_ = nullptr;
   std::vector<float> saved_;
+  seqparAttnForwardArgs_t forward_;
+  seqparAttnBackwardArgs_t backward_;
 };

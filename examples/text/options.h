@@ -20,6 +20,7 @@ struct Options {
   int ranks = 4;
   size_t repeat = 5;
   size_t tokens = 0;  ///< 0: all of the file
+  bool gpu = false;
 };
 
 inline int parseNumber(const std::string& option, const char* text, int most) {
@@ -32,8 +33,9 @@ inline int parseNumber(const std::string& option, const char* text, int most) {
   return static_cast<int>(number);
 }
 
-/// [FILE] [--ranks N] [--repeat N], and with a default for it [--tokens N]. Throws std::invalid_argument.
-inline Options parseOptions(int count, char** words, size_t defaultTokens = 0) {
+/// [FILE] [--ranks N] [--repeat N], where there are GPUs [--gpu], and with a default for it [--tokens N]. Throws
+/// std::invalid_argument.
+inline Options parseOptions(int count, char** words, bool knowsGpus, size_t defaultTokens = 0) {
   Options options;
   options.tokens = defaultTokens;
   bool named = false;
@@ -43,6 +45,8 @@ inline Options parseOptions(int count, char** words, size_t defaultTokens = 0) {
       options.ranks = parseNumber(word, words[++i], 1024);
     } else if (word == "--repeat") {
       options.repeat = static_cast<size_t>(parseNumber(word, words[++i], 1024));
+    } else if (word == "--gpu" && knowsGpus) {
+      options.gpu = true;
     } else if (word == "--tokens" && defaultTokens != 0) {
       options.tokens = static_cast<size_t>(parseNumber(word, words[++i], 1 << 20));
     } else if (word.size() > 1 && word[0] == '-') {
