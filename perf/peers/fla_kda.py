@@ -14,9 +14,7 @@ os.environ.setdefault("FLA_CACHE_RESULTS", "0")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import triton.runtime.autotuner as autotuner  # noqa: E402
-import triton.runtime.jit as jit  # noqa: E402
-import triton.testing  # noqa: E402
+from fla_kernels import compile_only, few_configurations  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--tokens", type=int, default=16384, help="of a rank")
@@ -26,34 +24,6 @@ parser.add_argument("--configs", type=int, default=2)
 parser.add_argument("--repeats", type=int, default=15)
 parser.add_argument("--warm", type=int, nargs=2)
 args = parser.parse_args()
-
-
-def few_configurations():
-    """Tunes over the first few configurations that fit, and not for long."""
-    prune, bench = autotuner.Autotuner.prune_configs, triton.testing.do_bench
-    autotuner.Autotuner.prune_configs = lambda self, kwargs: prune(self, kwargs)[:args.configs]
-    triton.testing.do_bench = lambda fn, warmup=None, rep=None, **named: bench(fn, warmup=5, rep=15, **named)
-
-
-def compile_only(share, shares):
-    """Kernels are compiled and not run; each process does those whose turn it is, by the order of their first use."""
-    run, order = jit.JITFunction.run, {}
-
-    def warm(self, *arguments, grid, warmup, **named):
-        key = (id(self), str({name: x for name, x in named.items() if isinstance(x, (int, bool, str))}))
-        if order.setdefault(key, len(order)) % shares == share:
-            run(self, *arguments, grid=grid, warmup=True, **named)
-
-    def tune(self, *arguments, **named):
-        self.nargs = dict(zip(self.arg_names, arguments))
-        for config in self.prune_configs(named) if len(self.configs) > 1 else self.configs:
-            try:
-                self.fn.run(*arguments, **named, **config.all_kwargs())
-            except Exception as error:  # a configuration that does not fit
-                print(f"{self.base_fn.__name__} {config}: {type(error).__name__}", flush=True)
-        self.nargs = None
-
-    jit.JITFunction.run, autotuner.Autotuner.run = warm, tune
 
 
 def inputs(device, rank):
@@ -191,7 +161,7 @@ def main():
     dist.destroy_process_group()
 
 
-few_configurations()
+few_configurations(args.configs)
 if args.warm:
     warm(*args.warm)
 else:
