@@ -8,6 +8,8 @@ void measure(LinearCase& mine, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments = attn::cutIntoSegments(problem, attn::ctasAtOnce(problem));
   attn::SegmentStates states{problem, segments, {0, problem.heads}, mine.maps(segments)};
+  const bool apart = attn::betterApart(problem, segments);
+  states.apart = apart;
   attn::SegmentStates rank = states;  // of several ranks: the map of the whole
   const auto heads = static_cast<size_t>(problem.heads), dk = static_cast<size_t>(problem.dk);
   rank.state = mine.takeFloats(heads * dk * static_cast<size_t>(problem.dv));
@@ -17,6 +19,7 @@ void measure(LinearCase& mine, void* stream) {
   outputs.segments = segments;
   outputs.heads = states.heads;
   outputs.maps = states.maps;
+  outputs.apart = apart;
   outputs.out = mine.output();
   const auto runStates = [=] {
     LinearCase::must(attn::launchSegmentStates(states, {stream, 0}), "launchSegmentStates");

@@ -45,6 +45,7 @@ PARITY = (
     "--family gla --algorithm zeco lasp1 lasp2 --length 600 --heads 4 --head-dim 64 --dtype bfloat16",
     "--family gla --algorithm zeco --length 512 --heads 4 --head-dim 128 --dtype bfloat16 --initial",
     "--family gla --algorithm zeco --documents 1 2 137 372 --heads 4 --head-dim 64 --dtype bfloat16",
+    "--family gla --algorithm zeco --documents 1 2 137 372 --heads 4 --head-dim 64 --dtype bfloat16 --initial",
     "--family scalar --algorithm zeco --length 512 --heads 4 --head-dim 64 --dtype bfloat16",
     "--family fixed --algorithm zeco --length 512 --heads 4 --head-dim 64 --dtype bfloat16")
 

@@ -84,23 +84,35 @@ TEST_CASE("linear attention on GPUs agrees with the recurrence") {
   }
 }
 
-TEST_CASE("packed sequences on GPUs have states of their own") {
+/// `given`: sequences begin with states of the caller's, which get gradients.
+void checkPacked(bool given) {
   PlacedRanks all(ranks, gpus, graphs);
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   for (const int family : kFamilies) {
     const auto lengths = drawLengths(random);
-    auto c = makeCase(family, lengths, seqparBfloat16, random);
-    c.hasInitial = false;
+    auto c = makeCase(family, lengths, given && random() % 2 == 0 ? seqparFloat32 : seqparBfloat16, random);
+    c.hasInitial = given && random() % 4 != 0;
     c.cuSeqlens = {0, static_cast<int64_t>(c.tokens)};
     for (int i = 0; i < 4; ++i) c.cuSeqlens.push_back(static_cast<int64_t>(random() % (c.tokens + 1)));
     std::sort(c.cuSeqlens.begin(), c.cuSeqlens.end());
     c.fill(random());
     LinearOptions options;
     options.placement = all.placement();
-    CAPTURE(c.describe(), lengths, seed);
+    options.initialGradient = given;
+    constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
+    options.algorithm = kAlgorithms[random() % 3];
+    CAPTURE(c.describe(), lengths, c.cuSeqlens, options.algorithm, seed);
     check(all.group(), c, lengths, options, termsOfType(c.dataType));
   }
+}
+
+TEST_CASE("packed sequences on GPUs have states of their own") {
+  checkPacked(false);
+}
+
+TEST_CASE("packed sequences on GPUs begin with given states") {
+  checkPacked(true);
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ struct Results {
 };
 
 /// `ctas` bounds the launches; with `byHeads` each head is a launch of its own; without `rank` its map is not asked
-/// for.
-Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank) {
+/// for; `apart` as SegmentStates has it.
+Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apart = false) {
   const ForwardSpec& spec = test.spec;
   const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
   const OnDevice<float> initial(test.initial);
@@ -91,7 +91,9 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank) {
   first.maps = segmentMapsIn(workspace.get(), problem, segments);
   first.state = rank ? rankState.get() : nullptr;
   first.logDecay = rank ? rankLogDecay.get() : nullptr;
+  first.apart = apart;
   Outputs second;
+  second.apart = apart;
   second.problem = problem;
   second.segments = segments;
   second.maps = first.maps;
@@ -134,9 +136,9 @@ void compare(const char* what, const ForwardSpec& spec, const Expected& expected
                    std::to_string(expected.bound[at]) + ": " + spec.name());
 }
 
-void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank) {
+void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, bool apart) {
   ForwardCase test(spec);
-  const Results results = run(test, ctas, byHeads, rank);
+  const Results results = run(test, ctas, byHeads, rank, apart);
   test.computeExpected();
   compare("output", spec, test.out, toDoubles(results.out, spec.type));
   compare("final state", spec, test.finalState, toDoubles(results.finalState));
@@ -249,7 +251,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < cases && failures <= 20; ++i) {
     ForwardSpec spec = drawSpec(random);
     if (small) spec.tokens = std::min<int64_t>(spec.tokens, 127);
-    checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0);
+    checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0, random() % 2 == 0);
   }
   checkRefused();
   if (!small) checkNotFinite(random);

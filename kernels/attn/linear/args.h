@@ -106,7 +106,15 @@ struct SegmentStates {
   SegmentMaps maps;
   float* state = nullptr;     ///< out: [batch][heads][dk][dv] of the rank; NULL: not wanted
   float* logDecay = nullptr;  ///< out: [batch][heads][decayWidth()] of the rank; NULL: not wanted
+  /// [batch][heads][dk][dv]: `state` is what the tokens make of this, in place of 0; `maps` stay without it. NULL: 0
+  const float* base = nullptr;
+  /// `maps` keep what each segment by itself leaves of a state of 0, for Outputs with the same; else as said above.
+  bool apart = false;
 };
+
+/// Whether the outputs are sooner there with `apart`, on the current device: few segments, whose states each CTA can
+/// put together itself. Only in builds with CUDA.
+bool betterApart(const LinearProblem& problem, const Segments& segments);
 
 /// Pass 3, forward, after pass 1 and the scan between ranks.
 struct Outputs {
@@ -117,6 +125,7 @@ struct Outputs {
   const float* initial = nullptr;  ///< [batch][heads][dk][dv], the state before the rank's first token; NULL: 0
   Output out;                      ///< [batch][token][head][dv] of problem.type
   float* finalState = nullptr;     ///< out: [batch][heads][dk][dv], after the rank's last token; NULL: not wanted
+  bool apart = false;              ///< `maps` as SegmentStates leaves them with `apart`
 };
 
 /// Pass 1, backward: the same in reverse. With y the gradient of the state after the rank's last token, the gradient of

@@ -9,17 +9,9 @@ namespace {
 constexpr int kFoldThreads = 128;
 constexpr int kAtOnce = 16;  // segments whose states are on their way to a thread together
 
-struct Fold {
-  LinearProblem problem;
-  Segments segments;
-  HeadRange heads;
-  SegmentMaps maps;
-  bool reverse;
-  float *state, *logDecay;
-};
-
 /// Four neighboring numbers of a head's state a thread; blockIdx.y is the head, blockIdx.z the sequence.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
+  letNextKernelStart();
   waitForPriorKernel();
   const LinearProblem& problem = fold.problem;
   const int count = fold.segments.count;
@@ -39,6 +31,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
   const int channel = width > 1 ? first / problem.dv : 0;
   const int wanted = fold.state != nullptr ? count : count - 1;
   float4 x = make_float4(0, 0, 0, 0);
+  float all = 0;  // log-decay of all segments so far
   for (int begin = 0; begin < wanted; begin += kAtOnce) {
     float4 states[kAtOnce];
     float decays[kAtOnce];
@@ -52,9 +45,10 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
     for (int i = 0; i < kAtOnce; ++i) {
       const int step = begin + i;
       if (step >= wanted) continue;
-      if (step > 0) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
+      if (step > 0 && !fold.apart) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
       const float decay = exp2f(decays[i] * kLog2e);
       const auto advance = [&](float& number, float state) { number = (decay == 0 ? 0 : decay * number) + state; };
+      all += decays[i];
       advance(x.x, states[i].x);
       advance(x.y, states[i].y);
       advance(x.z, states[i].z);
@@ -62,20 +56,28 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
     }
   }
   if (fold.state != nullptr) {
+    if (fold.base != nullptr) {
+      const float decay = exp2f(all * kLog2e);
+      const float4 base = *reinterpret_cast<const float4*>(fold.base + head * size + first);
+      const auto add = [&](float& number, float before) { number += decay == 0 ? 0 : decay * before; };
+      add(x.x, base.x);
+      add(x.y, base.y);
+      add(x.z, base.z);
+      add(x.w, base.w);
+    }
     *reinterpret_cast<float4*>(fold.state + head * size + first) = x;
-  } else if (count > 1) {
+  } else if (count > 1 && !fold.apart) {
     *reinterpret_cast<float4*>(fold.maps.states + mapOf(count - 1) * size + first) = x;
   }
 }
 
 }  // namespace
 
-int launchFold(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const SegmentMaps& maps,
-               bool reverse, float* state, float* logDecay, const Launch& launch) {
-  if (problem.batch == 0 || heads.count == 0) return cudaSuccess;
-  const Fold fold{problem, segments, heads, maps, reverse, state, logDecay};
+int launchFold(const Fold& fold, const Launch& launch) {
+  const LinearProblem& problem = fold.problem;
+  if (problem.batch == 0 || fold.heads.count == 0) return cudaSuccess;
   const auto columns = static_cast<unsigned>((problem.dk * problem.dv / 4 + kFoldThreads - 1) / kFoldThreads);
-  const dim3 grid(columns, static_cast<unsigned>(heads.count), static_cast<unsigned>(problem.batch));
+  const dim3 grid(columns, static_cast<unsigned>(fold.heads.count), static_cast<unsigned>(problem.batch));
   return launchKernel(foldKernel, grid, kFoldThreads, 0, launch.stream, true, fold);
 }
 

@@ -69,6 +69,11 @@ int ctasAtOnce(const LinearProblem& problem) {
          });
 }
 
+bool betterApart(const LinearProblem& problem, const Segments& segments) {
+  constexpr int kMostApart = 4;  // each CTA reads the states of all segments before its own
+  return segments.count <= kMostApart && problem.type != seqparFloat32 && hopper::fits(problem);
+}
+
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
   if (!allowed(pass.problem, pass.heads)) return cudaErrorInvalidValue;
   // The last segment's map is needed for the map of the rank alone.
@@ -83,15 +88,20 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
       return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
     });
   }
-  if (error != cudaSuccess) return error;
-  return launchFold(pass.problem, pass.segments, pass.heads, pass.maps, false, pass.state, pass.logDecay, launch);
+  if (error != cudaSuccess || (pass.apart && !rank)) return error;
+  return launchFold(
+      {pass.problem, pass.segments, pass.heads, pass.maps, false, pass.apart, pass.state, pass.logDecay, pass.base},
+      launch);
 }
 
 int launchOutputs(const Outputs& pass, const Launch& launch) {
   if (!allowed(pass.problem, pass.heads) || !aligned(pass.problem, pass.out)) return cudaErrorInvalidValue;
-  if (pass.problem.type == seqparFloat32) return runOutputsFp32(pass, launch);
   int error = cudaSuccess;
-  if (hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
+  const bool full = pass.problem.type == seqparFloat32;
+  if (!full && hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
+  if (pass.apart) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
+  if (error != cudaSuccess) return error;
+  if (full) return runOutputsFp32(pass, launch);
   return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });

@@ -69,7 +69,13 @@ __global__ void segmentStatesFp32(const __grid_constant__ SegmentStates pass, in
     const int width = decayWidth(problem);
     for (int channel = lane; item.tile == 0 && channel < width; channel += kColumns) {
       float sum = start >= 0 ? -INFINITY : 0;
-      for (int64_t token = item.begin; token < item.end; ++token) sum += gateOf(problem, item, token, channel);
+      for (int64_t begin = item.begin; begin < item.end; begin += kChunkTokens) {
+        float part = 0;  // sums of sums round less
+        for (int64_t token = begin; token < min(begin + kChunkTokens, item.end); ++token) {
+          part += gateOf(problem, item, token, channel);
+        }
+        sum += part;
+      }
       pass.maps.logDecays[map * width + channel] = sum;
     }
   }

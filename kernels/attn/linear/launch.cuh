@@ -33,6 +33,13 @@ __device__ inline void waitForPriorKernel() {
 #endif
 }
 
+/// The next kernel of the stream may be started, if it can: it finds room as CTAs of this one end.
+__device__ inline void letNextKernelStart() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 /// Whether the current device starts kernels early: those of compute capability 9.0 and later do.
 inline bool startsKernelsEarly() {
   int device = 0, major = 0;
@@ -40,7 +47,8 @@ inline bool startsKernelsEarly() {
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
 
-/// `dependent`: the kernel begins with waitForPriorKernel(), so it may be started before the one before it ends.
+/// `dependent`: the kernel calls waitForPriorKernel() before it reads what kernels of this library wrote, and before it
+/// writes, so it may be started before the one before it ends.
 template <class... Parameters, class... Arguments>
 int launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream, bool dependent,
                  const Arguments&... arguments) {

@@ -95,15 +95,17 @@ void LinearOperator::forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs
                                    const seqparAttnForwardArgs_t& args) {
   passes_->states(in, mapWanted(args));
   const bool first = problem_.rank() == 0;
-  if (!first && !passes_->worksBesideScan()) {
+  const float* const before = first ? firstState(args) : incoming(args);
+  if (!passes_->worksBesideScan()) {
+    // The first rank's scan too: others wait for it, and outputs beside it would leave it few SMs.
     scanForward(algorithm, args, exec_.main());
-    return passes_->outputs(in, out(args), incoming(args));
+    return passes_->outputs(in, out(args), before);
   }
   Beside beside(exec_);
   scanForward(algorithm, args, exec_.side());
   passes_->besideScan(in);
   if (!first) beside.join();
-  passes_->outputs(in, out(args), first ? firstState(args) : incoming(args));
+  passes_->outputs(in, out(args), before);
   if (first) beside.join();
 }
 

@@ -26,8 +26,8 @@ class LinearOperator : public Operator {
   virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
   virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
 
-  /// The forward with the scan beside work that needs no state from outside, where there is such; the first rank's scan
-  /// beside its outputs, as it knows the state that comes in.
+  /// The forward with the scan beside work that needs no state from outside, where there is such, and then the first
+  /// rank's scan beside its outputs, as it knows the state that comes in.
   void forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const seqparAttnForwardArgs_t& args);
   /// The backward with the scan beside the forward's states, computed again; the last rank's also beside its gradients,
   /// unless sequences are packed.

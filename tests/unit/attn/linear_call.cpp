@@ -100,8 +100,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.dk = dk.view();
   backward.dv = dv.view();
   if (c.family != seqparAttnSum) backward.dGate = dGate.view();
-  // On GPUs packed sequences begin with zeros.
-  if (placement == nullptr || c.cuSeqlens.empty()) backward.dInitial = numbers(dInitial);
+  if (options.initialGradient) backward.dInitial = numbers(dInitial);
 
   const auto calls = [&](void* stream) {
     std::string failed;

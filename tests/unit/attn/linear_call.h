@@ -86,6 +86,7 @@ struct LinearResult {
 struct LinearOptions {
   int algorithm = seqparAttnAuto;
   bool onStream = false, training = true, headsFirst = false;
+  bool initialGradient = true;  ///< wanted
   size_t padding = 0;
   int repeats = 1;
   int wireType = seqparFloat32;

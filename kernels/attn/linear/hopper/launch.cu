@@ -80,9 +80,11 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
       !encode16(kernel.out, out, problem.dv, problem.heads, problem)) {
     return false;
   }
+  // Without pass 1 before it, the kernel before may be the one that makes the inputs.
+  const bool early = pass.segments.count > 1;
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
-                        OutputsShared::kBytes, launch.stream, true, kernel);
+                        OutputsShared::kBytes, launch.stream, early, kernel);
   });
   return true;
 }

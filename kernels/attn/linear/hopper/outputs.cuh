@@ -14,6 +14,7 @@ template <class T, GateKind Kind>
 class OutputsCta {
  public:
   using Layout = OutputsShared;
+  static constexpr bool kUniform = Kind == GateKind::Uniform;
 
   __device__ __forceinline__ OutputsCta(const OutputsKernel& kernel, char* shared)
       : kernel_(kernel),
@@ -26,19 +27,20 @@ class OutputsCta {
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kLoader) {
-      giveRegisters<32>();
+      giveRegisters<kUniform ? 24 : 32>();
       if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
     } else if (role == kPreparer) {
-      takeRegisters<160>();
-      if constexpr (Kind == GateKind::Uniform) {
+      if constexpr (kUniform) {
+        giveRegisters<104>();
         UniformPreparer<T> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       } else {
+        takeRegisters<160>();
         ChannelPreparer<T, Kind> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       }
     } else {
-      takeRegisters<160>();
+      takeRegisters<kUniform ? 192 : 160>();
       Multiplier<T, Kind> multiplier(kernel_, shared_, role - kMultiplier);
       each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
     }
@@ -86,10 +88,11 @@ class OutputsCta {
   Pipeline<Layout::kStages> pipeline_;
 };
 
+/// Started before pass 1 ends (see Multiplier::start()), chunks are loaded and prepared meanwhile: inputs were there
+/// before pass 1 began.
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
-  waitForPriorKernel();
   OutputsCta<T, Kind>(kernel, shared).run();
 }
 

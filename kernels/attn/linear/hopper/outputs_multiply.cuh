@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
+#include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -74,32 +75,55 @@ class Multiplier {
     const Outputs& pass = kernel_.pass;
     const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
-    const int column = item.tile * kMostColumns, values = problem_.dv - column;
     clear();
-    if (item.segment > 0) {
-      const float* const before = pass.maps.states + (firstMap + item.segment) * size + column;
-      eachOfState(state_, which_, [&](float& number, int channel, int value) {
-        if (channel < problem_.dk && value < values) number = before[channel * problem_.dv + value];
-      });
+    if (item.segment == 0 && pass.initial == nullptr) return;  // needs nothing of pass 1: its CTAs may run beside it
+    waitForPriorKernel();
+    // Segment by segment backwards, or all of them as one; then what came before the first.
+#pragma unroll 1
+    for (int next = item.segment; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
+      const float* from = pass.initial == nullptr ? nullptr : pass.initial + headIndex(item, problem_) * size;
+      if (next > 0) from = pass.maps.states + (firstMap + (pass.apart ? next - 1 : next)) * size;
+      if (from != nullptr) addDecayed(item, from, next);
     }
-    if (pass.initial == nullptr) return;
+  }
+  /// Adds a state decayed over the segments from `first` to before the item's.
+  __device__ __forceinline__ void addDecayed(const Item& item, const float* from, int first) {
+    const Outputs& pass = kernel_.pass;
+    const int column = item.tile * kMostColumns, values = problem_.dv - column;
     // The room of outputs on their way, once those of an item before have left.
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
     if (thread_ == 0) waitStoresRead<0>();
     syncGroup();
     const int width = decayWidth(problem_);
+    const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
     float sum = 0;
-    for (int segment = 0; segment < item.segment && thread_ < problem_.dk; ++segment) {
+    for (int segment = first; segment < item.segment && thread_ < problem_.dk; ++segment) {
       sum += pass.maps.logDecays[(firstMap + segment) * width + (width > 1 ? thread_ : 0)];
     }
     factors[thread_] = exp2Fast(sum * kLog2e);
     syncGroup();
-    const float* const initial = pass.initial + headIndex(item, problem_) * size + column;
-    eachOfState(state_, which_, [&](float& number, int channel, int value) {
-      if (channel >= problem_.dk || value >= values) return;
-      const float by = factors[channel];
-      number += by == 0 ? 0 : by * initial[channel * problem_.dv + value];
-    });
+    const int thread = hide(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
+    const bool there[2] = {row < values, row + 8 < values};
+    float numbers[64];  // on their way together; as eachOfState() counts them
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool exists = 8 * j < problem_.dk && there[e / 2];
+        numbers[4 * j + e] = exists ? at[e % 2 * problem_.dv + e / 2 * 8] : 0;
+      }
+      at += 8 * problem_.dv;
+    }
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 by = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (thread % 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float factor = e % 2 == 0 ? by.x : by.y;
+        state_[4 * j + e] += factor == 0 ? 0 : factor * numbers[4 * j + e];
+      }
+    }
     syncGroup();
   }
 
@@ -140,11 +164,11 @@ class Multiplier {
             columnsOf(at + Layout::kValues + which_ * kTileBytes, kTileBytes), rowsOf(at + Layout::kScores)};
   }
 
-  static __device__ __forceinline__ void addScores(float (&out)[32], const Operands& with) {
+  static __device__ __forceinline__ void addScores(float (&out)[32], const Operands& with, bool add) {
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       Product<T, 64>::template run<Lie::Across, Lie::Along>(out, with.values + step * kNextStepOfColumns,
-                                                            with.scores + step * kNextStepOfRows, true);
+                                                            with.scores + step * kNextStepOfRows, add || step > 0);
     }
   }
   template <int Step>
@@ -166,7 +190,7 @@ class Multiplier {
     for (int step = 0; step < 8; ++step) {
       Product<T, 64>::template run<Lie::Along>(out, a[step], with.queries + channelStep(step), step > 0);
     }
-    addScores(out, with);
+    addScores(out, with, true);
     commitProducts();
     addKeys<0>(with);
     addKeys<1>(with);
@@ -236,12 +260,12 @@ class Multiplier {
     pin(out);
   }
 
-  /// One decay for all channels: keys have theirs to the chunk's end, outputs take those from its start. What a decay
-  /// of 0 forgets may be anything.
+  /// One decay for all channels: keys have theirs to the chunk's end; what the state gives to outputs takes those from
+  /// the chunk's start. What a decay of 0 forgets may be anything.
   __device__ __forceinline__ void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     uint32_t a[8][4];
-    float out[32];
+    float out[32], within[32];
     round(a);
     const float decay = vectors(stage, 0)[kChunk];
 #pragma unroll
@@ -252,6 +276,7 @@ class Multiplier {
     for (int step = 0; step < 8; ++step) {
       Product<T, 64>::template run<Lie::Along>(out, a[step], with.queries + channelStep(step), step > 0);
     }
+    addScores(within, with, false);
     commitProducts();
     addKeys<0>(with);
     addKeys<1>(with);
@@ -260,23 +285,19 @@ class Multiplier {
     commitProducts();
     waitProducts<1>();
     pin(out);
+    pin(within);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(vectors(stage, 0) + 8 * j + 2 * (lane_ % 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
-        out[4 * j + e] = factor == 0 ? 0 : out[4 * j + e] * factor;
+        within[4 * j + e] += factor == 0 ? 0 : out[4 * j + e] * factor;
       }
     }
-    pin(out);
-    fenceProducts();
-    addScores(out, with);
-    commitProducts();
+    put(within, running);
     waitProducts<0>();
-    pin(out);
     pin(state_);
-    put(out, running);
     finish(item, chunk, running);
   }
 

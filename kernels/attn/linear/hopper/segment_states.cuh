@@ -4,6 +4,7 @@
 
 #include "kernels/attn/linear/hopper/pipeline.cuh"
 #include "kernels/attn/linear/hopper/wgmma.cuh"
+#include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -332,6 +333,7 @@ class StatesCta {
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
+  letNextKernelStart();
   StatesCta<T, Kind>(kernel, shared).run();
 }
 

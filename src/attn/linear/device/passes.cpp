@@ -7,14 +7,6 @@ namespace {
 
 constexpr const char* kWho = "linear attention on a GPU";
 
-Input inputOf(const Tensor& tensor) {
-  return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
-}
-
-Output outputOf(const Tensor& tensor) {
-  return {tensor.data, tensor.batchStride, tensor.tokenStride, tensor.headStride};
-}
-
 void check(int error, const char* launch) {
   checkCuda(static_cast<cudaError_t>(error), launch);
 }
@@ -29,25 +21,21 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
     if (piece.begins) starts_.push_back(static_cast<int64_t>(piece.first));
   }
   const CurrentDevice current(exec.device());
-  auto problem = kernelProblem(shard);
-  alignas(16) static const char kSomewhere[16] = {};
-  problem.gates.data = problem.q.data = problem.k.data = problem.v.data = kSomewhere;
-  const int ctas = ctasAtOnce(problem);
+  const int ctas = ctasAtOnce(withoutTensors(kernelProblem(shard)));
   if (ctas == 0) fail(seqparInvalidUsage, kWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
-  segments_ = cutIntoSegments(problem, ctas);
+  whole_ = wholeOf(shard, ctas);
+  parts_ = partsOf(shard, ctas);
+  whole_.apart = betterApart(withoutTensors(whole_.shape), whole_.segments);
+  for (auto& part : parts_) part.apart = betterApart(withoutTensors(part.shape), part.segments);
 }
 
 void DevicePasses::carve(Arena& arena) {
-  const auto problem = kernelProblem(shard_);
-  const auto maps = [&] {
-    const size_t bytes = segmentMapsSize(problem, segments_);
-    void* const memory = arena.take(bytes);
-    return memory == nullptr ? SegmentMaps{} : segmentMapsIn(memory, problem, segments_);
-  };
-  before_ = maps();
+  const PartSizes sizes = largestOf(whole_, parts_);
+  before_ = arena.take(sizes.maps);
   if (shard_.training) {
-    after_ = maps();
-    workspace_ = arena.take(gradientsWorkspaceSize(problem, segments_));
+    after_ = arena.take(sizes.maps);
+    workspace_ = arena.take(sizes.gradients);
+    if (!parts_.empty()) headGates_ = static_cast<float*>(arena.take(shard_.heads * sizeof(float)));
   }
   if (!shard_.alone) {
     rankState_ = static_cast<float*>(arena.take(shard_.states() * sizeof(float)));
@@ -64,20 +52,14 @@ void DevicePasses::open() {
 }
 
 std::string DevicePasses::name() const {
-  return "CUDA, " + std::to_string(segments_.count) + " segments a head";
+  return "CUDA, " + std::to_string(whole_.segments.count) + " segments a head";
 }
 
-LinearProblem DevicePasses::problem(const Inputs& in) const {
-  auto problem = kernelProblem(shard_);
-  problem.q = inputOf(in.q);
-  problem.k = inputOf(in.k);
-  problem.v = inputOf(in.v);
-  problem.gates = inputOf(in.gate);
-  problem.starts = deviceStarts_;
-  problem.startCount = static_cast<int64_t>(starts_.size());
-  if (in.initial != nullptr) {
-    fail(seqparInvalidUsage, kWho, ": args->initial is given for packed sequences, expected NULL: on GPUs each begins",
-         " with zeros");
+LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
+  auto problem = problemOf(part, in);
+  if (&part == &whole_) {
+    problem.starts = deviceStarts_;
+    problem.startCount = static_cast<int64_t>(starts_.size());
   }
   if (problem.tokens > 0) {
     if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kWho, ": ", reason);
@@ -85,22 +67,38 @@ LinearProblem DevicePasses::problem(const Inputs& in) const {
   return problem;
 }
 
-void DevicePasses::makeStates(const Inputs& in, bool forRank) {
-  SegmentStates pass{problem(in), segments_, allHeads(), before_};
+template <class Number>
+Number* DevicePasses::atBegin(const Part& part, Number* states) const {
+  return states == nullptr || !part.piece.begins ? nullptr : states + part.piece.sequence * shard_.states();
+}
+
+void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, For reader) {
+  SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsOf(part, before_)};
+  pass.apart = reader == For::Outputs && part.apart;
   if (forRank) {
     pass.state = rankState_;
     pass.logDecay = rankDecay_;
+    pass.base = atBegin(part, in.initial);
   }
   check(launchSegmentStates(pass, {exec_.main(), 0}), "segment states");
 }
 
-void DevicePasses::makeOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
-  const attn::Outputs pass{problem(in), segments_, allHeads(), before_, incoming, outputOf(out), final};
+void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
+                               float* final) {
+  const attn::Outputs pass{problem(part, in),
+                           part.segments,
+                           allHeads(),
+                           mapsOf(part, before_),
+                           incoming,
+                           outputOf(out, part.piece.first),
+                           final,
+                           part.apart};
   check(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
-void DevicePasses::makeStateGradients(const Inputs& in, const Gradients& gradients, bool forRank) {
-  SegmentStateGradients pass{problem(in), segments_, allHeads(), inputOf(gradients.dOut), after_};
+void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank) {
+  SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), inputOf(gradients.dOut, part.piece.first),
+                             mapsOf(part, after_)};
   if (forRank) {
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
@@ -108,61 +106,98 @@ void DevicePasses::makeStateGradients(const Inputs& in, const Gradients& gradien
   check(launchSegmentStateGradients(pass, {exec_.main(), 0}), "segment state gradients");
 }
 
-void DevicePasses::makeGradients(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                                 float* dBefore) {
+void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
+                                 const float* incoming, float* dBefore) {
+  const size_t first = part.piece.first;
   attn::Gradients pass;
-  pass.problem = problem(in);
-  pass.segments = segments_;
+  pass.problem = problem(part, in);
+  pass.segments = part.segments;
   pass.heads = allHeads();
-  pass.dOut = inputOf(to.dOut);
-  pass.before = before_;
-  pass.after = after_;
+  pass.dOut = inputOf(to.dOut, first);
+  pass.before = mapsOf(part, before_);
+  pass.after = mapsOf(part, after_);
   pass.initial = saved;
   pass.finalGradient = incoming;
-  pass.dq = outputOf(to.dq);
-  pass.dk = outputOf(to.dk);
-  pass.dv = outputOf(to.dv);
-  pass.dGates = outputOf(to.dGate);
+  pass.dq = outputOf(to.dq, first);
+  pass.dk = outputOf(to.dk, first);
+  pass.dv = outputOf(to.dv, first);
+  pass.dGates = outputOf(to.dGate, pass.problem.gate == Gate::Head ? 0 : first);
   pass.dGateType = pass.problem.gateType;
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
-  if (to.dInitial != nullptr) {
-    fail(seqparInvalidUsage, kWho, ": args->dInitial is given for packed sequences, expected NULL: on GPUs each begins",
-         " with zeros");
-  }
   check(launchGradients(pass, {exec_.main(), 0}), "gradients");
 }
 
 void DevicePasses::states(const Inputs& in, bool mapWanted) {
-  makeStates(in, mapWanted);
+  if (!byParts(in)) return makeStates(whole_, in, mapWanted, For::Outputs);
+  // outputs() makes the others' when it comes to them.
+  if (mapWanted) makeStates(parts_.back(), in, true, For::Outputs);
 }
 
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
-  makeOutputs(in, out, incoming, nullptr);
+  if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
+  makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
-  makeStates(in, false);
-  makeOutputs(in, out, incoming, final);
+  if (byParts(in)) return outputsByParts(in, out, incoming, final);
+  makeStates(whole_, in, false, For::Outputs);
+  makeOutputs(whole_, in, out, incoming, final);
+}
+
+void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  for (const auto& part : parts_) {
+    makeStates(part, in, false, For::Outputs);
+    makeOutputs(part, in, out, part.piece.begins ? atBegin(part, in.initial) : incoming,
+                &part == &parts_.back() ? final : nullptr);
+  }
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
-  makeStateGradients(in, gradients, mapWanted);
+  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted);
+  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
-  makeStates(in, false);
+  if (!byParts(in)) makeStates(whole_, in, false, For::Gradients);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
-  makeGradients(in, gradients, saved, incoming, nullptr);
+  clearInitialGradients(gradients);
+  if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
+  makeGradients(whole_, in, gradients, saved, incoming, nullptr);
 }
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
                                  const float* incoming, float* dBefore) {
-  makeStates(in, false);
-  makeStateGradients(in, gradients, false);
-  makeGradients(in, gradients, saved, incoming, dBefore);
+  clearInitialGradients(gradients);
+  if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
+  makeStates(whole_, in, false, For::Gradients);
+  makeStateGradients(whole_, in, gradients, false);
+  makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+}
+
+void DevicePasses::clearInitialGradients(const Gradients& to) {
+  if (to.dInitial == nullptr) return;
+  const auto of = [](size_t size) { return static_cast<int64_t>(size); };
+  exec_.zero(
+      denseTensor(to.dInitial, seqparFloat32, 1, of(shard_.sequences), of(shard_.heads), of(shard_.stateSize())));
+}
+
+void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming) {
+  const bool ofHeads = shard_.family->gate == GateShape::OfHead && to.dGate.data != nullptr;
+  auto mine = to;
+  if (ofHeads) {
+    mine.dGate.data = headGates_;
+    exec_.zero(to.dGate);
+  }
+  for (const auto& part : parts_) {
+    makeStates(part, in, false, For::Gradients);
+    makeStateGradients(part, in, to, false);
+    makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
+                  part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial));
+    if (ofHeads) exec_.add(to.dGate, mine.dGate);
+  }
 }
 
 void DevicePasses::copyStates(float* to, const float* from) {

@@ -1,16 +1,9 @@
 // The passes of linear attention on a GPU: launches of the kernels in kernels/attn/linear.
 #pragma once
 
-#include "attn/linear/passes/passes.h"
-#include "kernels/attn/linear/args.h"
+#include "attn/linear/device/parts.h"
 
 namespace seqpar::attn::linear {
-
-/// What the kernels get for a shard; tensors have no data yet.
-LinearProblem kernelProblem(const Shard& shard);
-
-/// Why no kernel can do what a shard asks for; NULL: there is one.
-const char* whyNoKernel(const Shard& shard);
 
 class DevicePasses final : public Passes {
  public:
@@ -38,19 +31,37 @@ class DevicePasses final : public Passes {
   void copyStates(float* to, const float* from) override;
 
  private:
-  LinearProblem problem(const Inputs& in) const;
+  /// Whether the launches are by parts: sequences begin with states of their own, or their gradients are wanted.
+  bool byParts(const Inputs& in) const { return in.initial != nullptr && !parts_.empty(); }
+  bool byParts(const Inputs& in, const Gradients& to) const {
+    return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
+  }
+  LinearProblem problem(const Part& part, const Inputs& in) const;
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
-  void makeStates(const Inputs& in, bool forRank);
-  void makeOutputs(const Inputs& in, const Tensor& out, const float* incoming, float* final);
-  void makeStateGradients(const Inputs& in, const Gradients& gradients, bool forRank);
-  void makeGradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
+  SegmentMaps mapsOf(const Part& part, void* memory) const { return segmentMapsIn(memory, part.shape, part.segments); }
+  /// `states` of the sequence that begins with the part; NULL: there are none, or it began before.
+  template <class Number>
+  Number* atBegin(const Part& part, Number* states) const;
+
+  enum class For { Outputs, Gradients };  ///< what reads the maps of segments
+  void makeStates(const Part& part, const Inputs& in, bool forRank, For reader);
+  void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
+  void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                      float* dBefore);
+  /// Both passes of each part.
+  void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  /// Those of sequences that begin on other ranks stay 0.
+  void clearInitialGradients(const Gradients& to);
+  void gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming);
 
   Shard shard_;
   Exec& exec_;
-  Segments segments_;
-  SegmentMaps before_, after_;
+  Part whole_;
+  std::vector<Part> parts_;
+  void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
+  float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
   std::vector<int64_t> starts_;
   int64_t* deviceStarts_ = nullptr;

@@ -1,0 +1,104 @@
+#include "attn/linear/device/parts.h"
+
+#include <algorithm>
+
+namespace seqpar::attn::linear {
+namespace {
+
+Gate gateOf(const Family& family) {
+  switch (family.gate) {
+    case GateShape::None:
+      return Gate::None;
+    case GateShape::OfHead:
+      return Gate::Head;
+    case GateShape::OfToken:
+      return Gate::Token;
+    case GateShape::OfChannel:
+      return Gate::Channel;
+  }
+  return Gate::None;
+}
+
+template <class Kernels>
+Kernels strided(const Tensor& tensor, size_t first) {
+  return {tensor.at(0, static_cast<int64_t>(first), 0), tensor.batchStride, tensor.tokenStride, tensor.headStride};
+}
+
+}  // namespace
+
+LinearProblem kernelProblem(const Shard& shard) {
+  LinearProblem problem;
+  problem.batch = static_cast<int64_t>(shard.batch);
+  problem.tokens = static_cast<int64_t>(shard.tokens);
+  problem.heads = static_cast<int>(shard.heads);
+  problem.qkHeads = static_cast<int>(shard.keyHeads);
+  problem.dk = static_cast<int>(shard.dk);
+  problem.dv = static_cast<int>(shard.dv);
+  problem.type = shard.type;
+  problem.scale = shard.scale;
+  problem.gate = gateOf(*shard.family);
+  problem.gateType = problem.gate == Gate::None ? seqparFloat32 : shard.gateType;
+  return problem;
+}
+
+LinearProblem withoutTensors(LinearProblem problem) {
+  alignas(16) static const char kSomewhere[16] = {};
+  for (auto* tensor : {&problem.q, &problem.k, &problem.v, &problem.gates}) tensor->data = kSomewhere;
+  return problem;
+}
+
+const char* whyNoKernel(const Shard& shard) {
+  return whyNot(withoutTensors(kernelProblem(shard)));
+}
+
+Part wholeOf(const Shard& shard, int ctas) {
+  Part part;
+  part.shape = kernelProblem(shard);
+  part.segments = cutIntoSegments(withoutTensors(part.shape), ctas);
+  part.piece.tokens = shard.tokens;
+  return part;
+}
+
+std::vector<Part> partsOf(const Shard& shard, int ctas) {
+  std::vector<Part> parts;
+  if (shard.sequences == 0) return parts;
+  for (const auto& piece : shard.pieces) {
+    Part part;
+    part.shape = kernelProblem(shard);
+    part.shape.tokens = static_cast<int64_t>(piece.tokens);
+    part.segments = cutIntoSegments(withoutTensors(part.shape), ctas);
+    part.piece = piece;
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+Input inputOf(const Tensor& tensor, size_t first) {
+  return strided<Input>(tensor, first);
+}
+Output outputOf(const Tensor& tensor, size_t first) {
+  return strided<Output>(tensor, first);
+}
+
+LinearProblem problemOf(const Part& part, const Inputs& in) {
+  const size_t first = part.piece.first;
+  auto problem = part.shape;
+  problem.q = inputOf(in.q, first);
+  problem.k = inputOf(in.k, first);
+  problem.v = inputOf(in.v, first);
+  problem.gates = inputOf(in.gate, problem.gate == Gate::Head ? 0 : first);
+  return problem;
+}
+
+PartSizes largestOf(const Part& whole, const std::vector<Part>& parts) {
+  PartSizes most;
+  const auto take = [&](const Part& part) {
+    most.maps = std::max(most.maps, segmentMapsSize(part.shape, part.segments));
+    most.gradients = std::max(most.gradients, gradientsWorkspaceSize(part.shape, part.segments));
+  };
+  take(whole);
+  for (const auto& part : parts) take(part);
+  return most;
+}
+
+}  // namespace seqpar::attn::linear
