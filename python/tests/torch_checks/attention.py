@@ -40,7 +40,7 @@ def parity_finds_what_is_wrong(comm, seed):
 
 @check
 def explanations(comm, seed):
-    x = whole(seed, 1, 4, 2, 8)
+    x = whole(seed, 1, 4, 2, 16)
     told = sp.explain(x, x, x, comm, causal=True)
     assert told["ranks"] == comm.size and told["algorithm"]
     decays = {"gla": -x.abs(), "simple_gla": -x[..., 0].abs(), "retention": -x[0, 0, :, 0].abs(), "linear_attention": None}
