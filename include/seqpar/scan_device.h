@@ -6,7 +6,7 @@
 #ifndef SEQPAR_SCAN_DEVICE_H_
 #define SEQPAR_SCAN_DEVICE_H_
 
-#include "seqpar.h"
+#include "seqpar/seqpar.h"
 
 #ifdef __cplusplus
 extern "C" {
