@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "attn/block/cuda.h"
+#include "device/upload.h"
 #include "kernels/attn/softmax/launch.h"
 
 namespace seqpar::attn {
@@ -234,9 +235,7 @@ void CudaBlock::prepare() {
   const CurrentDevice current(exec_.device());
   checkCuda(softmax::prepareCombineKernels(), "loading kernels");
   if (kernels_) checkCuda(softmax::prepareBandKernels(), "loading the band kernels");
-  if (!image_.empty()) {
-    checkCuda(cudaMemcpy(constants_, image_.data(), image_.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-  }
+  if (!image_.empty()) upload(constants_, image_.data(), image_.size());
   for (const auto& work : works_) {
     for (const auto& prepared : work.forward) load(prepared);
     for (const auto& prepared : work.backward) load(prepared);

@@ -1,6 +1,6 @@
 // The passes on a GPU: launches of kernels/attn/short_conv.
 #include "attn/short_conv/passes.h"
-#include "device/cuda.h"
+#include "device/upload.h"
 #include "kernels/attn/short_conv/args.h"
 
 namespace seqpar::attn::short_conv {
@@ -22,11 +22,8 @@ class DevicePasses final : public Passes {
   }
   void open() override {
     const CurrentDevice current(exec_.device());
-    const auto copy = [&](uint8_t* to, const std::vector<uint8_t>& from) {
-      checkCuda(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    };
-    copy(before_, shape_.before);
-    if (training_) copy(behind_, shape_.behind);
+    upload(before_, shape_.before.data(), shape_.before.size());
+    if (training_) upload(behind_, shape_.behind.data(), shape_.behind.size());
   }
 
   void forward(const Arrays& arrays, size_t first, size_t last) override {

@@ -72,8 +72,10 @@ class UlyssesOperator final : public SoftmaxOperator {
     loadInputs(inputs(args));
     exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
     exchange_.toHeads(lseRows(problem_, args.lse), lse_);
-    if (block_->needsOut()) {
+    // What travels is the same for all ranks, though what blocks need depends on the heads of their ranks.
+    if (rows_->needsOut()) {
       exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
+      if (own_.count > 0 && !block_->needsOut()) block_->delta(out_, dOut_, headDelta_);
     } else {
       exchange_.toHeads(delta_, headDelta_);
     }

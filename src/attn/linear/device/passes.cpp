@@ -1,6 +1,6 @@
 #include "attn/linear/device/passes.h"
 
-#include "device/cuda.h"
+#include "device/upload.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -47,8 +47,7 @@ void DevicePasses::carve(Arena& arena) {
 void DevicePasses::open() {
   if (starts_.empty()) return;
   const CurrentDevice current(exec_.device());
-  checkCuda(cudaMemcpy(deviceStarts_, starts_.data(), starts_.size() * sizeof(int64_t), cudaMemcpyHostToDevice),
-            "cudaMemcpy");
+  upload(deviceStarts_, starts_.data(), starts_.size() * sizeof(int64_t));
 }
 
 std::string DevicePasses::name() const {
