@@ -26,6 +26,14 @@ __global__ void copy(std::byte* into, const std::byte* from, std::size_t bytes) 
   }
 }
 
+constexpr int kLocalBytes = 1024;
+
+__global__ void useLocalMemory(unsigned char* into, int bytes) {
+  unsigned char local[kLocalBytes];
+  for (int i = 0; i < bytes; ++i) local[i * 7 % kLocalBytes] = static_cast<unsigned char>(i);
+  if (bytes > 0) into[threadIdx.x] = local[bytes % kLocalBytes];
+}
+
 unsigned ctasFor(std::size_t count) {
   return static_cast<unsigned>((count + kThreads - 1) / kThreads);
 }
@@ -37,6 +45,12 @@ cudaError_t launchCopy(void* into, const void* from, std::size_t bytes, cudaStre
   if (bytes == 0) return cudaSuccess;
   return launchKernel(copy, {std::min(ctasFor(bytes), kMostCtas), kThreads, 0, stream}, static_cast<std::byte*>(into),
                       static_cast<const std::byte*>(from), bytes);
+}
+
+cudaError_t growLocalMemory() {
+  const cudaError_t launched =
+      launchKernel(useLocalMemory, {1, 32, 0, nullptr}, static_cast<unsigned char*>(nullptr), 0);
+  return launched == cudaSuccess ? cudaDeviceSynchronize() : launched;
 }
 
 void launchFill(float* memory, std::size_t count, float value, cudaStream_t stream) {

@@ -19,6 +19,7 @@ class RankDevice {
  public:
   explicit RankDevice(int device) : device_(device) {
     use();
+    expectCuda(seqpar::test::growLocalMemory(), "growing local memory");
     void* memory = nullptr;
     expectCuda(cudaMalloc(&memory, kBytes), "cudaMalloc");
     base_ = static_cast<char*>(memory);
