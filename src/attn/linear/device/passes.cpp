@@ -25,7 +25,8 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   if (ctas == 0) fail(seqparInvalidUsage, kWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
   whole_ = wholeOf(shard, ctas);
   parts_ = partsOf(shard, ctas);
-  whole_.apart = betterApart(withoutTensors(whole_.shape), whole_.segments);
+  // Around a scan pass 3 does not start early, and the fold is done while ranks wait for each other.
+  whole_.apart = shard.alone && betterApart(withoutTensors(whole_.shape), whole_.segments);
   for (auto& part : parts_) part.apart = betterApart(withoutTensors(part.shape), part.segments);
 }
 
