@@ -178,7 +178,6 @@ typedef struct {
   int training;       /**< 1 (default): backward may be called; 0: forward only, with less workspace */
   int deterministic;  /**< 1: results are bitwise reproducible on GPUs too, backward included, at a cost; 0 (default):
                            backward of GPU block kernels may add in any order. Hosts always are */
-  int ctas;           /**< GPUs: the most thread blocks of a collective, 1 to 128; 0: chosen */
   const seqparAttnKernel_t* kernel; /**< softmax: block kernel in place of the library's; NULL: the library's */
 } seqparAttnDesc_t;
 
@@ -186,7 +185,7 @@ typedef struct {
   {                                                                                                                    \
     sizeof(seqparAttnDesc_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparAttnSoftmax, seqparAttnAuto, 1, 0, NULL, \
         NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, seqparFloat32, seqparFloat32, 0.0f, seqparAttnFull,         \
-        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, 0, NULL                                     \
+        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL                                        \
   }
 
 /**

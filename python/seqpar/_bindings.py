@@ -598,7 +598,6 @@ class seqparAttnDesc_t(Structure):
         ("ulyssesOutside", c_int),
         ("training", c_int),
         ("deterministic", c_int),
-        ("ctas", c_int),
         ("kernel", c_void_p),
     ]
 
@@ -667,7 +666,7 @@ INITIALIZERS = {
     "seqparShortConvDesc_t": (1, 0, None, 0, None, 0, 4, 1, 0, 0, 1),
     "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
     "seqparAttnKernel_t": (0, 0, None),
-    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, 0, 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, 0, None),
+    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, 0, 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None),
     "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, None),
     "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None),
 }

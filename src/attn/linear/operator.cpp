@@ -35,7 +35,6 @@ Shard shardOf(const Problem& problem, bool alone) {
   shard.scale = d.scale;
   shard.training = problem.training();
   shard.alone = alone;
-  shard.ctas = d.ctas;
   int64_t begin = 0;
   for (int r = 0; r < problem.rank(); ++r) begin += problem.queries.tokensOf(r);
   shard.pieces = cutIntoPieces(problem.cuSeqlens, shard.batch, begin, begin + problem.tokens());

@@ -61,7 +61,6 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   if (d.scale == 0) d.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d.headDim)));
   requireRange(call, "training", d.training, 0, 1);
   requireRange(call, "deterministic", d.deterministic, 0, 1);
-  requireRange(call, "ctas", d.ctas, 0, 128);
 }
 
 void readMask(const char* call, seqparAttnDesc_t& d) {

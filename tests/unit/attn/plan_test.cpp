@@ -55,7 +55,6 @@ TEST_CASE("a description with something wrong is refused by name") {
       {"desc->sinks is 2", [](seqparAttnDesc_t& d) { d.sinks = 2; }},
       {"desc->training is 3", [](seqparAttnDesc_t& d) { d.training = 3; }},
       {"desc->inner is 3, expected a divisor of the communicator's 1 ranks", [](seqparAttnDesc_t& d) { d.inner = 3; }},
-      {"desc->ctas is 129", [](seqparAttnDesc_t& d) { d.ctas = 129; }},
       {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},
       {"desc->cuSeqlens is NULL", [](seqparAttnDesc_t& d) { d.sequences = 1; }},
       {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 5",

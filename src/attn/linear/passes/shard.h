@@ -26,8 +26,7 @@ struct Shard {
   seqparDataType_t type = seqparFloat32, gateType = seqparFloat32;
   float scale = 1;
   bool training = true, alone = false;  ///< alone: no scan takes place
-  int ctas = 0;
-  std::vector<Piece> pieces;  ///< by batch entry, then by tokens; none of no tokens
+  std::vector<Piece> pieces;            ///< by batch entry, then by tokens; none of no tokens
 
   size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
   size_t group() const { return heads / keyHeads; }
