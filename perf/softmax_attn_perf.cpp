@@ -152,6 +152,7 @@ class Shape {
       return;
     }
     const auto expected = plan->expectation();
+    session_.report.note(nameOf(algorithm, kAlgorithms) + ": blocks by " + expected.block);
     const std::string name = (algorithm == seqparAttnAuto ? "a:" : "") + expected.algorithm;
     // LOCAL attends to a rank's own tokens only.
     const bool partly = algorithm == seqparAttnLocal && session_.group.size() > 1;

@@ -138,11 +138,14 @@ Expectation expectationOf(const std::string& explanation) {
     if (found == std::string::npos) throw std::runtime_error("seqparAttnPlanExplain: no " + what);
     return found + what.size();
   };
-  const std::string name = "\"algorithm\": \"";
+  const auto text = [&](const std::string& key) {
+    const size_t begin = after('"' + key + "\": \"", 0);
+    return explanation.substr(begin, explanation.find('"', begin) - begin);
+  };
   Expectation expectation;
-  const size_t begin = after(name, 0);
-  expectation.algorithm = explanation.substr(begin, explanation.find('"', begin) - begin);
-  const size_t candidate = after(name + expectation.algorithm + '"', after("\"candidates\"", begin));
+  expectation.algorithm = text("algorithm");
+  expectation.block = text("block");
+  const size_t candidate = after("\"algorithm\": \"" + expectation.algorithm + '"', after("\"candidates\"", 0));
   const auto number = [&](const char* key) {
     return std::stod(explanation.substr(after(std::string("\"") + key + "\": ", candidate)));
   };

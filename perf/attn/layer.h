@@ -60,7 +60,7 @@ class Layer {
 
 /// What a plan says of itself: the algorithm that it runs, and what the cost model expects of it.
 struct Expectation {
-  std::string algorithm;
+  std::string algorithm, block;
   double forwardUs = 0, backwardUs = 0;
   double bytes = 0;  ///< that a rank sends, forward and backward
 

@@ -6,11 +6,12 @@ using namespace seqpar::perf;
 
 TEST_CASE("what a plan expects is read from its explanation") {
   const std::string text =
-      R"({"algorithm": "ring", "paper": "a \"ring\"", "candidates": [{"algorithm": "ring_pass_q", "forwardUs": 1, )"
+      R"({"algorithm": "ring", "paper": "a \"ring\"", "block": "bands", "candidates": [{"algorithm": "ring_pass_q", "forwardUs": 1, )"
       R"("backwardUs": 2, "bytesSent": 3}, {"algorithm": "ring", "forwardUs": 4.5, "backwardUs": 1e+06, )"
       R"("bytesSent": 6}]})";
   const auto expected = expectationOf(text);
   CHECK(expected.algorithm == "ring");
+  CHECK(expected.block == "bands");
   CHECK(expected.us(kForward) == 4.5);
   CHECK(expected.us(kBackward) == 1e6);
   CHECK(expected.us(kStep) == 1000004.5);

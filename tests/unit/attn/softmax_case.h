@@ -22,7 +22,8 @@ struct SoftmaxSpec {
   int mask = seqparAttnFull;
   int64_t windowLeft = SEQPAR_ATTN_NO_WINDOW, windowRight = SEQPAR_ATTN_NO_WINDOW;
   float softcap = 0;
-  bool sinks = false;
+  float givenScale = 0;  ///< 0: the usual one
+  bool sinks = false, deterministic = false;
   seqparDataType_t type = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
   int inner = 0, ulyssesOutside = 0;
@@ -31,7 +32,7 @@ struct SoftmaxSpec {
   bool headsFirst = false;  ///< [batch][heads][tokens][dim] in memory
 
   int64_t keys() const { return kvTokens == 0 ? tokens : kvTokens; }
-  double scale() const { return 1 / std::sqrt(static_cast<double>(headDim)); }
+  double scale() const { return givenScale != 0 ? double{givenScale} : 1 / std::sqrt(static_cast<double>(headDim)); }
 
   /// Whether the query at position i sees the key at position j.
   bool sees(int64_t i, int64_t j) const {
@@ -64,7 +65,9 @@ struct SoftmaxSpec {
     d.windowLeft = windowLeft;
     d.windowRight = windowRight;
     d.softcap = softcap;
+    d.scale = givenScale;
     d.sinks = sinks ? 1 : 0;
+    d.deterministic = deterministic ? 1 : 0;
     d.inner = inner;
     d.ulyssesOutside = ulyssesOutside;
     return d;
@@ -84,9 +87,10 @@ struct SoftmaxSpec {
     std::ostringstream out;
     out << "algorithm " << algorithm << ", batch " << batch << ", tokens " << tokens << ", kvTokens " << kvTokens
         << ", heads " << heads << "/" << kvHeads << ", dims " << headDim << "/" << valueDim << ", mask " << mask
-        << ", window " << windowLeft << ".." << windowRight << ", softcap " << softcap << ", sinks " << sinks
-        << ", type " << type << ", wire " << wireType << ", inner " << inner << " outside " << ulyssesOutside
-        << ", layout " << layoutKind << " stripe " << stripe << ", headsFirst " << headsFirst << ", bounds";
+        << ", window " << windowLeft << ".." << windowRight << ", softcap " << softcap << ", scale " << givenScale
+        << ", sinks " << sinks << ", deterministic " << deterministic << ", type " << type << ", wire " << wireType
+        << ", inner " << inner << " outside " << ulyssesOutside << ", layout " << layoutKind << " stripe " << stripe
+        << ", headsFirst " << headsFirst << ", bounds";
     for (const auto bound : bounds) out << " " << bound;
     out << ", lengths";
     for (const auto length : tokensOfRanks) out << " " << length;

@@ -104,6 +104,31 @@ inline const std::vector<Feature>& features() {
          s.heads = s.kvHeads * draw(random, 1, 3);
          s.mask = seqparAttnCausal;
        }},
+      {"scale", [](SoftmaxSpec& s, std::mt19937_64&) { s.givenScale = 0.8f; }},
+      {"deterministic",
+       [](SoftmaxSpec& s, std::mt19937_64&) {
+         s.deterministic = true;
+         s.type = seqparBfloat16;
+         s.mask = seqparAttnCausal;
+       }},
+      {"several at once",
+       [](SoftmaxSpec& s, std::mt19937_64& random) {
+         const auto coin = [&] { return random() % 2 == 0; };
+         s.mask = coin() ? seqparAttnCausal : seqparAttnFull;
+         s.kvHeads = draw(random, 1, 3);
+         s.heads = s.kvHeads * draw(random, 1, 3);
+         if (coin()) s.windowLeft = draw(random, 0, s.tokens / 2);
+         if (coin()) {
+           s.batch = 1;
+           s.bounds = {0, draw(random, 0, s.tokens), s.tokens};
+         }
+         s.sinks = coin();
+         s.headsFirst = coin();
+         if (coin()) s.softcap = 2;
+         if (coin()) s.givenScale = 0.5f;
+         if (coin()) s.type = coin() ? seqparBfloat16 : seqparFloat16;
+         if (coin()) s.wireType = seqparBfloat16;
+       }},
       {"wire", [](SoftmaxSpec& s, std::mt19937_64&) { s.wireType = seqparBfloat16; }},
   };
   return all;
