@@ -15,6 +15,7 @@ namespace seqpar::attn {
 struct BlockShape {
   int64_t batch = 1, heads = 1, kvHeads = 1, headDim = 1, valueDim = 1;
   int64_t group = 1, phase = 0;
+  int64_t rowHeads = 0;  ///< that a token of q, out, dOut and dq has in memory, of which the block sees some; 0: heads
   seqparDataType_t type = seqparFloat32;  ///< of q, k, v, out, dOut
   float scale = 1, softcap = 0;
   bool training = true, deterministic = false;

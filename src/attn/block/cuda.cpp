@@ -108,18 +108,18 @@ void CudaBlock::clear(const Partial& partial, const Tensor& out, const Rows& lse
 }
 
 /// A plan of cuDNN is for certain strides, and must not be built now: it takes a second, and its kernels' loading may
-/// wait for the device. What is not dense is copied.
-Tensor CudaBlock::denseCopy(const Tensor& tensor, const Tensor& scratch) {
-  const bool dense = tensor.dense();
-  const auto made = denseTensor(dense ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
-                                tensor.heads, tensor.dim);
-  if (!dense) exec_.copy(made, tensor);
+/// wait for the device. What does not lie like the scratch memory is copied.
+Tensor CudaBlock::asPlanned(const Tensor& tensor, const Tensor& scratch) {
+  const bool there = tensor.liesInRows(scratch.heads);
+  const auto made = tensorInRows(there ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
+                                 tensor.heads, scratch.heads, tensor.dim);
+  if (!there) exec_.copy(made, tensor);
   return made;
 }
 
-BlockInputs CudaBlock::denseInputs(const BlockInputs& in) {
+BlockInputs CudaBlock::asPlanned(const BlockInputs& in) {
   if (!limits_.cudnn) return in;
-  return {denseCopy(in.q, copies_[0]), denseCopy(in.k, copies_[1]), denseCopy(in.v, copies_[2])};
+  return {asPlanned(in.q, copies_[0]), asPlanned(in.k, copies_[1]), asPlanned(in.v, copies_[2])};
 }
 
 void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) {
@@ -127,7 +127,7 @@ void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
   const bool kept = partial_.holds(into);
   if (!kept) partial_.settle();
-  const auto inputs = denseInputs(in);
+  const auto inputs = asPlanned(in);
   for (const auto& prepared : work.forward) {
     const bool single = prepared.step.kind == BlockStep::Kind::Single;
     const auto& first = prepared.step.rectangles.front();
@@ -244,12 +244,12 @@ void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
   bool haveDelta = false;
   auto inputs = in;
   if (limits_.cudnn) {
-    const auto dense = denseInputs({in.q, in.k, in.v});
-    inputs.q = dense.q;
-    inputs.k = dense.k;
-    inputs.v = dense.v;
-    inputs.out = denseCopy(in.out, copies_[3]);
-    inputs.dOut = denseCopy(in.dOut, copies_[4]);
+    const auto planned = asPlanned(BlockInputs{in.q, in.k, in.v});
+    inputs.q = planned.q;
+    inputs.k = planned.k;
+    inputs.v = planned.v;
+    inputs.out = asPlanned(in.out, copies_[3]);
+    inputs.dOut = asPlanned(in.dOut, copies_[4]);
   }
   for (const auto& prepared : work.backward) {
     const bool single = prepared.step.kind == BlockStep::Kind::Single;

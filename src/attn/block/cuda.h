@@ -54,6 +54,7 @@ class CudaBlock final : public Block {
     std::vector<Prepared> forward, backward;
   };
 
+  int64_t rowHeads() const { return shape_.rowHeads == 0 ? shape_.heads : shape_.rowHeads; }
   std::vector<Prepared> prepareSteps(const Work& work, bool backward);
   bool build(Prepared& prepared, const Work& work, bool backward);
   void describe(Prepared& prepared, const Work& work);
@@ -67,8 +68,8 @@ class CudaBlock final : public Block {
     return reinterpret_cast<const Value*>(constants_ + offset);
   }
 
-  Tensor denseCopy(const Tensor& tensor, const Tensor& scratch);
-  BlockInputs denseInputs(const BlockInputs& in);
+  Tensor asPlanned(const Tensor& tensor, const Tensor& scratch);
+  BlockInputs asPlanned(const BlockInputs& in);
   void point(const Prepared& prepared, SdpaPointers& pointers) const;
   softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;
   softmax::RowView runForward(const Prepared& prepared, const BlockInputs& in, const Place& place);
@@ -86,9 +87,9 @@ class CudaBlock final : public Block {
   std::byte* constants_ = nullptr;
   size_t workspaceBytes_ = 0;
   void* workspace_ = nullptr;
-  std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< scratch, dense, with the tokens of the longest shard
+  std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< scratch: tokens of the longest shard, with rowHeads()
   std::array<Rows, kMostPending + 1> lse_;
-  std::array<Tensor, 5> copies_;  ///< dense copies of q, k, v, out, dOut
+  std::array<Tensor, 5> copies_;  ///< of q, k, v, out, dOut, as plans want them
   Rows lseCopy_, delta_;
   PendingPartial partial_;
   std::array<PendingSums, 3> sums_;  ///< by GradientOf

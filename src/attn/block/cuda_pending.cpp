@@ -19,10 +19,11 @@ bool aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0;
 }
 
-/// `out` if kernels may write there what scratch memory like `memory` is for, with the tokens of `whole`.
+/// `out` if kernels may write there what scratch memory like `memory` is for, with the tokens and heads of `whole`.
 Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {
   const bool fits = out.data != nullptr && out.type == memory.type && out.tokens == whole.tokens &&
-                    out.heads == whole.heads && out.dim == whole.dim && out.dense() && aligned(out.data);
+                    out.heads == whole.heads && out.dim == whole.dim && out.liesInRows(memory.heads) &&
+                    aligned(out.data);
   return fits ? out : Tensor{};
 }
 
@@ -31,8 +32,9 @@ bool packed(const Rows& rows) {
   return rows.headStride == rows.tokens && (rows.batch == 1 || rows.batchStride == rows.heads * rows.tokens);
 }
 
-Tensor like(const Tensor& whole, const Tensor& memory) {
-  return denseTensor(memory.data, memory.type, whole.batch, whole.tokens, whole.heads, whole.dim);
+/// The tokens and heads of `whole`, in what is like `memory`, at `data`.
+Tensor like(const Tensor& whole, const Tensor& memory, void* data) {
+  return tensorInRows(data, memory.type, whole.batch, whole.tokens, whole.heads, memory.heads, whole.dim);
 }
 
 softmax::Part partOf(const Place& place) {
@@ -64,7 +66,8 @@ void PendingPartial::clear(const Partial& partial, const Tensor& out, const Rows
 
 Place PendingPartial::at(const Tensor& memory, const Rows& lse, const Partial& of, int64_t first, int64_t tokens,
                          int slot) const {
-  return {like(of.out, memory).rows(first, tokens), denseRows(lse.data, lse.batch, lse.heads, tokens), first, slot};
+  return {like(of.out, outs_[0], memory.data).rows(first, tokens), denseRows(lse.data, lse.batch, lse.heads, tokens),
+          first, slot};
 }
 
 Place PendingPartial::place(int64_t first, int64_t tokens, bool byTokens) {
@@ -206,7 +209,7 @@ Place PendingSums::place(const Tensor& sum, int64_t first, int64_t tokens) {
     for (int slot = kInOut; slot < kSlots; ++slot) {
       if (!free(kept, slot, first, tokens)) continue;
       const Tensor& memory = slot == kInOut ? kept.out : memory_[static_cast<size_t>(slot)];
-      return {like(kept.target, memory).rows(first, tokens), {}, first, slot};
+      return {like(kept.target, memory_[0], memory.data).rows(first, tokens), {}, first, slot};
     }
     // Each slot has somebody's parts.
     if (!kept.parts.empty()) {
@@ -220,7 +223,7 @@ Place PendingSums::place(const Tensor& sum, int64_t first, int64_t tokens) {
 }
 
 Place PendingSums::placeNow(const Tensor& into, int64_t first, int64_t tokens) const {
-  return {like(into, memory_[0]).rows(first, tokens), {}, first, 0};
+  return {like(into, memory_[0], memory_[0].data).rows(first, tokens), {}, first, 0};
 }
 
 void PendingSums::add(const Tensor& sum, const Place& place) {

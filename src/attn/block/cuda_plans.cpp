@@ -100,7 +100,7 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   // Backward of cuDNN before 9.26 makes dq NaN where columns % 128 is 64 and a logarithm is below -88.7, and a window
   // with more rows than columns is refused, unless lengths are given.
   shape.padded = !ragged && ((backward && shape.columns % 128 != 0) || (shape.left >= 0 && shape.rows > shape.columns));
-  shape.q = stridesOf(dense(work.rows, s.heads, s.headDim));
+  shape.q = stridesOf(dense(work.rows, rowHeads(), s.headDim));
   shape.k = stridesOf(dense(work.columns, s.kvHeads, s.headDim));
   shape.v = stridesOf(dense(work.columns, s.kvHeads, s.valueDim));
   if (s.batch == 1 && !ragged) {
@@ -109,7 +109,7 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
     shape.k[0] = shape.columns * shape.k[1];
     shape.v[0] = shape.columns * shape.v[1];
   }
-  shape.out = stridesOf(dense(work.rows, s.heads, s.valueDim));
+  shape.out = stridesOf(dense(work.rows, rowHeads(), s.valueDim));
   if (s.batch == 1) shape.out[0] = shape.rows * shape.out[1];
   if (backward) {
     // Gradients lie like what they are of.
@@ -133,10 +133,10 @@ void CudaBlock::describe(Prepared& prepared, const Work& work) {
   int64_t allRows = 0, allColumns = 0;
   const auto& s = shape_;
   const auto offset = [&](int64_t row, int64_t column) {
-    offsets[0].push_back(row * s.heads * s.headDim);
+    offsets[0].push_back(row * rowHeads() * s.headDim);
     offsets[1].push_back(column * s.kvHeads * s.headDim);
     offsets[2].push_back(column * s.kvHeads * s.valueDim);
-    offsets[3].push_back(row * s.heads * s.valueDim);
+    offsets[3].push_back(row * rowHeads() * s.valueDim);
     offsets[4].push_back(row * s.heads);
   };
   for (const auto& r : step.rectangles) {
@@ -207,9 +207,9 @@ void CudaBlock::carve(Arena& arena) {
   const auto& s = shape_;
   workspace_ = arena.take(workspaceBytes_);
   for (size_t i = 0; i < (keeps_ ? kMostPending : 1); ++i) {
-    out_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.valueDim);
+    out_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.valueDim);
     if (!s.training) continue;
-    dq_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.headDim);
+    dq_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.headDim);
     dk_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
     dv_[i] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
   }
@@ -219,11 +219,11 @@ void CudaBlock::carve(Arena& arena) {
   sums_[static_cast<size_t>(GradientOf::Keys)].give(dk_);
   sums_[static_cast<size_t>(GradientOf::Values)].give(dv_);
   if (limits_.cudnn) {
-    copies_[0] = arena.tensor(s.type, s.batch, rows, s.heads, s.headDim);
+    copies_[0] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.headDim);
     copies_[1] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.headDim);
     copies_[2] = arena.tensor(s.type, s.batch, columns, s.kvHeads, s.valueDim);
     for (size_t i : {3, 4}) {
-      if (s.training) copies_[i] = arena.tensor(s.type, s.batch, rows, s.heads, s.valueDim);
+      if (s.training) copies_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.valueDim);
     }
   }
   if (!s.training) return;

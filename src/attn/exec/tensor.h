@@ -42,17 +42,25 @@ struct Tensor {
     part.heads = count;
     return part;
   }
-  /// True if the elements lie one after the other in row-major order.
-  bool dense() const {
-    return elements() == 0 || ((heads == 1 || headStride == dim) && (tokens == 1 || tokenStride == heads * dim) &&
-                               (batch == 1 || batchStride == tokens * heads * dim));
+  /// True if it lies like some heads of a tensor in row-major order whose tokens have `rowHeads`.
+  bool liesInRows(int64_t rowHeads) const {
+    return elements() == 0 || ((heads == 1 || headStride == dim) && (tokens == 1 || tokenStride == rowHeads * dim) &&
+                               (batch == 1 || batchStride == tokens * rowHeads * dim));
   }
+  /// True if the elements lie one after the other in row-major order.
+  bool dense() const { return liesInRows(heads); }
 };
 
 /// A dense tensor at `data`.
 inline Tensor denseTensor(void* data, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
                           int64_t dim) {
   return {data, type, batch, tokens, heads, dim, tokens * heads * dim, heads * dim, dim};
+}
+
+/// The first heads of a dense tensor at `data` whose tokens have `rowHeads`.
+inline Tensor tensorInRows(void* data, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
+                           int64_t rowHeads, int64_t dim) {
+  return denseTensor(data, type, batch, tokens, rowHeads, dim).headsFrom(0, heads);
 }
 
 /// One fp32 number a row: [batch][heads][tokens], tokens dense. Strides are in elements.

@@ -21,12 +21,13 @@ int64_t headsOfSlice(const Problem& problem) {
 class AllGatherKvOperator final : public SoftmaxOperator {
  public:
   AllGatherKvOperator(const Problem& problem, Exec& exec)
-      : SoftmaxOperator(problem, exec, 0, headsOfSlice(problem) * problem.group(), 0, headsOfSlice(problem)),
+      : SoftmaxOperator(problem, exec, 0, headsOfSlice(problem) * problem.group(), 0, headsOfSlice(problem),
+                        problem.desc.heads),
         rows_(blockOfAllHeads(problem, exec)),
         kvHeads_(headsOfSlice(problem)),
         slices_(problem.desc.kvHeads / kvHeads_),
-        rectangles_(
-            rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())) {
+        rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())),
+        sumType_(typeOfSums(problem, *block_)) {
     block_->keepHere();
     block_->expect(rectangles_, problem.tokens(), problem.keys.tokens());
   }
@@ -41,13 +42,20 @@ class AllGatherKvOperator final : public SoftmaxOperator {
       return Pair{arena.tensor(type, d.batch, tokens, kvHeads_, d.headDim),
                   arena.tensor(type, d.batch, tokens, kvHeads_, d.valueDim)};
     };
+    int64_t first = 0;
+    for (int rank = 0; rank < problem_.rank(); ++rank) first += problem_.keys.lengths()[static_cast<size_t>(rank)];
+    // In one sequence a shard may lie in its own place.
+    const auto shardOf = [&](const Pair& whole) {
+      if (d.batch > 1) return pair(whole.k.type, own);
+      return Pair{whole.k.rows(first, own), whole.v.rows(first, own)};
+    };
     for (auto& buffer : buffers_) {
-      buffer.shard = pair(problem_.type(), own);
       buffer.whole = pair(problem_.type(), all);
+      buffer.shard = shardOf(buffer.whole);
       if (!problem_.training()) continue;
       buffer.sum = pair(seqparFloat32, all);
-      buffer.sent = problem_.wireType() == seqparFloat32 ? buffer.sum : pair(problem_.wireType(), all);
-      buffer.sumShard = pair(problem_.wireType(), own);
+      buffer.sent = sumType_ == seqparFloat32 ? buffer.sum : pair(sumType_, all);
+      buffer.sumShard = shardOf(buffer.sent);
     }
     if (!problem_.training()) return;
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
@@ -69,10 +77,11 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     for (int64_t s = 0; s < slices_; ++s) {
       if (s + 1 < slices_) gather(own, s + 1);
       const Partial partial{queryHeads(partial_.out, s), queryHeads(partial_.lse, s)};
-      block_->clear(partial);
+      const Tensor sliceOut = queryHeads(out, s);
+      const Rows sliceLse = lse.data == nullptr ? Rows{} : queryHeads(lse, s);
+      block_->clear(partial, sliceOut, sliceLse);
       block_->forward(inputsOf(own.q, s), rectangles_, partial);
-      block_->finish(partial, sink == nullptr ? nullptr : sink + s * kvHeads_ * problem_.group(), queryHeads(out, s),
-                     lse.data == nullptr ? Rows{} : queryHeads(lse, s));
+      block_->finish(partial, sink == nullptr ? nullptr : sink + s * kvHeads_ * problem_.group(), sliceOut, sliceLse);
       exec_.join();
     }
   }
@@ -88,9 +97,9 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     for (int64_t s = 0; s < slices_; ++s) {
       if (s + 1 < slices_) gather(own, s + 1);
       const auto& buffer = bufferOf(s);
-      block_->clear(GradientOf::Queries, queryHeads(dq_, s));
-      block_->clear(GradientOf::Keys, buffer.sum.k);
-      block_->clear(GradientOf::Values, buffer.sum.v);
+      block_->clear(GradientOf::Queries, queryHeads(dq_, s), queryHeads(dq, s));
+      block_->clear(GradientOf::Keys, buffer.sum.k, buffer.sent.k);
+      block_->clear(GradientOf::Values, buffer.sum.v, buffer.sent.v);
       const auto in = inputsOf(own.q, s);
       block_->backward(
           {in.q, in.k, in.v, queryHeads(dOut, s), queryHeads(lse, s), queryHeads(delta_, s), queryHeads(out, s)},
@@ -117,6 +126,14 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     Pair shard, whole;         ///< this rank's, everybody's
     Pair sum, sent, sumShard;  ///< gradients: fp32; as they are sent; this rank's, summed
   };
+
+  static seqparDataType_t typeOfSums(const Problem& problem, const Block& block) {
+    for (int rank = 0; rank < problem.ranks(); ++rank) {
+      const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
+      if (seen.size() > 1) return problem.wireType();
+    }
+    return typeOfSingleShare(problem, block);
+  }
 
   void finishKeys(const Tensor& sum, const Tensor& sent) {
     if (sent.data == sum.data) {
@@ -170,6 +187,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   std::unique_ptr<Block> rows_;  ///< of all heads, for what is done once a row
   int64_t kvHeads_, slices_;
   std::vector<Rectangle> rectangles_;
+  seqparDataType_t sumType_;  ///< in which gradients of keys travel
   std::array<Buffer, 2> buffers_;
   Partial partial_;
   Rows delta_;

@@ -4,12 +4,14 @@ namespace seqpar::attn {
 
 namespace {
 
-BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int64_t firstKvHead, int64_t kvHeads) {
+BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int64_t firstKvHead, int64_t kvHeads,
+                   int64_t rowHeads) {
   const auto& d = problem.desc;
   BlockShape shape;
   shape.batch = d.batch;
   shape.heads = heads;
   shape.kvHeads = kvHeads;
+  shape.rowHeads = rowHeads;
   shape.headDim = d.headDim;
   shape.valueDim = d.valueDim;
   shape.group = problem.group();
@@ -26,13 +28,17 @@ BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int
 }  // namespace
 
 SoftmaxOperator::SoftmaxOperator(const Problem& problem, Exec& exec, int64_t firstHead, int64_t heads,
-                                 int64_t firstKvHead, int64_t kvHeads)
+                                 int64_t firstKvHead, int64_t kvHeads, int64_t rowHeads)
     : problem_(problem),
       exec_(exec),
-      block_(makeBlock(exec, shapeOf(problem, firstHead, heads, firstKvHead, kvHeads))) {}
+      block_(makeBlock(exec, shapeOf(problem, firstHead, heads, firstKvHead, kvHeads, rowHeads))) {}
 
 std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec) {
-  return makeBlock(exec, shapeOf(problem, 0, problem.desc.heads, 0, problem.desc.kvHeads));
+  return makeBlock(exec, shapeOf(problem, 0, problem.desc.heads, 0, problem.desc.kvHeads, 0));
+}
+
+seqparDataType_t typeOfSingleShare(const Problem& problem, const Block& block) {
+  return problem.wireType() == seqparFloat32 && block.roundsGradients() ? problem.type() : problem.wireType();
 }
 
 Partial SoftmaxOperator::takePartial(Arena& arena, int64_t tokens) const {

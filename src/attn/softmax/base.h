@@ -15,9 +15,10 @@ class SoftmaxOperator : public Operator {
   std::string blockName() const override { return block_->name(); }
 
  protected:
-  /// A block for `heads` query heads from `firstHead` on and the `kvHeads` that they use from `firstKvHead` on.
+  /// A block for `heads` query heads from `firstHead` on and the `kvHeads` that they use from `firstKvHead` on, in
+  /// tensors of queries that have `rowHeads` (0: as many).
   SoftmaxOperator(const Problem& problem, Exec& exec, int64_t firstHead, int64_t heads, int64_t firstKvHead,
-                  int64_t kvHeads);
+                  int64_t kvHeads, int64_t rowHeads = 0);
   /// A block for all heads.
   SoftmaxOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec, 0, problem.desc.heads, 0, problem.desc.kvHeads) {}
@@ -37,6 +38,10 @@ class SoftmaxOperator : public Operator {
   Exec& exec_;
   std::unique_ptr<Block> block_;
 };
+
+/// In which type a rank's share of the gradients of keys travels where all shares are of one rectangle at most: the
+/// block may have rounded it already, and fp32 would be no more exact.
+seqparDataType_t typeOfSingleShare(const Problem& problem, const Block& block);
 
 /// A block for all heads, where an algorithm's own has some of them.
 std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec);

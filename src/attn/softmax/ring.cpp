@@ -10,15 +10,13 @@ namespace seqpar::attn {
 
 namespace {
 
-/// In which type the gradients of keys travel. On one hop a sum is one rank's share; where that is one rectangle, the
-/// block may have rounded it already, and fp32 would be no more exact.
+/// In which type the gradients of keys travel. On one hop a sum is one rank's share.
 seqparDataType_t gradientType(const Problem& problem, const Block& block, const RingOrder& order) {
-  const auto wire = problem.wireType();
-  if (wire != seqparFloat32 || !block.roundsGradients() || order.steps != 1 || order.firstSum() != 1) return wire;
+  if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
   for (int rank = 0; rank < problem.ranks(); ++rank) {
-    if (problem.rectangles(rank, order.sourceOf(rank, 1)).size() > 1) return wire;
+    if (problem.rectangles(rank, order.sourceOf(rank, 1)).size() > 1) return problem.wireType();
   }
-  return problem.type();
+  return typeOfSingleShare(problem, block);
 }
 
 /// What travels of the gradients of keys and values.
