@@ -170,6 +170,16 @@ SEQPAR_API seqparResult_t seqparRingWait(seqparRing_t ring, void* stream);
 SEQPAR_API seqparResult_t seqparRingReset(seqparRing_t ring);
 
 /**
+ * The same, with this rank's own tensors elsewhere in this round: `tensors` [tensors], each of this rank's bytes, so
+ * that they need not be copied into the ring's buffers. They are never written; they must stay unchanged, and
+ * seqparRingCurrent() gives them, until the first transfer is waited for; in a double ring with `unchanged`, until the
+ * last transfer between the ranks of a window is. A graph reads them from there at each replay. A rank's own choice in
+ * each round: others may call seqparRingReset(). Errors: as seqparRingReset(); InvalidArgument (NULL, memory of the
+ * wrong kind).
+ */
+SEQPAR_API seqparResult_t seqparRingResetFrom(seqparRing_t ring, const void* const* tensors);
+
+/**
  * Stores the address and the length of current tensor `tensor`; either may be NULL for what is not wanted. The address
  * of an empty tensor in the ring's own memory is NULL. Not collective. Errors: InvalidArgument.
  */

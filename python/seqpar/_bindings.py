@@ -733,6 +733,7 @@ PROTOTYPES = {
     "seqparRingPost": (c_int, [c_void_p, c_void_p]),
     "seqparRingWait": (c_int, [c_void_p, c_void_p]),
     "seqparRingReset": (c_int, [c_void_p]),
+    "seqparRingResetFrom": (c_int, [c_void_p, c_void_p]),
     "seqparRingCurrent": (c_int, [c_void_p, c_int, c_void_p, c_void_p]),
     "seqparRingQuery": (c_int, [c_void_p, c_void_p]),
     "seqparShift": (c_int, [c_void_p, c_void_p, c_void_p]),

@@ -243,6 +243,22 @@ SEQPAR_API seqparResult_t seqparRingReset(seqparRing_t handle) {
   return onRing("seqparRingReset", handle, [](Ring& ring, Communicator&) { ring.reset(); });
 }
 
+SEQPAR_API seqparResult_t seqparRingResetFrom(seqparRing_t handle, const void* const* tensors) {
+  const char* call = "seqparRingResetFrom";
+  return onRing(call, handle, [&](Ring& ring, Communicator& comm) {
+    requirePointer(call, "tensors", tensors);
+    std::vector<const std::byte*> own;
+    for (size_t tensor = 0; tensor < ring.tensors(); ++tensor) {
+      const auto name = concat("tensors[", tensor, "]");
+      const size_t bytes = ring.ownBytes(tensor);
+      if (bytes > 0) requirePointer(call, name.c_str(), tensors[tensor]);
+      requireMemory(call, {name.c_str(), tensors[tensor], bytes}, comm);
+      own.push_back(static_cast<const std::byte*>(tensors[tensor]));
+    }
+    ring.reset(std::move(own));
+  });
+}
+
 SEQPAR_API seqparResult_t seqparRingCurrent(seqparRing_t handle, int tensor, void** pointer, size_t* bytes) {
   const char* call = "seqparRingCurrent";
   return onRing(call, handle, [&](Ring& ring, Communicator&) {

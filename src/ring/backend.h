@@ -27,6 +27,7 @@ struct RingPart {
   int set = 0;
   size_t tensor = 0;
   size_t offset = 0, bytes = 0;
+  const std::byte* source = nullptr;  ///< of what is sent: where it lies if not in that buffer
 };
 
 /// Parts that go to one rank while others come from another; both lists meet lists of the same lengths.
@@ -34,6 +35,7 @@ struct RingTransfer {
   int to = 0, from = 0;  ///< ranks of the communicator, others than this one
   std::vector<RingPart> out, in;
   int receiveSet = 0;  ///< where parts arrive, here and at `to`, at the offset that they have in their tensor here
+  bool own = false;    ///< `out` is of this rank's own tensors, at home
 };
 
 /// How a ring is to be moved, the same on all its ranks.

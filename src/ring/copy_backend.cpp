@@ -131,9 +131,10 @@ class CopyRingBackend : public RingBackend {
       checkCuda(cudaMemcpyAsync(into, from, bytes, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
     };
     for (const auto& part : transfer.out) {
-      const std::byte* const source = buffer(part.set, part.tensor) + part.offset;
+      const bool elsewhere = part.source != nullptr;
+      const std::byte* const source = elsewhere ? part.source : buffer(part.set, part.tensor) + part.offset;
       std::byte* const target = window_->tensor(transfer.to, transfer.receiveSet, part.tensor) + part.offset;
-      const bool follows = window_->holds(part.set) && source == from + bytes && target == into + bytes;
+      const bool follows = !elsewhere && window_->holds(part.set) && source == from + bytes && target == into + bytes;
       if (bytes == 0 || !follows) {
         flush();
         from = source;

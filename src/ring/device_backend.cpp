@@ -9,13 +9,22 @@
 namespace seqpar {
 namespace {
 
-Route routeOf(const std::vector<RingTransfer>& transfers, const DeviceRingBuffers& buffers) {
+/// `from` becomes what the sends' regions count their buffers in.
+Route routeOf(const std::vector<RingTransfer>& transfers, const DeviceRingBuffers& buffers,
+              std::vector<const std::byte*>& from) {
   Route route;
+  from.assign(buffers.all().begin(), buffers.all().end());
   const auto region = [&](const RingPart& part) {
     return StridedRegion{.buffer = buffers.number(part.set, part.tensor), .offset = part.offset, .run = part.bytes};
   };
+  const auto elsewhere = [&](const RingPart& part) {
+    from.push_back(part.source);
+    return StridedRegion{.buffer = static_cast<int>(from.size()) - 1, .run = part.bytes};
+  };
   for (const auto& transfer : transfers) {
-    for (const auto& part : transfer.out) route.sends.push_back({transfer.to, region(part)});
+    for (const auto& part : transfer.out) {
+      route.sends.push_back({transfer.to, part.source == nullptr ? region(part) : elsewhere(part)});
+    }
     for (const auto& part : transfer.in) route.receives.push_back({transfer.from, region(part)});
   }
   return route;
@@ -95,8 +104,8 @@ class DeviceRingBackend : public RingBackend {
 
   void exchange(const std::vector<RingTransfer>& transfers, cudaStream_t stream) {
     const auto& buffers = memory_->buffers;
-    const std::vector<const std::byte*> from(buffers.all().begin(), buffers.all().end());
-    const Route route = routeOf(transfers, buffers);
+    std::vector<const std::byte*> from;
+    const Route route = routeOf(transfers, buffers, from);
     comm_->enqueue("seqparRingPost", stream,
                    [&](DeviceGroup& group) { exchangeOnDevice(group, route, from, buffers.all(), stream); });
   }

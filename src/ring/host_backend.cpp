@@ -46,7 +46,9 @@ class HostRingBackend : public RingBackend {
     std::vector<HostTransfer> work;
     for (const auto& transfer : transfers) {
       HostTransfer& made = work.emplace_back(HostTransfer{transfer.to, transfer.from, {}, {}});
-      for (const auto& part : transfer.out) made.out.push_back(bytesOf(part));
+      for (const auto& part : transfer.out) {
+        made.out.push_back(part.source == nullptr ? bytesOf(part) : std::span(part.source, part.bytes));
+      }
       for (const auto& part : transfer.in) made.in.push_back(bytesOf(part));
     }
     if (stream.host) {

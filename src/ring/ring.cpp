@@ -32,9 +32,12 @@ std::vector<RingPart> parts(const RingSpec& spec, int origin, int set, const Rin
 std::vector<RingTransfer> transfersOf(const RingSpec& spec, const RingStep& step) {
   std::vector<RingTransfer> out;
   for (const auto& move : step.moves) {
-    RingTransfer transfer{spec.ranks[static_cast<size_t>(move.to)], spec.ranks[static_cast<size_t>(move.from)],
+    RingTransfer transfer{spec.ranks[static_cast<size_t>(move.to)],
+                          spec.ranks[static_cast<size_t>(move.from)],
                           parts(spec, move.sendOrigin, move.sendSet, move),
-                          parts(spec, move.receiveOrigin, move.receiveSet, move), move.receiveSet};
+                          parts(spec, move.receiveOrigin, move.receiveSet, move),
+                          move.receiveSet,
+                          move.sendSet == 0 && move.sendOrigin == spec.place};
     if (!transfer.out.empty() || !transfer.in.empty()) out.push_back(std::move(transfer));
   }
   return out;
@@ -65,6 +68,14 @@ void Ring::requireCapture(const CallerStream& stream) const {
        capture == 0 ? "outside of it" : "in another one", expected);
 }
 
+std::vector<RingTransfer> Ring::fromOwn(std::vector<RingTransfer> transfers) const {
+  for (auto& transfer : transfers) {
+    if (!transfer.own) continue;
+    for (auto& part : transfer.out) part.source = own_[part.tensor] + part.offset;
+  }
+  return transfers;
+}
+
 void Ring::post(const CallerStream& stream) {
   if (posted_) {
     fail(seqparInvalidUsage, "transfer ", step_ + 1, " was posted and not waited for; expected seqparRingWait first");
@@ -74,7 +85,8 @@ void Ring::post(const CallerStream& stream) {
   }
   if (step_ == 0) capture_ = backend_->capture(stream);
   requireCapture(stream);
-  backend_->post(transfers_[static_cast<size_t>(step_)], stream);
+  const auto& transfers = transfers_[static_cast<size_t>(step_)];
+  backend_->post(own_.empty() ? transfers : fromOwn(transfers), stream);
   posted_ = true;
 }
 
@@ -94,6 +106,12 @@ void Ring::reset() {
   }
   step_ = set_ = 0;
   posted_ = false;
+  own_.clear();
+}
+
+void Ring::reset(std::vector<const std::byte*> own) {
+  reset();
+  own_ = std::move(own);
 }
 
 }  // namespace seqpar

@@ -29,6 +29,8 @@ class Ring {
   /// A round that was begun in a capture goes on in that capture only, and no other round does.
   void wait(const CallerStream& stream);
   void reset();
+  /// reset() with own tensors elsewhere than at home.
+  void reset(std::vector<const std::byte*> own);
 
   const RingSpec& spec() const { return spec_; }
   size_t tensors() const { return spec_.bytes.front().size(); }
@@ -36,7 +38,12 @@ class Ring {
   bool posted() const { return posted_; }
   /// The place whose tensors the current ones were.
   int origin() const { return ringOrigin(spec_.form, spec_.place, step_); }
-  std::byte* current(size_t tensor) const { return backend_->buffer(set_, tensor); }
+  /// Own tensors that lie elsewhere are only to be read.
+  std::byte* current(size_t tensor) const {
+    const bool own = (step_ == 0 || spec_.form.places == 1) && !own_.empty();
+    return own ? const_cast<std::byte*>(own_[tensor]) : backend_->buffer(set_, tensor);
+  }
+  size_t ownBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(spec_.place)][tensor]; }
   size_t currentBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(origin())][tensor]; }
   const char* engine() const { return backend_->name(); }
   /// Why it is that engine.
@@ -44,12 +51,14 @@ class Ring {
 
  private:
   void requireCapture(const CallerStream& stream) const;
+  std::vector<RingTransfer> fromOwn(std::vector<RingTransfer> transfers) const;
 
   RingSpec spec_;
   RingChoice choice_;
   RingSchedule schedule_;
   std::vector<std::vector<RingTransfer>> transfers_;  ///< of each step
   std::unique_ptr<RingBackend> backend_;
+  std::vector<const std::byte*> own_;  ///< [tensor]: where own tensors lie in this round; empty: at home
   int step_ = 0;
   int set_ = 0;
   bool posted_ = false;

@@ -95,8 +95,14 @@ class RingRun {
 
   void run(int round) {
     std::vector<Seen> seen;
-    expectSuccess(seqparRingReset(ring_), "seqparRingReset", comm_);
-    fill(round);
+    // Some ranks' own tensors lie elsewhere in some rounds.
+    const bool elsewhere = (round + place_) % 2 == 1;
+    if (elsewhere) {
+      expectSuccess(seqparRingResetFrom(ring_, elsewherePointers_.data()), "seqparRingResetFrom", comm_);
+    } else {
+      expectSuccess(seqparRingReset(ring_), "seqparRingReset", comm_);
+    }
+    fill(round, elsewhere);
     const int steps = form_.steps == 0 ? form_.places() - 1 : form_.steps;
     for (int step = 0; step <= steps; ++step) {
       if (step < steps) expectSuccess(seqparRingPost(ring_, stream_), "seqparRingPost", comm_);
@@ -111,7 +117,11 @@ class RingRun {
              i % tensors, " of ", seen[i].bytes.size(), " bytes is wrong at place ", place_);
     }
     checkMargins();
-    if (form_.keepsHome() && form_.callersBuffers) checkHome(round);
+    if (elsewhere) {
+      checkOwn(round, elsewhere_, "own tensors elsewhere were");
+    } else if (form_.keepsHome() && form_.callersBuffers) {
+      checkOwn(round, memory_, "home was");
+    }
   }
 
  private:
@@ -145,6 +155,10 @@ class RingRun {
       params.home = pointers_.data();
       params.scratch = pointers_.data() + form_.tensors();
     }
+    for (const size_t bytes : form_.bytes[static_cast<size_t>(place_)]) {
+      elsewhere_.emplace_back(bytes + kMargin, 0xa5);
+      elsewherePointers_.push_back(elsewhere_.back().data());
+    }
     expectSuccess(seqparRingCreate(&ring_, &params, comm_), "seqparRingCreate", comm_);
     backend()->meet();
   }
@@ -156,12 +170,17 @@ class RingRun {
     return {pointer, bytes};
   }
 
-  void fill(int round) {
+  void fill(int round, bool elsewhere) {
     for (int tensor = 0; tensor < form_.tensors(); ++tensor) {
       const auto [pointer, bytes] = current(tensor);
       expect(bytes == form_.bytes[static_cast<size_t>(place_)][static_cast<size_t>(tensor)], form_, ": own tensor ",
              tensor, " has ", bytes, " bytes");
-      if (form_.callersBuffers) expect(pointer == pointers_[static_cast<size_t>(tensor)], form_, ": home is elsewhere");
+      const auto index = static_cast<size_t>(tensor);
+      if (elsewhere) {
+        expect(pointer == elsewherePointers_[index], form_, ": own tensors are not elsewhere");
+      } else if (form_.callersBuffers) {
+        expect(pointer == pointers_[index], form_, ": home is elsewhere");
+      }
       if (bytes > 0) backend()->copy(pointer, pattern(keyOf(seed_, round, place_, tensor)), bytes, stream_);
     }
   }
@@ -185,18 +204,20 @@ class RingRun {
   }
 
   void checkMargins() const {
-    for (const auto& buffer : memory_) {
-      const bool intact = std::all_of(buffer.end() - kMargin, buffer.end(), [](auto byte) { return byte == 0xa5; });
-      expect(intact, "seed ", seed_, ", ", form_, ": written beyond a buffer");
+    for (const auto* buffers : {&memory_, &elsewhere_}) {
+      for (const auto& buffer : *buffers) {
+        const bool intact = std::all_of(buffer.end() - kMargin, buffer.end(), [](auto byte) { return byte == 0xa5; });
+        expect(intact, "seed ", seed_, ", ", form_, ": written beyond a buffer");
+      }
     }
   }
 
-  void checkHome(int round) const {
+  void checkOwn(int round, const std::vector<Vector<unsigned char>>& memory, const char* what) const {
     for (int tensor = 0; tensor < form_.tensors(); ++tensor) {
       const size_t bytes = form_.bytes[static_cast<size_t>(place_)][static_cast<size_t>(tensor)];
       const auto* expected = pattern(keyOf(seed_, round, place_, tensor));
-      expect(std::equal(expected, expected + bytes, memory_[static_cast<size_t>(tensor)].begin()), "seed ", seed_, ", ",
-             form_, ": home was overwritten");
+      expect(std::equal(expected, expected + bytes, memory[static_cast<size_t>(tensor)].begin()), "seed ", seed_, ", ",
+             form_, ": ", what, " overwritten");
     }
   }
 
@@ -207,8 +228,9 @@ class RingRun {
   std::optional<Stream> own_;
   void* stream_ = nullptr;
   seqparRing_t ring_ = nullptr;
-  std::vector<Vector<unsigned char>> memory_;
+  std::vector<Vector<unsigned char>> memory_, elsewhere_;
   std::vector<void*> pointers_;
+  std::vector<const void*> elsewherePointers_;
 };
 
 std::vector<std::vector<size_t>> randomSizes(std::mt19937_64& random, int places, bool large) {

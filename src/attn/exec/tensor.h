@@ -78,6 +78,10 @@ struct Rows {
   Rows headsFrom(int64_t first, int64_t count) const {
     return {at(0, first, 0), batch, count, tokens, batchStride, headStride};
   }
+  bool dense() const {
+    return batch * heads * tokens == 0 ||
+           ((heads == 1 || headStride == tokens) && (batch == 1 || batchStride == heads * tokens));
+  }
   size_t bytes() const { return static_cast<size_t>(batch * heads * tokens) * sizeof(float); }
 };
 

@@ -47,18 +47,9 @@ void QueryGradientRing::backward(const seqparAttnBackwardArgs_t& args, const Blo
   const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
   const Rows lse = lseRows(problem_, args.lse);
   const bool withOut = block_.needsOut();
-  rotation_.reset();
   const auto& range = rotation_.range(problem_.rank());
-  if (rotation_.order().steps > 0) {
-    exec_.copy(rotation_.ownTensor(0), own.q.rows(range.first, range.count));
-    exec_.copy(rotation_.ownTensor(1), dOut.rows(range.first, range.count));
-    exec_.copy(rotation_.ownRows(2), lse.rows(range.first, range.count));
-    if (withOut) {
-      exec_.copy(rotation_.ownTensor(3), out.rows(range.first, range.count));
-    } else {
-      exec_.copy(rotation_.ownRows(3), delta.rows(range.first, range.count));
-    }
-  }
+  const auto part = [&](const auto& whole) { return Rotation::Input(whole.rows(range.first, range.count)); };
+  rotation_.begin(std::array{part(own.q), part(dOut), part(lse), withOut ? part(out) : part(delta)});
   exec_.zero(ownDq_);
   exec_.zero(dk_);
   exec_.zero(dv_);

@@ -42,9 +42,10 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
   if (!gradientsTravel_) {
     block_->expect(rectangles_[0], rows, keys);
   } else {
-    // Of few tokens two halves cost more than what they hide.
+    // Of few tokens two halves cost more than what they hide. So do halves of a band: the second would not begin at the
+    // band's diagonal, and cuDNN's backward computes such a one as if there were no window.
     constexpr int64_t kFew = 128;
-    const int64_t half = order.steps > 0 && rows >= kFew ? rows / 2 : rows;
+    const int64_t half = order.steps > 0 && rows >= kFew && !problem.windowed() ? rows / 2 : rows;
     early_ = ofRows(rectangles_[0], 0, half);
     late_ = ofRows(rectangles_[0], half, rows - half);
     block_->expect(rectangles_[0], rows, keys, {true, false});
@@ -80,11 +81,9 @@ void RingOperator::open() {
 }
 
 void RingOperator::load(const Tensor& k, const Tensor& v) {
-  rotation_.reset();
-  if (rotation_.order().steps == 0) return;
   const auto& range = rotation_.range(problem_.rank());
-  exec_.copy(rotation_.ownTensor(0), k.rows(range.first, range.count));
-  exec_.copy(rotation_.ownTensor(1), v.rows(range.first, range.count));
+  const std::array<Rotation::Input, 2> own{k.rows(range.first, range.count), v.rows(range.first, range.count)};
+  rotation_.begin(own);
 }
 
 void RingOperator::forward(const seqparAttnForwardArgs_t& args) {

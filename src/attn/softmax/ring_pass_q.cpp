@@ -1,6 +1,8 @@
 // RING_PASS_Q: context parallelism for inference (arXiv 2411.01783), section 3.3, "pass-Q": keys and values stay,
 // queries go round, and so do their partial outputs, one hop behind. Backward, which the paper has not, moves queries
 // as BURST.
+#include <array>
+
 #include "attn/softmax/algorithms.h"
 #include "attn/softmax/query_gradients.h"
 
@@ -44,9 +46,8 @@ class RingPassQOperator final : public SoftmaxOperator {
 
   void forward(const seqparAttnForwardArgs_t& args) override {
     const auto own = inputs(args);
-    rotation_.reset();
     const auto& range = rotation_.range(problem_.rank());
-    if (rotation_.order().steps > 0) exec_.copy(rotation_.ownTensor(0), own.q.rows(range.first, range.count));
+    rotation_.begin(std::array{Rotation::Input(own.q.rows(range.first, range.count))});
     Rotation::Turn turn;
     turn.compute = [&](int step) {
       const auto& seen = rectangles_[static_cast<size_t>(step)];

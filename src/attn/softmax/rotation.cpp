@@ -51,7 +51,7 @@ size_t Rotation::bytes(const Traveller& t, int rank) const {
 }
 
 void Rotation::carve(Arena& arena) {
-  if (order_.steps == 0) return;
+  if (order_.steps == 0 || homeIsNext()) return;
   for (size_t s = 0; s < sums_.size(); ++s) {
     home_[s] = arena.take(bytes(sums_[s], order_.rank));
     if (order_.steps == order_.firstSum()) sum_[s] = arena.take(bytes(sums_[s], order_.source(order_.steps)));
@@ -60,12 +60,13 @@ void Rotation::carve(Arena& arena) {
 
 void Rotation::open() {
   if (order_.steps == 0) return;
-  inputRing_ = makeRing(inputs_, 0);
-  if (!sums_.empty() && order_.steps > order_.firstSum()) sumRing_ = makeRing(sums_, order_.firstSum());
+  inputRing_ = makeRing(inputs_, 0, order_.steps);
+  const int hops = order_.steps - order_.firstSum() + (homeIsNext() ? 1 : 0);
+  if (!sums_.empty() && hops > 0) sumRing_ = makeRing(sums_, order_.firstSum(), hops);
 }
 
 /// The places of a ring that begins at a later step have what is theirs then.
-Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, int firstStep) const {
+Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, int firstStep, int steps) const {
   std::vector<size_t> sizes;
   for (int rank = 0; rank < order_.ranks; ++rank) {
     for (const auto& t : travellers) sizes.push_back(bytes(t, order_.sourceOf(rank, firstStep)));
@@ -76,7 +77,7 @@ Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, int 
   params.nranks = order_.ranks;
   params.inner = order_.inner == order_.ranks ? 0 : order_.inner;
   params.unchanged = &travellers == &inputs_ ? 1 : 0;
-  params.steps = order_.steps - firstStep;
+  params.steps = steps;
   params.tensors = static_cast<int>(travellers.size());
   params.bytes = sizes.data();
   params.uneven = 1;
@@ -111,21 +112,40 @@ Rows Rotation::rowsAt(const std::vector<Traveller>& travellers, seqparRing_t rin
 }
 
 Tensor Rotation::homeTensor(int sum) const {
-  auto tensor = tensorOf(sums_[static_cast<size_t>(sum)], home_[static_cast<size_t>(sum)], order_.rank);
+  auto tensor = tensorAt(sums_, homeIsNext() ? sumRing_.get() : nullptr, &home_, sum, order_.rank);
   if (order_.steps == 0) tensor.tokens = 0;
   return tensor;
 }
 
 Rows Rotation::homeRows(int sum) const {
-  auto rows = rowsOf(sums_[static_cast<size_t>(sum)], home_[static_cast<size_t>(sum)], order_.rank);
+  auto rows = rowsAt(sums_, homeIsNext() ? sumRing_.get() : nullptr, &home_, sum, order_.rank);
   if (order_.steps == 0) rows.tokens = 0;
   return rows;
 }
 
-void Rotation::reset() {
+/// Where an own input may be sent from: where it lies, or a copy in the ring's memory.
+const void* Rotation::ready(int input, const Input& own) {
+  if (const auto* tensor = std::get_if<Tensor>(&own)) {
+    if (tensor->dense()) return tensor->data;
+    const Tensor copy = tensorAt(inputs_, inputRing_.get(), nullptr, input, order_.rank);
+    exec_.copy(copy, *tensor);
+    return copy.data;
+  }
+  const auto& rows = std::get<Rows>(own);
+  if (rows.dense()) return rows.data;
+  const Rows copy = rowsAt(inputs_, inputRing_.get(), nullptr, input, order_.rank);
+  exec_.copy(copy, rows);
+  return copy.data;
+}
+
+void Rotation::begin(std::span<const Input> own) {
   current_ = order_.rank;
-  if (inputRing_) require(seqparRingReset(inputRing_.get()), kWho, problem_.comm);
   if (sumRing_) require(seqparRingReset(sumRing_.get()), kWho, problem_.comm);
+  if (!inputRing_) return;
+  require(seqparRingReset(inputRing_.get()), kWho, problem_.comm);
+  std::vector<const void*> from;
+  for (size_t i = 0; i < own.size(); ++i) from.push_back(ready(static_cast<int>(i), own[i]));
+  require(seqparRingResetFrom(inputRing_.get(), from.data()), kWho, problem_.comm);
 }
 
 void Rotation::turn(const Turn& turn) {
@@ -142,7 +162,11 @@ void Rotation::turn(const Turn& turn) {
     }
     if (more) require(seqparRingWait(inputRing_.get(), exec_.main()), kWho, problem_.comm);
   }
-  if (turn.addSums && order_.steps > 0) {
+  if (turn.addSums && order_.steps > 0 && homeIsNext()) {
+    require(seqparRingPost(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+    turn.meanwhile();
+    require(seqparRingWait(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+  } else if (turn.addSums && order_.steps > 0) {
     exec_.fork();
     sendHome(exec_.side());
     turn.meanwhile();

@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "attn/exec/exec.h"
@@ -54,9 +56,10 @@ class Rotation {
   /// The tokens of the rank's shard that travel.
   const TokenRange& range(int rank) const { return ranges_[static_cast<size_t>(rank)]; }
 
-  /// The buffers that the caller fills before turn(): this rank's own inputs, of range(rank).
-  Tensor ownTensor(int input) const { return tensorAt(inputs_, inputRing_.get(), nullptr, input, order_.rank); }
-  Rows ownRows(int input) const { return rowsAt(inputs_, inputRing_.get(), nullptr, input, order_.rank); }
+  /// Begins a call, before turn(), with this rank's own inputs, of range(rank). They are sent from where they lie if
+  /// they are dense.
+  using Input = std::variant<Tensor, Rows>;
+  void begin(std::span<const Input> own);
 
   struct Turn {
     /// What is done at a step, beside the transfers of the next one.
@@ -68,8 +71,6 @@ class Rotation {
     std::function<void()> meanwhile = [] {};
   };
   void turn(const Turn& turn);
-  /// Begins a call: own tensors are the current ones.
-  void reset();
 
   /// The current inputs and sums, in turn()'s functions; those of rank order().source(step), of that rank's range.
   Tensor tensor(int input) const { return tensorAt(inputs_, inputRing_.get(), nullptr, input, current_); }
@@ -87,7 +88,9 @@ class Rotation {
   using Buffers = std::vector<void*>;
 
   size_t bytes(const Traveller& traveller, int rank) const;
-  Ring makeRing(const std::vector<Traveller>& travellers, int firstStep) const;
+  Ring makeRing(const std::vector<Traveller>& travellers, int firstStep, int steps) const;
+  /// Where inputs have been everywhere, the sums' way home is one more hop of their ring.
+  bool homeIsNext() const { return order_.steps == order_.ranks - 1; }
   void* pointer(seqparRing_t ring, const Buffers* buffers, int index) const;
   Tensor tensorAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers, int index,
                   int rank) const;
@@ -95,6 +98,7 @@ class Rotation {
               int rank) const;
   Tensor tensorOf(const Traveller& traveller, void* data, int rank) const;
   Rows rowsOf(const Traveller& traveller, void* data, int rank) const;
+  const void* ready(int input, const Input& own);
   void sendHome(void* stream);
 
   const Problem& problem_;
@@ -102,8 +106,8 @@ class Rotation {
   RingOrder order_;
   std::vector<TokenRange> ranges_;  ///< [ranks]
   std::vector<Traveller> inputs_, sums_;
-  Buffers home_;  ///< [sums]: where they come home
-  Buffers sum_;   ///< [sums]: where they are made if they make no hop but the way home
+  Buffers home_;  ///< [sums]: where they come home, if not in their ring
+  Buffers sum_;   ///< [sums]: where they are made if they make no hop but such a way home
   Ring inputRing_{nullptr, &seqparRingDestroy}, sumRing_{nullptr, &seqparRingDestroy};
   int current_ = 0;
 };

@@ -137,6 +137,16 @@ class OpenRing {
     return last == ring_->current(0);
   }
 
+  void resetFromElsewhere() {
+    std::vector<const std::byte*> own;
+    for (int tensor = 0; tensor < form_.tensors; ++tensor) {
+      const auto number = static_cast<std::size_t>(tensor);
+      if (elsewhere_.size() <= number) elsewhere_.emplace_back(ring_->ownBytes(number));
+      own.push_back(reinterpret_cast<const std::byte*>(elsewhere_[number].data()));
+    }
+    ring_->reset(own);
+  }
+
   void fillHome(int round) {
     eachTensor([&](int tensor, unsigned char* at, std::size_t bytes) {
       const auto value = valueOf(round, self_.rank, tensor);
@@ -148,7 +158,12 @@ class OpenRing {
 
   /// A round that is left after `steps` steps.
   void round(int number, int steps) {
-    reset();
+    // What is changed on its way is changed at home first.
+    if (number % 2 == 1 && !form_.changed) {
+      resetFromElsewhere();
+    } else {
+      reset();
+    }
     fillHome(number);
     for (int step = 0; step <= steps; ++step) {
       if (form_.changed) change();
@@ -198,7 +213,7 @@ class OpenRing {
   Form form_;
   std::uint64_t seed_;
   std::vector<std::vector<unsigned char>> home_;
-  std::deque<std::vector<unsigned char>> scratch_;
+  std::deque<std::vector<unsigned char>> scratch_, elsewhere_;
   std::unique_ptr<Ring> ring_;
   std::shared_ptr<int> wrong_ = std::make_shared<int>(0);  ///< belongs to the stream
 };

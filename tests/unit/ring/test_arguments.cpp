@@ -158,10 +158,16 @@ TEST_CASE("calls on a ring in the wrong order") {
   CHECK(seqparRingPost(ring, nullptr) == seqparInvalidUsage);
   CHECK_THAT(seqparGetLastError(comm), Contains("seqparRingWait first"));
   CHECK(seqparRingReset(ring) == seqparInvalidUsage);
+  const void* own = &ring;
+  CHECK(seqparRingResetFrom(ring, &own) == seqparInvalidUsage);
   CHECK(seqparRingWait(ring, nullptr) == seqparSuccess);
   CHECK(seqparRingPost(ring, nullptr) == seqparInvalidUsage);
   CHECK_THAT(seqparGetLastError(comm), Contains("seqparRingReset first"));
   CHECK(seqparRingReset(ring) == seqparSuccess);
+  CHECK(seqparRingResetFrom(ring, nullptr) == seqparInvalidArgument);
+  own = nullptr;
+  CHECK(seqparRingResetFrom(ring, &own) == seqparInvalidArgument);
+  CHECK_THAT(seqparGetLastError(comm), Contains("tensors[0]"));
   CHECK(seqparRingPost(ring, &ring) == seqparInvalidArgument);
   CHECK(seqparRingPost(ring, nullptr) == seqparSuccess);  // a refused post has begun nothing
   CHECK(seqparRingWait(ring, nullptr) == seqparSuccess);
