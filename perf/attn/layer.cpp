@@ -14,12 +14,21 @@ std::unique_ptr<Buffer> make(size_t count, int type, Group& group) {
   return count == 0 ? nullptr : std::make_unique<Buffer>(count * bytesOf(type), group.comm());
 }
 
+/// Numbers that differ; beyond them a buffer repeats itself. A prime, so that no two rows of it are alike.
+constexpr size_t kPattern = (1 << 20) - 3;
+
 /// Fills with next(), rounded to numbers of 8 bits, which all types have exactly.
 template <class Next>
 void fill(Buffer& buffer, int type, Next next) {
-  std::vector<float> numbers(buffer.bytes() / bytesOf(type));
+  const size_t count = buffer.bytes() / bytesOf(type);
+  std::vector<float> numbers(std::min(count, kPattern));
   for (auto& number : numbers) number = std::ldexp(std::round(std::ldexp(next(), 7)), -7);
-  encode(numbers, type, buffer.as<std::byte>());
+  std::vector<std::byte> pattern(numbers.size() * bytesOf(type));
+  encode(numbers, type, pattern.data());
+  auto* const to = buffer.as<std::byte>();
+  for (size_t at = 0; at < buffer.bytes(); at += pattern.size()) {
+    std::copy_n(pattern.begin(), std::min(pattern.size(), buffer.bytes() - at), to + at);
+  }
   buffer.upload();
 }
 

@@ -79,9 +79,6 @@ class Block {
   /// True: backward() reads `out` and makes delta itself, so that algorithms that move queries must move `out` too.
   virtual bool needsOut() const = 0;
 
-  /// True: what backward() finds in a rectangle is rounded to the tensors' type before anything is added to it.
-  virtual bool roundsGradients() const { return false; }
-
   /// A promise, before carve(): between clear() and finish() nobody but the block reads or writes partials and sums of
   /// gradients. The block may then keep what it has computed elsewhere, and merge or add it in finish() only.
   virtual void keepHere() {}

@@ -21,7 +21,6 @@ class CudaBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override;
   bool needsOut() const override { return limits_.cudnn; }
-  bool roundsGradients() const override { return true; }
   void keepHere() override { keeps_ = true; }
   void clear(const Partial& partial, const Tensor& out, const Rows& lse) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;

@@ -14,7 +14,6 @@ class TiledBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override { base_->prepare(); }
   bool needsOut() const override { return true; }
-  bool roundsGradients() const override { return base_->roundsGradients(); }
   void clear(const Partial& partial, const Tensor& out, const Rows& lse) override { base_->clear(partial, out, lse); }
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override { base_->merge(into, from); }

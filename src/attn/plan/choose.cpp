@@ -10,6 +10,9 @@ namespace {
 /// processor core. Ratios between algorithms depend on it only as far as transfers are not hidden.
 constexpr double kDeviceFlops = 5e14, kHostFlops = 1e11;
 
+/// Times of the model that differ by less than this factor are alike where ranks are on different nodes.
+constexpr double kAsFast = 1.1;
+
 std::string names(bool softmax) {
   std::string all;
   for (const auto& row : algorithms()) {
@@ -75,16 +78,25 @@ const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem,
          other ? concat(" (", seqparAttnAlgorithmName(id), ")") : "", ", expected ", seqparAttnAuto,
          " (auto) or one for ", family, " attention: ", names(problem.softmax()));
   }
+  const auto time = [&](const Candidate& c) { return problem.training() ? c.estimate.us() : c.estimate.forwardUs; };
+  // LOCAL leaves out what other ranks have: it is nobody's choice, except of one rank.
+  const auto can = [&](const Candidate& c) {
+    return c.refusal.empty() && (c.row->id != seqparAttnLocal || problem.ranks() == 1);
+  };
   const Candidate* best = nullptr;
   for (const auto& candidate : candidates) {
-    // LOCAL leaves out what other ranks have: it is nobody's choice, except of one rank.
-    if (!candidate.refusal.empty() || (candidate.row->id == seqparAttnLocal && problem.ranks() > 1)) continue;
-    const auto time = [&](const Candidate& c) { return problem.training() ? c.estimate.us() : c.estimate.forwardUs; };
-    if (best == nullptr || time(candidate) < time(*best)) best = &candidate;
+    if (can(candidate) && (best == nullptr || time(candidate) < time(*best))) best = &candidate;
   }
   if (best == nullptr) {
     fail(seqparInvalidUsage, call, ": desc->algorithm is 0 (auto), but no algorithm for ", family,
          " attention can do this: ", candidates.empty() ? "there is none" : candidates.front().refusal);
+  }
+  // Links between nodes are measured with all ranks at work at once; ranks that send less leave room for the others.
+  if (problem.info.nodes == 1) return *best->row;
+  const double most = time(*best) * kAsFast;
+  for (const auto& candidate : candidates) {
+    const bool fewer = candidate.estimate.bytes < best->estimate.bytes;
+    if (can(candidate) && time(candidate) <= most && fewer) best = &candidate;
   }
   return *best->row;
 }

@@ -11,7 +11,7 @@ namespace seqpar::attn {
 /// Modeled times of one call on the slowest rank, us.
 struct Estimate {
   double forwardUs = 0, backwardUs = 0;
-  double bytes = 0;  ///< that a rank sends, forward and backward
+  double bytes = 0;  ///< that a rank sends, forward and backward; the mean of the ranks
   double us() const { return forwardUs + backwardUs; }
 };
 

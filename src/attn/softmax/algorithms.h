@@ -33,6 +33,8 @@ int ranksOfQueryGroup(const Problem& problem);
 int ranksOfTeam(const Problem& problem);
 /// ALLGATHER_KV: parts in which the heads are gathered.
 int64_t slicesOfHeads(const Problem& problem);
+/// ALLGATHER_KV: in which type gradients of keys travel.
+seqparDataType_t gatheredSumType(const Problem& problem);
 
 std::string refusesZigzag(const Problem& problem);
 std::string refusesStriped(const Problem& problem);

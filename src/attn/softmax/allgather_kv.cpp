@@ -27,7 +27,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         kvHeads_(headsOfSlice(problem)),
         slices_(problem.desc.kvHeads / kvHeads_),
         rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())),
-        sumType_(typeOfSums(problem, *block_)) {
+        sumType_(gatheredSumType(problem)) {
     block_->keepHere();
     block_->expect(rectangles_, problem.tokens(), problem.keys.tokens());
   }
@@ -127,14 +127,6 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     Pair sum, sent, sumShard;  ///< gradients: fp32; as they are sent; this rank's, summed
   };
 
-  static seqparDataType_t typeOfSums(const Problem& problem, const Block& block) {
-    for (int rank = 0; rank < problem.ranks(); ++rank) {
-      const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
-      if (seen.size() > 1) return problem.wireType();
-    }
-    return typeOfSingleShare(problem, block);
-  }
-
   void finishKeys(const Tensor& sum, const Tensor& sent) {
     if (sent.data == sum.data) {
       block_->settle(sum);
@@ -195,6 +187,14 @@ class AllGatherKvOperator final : public SoftmaxOperator {
 };
 
 }  // namespace
+
+seqparDataType_t gatheredSumType(const Problem& problem) {
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
+    if (seen.size() > 1) return problem.wireType();
+  }
+  return typeOfSingleShare(problem);
+}
 
 int64_t slicesOfHeads(const Problem& problem) {
   int64_t slices = std::min(kMostSlices, problem.desc.kvHeads);

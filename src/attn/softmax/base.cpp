@@ -37,8 +37,8 @@ std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec) {
   return makeBlock(exec, shapeOf(problem, 0, problem.desc.heads, 0, problem.desc.kvHeads, 0));
 }
 
-seqparDataType_t typeOfSingleShare(const Problem& problem, const Block& block) {
-  return problem.wireType() == seqparFloat32 && block.roundsGradients() ? problem.type() : problem.wireType();
+seqparDataType_t typeOfSingleShare(const Problem& problem) {
+  return problem.wireType() == seqparFloat32 && problem.onDevice() ? problem.type() : problem.wireType();
 }
 
 Partial SoftmaxOperator::takePartial(Arena& arena, int64_t tokens) const {

@@ -39,9 +39,9 @@ class SoftmaxOperator : public Operator {
   std::unique_ptr<Block> block_;
 };
 
-/// In which type a rank's share of the gradients of keys travels where all shares are of one rectangle at most: the
-/// block may have rounded it already, and fp32 would be no more exact.
-seqparDataType_t typeOfSingleShare(const Problem& problem, const Block& block);
+/// In which type ranks' shares of the gradients of keys travel where each is of one rectangle at most: blocks on GPUs
+/// have rounded it already, and fp32 would be no more exact.
+seqparDataType_t typeOfSingleShare(const Problem& problem);
 
 /// A block for all heads, where an algorithm's own has some of them.
 std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attn/softmax/algorithms.h"
-#include "attn/softmax/rotation.h"
+#include "attn/softmax/ring.h"
 
 namespace seqpar::attn {
 
@@ -18,18 +18,38 @@ double CostModel::sendUs(double bytes) const {
   return problem_.info.alphaUs + problem_.info.overheadUs + bytes / std::max(problem_.info.bandwidth, 1.0) * 1e6;
 }
 
+double CostModel::besideUs(double blocks, double transfers) const {
+  const bool kernels = problem_.onDevice() && problem_.info.nodes == 1;
+  return kernels ? blocks + transfers : std::max(blocks, transfers);
+}
+
+double CostModel::memoryUs(double bytes) const {
+  constexpr double kBytesASecond = 2.5e12;
+  return problem_.onDevice() ? bytes / kBytesASecond * 1e6 : 0;
+}
+
 double CostModel::bytes(double tokens, int64_t heads, int64_t dim, seqparDataType_t type) const {
   return tokens * static_cast<double>(problem_.desc.batch * heads * dim) * static_cast<double>(bytesOf(type));
 }
 
-double CostModel::kvBytes(double tokens) const {
+double CostModel::kvBytes(double tokens, seqparDataType_t type) const {
   const auto& d = problem_.desc;
-  return bytes(tokens, d.kvHeads, d.headDim + d.valueDim, problem_.type());
+  return bytes(tokens, d.kvHeads, d.headDim + d.valueDim, type);
+}
+
+double CostModel::kvBytes(double tokens) const {
+  return kvBytes(tokens, problem_.type());
 }
 
 double CostModel::kvSumBytes(double tokens) const {
-  const auto& d = problem_.desc;
-  return bytes(tokens, d.kvHeads, d.headDim + d.valueDim, problem_.wireType());
+  return kvBytes(tokens, problem_.wireType());
+}
+
+double CostModel::rowBytes(double tokens) const {
+  const double number = bytes(tokens, problem_.desc.heads, 1, seqparFloat32);
+  const bool withOut =
+      problem_.kernel.forward != nullptr || (problem_.onDevice() && problem_.type() != seqparFloat32);  // cuDNN
+  return number + (withOut ? outBytes(tokens) : number);
 }
 
 double CostModel::qBytes(double tokens) const {
@@ -63,10 +83,11 @@ namespace {
 
 /// Tensors that go round while blocks are computed, and sums one hop behind.
 struct Trip {
-  int inner;     ///< ranks of a window
-  bool queries;  ///< that travel; else keys
-  bool backward;
-  double inputBytes, sumBytes;
+  int inner = 1;         ///< ranks of a window
+  bool queries = false;  ///< that travel; else keys
+  bool backward = false;
+  double inputBytes = 0, sumBytes = 0;
+  double late = 0;  ///< of the first block, the share that is computed while sums go home
 };
 
 /// Where the windows of a double ring are nodes, tensors go on to the next node during all steps of a window; the
@@ -76,10 +97,21 @@ double hopsInFlight(const Problem& problem, int inner) {
   return windowsAreNodes ? inner : 1;
 }
 
+/// What a rank adds up: partial outputs or gradients of its queries, which wait by twos in the tensors' type, and sums
+/// of keys' gradients at every step.
+double addingUs(const CostModel& model, const Trip& trip, int steps) {
+  if (steps == 0) return 0;
+  const auto tokens = static_cast<double>(model.problem().queries.longest());
+  const double own = model.qBytes(tokens), keys = model.kvBytes(tokens);
+  const double atOnce = own * (steps + 2), inMemory = own * 4 * std::max(0, steps - 2);
+  const double ofKeys = trip.backward ? keys * (4 + 5 * std::max(0, steps - 1)) : 0;
+  return model.memoryUs(atOnce + inMemory + ofKeys);
+}
+
 double tripUs(const CostModel& model, const Trip& trip) {
   const auto order = ringOrder(model.problem(), trip.inner, trip.queries);
   const double share = 1 / hopsInFlight(model.problem(), trip.inner);
-  double us = 0;
+  double us = 0, late = 0;
   for (int step = 0; step <= order.steps; ++step) {
     double scores = 0;
     for (int rank = 0; rank < model.ranks(); ++rank) {
@@ -90,14 +122,11 @@ double tripUs(const CostModel& model, const Trip& trip) {
     }
     const double inputs = step < order.steps ? model.sendUs(trip.inputBytes) * share : 0;
     const double sums = step > order.firstSum() ? model.sendUs(trip.sumBytes) : 0;
-    us += std::max(model.blockUs(scores, trip.backward), inputs + sums);
+    const double block = model.blockUs(scores, trip.backward);
+    if (step == 0 && order.steps > 0) late = trip.late * block;
+    us += std::max(block - (step == 0 ? late : 0), inputs + sums);
   }
-  return us + (order.steps > 0 ? model.sendUs(trip.sumBytes) : 0);
-}
-
-double tripBytes(const CostModel& model, const Trip& trip) {
-  const auto order = ringOrder(model.problem(), trip.inner, trip.queries);
-  return order.steps * trip.inputBytes + (order.steps > 0 ? order.steps - order.firstSum() + 1 : 0) * trip.sumBytes;
+  return us + std::max(late, order.steps > 0 ? model.sendUs(trip.sumBytes) : 0) + addingUs(model, trip, order.steps);
 }
 
 /// The most tokens that a rank sends round.
@@ -105,6 +134,17 @@ double mostTravelling(const Problem& problem, bool queries) {
   int64_t most = 0;
   for (const auto& range : problem.seenByOthers(queries)) most = std::max(most, range.count);
   return static_cast<double>(most);
+}
+
+/// The mean of the ranks: some may have nothing that others see.
+double tripBytes(const CostModel& model, const Trip& trip) {
+  const auto& problem = model.problem();
+  const auto order = ringOrder(problem, trip.inner, trip.queries);
+  if (order.steps == 0) return 0;
+  double all = 0;
+  for (const auto& range : problem.seenByOthers(trip.queries)) all += static_cast<double>(range.count);
+  const double mean = all / (mostTravelling(problem, trip.queries) * problem.ranks());
+  return mean * (order.steps * trip.inputBytes + (order.steps - order.firstSum() + 1) * trip.sumBytes);
 }
 
 Estimate estimateTrips(const CostModel& model, const Trip& forward, const Trip& backward) {
@@ -117,15 +157,16 @@ Trip keysForward(const CostModel& model, int inner) {
 }
 
 Trip keysBackward(const CostModel& model, int inner) {
-  const double tokens = mostTravelling(model.problem(), false);
-  return {inner, false, true, model.kvBytes(tokens), model.kvSumBytes(tokens)};
+  const auto& p = model.problem();
+  const double tokens = mostTravelling(p, false);
+  const auto type = ringSumType(p, ringOrder(p, inner, false));
+  return {inner, false, true, model.kvBytes(tokens), model.kvBytes(tokens, type), lateShareOfRing(p)};
 }
 
 Trip queriesBackward(const CostModel& model) {
   const auto& p = model.problem();
   const double tokens = mostTravelling(p, true);
-  const double rows = 2 * model.bytes(tokens, p.desc.heads, 1, seqparFloat32);
-  return {p.ranks(), true, true, model.qBytes(tokens) + model.outBytes(tokens) + rows,
+  return {p.ranks(), true, true, model.qBytes(tokens) + model.outBytes(tokens) + model.rowBytes(tokens),
           model.bytes(tokens, p.desc.heads, p.desc.headDim, p.wireType())};
 }
 
@@ -161,12 +202,12 @@ Estimate estimateAllGatherKv(const Problem& problem, double flops) {
   const int ranks = problem.ranks();
   const double leaves = ranks > 1 ? static_cast<double>(ranks - 1) / ranks : 0;
   const auto tokens = leaves * static_cast<double>(problem.keys.tokens());
-  const double kv = model.kvBytes(tokens), sums = model.kvSumBytes(tokens);
+  const double kv = model.kvBytes(tokens), sums = model.kvBytes(tokens, gatheredSumType(problem));
   const auto slices = static_cast<double>(slicesOfHeads(problem));
   const double gather = model.sendUs(kv / slices), scatter = model.sendUs(sums / slices);
   const double forward = model.blockUs(model.mostScores(), false), backward = model.blockUs(model.mostScores(), true);
-  return {gather + std::max(forward, (slices - 1) * gather),
-          gather + std::max(backward, (slices - 1) * (gather + scatter)) + scatter, 2 * kv + sums};
+  return {gather + model.besideUs(forward, (slices - 1) * gather),
+          gather + model.besideUs(backward, (slices - 1) * (gather + scatter)) + scatter, 2 * kv + sums};
 }
 
 Estimate estimateUlysses(const Problem& problem, double flops) {
@@ -179,6 +220,7 @@ Estimate estimateUlysses(const Problem& problem, double flops) {
   // Where there are fewer key heads than ranks, heads are copied.
   const double copies = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(d.kvHeads));
   const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
+  const double rows = leaves * model.rowBytes(queries);
   const bool copied = d.kvHeads % ranks != 0;  // else each head's gradients are whole on its rank
   const double kv = leaves * copies * model.kvBytes(keys);
   const double sums = copied ? leaves * copies * model.kvSumBytes(keys) : kv;
@@ -187,8 +229,9 @@ Estimate estimateUlysses(const Problem& problem, double flops) {
   const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;
   const double mine = scores * static_cast<double>(headsOfBusiest) / static_cast<double>(d.heads);
   return {model.blockUs(mine, false) + model.sendUs(q) + model.sendUs(kv) + model.sendUs(out),
-          model.blockUs(mine, true) + 2 * model.sendUs(q) + model.sendUs(kv) + model.sendUs(out) + model.sendUs(sums),
-          3 * q + 2 * kv + 2 * out + sums};
+          model.blockUs(mine, true) + 2 * model.sendUs(q) + model.sendUs(kv) + model.sendUs(out) + model.sendUs(rows) +
+              model.sendUs(sums),
+          3 * q + 2 * kv + 2 * out + rows + sums};
 }
 
 Estimate estimateMegatronSp(const Problem& problem, double flops) {
@@ -202,7 +245,7 @@ Estimate estimateMegatronSp(const Problem& problem, double flops) {
   const double copies = std::max(1.0, static_cast<double>(problem.ranks()) / static_cast<double>(problem.desc.kvHeads));
   const double q = others * model.qBytes(queries) - share * model.qBytes(queries);
   const double kv = others * model.kvBytes(keys) - share * copies * model.kvBytes(keys);
-  const double dOut = others * model.outBytes(queries) - share * model.outBytes(queries);
+  const double dOut = (others - share) * (model.outBytes(queries) + model.rowBytes(queries));
   return {ulysses.forwardUs + model.sendUs(std::max(0.0, q + kv)),
           ulysses.backwardUs + model.sendUs(std::max(0.0, q + kv + dOut)), ulysses.bytes + 2 * (q + kv) + dOut};
 }
@@ -224,8 +267,8 @@ Estimate estimateUsp(const Problem& problem, double flops) {
   const double forwardRing = (rounds - 1) * model.sendUs(kv);
   const double backwardRing = (rounds - 1) * (model.sendUs(kv) + model.sendUs(sums));
   const double load = model.sendUs(q) + model.sendUs(leaves * kv);
-  return {load + std::max(model.blockUs(scores, false), forwardRing) + model.sendUs(out),
-          load + 2 * model.sendUs(out) + std::max(model.blockUs(scores, true), backwardRing) +
+  return {load + model.besideUs(model.blockUs(scores, false), forwardRing) + model.sendUs(out),
+          load + 2 * model.sendUs(out) + model.besideUs(model.blockUs(scores, true), backwardRing) +
               (rounds > 1 ? model.sendUs(sums) : 0) + model.sendUs(q) + model.sendUs(sumsHome),
           3 * q + 3 * out + 2 * leaves * kv + sumsHome + 2 * (rounds - 1) * kv + (rounds > 1 ? rounds * sums : 0)};
 }
@@ -253,7 +296,7 @@ MeshBytes meshBytes(const CostModel& model, int a) {
   bytes.q = model.qBytes(queries);
   bytes.kv = model.kvBytes(keys);
   bytes.out = model.bytes(queries, d.heads, d.valueDim, problem.wireType()) + rows;
-  bytes.gradientInputs = bytes.q + model.outBytes(queries) + 2 * rows;
+  bytes.gradientInputs = bytes.q + model.outBytes(queries) + model.rowBytes(queries);
   bytes.dq = model.bytes(queries, d.heads, d.headDim, problem.wireType());
   bytes.sums = model.kvSumBytes(keys);
   return bytes;
@@ -320,9 +363,9 @@ Estimate estimateMesh(const Problem& problem, double flops) {
   };
   const double last = a < 2 ? 0.0 : model.sendUs(bytes.out / (a - 1)),
                lastDq = a < 2 ? 0.0 : model.sendUs(bytes.dq / (a - 1));
-  return {std::max(cost.forwardUs, ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) + last,
-          std::max(cost.backwardUs, ring(a, bytes.gradientInputs) + ring(b, bytes.kv) + ring(a, bytes.dq) +
-                                        ring(b, bytes.sums) - lastDq) +
+  return {model.besideUs(cost.forwardUs, ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) + last,
+          model.besideUs(cost.backwardUs, ring(a, bytes.gradientInputs) + ring(b, bytes.kv) + ring(a, bytes.dq) +
+                                              ring(b, bytes.sums) - lastDq) +
               lastDq,
           bytes.forward() + bytes.backward()};
 }
@@ -335,7 +378,7 @@ Estimate estimateDistAttn(const Problem& problem, double flops) {
   const double rows = model.bytes(tokens, d.heads, 1, seqparFloat32);
   const double kv = model.kvBytes(tokens), sums = model.kvSumBytes(tokens), q = model.qBytes(tokens);
   const double out = model.bytes(tokens, d.heads, d.valueDim, seqparFloat32) + rows;
-  const double inputs = q + model.outBytes(tokens) + 2 * rows;
+  const double inputs = q + model.outBytes(tokens) + model.rowBytes(tokens);
   const double dq = model.bytes(tokens, d.heads, d.headDim, seqparFloat32);
   Estimate estimate;
   for (int step = 0; step <= ranks / 2; ++step) {
@@ -349,8 +392,9 @@ Estimate estimateDistAttn(const Problem& problem, double flops) {
     const double thereBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
     const double home = helped ? out : 0;
     const double homeBack = step == 0 ? 0 : helped ? std::max(sums, dq) : sums;
-    estimate.forwardUs += std::max(model.blockUs(scores, false), model.sendUs(there) + model.sendUs(home));
-    estimate.backwardUs += std::max(model.blockUs(scores, true), model.sendUs(thereBack) + model.sendUs(homeBack));
+    estimate.forwardUs += model.besideUs(model.blockUs(scores, false), model.sendUs(there) + model.sendUs(home));
+    estimate.backwardUs +=
+        model.besideUs(model.blockUs(scores, true), model.sendUs(thereBack) + model.sendUs(homeBack));
     // An upper bound: no rank is at the dearer end in every step.
     estimate.bytes += there + home + thereBack + homeBack;
   }
@@ -370,8 +414,8 @@ Estimate estimateStarTrail(const Problem& problem, double flops) {
   const double forwardRing = (rows - 1) * model.sendUs(teamKv);
   const double backwardRing = (rows - 1) * (model.sendUs(teamKv) + model.sendUs(teamSums));
   const double scores = model.mostScores();  // a team's rows, a part of their keys each
-  return {load + std::max(model.blockUs(scores, false), forwardRing) + model.sendUs(out + numbers),
-          load + model.sendUs(2 * out + numbers) + std::max(model.blockUs(scores, true), backwardRing) +
+  return {load + model.besideUs(model.blockUs(scores, false), forwardRing) + model.sendUs(out + numbers),
+          load + model.sendUs(2 * out + numbers) + model.besideUs(model.blockUs(scores, true), backwardRing) +
               model.sendUs(sumsHome) + model.sendUs(q) + model.sendUs(moved) + model.sendUs(kv),
           3 * q + 3 * out + 2 * numbers + 3 * kv + 3 * moved + (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
 }

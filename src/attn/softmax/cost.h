@@ -16,12 +16,21 @@ class CostModel {
   double blockUs(double scores, bool backward) const;
   /// Time of a transfer of so many bytes to one rank.
   double sendUs(double bytes) const;
+  /// Time of blocks beside transfers that no copy engine does: between GPUs of a node kernels take SMs for them.
+  double besideUs(double blocks, double transfers) const;
+  /// Time in which a GPU reads and writes so many bytes, as it does to add partial results. 0 on hosts, where blocks
+  /// add what they compute.
+  double memoryUs(double bytes) const;
   /// Bytes of so many tokens of `heads` heads of length `dim`.
   double bytes(double tokens, int64_t heads, int64_t dim, seqparDataType_t type) const;
   double kvBytes(double tokens) const;     ///< keys and values
   double kvSumBytes(double tokens) const;  ///< their gradients, in the wire's type
+  double kvBytes(double tokens, seqparDataType_t type) const;
   double qBytes(double tokens) const;
   double outBytes(double tokens) const;
+  /// What backward needs of a query beside the query and the gradient of its output: two numbers, or a number and the
+  /// output, for blocks that make delta themselves.
+  double rowBytes(double tokens) const;
 
   /// Scores of a rank's queries and another's keys.
   double scores(int queryRank, int keyRank) const { return static_cast<double>(problem_.scores(queryRank, keyRank)); }

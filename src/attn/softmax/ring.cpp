@@ -10,29 +10,35 @@ namespace seqpar::attn {
 
 namespace {
 
-/// In which type the gradients of keys travel. On one hop a sum is one rank's share.
-seqparDataType_t gradientType(const Problem& problem, const Block& block, const RingOrder& order) {
-  if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
-  for (int rank = 0; rank < problem.ranks(); ++rank) {
-    if (problem.rectangles(rank, order.sourceOf(rank, 1)).size() > 1) return problem.wireType();
-  }
-  return typeOfSingleShare(problem, block);
-}
-
 /// What travels of the gradients of keys and values.
-std::vector<Traveller> gradients(const Problem& problem, const Block& block, const RingOrder& order) {
-  const auto type = gradientType(problem, block, order);
+std::vector<Traveller> gradients(const Problem& problem, const RingOrder& order) {
+  const auto type = ringSumType(problem, order);
   return {{type, problem.desc.kvHeads, problem.desc.headDim}, {type, problem.desc.kvHeads, problem.desc.valueDim}};
 }
 
 }  // namespace
+
+// A half. Halves of a band would cost more than what they hide: the second one would not begin at the band's diagonal,
+// and cuDNN's backward computes such a one as if there were no window.
+double lateShareOfRing(const Problem& problem) {
+  return problem.windowed() ? 0 : 0.5;
+}
+
+seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order) {
+  // On one hop a sum is one rank's share.
+  if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    if (problem.rectangles(rank, order.sourceOf(rank, 1)).size() > 1) return problem.wireType();
+  }
+  return typeOfSingleShare(problem);
+}
 
 RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel)
     : SoftmaxOperator(problem, exec),
       rotation_(problem, exec, ringOrder(problem, inner, false),
                 {{problem.type(), problem.desc.kvHeads, problem.desc.headDim},
                  {problem.type(), problem.desc.kvHeads, problem.desc.valueDim}},
-                problem.training() && gradientsTravel ? gradients(problem, *block_, ringOrder(problem, inner, false))
+                problem.training() && gradientsTravel ? gradients(problem, ringOrder(problem, inner, false))
                                                       : std::vector<Traveller>{}),
       gradientsTravel_(problem.training() && gradientsTravel) {
   block_->keepHere();
@@ -42,12 +48,12 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
   if (!gradientsTravel_) {
     block_->expect(rectangles_[0], rows, keys);
   } else {
-    // Of few tokens two halves cost more than what they hide. So do halves of a band: the second would not begin at the
-    // band's diagonal, and cuDNN's backward computes such a one as if there were no window.
+    // Of few tokens two parts cost more than what they hide.
     constexpr int64_t kFew = 128;
-    const int64_t half = order.steps > 0 && rows >= kFew && !problem.windowed() ? rows / 2 : rows;
-    early_ = ofRows(rectangles_[0], 0, half);
-    late_ = ofRows(rectangles_[0], half, rows - half);
+    const bool parts = order.steps > 0 && rows >= kFew;
+    const auto late = parts ? static_cast<int64_t>(static_cast<double>(rows) * lateShareOfRing(problem)) : 0;
+    early_ = ofRows(rectangles_[0], 0, rows - late);
+    late_ = ofRows(rectangles_[0], rows - late, late);
     block_->expect(rectangles_[0], rows, keys, {true, false});
     block_->expect(early_, rows, keys, {false, true});
     if (!late_.empty()) block_->expect(late_, rows, keys, {false, true});

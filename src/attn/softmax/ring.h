@@ -8,6 +8,11 @@
 
 namespace seqpar::attn {
 
+/// The share of a rank's own block that backward leaves for the time in which sums go home.
+double lateShareOfRing(const Problem& problem);
+/// In which type gradients of keys travel.
+seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order);
+
 class RingOperator : public SoftmaxOperator {
  public:
   /// `inner`: ranks of a window of a double ring; the number of ranks: a plain ring. Without `gradientsTravel` backward

@@ -364,6 +364,22 @@ TEST_CASE("a block kernel of the caller computes in the library's place") {
   }
 }
 
+TEST_CASE("between nodes, of algorithms that are about as fast the one that sends the least is chosen") {
+  auto desc = smallDesc();
+  desc.algorithm = seqparAttnAuto;
+  auto problem = seqpar::attn::readProblem("test", &desc, nullptr);
+  auto candidates = seqpar::attn::candidatesFor(problem, false);
+  for (auto& candidate : candidates) {
+    const bool ring = candidate.row->id == seqparAttnRing, zigzag = candidate.row->id == seqparAttnZigzag;
+    candidate.estimate = ring     ? seqpar::attn::Estimate{40, 60, 100}
+                         : zigzag ? seqpar::attn::Estimate{45, 62, 90}
+                                  : seqpar::attn::Estimate{50, 62, 10};
+  }
+  CHECK(seqpar::attn::chooseAlgorithm("test", problem, candidates).id == seqparAttnRing);
+  problem.info.nodes = 2;
+  CHECK(seqpar::attn::chooseAlgorithm("test", problem, candidates).id == seqparAttnZigzag);
+}
+
 TEST_CASE("where a rank is lost, the others' outputs on streams cannot be taken for results") {
   seqparComm_t comms[2] = {};
   REQUIRE(seqparCommInitAll(comms, 2, nullptr) == seqparSuccess);
