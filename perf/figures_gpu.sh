@@ -46,6 +46,33 @@ run mesh "$programs/mesh_perf" -g "$gpus" --repeats 5 -l 0.05 --peers -c 0 -b 1M
 LIMIT=120 run mesh_sockets env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 SEQPAR_TRANSPORT=network \
   "$programs/mesh_perf" -g "$gpus" --repeats 3 -l 0.1 --peers -c 0 -b 16M -e 16M --pass all
 
+# Softmax attention: all lengths, packed documents, a window, errors; PyTorch's context parallelism beside it.
+softmax="$programs/softmax_attn_perf -c 0 -w 2 --repeats 3"
+attention="$softmax -n 5 -l 0.2 -g $gpus --pass forward,step"
+run softmax $attention -b 32M -e 128M -f 4 --ideal --algo auto,ring,zigzag,allgather_kv,ulysses
+run softmax_128k $softmax -n 1 -g "$gpus" -b 512M -e 512M --pass step --algo auto
+run softmax_packed $attention --ideal -b 256M -e 256M --mask causal --documents 8192 --algo auto,zigzag,ulysses
+run softmax_window $attention --ideal -b 128M -e 128M --mask causal --window 4096 --algo auto,ring
+run softmax_errors $softmax -n 5 -l 0.1 -g "$gpus" -b 8M -e 8M --pass step --error 1 --algo auto,ring,zigzag,allgather_kv,ulysses
+run softmax_error_of_one $softmax -n 5 -l 0.1 -t 1 -g 1 -b 16M -e 16M --pass step --error 1 --algo local
+# A slow network: every rank has a host of its own by name, and NCCL has sockets only. With two ranks a GPU the mesh
+# beside the ring is what the bytes sent make of it.
+slow="env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 $here/ranks.sh"
+apart="$softmax -n 1 -l 0.1 -B --device gpu --pass forward,backward,step"
+run softmax_sockets $slow "$gpus" "$gpus" $apart -b 128M -e 128M --algo auto,ring,zigzag,ulysses,allgather_kv
+run softmax_mesh_sockets $slow 4 4 $apart --gpus 2 -b 16M -e 16M --mask full --algo ring,mesh
+peer() {
+  name=$1
+  shift
+  timeout -s KILL 120 "$@" > "$out/$name.txt" 2>&1 || { echo "$name: exit status $?"; status=1; }
+}
+if python3 -c 'import torch' 2> /dev/null; then
+  python="python3 $here/peers/context_parallel.py"
+  peer softmax_pytorch "$here/ranks.sh" "$gpus" 1 $python --tokens 8192,32768,131072
+  peer softmax_pytorch_window "$here/ranks.sh" "$gpus" 1 $python --tokens 32768 --masks causal --window 4096
+  peer softmax_pytorch_sockets $slow "$gpus" "$gpus" $python --tokens 32768 --repeats 2
+fi
+
 # One process a GPU; and two nodes in name, between which NCCL and the library use sockets.
 run processes$gpus "$here/ranks.sh" "$gpus" 1 "$scan" --device gpu $alone --peers -b 64K -e 16M -f 4
 [ "$gpus" -lt 4 ] ||
