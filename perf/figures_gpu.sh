@@ -52,6 +52,7 @@ attention="$softmax -n 5 -l 0.2 -g $gpus --pass forward,step"
 run softmax $attention -b 32M -e 128M -f 4 --ideal --algo auto,ring,zigzag,allgather_kv,ulysses
 run softmax_128k $softmax -n 1 -g "$gpus" -b 512M -e 512M --pass step --algo auto
 run softmax_packed $attention --ideal -b 256M -e 256M --mask causal --documents 8192 --algo auto,zigzag,ulysses
+run softmax_packed_balanced $attention --ideal -b 256M -e 256M --mask causal --documents 8192 --algo ring --balance
 run softmax_window $attention --ideal -b 128M -e 128M --mask causal --window 4096 --algo auto,ring
 run softmax_errors $softmax -n 5 -l 0.1 -g "$gpus" -b 8M -e 8M --pass step --error 1 --algo auto,ring,zigzag,allgather_kv,ulysses
 run softmax_error_of_one $softmax -n 5 -l 0.1 -t 1 -g 1 -b 16M -e 16M --pass step --error 1 --algo local

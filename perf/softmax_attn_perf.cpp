@@ -38,7 +38,7 @@ struct Choices {
   std::vector<int> types{seqparBfloat16};
   int type = seqparBfloat16;  ///< of `types`, the one in turn
   int wireType = seqparFloat32;
-  bool ideal = false, alone = false;
+  bool ideal = false, alone = false, balance = false;
   size_t error = 0;  ///< heads of keys that are compared with the reference; 0: none
 };
 
@@ -74,6 +74,19 @@ LayerSizes sizesOf(const Choices& c, size_t tokens) {
   sizes.lse = c.batch * tokens * c.heads;
   sizes.type = c.type;
   return sizes;
+}
+
+/// Contiguous shards of about equal work.
+std::vector<int64_t> lengthsOf(const SoftmaxProblem& problem, int ranks) {
+  const double all = scoresOf(problem);
+  std::vector<int64_t> lengths(static_cast<size_t>(ranks), 0);
+  double before = 0;
+  for (int64_t token = 0; token < problem.bounds.back(); ++token) {
+    ++lengths[static_cast<size_t>(before / all * ranks)];
+    const auto range = problem.keysOf(token);
+    before += static_cast<double>(range.end - range.first);
+  }
+  return lengths;
 }
 
 /// `bounds` has to live until the plan is made.
@@ -119,7 +132,8 @@ class Shape {
         tokens_(tokens),
         all_(static_cast<int64_t>(tokens) * session.group.size()),
         problem_(problemOf(choices, mask, all_)),
-        layer_(std::make_shared<Layer>(sizesOf(choices, tokens), session.group)) {
+        lengths_(choices.balance ? lengthsOf(problem_, session.group.size()) : std::vector<int64_t>()),
+        layer_(std::make_shared<Layer>(sizesOf(choices, ownTokens()), session.group)) {
     flops_ = 4 * scoresOf(problem_) * static_cast<double>(c_.batch * c_.heads * c_.headDim) / session.group.size();
   }
 
@@ -143,7 +157,8 @@ class Shape {
     std::shared_ptr<LayerPlan> plan, blank;
     size_t before = 0;
     try {
-      const auto desc = descOf(c_, mask_, algorithm, all_, problem_.bounds);
+      auto desc = descOf(c_, mask_, algorithm, all_, problem_.bounds);
+      if (c_.balance) desc.tokensOfRanks = lengths_.data();
       if (c_.alone) blank = withoutWork(desc);
       before = inUse();
       plan = std::make_shared<LayerPlan>(desc, session_.group);
@@ -197,9 +212,13 @@ class Shape {
     return bytes;
   }
 
+  size_t ownTokens() const {
+    return lengths_.empty() ? tokens_ : static_cast<size_t>(lengths_[static_cast<size_t>(session_.group.rank())]);
+  }
+
   Row measure(int pass, const std::string& name, const Work& work) {
     Row row;
-    row.bytes = layer_->queryBytes();
+    row.bytes = tokens_ * (layer_->queryBytes() / std::max<size_t>(1, ownTokens()));
     row.count = tokens_;
     row.labels = {nameOf(c_.type, typeNames()), nameOf(mask_, kMasks), nameOf(pass, passNames()), name};
     std::vector<Case> cases{{row, work, {}}};
@@ -238,6 +257,7 @@ class Shape {
   size_t tokens_;
   int64_t all_;
   SoftmaxProblem problem_;
+  std::vector<int64_t> lengths_;  ///< of the ranks' shards, where they differ
   std::shared_ptr<Layer> layer_;
   double flops_ = 0;               ///< of a rank's forward pass
   std::array<double, 3> ideal_{};  ///< us, by Pass
@@ -298,6 +318,8 @@ int main(int argc, char** argv) {
     parser.addCount(0, "documents", "packed sequences of 512 to so many tokens (one sequence)", 1 << 30,
                     choices.documents);
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (bfloat16)", typeNames(), choices.types);
+    parser.add(0, "balance", "", "contiguous shards of equal work in place of equal lengths",
+               [&](const std::string&) { choices.balance = true; });
     parser.add(0, "ideal", "",
                "one rank's time for all of the work, divided by the ranks; and what a row exposes above it",
                [&](const std::string&) { choices.ideal = true; });
@@ -310,6 +332,7 @@ int main(int argc, char** argv) {
   };
   program.checkOptions = [&](Settings&) {
     if (choices.kvHeads == 0) choices.kvHeads = choices.heads;
+    if (choices.balance && choices.error > 0) throw UsageError("option --error: only of shards of equal lengths");
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };
   return runProgram(program, argc, argv);
