@@ -51,6 +51,9 @@ int ctasAtOnce(const LinearProblem&) {
 bool segmentStates(const SegmentStates&, int, const Launch&, int&) {
   return false;
 }
+bool segmentStateGradients(const SegmentStateGradients&, const Launch&, int&) {
+  return false;
+}
 bool outputs(const Outputs&, const Launch&, int&) {
   return false;
 }

@@ -1,4 +1,4 @@
-// The forward's passes on sm_90a: bf16, dk from 80 to 128, any dv.
+// The forward's passes and the backward's first on sm_90a: bf16, dk from 80 to 128, any dv.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
@@ -14,6 +14,7 @@ int ctasAtOnce(const LinearProblem& problem);
 /// Launches, as kernels/attn/linear/instances.h has them, for what fits(). False: the copy engine cannot have these
 /// tensors, and nothing was launched; else `error` is a cudaError_t.
 bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error);
+bool segmentStateGradients(const SegmentStateGradients& pass, const Launch& launch, int& error);
 bool outputs(const Outputs& pass, const Launch& launch, int& error);
 
 }  // namespace seqpar::attn::hopper

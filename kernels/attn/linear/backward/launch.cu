@@ -4,6 +4,7 @@
 #include "kernels/attn/linear/backward/exact.h"
 #include "kernels/attn/linear/backward/fold.cuh"
 #include "kernels/attn/linear/backward/plan.h"
+#include "kernels/attn/linear/hopper.h"
 
 namespace seqpar::attn {
 namespace backward {
@@ -162,8 +163,10 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const bool full = pass.problem.type == seqparFloat32;
   const bool sm90 = sm90PassesOf(pass.problem.gate).maps && hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
-  cudaError_t error;
-  if (sm90) {
+  int error = cudaSuccess;
+  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, launch, error)) {
+    if (error != cudaSuccess) return error;
+  } else if (sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
   } else if (full) {
     error = launchTask(&exactMaps, task, ctas, kExactThreads, sizeof(ExactMemory), stream);

@@ -37,6 +37,25 @@ int dispatch(const LinearProblem& problem, const Act& act) {
   return act(std::integral_constant<GateKind, GateKind::Half>());
 }
 
+template <Pass P>
+bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, const Launch& launch,
+                  int& error) {
+  const LinearProblem& problem = pass.problem;
+  StatesKernel kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)), {}, {}, {}};
+  error = cudaSuccess;
+  if (kernel.items == 0) return true;
+  if (!encode16(kernel.keys, keys, problem.dk, problem.qkHeads, problem) ||
+      !encode16(kernel.values, values, problem.dv, problem.heads, problem)) {
+    return false;
+  }
+  if (!encodeGates(kernel.gates, problem)) return false;
+  error = dispatch(problem, [&](auto kind) {
+    return launchKernel(statesKernel<Bfloat16, kind(), P>, gridOf(kernel.items, launch.ctas), kThreads,
+                        StatesShared<kind()>::kBytes, launch.stream, false, kernel);
+  });
+  return true;
+}
+
 }  // namespace
 
 bool fits(const LinearProblem& problem) {
@@ -51,20 +70,12 @@ int ctasAtOnce(const LinearProblem&) {
 }
 
 bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error) {
-  const LinearProblem& problem = pass.problem;
-  StatesKernel kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)), {}, {}, {}};
-  error = cudaSuccess;
-  if (kernel.items == 0) return true;
-  if (!encode16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem) ||
-      !encode16(kernel.values, problem.v, problem.dv, problem.heads, problem)) {
-    return false;
-  }
-  if (!encodeGates(kernel.gates, problem)) return false;
-  error = dispatch(problem, [&](auto kind) {
-    return launchKernel(statesKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
-                        StatesShared<kind()>::kBytes, launch.stream, false, kernel);
-  });
-  return true;
+  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, launch, error);
+}
+
+bool segmentStateGradients(const SegmentStateGradients& pass, const Launch& launch, int& error) {
+  const SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
+  return launchStates<Pass::Backward>(states, pass.segments.count, pass.problem.q, pass.dOut, launch, error);
 }
 
 bool outputs(const Outputs& pass, const Launch& launch, int& error) {
