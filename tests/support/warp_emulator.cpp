@@ -22,6 +22,7 @@ struct Copy {
   void* to;
   const void* from;
   bool valid;
+  int bytes = 16;
 };
 
 struct Fiber {
@@ -29,7 +30,7 @@ struct Fiber {
   jmp_buf state;
   bool begun = false, done = false;
   std::unique_ptr<char[]> stack;
-  std::vector<std::vector<Copy>> groups{1};  // the last one is not committed yet
+  std::vector<std::vector<Copy>> groups{1}, bulk{1};  // the last one is not committed yet
 };
 
 /// What the lanes of a warp meet for.
@@ -49,8 +50,8 @@ struct Cta {
   std::vector<char> shared;
   int current = 0, atBarrier = 0;
   uint64_t barrier = 0;
-  int atGroup[8] = {};  // threads at the barriers of warpgroups
-  uint64_t groupBarriers[8] = {};
+  int atNamed[16] = {};  // threads at the named barriers
+  uint64_t named[16] = {};
   bool all[2] = {true, true};  // what the threads at this barrier say, and at the next one
   ucontext_t start;
   jmp_buf scheduler;
@@ -134,9 +135,9 @@ void load(uint32_t (&to)[4], const void* row, bool transposed) {
 void perform(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
     if (copy.valid) {
-      std::memcpy(copy.to, copy.from, 16);
+      std::memcpy(copy.to, copy.from, copy.bytes);
     } else {
-      std::memset(copy.to, 0, 16);
+      std::memset(copy.to, 0, copy.bytes);
     }
   }
 }
@@ -159,6 +160,7 @@ void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::
     for (Fiber& fiber : own.fibers) {
       fiber.begun = fiber.done = false;
       fiber.groups.assign(1, {});
+      fiber.bulk.assign(1, {});
       getcontext(&fiber.start);
       fiber.start.uc_stack.ss_sp = fiber.stack.get();
       fiber.start.uc_stack.ss_size = kStack;
@@ -213,15 +215,19 @@ void syncBlock() {
   while (cta->barrier == round) yield();
 }
 
-void syncWarpgroup(int group) {
+void syncBarrier(int id, int threads, bool wait) {
   cta->moved = true;
-  const uint64_t round = cta->groupBarriers[group];
-  if (++cta->atGroup[group] == 128) {
-    cta->atGroup[group] = 0;
-    ++cta->groupBarriers[group];
+  const uint64_t round = cta->named[id];
+  if (++cta->atNamed[id] == threads) {
+    cta->atNamed[id] = 0;
+    ++cta->named[id];
     return;
   }
-  while (cta->groupBarriers[group] == round) yield();
+  while (wait && cta->named[id] == round) yield();
+}
+
+void syncWarpgroup(int group) {
+  syncBarrier(group + 1, 128, true);
 }
 
 bool allOfBlock(bool value) {
@@ -260,6 +266,21 @@ void loadMatrices(uint32_t (&to)[4], const void* row) {
 }
 void loadTransposed(uint32_t (&to)[4], const void* row) {
   load(to, row, true);
+}
+
+void storeMatrices(void* row, const uint32_t (&from)[4]) {
+  Meeting& warp = meet(9);
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) throw std::logic_error("a row of a matrix is not aligned");
+  warp.rows[lane()] = row;
+  std::copy_n(from, 4, warp.in[lane()]);
+  together(warp, [&] {
+    for (int l = 0; l < 32; ++l) {
+      for (int m = 0; m < 4; ++m) {
+        auto* to = static_cast<uint16_t*>(const_cast<void*>(warp.rows[m * 8 + l / 4])) + l % 4 * 2;
+        for (int e = 0; e < 2; ++e) to[e] = half(warp.in[l][m], e);
+      }
+    }
+  });
 }
 
 uint32_t transpose(uint32_t pair) {
@@ -336,12 +357,23 @@ void copyAsync(void* to, const void* from, bool valid) {
 void commitCopies() {
   cta->fibers[cta->current].groups.emplace_back();
 }
-void awaitAllBut(int left) {
-  auto& groups = cta->fibers[cta->current].groups;
+void performAllBut(int left, std::vector<std::vector<Copy>>& groups) {
   while (static_cast<int>(groups.size()) - 1 > left) {
     perform(groups.front());
     groups.erase(groups.begin());
   }
+}
+void awaitAllBut(int left) {
+  performAllBut(left, cta->fibers[cta->current].groups);
+}
+void storeBulk(void* to, const void* from, int bytes) {
+  cta->fibers[cta->current].bulk.back().push_back({to, from, true, bytes});
+}
+void commitBulk() {
+  cta->fibers[cta->current].bulk.emplace_back();
+}
+void awaitBulkBut(int left) {
+  performAllBut(left, cta->fibers[cta->current].bulk);
 }
 
 }  // namespace seqpar::attn::warp

@@ -21,9 +21,21 @@ void syncBlock();
 bool allOfBlock(bool value);
 void syncWarp();
 void syncWarpgroup(int group);  ///< warpgroup_ops.h's sync()
+void syncBarrier(int id, int threads, bool wait);
+template <int kId, int kThreads>
+void syncNamed() {
+  syncBarrier(kId, kThreads, true);
+}
+template <int kId, int kThreads>
+void arriveNamed() {
+  syncBarrier(kId, kThreads, false);
+}
 char* sharedMemory();
 
 inline int hidden(int value) {
+  return value;
+}
+inline int64_t hidden(int64_t value) {
   return value;
 }
 inline int uniform(int value) {
@@ -35,6 +47,7 @@ float shuffleXor(float value, int mask);
 float exp2(float x);
 void loadMatrices(uint32_t (&to)[4], const void* row);
 void loadTransposed(uint32_t (&to)[4], const void* row);
+void storeMatrices(void* row, const uint32_t (&from)[4]);
 uint32_t transpose(uint32_t pair);
 void copyAsync(void* to, const void* from, bool valid);
 void commitCopies();
@@ -42,6 +55,16 @@ void awaitAllBut(int left);
 template <int kLeft>
 void awaitCopies() {
   awaitAllBut(kLeft);
+}
+void storeBulk(void* to, const void* from, int bytes);
+void commitBulk();
+void awaitBulkBut(int left);
+template <int kLeft>
+void awaitBulkRead() {
+  awaitBulkBut(kLeft);
+}
+inline void awaitBulk() {
+  awaitBulkBut(0);
 }
 inline void prefetch(const void*) {}
 inline void storePair(float* to, float low, float high) {
@@ -60,9 +83,20 @@ inline void store(void* to, const uint32_t (&words)[4]) {
 inline void storeStreaming(void* to, const uint32_t (&words)[4]) {
   store(to, words);
 }
+inline void load(uint32_t (&words)[4], const void* from) {
+  for (int i = 0; i < 4; ++i) words[i] = static_cast<const uint32_t*>(from)[i];
+}
 inline void loadPair(const float* from, float& low, float& high) {
   low = from[0];
   high = from[1];
+}
+
+inline void loadConstant(uint32_t& word, const void* from, bool valid) {
+  word = valid ? *static_cast<const uint32_t*>(from) : 0;
+}
+inline void loadConstant(uint32_t& low, uint32_t& high, const void* from, bool valid) {
+  loadConstant(low, from, valid);
+  loadConstant(high, static_cast<const uint32_t*>(from) + 1, valid);
 }
 
 void multiplyAddTf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);

@@ -46,6 +46,15 @@ __device__ __forceinline__ void syncWarp() {
 __device__ __forceinline__ bool allOfBlock(bool value) {
   return __syncthreads_and(value ? 1 : 0) != 0;
 }
+/// Barrier kId, 1 to 15, of kThreads threads, of which some only arrive.
+template <int kId, int kThreads>
+__device__ __forceinline__ void syncNamed() {
+  asm volatile("barrier.cta.sync.aligned %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
+}
+template <int kId, int kThreads>
+__device__ __forceinline__ void arriveNamed() {
+  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
+}
 __device__ __forceinline__ char* sharedMemory() {
   extern __shared__ __align__(1024) char memory[];
   return memory;
@@ -58,6 +67,10 @@ __device__ __forceinline__ int uniform(int value) {
 /// The same number, of which the compiler knows nothing.
 __device__ __forceinline__ int hidden(int value) {
   asm volatile("" : "+r"(value));
+  return value;
+}
+__device__ __forceinline__ int64_t hidden(int64_t value) {
+  asm volatile("" : "+l"(value));
   return value;
 }
 __device__ __forceinline__ float shuffle(float value, int lane) {
@@ -113,10 +126,32 @@ __device__ __forceinline__ void storeStreaming(void* to, const uint32_t (&words)
 __device__ __forceinline__ void store(void* to, const uint32_t (&words)[4]) {
   *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
+__device__ __forceinline__ void load(uint32_t (&words)[4], const void* from) {
+  const uint4 all = *static_cast<const uint4*>(from);
+  words[0] = all.x;
+  words[1] = all.y;
+  words[2] = all.z;
+  words[3] = all.w;
+}
 __device__ __forceinline__ void loadPair(const float* from, float& low, float& high) {
   const float2 pair = *reinterpret_cast<const float2*>(from);
   low = pair.x;
   high = pair.y;
+}
+
+/// 4 or 8 bytes from device memory, which nobody writes meanwhile; zeros where not `valid`.
+__device__ __forceinline__ void loadConstant(uint32_t& word, const void* from, bool valid) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.nc.L1::no_allocate.b32 %0, [%1];\n}"
+      : "=&r"(word)
+      : "l"(from), "r"(valid ? 1 : 0));
+}
+__device__ __forceinline__ void loadConstant(uint32_t& low, uint32_t& high, const void* from, bool valid) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];\n}"
+      : "=&r"(low), "=&r"(high)
+      : "l"(from), "r"(valid ? 1 : 0));
 }
 
 /// Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
@@ -130,6 +165,12 @@ __device__ __forceinline__ void loadTransposed(uint32_t (&to)[4], const void* ro
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(sharedAddress(row))
+               : "memory");
+}
+/// The other way round.
+__device__ __forceinline__ void storeMatrices(void* row, const uint32_t (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(sharedAddress(row)), "r"(from[0]),
+               "r"(from[1]), "r"(from[2]), "r"(from[3])
                : "memory");
 }
 /// The transpose of an 8 x 8 matrix that the warp holds.
@@ -186,6 +227,25 @@ __device__ __forceinline__ void commitCopies() {
 template <int kLeft>
 __device__ __forceinline__ void awaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+/// One thread: bytes in shared memory, that were made known to such copies (publish()), to device memory; both at
+/// multiples of 16.
+__device__ __forceinline__ void storeBulk(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(sharedAddress(from)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void commitBulk() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Until at most `kLeft` of this thread's groups still read shared memory.
+template <int kLeft>
+__device__ __forceinline__ void awaitBulkRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
+/// Until all of this thread's have arrived.
+__device__ __forceinline__ void awaitBulk() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 __device__ __forceinline__ void prefetch(const void* line) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));

@@ -2,13 +2,14 @@
 // a large negative number and differences of sums are the decays between tokens.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/attn/linear/backward/tiles.h"
 
 namespace seqpar::attn::backward {
 
 SEQPAR_WARP float bounded(float naturalLog) {
-  const float log = naturalLog * kLog2e;
-  return log > kLeastLog2 ? (log < 0 ? log : 0.f) : kLeastLog2;
+  return fminf(fmaxf(naturalLog * kLog2e, kLeastLog2), 0.f);  // NaN: the least
 }
 
 /// A bit for each token of the chunk: a sequence begins.

@@ -1,7 +1,9 @@
-// All gradients of a segment, in one CTA of four warpgroups: what gradients.h does, with products of warpgroups.
-// Segments of which a chunk decays too much are left to gradients.h.
+// All gradients of a segment, in one CTA of two producing and two consuming warpgroups (roles_sm90.h): what gradients.h
+// does, with products of warpgroups. A sweep first keeps the states before the segment's chunks, then its chunks come
+// from the last to the first. Segments of which a chunk decays too much are left to gradients.h.
 #pragma once
 
+#include "kernels/attn/linear/backward/channel_producer_sm90.h"
 #include "kernels/attn/linear/backward/channel_sm90.h"
 #include "kernels/attn/linear/backward/token_sm90.h"
 
@@ -9,66 +11,239 @@ namespace seqpar::attn::backward::sm90 {
 
 template <class T, bool kChannel>
 struct GradientsKernel {
-  using Chunk = std::conditional_t<kChannel, ChannelChunk<T>, TokenChunk<T>>;
-  using Memory = typename Chunk::Memory;
-  using P = GradientsPlace;
-  using StateOf = State<T, P>;
+  using Producer = std::conditional_t<kChannel, ChannelProducer<T>, TokenProducer<T>>;
+  using Consumer = std::conditional_t<kChannel, ChannelConsumer<T>, TokenConsumer<T>>;
+  using Memory = typename Producer::Memory;
+  using StateOf = State<T, Half>;
   static_assert(sizeof(Memory) <= 232448);  // what a CTA can have
 
-  /// Keeps the states before the segment's chunks. Gives whether all threads found its decays mild.
-  SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, Memory& memory, StateOf& state, T* states,
-                                const P& me) {
-    SweepTiles<T, P> tiles{memory.k[0], memory.v[0], nullptr, nullptr, nullptr};
-    float leastTotal = 0, logDecay;
-    if constexpr (kChannel) {
-      tiles.channels = &memory.gates;
-      leastTotal = Chunk::kLeastTotal;
-    } else {
-      tiles.sums = memory.sums[0];
-      tiles.forgets = memory.forgets[0];
+  /// What an item of work takes from the task.
+  struct Bounds {
+    int64_t whole, part;  ///< offsets of the block in a state of a head, and of a segment
+    const float *beforeLogs, *afterLogs;
+    int width;
+
+    SEQPAR_WARP Bounds(const Task& task, const Item<T>& item) : width(kChannel ? task.dk : 1) {
+      whole = (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
+      part = item.map * task.dk * task.dv + item.stateOffset(task);
+      const int64_t rows = kChannel ? item.keyBlock * kBlock : 0;
+      beforeLogs = task.before.logDecays + (item.map - item.segment) * width + rows;
+      afterLogs = task.after.logDecays + item.map * width + rows;
     }
-    const bool mild = Sweep<T, kChannel, false, P>::run(task, item, tiles, state, states, logDecay, leastTotal, me);
-    return warp::allOfBlock(mild || !kChannel);
+    SEQPAR_WARP static const float* from(const float* all, int64_t offset) {
+      return all == nullptr ? nullptr : all + offset;
+    }
+  };
+
+  SEQPAR_WARP static T* statesOf(const Task& task) {
+    const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
+    return reinterpret_cast<T*>(task.states) + warp::block() * chunks * kMatrix;
+  }
+  /// Whether a sequence begins in the segment, which no decay of channels is mild then.
+  SEQPAR_WARP static bool beginsIn(const Task& task, const Item<T>& item) {
+    bool begins = false;
+    SEQPAR_ROLL
+    for (int i = 0; i < item.chunks && task.startCount > 0 && !begins; ++i) {
+      begins = beginsOf(task, item.first + int64_t{i} * kChunk) != 0;
+    }
+    return begins;
   }
 
   SEQPAR_WARP static void run(const Task& task) {
     auto& memory = *reinterpret_cast<Memory*>(warp::sharedMemory());
-    const P me;
-    const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
-    T* states = reinterpret_cast<T*>(task.states) + warp::block() * chunks * kMatrix;
-    const int width = kChannel ? task.dk : 1;
+    const Half me;
+    if (Roles::produces()) {
+      each(task, memory, [&](const Item<T>& item, int64_t index) { produce(task, item, index, memory, me); });
+    } else {
+      each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
+    }
+  }
+
+  /// act(item, its index) for those of this CTA that the kernels can do.
+  template <class Act>
+  SEQPAR_WARP static void each(const Task& task, Memory& memory, const Act& act) {
     for (int64_t index = warp::block(); index < itemsIn(task); index += warp::blocks()) {
-      const Item<T>& item = itemAt<T>(memory.item, task, index, me.thread);
-      const int64_t rows = kChannel ? item.keyBlock * kBlock : 0;
-      const int64_t whole =
-          (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
-      const int64_t part = item.map * task.dk * task.dv + item.stateOffset(task);
-      const auto from = [](const float* all, int64_t offset) { return all == nullptr ? nullptr : all + offset; };
-      StateOf state, gradient;
-      state.loadFull(item.segment > 0 ? task.before.states + part : nullptr,
-                     task.before.logDecays + (item.map - item.segment) * width + rows, item.segment, width,
-                     from(task.initial, whole), task.dv, item.keys, item.values, me.again());
-      const bool mild = sweep(task, item, memory, state, states, me.again());
-      if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
-      if (!mild) continue;
-      if (item.chunks > 0) Chunk::fetchFirst(task, item, memory, me.again());
-      gradient.loadFull(task.after.states + part, task.after.logDecays + item.map * width + rows, 1, width,
-                        from(task.finalGradient, whole), task.dv, item.keys, item.values, me.again());
+      const Item<T>& item = itemAt<T>(memory.item, task, index, warp::thread());
+      if (kChannel && beginsIn(task, item)) {
+        if (warp::thread() == 0) task.strong[index] = 1;
+        continue;
+      }
+      act(item, index);
+    }
+  }
+
+  SEQPAR_WARP static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
+                                  const Half& me) {
+    const bool mild = warp::allOfBlock(produceSweep(task, item, memory, me.again()) || !kChannel);
+    if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
+    if (!mild) return;
+    const Bounds bounds(task, item);
+    Producer producer;
+    if (item.chunks > 0) {
+      producer.load(task, item, item.chunks - 1, me.again());
+      memory.fetch(task, item, item.chunks - 1, me.again().thread);
+    }
+    warp::commitCopies();
+    StateOf gradient;
+    gradient.loadFull(task.after.states + bounds.part, bounds.afterLogs, 1, bounds.width,
+                      Bounds::from(task.finalGradient, bounds.whole), task.dv, item.keys, item.values, me.again());
+    float sums[2];
+    gradient.rowSums(sums, memory.before, me.again());
+    Producer::storeCarry(memory, item.chunks - 1, sums, me.again());
+    Roles::syncProducers();
+    if (item.chunks > 0) memory.fetchState(statesOf(task), item.chunks - 1, me.again().thread);
+    warp::commitCopies();
+    for (int i = item.chunks - 1; i >= 0; --i) {
+      produceChunk(task, item, i, memory, producer, gradient, me.again());
+    }
+    if (item.chunks > 0) {
+      Roles::awaitStateRead();
+      Roles::awaitRead();
+    }
+    if (item.chunks > 1) Roles::awaitDone(1);
+    if (item.chunks > 0) Roles::awaitDone(0);
+    if (item.segment == 0 && task.dInitial != nullptr) {
+      gradient.storeFull(task.dInitial + bounds.whole, task.dv, item.keys, item.values, me.again());
+    }
+  }
+
+  SEQPAR_WARP static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
+    const Bounds bounds(task, item);
+    {
+      StateOf state;
+      state.loadFull(item.segment > 0 ? task.before.states + bounds.part : nullptr, bounds.beforeLogs, item.segment,
+                     bounds.width, Bounds::from(task.initial, bounds.whole), task.dv, item.keys, item.values,
+                     me.again());
+      consumeSweep(task, item, memory, state, me);
+      state.store(memory.before, me.again());
+    }
+    if (!warp::allOfBlock(true)) return;
+    for (int i = item.chunks - 1; i >= 0; --i) {
+      Roles::awaitPrepared(i);
+      Consumer{task, item, memory, me.again(), i}.run();
+    }
+  }
+
+ private:
+  /// Keys and values two chunks ahead. Gives whether this thread found the segment's decays mild.
+  SEQPAR_WARP static bool produceSweep(const Task& task, const Item<T>& item, Memory& memory, const Half& place) {
+    constexpr int kAhead = 2;
+    Half me = place;
+    Producer producer;
+    bool mild = true;
+    for (int i = 0; i < kAhead; ++i) {
+      if (i < item.chunks) memory.fetchSwept(task, item, i, me.thread);
+      warp::commitCopies();
+    }
+    if (item.chunks > 0) producer.load(task, item, 0, me);
+    for (int i = 0; i < item.chunks; ++i) {
+      me = place.again();
+      if (i >= kAhead) Roles::awaitDone(i - kAhead);
+      if (i + kAhead < item.chunks) {
+        memory.fetchSwept(task, item, i + kAhead, me.thread);
+        Producer::prefetch(task, item, i + kAhead, me);
+      }
+      warp::commitCopies();
+      mild = producer.addUp(task, item, i, memory, me) && mild;
+      if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
+      warp::awaitCopies<kAhead>();
+      Roles::syncProducers();
+      Producer::scaleSwept(i, memory, me.again());
+      warpgroup::publish();
+      Roles::arrivePrepared(i);
+    }
+    if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
+    if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
+    return mild;
+  }
+
+  /// Leaves the segment's end state in `state`. States go to memory from the places of operands, which take turns.
+  SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, Memory& memory, StateOf& state,
+                                       const Half& place) {
+    T* states = statesOf(task);
+    for (int i = 0; i < item.chunks; ++i) {
+      const Half me = place.again();
+      if (me.inGroup == 0) warp::awaitBulkRead<1>();
+      Roles::syncOwn(me);
+      keep(states + int64_t{i} * kMatrix, i % 2 == 0 ? memory.before : memory.after, state, me);
+      Roles::awaitPrepared(i);
+      decay(state, i, memory, me);
+      warpgroup::begin();
+      state.add(memory.sweptKeys(i), memory.sweptValues(i), me);
+      warpgroup::commit();
+      warpgroup::await<0>();
+      warpgroup::settle(state.x);
+      Roles::arriveDone(i);
+    }
+    if (place.inGroup == 0) warp::awaitBulk();
+    Roles::syncOwn(place);
+  }
+  /// The warpgroup's rows of both panels.
+  SEQPAR_WARP static void keep(T* to, T* image, const StateOf& state, const Half& me) {
+    constexpr int kRows = kMatrixPanel / 2;
+    state.store(image, me);
+    warpgroup::publish();
+    Roles::syncOwn(me);
+    if (me.inGroup != 0) return;
+    SEQPAR_UNROLL
+    for (int panel = 0; panel < 2; ++panel) {
+      const int at = panel * kMatrixPanel + me.group * kRows;
+      warp::storeBulk(to + at, image + at, kRows * 2);
+    }
+    warp::commitBulk();
+  }
+
+  SEQPAR_WARP static void decay(StateOf& state, int chunk, const Memory& memory, const Half& me) {
+    const int row = StateOf::row(me);
+    const float factor = decayOf(Producer::total(row, chunk, memory)),
+                factor8 = decayOf(Producer::total(row + 8, chunk, memory));
+    if constexpr (kChannel) {
+      state.scale(factor, factor8);  // mild, or what comes of it is not used
+    } else {
+      state.decay(factor, factor8);
+    }
+  }
+
+  /// One chunk; leaves in `gradient` that of the state before it.
+  SEQPAR_WARP static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
+                                       Producer& producer, StateOf& gradient, Half me) {
+    const bool isLast = chunk == item.chunks - 1;
+    producer.addUp(task, item, chunk, memory, me);
+    if (chunk > 0) Producer::prefetch(task, item, chunk - 1, me);
+    warp::awaitCopies<1>();  // but for the state
+    Roles::syncProducers();
+    me = me.again();
+    Producer::scale(task, chunk, memory, me);
+    if (Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
+    if (!isLast) Roles::awaitRead();
+    me = me.again();
+    gradient.store(memory.after, me);
+    Producer::copyScaled(task, chunk, memory, me);
+    if (!Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
+    warp::awaitCopies<0>();
+    warpgroup::publish();
+    Roles::syncProducers();
+    Roles::arrivePrepared(chunk);
+    warpgroup::begin();
+    gradient.add(Producer::queries(chunk, memory), memory.dOut(chunk), me);
+    warpgroup::commit();
+    if (chunk > 0) {
+      me = me.again();
+      if (!isLast) Roles::awaitDone(chunk + 1);
+      memory.fetch(task, item, chunk - 1, me.thread);
+      warp::commitCopies();
+    }
+    warpgroup::await<0>();
+    warpgroup::settle(gradient.x);
+    Roles::arriveAdded();
+    if (chunk > 0) {
       float sums[2];
-      gradient.rowSums(sums, state);
-      if constexpr (kChannel) {
-        Chunk::storeCarry(memory, sums, me.again());
-      } else {
-        Chunk::storeCarry(memory, item.chunks - 1, sums, me.again());
-      }
-      for (int i = item.chunks - 1; i >= 0; --i) Chunk::run(task, item, i, states, memory, gradient, me.again());
-      if constexpr (!kChannel) {
-        warp::syncBlock();
-        if (item.chunks > 0) Chunk::writeGates(task, item, 0, memory, me);
-      }
-      if (item.segment == 0 && task.dInitial != nullptr) {
-        gradient.storeFull(task.dInitial + whole, task.dv, item.keys, item.values, me.again());
-      }
+      gradient.rowSums(sums, memory.before, me.again());
+      Producer::storeCarry(memory, chunk - 1, sums, me.again());
+      producer.load(task, item, chunk - 1, me.again());
+      Roles::awaitStateRead();  // of all producers, too, who have made their sums
+      memory.fetchState(statesOf(task), chunk - 1, me.again().thread);
+      warp::commitCopies();
     }
   }
 };

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(sm90::MapsPlace::kThreads, 2) segmentMapsSm90(
 }
 
 template <class T, bool kChannel>
-__global__ void __launch_bounds__(sm90::GradientsPlace::kThreads, 1) gradientsSm90(const __grid_constant__ Task task) {
+__global__ void __launch_bounds__(sm90::kGradientThreads, 1) gradientsSm90(const __grid_constant__ Task task) {
   sm90::GradientsKernel<T, kChannel>::run(task);
 }
 
@@ -24,7 +24,7 @@ cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, c
 
 template <class T, bool kChannel>
 cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, cudaStream_t stream) {
-  return launchTask(gradientsSm90<T, kChannel>, task, ctas, sm90::GradientsPlace::kThreads,
+  return launchTask(gradientsSm90<T, kChannel>, task, ctas, sm90::kGradientThreads,
                     sizeof(typename sm90::GradientsKernel<T, kChannel>::Memory), stream);
 }
 

@@ -1,56 +1,69 @@
 // Shared memory of the gradients' kernels of sm_90, and the tiles of a chunk that they fetch.
 #pragma once
 
+#include "kernels/attn/linear/backward/channel_decays_sm90.h"
+#include "kernels/attn/linear/backward/roles_sm90.h"
 #include "kernels/attn/linear/backward/sweep_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-using GradientsPlace = Place<4>;
-
+/// Tiles have two stages; in the sweep, which needs keys and values alone, four.
 template <class T>
 struct ChunkTiles {
-  T q[2][kTile], k[2][kTile], v[2][kTile], dOut[2][kTile];  ///< one chunk's arrive while another's are worked on
-  T before[kMatrix], after[kMatrix];                        ///< the states S and E
+  static constexpr int kSweepStages = 4;
+  T tiles[8][kTile];
+  T before[kMatrix], after[kMatrix];  ///< the states S and E
+
+  SEQPAR_WARP T* q(int chunk) { return tiles[chunk % 2]; }
+  SEQPAR_WARP T* k(int chunk) { return tiles[2 + chunk % 2]; }
+  SEQPAR_WARP T* v(int chunk) { return tiles[4 + chunk % 2]; }
+  SEQPAR_WARP T* dOut(int chunk) { return tiles[6 + chunk % 2]; }
+  SEQPAR_WARP T* sweptKeys(int chunk) { return tiles[chunk % kSweepStages * 2]; }
+  SEQPAR_WARP T* sweptValues(int chunk) { return tiles[chunk % kSweepStages * 2 + 1]; }
 
   SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
-    const int rows = item.rowsOf(token), stage = chunk % 2;
-    fetchRows<kChunk, GradientsPlace::kThreads>(dOut[stage], item.dOut + token * task.dOut.token, task.dOut.token, rows,
-                                                item.values, thread);
-    fetchRows<kChunk, GradientsPlace::kThreads>(v[stage], item.v + token * task.v.token, task.v.token, rows,
-                                                item.values, thread);
-    fetchRows<kChunk, GradientsPlace::kThreads>(q[stage], item.q + token * task.q.token, task.q.token, rows, item.keys,
-                                                thread);
-    fetchRows<kChunk, GradientsPlace::kThreads>(k[stage], item.k + token * task.k.token, task.k.token, rows, item.keys,
-                                                thread);
+    const int rows = item.rowsOf(token);
+    fetchRows<kChunk, Half::kThreads>(q(chunk), item.q + token * task.q.token, task.q.token, rows, item.keys, thread);
+    fetchRows<kChunk, Half::kThreads>(k(chunk), item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
+    fetchRows<kChunk, Half::kThreads>(v(chunk), item.v + token * task.v.token, task.v.token, rows, item.values, thread);
+    fetchRows<kChunk, Half::kThreads>(dOut(chunk), item.dOut + token * task.dOut.token, task.dOut.token, rows,
+                                      item.values, thread);
   }
+  SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& item, int chunk, int thread) {
+    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    const int rows = item.rowsOf(token);
+    fetchRows<kChunk, Half::kThreads>(sweptKeys(chunk), item.k + token * task.k.token, task.k.token, rows, item.keys,
+                                      thread);
+    fetchRows<kChunk, Half::kThreads>(sweptValues(chunk), item.v + token * task.v.token, task.v.token, rows,
+                                      item.values, thread);
+  }
+  /// States are kept as they lie in shared memory.
   SEQPAR_WARP void fetchState(const T* states, int chunk, int thread) {
-    fetchRows<kBlock, GradientsPlace::kThreads>(before, states + int64_t{chunk} * kMatrix, kBlock, kBlock, kBlock,
-                                                thread);
+    const T* from = states + int64_t{chunk} * kMatrix + thread * 8;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kMatrix; i += Half::kThreads * 8) warp::copyAsync(before + thread * 8 + i, from + i, true);
   }
 };
 
 /// Of channel gates.
 template <class T>
 struct ChannelMemory : ChunkTiles<T> {
-  ChannelSums<GradientsPlace> gates;
-  float tiles[2][kBlock];  ///< sums of q dq - k dk over tiles 1 and 2 of 16 tokens; tile 3's displace gates.totals
-  float carry[2][kBlock];  ///< row sums of S * E at the chunk's end, over half of the columns each
+  ChannelDecays<T> decays;
+  float carry[2][kBlock];  ///< row sums of S * E at the ends of two chunks
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
-
-  /// Sums over tile 1, 2 or 3.
-  SEQPAR_WARP float* tile(int index) { return index == 3 ? gates.totals : tiles[index - 1]; }
 };
 
 /// Of decays one a token.
 template <class T>
 struct TokenMemory : ChunkTiles<T> {
+  static constexpr int kWarps = Half::kThreads / 32;
   T queries[kTile], keys[kTile];  ///< with their decays from the chunk's beginning, to its end
   float sums[2][kChunk];
   uint8_t forgets[2][kChunk];
-  float terms[4][kChunk];  ///< sums of q dq - k dk over each warpgroup's channels
-  float carry[2][16];      ///< sum of S * E at the chunk's end, from each warp, of this chunk and the one after
+  float terms[2][kChunk];  ///< sums of q dq - k dk over each warpgroup's channels
+  float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, from each warp
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
 };

@@ -1,32 +1,32 @@
-// Products of a chunk that all four warpgroups of the gradients' kernels share: A and dA, of which each makes the
-// columns of 16 tokens; and those of these.
+// Products of a chunk that both consuming warpgroups of the gradients' kernels share: A and dA, of which each makes the
+// columns of 32 tokens; and those of these.
 #pragma once
 
 #include "kernels/attn/linear/backward/memory_sm90.h"
+#include "kernels/attn/linear/backward/rows_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Columns 16 group ... of a matrix of 64 x 64 tokens, in accumulators.
-using Scores = float[2][4];
+/// Columns 32 group ... of a matrix of 64 x 64 tokens, in accumulators.
+using Scores = float[4][4];
 
 /// What the products of a chunk take, all in shared memory.
 template <class T>
 struct ChunkOperands {
   const T *q, *k, *v, *dOut;  ///< tiles; q and k as A and dA take them
-  const T *queries, *keys;    ///< as the states take them
+  const T* keys;              ///< as the state's gradient takes them
   const T *before, *after;    ///< S and E
   T *dA, *a;                  ///< where these matrices go
 };
 
 template <class T>
 struct ChunkProducts {
-  using P = GradientsPlace;
+  using P = Half;
   using Part = P::Part;
 
-  /// Those with states, and the matrices: two groups.
-  SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dq, Part& dk, Part& dv,
-                                const P& me) {
-    const int row = me.group * 16 * kPanel;
+  /// The matrices, and dq and dk of states: two groups.
+  SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dq, Part& dk, const P& me) {
+    const int row = me.group * 32 * kPanel;
     const Operand dOut{of.dOut, kTilePanelBytes}, v{of.v, kTilePanelBytes};
     warpgroup::begin();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dA, dOut, kChunk, Operand{of.v + row}, kChunk,
@@ -39,16 +39,19 @@ struct ChunkProducts {
                                                                      kBlock, false);
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dk, v, kChunk, Operand{of.after + states}, kBlock,
                                                                      false);
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
-        dv, Operand{of.keys}, kChunk, Operand{me.columnsOf(of.after, kMatrixPanel)}, kBlock, false);
     warpgroup::commit();
   }
+  /// dv of the state's gradient; the caller commits.
+  SEQPAR_WARP static void valuesOfState(const ChunkOperands<T>& of, Part& dv, const P& me) {
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
+        dv, Operand{of.keys}, kChunk, Operand{me.columnsOf(of.after, kMatrixPanel)}, kBlock, false);
+  }
 
-  /// Those of the matrices, and the state's: three groups, dv first.
-  SEQPAR_WARP static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, State<T, P>& state,
-                                 const P& me) {
+  /// Those of the matrices: two groups, dv first.
+  SEQPAR_WARP static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
     const Operand dA{of.dA}, a{of.a};
     warpgroup::begin();
+    valuesOfState(of, dv, me);
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, a, kChunk, Operand{me.columnsOf(of.dOut, kTilePanel)},
                                                            kChunk, true);
     warpgroup::commit();
@@ -57,30 +60,32 @@ struct ChunkProducts {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dk, dA, kChunk, Operand{me.columnsOf(of.q, kTilePanel)},
                                                            kChunk, true);
     warpgroup::commit();
-    state.add(of.queries, of.dOut, me);
-    warpgroup::commit();
   }
 
   /// dA of a token with itself, by those threads that have it.
   SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
-    if (me.warpIndex != me.group || me.g / 2 != me.c) return;
+    if (me.warpIndex / 2 != me.group || me.g / 2 != me.c) return;
     SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) own[me.row + r * 8] = scale * (me.g % 2 == 0 ? dA[r][r * 2] : dA[r][r * 2 + 1]);
+    for (int r = 0; r < 2; ++r) {
+      const float even = me.warpIndex % 2 == 0 ? dA[r][r * 2] : dA[2 + r][r * 2],
+                  odd = me.warpIndex % 2 == 0 ? dA[r][r * 2 + 1] : dA[2 + r][r * 2 + 1];
+      own[me.row + r * 8] = scale * (me.g % 2 == 0 ? even : odd);
+    }
   }
 
   SEQPAR_WARP static void store(T* matrix, const Scores& scores, const P& me) {
     SEQPAR_UNROLL
-    for (int n = 0; n < 2; ++n) {
-      SEQPAR_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        *pairOf(matrix, me.row + r * 8, me.group * 2 + n, me) = warp::pack<T>(scores[n][r * 2], scores[n][r * 2 + 1]);
-      }
+    for (int n = 0; n < 4; n += 2) {
+      uint32_t words[4];
+      packTiles<T>(words, scores, n);
+      const int row = me.warpIndex * 16 + me.lane % 16, unit = me.group * 4 + n + me.lane / 16;
+      warp::storeMatrices(unitOf<kChunk>(matrix, row, unit), words);
     }
   }
 
   /// Number e of tile n: query t, key s.
   SEQPAR_WARP static int queryOf(int e, const P& me) { return me.row + e / 2 * 8; }
-  SEQPAR_WARP static int keyOf(int n, int e, const P& me) { return me.group * 16 + n * 8 + me.c * 2 + e % 2; }
+  SEQPAR_WARP static int keyOf(int n, int e, const P& me) { return me.group * 32 + n * 8 + me.c * 2 + e % 2; }
 };
 
 }  // namespace seqpar::attn::backward::sm90

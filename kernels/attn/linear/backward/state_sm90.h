@@ -28,6 +28,15 @@ struct State {
     }
   }
 
+  /// The same for factors that are not 0.
+  SEQPAR_WARP void scale(float factor, float factor8) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) x[n][e] *= e < 2 ? factor : factor8;
+    }
+  }
+
   /// x += keys^T values, of tiles of 64 tokens, when the products are waited for.
   SEQPAR_WARP void add(const T* keys, const T* values, const P& me) {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
@@ -38,27 +47,11 @@ struct State {
   /// As an operand, in shared memory.
   SEQPAR_WARP void store(T* matrix, const P& me) const {
     SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; ++n) {
-      SEQPAR_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        *pairOf(matrix + (panel(me) + n / 8) * kMatrixPanel, row(me) + r * 8, n % 8, me) =
-            warp::pack<T>(x[n][r * 2], x[n][r * 2 + 1]);
-      }
-    }
-  }
-
-  /// As T, by rows, to scratch.
-  SEQPAR_WARP void storeRows(T* to, const P& me) const {
-    SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; n += 4) {
-      SEQPAR_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        uint32_t words[4];
-        SEQPAR_UNROLL
-        for (int i = 0; i < 4; ++i) words[i] = warp::pack<T>(x[n + i][r * 2], x[n + i][r * 2 + 1]);
-        gatherUnit(words, me);
-        warp::store(to + (row(me) + r * 8) * kBlock + panel(me) * kPanel + (n + me.c) * 8, words);
-      }
+    for (int n = 0; n < kTiles8; n += 2) {
+      uint32_t words[4];
+      packTiles<T>(words, x, n);
+      const int tileRow = row(me) - me.g + me.lane % 16, unit = panel(me) * 8 + n + me.lane / 16;
+      warp::storeMatrices(unitOf<kBlock>(matrix, tileRow, unit), words);
     }
   }
 
@@ -93,7 +86,7 @@ struct State {
     addRows(earlier + offset, decayOf(sum * kLog2e), decayOf(sum8 * kLog2e), dv, keys, values, me);
   }
 
-  /// x * other added up along the rows, `other` an operand in shared memory or another state; each lane has a part.
+  /// x * other added up along the rows, `other` an operand in shared memory; each lane has a part.
   SEQPAR_WARP void rowSums(float (&sum)[2], const T* other, const P& me) const {
     sum[0] = sum[1] = 0;
     SEQPAR_UNROLL
@@ -103,14 +96,6 @@ struct State {
         const uint32_t pair = *pairOf(other + (panel(me) + n / 8) * kMatrixPanel, row(me) + r * 8, n % 8, me);
         sum[r] += x[n][r * 2] * warp::lowOf<T>(pair) + x[n][r * 2 + 1] * warp::highOf<T>(pair);
       }
-    }
-  }
-  SEQPAR_WARP void rowSums(float (&sum)[2], const State& other) const {
-    sum[0] = sum[1] = 0;
-    SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; ++n) {
-      SEQPAR_UNROLL
-      for (int e = 0; e < 4; ++e) sum[e / 2] += x[n][e] * other.x[n][e];
     }
   }
 

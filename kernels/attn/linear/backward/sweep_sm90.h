@@ -1,4 +1,5 @@
-// One pass over a segment that makes its map, state and log-decay: forward of k and v, reverse of q and dOut.
+// One pass over a segment that makes its map of gradients, state and log-decay, of q and dOut: what the kernels of
+// ../hopper do not.
 #pragma once
 
 #include "kernels/attn/linear/backward/gates_sm90.h"
@@ -11,34 +12,32 @@ constexpr int kItemBytes = 128;
 /// Shared memory that a sweep works in. One chunk's tiles arrive while another's are worked on.
 template <class T, class P>
 struct SweepTiles {
-  T *keys, *values;          ///< two of each
+  T *queries, *outputs;      ///< two of each
   ChannelSums<P>* channels;  ///< decays of channels
   float* sums;               ///< of tokens, for two chunks
   uint8_t* forgets;          ///< written, not read
 
-  SEQPAR_WARP T* keysOf(int step) const { return keys + step % 2 * kTile; }
-  SEQPAR_WARP T* valuesOf(int step) const { return values + step % 2 * kTile; }
+  SEQPAR_WARP T* queriesOf(int step) const { return queries + step % 2 * kTile; }
+  SEQPAR_WARP T* outputsOf(int step) const { return outputs + step % 2 * kTile; }
   SEQPAR_WARP float* sumsOf(int step) const { return sums + step % 2 * kChunk; }
 };
 
-template <class T, bool kChannel, bool kReverse, class P>
+template <class T, bool kChannel, class P>
 struct Sweep {
   using Tiles = SweepTiles<T, P>;
   using StateOf = State<T, P>;
 
   SEQPAR_WARP static int64_t tokenOf(const Item<T>& item, int step) {
-    return item.first + int64_t{kReverse ? item.chunks - 1 - step : step} * kChunk;
+    return item.first + int64_t{item.chunks - 1 - step} * kChunk;
   }
   SEQPAR_WARP static void fetch(const Task& task, const Item<T>& item, int step, const Tiles& tiles, int thread) {
     if (step < item.chunks) {
       const int64_t token = tokenOf(item, step);
       const int rows = item.rowsOf(token);
-      const Input& keys = kReverse ? task.q : task.k;
-      const Input& values = kReverse ? task.dOut : task.v;
-      fetchRows<kChunk, P::kThreads>(tiles.keysOf(step), (kReverse ? item.q : item.k) + token * keys.token, keys.token,
-                                     rows, item.keys, thread);
-      fetchRows<kChunk, P::kThreads>(tiles.valuesOf(step), (kReverse ? item.dOut : item.v) + token * values.token,
-                                     values.token, rows, item.values, thread);
+      fetchRows<kChunk, P::kThreads>(tiles.queriesOf(step), item.q + token * task.q.token, task.q.token, rows,
+                                     item.keys, thread);
+      fetchRows<kChunk, P::kThreads>(tiles.outputsOf(step), item.dOut + token * task.dOut.token, task.dOut.token, rows,
+                                     item.values, thread);
     }
     warp::commitCopies();
   }
@@ -49,14 +48,12 @@ struct Sweep {
     }
   }
 
-  /// Leaves the segment's end state in `state`. `keep`: gets the state before each chunk, by rows; NULL: not wanted.
-  /// logDecay, to base 2: of channels, that of channel inGroup % kOwn of the warpgroup's. Gives whether no chunk decays
-  /// by less than 2^leastTotal in any channel of this thread.
-  SEQPAR_WARP static bool run(const Task& task, const Item<T>& item, const Tiles& tiles, StateOf& state, T* keep,
-                              float& logDecay, float leastTotal, const P& place) {
+  /// Leaves the segment's end state in `state`. logDecay, to base 2: of channels, that of channel inGroup % kOwn of the
+  /// warpgroup's.
+  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, const Tiles& tiles, StateOf& state,
+                              float& logDecay, const P& place) {
     P me = place;
     logDecay = 0;
-    bool mild = true;
     fetch(task, item, 0, tiles, me.thread);
     fetchGates(task, item, 0, tiles, me);
     TokenLogs logs;
@@ -68,27 +65,24 @@ struct Sweep {
     for (int step = 0; step < item.chunks; ++step) {
       me = place.again();
       const int64_t token = tokenOf(item, step);
-      T* keys = tiles.keysOf(step);
+      T* queries = tiles.queriesOf(step);
       const bool more = adds && step + 1 < item.chunks;
       warp::awaitCopies<0>();
       warpgroup::publish();
       warp::syncBlock();
       fetch(task, item, step + 1, tiles, me.thread);
       if (more) logs.load(task, item, tokenOf(item, step + 1), me.lane);
-      if (keep != nullptr) state.storeRows(keep + int64_t{step} * kMatrix, me);
       float factor, factor8;
       if constexpr (kChannel) {
         ChannelSums<P>& channels = *tiles.channels;
         channels.addUp(task, task.startCount > 0 ? beginsOf(task, token) : 0, me);
-        scaleByChannels(task, keys, channels, me);
+        scaleByChannels(task, queries, channels, me);
         factor = channels.total(StateOf::row(me));
         factor8 = channels.total(StateOf::row(me) + 8);
-        const float total = channels.total(me.firstColumn + me.inGroup % P::kOwn);
-        logDecay += total;
-        mild = mild && total >= leastTotal;
+        logDecay += channels.total(me.firstColumn + me.inGroup % P::kOwn);
       } else {
         const float* sums = tiles.sumsOf(step);
-        scaleByTokens(task, keys, sums, me);
+        scaleByTokens(task, queries, sums, me);
         factor = factor8 = sums[kChunk - 1];
         logDecay += factor;
       }
@@ -97,7 +91,7 @@ struct Sweep {
       me.syncState();
       fetchGates(task, item, step + 1, tiles, me);
       warpgroup::begin();
-      state.add(keys, tiles.valuesOf(step), me);
+      state.add(queries, tiles.outputsOf(step), me);
       warpgroup::commit();
       if (more) {
         logs.addUp(task, tokenOf(item, step + 1), tiles.sumsOf(step + 1), tiles.forgets, me.lane);
@@ -106,39 +100,33 @@ struct Sweep {
       warpgroup::settle(state.x);
     }
     warp::awaitCopies<0>();
-    return mild;
   }
 
  private:
-  /// Keys times their decay to the chunk's end, queries times their decay from its beginning.
-  SEQPAR_WARP static void scaleByChannels(const Task& task, T* keys, const ChannelSums<P>& channels, const P& me) {
+  /// Queries times their decay from the chunk's beginning.
+  SEQPAR_WARP static void scaleByChannels(const Task& task, T* queries, const ChannelSums<P>& channels, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < P::kTiles8; ++n) {
-      float total[2] = {0, 0};
-      if (!kReverse) warp::loadPair(channels.totals + me.column(n), total[0], total[1]);
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
-        float sum[2];
-        channels.load(sum[0], sum[1], n, r, me);
-        const float low = decayOf(kReverse ? sum[0] : total[0] - sum[0]),
-                    high = decayOf(kReverse ? sum[1] : total[1] - sum[1]);
-        scale(task, pairAt(keys, n, r, me), low, high);
+        float low, high;
+        channels.load(low, high, n, r, me);
+        scale(task, pairAt(queries, n, r, me), decayOf(low), decayOf(high));
       }
     }
   }
-  SEQPAR_WARP static void scaleByTokens(const Task& task, T* keys, const float* sums, const P& me) {
+  SEQPAR_WARP static void scaleByTokens(const Task& task, T* queries, const float* sums, const P& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float sum = sums[me.row + r * 8], factor = decayOf(kReverse ? sum : sums[kChunk - 1] - sum);
+      const float factor = decayOf(sums[me.row + r * 8]);
       SEQPAR_UNROLL
       for (int n = 0; n < P::kTiles8; ++n) {
-        scale(task, pairAt(keys, n, r, me), factor, factor);
+        scale(task, pairAt(queries, n, r, me), factor, factor);
       }
     }
   }
   SEQPAR_WARP static void scale(const Task& task, uint32_t* at, float low, float high) {
-    const float all = kReverse ? task.scale : 1.f;
-    *at = warp::pack<T>(warp::lowOf<T>(*at) * low * all, warp::highOf<T>(*at) * high * all);
+    *at = warp::pack<T>(warp::lowOf<T>(*at) * low * task.scale, warp::highOf<T>(*at) * high * task.scale);
   }
 };
 
@@ -146,7 +134,7 @@ using MapsPlace = Place<2>;
 
 template <class T, bool kChannel>
 struct MapsMemory {
-  T keys[2][kTile], values[2][kTile];
+  T queries[2][kTile], outputs[2][kTile];
   alignas(16) char channels[kChannel ? sizeof(ChannelSums<MapsPlace>) : 16];
   float sums[2][kChunk];
   uint8_t forgets[kChunk];
@@ -172,7 +160,7 @@ SEQPAR_WARP int64_t itemsIn(const Task& task) {
 template <class T, bool kChannel>
 SEQPAR_WARP void segmentMaps(const Task& task) {
   auto& memory = *reinterpret_cast<MapsMemory<T, kChannel>*>(warp::sharedMemory());
-  const SweepTiles<T, MapsPlace> tiles{memory.keys[0], memory.values[0],
+  const SweepTiles<T, MapsPlace> tiles{memory.queries[0], memory.outputs[0],
                                        reinterpret_cast<ChannelSums<MapsPlace>*>(memory.channels), memory.sums[0],
                                        memory.forgets};
   const MapsPlace me;
@@ -181,7 +169,7 @@ SEQPAR_WARP void segmentMaps(const Task& task) {
     State<T, MapsPlace> state;
     state.clear();
     float logDecay;
-    Sweep<T, kChannel, true, MapsPlace>::run(task, item, tiles, state, nullptr, logDecay, 0, me);
+    Sweep<T, kChannel, MapsPlace>::run(task, item, tiles, state, logDecay, me);
     state.storeFull(task.maps.states + item.map * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
                     item.values, me);
     if (item.valueBlock != 0) continue;

@@ -81,6 +81,28 @@ SEQPAR_WARP auto* pairAt(T* tile, int n, int r, const P& me) {
   return pairOf(tile + me.panel() * kTilePanel, me.row + r * 8, me.inPanel() / 8 + n, me);
 }
 
+/// Of the warpgroup's columns of a tile, accumulator tiles n and n + 1: the lane's row for loadMatrices() and
+/// storeMatrices(), whose words are those of tile n in this thread's two rows, then of tile n + 1. n is even.
+template <class T, class P>
+SEQPAR_WARP T* matrixRow(T* tile, int n, const P& me) {
+  const int row = me.warpIndex * 16 + me.lane % 16, unit = (me.inPanel() / 8 + me.lane / 16) ^ row % 8;
+  return tile + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8;
+}
+template <class T, class P>
+SEQPAR_WARP void loadTiles(uint32_t (&words)[4], const T* tile, int n, const P& me) {
+  warp::loadMatrices(words, matrixRow(tile, n, me));
+}
+template <class T, class P>
+SEQPAR_WARP void storeTiles(T* tile, int n, const uint32_t (&words)[4], const P& me) {
+  warp::storeMatrices(matrixRow(tile, n, me), words);
+}
+/// Accumulators of tiles n and n + 1 as such words.
+template <class T, int N>
+SEQPAR_WARP void packTiles(uint32_t (&words)[4], const float (&c)[N][4], int n) {
+  SEQPAR_UNROLL
+  for (int i = 0; i < 4; ++i) words[i] = warp::pack<T>(c[n + i / 2][i % 2 * 2], c[n + i / 2][i % 2 * 2 + 1]);
+}
+
 /// Where 16-byte unit `unit` of a row of 128 numbers lies in panels of kRows rows.
 template <int kRows, class T>
 SEQPAR_WARP T* unitOf(T* tile, int row, int unit) {
@@ -98,83 +120,6 @@ SEQPAR_WARP void fetchRows(T* to, const T* from, int64_t stride, int rows, int c
     warp::copyAsync(to + i * kPanel, from, firstRow + i < rows && unit * 8 < columns);
     from += kThreads / 16 * stride;
   }
-}
-
-/// Four words of each of the four lanes of a row, word i of which belongs to 16-byte unit i, become the words of one
-/// unit: that of the lane's index c.
-template <class P>
-SEQPAR_WARP void gatherUnit(uint32_t (&words)[4], const P& me) {
-  const auto exchange = [](uint32_t word, int mask) {
-    return warp::bitsOf(warp::shuffleXor(warp::ofBits(word), mask));
-  };
-  const bool odd = (me.c & 1) != 0, high = (me.c & 2) != 0;
-  SEQPAR_UNROLL
-  for (int i = 0; i < 4; i += 2) {
-    const uint32_t other = exchange(odd ? words[i] : words[i + 1], 1);
-    words[i] = odd ? other : words[i];
-    words[i + 1] = odd ? words[i + 1] : other;
-  }
-  SEQPAR_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t other = exchange(high ? words[i] : words[i + 2], 2);
-    words[i] = high ? other : words[i];
-    words[i + 2] = high ? words[i + 2] : other;
-  }
-}
-
-/// A target's place of this thread's rows of a chunk.
-struct Rows {
-  const Target& target;
-  int64_t first;  ///< of row `row`
-  int rows, columns;
-
-  /// `offset` beyond the first number of the token's head.
-  template <class T, class P>
-  SEQPAR_WARP Rows(const Target& to, const Item<T>& item, int64_t token, int64_t offset, int theColumns, const P& me)
-      : target(to),
-        first(item.sequence * to.batch + (token + me.row) * to.token + item.head * to.head + offset),
-        rows(item.rowsOf(token)),
-        columns(theColumns) {}
-
-  /// Writes accumulator tiles n ... n+3 of both rows. 16-bit numbers go out as Short.
-  template <class Short, class P>
-  SEQPAR_WARP void write(const typename P::Part& part, int n, const P& me) const {
-    if (target.data == nullptr) return;
-    SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const bool exists = me.row + r * 8 < rows;
-      const int64_t at = first + r * 8 * target.token;
-      if (target.type == seqparFloat32) {
-        float* to = static_cast<float*>(target.data) + at;
-        SEQPAR_UNROLL
-        for (int i = n; i < n + 4; ++i) {
-          if (exists && me.column(i) < columns) {
-            warp::storeStreaming(to + me.column(i), part[i][r * 2], part[i][r * 2 + 1]);
-          }
-        }
-        continue;
-      }
-      uint16_t* to = static_cast<uint16_t*>(target.data) + at;
-      uint32_t words[4];
-      SEQPAR_UNROLL
-      for (int i = 0; i < 4; ++i) words[i] = warp::pack<Short>(part[n + i][r * 2], part[n + i][r * 2 + 1]);
-      if (target.wide) {
-        gatherUnit(words, me);
-        const int column = me.firstColumn + (n + me.c) * 8;
-        if (exists && column < columns) warp::storeStreaming(static_cast<void*>(to + column), words);
-      } else {
-        SEQPAR_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          if (exists && me.column(n + i) < columns) warp::storeStreaming(to + me.column(n + i), words[i]);
-        }
-      }
-    }
-  }
-};
-
-template <class T>
-SEQPAR_WARP int64_t keyOffset(const Target& target, const Item<T>& item) {
-  return item.valueBlock * target.block + item.keyBlock * kBlock;
 }
 
 }  // namespace seqpar::attn::backward::sm90
