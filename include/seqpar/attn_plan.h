@@ -59,7 +59,7 @@ typedef enum {
   seqparAttnAttention2d = 12, /**< the square mesh by gathers (Attention2D) */
   seqparAttnDistAttn = 13,    /**< idle ranks help in causal rings (LightSeq / DistFlashAttn, arXiv 2310.03294) */
   seqparAttnStarTrail = 14,   /**< teams gather, concentric rings between them (arXiv 2407.00611) */
-  seqparAttnRingSelfAttention = 15, /**< reserved (arXiv 2105.13120): plans of this version refuse it */
+  seqparAttnRingSelfAttention = 15, /**< keys go round, then values (arXiv 2105.13120) */
   seqparAttnMegatronSp = 16,        /**< tokens are gathered and heads are shared out (Megatron-LM, arXiv 2205.05198) */
   seqparAttnZeco = 17,              /**< linear: one All-Scan behind the local work (ZeCO, arXiv 2507.01004) */
   seqparAttnLasp1 = 18,             /**< linear: states go from rank to rank, unpipelined (LASP, arXiv 2404.02882) */

@@ -65,7 +65,7 @@ def _table(features, algorithms, cells, notes):
 
 def _text(comm, seed):
     """The tables, and what does not agree with the definition."""
-    softmax = [name for name in _abi.ATTN_ALGORITHMS if name not in (*LINEAR, "auto", "local", "ring_self_attention")]
+    softmax = [name for name in _abi.ATTN_ALGORITHMS if name not in (*LINEAR, "auto", "local")]
     notes = []
     cells, wrong = _cells(SOFTMAX, "--length 40 --head-dim 8", softmax, comm, seed)
     lines = ["Softmax:", "", *_table(SOFTMAX, softmax, cells, notes), "", "Linear:", ""]

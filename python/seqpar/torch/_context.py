@@ -8,7 +8,7 @@ from ._attention import attention
 from ._comm import comm as make_comm
 from ._layout import Layout, shard, unshard
 
-_LAYOUTS = {"striped": "striped", "ring_self_attention": "contiguous", "dist_attn": "contiguous"}
+_LAYOUTS = {"striped": "striped", "dist_attn": "contiguous"}
 
 
 def _layout(tokens, comm, algorithm, kind):

@@ -139,7 +139,8 @@ def errors_say_what_is_wrong(comm, seed):
     raises(ValueError, "[batch]", sp.attention, x[0], x[0], x[0], comm)
     raises(ValueError, "expected one of", sp.attention, x, x, x, comm, algorithm="rings")
     raises(TypeError, "alibi", sp.attention, x, x, x, comm, alibi=1)
-    raises(sp.Error, "striped", sp.attention, x, x, x, comm, algorithm="ring_self_attention")
+    raises(sp.Error, "ring_self_attention", sp.attention, x, x, x, comm, algorithm="zigzag",
+           layout=sp.Layout("contiguous", 4 * comm.size, comm.size))
     raises(ValueError, "expected 4", sp.attention, x[:, :3], x[:, :3], x[:, :3], comm,
            layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
     raises(ValueError, "layout.ranks", sp.shard, x, sp.Layout("zigzag", 4, comm.size + 1), comm)

@@ -21,6 +21,7 @@ std::unique_ptr<Operator> makeMesh(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeDistAttn(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeStarTrail(const Problem& problem, Exec& exec);
+std::unique_ptr<Operator> makeRingSelfAttention(const Problem& problem, Exec& exec);
 std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec);
 
 /// DOUBLE_RING: ranks of a window.

@@ -177,6 +177,25 @@ Estimate estimateRing(const Problem& problem, double flops) {
   return estimateTrips(model, keysForward(model, problem.ranks()), keysBackward(model, problem.ranks()));
 }
 
+Estimate estimateRingSelfAttention(const Problem& problem, double flops) {
+  const CostModel model(problem, flops);
+  const double tokens = mostTravelling(problem, false);
+  const double keys = model.bytes(tokens, problem.desc.kvHeads, problem.desc.headDim, problem.type());
+  // Nothing is computed beside the keys.
+  const Trip alone{problem.ranks(), false, false, keys};
+  const double keysUs =
+      ringOrder(problem, problem.ranks(), false).steps * (model.sendUs(keys) + model.memoryUs(2 * keys));
+  Trip forward = keysForward(model, problem.ranks()), backward = keysBackward(model, problem.ranks());
+  forward.inputBytes -= keys;
+  backward.inputBytes -= keys;
+  backward.late = 0;
+  auto estimate = estimateTrips(model, forward, backward);
+  estimate.forwardUs += keysUs;
+  estimate.backwardUs += keysUs;
+  estimate.bytes += 2 * tripBytes(model, alone);
+  return estimate;
+}
+
 Estimate estimateDoubleRing(const Problem& problem, double flops) {
   const CostModel model(problem, flops);
   const int inner = windowOf(problem);

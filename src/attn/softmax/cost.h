@@ -59,6 +59,7 @@ Estimate estimateMesh(const Problem& problem, double flops);
 Estimate estimateAttention2d(const Problem& problem, double flops);
 Estimate estimateDistAttn(const Problem& problem, double flops);
 Estimate estimateStarTrail(const Problem& problem, double flops);
+Estimate estimateRingSelfAttention(const Problem& problem, double flops);
 Estimate estimateMegatronSp(const Problem& problem, double flops);
 
 }  // namespace seqpar::attn

@@ -67,7 +67,7 @@ TEST_CASE("softmax attention: rings whose backward begins and ends with halves o
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (const int algorithm : {seqparAttnRing, seqparAttnZigzag, seqparAttnStriped, seqparAttnBurst, seqparAttnRingPassQ,
-                              seqparAttnDoubleRing, seqparAttnUsp, seqparAttnStarTrail}) {
+                              seqparAttnDoubleRing, seqparAttnRingSelfAttention, seqparAttnUsp, seqparAttnStarTrail}) {
     for (const int shape : {0, 1, 2}) {
       SoftmaxSpec s;
       s.tokens = draw(random, 200 * ranks, 260 * ranks);

@@ -1,0 +1,151 @@
+// RING_SELF_ATTENTION: Ring Self-Attention (arXiv 2105.13120, section 3.2): keys go round, and then values. The paper
+// keeps the scores of all keys in between, in memory that grows with the square of the length; here the keys are kept,
+// and their scores are made where values come. Sums of both gradients follow the values.
+#include <array>
+
+#include "attn/softmax/algorithms.h"
+#include "attn/softmax/base.h"
+#include "attn/softmax/ring.h"
+#include "attn/softmax/rotation.h"
+
+namespace seqpar::attn {
+namespace {
+
+class RingSelfAttentionOperator final : public SoftmaxOperator {
+ public:
+  RingSelfAttentionOperator(const Problem& problem, Exec& exec)
+      : SoftmaxOperator(problem, exec),
+        keysRound_(problem, exec, ringOrder(problem, problem.ranks(), false), {keys(problem.type())}, {}),
+        valuesRound_(problem, exec, keysRound_.order(), {values(problem.type())}, sums()) {
+    block_->keepHere();
+    rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
+    block_->expect(rectangles_[0], problem.tokens(), problem.kvTokens());
+    for (int step = 1; step <= order().steps; ++step) {
+      const auto& range = valuesRound_.range(order().source(step));
+      rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), order().source(step)), 0, range.first));
+      block_->expect(rectangles_.back(), problem.tokens(), range.count);
+    }
+  }
+
+  void carve(Arena& arena) override {
+    const auto& d = problem_.desc;
+    block_->carve(arena);
+    keysRound_.carve(arena);
+    valuesRound_.carve(arena);
+    partial_ = takePartial(arena, problem_.tokens());
+    kept_.assign(rectangles_.size(), {});
+    for (int step = 1; step <= order().steps; ++step) {
+      kept_[static_cast<size_t>(step)] =
+          arena.tensor(problem_.type(), d.batch, valuesRound_.range(order().source(step)).count, d.kvHeads, d.headDim);
+    }
+    if (!problem_.training()) return;
+    delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
+    dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
+    const auto pair = [&](int64_t tokens) {
+      return Pair{arena.tensor(seqparFloat32, d.batch, tokens, d.kvHeads, d.headDim),
+                  arena.tensor(seqparFloat32, d.batch, tokens, d.kvHeads, d.valueDim)};
+    };
+    own_ = pair(problem_.kvTokens());
+    if (order().steps > 0) step_ = pair(problem_.keys.longest());
+  }
+
+  void open() override {
+    block_->prepare();
+    keysRound_.open();
+    valuesRound_.open();
+  }
+
+  void forward(const seqparAttnForwardArgs_t& args) override {
+    const auto own = inputs(args);
+    const Tensor out = outTensor(problem_, args.out);
+    const Rows lse = lseRows(problem_, args.lse);
+    begin(own);
+    block_->clear(partial_, out, lse);
+    valuesRound_.turn({[&](int step) { block_->forward(at(step, own), seen(step), partial_); }});
+    block_->finish(partial_, sinks(args.sinks), out, lse);
+  }
+
+  void backward(const seqparAttnBackwardArgs_t& args) override {
+    const auto own = inputs(args);
+    const Tensor dq = queryTensor(problem_, args.dq);
+    makeDelta(*block_, args, delta_);
+    begin(own);
+    block_->clear(GradientOf::Queries, dq_, dq);
+    Rotation::Turn turn;
+    turn.compute = [&](int step) {
+      const auto in = at(step, own);
+      const auto [dk, dv] = sumsOf(step, in.k.tokens);
+      block_->clear(GradientOf::Keys, dk);
+      block_->clear(GradientOf::Values, dv);
+      block_->backward({in.q, in.k, in.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
+                        outTensor(problem_, args.out)},
+                       seen(step), {dq_, dk, dv});
+    };
+    turn.addSums = [&](int step, bool fresh) {
+      const auto shares = sumsOf(step, valuesRound_.sumTensor(0).tokens);
+      add(valuesRound_.sumTensor(0), shares.k, fresh);
+      add(valuesRound_.sumTensor(1), shares.v, fresh);
+    };
+    turn.meanwhile = [&] { block_->finish(dq_, dq); };
+    valuesRound_.turn(turn);
+    const int64_t first = valuesRound_.range(problem_.rank()).first;
+    block_->finish(own_.k, std::array{Addend{valuesRound_.homeTensor(0), first}}, keyTensor(problem_, args.dk));
+    block_->finish(own_.v, std::array{Addend{valuesRound_.homeTensor(1), first}}, valueTensor(problem_, args.dv));
+  }
+
+ private:
+  struct Pair {
+    Tensor k, v;
+  };
+
+  Traveller keys(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.headDim}; }
+  Traveller values(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.valueDim}; }
+  std::vector<Traveller> sums() const {
+    if (!problem_.training()) return {};
+    const auto type = ringSumType(problem_, order());
+    return {keys(type), values(type)};
+  }
+
+  const RingOrder& order() const { return keysRound_.order(); }
+  std::span<const Rectangle> seen(int step) const { return rectangles_[static_cast<size_t>(step)]; }
+
+  /// Brings all keys, and begins with the values.
+  void begin(const BlockInputs& own) {
+    const auto& range = keysRound_.range(problem_.rank());
+    keysRound_.begin(std::array<Rotation::Input, 1>{own.k.rows(range.first, range.count)});
+    keysRound_.turn({[&](int step) {
+      if (step > 0) exec_.copy(kept_[static_cast<size_t>(step)], keysRound_.tensor(0));
+    }});
+    valuesRound_.begin(std::array<Rotation::Input, 1>{own.v.rows(range.first, range.count)});
+  }
+
+  BlockInputs at(int step, const BlockInputs& own) const {
+    return step == 0 ? own : BlockInputs{own.q, kept_[static_cast<size_t>(step)], valuesRound_.tensor(0)};
+  }
+  Pair sumsOf(int step, int64_t tokens) const {
+    return step == 0 ? own_ : Pair{step_.k.rows(0, tokens), step_.v.rows(0, tokens)};
+  }
+  void add(const Tensor& sum, const Tensor& share, bool fresh) {
+    if (fresh) {
+      block_->finish(share, sum);
+    } else {
+      block_->addTo(sum, share);
+    }
+  }
+
+  Rotation keysRound_, valuesRound_;
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
+  std::vector<Tensor> kept_;                        ///< [steps + 1]: keys, but for this rank's own
+  Partial partial_;
+  Rows delta_;
+  Tensor dq_;
+  Pair own_, step_;  ///< backward: gradients of this rank's keys and values, and of one step's
+};
+
+}  // namespace
+
+std::unique_ptr<Operator> makeRingSelfAttention(const Problem& problem, Exec& exec) {
+  return std::make_unique<RingSelfAttentionOperator>(problem, exec);
+}
+
+}  // namespace seqpar::attn
