@@ -101,7 +101,7 @@ phase() { # NAME
       scripts/cudnn_frontend.sh || echo "cuda: without cuDNN"
       # The host path is the same code as in the preset host; here it is run as a whole, with CUDA hidden and not.
       build_and_test cuda '^(package|gpu|python(_abi)?$|test_copy_ring)' \
-        test_copy_ring seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan
+        test_copy_ring seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan gla_text
       ;;
     *) problem "unknown phase '$1', expected: format host tidy asan tsan fuzz cuda" ;;
   esac
