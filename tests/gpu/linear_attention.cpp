@@ -4,7 +4,6 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <random>
 
 #include "gpu/support/placed_ranks.h"
@@ -15,8 +14,7 @@ namespace {
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 using seqpar::test::DecayStrength;
 
-int gpus = 0, ranks = 1;
-bool graphs = false;
+PlacedRun placed;
 
 constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
 
@@ -56,14 +54,14 @@ LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, s
 
 std::vector<int64_t> drawLengths(std::mt19937& random) {
   std::vector<int64_t> lengths;
-  for (int r = 0; r < ranks; ++r) {
+  for (int r = 0; r < placed.ranks; ++r) {
     lengths.push_back(random() % 5 == 0 ? 0 : static_cast<int64_t>(random() % (random() % 3 == 0 ? 8 : 300)));
   }
   return lengths;
 }
 
 TEST_CASE("linear attention on GPUs agrees with the recurrence") {
-  PlacedRanks all(ranks, gpus, graphs);
+  PlacedRanks all(placed);
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   for (const int family : kFamilies) {
@@ -86,7 +84,7 @@ TEST_CASE("linear attention on GPUs agrees with the recurrence") {
 
 /// `given`: sequences begin with states of the caller's, which get gradients.
 void checkPacked(bool given) {
-  PlacedRanks all(ranks, gpus, graphs);
+  PlacedRanks all(placed);
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   for (const int family : kFamilies) {
@@ -118,13 +116,5 @@ TEST_CASE("packed sequences on GPUs begin with given states") {
 }  // namespace
 
 int main(int count, char** words) {
-  gpus = seqpar::test::requireGpus(1);
-  int used = 1;
-  if (used < count) ranks = std::max(1, std::atoi(words[used++]));
-  if (used < count && std::string(words[used]) == "graph") {
-    graphs = true;
-    ++used;
-  }
-  words[used - 1] = words[0];
-  return Catch::Session().run(count - used + 1, words + used - 1);
+  return runPlaced(count, words, placed);
 }

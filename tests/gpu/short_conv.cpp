@@ -5,7 +5,6 @@
 #include "unit/attn/short_conv_check.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "gpu/support/placed_ranks.h"
 
@@ -13,18 +12,17 @@ namespace {
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
-int gpus = 0, ranks = 1;
-bool graphs = false;
+PlacedRun placed;
 
 TEST_CASE("the short convolution on GPUs agrees with its definition") {
-  PlacedRanks all(ranks, gpus, graphs);
+  PlacedRanks all(placed);
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   for (size_t width = 1; width <= SEQPAR_SHORT_CONV_WIDTH; ++width) {
     for (const bool packed : {false, true}) {
       ConvCase c;
       std::vector<int64_t> lengths;
-      for (int r = 0; r < ranks; ++r) {
+      for (int r = 0; r < placed.ranks; ++r) {
         lengths.push_back(random() % 5 == 0 ? 0 : static_cast<int64_t>(random() % (random() % 3 == 0 ? 8 : 300)));
         c.tokens += static_cast<size_t>(lengths.back());
       }
@@ -50,13 +48,5 @@ TEST_CASE("the short convolution on GPUs agrees with its definition") {
 }  // namespace
 
 int main(int count, char** words) {
-  gpus = seqpar::test::requireGpus(1);
-  int used = 1;
-  if (used < count) ranks = std::max(1, std::atoi(words[used++]));
-  if (used < count && std::string(words[used]) == "graph") {
-    graphs = true;
-    ++used;
-  }
-  words[used - 1] = words[0];
-  return Catch::Session().run(count - used + 1, words + used - 1);
+  return runPlaced(count, words, placed);
 }

@@ -3,7 +3,6 @@
 // replayed. With more ranks than GPUs several share one. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <memory>
 #include <set>
 
@@ -15,26 +14,25 @@ namespace {
 
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
-int gpus = 0, ranks = 1;
-bool graphs = false;
+PlacedRun placed;
 
 TEST_CASE("softmax attention on GPUs: every feature, small") {
-  PlacedRanks all(ranks, gpus, graphs);
+  PlacedRanks all(placed);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (const auto& row : seqpar::attn::algorithms()) {
-    if (!row.softmax || (row.id == seqparAttnLocal && ranks > 1)) continue;
+    if (!row.softmax || (row.id == seqparAttnLocal && placed.ranks > 1)) continue;
     for (const auto& feature : features()) {
-      SoftmaxSpec spec = drawSpec(random, ranks);
+      SoftmaxSpec spec = drawSpec(random, placed.ranks);
       const std::string name = feature.name;
-      if (name == "lengths") spec.tokensOfRanks.resize(static_cast<size_t>(ranks));
+      if (name == "lengths") spec.tokensOfRanks.resize(static_cast<size_t>(placed.ranks));
       feature.apply(spec, random);
       spec.algorithm = row.id;
       if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
       RunOptions options;
       options.ownWorkspace = random() % 2 == 0;
       options.placement = all.placement();
-      CAPTURE(seed, ranks, row.name, name, spec.text());
+      CAPTURE(seed, placed.ranks, row.name, name, spec.text());
       CHECK(runCase(SoftmaxCase(spec, random()), &all.group(), options) == "");
     }
   }
@@ -44,7 +42,7 @@ TEST_CASE("softmax attention on GPUs: every feature, small") {
 std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
   std::vector<std::pair<const char*, SoftmaxSpec>> all;
   SoftmaxSpec base;
-  base.tokens = 256 * std::max(2, ranks);
+  base.tokens = 256 * std::max(2, placed.ranks);
   base.heads = base.kvHeads = 2;
   base.headDim = base.valueDim = 64;
   base.type = seqparBfloat16;
@@ -62,7 +60,7 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
     s.tokens -= 27;
     s.type = seqparFloat16;
   });
-  add("columns of 64 modulo 128", [](SoftmaxSpec& s) { s.tokens += 64 * ranks; });
+  add("columns of 64 modulo 128", [](SoftmaxSpec& s) { s.tokens += 64 * placed.ranks; });
   add("window", [](SoftmaxSpec& s) {
     s.mask = seqparAttnCausal;
     s.windowLeft = 200;
@@ -100,7 +98,7 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
 }
 
 TEST_CASE("softmax attention on GPUs: every algorithm, large") {
-  PlacedRanks all(ranks, gpus, graphs);
+  PlacedRanks all(placed);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (const auto& [name, base] : largeSpecs()) {
@@ -109,7 +107,7 @@ TEST_CASE("softmax attention on GPUs: every algorithm, large") {
     for (const auto& row : seqpar::attn::algorithms()) {
       SoftmaxSpec spec = base;
       spec.algorithm = row.id;
-      if (!row.softmax || (row.id == seqparAttnLocal && ranks > 1)) continue;
+      if (!row.softmax || (row.id == seqparAttnLocal && placed.ranks > 1)) continue;
       if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
       if (!problem) {
         problem = std::make_unique<SoftmaxCase>(spec, random());
@@ -119,7 +117,7 @@ TEST_CASE("softmax attention on GPUs: every algorithm, large") {
       RunOptions options;
       options.rounds = 2;
       options.placement = all.placement();
-      CAPTURE(seed, ranks, row.name, name, spec.text());
+      CAPTURE(seed, placed.ranks, row.name, name, spec.text());
       CHECK(runCase(*problem, &all.group(), options, answer.get()) == "");
     }
   }
@@ -127,22 +125,6 @@ TEST_CASE("softmax attention on GPUs: every algorithm, large") {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  gpus = seqpar::test::requireGpus(1);
-  std::vector<char*> rest{argv[0]};
-  for (int i = 1; i < argc; ++i) {
-    if (i == 1) {
-      ranks = std::atoi(argv[i]);
-    } else if (std::string(argv[i]) == "graph") {
-      graphs = true;
-    } else {
-      rest.push_back(argv[i]);
-    }
-  }
-  if (ranks < 1) {
-    std::printf("usage: gpu_softmax_attention RANKS [graph] [Catch's options]\n");
-    return 2;
-  }
-  std::printf("%d ranks on %d GPUs%s\n", ranks, gpus, graphs ? ", graphs" : "");
-  return Catch::Session().run(static_cast<int>(rest.size()), rest.data());
+int main(int count, char** words) {
+  return runPlaced(count, words, placed);
 }

@@ -1,7 +1,6 @@
 // The passes on a GPU: launches of kernels/attn/short_conv.
 #include "attn/short_conv/passes.h"
 #include "device/upload.h"
-#include "kernels/attn/short_conv/args.h"
 
 namespace seqpar::attn::short_conv {
 namespace {
@@ -41,7 +40,7 @@ class DevicePasses final : public Passes {
 
  private:
   ConvTask task(const Arrays& arrays) const {
-    ConvTask task;
+    ConvTask task{arrays};
     task.batch = static_cast<int64_t>(shape_.batch);
     task.tokens = static_cast<int64_t>(shape_.tokens);
     task.channels = static_cast<int64_t>(shape_.channels);
@@ -51,16 +50,6 @@ class DevicePasses final : public Passes {
     task.weightType = shape_.weightType;
     task.before = before_;
     task.behind = behind_;
-    task.x = arrays.x;
-    task.weight = arrays.weight;
-    task.bias = arrays.bias;
-    task.left = arrays.left;
-    task.y = arrays.y;
-    task.dy = arrays.dy;
-    task.right = arrays.right;
-    task.dx = arrays.dx;
-    task.dWeight = arrays.dWeight;
-    task.dBias = arrays.dBias;
     task.edgeTokens = static_cast<int64_t>(shape_.edge());
     task.terms = terms_;
     return task;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attn/exec/exec.h"
+#include "kernels/attn/short_conv/args.h"
 #include "seqpar/types.h"
 
 namespace seqpar::attn::short_conv {
@@ -22,17 +23,6 @@ struct Shape {
   size_t halo() const { return width - 1; }
   /// Tokens that neighbors need of this rank.
   size_t edge() const { return tokens < halo() ? tokens : halo(); }
-};
-
-struct Arrays {
-  const void *x = nullptr, *weight = nullptr, *bias = nullptr;
-  const void* left = nullptr;  ///< [batch][width - 1][channels] of type: the tokens before the shard
-  void* y = nullptr;
-  // Backward:
-  const void* dy = nullptr;
-  const float* right = nullptr;  ///< [batch][width - 1][channels]: gradients of z of the tokens behind the shard
-  void* dx = nullptr;
-  float *dWeight = nullptr, *dBias = nullptr;
 };
 
 /// All functions enqueue on the Exec's main stream.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "gpu/support/device_backend.h"
@@ -75,9 +78,35 @@ class RankDevice {
   cudaStream_t stream_ = nullptr;
 };
 
+/// What the command line of such a program says.
+struct PlacedRun {
+  int gpus = 0, ranks = 1;
+  bool graphs = false;
+};
+
+/// The main program: NAME RANKS [graph] [Catch's options].
+inline int runPlaced(int count, char** words, PlacedRun& run) {
+  run.gpus = seqpar::test::requireGpus(1);
+  int used = 1;
+  if (used < count) run.ranks = std::atoi(words[used++]);
+  if (used < count && std::string(words[used]) == "graph") {
+    run.graphs = true;
+    ++used;
+  }
+  if (run.ranks < 1) {
+    std::printf("usage: %s RANKS [graph] [Catch's options]\n", words[0]);
+    return 2;
+  }
+  std::printf("%d ranks on %d GPUs%s\n", run.ranks, run.gpus, run.graphs ? ", graphs" : "");
+  words[used - 1] = words[0];
+  return Catch::Session().run(count - used + 1, words + used - 1);
+}
+
 class PlacedRanks {
  public:
-  PlacedRanks(int ranks, int gpus, bool graphs) : meeting_(ranks) {
+  explicit PlacedRanks(const PlacedRun& run) : meeting_(run.ranks) {
+    const int gpus = run.gpus, ranks = run.ranks;
+    const bool graphs = run.graphs;
     for (int rank = 0; rank < ranks; ++rank) devices_.push_back(std::make_unique<RankDevice>(rank % gpus));
     group_ = std::make_unique<RankThreads>(ranks, [=](int rank) {
       seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
