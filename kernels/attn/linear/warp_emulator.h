@@ -112,9 +112,6 @@ inline float reciprocal(float x) {
 
 void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
-template <class T>
-constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
-
 /// As the GPU's: fp16 saturates.
 template <class T>
 uint32_t pack(float low, float high) {

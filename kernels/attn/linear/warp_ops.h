@@ -23,6 +23,13 @@ struct Fp16 {
 
 }  // namespace seqpar::attn
 
+namespace seqpar::attn::warp {
+
+template <class T>
+inline constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
+
+}  // namespace seqpar::attn::warp
+
 #ifdef __CUDACC__
 
 namespace seqpar::attn::warp {

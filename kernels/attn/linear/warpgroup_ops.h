@@ -8,6 +8,9 @@
 #pragma once
 
 #include "kernels/attn/linear/warp_ops.h"
+#ifdef __CUDACC__
+#include "kernels/attn/linear/wgmma.cuh"
+#endif
 
 namespace seqpar::attn::warpgroup {
 
@@ -31,29 +34,8 @@ enum class Terms { AlongRows, Rows };
 
 namespace seqpar::attn::warpgroup {
 
-#define SEQPAR_TILE(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
-#define SEQPAR_TILES2(c) SEQPAR_TILE((c)[0]), SEQPAR_TILE((c)[1])
-#define SEQPAR_TILES4(c) SEQPAR_TILES2(c), SEQPAR_TILE((c)[2]), SEQPAR_TILE((c)[3])
-#define SEQPAR_TILES8(c) \
-  SEQPAR_TILES4(c), SEQPAR_TILE((c)[4]), SEQPAR_TILE((c)[5]), SEQPAR_TILE((c)[6]), SEQPAR_TILE((c)[7])
-#define SEQPAR_TILES16(c)                                                                                 \
-  SEQPAR_TILES8(c), SEQPAR_TILE((c)[8]), SEQPAR_TILE((c)[9]), SEQPAR_TILE((c)[10]), SEQPAR_TILE((c)[11]), \
-      SEQPAR_TILE((c)[12]), SEQPAR_TILE((c)[13]), SEQPAR_TILE((c)[14]), SEQPAR_TILE((c)[15])
-#define SEQPAR_NAMES8 "{%0,%1,%2,%3,%4,%5,%6,%7}"
-#define SEQPAR_NAMES16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
-#define SEQPAR_NAMES32                                                                                  \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
-  "%27,%28,%29,%30,%31}"
-#define SEQPAR_NAMES64                                                                                   \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"  \
-  "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51," \
-  "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
-
-/// The matrix descriptor of PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", with 128-byte swizzle.
-__device__ __forceinline__ uint64_t descriptorOf(const Operand& operand) {
-  const uint64_t address = warp::sharedAddress(operand.start) & 0x3ffff;
-  return address >> 4 | static_cast<uint64_t>(operand.panels >> 4) << 16 |
-         static_cast<uint64_t>(kGroupBytes >> 4) << 32 | uint64_t{1} << 62;
+__device__ __forceinline__ Matrix matrixOf(const Operand& operand) {
+  return matrixAt(warp::sharedAddress(operand.start), operand.panels);
 }
 
 /// What registers hold goes to the products that follow.
@@ -77,6 +59,15 @@ __device__ __forceinline__ void settle(float (&c)[N][4]) {
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[n][e])::"memory");
   }
 }
+/// Accumulators in one row: columns 8 j + 2 p and + 1 of both rows are c[4 j] to c[4 j + 3].
+template <int Count>
+__device__ __forceinline__ auto& tilesOf(float (&c)[Count]) {
+  return reinterpret_cast<float(&)[Count / 4][4]>(c);
+}
+template <int Count>
+__device__ __forceinline__ void settle(float (&c)[Count]) {
+  settle(tilesOf(c));
+}
 /// Ordinary stores to shared memory before it are seen by products that begin after the next barrier.
 __device__ __forceinline__ void publish() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -98,90 +89,37 @@ __device__ __forceinline__ void sync(int group) {
   }
 }
 
-/// From the descriptor of one step of 16 terms to that of another.
+/// Bytes from one step of 16 terms to another.
 template <Terms kTerms>
-__device__ __forceinline__ uint64_t stepOf(int rowsOfPanel, int step) {
-  const int bytes = kTerms == Terms::Rows ? step * 2 * kGroupBytes : step / 4 * rowsOfPanel * kRowBytes + step % 4 * 32;
-  return static_cast<uint64_t>(bytes >> 4);
+__device__ __forceinline__ int stepOf(int rowsOfPanel, int step) {
+  return kTerms == Terms::Rows ? step * 2 * kGroupBytes : step / 4 * rowsOfPanel * kRowBytes + step % 4 * 32;
 }
-
-#define SEQPAR_WGMMA(shape, names, type, left) \
-  "{\n.reg .pred p;\nsetp.ne.b32 p, %" left ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type " " names
 
 /// c (+)= a b, 16 terms.
-template <class T, Terms kA, Terms kB>
-__device__ __forceinline__ void multiply(float (&c)[2][4], uint64_t a, uint64_t b, bool add) {
-  constexpr int kLeftRows = kA == Terms::Rows ? 1 : 0, kRightRows = kB == Terms::Rows ? 1 : 0;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile(SEQPAR_WGMMA("m64n16k16", SEQPAR_NAMES8, "bf16", "10") ", %8, %9, p, 1, 1, %11, %12;\n}"
-                 : SEQPAR_TILES2(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  } else {
-    asm volatile(SEQPAR_WGMMA("m64n16k16", SEQPAR_NAMES8, "f16", "10") ", %8, %9, p, 1, 1, %11, %12;\n}"
-                 : SEQPAR_TILES2(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  }
+template <class T, Terms kA, Terms kB, int N>
+__device__ __forceinline__ void multiply(float (&c)[N][4], Matrix a, Matrix b, bool add) {
+  wgmma<warp::kIsBf16<T>, kA == Terms::Rows ? 1 : 0, kB == Terms::Rows ? 1 : 0>(c, a, b, add);
 }
-template <class T, Terms kA, Terms kB>
-__device__ __forceinline__ void multiply(float (&c)[4][4], uint64_t a, uint64_t b, bool add) {
-  constexpr int kLeftRows = kA == Terms::Rows ? 1 : 0, kRightRows = kB == Terms::Rows ? 1 : 0;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile(SEQPAR_WGMMA("m64n32k16", SEQPAR_NAMES16, "bf16", "18") ", %16, %17, p, 1, 1, %19, %20;\n}"
-                 : SEQPAR_TILES4(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  } else {
-    asm volatile(SEQPAR_WGMMA("m64n32k16", SEQPAR_NAMES16, "f16", "18") ", %16, %17, p, 1, 1, %19, %20;\n}"
-                 : SEQPAR_TILES4(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  }
+template <class T, Terms kA, Terms kB, int Count>
+__device__ __forceinline__ void multiply(float (&c)[Count], Matrix a, Matrix b, bool add) {
+  multiply<T, kA, kB>(tilesOf(c), a, b, add);
 }
-template <class T, Terms kA, Terms kB>
-__device__ __forceinline__ void multiply(float (&c)[8][4], uint64_t a, uint64_t b, bool add) {
-  constexpr int kLeftRows = kA == Terms::Rows ? 1 : 0, kRightRows = kB == Terms::Rows ? 1 : 0;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile(SEQPAR_WGMMA("m64n64k16", SEQPAR_NAMES32, "bf16", "34") ", %32, %33, p, 1, 1, %35, %36;\n}"
-                 : SEQPAR_TILES8(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  } else {
-    asm volatile(SEQPAR_WGMMA("m64n64k16", SEQPAR_NAMES32, "f16", "34") ", %32, %33, p, 1, 1, %35, %36;\n}"
-                 : SEQPAR_TILES8(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  }
-}
-template <class T, Terms kA, Terms kB>
-__device__ __forceinline__ void multiply(float (&c)[16][4], uint64_t a, uint64_t b, bool add) {
-  constexpr int kLeftRows = kA == Terms::Rows ? 1 : 0, kRightRows = kB == Terms::Rows ? 1 : 0;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile(SEQPAR_WGMMA("m64n128k16", SEQPAR_NAMES64, "bf16", "66") ", %64, %65, p, 1, 1, %67, %68;\n}"
-                 : SEQPAR_TILES16(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  } else {
-    asm volatile(SEQPAR_WGMMA("m64n128k16", SEQPAR_NAMES64, "f16", "66") ", %64, %65, p, 1, 1, %67, %68;\n}"
-                 : SEQPAR_TILES16(c)
-                 : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kLeftRows), "n"(kRightRows));
-  }
+/// The same with `a` in registers, as wgmma.cuh says.
+template <class T, Terms kB, int Count>
+__device__ __forceinline__ void multiply(float (&c)[Count], const uint32_t (&a)[4], Matrix b, bool add) {
+  wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(tilesOf(c), a, b, add);
 }
 
 /// c (+)= a b for kSteps times 16 terms. Rows of a panel: of an operand whose terms lie along the rows.
 template <class T, Terms kA, Terms kB, int kSteps, int N>
 __device__ __forceinline__ void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, const Operand& b, int rowsB,
                                             bool add) {
-  const uint64_t startA = descriptorOf(a), startB = descriptorOf(b);  // steps never leave shared memory: no carry
+  const Matrix startA = matrixOf(a), startB = matrixOf(b);  // steps never leave shared memory: no carry
   SEQPAR_UNROLL
   for (int step = 0; step < kSteps; ++step) {
     multiply<T, kA, kB>(c, startA + stepOf<kA>(rowsA, step), startB + stepOf<kB>(rowsB, step), add || step > 0);
   }
 }
-#undef SEQPAR_TILE
-#undef SEQPAR_TILES2
-#undef SEQPAR_TILES4
-#undef SEQPAR_TILES8
-#undef SEQPAR_TILES16
-#undef SEQPAR_NAMES8
-#undef SEQPAR_NAMES16
-#undef SEQPAR_NAMES32
-#undef SEQPAR_NAMES64
-#undef SEQPAR_WGMMA
 
 }  // namespace seqpar::attn::warpgroup
 

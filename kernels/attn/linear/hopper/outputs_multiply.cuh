@@ -167,14 +167,14 @@ class Multiplier {
   static __device__ __forceinline__ void addScores(float (&out)[32], const Operands& with, bool add) {
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
-      Product<T, 64>::template run<Lie::Across, Lie::Along>(out, with.values + step * kNextStepOfColumns,
+      warpgroup::multiply<T, Terms::Rows, Terms::AlongRows>(out, with.values + step * kNextStepOfColumns,
                                                             with.scores + step * kNextStepOfRows, add || step > 0);
     }
   }
   template <int Step>
   __device__ __forceinline__ void addKeys(const Operands& with) {
-    Product<T, 128>::template run<Lie::Across, Lie::Across>(state_, with.values + Step * kNextStepOfColumns,
-                                                            with.keys + Step * kNextStepOfColumns, true);
+    warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state_, with.values + Step * kNextStepOfColumns,
+                                                     with.keys + Step * kNextStepOfColumns, true);
   }
 
   /// All exponents within the chunk are small: queries and keys have the middle as their reference, and so has the
@@ -184,24 +184,24 @@ class Multiplier {
     uint32_t a[8][4];
     float out[32];
     round(a);
-    pin(state_);
-    fenceProducts();
+    warpgroup::settle(state_);
+    warpgroup::begin();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
-      Product<T, 64>::template run<Lie::Along>(out, a[step], with.queries + channelStep(step), step > 0);
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
     }
     addScores(out, with, true);
-    commitProducts();
+    warpgroup::commit();
     addKeys<0>(with);
     addKeys<1>(with);
     addKeys<2>(with);
     addKeys<3>(with);
-    commitProducts();
-    waitProducts<1>();
-    pin(out);
+    warpgroup::commit();
+    warpgroup::await<1>();
+    warpgroup::settle(out);
     put(out, running);
-    waitProducts<0>();
-    pin(state_);
+    warpgroup::await<0>();
+    warpgroup::settle(state_);
     finish(item, chunk, running);
   }
 
@@ -229,16 +229,16 @@ class Multiplier {
       }
       multiplyBlock(out, with.queries + rows, [](float x, int) { return isfinite(x) ? x * kToState : 0; });
       scaleState<true>(vectors(stage, 2) + block * kMostColumns);
-      pin(state_);
-      pin(out);
-      fenceProducts();
-      Product<T, 16>::template run<Lie::Across, Lie::Along>(out, with.values + rows,
+      warpgroup::settle(state_);
+      warpgroup::settle(out);
+      warpgroup::begin();
+      warpgroup::multiply<T, Terms::Rows, Terms::AlongRows>(out, with.values + rows,
                                                             with.scores + (rows + block * kNextStepOfRows), true);
-      Product<T, 128>::template run<Lie::Across, Lie::Across>(state_, with.values + rows, with.keys + rows, true);
-      commitProducts();
-      waitProducts<0>();
-      pin(out);
-      pin(state_);
+      warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state_, with.values + rows, with.keys + rows, true);
+      warpgroup::commit();
+      warpgroup::await<0>();
+      warpgroup::settle(out);
+      warpgroup::settle(state_);
 #pragma unroll
       for (int i = 0; i < 8; ++i) out[i] = met[i] ? NAN : out[i];
       putColumns(out, running, 16 * block);
@@ -249,15 +249,15 @@ class Multiplier {
   __device__ __forceinline__ void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
     uint32_t a[8][4];
     round(a, change);
-    pin(out);
-    fenceProducts();
+    warpgroup::settle(out);
+    warpgroup::begin();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
-      Product<T, 16>::template run<Lie::Along>(out, a[step], queries + channelStep(step), step > 0);
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], queries + channelStep(step), step > 0);
     }
-    commitProducts();
-    waitProducts<0>();
-    pin(out);
+    warpgroup::commit();
+    warpgroup::await<0>();
+    warpgroup::settle(out);
   }
 
   /// One decay for all channels: keys have theirs to the chunk's end; what the state gives to outputs takes those from
@@ -270,22 +270,22 @@ class Multiplier {
     const float decay = vectors(stage, 0)[kChunk];
 #pragma unroll
     for (int i = 0; i < 64; ++i) state_[i] = decay == 0 ? 0 : state_[i] * decay;
-    pin(state_);
-    fenceProducts();
+    warpgroup::settle(state_);
+    warpgroup::begin();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
-      Product<T, 64>::template run<Lie::Along>(out, a[step], with.queries + channelStep(step), step > 0);
+      warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
     }
     addScores(within, with, false);
-    commitProducts();
+    warpgroup::commit();
     addKeys<0>(with);
     addKeys<1>(with);
     addKeys<2>(with);
     addKeys<3>(with);
-    commitProducts();
-    waitProducts<1>();
-    pin(out);
-    pin(within);
+    warpgroup::commit();
+    warpgroup::await<1>();
+    warpgroup::settle(out);
+    warpgroup::settle(within);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(vectors(stage, 0) + 8 * j + 2 * (lane_ % 4));
@@ -296,8 +296,8 @@ class Multiplier {
       }
     }
     put(within, running);
-    waitProducts<0>();
-    pin(state_);
+    warpgroup::await<0>();
+    warpgroup::settle(state_);
     finish(item, chunk, running);
   }
 
@@ -327,7 +327,7 @@ class Multiplier {
   }
   /// Sends outputs on. The room of the next chunk's outputs is free afterwards.
   __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
-    fenceForAsync();
+    warpgroup::publish();
     if (thread_ == 0) waitStoresRead<0>();
     syncGroup();
     const char* const tile = outTile(running);

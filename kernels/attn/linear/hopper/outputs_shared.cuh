@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/hopper/forward_chunks.cuh"
-#include "kernels/attn/linear/hopper/wgmma.cuh"
+#include "kernels/attn/linear/hopper/matrix.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -34,16 +34,16 @@ template <class T>
 __device__ __forceinline__ void multiplyScores(float (&scores)[32], const char* stage) {
   const uint32_t at = sharedAddress(stage);
   const Matrix queries = rowsOf(at + OutputsShared::kQueries), keys = rowsOf(at + OutputsShared::kKeys);
-  pin(scores);
-  fenceProducts();
+  warpgroup::settle(scores);
+  warpgroup::begin();
 #pragma unroll
   for (int step = 0; step < kMostColumns / 16; ++step) {
-    Product<T, 64>::template run<Lie::Along, Lie::Along>(scores, queries + channelStep(step), keys + channelStep(step),
-                                                         step > 0);
+    warpgroup::multiply<T, Terms::AlongRows, Terms::AlongRows>(scores, queries + channelStep(step),
+                                                               keys + channelStep(step), step > 0);
   }
-  commitProducts();
-  waitProducts<0>();
-  pin(scores);
+  warpgroup::commit();
+  warpgroup::await<0>();
+  warpgroup::settle(scores);
 }
 
 /// Rounds scores to the stage's tile of them; 0 for keys after the query.

@@ -52,13 +52,13 @@ class ChannelPreparer {
         load(next);
       } else {
         scaleSafe(stage, own, chunk.length, next);
-        fenceForAsync();
+        warpgroup::publish();
         syncNamed(kPrepareBarrier, kGroupThreads);
         float scores[32];
         multiplyScores<T>(scores, stage);
         putScores<T>(stage, scores);
       }
-      fenceForAsync();
+      warpgroup::publish();
       arrive(pipeline.prepared(running));
     }
     return running - first;

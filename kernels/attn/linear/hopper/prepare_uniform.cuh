@@ -45,7 +45,7 @@ class UniformPreparer {
         decayKeys(stage, sums, length);
       }
       if (length < kChunk) clearRows(stage + Layout::kValues, length, kChunk);
-      fenceForAsync();
+      warpgroup::publish();
       arrive(pipeline.prepared(running));
     }
     return running - first;

@@ -4,8 +4,8 @@
 // values.
 #pragma once
 
+#include "kernels/attn/linear/hopper/matrix.cuh"
 #include "kernels/attn/linear/hopper/segment_chunks.cuh"
-#include "kernels/attn/linear/hopper/wgmma.cuh"
 #include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::hopper {
@@ -121,7 +121,7 @@ class StatesCta {
           loaded = min(chunks.count, number + kStages);
         }
         if (others.last > others.first) clearRows(stage + Layout::kValues, others.first, others.last);
-        fenceForAsync();
+        warpgroup::publish();
       }
       arrive(pipeline_.prepared(running));
     }
@@ -241,16 +241,16 @@ class StatesCta {
       if (!skipping) {
         const Matrix values = columnsOf(stage + Layout::kValues + which * kTileBytes, kTileBytes);
         const Matrix keys = columnsOf(stage + Layout::kKeys, kTileBytes);
-        pin(state);
-        fenceProducts();
+        warpgroup::settle(state);
+        warpgroup::begin();
 #pragma unroll
         for (int step = 0; step < kChunk / 16; ++step) {
-          Product<T, 128>::template run<Lie::Across, Lie::Across>(state, values + step * kNextStepOfColumns,
-                                                                  keys + step * kNextStepOfColumns, true);
+          warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state, values + step * kNextStepOfColumns,
+                                                           keys + step * kNextStepOfColumns, true);
         }
-        commitProducts();
-        waitProducts<0>();
-        pin(state);
+        warpgroup::commit();
+        warpgroup::await<0>();
+        warpgroup::settle(state);
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(pipeline_.free(running));

@@ -2,7 +2,7 @@
 //
 // A tile of kSwizzleColumns 16-bit numbers a row has rows of 128 bytes; the hardware exchanges their 16-byte vectors
 // (vector v of row r lies at v ^ (r & 7)), which swizzled() repeats for ordinary accesses. Such tiles begin at
-// multiples of 1024 bytes and are what wgmma.cuh describes to the tensor cores.
+// multiples of 1024 bytes and are what matrix.cuh describes to the tensor cores.
 #pragma once
 
 #include <cuda.h>
@@ -44,12 +44,6 @@ __device__ __forceinline__ void waitBarrier(uint32_t barrier, int parity) {
       "@!done bra again;\n}" ::"r"(barrier),
       "r"(parity)
       : "memory");
-}
-
-/// Between ordinary writes to shared memory and reads of it by tensor cores or the copy engine; in each writing thread,
-/// before a barrier.
-__device__ __forceinline__ void fenceForAsync() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /// A barrier among `threads` of a CTA, a multiple of 32; 0 is __syncthreads().
