@@ -83,10 +83,13 @@ def bytes_of(path):
 
 
 def batch_of(data, step, group, o):
-    """Batch of a group in a step: the same for any way of sharding."""
-    random = torch.Generator().manual_seed(1_000_003 * o.seed + 1009 * step + group)
-    starts = torch.randint(max(1, len(data) - o.tokens), (o.batch,), generator=random)
-    return torch.stack([data[begin:begin + o.tokens] for begin in starts])
+    """Batch of a group in a step. The sequences of all groups are the same for any way of sharding."""
+    def sequence(number):
+        random = torch.Generator().manual_seed(1_000_003 * o.seed + 1009 * step + number)
+        begin = int(torch.randint(max(1, len(data) - o.tokens), (), generator=random))
+        return data[begin:begin + o.tokens]
+
+    return torch.stack([sequence(group * o.batch + i) for i in range(o.batch)])
 
 
 def rotated(x, positions, base=10000.0):

@@ -1,6 +1,7 @@
 """seqpar.torch as a whole on GPUs, in one call: python3 python/tests/gpu_torch.py [--part NAME...] [--ranks N...]
 
-Runs with one rank and, where there are two GPUs, with two, all of them in one process a rank:
+Runs the parts, in the order in which they are named, with one rank and, where there are two GPUs, with two, all of them in
+one process a rank:
 
     checks     the checks of torch_ranks.py that no host is needed for
     parity     attention and linear attention of GPU shapes against the definition
@@ -59,8 +60,7 @@ def items(o, ranks):
               "ulysses": ["ulysses 32768"] if ranks > 1 else [],
               "fsdp": [f"fsdp {o.fsdp_steps} {o.fsdp_seconds}"] if ranks > 1 else [],
               "budget": [f"budget 1000 {o.budget_seconds} {ctas}" for ctas in (16, 128, 64, 32, 8, 4)] if ranks > 1 else []}
-    return [item for part, some in wanted.items() if (part in o.part if o.part else part != "budget")
-            for item in some]
+    return [item for part in o.part or wanted if part in wanted and (o.part or part != "budget") for item in wanted[part]]
 
 
 class Ranks:
