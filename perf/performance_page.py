@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Writes docs/PERFORMANCE.md from the tables in docs/perf, so that no figure stands in two places by hand.
+"""Writes docs/PERFORMANCE.md and the figures in README.md from the tables in docs/perf, so that no figure stands in two
+places by hand.
 
     perf/performance_page.py [--check]
 
---check changes nothing and fails if the page is not what the tables give. A table is taken where a comment before it
+--check changes nothing and fails if the pages are not what the tables give. A table is taken where a comment before it
 says how:
 
     <!-- headline: title=All-Scan, 4 GPUs; group=GPUs; size=size; ours=auto; peers=A + B; limit=C; rows=1 KiB / 1 MiB -->
 
 Columns are named by their headings, or by #number; of several columns the least counts. `scale` makes microseconds of
-the table's unit. `by=row` takes a table whose rows are the contenders and whose columns are the sizes.
+the table's unit. `by=row` takes a table whose rows are the contenders and whose columns are the sizes. Of the rows, those
+in `front` stand in README.md too, beside the peers that `beside` names.
 """
 
 import pathlib
@@ -17,7 +19,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PERF, PAGE = ROOT / "docs" / "perf", ROOT / "docs" / "PERFORMANCE.md"
+PERF, PAGE, FRONT = ROOT / "docs" / "perf", ROOT / "docs" / "PERFORMANCE.md", ROOT / "README.md"
+FRONT_BEGIN, FRONT_END = (f"<!-- made by perf/performance_page.py: {end} -->" for end in ("begin", "end"))
 MOST_LINES = 120
 
 HEAD = """# Performance
@@ -152,11 +155,28 @@ def page():
     return text
 
 
+def front():
+    """README.md with its table of figures made again."""
+    lines = ["| | size | ours | best peer | ratio | beside |", "|---|---|---|---|---|---|"]
+    for table in sorted(tables(), key=lambda table: "attention" not in table.path.name):
+        wanted = [name.strip() for name in table.fields.get("front", "").split(" / ") if name.strip()]
+        for size, ours, peer, _ in table.rows():
+            if size in wanted:
+                title = f"[{table.fields['title']}](docs/perf/{table.path.name})"
+                lines.append(f"| {title} | {size} | {figure(ours)} | {figure(peer)} | {peer / ours:.1f} | "
+                             f"{table.fields['beside']} |")
+    before, _, rest = FRONT.read_text().partition(FRONT_BEGIN)
+    _, _, after = rest.partition(FRONT_END)
+    return before + "\n".join([FRONT_BEGIN, *lines, FRONT_END]) + after
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        if PAGE.read_text() != page():
-            raise SystemExit("docs/PERFORMANCE.md is not what docs/perf gives: run perf/performance_page.py")
+        for path, text in ((PAGE, page()), (FRONT, front())):
+            if path.read_text() != text:
+                raise SystemExit(f"{path.relative_to(ROOT)} is not what docs/perf gives: run perf/performance_page.py")
     elif sys.argv[1:]:
         raise SystemExit("usage: perf/performance_page.py [--check]")
     else:
         PAGE.write_text(page())
+        FRONT.write_text(front())

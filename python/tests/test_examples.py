@@ -54,9 +54,10 @@ class Training(unittest.TestCase):
 
 class Documentation(unittest.TestCase):
     def test_code_blocks_run(self):
-        for page in ("pytorch.md", "sharding.md", "coming_from.md"):
+        pages = {page: venvs.code_of(page) for page in ("pytorch.md", "sharding.md", "coming_from.md")}
+        for page, code in {**pages, "README.md": venvs.readme_block("Five minutes: PyTorch")}.items():
             with self.subTest(page), tempfile.NamedTemporaryFile("w", suffix=".py") as program:
-                program.write(venvs.code_of(page))
+                program.write(code)
                 program.flush()
                 statuses, output = venvs.run_ranks(2, [program.name])
                 self.assertEqual(statuses, [0, 0], output)

@@ -1,5 +1,5 @@
 """Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three; and
-examples/shard_map.py, whose losses do not depend on it; and the code blocks of docs/jax.md.
+examples/shard_map.py, whose losses do not depend on it; and the code blocks of docs/jax.md and the README.
 
     test_jax.py --gpu       the checks on one GPU and on two, with the interpreter that runs this, or SEQPAR_JAX_VENV's
 """
@@ -45,8 +45,8 @@ def main():
             print(done.stdout)
             failed |= done.returncode or pathlib.Path(f"{cache}/losses.png").read_bytes()[:4] != b"\x89PNG"
             losses.append([float(x) for x in re.findall(r"loss ([\d.]+) +\d+ tokens/s +\d+ MiB", done.stdout)])
-        page = subprocess.run([python, "-c", venvs.code_of("jax.md")], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900)
-        failed |= page.returncode
+        for code in (venvs.code_of("jax.md"), venvs.readme_block("Five minutes: JAX")):
+            failed |= subprocess.run([python, "-c", code], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900).returncode
         one, two = losses
         failed |= len(one) != 4 or len(two) != 4 or not one[-1] < one[0]
         # The first by rounding, printed with six digits; behind it the curves are apart by less than what they learn.

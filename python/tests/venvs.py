@@ -48,6 +48,14 @@ def code_of(page):
     return "\n".join(blocks)
 
 
+def readme_block(heading):
+    """The first Python block behind a heading of README.md."""
+    _, found, section = (ROOT / "README.md").read_text().partition(f"\n## {heading}\n")
+    block = re.search(r"^```python\n(.*?)^```", section.partition("\n## ")[0], flags=re.M | re.S)
+    assert found and block, heading
+    return block[1]
+
+
 def run_ranks(ranks, arguments, timeout=900, **more):
     """Runs a Python program as so many ranks, with torchrun's variables. Returns the exit statuses, and all output."""
     import socket
