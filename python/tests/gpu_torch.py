@@ -4,10 +4,13 @@ Runs the parts, in the order in which they are named, with one rank and, where t
 one process a rank:
 
     checks     the checks of torch_ranks.py that no host is needed for
+    graph      a CUDA graph of forward and backward passes, replayed
+    compile    torch.compile, its graphs whole and equal to eager calls
     parity     attention and linear attention of GPU shapes against the definition
     drop_ins   functions of ring-flash-attention, torch's context_parallel, transformers
     boundary   what a call costs the CPU beside the C call
     ulysses    to_heads, a kernel and to_sequence beside the C operator, 32K tokens
+    gradients  a model in FSDP2 has the gradients of one rank
     fsdp       thousands of steps in which FSDP2's gathers run on another stream beside seqpar's collectives: no deadlock
     budget     the same with larger tensors, for 4 to 128 thread blocks a collective: what a step takes; only if asked for
     training   examples/train_gla.py, --sp 1 and --sp 2, in processes of its own: the same losses
@@ -31,10 +34,12 @@ import venvs
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = {
+    "compile": ("compiled_graphs_are_whole_and_equal",),
     "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "batches",
                "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
                "kernels_of_the_caller", "plans_are_forgotten_in_turn", "other_default_devices", "explanations",
-               "later_calls_equal_the_first"),
+               "later_calls_equal_the_first", "operators_are_registered_well", "checkpointing_gives_equal_gradients",
+               "errors_say_what_is_wrong", "groups_and_closing"),
     "drop_ins": ("drop_ins", "context_parallel_as_torch_has_it", "models_of_transformers"),
 }
 PARITY = (
@@ -54,10 +59,13 @@ PARITY = (
 def items(o, ranks):
     """What gpu_torch_rank.py is to run, in its words."""
     wanted = {"checks": [f"check {name}" for name in CHECKS["checks"]],
+              "graph": ["graph"],
+              "compile": [f"check {name}" for name in CHECKS["compile"]],
               "parity": [f"parity {line}" for line in PARITY],
               "drop_ins": [f"check {name}" for name in CHECKS["drop_ins"]],
               "boundary": ["boundary"],
               "ulysses": ["ulysses 32768"] if ranks > 1 else [],
+              "gradients": ["gradients"] if ranks > 1 else [],
               "fsdp": [f"fsdp {o.fsdp_steps} {o.fsdp_seconds}"] if ranks > 1 else [],
               "budget": [f"budget 1000 {o.budget_seconds} {ctas}" for ctas in (16, 128, 64, 32, 8, 4)] if ranks > 1 else []}
     return [item for part in o.part or wanted if part in wanted and (o.part or part != "budget") for item in wanted[part]]
@@ -157,8 +165,8 @@ def same_losses(folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--part", nargs="+", choices=("checks", "parity", "drop_ins", "boundary", "ulysses", "fsdp", "budget",
-                                                   "training"))
+    p.add_argument("--part", nargs="+", choices=("checks", "graph", "compile", "parity", "drop_ins", "boundary", "ulysses",
+                                                   "gradients", "fsdp", "budget", "training"))
     p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 where there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
     p.add_argument("--fsdp-seconds", type=float, default=600, help="after which it is enough")

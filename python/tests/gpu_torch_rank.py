@@ -2,6 +2,8 @@
 
     check NAME                  a check of torch_checks
     parity ARGUMENTS            of seqpar.testing.parity
+    graph                       a CUDA graph of passes, replayed
+    gradients                   of torch_fsdp.py
     boundary                    microseconds of a call
     ulysses TOKENS              milliseconds of a call
     fsdp STEPS SECONDS          until either is reached
@@ -22,6 +24,7 @@ import torch.distributed as dist
 
 import seqpar.torch as sp
 import torch_checks
+import torch_fsdp
 import torch_checks.attention
 import torch_checks.collectives
 import torch_checks.composition
@@ -76,6 +79,46 @@ def parity_of(comm, seed, *arguments):
     if comm.rank == 0:
         print("\n".join(lines), flush=True)
     assert good, "see above"
+
+
+def graph(comm, seed):
+    """Forward and backward passes of operators and exchanges, captured once, give with new inputs what eager calls give."""
+    random = torch.Generator(comm.device).manual_seed(seed + comm.rank)
+    inputs = [torch.randn(1, 128, 4, 64, generator=random, device=comm.device).bfloat16() for _ in range(3)]
+    gate = -torch.rand(1, 128, 4, 64, generator=random, device=comm.device)
+
+    def gradient(x):
+        o = sp.attention(x, x, x, comm, causal=True, algorithm="ring")
+        o = sp.gla(o, o, o, gate, comm)
+        o = sp.to_sequence(sp.to_heads(o, comm), comm, heads=4)
+        left, _ = sp.halo(o, comm, left=1)
+        o = torch.cat((left, o[:, :-1]), 1) * o
+        return torch.autograd.grad(sp.all_gather(o, comm).float().square().sum(), x)[0]
+
+    expected = [gradient(x.requires_grad_()) for x in inputs]
+    if DEVICE == "cpu":
+        return
+    x = inputs[0].detach().clone().requires_grad_()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        gradient(x)
+    torch.cuda.current_stream().wait_stream(side)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events meanwhile
+        found = gradient(x)
+    for again, exact in zip(inputs[::-1], expected[::-1]):
+        with torch.no_grad():
+            x.copy_(again)
+        captured.replay()
+        synchronize()
+        apart = ((found - exact).abs().max() / exact.abs().max()).item()
+        assert apart <= 2.0 ** -7, apart  # sums in another order, rounded to 8 bits
+    del captured
+
+
+def gradients(comm, seed):
+    torch_fsdp.gradients_of_one_rank(comm.device, seed)
 
 
 def attention_by_ctypes(q, comm):
@@ -278,8 +321,8 @@ def budget(comm, seed, steps, limit, ctas):
         print(f"{ctas} thread blocks: {done} steps, {seconds * 1e3:.3f} ms a step", flush=True)
 
 
-ITEMS = {"check": check, "parity": parity_of, "boundary": boundary, "ulysses": ulysses, "fsdp": fsdp,
-         "budget": budget}
+ITEMS = {"check": check, "graph": graph, "gradients": gradients, "parity": parity_of, "boundary": boundary,
+         "ulysses": ulysses, "fsdp": fsdp, "budget": budget}
 
 
 def main():

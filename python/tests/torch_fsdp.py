@@ -38,21 +38,19 @@ def losses_of(logits, labels):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=-100)
 
 
-def main():
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    seed = [torch.seed() % 2 ** 31]
-    dist.broadcast_object_list(seed, 0)
+def gradients_of_one_rank(device, seed):
+    """Compares them, on all ranks: pairs share sequences. gpu_torch.py calls it as well."""
     ranks = dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp_shard", "cp"))
+    mesh = dist.device_mesh.init_device_mesh(device.type, (ranks // 2, 2), mesh_dim_names=("dp_shard", "cp"))
     joint = mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
     comm, everyone = sp.comm(mesh["cp"]), sp.comm(joint)
     groups = ranks // 2
-    x, labels = whole(seed[0], groups, TOKENS, HEADS * DIM), torch.randint(20, (groups, TOKENS),
-                                                                           generator=torch.Generator().manual_seed(seed[0]))
+    random = torch.Generator("cpu").manual_seed(seed)
+    x = whole(seed, groups, TOKENS, HEADS * DIM).to(device)
+    labels = torch.randint(20, (groups, TOKENS), generator=random, device="cpu").to(device)
     labels[0, :5] = -100  # groups, and ranks, have different numbers of tokens that count
-    torch.manual_seed(seed[0])
-    exact, model = Model(), Model()
+    torch.manual_seed(seed)
+    exact, model = Model().to(device), Model().to(device)
     model.load_state_dict(exact.state_dict())
     losses = losses_of(exact(x, lambda q, k, v: softmax(q, k, v, causal=True)), labels)
     expected = losses.sum() / (labels != -100).sum()
@@ -77,7 +75,15 @@ def main():
         error = (one.grad.full_tensor() - other.grad).abs().max() / other.grad.abs().max()
         assert error <= 64 * TOKENS ** 0.5 * 2.0 ** -24, (seed, name, error)
     if dist.get_rank() == 0:
-        print(f"FSDP2: {groups} x {comm.size} ranks give the gradients of one (seed {seed[0]})")
+        print(f"FSDP2: {groups} x {comm.size} ranks give the gradients of one (seed {seed})")
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    seed = [torch.seed() % 2 ** 31]
+    dist.broadcast_object_list(seed, 0)
+    gradients_of_one_rank(torch.device("cpu"), seed[0])
     sp.close()
     dist.destroy_process_group()
 
