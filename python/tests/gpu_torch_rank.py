@@ -7,7 +7,7 @@
     boundary                    microseconds of a call
     ulysses TOKENS              milliseconds of a call
     fsdp STEPS SECONDS          until either is reached
-    budget STEPS SECONDS CTAS   the same with that many thread blocks a collective and larger tensors; milliseconds of a step
+    budget CTAS                 milliseconds of work beside a collective of that many thread blocks
 
 and its outcome is a line that begins with "====". The first that fails ends the ranks: gpu_torch.py starts others for the
 rest. SEQPAR_TEST_DEVICE=cpu runs it on hosts, to see that it runs."""
@@ -267,10 +267,10 @@ class Block(torch.nn.Module):
         return x + self.out(y.flatten(2))
 
 
-def fsdp_steps(comm, seed, steps, limit, width, heads, tokens, layers, report_every=10.0):
-    """(steps done, seconds of a step behind the first 20). FSDP2 gathers the next layers' parameters, and scatters the last ones' gradients, on NCCL's
-    streams while seqpar's collectives run on the current one. Ranks sleep at random between the steps, so that either may
-    come first."""
+def fsdp(comm, seed, steps, limit, width=256, heads=4, tokens=128, layers=2):
+    """FSDP2 gathers the next layers' parameters, and scatters the last ones' gradients, on NCCL's streams while seqpar's
+    collectives run on the current one. Ranks sleep at random between the steps, so that either may come first."""
+    steps, limit = int(steps), float(limit)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     mesh = dist.device_mesh.init_device_mesh(DEVICE, (comm.size,), mesh_dim_names=("cp",))
     torch.manual_seed(seed)
@@ -282,7 +282,7 @@ def fsdp_steps(comm, seed, steps, limit, width, heads, tokens, layers, report_ev
     weights = list(model.parameters())
     x = torch.randn(1, tokens, width, generator=torch.Generator().manual_seed(seed + comm.rank)).to(comm.device, torch.bfloat16)
     random, begin, step, going = torch.Generator().manual_seed(seed + comm.rank), time.perf_counter(), 0, True
-    report, late = begin, 0.0
+    report = begin
     while step < steps and going:
         if float(torch.rand((), generator=random)) < 0.05:
             time.sleep(float(torch.rand((), generator=random)) * 0.005)
@@ -297,28 +297,46 @@ def fsdp_steps(comm, seed, steps, limit, width, heads, tokens, layers, report_ev
             elapsed = torch.tensor(time.perf_counter() - begin, device=comm.device)
             dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
             going = elapsed.item() < limit
-            late = elapsed.item() if step == 20 else late
-            if comm.rank == 0 and (time.perf_counter() - report > report_every or step == steps or not going):
+            if comm.rank == 0 and (time.perf_counter() - report > 10 or step == steps or not going):
                 report = time.perf_counter()
                 print(f"step {step}  loss {loss.item():.5f}  {elapsed.item() / step * 1e3:.2f} ms a step", flush=True)
     assert torch.isfinite(loss)
-    return step, (elapsed.item() - late) / max(1, step - 20)
 
 
-def fsdp(comm, seed, steps, limit):
-    fsdp_steps(comm, seed, int(steps), float(limit), width=256, heads=4, tokens=128, layers=2)
-
-
-def budget(comm, seed, steps, limit, ctas):
-    """What the default of sp.comm(ctas=) follows from: a collective's thread blocks wait for a peer's, and where they and
-    those of NCCL, which wait as well, do not fit on a GPU together, ranks that begin with different ones wait for ever."""
-    wide = DEVICE == "cuda"
+def budget(comm, seed, ctas):
+    """What the default of sp.comm(ctas=) follows from: milliseconds of an exchange, of a matrix product, and of both beside a
+    gather of NCCL's, which ranks begin in different orders. Thread blocks of collectives wait for a peer's, and where they and
+    NCCL's, which wait as well, do not fit on a GPU together, ranks that begin with different ones wait for ever."""
+    mib = 64 if DEVICE == "cuda" else 1
     group = dist.new_group(list(range(comm.size)))
     with sp.comm(group, device=comm.device, ctas=int(ctas), timeout=10) as part:
-        done, seconds = fsdp_steps(part, seed, int(steps), float(limit), width=2048 if wide else 64, heads=16 if wide else 2,
-                                   tokens=4096 if wide else 16, layers=4)
+        new = functools.partial(torch.randn, device=comm.device, dtype=torch.bfloat16)
+        x, side = new(1, mib * 256, 16, 128), 8192 if DEVICE == "cuda" else 64
+        a, b, c, parameters = new(side, side), new(side, side), new(side, side), new(mib << 18)
+        gathered = parameters.new_empty(comm.size * parameters.numel())
+        random = torch.Generator("cpu").manual_seed(seed + comm.rank)
+
+        def together():
+            gather = lambda: dist.all_gather_into_tensor(gathered, parameters, group=group, async_op=True)
+            first = bool(torch.randint(2, (), generator=random, device="cpu"))
+            work = gather() if first else None
+            exchange = sp.start_to_heads(x, part)
+            work = work or gather()
+            torch.mm(a, b, out=c)
+            exchange.wait()
+            work.wait()
+
+        state, decay = torch.randn(32, 128, 128, device=comm.device), torch.rand(32, 128, device=comm.device)
+        times = in_turn({"exchange": lambda: sp.to_heads(x, part), "gather": lambda: sp.all_gather(x, part),
+                         "scan": lambda: sp.all_scan(state, decay, part), "product": lambda: torch.mm(a, b, out=c),
+                         "together": together}, 25)
+        for i in range(300):
+            together()
+            if i % 30 == 29:
+                synchronize()
+                time.sleep(float(torch.rand((), generator=random, device="cpu")) * 0.005)
     if comm.rank == 0:
-        print(f"{ctas} thread blocks: {done} steps, {seconds * 1e3:.3f} ms a step", flush=True)
+        print(f"{ctas:>3} thread blocks: " + ", ".join(f"{name} {ms:.3f} ms" for name, ms in times.items()), flush=True)
 
 
 ITEMS = {"check": check, "graph": graph, "gradients": gradients, "parity": parity_of, "boundary": boundary,
