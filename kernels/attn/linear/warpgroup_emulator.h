@@ -16,6 +16,10 @@ void await() {
 template <int N>
 void settle(float (&)[N][4]) {}
 inline void publish() {}
+template <int kCount>
+void giveRegisters() {}
+template <int kCount>
+void takeRegisters() {}
 inline void sync(int group) {
   warp::syncWarpgroup(group);
 }

@@ -72,6 +72,15 @@ __device__ __forceinline__ void settle(float (&c)[Count]) {
 __device__ __forceinline__ void publish() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+/// Registers of each thread of this warpgroup from here on: fewer, so that others can have more; multiples of 8.
+template <int kCount>
+__device__ __forceinline__ void giveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void takeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
 /// A barrier of warpgroup `group`, 0 to 3.
 __device__ __forceinline__ void sync(int group) {
   switch (group) {  // numbers known here: otherwise all sixteen count as used

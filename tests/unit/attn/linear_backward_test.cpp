@@ -1,4 +1,5 @@
 // The backward kernels of linear attention on an emulated CTA, and the reference that they are compared with.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -171,8 +172,10 @@ void checkKernels(BackwardShape shape) {
   task.dvOut = dv.target;
   task.dGates = gates.target;
   task.dInitial = dInitial.data();
-  std::vector<char> scratch(static_cast<size_t>(workspaceOf(problem, c.segments).size));
-  task.states = scratch.data();
+  const Workspace workspace = workspaceOf(problem, c.segments);
+  std::vector<char> scratch(static_cast<size_t>(workspace.size));
+  task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
+  task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
   K::gradients(task, seed);
   if (!K::kExact && task.keyBlocks == 1 && task.valueBlocks == 1 && task.group == 1) {
     checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);

@@ -16,15 +16,33 @@ struct ChannelDecays {
   static constexpr float kLeast = -65535 * kStep;
   static_assert(kLeast < kLeastTotal);
 
-  uint16_t fixed[2][kTile];  ///< of two chunks: a tile's layout, but that units are exchanged by unitAt()
-  float totals[2][kBlock];
+  struct Sums {
+    uint16_t fixed[kTile];  ///< a tile's layout, but that units are exchanged by unitAt()
+    float totals[kBlock];
+  };
+  static_assert(sizeof(Sums) == kDecaySumsBytes);
+  Sums sums[2];  ///< of two chunks
 
-  SEQPAR_WARP static int unitAt(int row, int unit) { return (unit ^ row % 8 ^ row / 8 * 2) % 8; }
+  SEQPAR_WARP static int unitAt(int row, int unit) { return (unit ^ row % 8 ^ row / 16 * 2) % 8; }
+
+  /// Where the sums of a chunk of this CTA's segment are kept.
+  SEQPAR_WARP static char* kept(const Task& task, int chunk) {
+    const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
+    return task.decays + (warp::block() * chunks + chunk) * kDecaySumsBytes;
+  }
+  SEQPAR_WARP void fetch(const char* from, int chunk, int thread) {
+    char* to = reinterpret_cast<char*>(&sums[chunk % 2]);
+    SEQPAR_UNROLL
+    for (int at = 0; at < kDecaySumsBytes; at += Half::kThreads * 16) {
+      const int own = at + thread * 16;
+      if (own < kDecaySumsBytes) warp::copyAsync(to + own, from + own, true);
+    }
+  }
 
   /// The sums of accumulator tiles n and n + 1, as loadTiles() gives a tile's.
   SEQPAR_WARP void load(uint32_t (&words)[4], int chunk, int n, const Half& me) const {
     const int row = me.warpIndex * 16 + me.lane % 16, unit = unitAt(row, me.lane / 16);
-    warp::loadMatrices(words, fixed[chunk % 2] + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8);
+    warp::loadMatrices(words, sums[chunk % 2].fixed + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8);
   }
   static constexpr float kMagic = 0x1p23f;  ///< its last digit is 1
   SEQPAR_WARP static float lowOf(uint32_t words) { return sumOf(words & 0xffffu); }
@@ -37,73 +55,85 @@ struct ChannelDecays {
   }
 };
 
-/// A producer's gates: two channels, eight tokens of each half of a chunk; of one half at a time, for a state is in
-/// registers too.
+/// Gates of a chunk in the sweep, in shared memory in their own type. Each warp fetches and adds up those of its own 16
+/// channels: a thread two of them over a quarter of the tokens. Rows are exchanged so that quarters have different
+/// banks.
 template <class T>
-struct ChannelLogs {
+struct SweptGates {
   using Decays = ChannelDecays<T>;
-  static constexpr int kParts = 4, kTokens = kChunk / 2 / kParts, kPairs = 32 / kParts;
-  uint32_t raw[kTokens][2];
+  static constexpr int kParts = 4, kTokens = kChunk / kParts, kPairs = 32 / kParts, kChannels = 2 * kPairs;
 
-  /// Tells the L2 cache of a chunk's gates.
-  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int chunk, const Half& me) {
-    ChannelSums<Half>::prefetch(task, item, item.first + int64_t{chunk} * kChunk, me.thread);
-  }
-  SEQPAR_WARP static int channel(const Half& me) {
-    return me.firstColumn + (me.warpIndex * kPairs + me.lane % kPairs) * 2;
-  }
-  SEQPAR_WARP static int token(int half, int part) { return half * (kChunk / 2) + part * kTokens; }
-
-  SEQPAR_WARP void load(const Task& task, const Item<T>& item, int chunk, int half, const Half& me) {
-    const int64_t first = item.first + int64_t{chunk} * kChunk + token(half, me.lane / kPairs);
-    const int rows = channel(me) < item.keys ? item.rowsOf(first) : 0;
-    const bool narrow = task.gateType == seqparBfloat16;
-    const int64_t stride = warp::hidden(task.gates.token * (narrow ? 2 : 4));  // no multiples of it in registers
-    const char* from = item.gates + first * stride + channel(me) * (narrow ? 2 : 4);
-    if (narrow) {
-      SEQPAR_UNROLL
-      for (int t = 0; t < kTokens; ++t, from += stride) warp::loadConstant(raw[t][0], from, t < rows);
+  SEQPAR_WARP static void fetch(char* to, const Task& task, const Item<T>& item, int chunk, const Half& me) {
+    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    if (task.gateType == seqparBfloat16) {
+      fetchAs<2>(to, task, item, token, me);
     } else {
-      SEQPAR_UNROLL
-      for (int t = 0; t < kTokens; ++t, from += stride) warp::loadConstant(raw[t][0], raw[t][1], from, t < rows);
+      fetchAs<4>(to, task, item, token, me);
+    }
+  }
+  /// Gives whether the decays of this thread's channels are mild.
+  SEQPAR_WARP static bool addUp(const Task& task, const char* gates, typename Decays::Sums& to, const Half& me) {
+    return task.gateType == seqparBfloat16 ? addUpAs<2>(gates, to, me) : addUpAs<4>(gates, to, me);
+  }
+
+ private:
+  SEQPAR_WARP static int warpOf(const Half& me) { return me.group * 4 + me.warpIndex; }
+
+  template <int kSize>
+  SEQPAR_WARP static void fetchAs(char* to, const Task& task, const Item<T>& item, int64_t token, const Half& me) {
+    constexpr int kRow = kChannels * kSize, kUnits = kRow / 16, kRows = 32 / kUnits;
+    const int row = me.lane / kUnits, unit = me.lane % kUnits, channel = warpOf(me) * kChannels + unit * (16 / kSize);
+    const int rows = channel < item.keys ? item.rowsOf(token) : 0;
+    const int64_t stride = task.gates.token * kSize;
+    const char* from = item.gates + (token + row) * stride + channel * kSize;
+    to += warpOf(me) * kChunk * kRow + unit * 16;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kChunk; i += kRows) {
+      warp::copyAsync(to + (i + (row ^ i / kTokens)) * kRow, from, row + i < rows);
+      from += kRows * stride;
     }
   }
 
-  /// Of a chunk whose first half is loaded. Gives whether its decays are mild.
-  SEQPAR_WARP bool addUp(const Task& task, const Item<T>& item, int chunk, Decays& to, const Half& place) {
-    const bool narrow = task.gateType == seqparBfloat16;
-    float total[2] = {0, 0};
-    SEQPAR_ROLL
-    for (int half = 0; half < 2; ++half) {
-      const Half me = place.again();
-      const int part = me.lane / kPairs, column = channel(me) % kPanel;
-      uint16_t* panel = to.fixed[chunk % 2] + me.panel() * kTilePanel + column % 8;
-      float sums[kTokens][2];
-      SEQPAR_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        const uint32_t low = narrow ? raw[t][0] << 16 : raw[t][0], high = narrow ? raw[t][0] & 0xffff0000u : raw[t][1];
-        sums[t][0] = bounded(warp::ofBits(low)) + (t > 0 ? sums[t - 1][0] : 0.f);
-        sums[t][1] = bounded(warp::ofBits(high)) + (t > 0 ? sums[t - 1][1] : 0.f);
+  template <int kSize>
+  SEQPAR_WARP static bool addUpAs(const char* gates, typename Decays::Sums& to, const Half& me) {
+    constexpr int kRow = kChannels * kSize;
+    const int part = me.lane / kPairs, channel = warpOf(me) * kChannels + me.lane % kPairs * 2;
+    gates += (warpOf(me) * kChunk + part * kTokens) * kRow + me.lane % kPairs * 2 * kSize;
+    const char* rows[kParts];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kParts; ++i) rows[i] = gates + (i ^ part) * kRow;
+    float sums[kTokens][2];
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      const char* at = rows[t % kParts] + t / kParts * kParts * kRow;
+      float low, high;
+      if constexpr (kSize == 4) {
+        warp::loadPair(reinterpret_cast<const float*>(at), low, high);
+      } else {
+        const uint32_t both = *reinterpret_cast<const uint32_t*>(at);
+        low = warp::lowOf<Bf16>(both);
+        high = warp::highOf<Bf16>(both);
       }
-      if (half == 0) load(task, item, chunk, 1, me);
-      float before[2] = {total[0], total[1]};
+      sums[t][0] = bounded(low) + (t > 0 ? sums[t - 1][0] : 0.f);
+      sums[t][1] = bounded(high) + (t > 0 ? sums[t - 1][1] : 0.f);
+    }
+    float before[2] = {0, 0}, total[2] = {0, 0};
+    SEQPAR_UNROLL
+    for (int i = 0; i < kParts; ++i) {
       SEQPAR_UNROLL
-      for (int i = 0; i < kParts; ++i) {
-        SEQPAR_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const float other = warp::shuffle(sums[kTokens - 1][e], i * kPairs + me.lane % kPairs);
-          before[e] += i < part ? other : 0.f;
-          total[e] += other;
-        }
-      }
-      SEQPAR_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        const int row = token(half, part) + t;
-        *reinterpret_cast<uint32_t*>(panel + row * kPanel + Decays::unitAt(row, column / 8) * 8) =
-            Decays::stepsOf(before[0] + sums[t][0]) | Decays::stepsOf(before[1] + sums[t][1]) << 16;
+      for (int e = 0; e < 2; ++e) {
+        const float other = warp::shuffle(sums[kTokens - 1][e], i * kPairs + me.lane % kPairs);
+        before[e] += i < part ? other : 0.f;
+        total[e] += other;
       }
     }
-    if (place.lane < kPairs) warp::storePair(to.totals[chunk % 2] + channel(place), total[0], total[1]);
+    uint16_t* panel = to.fixed + me.panel() * kTilePanel + part * kTokens * kPanel + channel % 8;
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t) {
+      *reinterpret_cast<uint32_t*>(panel + t * kPanel + Decays::unitAt(part * kTokens + t, channel % kPanel / 8) * 8) =
+          Decays::stepsOf(before[0] + sums[t][0]) | Decays::stepsOf(before[1] + sums[t][1]) << 16;
+    }
+    if (part == 0) warp::storePair(to.totals + channel, total[0], total[1]);
     return total[0] >= Decays::kLeastTotal && total[1] >= Decays::kLeastTotal;
   }
 };

@@ -12,19 +12,49 @@ struct ChannelProducer {
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient becomes an operand with the chunk's decay
   static constexpr int kBatch = 4;            ///< accumulator tiles whose words are read before any is written
 
-  ChannelLogs<T> logs;
+  /// Gates are a chunk ahead, then keys and values. Keeps the sums of the decays for the chunks' gradients. Gives
+  /// whether this thread found the segment's decays mild.
+  SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
+    bool mild = true;
+    if (item.chunks == 0) return mild;
+    SweptGates<T>::fetch(memoryAgain<Memory>().sweptGates(0), task, item, 0, place);
+    warp::commitCopies();
+    memoryAgain<Memory>().fetchSwept(task, item, 0, place.thread);
+    warp::commitCopies();
+    for (int i = 0; i < item.chunks; ++i) {
+      Memory& memory = memoryAgain<Memory>();
+      Half me = place.again();
+      const bool more = i + 1 < item.chunks;
+      if (more) SweptGates<T>::fetch(memory.sweptGates(i + 1), task, item, i + 1, me);
+      warp::commitCopies();
+      warp::awaitCopies<2>();
+      warp::syncWarp();
+      me = me.again();
+      mild = SweptGates<T>::addUp(task, memory.sweptGates(i), memory.decays.sums[i % 2], me) && mild;
+      if (i > 0) Roles::awaitDone(i - 1);
+      me = me.again();
+      if (more) memory.fetchSwept(task, item, i + 1, me.thread);
+      warp::commitCopies();
+      if (me.thread == 0) warp::awaitBulkRead<0>();  // the next chunk's sums take the place of those before this one's
+      warp::awaitCopies<2>();
+      warpgroup::publish();
+      Roles::syncProducers();
+      if (me.thread == 0) {
+        warp::storeBulk(Decays::kept(task, i), &memory.decays.sums[i % 2], kDecaySumsBytes);
+        warp::commitBulk();
+      }
+      scaleSwept(i, memory, me.again());
+      warpgroup::publish();
+      Roles::arrivePrepared(i);
+    }
+    Roles::awaitDone(item.chunks - 1);
+    if (place.thread == 0) warp::awaitBulk();
+    return mild;
+  }
 
-  /// Before addUp().
-  SEQPAR_WARP void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
-    logs.load(task, item, chunk, 0, me);
-  }
-  SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int chunk, const Half& me) {
-    ChannelLogs<T>::prefetch(task, item, chunk, me);
-  }
-  /// Gives whether the chunk's decays are mild.
-  SEQPAR_WARP bool addUp(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
-    return logs.addUp(task, item, chunk, memory.decays, me);
-  }
+  /// Decays are as the sweep left them.
+  SEQPAR_WARP static void load(const Task&, const Item<T>&, int, const Half&) {}
+  SEQPAR_WARP static void addUp(const Task&, const Item<T>&, int, Memory&, const Half&) {}
   /// Keys times their decay to the chunk's end.
   SEQPAR_WARP static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
@@ -41,7 +71,7 @@ struct ChannelProducer {
         SEQPAR_UNROLL
         for (int i = 0; i < 4; ++i) {
           float low, high;
-          warp::loadPair(memory.decays.totals[chunk % 2] + me.column(first + j * 2 + i / 2), low, high);
+          warp::loadPair(memory.decays.sums[chunk % 2].totals + me.column(first + j * 2 + i / 2), low, high);
           ks[j][i] = warp::pack<T>(warp::lowOf<T>(ks[j][i]) * decayOf(low - Decays::lowOf(sums[j][i])),
                                    warp::highOf<T>(ks[j][i]) * decayOf(high - Decays::highOf(sums[j][i])));
         }
@@ -81,7 +111,7 @@ struct ChannelProducer {
 
   /// The log-decays of a state's row over the chunk.
   SEQPAR_WARP static float total(int row, int chunk, const Memory& memory) {
-    return memory.decays.totals[chunk % 2][row];
+    return memory.decays.sums[chunk % 2].totals[row];
   }
 
   /// Row sums of S * E, of which each of four lanes has a part, become what the gates of a chunk get from after it.

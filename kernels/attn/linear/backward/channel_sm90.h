@@ -29,13 +29,11 @@ struct ChannelConsumer {
     Part dq, dk, dv;
     {
       Scores dA, a;
-      Products::first(operands, dA, a, dq, dk, me);
+      Products::first(operands, dA, a, dk, me);
       warpgroup::await<0>();
       warpgroup::settle(dA);
       warpgroup::settle(a);
-      warpgroup::settle(dq);
       warpgroup::settle(dk);
-      Roles::arriveStateRead();
       Products::keepDiagonal(memory.own, dA, 1, me);
       SEQPAR_UNROLL
       for (int n = 0; n < 4; ++n) {
@@ -52,10 +50,13 @@ struct ChannelConsumer {
     }
     warpgroup::publish();
     Roles::syncConsumers();
-    Products::second(operands, dq, dk, dv, me);
     me = me.again();
+    warpgroup::begin();
+    Products::queriesOfState(operands, dq, me);  // only now: all at once do not fit in registers
+    Products::second(operands, dq, dk, dv, me);
     warpgroup::await<1>();
     warpgroup::settle(dv);
+    Roles::arriveStateRead();
     Roles::awaitAdded();
     Roles::arriveRead();
     Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)

@@ -15,6 +15,7 @@ struct GradientsKernel {
   using Consumer = std::conditional_t<kChannel, ChannelConsumer<T>, TokenConsumer<T>>;
   using Memory = typename Producer::Memory;
   using StateOf = State<T, Half>;
+  static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = 256 - kProducerRegisters;
   static_assert(sizeof(Memory) <= 232448);  // what a CTA can have
 
   /// What an item of work takes from the task.
@@ -49,12 +50,16 @@ struct GradientsKernel {
     return begins;
   }
 
+  SEQPAR_WARP static Memory& again() { return memoryAgain<Memory>(); }
+
   SEQPAR_WARP static void run(const Task& task) {
-    auto& memory = *reinterpret_cast<Memory*>(warp::sharedMemory());
+    auto& memory = again();
     const Half me;
     if (Roles::produces()) {
+      warpgroup::giveRegisters<kProducerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t index) { produce(task, item, index, memory, me); });
     } else {
+      warpgroup::takeRegisters<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
     }
   }
@@ -74,7 +79,7 @@ struct GradientsKernel {
 
   SEQPAR_WARP static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
                                   const Half& me) {
-    const bool mild = warp::allOfBlock(produceSweep(task, item, memory, me.again()) || !kChannel);
+    const bool mild = warp::allOfBlock(Producer::sweep(task, item, me.again()));
     if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
     if (!mild) return;
     const Bounds bounds(task, item);
@@ -94,7 +99,7 @@ struct GradientsKernel {
     if (item.chunks > 0) memory.fetchState(statesOf(task), item.chunks - 1, me.again().thread);
     warp::commitCopies();
     for (int i = item.chunks - 1; i >= 0; --i) {
-      produceChunk(task, item, i, memory, producer, gradient, me.again());
+      produceChunk(task, item, i, again(), producer, gradient, me.again());
     }
     if (item.chunks > 0) {
       Roles::awaitStateRead();
@@ -114,54 +119,22 @@ struct GradientsKernel {
       state.loadFull(item.segment > 0 ? task.before.states + bounds.part : nullptr, bounds.beforeLogs, item.segment,
                      bounds.width, Bounds::from(task.initial, bounds.whole), task.dv, item.keys, item.values,
                      me.again());
-      consumeSweep(task, item, memory, state, me);
+      consumeSweep(task, item, state, me);
       state.store(memory.before, me.again());
     }
     if (!warp::allOfBlock(true)) return;
     for (int i = item.chunks - 1; i >= 0; --i) {
       Roles::awaitPrepared(i);
-      Consumer{task, item, memory, me.again(), i}.run();
+      Consumer{task, item, again(), me.again(), i}.run();
     }
   }
 
  private:
-  /// Keys and values two chunks ahead. Gives whether this thread found the segment's decays mild.
-  SEQPAR_WARP static bool produceSweep(const Task& task, const Item<T>& item, Memory& memory, const Half& place) {
-    constexpr int kAhead = 2;
-    Half me = place;
-    Producer producer;
-    bool mild = true;
-    for (int i = 0; i < kAhead; ++i) {
-      if (i < item.chunks) memory.fetchSwept(task, item, i, me.thread);
-      warp::commitCopies();
-    }
-    if (item.chunks > 0) producer.load(task, item, 0, me);
-    for (int i = 0; i < item.chunks; ++i) {
-      me = place.again();
-      if (i >= kAhead) Roles::awaitDone(i - kAhead);
-      if (i + kAhead < item.chunks) {
-        memory.fetchSwept(task, item, i + kAhead, me.thread);
-        Producer::prefetch(task, item, i + kAhead, me);
-      }
-      warp::commitCopies();
-      mild = producer.addUp(task, item, i, memory, me) && mild;
-      if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
-      warp::awaitCopies<kAhead>();
-      Roles::syncProducers();
-      Producer::scaleSwept(i, memory, me.again());
-      warpgroup::publish();
-      Roles::arrivePrepared(i);
-    }
-    if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
-    if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
-    return mild;
-  }
-
   /// Leaves the segment's end state in `state`. States go to memory from the places of operands, which take turns.
-  SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, Memory& memory, StateOf& state,
-                                       const Half& place) {
+  SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
+      Memory& memory = again();
       const Half me = place.again();
       if (me.inGroup == 0) warp::awaitBulkRead<1>();
       Roles::syncOwn(me);
@@ -209,7 +182,6 @@ struct GradientsKernel {
                                        Producer& producer, StateOf& gradient, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
-    if (chunk > 0) Producer::prefetch(task, item, chunk - 1, me);
     warp::awaitCopies<1>();  // but for the state
     Roles::syncProducers();
     me = me.again();

@@ -211,6 +211,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     error = cudaSuccess;
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
+      task.decays = base + workspace.decays;
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {

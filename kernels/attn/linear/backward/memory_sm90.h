@@ -7,10 +7,9 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Tiles have two stages; in the sweep, which needs keys and values alone, four.
-template <class T>
+/// Tiles have two stages; in the sweep, which needs keys and values alone, kSweepStages.
+template <class T, int kSweepStages>
 struct ChunkTiles {
-  static constexpr int kSweepStages = 4;
   T tiles[8][kTile];
   T before[kMatrix], after[kMatrix];  ///< the states S and E
 
@@ -46,18 +45,32 @@ struct ChunkTiles {
   }
 };
 
-/// Of channel gates.
+/// The same place in shared memory, by an address that is made anew: otherwise all that follow from it are made before
+/// the loops, and there are more than registers.
+template <class Memory>
+SEQPAR_WARP Memory& memoryAgain() {
+  return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::hidden(0));
+}
+
+/// Of channel gates; in the sweep the last four tiles are two stages of these.
 template <class T>
-struct ChannelMemory : ChunkTiles<T> {
+struct ChannelMemory : ChunkTiles<T, 2> {
   ChannelDecays<T> decays;
   float carry[2][kBlock];  ///< row sums of S * E at the ends of two chunks
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
+
+  SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
+
+  SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int chunk, int thread) {
+    ChunkTiles<T, 2>::fetch(task, item, chunk, thread);
+    decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
+  }
 };
 
 /// Of decays one a token.
 template <class T>
-struct TokenMemory : ChunkTiles<T> {
+struct TokenMemory : ChunkTiles<T, 4> {
   static constexpr int kWarps = Half::kThreads / 32;
   T queries[kTile], keys[kTile];  ///< with their decays from the chunk's beginning, to its end
   float sums[2][kChunk];

@@ -19,8 +19,10 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
   const Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (problem.type != seqparFloat32) {
     const int64_t dimension = dimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
-    result.states = take(std::min<int64_t>(itemsOf(task), kMostCtas) * chunks * dimension * dimension * 2);
+    const int64_t kept = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks;
+    result.states = take(kept * dimension * dimension * 2);
     result.strong = take(itemsOf(task) * int64_t{sizeof(uint32_t)});
+    if (problem.gate == Gate::Channel && dimension == kBlock) result.decays = take(kept * kDecaySumsBytes);
   }
   const int64_t numbers = problem.batch * problem.tokens * problem.heads;
   const int blocks = task.keyBlocks * task.valueBlocks;

@@ -27,6 +27,7 @@ constexpr Sm90Passes sm90PassesOf(Gate gate) {
 struct Workspace {
   int64_t states = -1;                            ///< of the chunks of each CTA's segment
   int64_t strong = -1;                            ///< a word for each item, for the kernels of sm_90
+  int64_t decays = -1;                            ///< of channels, of the chunks of each CTA's segment, for the same
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< fp32 terms
   int64_t size = 0;
 };

@@ -24,8 +24,8 @@ struct ChunkProducts {
   using P = Half;
   using Part = P::Part;
 
-  /// The matrices, and dq and dk of states: two groups.
-  SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dq, Part& dk, const P& me) {
+  /// The matrices, and dk of the state's gradient.
+  SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dk, const P& me) {
     const int row = me.group * 32 * kPanel;
     const Operand dOut{of.dOut, kTilePanelBytes}, v{of.v, kTilePanelBytes};
     warpgroup::begin();
@@ -33,25 +33,21 @@ struct ChunkProducts {
                                                                      false);
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{of.q}, kChunk, Operand{of.k + row},
                                                                      kChunk, false);
-    warpgroup::commit();
-    const int states = me.firstColumn * kPanel;
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dq, dOut, kChunk, Operand{of.before + states},
-                                                                     kBlock, false);
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dk, v, kChunk, Operand{of.after + states}, kBlock,
-                                                                     false);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+        dk, v, kChunk, Operand{of.after + me.firstColumn * kPanel}, kBlock, false);
     warpgroup::commit();
   }
-  /// dv of the state's gradient; the caller commits.
-  SEQPAR_WARP static void valuesOfState(const ChunkOperands<T>& of, Part& dv, const P& me) {
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
-        dv, Operand{of.keys}, kChunk, Operand{me.columnsOf(of.after, kMatrixPanel)}, kBlock, false);
+  /// dq of the state; the caller commits.
+  SEQPAR_WARP static void queriesOfState(const ChunkOperands<T>& of, Part& dq, const P& me) {
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
+        dq, Operand{of.dOut, kTilePanelBytes}, kChunk, Operand{of.before + me.firstColumn * kPanel}, kBlock, false);
   }
 
-  /// Those of the matrices: two groups, dv first.
+  /// dv, then what the matrices add to dq and dk: two groups.
   SEQPAR_WARP static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
     const Operand dA{of.dA}, a{of.a};
-    warpgroup::begin();
-    valuesOfState(of, dv, me);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
+        dv, Operand{of.keys}, kChunk, Operand{me.columnsOf(of.after, kMatrixPanel)}, kBlock, false);
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, a, kChunk, Operand{me.columnsOf(of.dOut, kTilePanel)},
                                                            kChunk, true);
     warpgroup::commit();

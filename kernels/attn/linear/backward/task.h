@@ -37,10 +37,13 @@ struct Task {
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;
   char* states = nullptr;      ///< scratch of each CTA: the states before its segment's chunks
+  char* decays = nullptr;      ///< sm_90, of each CTA: kDecaySumsBytes for each of its segment's chunks
   uint32_t* strong = nullptr;  ///< sm_90, of each item: its decays are too strong for the kernels of sm_90
 };
 
 constexpr int kBlock = 128;  ///< most rows or columns of a block
+/// Sums of a chunk's decays of channels, as the kernels of sm_90 keep them.
+constexpr int64_t kDecaySumsBytes = kChunkTokens * kBlock * 2 + kBlock * 4;
 
 /// Warps of the CTAs that work on blocks of `dimension` rows.
 constexpr int warpsOf(int dimension) {

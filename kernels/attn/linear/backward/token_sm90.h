@@ -19,12 +19,37 @@ struct TokenProducer {
   SEQPAR_WARP void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
     if (adds(me)) logs.load(task, item, item.first + int64_t{chunk} * kChunk, me.lane);
   }
-  SEQPAR_WARP static void prefetch(const Task&, const Item<T>&, int, const Half&) {}
-  SEQPAR_WARP bool addUp(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) const {
-    if (adds(me)) {
-      logs.addUp(task, item.first + int64_t{chunk} * kChunk, memory.sums[chunk % 2], memory.forgets[chunk % 2],
-                 me.lane);
+  SEQPAR_WARP void addUp(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) const {
+    if (!adds(me)) return;
+    logs.addUp(task, item.first + int64_t{chunk} * kChunk, memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
+  }
+
+  /// Keys and values two chunks ahead. Decays of tokens are never too strong.
+  SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
+    constexpr int kAhead = 2;
+    Half me = place;
+    TokenProducer producer;
+    for (int i = 0; i < kAhead; ++i) {
+      if (i < item.chunks) memoryAgain<Memory>().fetchSwept(task, item, i, me.thread);
+      warp::commitCopies();
     }
+    if (item.chunks > 0) producer.load(task, item, 0, me);
+    for (int i = 0; i < item.chunks; ++i) {
+      Memory& memory = memoryAgain<Memory>();
+      me = place.again();
+      if (i >= kAhead) Roles::awaitDone(i - kAhead);
+      if (i + kAhead < item.chunks) memory.fetchSwept(task, item, i + kAhead, me.thread);
+      warp::commitCopies();
+      producer.addUp(task, item, i, memory, me);
+      if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
+      warp::awaitCopies<kAhead>();
+      Roles::syncProducers();
+      scaleSwept(i, memory, me.again());
+      warpgroup::publish();
+      Roles::arrivePrepared(i);
+    }
+    if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
+    if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
     return true;
   }
   /// Keys times their decay to the chunk's end.
@@ -94,7 +119,9 @@ struct TokenConsumer {
     Part dq, dk, dv;
     {
       Scores dA, a;
-      Products::first(operands, dA, a, dq, dk, me);
+      Products::first(operands, dA, a, dk, me);
+      Products::queriesOfState(operands, dq, me);
+      warpgroup::commit();
       warpgroup::await<0>();
       warpgroup::settle(dA);
       warpgroup::settle(a);
@@ -112,6 +139,7 @@ struct TokenConsumer {
     scaleRows(dk, toEnd(0), toEnd(1));
     warpgroup::publish();
     Roles::syncConsumers();
+    warpgroup::begin();
     Products::second(operands, dq, dk, dv, me);
     me = me.again();
     warpgroup::await<1>();
