@@ -7,7 +7,6 @@
 #include <seqpar/seqpar_device.cuh>
 
 #include <barrier>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>

@@ -17,6 +17,8 @@ import time
 import jax
 import numpy as np
 
+from plot_losses import plot
+
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,19 +100,7 @@ def main():
         print(f"step {step:4d}  loss {losses[-1]:.6f}  {rate:10.0f} tokens/s  {memory:7.0f} MiB", flush=True)
     comm.close()
     if o.plot:
-        try:
-            import matplotlib
-        except ImportError:
-            print(f"no {o.plot}: this needs matplotlib")
-            return
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        pyplot.figure(figsize=(6, 4))
-        pyplot.plot(losses)
-        pyplot.xlabel("step")
-        pyplot.ylabel("loss, nats a byte")
-        pyplot.grid(alpha=0.3)
-        pyplot.savefig(o.plot, dpi=120, bbox_inches="tight")
+        plot(losses, o.plot)
 
 
 if __name__ == "__main__":

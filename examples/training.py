@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import seqpar.torch as sp
+from plot_losses import plot
 
 
 def parser(text, **defaults):
@@ -160,19 +161,7 @@ def finish(losses, o):
     if o.log:
         pathlib.Path(o.log).write_text("step,loss\n" + "".join(f"{i},{x:.9g}\n" for i, x in enumerate(losses)))
     if o.plot:
-        try:
-            import matplotlib
-        except ImportError:
-            print(f"no {o.plot}: this needs matplotlib")
-            return
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        pyplot.figure(figsize=(6, 4))
-        pyplot.plot(losses)
-        pyplot.xlabel("step")
-        pyplot.ylabel("loss, nats a byte")
-        pyplot.grid(alpha=0.3)
-        pyplot.savefig(o.plot, dpi=120, bbox_inches="tight")
+        plot(losses, o.plot)
 
 
 def train(o, ranks, model, layout, logits_of, averaged=False, last=True):

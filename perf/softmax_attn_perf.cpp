@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <optional>
 
 #include "attn/layer.h"
 #include "attn/reference.h"

@@ -6,7 +6,6 @@
 // Exit status: 0 all results within the bound, 1 some not, 2 bad arguments or file, 3 a call failed.
 #include <algorithm>
 #include <cstdio>
-#include <string>
 #include <vector>
 
 #include "launch.h"

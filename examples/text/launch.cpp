@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "cuda.h"
 #include "gpu.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <barrier>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <thread>
 

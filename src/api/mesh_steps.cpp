@@ -1,6 +1,5 @@
 // The movements of a mesh.
 #include <algorithm>
-#include <cstring>
 
 #include "api/buffers.h"
 #include "api/meshes.h"

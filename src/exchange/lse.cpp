@@ -1,7 +1,5 @@
 #include "exchange/lse.h"
 
-#include <array>
-
 #include "base/convert.h"
 #include "exchange/combine.h"
 #include "exchange/exchange.h"

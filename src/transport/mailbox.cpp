@@ -2,7 +2,6 @@
 #include "transport/mailbox.h"
 
 #include <algorithm>
-#include <span>
 
 #include "transport/agree.h"
 #include "transport/queue_mailbox.h"

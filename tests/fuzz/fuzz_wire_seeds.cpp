@@ -1,6 +1,5 @@
 // Writes the first inputs of fuzz_wire: what well-behaved and nearly well-behaved ranks send.
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 

@@ -1,7 +1,6 @@
 // gpu_suite NAME RANKS: a suite of the host tests on GPU communicators. Ranks are threads of this process, or, under
 // mpirun, processes (RANKS is then ignored). With more ranks than GPUs several share one. gpu_suite soak RANKS [SECONDS
 // [SEED]] mixes all parts.
-#include <cstring>
 #include <functional>
 #include <map>
 #include <random>

@@ -1,6 +1,5 @@
 // The element-wise All-Scan kernels: every algorithm against the definition, on all GPUs there are and with several
 // ranks on one. Exit status 77: no GPU.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

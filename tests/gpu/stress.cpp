@@ -1,7 +1,6 @@
 // gpu_stress calls|graphs|communicators [COUNT]: very many scans on all GPUs, a rank each, every result checked on the
 // device. Exit status 77 with fewer than two GPUs.
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <random>
 

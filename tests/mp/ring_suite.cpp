@@ -1,7 +1,6 @@
 #include "ring_suite.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>

@@ -1,7 +1,6 @@
 #include <array>
 #include <deque>
 #include <functional>
-#include <stdexcept>
 #include <vector>
 
 #include "kernels/attn/linear/warpgroup_ops.h"

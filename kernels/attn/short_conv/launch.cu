@@ -1,4 +1,3 @@
-#include <type_traits>
 
 #include "kernels/attn/short_conv/run.h"
 #include "kernels/launch.h"

@@ -1,7 +1,6 @@
 #include "attn/plan/plan.h"
 
 #include <array>
-#include <vector>
 
 #include "attn/boundary.h"
 #include "attn/exec/exec_scope.h"

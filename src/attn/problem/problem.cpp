@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "attn/boundary.h"
 #include "base/versioned.h"

@@ -1,7 +1,6 @@
 #include "scan/peers/probe.h"
 
 #include <algorithm>
-#include <memory>
 #include <span>
 
 #include "kernels/scan/probe.h"

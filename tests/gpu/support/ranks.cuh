@@ -19,13 +19,6 @@ struct DestroyStream {
 };
 using StreamHandle = std::unique_ptr<CUstream_st, DestroyStream>;
 
-/// Device memory with a copy of some host memory.
-inline DeviceMemory toDevice(const void* data, std::size_t bytes) {
-  DeviceMemory memory = allocateDevice(bytes == 0 ? 1 : bytes);
-  checkCuda(cudaMemcpy(memory.get(), data, bytes, cudaMemcpyDefault), "cudaMemcpy");
-  return memory;
-}
-
 /// GPUs that reach each other's memory, which they do from now on; 0: there is none.
 inline int reachableGpus() {
   int count = 0;

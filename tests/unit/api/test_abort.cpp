@@ -3,7 +3,6 @@
 #include <chrono>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "common/patience.h"
 #include "common/ranks.h"

@@ -2,7 +2,6 @@
 // address space that a call which went on would meet.
 #include <array>
 #include <catch2/catch.hpp>
-#include <limits>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,4 @@
 // Every algorithm of softmax attention with every feature, on ranks that are threads, against the definition in fp64.
-#include <functional>
-#include <numeric>
 
 #include "attn/plan/registry.h"
 #include "softmax_features.h"

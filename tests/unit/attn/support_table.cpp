@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <sstream>
 
 #include "attn/exec/exec.h"

@@ -1,6 +1,5 @@
 // What travels: round trips, and refusal of everything else.
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <random>
 
 #include "base/error.h"

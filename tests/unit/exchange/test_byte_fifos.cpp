@@ -1,6 +1,5 @@
 // Routes through byte FIFOs, on threads, against their definition.
 #include <catch2/catch.hpp>
-#include <numeric>
 
 #include "kernels/exchange/regions.h"
 #include "unit/exchange/byte_fifos_on_threads.h"

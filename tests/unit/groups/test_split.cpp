@@ -3,7 +3,6 @@
 
 #include <array>
 #include <stdexcept>
-#include <string>
 
 #include "api/split.h"
 #include "common/ranks.h"

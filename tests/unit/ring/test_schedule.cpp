@@ -1,6 +1,5 @@
 // The schedules of rings, carried out for all places at once in memory.
 #include <catch2/catch.hpp>
-#include <map>
 #include <set>
 #include <vector>
 

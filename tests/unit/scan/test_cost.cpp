@@ -1,9 +1,7 @@
 #include "scan/cost.h"
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 using namespace seqpar;

@@ -21,7 +21,6 @@ struct Columns {
   static constexpr int kWarps = warpsOf(D), kThreads = kWarps * 32, kParts = kWarps / kTiles;
   static constexpr int kEach = D / kParts;
   static constexpr int kTiles8 = kEach / 8;  ///< accumulator tiles
-  static constexpr int kStride = D + 8;
 };
 
 /// How they share the state of KD x VD: rows of 16, and halves of the columns.

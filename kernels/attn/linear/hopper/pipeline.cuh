@@ -17,8 +17,7 @@ constexpr int kMatrixBytes = 2 * kTileBytes;  ///< 64 tokens of 128 columns
 constexpr int kGroupThreads = 128;            ///< of a warpgroup
 constexpr int kThreads = 4 * kGroupThreads;
 constexpr int kLoader = 0, kPreparer = 1, kMultiplier = 2;  ///< warpgroups; kMultiplier + 1 multiplies too
-constexpr int kPrepareBarrier = 1, kMultiplyBarrier = 2;    ///< named barriers; kMultiplyBarrier + which, and both's:
-constexpr int kBothBarrier = 4;
+constexpr int kPrepareBarrier = 1, kMultiplyBarrier = 2;    ///< named barriers; kMultiplyBarrier + which
 
 /// How decays come: one number for all channels, or one each, fp32 or bf16.
 enum class GateKind { Uniform, Full, Half };

@@ -61,14 +61,8 @@ __device__ __forceinline__ bool anyNamed(int id, int threads, bool mine) {
   return any != 0;
 }
 
-__device__ __forceinline__ void prefetchMap(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 /// What the L2 cache does with what a copy brings.
 constexpr uint64_t kEvictNormal = 0x1000000000000000ULL;
-constexpr uint64_t kEvictFirst = 0x12F0000000000000ULL;
-constexpr uint64_t kEvictLast = 0x14F0000000000000ULL;
 
 /// One thread: the box of `map` at (column, head, token, batch) to shared memory; zeros where the tensor has nothing.
 __device__ __forceinline__ void loadBox(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, int head,

@@ -1,7 +1,6 @@
 #include "attn/linear/host/passes.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
