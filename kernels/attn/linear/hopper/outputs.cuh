@@ -27,20 +27,20 @@ class OutputsCta {
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kLoader) {
-      giveRegisters<kUniform ? 24 : 32>();
+      warpgroup::giveRegisters<kUniform ? 24 : 32>();
       if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
     } else if (role == kPreparer) {
       if constexpr (kUniform) {
-        giveRegisters<104>();
+        warpgroup::giveRegisters<104>();
         UniformPreparer<T> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       } else {
-        takeRegisters<160>();
+        warpgroup::takeRegisters<160>();
         ChannelPreparer<T, Kind> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       }
     } else {
-      takeRegisters<kUniform ? 192 : 160>();
+      warpgroup::takeRegisters<kUniform ? 192 : 160>();
       Multiplier<T, Kind> multiplier(kernel_, shared_, role - kMultiplier);
       each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
     }

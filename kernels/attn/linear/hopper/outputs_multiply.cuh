@@ -51,7 +51,7 @@ class Multiplier {
       __syncwarp();
       if (lane_ == 0) arrive(pipeline.free(running));
     }
-    if (thread_ == 0) waitStores();
+    if (thread_ == 0) warp::awaitBulk();
     if (wantsFinal) {
       putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
                item.tile, which_);
@@ -92,7 +92,7 @@ class Multiplier {
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
     // The room of outputs on their way, once those of an item before have left.
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
-    if (thread_ == 0) waitStoresRead<0>();
+    if (thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
     const int width = decayWidth(problem_);
     const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
@@ -328,7 +328,7 @@ class Multiplier {
   /// Sends outputs on. The room of the next chunk's outputs is free afterwards.
   __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
     warpgroup::publish();
-    if (thread_ == 0) waitStoresRead<0>();
+    if (thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
     const char* const tile = outTile(running);
     const int column = item.tile * kMostColumns + which_ * kSwizzleColumns;
@@ -336,7 +336,7 @@ class Multiplier {
       if (thread_ == 0) {
         storeBox(kernel_.out, sharedAddress(tile), column, item.head, static_cast<int>(chunk.token),
                  static_cast<int>(item.batch));
-        commitStores();
+        warp::commitBulk();
       }
       return;
     }

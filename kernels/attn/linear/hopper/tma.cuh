@@ -79,24 +79,12 @@ __device__ __forceinline__ void prefetchBox(const CUtensorMap& map, int column, 
                "r"(token), "r"(batch)
                : "memory");
 }
-/// One thread: the other way; what the tensor does not have is left out. Ends with commitStores().
+/// One thread: the other way; what the tensor does not have is left out. Ends with warp::commitBulk().
 __device__ __forceinline__ void storeBox(const CUtensorMap& map, uint32_t from, int column, int head, int token,
                                          int batch) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
                "r"(from), "r"(column), "r"(head), "r"(token), "r"(batch)
                : "memory");
-}
-__device__ __forceinline__ void commitStores() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-/// Until at most `Pending` of this thread's groups of stores still read shared memory.
-template <int Pending>
-__device__ __forceinline__ void waitStoresRead() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
-}
-/// Until this thread's stores have arrived.
-__device__ __forceinline__ void waitStores() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 /// Four 8 x 8 matrices of 16-bit numbers to shared memory, as ldmatrix's counterpart; `lane` 8 i + r has the address of
@@ -110,16 +98,6 @@ __device__ __forceinline__ void storeTransposed(uint32_t address, const uint32_t
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),
                "r"(words[1]), "r"(words[2]), "r"(words[3])
                : "memory");
-}
-
-/// Registers of each thread of this warpgroup from here on: fewer, so that others can have more.
-template <int Count>
-__device__ __forceinline__ void giveRegisters() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
-}
-template <int Count>
-__device__ __forceinline__ void takeRegisters() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
 }
 
 }  // namespace seqpar::attn::hopper
