@@ -184,7 +184,7 @@ seqparRingInfo_t describe(const Ring& ring) {
   info.step = ring.step();
   info.posted = ring.posted() ? 1 : 0;
   info.source = ring.spec().ranks[static_cast<size_t>(ring.origin())];
-  std::strncpy(info.engine, ring.engine(), sizeof(info.engine) - 1);
+  std::strncpy(info.engine, ring.backendName(), sizeof(info.engine) - 1);
   std::strncpy(info.reason, ring.reason().c_str(), sizeof(info.reason) - 1);
   return info;
 }
@@ -229,7 +229,7 @@ SEQPAR_API seqparResult_t seqparRingDestroy(seqparRing_t ring) {
 SEQPAR_API seqparResult_t seqparRingPost(seqparRing_t handle, void* stream) {
   const char* call = "seqparRingPost";
   return onRing(call, handle, [&](Ring& ring, Communicator& comm) {
-    CallScope::setAlgorithm(ring.engine());
+    CallScope::setAlgorithm(ring.backendName());
     ring.post(callerStream(call, stream, comm));
   });
 }

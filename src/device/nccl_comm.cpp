@@ -47,11 +47,11 @@ ncclUniqueId meet(Allgather& control) {
   return offers[0].id;
 }
 
-std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclHandle> engine, int size, int rank, int device,
+std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclHandle> handle, int size, int rank, int device,
                                     std::chrono::milliseconds timeout, Health& health) {
   std::vector<int> everybody(static_cast<std::size_t>(size));
   std::iota(everybody.begin(), everybody.end(), 0);
-  auto group = std::make_shared<NcclGroup>(std::move(engine), std::move(everybody), rank, device, timeout, health);
+  auto group = std::make_shared<NcclGroup>(std::move(handle), std::move(everybody), rank, device, timeout, health);
   group->connect();
   return group;
 }
@@ -68,9 +68,9 @@ std::shared_ptr<NcclComm> NcclComm::create(Allgather& control, int device, std::
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   nccl.check(nccl.commInitRankConfig(&comm, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
-  auto engine = std::make_shared<NcclHandle>(nccl, comm, true, timeout);
-  engine->finish("ncclCommInitRankConfig", health);
-  return connected(std::move(engine), control.size(), control.rank(), device, timeout, health);
+  auto handle = std::make_shared<NcclHandle>(nccl, comm, true, timeout);
+  handle->finish("ncclCommInitRankConfig", health);
+  return connected(std::move(handle), control.size(), control.rank(), device, timeout, health);
 }
 
 std::shared_ptr<NcclComm> NcclComm::borrow(void* ncclComm, std::chrono::milliseconds timeout, Health& health) {

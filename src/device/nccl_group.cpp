@@ -32,9 +32,9 @@ std::byte* at(void* data, std::size_t offset) {
 
 }  // namespace
 
-NcclGroup::NcclGroup(std::shared_ptr<NcclHandle> engine, std::vector<int> ranks, int rank, int device,
+NcclGroup::NcclGroup(std::shared_ptr<NcclHandle> handle, std::vector<int> ranks, int rank, int device,
                      std::chrono::milliseconds timeout, Health& health)
-    : engine_(std::move(engine)),
+    : handle_(std::move(handle)),
       ranks_(std::move(ranks)),
       rank_(rank),
       device_(device),
@@ -89,7 +89,7 @@ std::shared_ptr<NcclComm> NcclGroup::subset(const std::vector<int>& ranks, Healt
   std::vector<int> mapped;
   for (const int member : ranks) mapped.push_back(ranks_.at(static_cast<std::size_t>(member)));
   const CurrentDevice current(device_);
-  return std::make_shared<NcclGroup>(engine_, std::move(mapped), static_cast<int>(own - ranks.begin()), device_,
+  return std::make_shared<NcclGroup>(handle_, std::move(mapped), static_cast<int>(own - ranks.begin()), device_,
                                      timeout_, health);
 }
 
@@ -97,8 +97,8 @@ void NcclGroup::exchange(std::span<const NcclSend> sends, std::span<const NcclRe
   const auto empty = [](const auto& part) { return part.bytes == 0; };
   if (std::all_of(sends.begin(), sends.end(), empty) && std::all_of(receives.begin(), receives.end(), empty)) return;
   const NcclStep step(*this, stream);
-  engine_->call("NCCL send and receive", health_, [&](ncclComm_t comm) {
-    const NcclLibrary& nccl = engine_->library();
+  handle_->call("NCCL send and receive", health_, [&](ncclComm_t comm) {
+    const NcclLibrary& nccl = handle_->library();
     FirstFailure result;
     result.note(nccl.groupStart());
     for (const NcclSend& part : sends) {
@@ -118,8 +118,8 @@ void NcclGroup::exchange(std::span<const NcclSend> sends, std::span<const NcclRe
 
 void NcclGroup::gatherNatively(std::span<const NcclGather> parts, void* stream) {
   const NcclStep step(*this, stream);
-  engine_->call("ncclAllGather", health_, [&](ncclComm_t comm) {
-    const NcclLibrary& nccl = engine_->library();
+  handle_->call("ncclAllGather", health_, [&](ncclComm_t comm) {
+    const NcclLibrary& nccl = handle_->library();
     FirstFailure result;
     result.note(nccl.groupStart());
     for (const NcclGather& part : parts) {
@@ -182,7 +182,7 @@ void NcclGroup::flag(void* stream) {
 
 void NcclGroup::poll() {
   std::string text;
-  const seqparResult_t result = engine_->asyncError(text);
+  const seqparResult_t result = handle_->asyncError(text);
   if (result != seqparSuccess) health_.fail(seqparRemoteError, concat("rank ", rank_, ": ", text));
   if (timeout_.count() == 0) return;
   const std::uint32_t now = *flags();

@@ -12,7 +12,7 @@ namespace seqpar {
 class NcclGroup final : public NcclComm {
  public:
   /// ranks[i] is member i's rank in the NCCL communicator.
-  NcclGroup(std::shared_ptr<NcclHandle> engine, std::vector<int> ranks, int rank, int device,
+  NcclGroup(std::shared_ptr<NcclHandle> handle, std::vector<int> ranks, int rank, int device,
             std::chrono::milliseconds timeout, Health& health);
 
   /// Collective: makes the connections of a group of all ranks. Throws if that takes longer than the timeout.
@@ -30,12 +30,12 @@ class NcclGroup final : public NcclComm {
   void end(void* stream) noexcept override;
   void wait(void* stream) override;
   void poll() override;
-  void abort() noexcept override { engine_->abort(); }
+  void abort() noexcept override { handle_->abort(); }
 
   /// Collective over the group, waits on the host: a byte of everybody. Throws if that takes longer than the timeout.
   std::vector<std::uint8_t> gatherByte(std::uint8_t mine);
 
-  NcclHandle& engine() { return *engine_; }
+  NcclHandle& handle() { return *handle_; }
   const Health& health() const { return health_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   /// True if the group is a whole NCCL communicator.
@@ -47,7 +47,7 @@ class NcclGroup final : public NcclComm {
   void gatherNatively(std::span<const NcclGather> parts, void* stream);
   void flag(void* stream);
 
-  std::shared_ptr<NcclHandle> engine_;
+  std::shared_ptr<NcclHandle> handle_;
   std::vector<int> ranks_;
   int rank_;
   int device_;

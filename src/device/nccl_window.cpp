@@ -54,7 +54,7 @@ class NcclWindow final : public PeerWindow {
       probe(group);
       open(group);
     } catch (...) {
-      engine_->abort();
+      handle_->abort();
       close();
       throw;
     }
@@ -63,7 +63,7 @@ class NcclWindow final : public PeerWindow {
     const CurrentDevice current(device_);
     if (window_ != nullptr) {
       try {
-        engine_->call("ncclCommWindowDeregister", unwatched_,
+        handle_->call("ncclCommWindowDeregister", unwatched_,
                       [this](ncclComm_t comm) { return library_.deregisterWindow(comm, window_); });
       } catch (const Error&) {
         // The communicator has failed; its end takes the window with it.
@@ -82,17 +82,17 @@ class NcclWindow final : public PeerWindow {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t comm = nullptr;
-    group.engine().call("ncclCommSplit", group.health(),
+    group.handle().call("ncclCommSplit", group.health(),
                         [&](ncclComm_t parent) { return library_.commSplit(parent, 0, group.rank(), &comm, &config); });
     if (comm == nullptr) fail(seqparInvalidUsage, "ncclCommSplit made no communicator");
-    engine_.emplace(group.engine().library(), comm, true, group.timeout());
-    engine_->finish("ncclCommSplit", group.health());
+    handle_.emplace(group.handle().library(), comm, true, group.timeout());
+    handle_->finish("ncclCommSplit", group.health());
   }
 
   /// Asks for a device communicator that needs nothing: refused where there is no symmetric memory.
   void probe(NcclGroup& group) {
     int covered = 0;
-    engine_->call("ncclTeamLsa", group.health(), [&](ncclComm_t comm) {
+    handle_->call("ncclTeamLsa", group.health(), [&](ncclComm_t comm) {
       covered = library_.teamLsa(comm).nRanks;
       return ncclSuccess;
     });
@@ -101,18 +101,18 @@ class NcclWindow final : public PeerWindow {
     }
     ncclDevCommRequirements_t nothing{};
     ncclDevComm_t made{};
-    engine_->call("ncclDevCommCreate", group.health(),
+    handle_->call("ncclDevCommCreate", group.health(),
                   [&](ncclComm_t comm) { return library_.devCommCreate(comm, &nothing, &made); });
-    engine_->call("ncclDevCommDestroy", group.health(),
+    handle_->call("ncclDevCommDestroy", group.health(),
                   [&](ncclComm_t comm) { return library_.devCommDestroy(comm, &made); });
   }
 
   void open(NcclGroup& group) {
     const StreamHandle own = makeStream();
-    group.engine().library().check(library_.memAlloc(&memory_, bytes_), "ncclMemAlloc");
+    group.handle().library().check(library_.memAlloc(&memory_, bytes_), "ncclMemAlloc");
     checkCuda(cudaMemsetAsync(memory_, 0, bytes_, own.get()), "cudaMemsetAsync");
     checkCuda(cudaStreamSynchronize(own.get()), "cudaStreamSynchronize");
-    engine_->call("ncclCommWindowRegister", group.health(), [&](ncclComm_t comm) {
+    handle_->call("ncclCommWindowRegister", group.health(), [&](ncclComm_t comm) {
       return library_.registerWindow(comm, memory_, bytes_, &window_, NCCL_WIN_DEFAULT);
     });
     if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister made no window");
@@ -126,7 +126,7 @@ class NcclWindow final : public PeerWindow {
   }
 
   void close() noexcept {
-    engine_.reset();
+    handle_.reset();
     if (memory_ != nullptr) (void)library_.memFree(memory_);
     memory_ = nullptr;
   }
@@ -135,14 +135,14 @@ class NcclWindow final : public PeerWindow {
   int device_;
   std::size_t bytes_;
   Health unwatched_;  ///< the window may outlive the failure of its communicator
-  std::optional<NcclHandle> engine_;
+  std::optional<NcclHandle> handle_;
   void* memory_ = nullptr;
   ncclWindow_t window_ = nullptr;
   std::vector<void*> pointers_;
 };
 
 std::unique_ptr<PeerWindow> tryWindow(NcclGroup& group, std::size_t bytes) {
-  const NcclLibrary& nccl = group.engine().library();
+  const NcclLibrary& nccl = group.handle().library();
   if (nccl.version != NCCL_VERSION_CODE) {
     fail(seqparInvalidUsage, "the library is NCCL ", ncclVersionInWords(nccl.version), ", and windows were built for ",
          ncclVersionInWords(NCCL_VERSION_CODE));

@@ -55,7 +55,7 @@ class RingBackend {
   virtual ~RingBackend() = default;
 
   virtual const char* name() const = 0;
-  /// Null for an empty tensor in the engine's own memory.
+  /// Null for an empty tensor in the backend's own memory.
   virtual std::byte* buffer(int set, size_t tensor) const = 0;
   /// Begins `transfers`, at most kMostFlows, once all earlier work of `stream` is done.
   virtual void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) = 0;
@@ -69,11 +69,11 @@ class RingBackend {
 RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers);
 
 /// Collective over the ring's ranks. Throws InvalidUsage where there is no
-/// engine for the communicator's memory.
+/// backend for the communicator's memory.
 std::unique_ptr<RingBackend> makeRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
                                              const RingChoice& choice);
 
-/// The engine of host communicators: messages, on a thread of its own.
+/// The backend of host communicators: messages, on a thread of its own.
 std::unique_ptr<RingBackend> makeHostRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
 
 }  // namespace seqpar

@@ -96,7 +96,7 @@ class CopyRingBackend : public RingBackend {
   /// While one exists release() goes on.
   class Posting {
    public:
-    explicit Posting(CopyRingBackend& engine) : backend_(engine) { backend_.posting_ = true; }
+    explicit Posting(CopyRingBackend& backend) : backend_(backend) { backend_.posting_ = true; }
     Posting(const Posting&) = delete;
     Posting& operator=(const Posting&) = delete;
     ~Posting() { backend_.posting_ = false; }

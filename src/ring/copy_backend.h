@@ -1,4 +1,4 @@
-// The ring engine of GPUs that reach each other's memory, for large tensors: copy engines move them, so that the
+// The ring backend of GPUs that reach each other's memory, for large tensors: copy engines move them, so that the
 // caller's computation keeps every SM.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace seqpar {
 
-/// Makes the engine that posts while the caller's stream is captured, out of buffers that all exist, and keeps what
+/// Makes the backend that posts while the caller's stream is captured, out of buffers that all exist, and keeps what
 /// they lie in.
 using MakeCapturable = std::function<std::unique_ptr<RingBackend>(const RingBuffers&, std::shared_ptr<void> memory)>;
 

@@ -1,4 +1,4 @@
-// The ring engines of device communicators: copy engines where they can and pay; else kernels and NCCL steps of
+// The ring backends of device communicators: copy engines where they can and pay; else kernels and NCCL steps of
 // exchanges, on a stream of the ring, of the highest priority, or the caller's.
 #pragma once
 

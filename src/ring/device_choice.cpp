@@ -1,4 +1,4 @@
-// Which engine moves a ring of GPUs.
+// Which backend moves a ring of GPUs.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A ring: the schedule's state beside an engine that carries it out.
+// A ring: the schedule's state beside a backend that carries it out.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct RingSpec {
 
 class Ring {
  public:
-  /// Collective over the ring's ranks. The engine keeps `comm` alive. `buffers` without sizes and sets.
+  /// Collective over the ring's ranks. The backend keeps `comm` alive. `buffers` without sizes and sets.
   Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers buffers);
 
   /// These throw InvalidUsage where they come in the wrong order; the text names the C interface's calls.
@@ -45,8 +45,8 @@ class Ring {
   }
   size_t ownBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(spec_.place)][tensor]; }
   size_t currentBytes(size_t tensor) const { return spec_.bytes[static_cast<size_t>(origin())][tensor]; }
-  const char* engine() const { return backend_->name(); }
-  /// Why it is that engine.
+  const char* backendName() const { return backend_->name(); }
+  /// Why it is that backend.
   const std::string& reason() const { return choice_.reason; }
 
  private:

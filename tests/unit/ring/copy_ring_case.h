@@ -124,7 +124,7 @@ class OpenRing {
     ring_ = std::make_unique<Ring>(self.comm, std::move(spec), std::move(buffers));
   }
 
-  std::string engine() const { return ring_->engine(); }
+  std::string engine() const { return ring_->backendName(); }
   std::string reason() const { return ring_->reason(); }
   void post() { ring_->post({nullptr, self_.stream}); }
   void wait() { ring_->wait({nullptr, self_.stream}); }
