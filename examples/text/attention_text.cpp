@@ -94,7 +94,7 @@ int runRank(const Options& options, seqparComm_t comm) {
     std::printf("tokens          %zu (one a byte), %zu heads of %zu, causal, fp32\n", text->size(), shape.heads,
                 shape.dk);
     std::printf("ranks           %zu (%s)\n\n", ranks.count(), launchedBy());
-    std::printf("  %-14s %-11s %11s %9s %12s %9s %9s %9s %9s\n", "algorithm", "layout", "out: error", "of bound",
+    std::printf("  %-19s %-11s %11s %9s %12s %9s %9s %9s %9s\n", "algorithm", "layout", "out: error", "of bound",
                 "grad: error", "of bound", "fwd ms", "bwd ms", "sent KiB");
   }
   bool good = true;
@@ -105,7 +105,7 @@ int runRank(const Options& options, seqparComm_t comm) {
     if (name == nullptr) continue;
     SoftmaxOperator attention(shape, static_cast<int64_t>(text->size()), algorithm, comm);
     if (!attention.refusal().empty()) {
-      if (prints) std::printf("  %-14s %s\n", name, attention.refusal().c_str());
+      if (prints) std::printf("  %-19s %s\n", name, attention.refusal().c_str());
       continue;
     }
     Line all;
@@ -115,7 +115,7 @@ int runRank(const Options& options, seqparComm_t comm) {
     }
     if (!prints) continue;
     good = good && all.out.ofBound <= 1 && all.gradients.ofBound <= 1;
-    std::printf("  %-14s %-11s %11.2e %9.4f %12.2e %9.4f %9.2f %9.2f %9.0f\n", name, attention.layoutName(),
+    std::printf("  %-19s %-11s %11.2e %9.4f %12.2e %9.4f %9.2f %9.2f %9.0f\n", name, attention.layoutName(),
                 all.out.relative, all.out.ofBound, all.gradients.relative, all.gradients.ofBound, all.forwardMs,
                 all.backwardMs, attention.bytesSent(name) / 1024);
     std::fflush(stdout);
