@@ -155,6 +155,10 @@ def page():
     return text
 
 
+def with_unit(us):
+    return f"{us / 1000:.3g} ms" if us >= 1000 else f"{figure(us)} us"
+
+
 def front():
     """README.md with its table of figures made again."""
     lines = ["| | size | ours | best peer | ratio | beside |", "|---|---|---|---|---|---|"]
@@ -163,7 +167,7 @@ def front():
         for size, ours, peer, _ in table.rows():
             if size in wanted:
                 title = f"[{table.fields['title']}](docs/perf/{table.path.name})"
-                lines.append(f"| {title} | {size} | {figure(ours)} | {figure(peer)} | {peer / ours:.1f} | "
+                lines.append(f"| {title} | {size} | {with_unit(ours)} | {with_unit(peer)} | {peer / ours:.1f} | "
                              f"{table.fields['beside']} |")
     before, _, rest = FRONT.read_text().partition(FRONT_BEGIN)
     _, _, after = rest.partition(FRONT_END)
