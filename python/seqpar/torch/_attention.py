@@ -88,7 +88,7 @@ def _prepare_call(comm, spec, q, k, v):
 def _run_prepared(prepared, q, k, v, with_lse):
     out, lse = q.new_empty_strided(prepared.sizes, prepared.strides), None
     if with_lse:
-        lse = q.new_empty(prepared.lse_sizes, dtype=torch.float32)
+        lse = prepared.floats(prepared.lse_sizes)
     prepared.run(False, (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr()), q)
     return out, lse
 
@@ -110,7 +110,7 @@ class _PreparedAttention(torch.autograd.Function):
         if not (eager() and plain((*tensors, grad)) and grad.is_contiguous() and prepared.usable(*tensors, grad) and
                 (q.stride(), k.stride(), v.stride()) == prepared.forms and out.is_contiguous() and lse.is_contiguous()):
             return (*_backward(grad, q, k, v, out, lse, None, prepared.spec, prepared.name)[:3], None)
-        made = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+        made = prepared.gradients(q, k, v)
         prepared.run(True, [x.data_ptr() for x in (*tensors, grad, *made)], q)
         return (*made, None)
 

@@ -109,7 +109,7 @@ def _addresses(*tensors):
 
 def _run_prepared(prepared, q, k, v, gate, with_saved, with_final):
     out = q.new_empty_strided(prepared.sizes, prepared.strides)
-    saved, final = (q.new_empty(prepared.state, dtype=torch.float32) if wanted else None for wanted in (with_saved, with_final))
+    saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
     prepared.run(False, [*_addresses(q, k, v, out, gate), *(0 if x is None else x.data_ptr() for x in (saved, final))], q)
     return out, saved, final
 
@@ -131,7 +131,7 @@ class _PreparedLinear(torch.autograd.Function):
                 (q.stride(), k.stride(), v.stride()) == prepared.forms and all(x.is_contiguous() for x in tensors[3:])):
             dq, dk, dv, d_gate, _ = _backward(grad, d_final, q, k, v, gate, None, saved, prepared.spec, prepared.name)
             return dq, dk, dv, None if gate is None else d_gate, None, None
-        dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        dq, dk, dv = prepared.gradients(q, k, v)
         d_gate = None if gate is None else torch.empty_like(gate)
         prepared.run(True, [*_addresses(q, k, v, gate, saved, grad), 0 if d_final is None else d_final.data_ptr(),
                             *_addresses(dq, dk, dv, d_gate)], q)

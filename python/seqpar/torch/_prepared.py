@@ -42,6 +42,7 @@ class Prepared:
         attn = _abi.attn_lib()
         self._functions = attn.seqparAttnForward, attn.seqparAttnBackward
         self._stream = comm.stream
+        self._float = torch.empty(0, dtype=torch.float32, device=comm.device)  # where to make others: a type among the arguments takes longer
 
     def usable(self, *tensors):
         """Whether the plan has not been forgotten, and these inputs lie where kernels can read them."""
@@ -52,6 +53,16 @@ class Prepared:
                 if x.data_ptr() & 15:
                     return False
         return True
+
+    def floats(self, sizes):
+        """A new float32 tensor."""
+        return self._float.new_empty(sizes)
+
+    def gradients(self, *tensors):
+        """New tensors for the gradients of these."""
+        if all(x.is_contiguous() for x in tensors):
+            return [torch.empty_like(x) for x in tensors]
+        return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in tensors]
 
     def run(self, backward, addresses, tensor):
         """A pass on the current stream."""
