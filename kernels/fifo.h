@@ -198,7 +198,7 @@ SEQPAR_BOTH inline FifoState* fifoState(const PeerView& view, int peer, int chan
   return reinterpret_cast<FifoState*>(view.state) + FifoLayout::number(view.channels, peer, channel);
 }
 
-/// A FIFO at the begin of a call, or of a step of one; the same at both ends, even if calls that left it untouched
+/// A FIFO at the beginning of a call, or of a step of one; the same at both ends, even if calls that left it untouched
 /// have been here.
 SEQPAR_DEVICE FifoState begun(FifoState state) {
   state.sent = (state.sent + kCallPackets - 1) / kCallPackets * kCallPackets;

@@ -116,7 +116,7 @@ typedef struct {
   int steps;        /**< transfers of a round */
   int step;         /**< transfers waited for in this round */
   int posted;       /**< 1: a transfer was posted and not waited for yet */
-  int source;       /**< the rank whose tensors the current ones were at the begin of the round */
+  int source;       /**< the rank whose tensors the current ones were at the beginning of the round */
   char engine[64];  /**< in words: what moves the data */
   char reason[128]; /**< in words: why that does */
 } seqparRingInfo_t;

@@ -15,7 +15,7 @@ using device::CombineArgs;
 /// CTAs of an SM: enough to keep its memory busy.
 constexpr std::uint64_t kCtas = 4;
 
-/// The bytes from the begin of a region to the end of its last run, whether all in between belong to it or not.
+/// The bytes from the beginning of a region to the end of its last run, whether all in between belong to it or not.
 std::uint64_t extent(const device::RegionArg& region) {
   if (region.run.by == 0) return region.bytes;
   const std::uint64_t run = std::uint64_t{region.run.by} << region.shift;

@@ -90,7 +90,7 @@ int64_t commonPeriod(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b) {
 void addRuns(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b, Patterns& out) {
   const int64_t begin = std::max(a.global, b.global);
   const int64_t end = std::min(globalEnd(a), globalEnd(b));
-  // A period from the begin of a block on cuts no block.
+  // A period from the beginning of a block on cuts no block.
   const auto& regular = a.count > 1 ? a : b;
   const int64_t aligned = begin >= end ? kNever : blockAt(regular, begin);
   const int64_t start = aligned < begin ? blockAt(regular, aligned + regular.length) : aligned;

@@ -20,8 +20,8 @@ struct OutputShape {
   size_t rows() const { return tokens * heads; }
 };
 
-/// Merges carry (of types.wire) into o and its lse. o becomes `result`: types.data, or types.wire at the begin of its
-/// own memory. With carry null nothing is merged.
+/// Merges carry (of types.wire) into o and its lse. o becomes `result`: types.data, or types.wire at the beginning of
+/// its own memory. With carry null nothing is merged.
 void mergeOutputs(void* o, float* lse, const void* carry, const float* carryLse, const OutputShape& shape,
                   PartialTypes types, seqparDataType_t result);
 

@@ -104,7 +104,7 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
 
 
 def explain(q, k, v, comm, *, sinks=None, **options):
-    """What attention() with these arguments does, as a dictionary: the algorithm, its modelled time and layout, and why others
+    """What attention() with these arguments does, as a dictionary: the algorithm, its modeled time and layout, and why others
     are slower or cannot do it. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
     fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
     plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]

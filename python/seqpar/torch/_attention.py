@@ -192,7 +192,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
 
 
 def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
-    """Collective: what attention() with these arguments does, as a dictionary: the algorithm, its modelled time and
+    """Collective: what attention() with these arguments does, as a dictionary: the algorithm, its modeled time and
     layout, and why others are slower or cannot do it. function: of another one, "gla", "simple_gla", "retention" or
     "linear_attention", with its log_decay."""
     if function == "attention":
