@@ -10,13 +10,13 @@
 
 namespace seqpar {
 
-/// How vecs are. `Elements`: of a packet, 4 of fp32 or 8 of 16 bits. `Uniform`: one factor serves a whole vec. `Plain`:
+/// How vecs are. `Elements`: of a packet, 4 of fp32 or 8 of 16 bits. `Uniform`: one factor serves a whole vec. `Fast`:
 /// states are fp32 too, all buffers are aligned, and vecs are all whole.
-template <int Elements, bool Uniform, bool Plain>
+template <int Elements, bool Uniform, bool Fast>
 struct VecShape {
   static constexpr int kElements = Elements;
   static constexpr bool kUniform = Uniform;
-  static constexpr bool kFast = Plain;
+  static constexpr bool kFast = Fast;
   static constexpr int kFactors = Uniform ? 1 : Elements;
 };
 using FastVecs = VecShape<4, true, true>;

@@ -211,12 +211,12 @@ void Root::finishGather() {
   const size_t size = seats_[0].piece->size();
   const auto differs = [&](size_t rank) { return seats_[rank].piece->size() != size; };
   wire::Bytes message;
-  size_t odd = 0;
-  while (odd < seats_.size() && !differs(odd)) ++odd;
-  if (odd < seats_.size()) {
+  size_t other = 0;
+  while (other < seats_.size() && !differs(other)) ++other;
+  if (other < seats_.size()) {
     wire::appendText(message, wire::Kind::Mismatch, sequence_,
-                     concat("gather: ", listRanks(seats_.size(), differs), " gave another size than rank 0: rank ", odd,
-                            " gave ", seats_[odd].piece->size(), " bytes, rank 0 gave ", size));
+                     concat("gather: ", listRanks(seats_.size(), differs), " gave another size than rank 0: rank ",
+                            other, " gave ", seats_[other].piece->size(), " bytes, rank 0 gave ", size));
   } else {
     wire::Bytes all;
     all.reserve(size * seats_.size());
