@@ -81,12 +81,13 @@ def _prepare_call(comm, spec, q, k, v):
     (batch, tokens, heads, _), value_dim = q.shape, v.shape[3]
     prepared.sizes = (batch, tokens, heads, value_dim)
     prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)
+    prepared.like_q = q.is_contiguous() and q.shape == prepared.sizes
     prepared.lse_sizes, prepared.forms = (batch, heads, tokens), (q.stride(), k.stride(), v.stride())
     return prepared
 
 
 def _run_prepared(prepared, q, k, v, with_lse):
-    out, lse = q.new_empty_strided(prepared.sizes, prepared.strides), None
+    out, lse = torch.empty_like(q) if prepared.like_q else q.new_empty_strided(prepared.sizes, prepared.strides), None
     if with_lse:
         lse = prepared.floats(prepared.lse_sizes)
     prepared.run(False, (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr()), q)

@@ -80,8 +80,9 @@ def key_of(family, q, k, v, gate, training, options):
     for x in (q, k, v) if gate is None else (q, k, v, gate):
         if type(x) is not torch.Tensor or x.is_neg():
             return None
-    return (family, training, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape,
-            v.stride(), v.dtype, v.device,
+    dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous() and gate is None
+    return (family, training, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device,
+            None if dense else (q.stride(), k.stride(), v.stride()),
             None if gate is None else (gate.shape, gate.stride(), gate.dtype, gate.device), *options.items())
 
 
