@@ -8,7 +8,6 @@ namespace {
 void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments{static_cast<int>((problem.tokens + tokens - 1) / tokens), tokens};
-  const auto heads = static_cast<size_t>(problem.heads), dk = static_cast<size_t>(problem.dk);
   attn::SegmentStates forward{problem, segments, {0, problem.heads}, mine.maps(segments)};
   LinearCase::must(attn::launchSegmentStates(forward, {stream, 0}), "launchSegmentStates");
   attn::SegmentStateGradients states;
@@ -17,8 +16,6 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   states.heads = forward.heads;
   states.dOut = mine.drawn();
   states.maps = mine.maps(segments);
-  states.stateGradient = mine.takeFloats(heads * dk * static_cast<size_t>(problem.dv));
-  states.logDecay = mine.takeFloats(heads * static_cast<size_t>(attn::decayWidth(problem)));
   attn::Gradients gradients;
   gradients.problem = problem;
   gradients.segments = segments;
@@ -57,8 +54,8 @@ int main(int argc, char** argv) {
   return runProgram(
       linearProgram("micro_linear_backward",
                     "The backward kernels of linear attention, bf16, batch 1: pass 1 (states) and pass 3\n"
-                    "(gradients). A size is that of inputs and outputs, each once; -G as kernels follow\n"
-                    "each other in a CUDA graph.",
+                    "(gradients), as ranks that exchange nothing have them. A size is that of inputs and\n"
+                    "outputs, each once; -G as kernels follow each other in a CUDA graph.",
                     measure),
       argc, argv);
 }

@@ -26,7 +26,8 @@ void report(const BackwardCase& c, uint64_t seed, const Errors& errors, const ch
   if (!errors.good) ++failures;
 }
 
-/// Against the reference, then from a graph with few CTAs into poisoned memory, to the same bits.
+/// Against the reference; then from a graph with few CTAs into poisoned memory, to the same bits; then gradients
+/// without the map of all tokens.
 void check(const BackwardCase& c, uint64_t seed) {
   Run run(c);
   run.launch({});
@@ -48,6 +49,15 @@ void check(const BackwardCase& c, uint64_t seed) {
   checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   if (run.results() != first) {
     errors.text += " other bits with 3 CTAs!!";
+    errors.good = false;
+  }
+  run.mapWanted = false;
+  run.poisonResults();
+  run.launch({});
+  checkCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  const auto alone = run.results();
+  if (!std::equal(alone.begin() + Run::kFirstGradient, alone.end(), first.begin() + Run::kFirstGradient)) {
+    errors.text += " other gradients without the map!!";
     errors.good = false;
   }
   cudaGraphExecDestroy(replay);

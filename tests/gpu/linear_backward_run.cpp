@@ -102,8 +102,8 @@ SegmentStateGradients Run::maps() const {
   pass.heads = {0, problem.heads};
   pass.dOut = c.dOutput(dOut.get());
   pass.maps = {after.floats(), afterLog.floats()};
-  pass.stateGradient = stateGradient.floats();
-  pass.logDecay = logDecay.floats();
+  pass.stateGradient = mapWanted ? stateGradient.floats() : nullptr;
+  pass.logDecay = mapWanted ? logDecay.floats() : nullptr;
   return pass;
 }
 

@@ -62,13 +62,15 @@ struct Run {
   Memory q, k, v, gates, dOut, starts, initial, dFinal, before, beforeLog;
   Memory after, afterLog, stateGradient, logDecay, dq, dk, dv, dGates, dInitial, workspace;
   attn::LinearProblem problem;
+  bool mapWanted = true;  ///< of all tokens
 
   explicit Run(const BackwardCase& given);
   attn::SegmentStateGradients maps() const;
   attn::Gradients gradients() const;
   void launch(const attn::Launch& where) const;
-  /// What the passes wrote, bit by bit.
+  /// What the passes wrote, bit by bit; from kFirstGradient on, gradients.
   std::vector<Bytes> results() const;
+  static constexpr int kFirstGradient = 3;
   /// All bits set again, of all that they write.
   void poisonResults();
   void compare(Errors& errors) const;

@@ -130,7 +130,7 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   after = before;
   beforeLog.assign(maps * width, 0);
   afterLog = beforeLog;
-  // The map of each segment, then that of everything after it, and what the forward leaves of that before it.
+  // The map of each segment, then what the passes leave of those before and after it.
   struct Map {
     std::vector<double> state, log;
   };
@@ -175,15 +175,15 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     }
     for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
   };
-  // The forward's pass leaves log-decays each segment's own, -inf for factors of 0, and what it says is undefined is
-  // NaN.
-  const auto asForwardLeaves = [&](const Map& sum, const Map& own, int segment) {
+  // Passes leave log-decays each segment's own, -inf for factors of 0, and what they say is undefined is NaN: the state
+  // of the first segment in their order, the log-decay of the last.
+  const auto asPassesLeave = [&](const Map& sum, const Map& own, int step) {
     Map left{sum.state, own.log};
     for (double& log : left.log) {
       if (log < -104) log = -std::numeric_limits<double>::infinity();
     }
-    if (segment == 0) std::fill(left.state.begin(), left.state.end(), std::nan(""));
-    if (segment == segments.count - 1) std::fill(left.log.begin(), left.log.end(), std::nan(""));
+    if (step == 0) std::fill(left.state.begin(), left.state.end(), std::nan(""));
+    if (step == segments.count - 1) std::fill(left.log.begin(), left.log.end(), std::nan(""));
     return left;
   };
   stateGradient.assign(s.batch * s.heads * block, 0);
@@ -194,11 +194,7 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
       const int i = reverse ? segments.count - 1 - step : step;
       const int64_t begin = std::min(i * segments.tokens, s.tokens), end = std::min(begin + segments.tokens, s.tokens);
       const Map own = mapOf(begin, end, reverse);
-      if (reverse) {
-        store(sum, after, afterLog, segments.count, i);
-      } else {
-        store(asForwardLeaves(sum, own, i), before, beforeLog, segments.count, i);
-      }
+      store(asPassesLeave(sum, own, step), reverse ? after : before, reverse ? afterLog : beforeLog, segments.count, i);
       then(sum, own);
     }
     if (reverse) store(sum, stateGradient, logDecay, 1, 0);

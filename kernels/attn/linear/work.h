@@ -18,15 +18,15 @@ SEQPAR_BOTH_INLINE int64_t itemCount(const LinearProblem& problem, const HeadRan
 }
 
 /// Tiles of a head follow each other, then heads, whose rows are neighbors in memory, then segments, of which there are
-/// `segments`, the first ones.
+/// `segments` from `firstSegment` on.
 SEQPAR_BOTH_INLINE Item itemAt(int64_t index, const LinearProblem& problem, const HeadRange& heads, const Segments& cut,
-                               int segments, int tiles) {
+                               int segments, int tiles, int firstSegment = 0) {
   Item item;
   item.tile = static_cast<int>(index % tiles);
   index /= tiles;
   item.head = heads.first + static_cast<int>(index % heads.count);
   index /= heads.count;
-  item.segment = static_cast<int>(index % segments);
+  item.segment = firstSegment + static_cast<int>(index % segments);
   item.batch = index / segments;
   item.begin = item.segment * cut.tokens;
   const int64_t end = item.begin + cut.tokens;

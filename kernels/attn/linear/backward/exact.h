@@ -164,7 +164,9 @@ struct ExactKernel {
       load(x, task, item, item.segment > 0 ? task.before.states : nullptr, task.before.logDecays,
            item.map - item.segment, item.segment, from(task.initial), me);
       forward(task, item, memory, x, me);
-      load(y, task, item, task.after.states, task.after.logDecays, item.map, 1, from(task.finalGradient), me);
+      const int later = task.segments - 1 - item.segment;
+      load(y, task, item, later > 0 ? task.after.states : nullptr, task.after.logDecays, item.map + 1, later,
+           from(task.finalGradient), me);
       float carry[kExactRows] = {};
       SEQPAR_UNROLL
       for (int r = 0; r < kExactRows; ++r) {

@@ -49,7 +49,9 @@ struct GradientsKernel {
       float logDecay;
       Sweep<T, KD, VD, kChannel, false>::run(task, item, sweepMemory, state, states, logDecay, me);
       warp::syncBlock();
-      gradient.loadFull(task.after.states + part, task.after.logDecays + item.map * width + rows, 1, width,
+      const int later = task.segments - 1 - item.segment;
+      gradient.loadFull(later > 0 ? task.after.states + part : nullptr,
+                        task.after.logDecays + (item.map + 1) * width + rows, later, width,
                         from(task.finalGradient, whole), task.dv, item.keys, item.values, me);
       gradient.rowSums(state, memory.carry[(item.chunks + 1) % 2], me);
       for (int i = item.chunks - 1; i >= 0; --i) chunk(task, item, i, states, memory, gradient, me);

@@ -29,7 +29,7 @@ struct GradientsKernel {
       part = item.map * task.dk * task.dv + item.stateOffset(task);
       const int64_t rows = kChannel ? item.keyBlock * kBlock : 0;
       beforeLogs = task.before.logDecays + (item.map - item.segment) * width + rows;
-      afterLogs = task.after.logDecays + item.map * width + rows;
+      afterLogs = task.after.logDecays + (item.map + 1) * width + rows;
     }
     SEQPAR_WARP static const float* from(const float* all, int64_t offset) {
       return all == nullptr ? nullptr : all + offset;
@@ -90,7 +90,8 @@ struct GradientsKernel {
     }
     warp::commitCopies();
     StateOf gradient;
-    gradient.loadFull(task.after.states + bounds.part, bounds.afterLogs, 1, bounds.width,
+    const int later = task.segments - 1 - item.segment;
+    gradient.loadFull(later > 0 ? task.after.states + bounds.part : nullptr, bounds.afterLogs, later, bounds.width,
                       Bounds::from(task.finalGradient, bounds.whole), task.dv, item.keys, item.values, me.again());
     float sums[2];
     gradient.rowSums(sums, memory.before, me.again());

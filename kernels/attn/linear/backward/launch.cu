@@ -2,8 +2,9 @@
 #include <algorithm>
 
 #include "kernels/attn/linear/backward/exact.h"
-#include "kernels/attn/linear/backward/fold.cuh"
 #include "kernels/attn/linear/backward/plan.h"
+#include "kernels/attn/linear/backward/sums.cuh"
+#include "kernels/attn/linear/fold.h"
 #include "kernels/attn/linear/hopper.h"
 
 namespace seqpar::attn {
@@ -72,19 +73,6 @@ cudaError_t withInstance(const LinearProblem& problem, const Work& work) {
   return problem.type == seqparBfloat16 ? size.template operator()<Bf16>() : size.template operator()<Fp16>();
 }
 
-cudaError_t fold(const Task& task, float* stateGradient, float* logDecay, cudaStream_t stream) {
-  const int64_t size = int64_t{task.dk} * task.dv;
-  const auto heads = static_cast<unsigned>(task.batch * task.headCount);
-  const dim3 grid(static_cast<unsigned>((size / 4 + kFoldThreads - 1) / kFoldThreads), heads);
-  void* states[] = {const_cast<Task*>(&task), &stateGradient};
-  void* decays[] = {const_cast<Task*>(&task), &logDecay};
-  const auto* first = reinterpret_cast<const void*>(&foldStates);
-  const cudaError_t error = cudaLaunchKernel(first, grid, dim3(kFoldThreads), states, 0, stream);
-  if (error != cudaSuccess) return error;
-  return cudaLaunchKernel(reinterpret_cast<const void*>(&foldDecays), dim3(heads), dim3(kFoldThreads), decays, 0,
-                          stream);
-}
-
 /// Terms in the workspace, or the caller's tensor.
 Target targetOf(const Output& output, int type, char* workspace, int64_t offset, const LinearProblem& problem,
                 int blocks, int width) {
@@ -107,10 +95,10 @@ cudaError_t addUp(const Sum& sum, const Launch& launch) {
   const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width;
   if (count == 0) return cudaSuccess;
   const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
-  const int64_t ctas = std::min<int64_t>((count + kFoldThreads - 1) / kFoldThreads, most);
+  const int64_t ctas = std::min<int64_t>((count + kSumThreads - 1) / kSumThreads, most);
   void* arguments[] = {const_cast<Sum*>(&sum)};
   return cudaLaunchKernel(reinterpret_cast<const void*>(&addTerms), dim3(static_cast<unsigned>(ctas)),
-                          dim3(kFoldThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+                          dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
 }
 
 /// Everything that several blocks or heads share.
@@ -146,7 +134,7 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
     const Sum sum = sumOf(workspace.gates, pass.dGates, seqparFloat32, 1, task.keyBlocks * task.valueBlocks, 1);
     void* arguments[] = {const_cast<Sum*>(&sum)};
     error = cudaLaunchKernel(reinterpret_cast<const void*>(&addTokens), dim3(static_cast<unsigned>(sum.headCount)),
-                             dim3(kFoldThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+                             dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
   }
   return error;
 }
@@ -160,11 +148,15 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   Task task = taskOf(pass.problem, pass.segments, pass.heads, pass.dOut);
   task.maps = pass.maps;
   if (pass.problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
+  // The first segment's map is needed for the map of the rank alone.
+  const bool rank = pass.stateGradient != nullptr || pass.logDecay != nullptr;
+  const int segments = pass.segments.count - (rank ? 0 : 1);
+  if (segments == 0) return cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
   const bool sm90 = sm90PassesOf(pass.problem.gate).maps && hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
-  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, launch, error)) {
+  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, launch, error)) {
     if (error != cudaSuccess) return error;
   } else if (sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
@@ -174,7 +166,10 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
     error = withInstance(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
   }
   if (error != cudaSuccess) return error;
-  return fold(task, pass.stateGradient, pass.logDecay, stream);
+  constexpr bool kReverse = true, kApart = false;
+  return launchFold({pass.problem, pass.segments, pass.heads, pass.maps, kReverse, kApart, pass.stateGradient,
+                     pass.logDecay},
+                    launch);
 }
 
 int launchGradients(const Gradients& pass, const Launch& launch) {

@@ -62,8 +62,8 @@ struct ChannelMemory : ChunkTiles<T, 2> {
 
   SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
-  SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int chunk, int thread) {
-    ChunkTiles<T, 2>::fetch(task, item, chunk, thread);
+  SEQPAR_WARP void fetch(const Task& task, const Item<T>& of, int chunk, int thread) {
+    ChunkTiles<T, 2>::fetch(task, of, chunk, thread);
     decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
   }
 };

@@ -73,9 +73,9 @@ bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch
   return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, launch, error);
 }
 
-bool segmentStateGradients(const SegmentStateGradients& pass, const Launch& launch, int& error) {
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error) {
   const SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  return launchStates<Pass::Backward>(states, pass.segments.count, pass.problem.q, pass.dOut, launch, error);
+  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, launch, error);
 }
 
 bool outputs(const Outputs& pass, const Launch& launch, int& error) {

@@ -12,7 +12,7 @@ namespace seqpar::attn::hopper {
 
 struct StatesKernel {
   SegmentStates pass;
-  int segments;
+  int segments;  ///< how many, from the first on; backward: to the last
   int64_t items;
   CUtensorMap keys, values, gates;  ///< backward: queries, dOut
 };
@@ -66,9 +66,11 @@ class StatesCta {
   template <class Act>
   __device__ __forceinline__ void each(const Act& act) {
     const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
+    const Segments& cut = kernel_.pass.segments;
+    const int firstSegment = P == Pass::Forward ? 0 : cut.count - kernel_.segments;
     int first = 0;
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      first += act(itemAt(index, problem_, kernel_.pass.heads, kernel_.pass.segments, kernel_.segments, tiles), first);
+      first += act(itemAt(index, problem_, kernel_.pass.heads, cut, kernel_.segments, tiles, firstSegment), first);
     }
   }
 
