@@ -128,8 +128,8 @@ struct Outputs {
   bool apart = false;              ///< `maps` as SegmentStates leaves them with `apart`
 };
 
-/// Pass 1, backward: the same in reverse. Afterwards `maps` hold, of segment i: as state, what segments i+1 ... leave of
-/// a gradient of 0 (that of the last segment is undefined; read it as 0); as log-decay, segment i's own. With y the
+/// Pass 1, backward: the same in reverse. Afterwards `maps` hold, of segment i: as state, what segments i+1 ... leave
+/// of a gradient of 0 (that of the last segment is undefined; read it as 0); as log-decay, segment i's own. With y the
 /// gradient of the state after the rank's last token, the gradient of the state before its first is diag(decay) y +
 /// stateGradient, with the decay of the forward. Without stateGradient and logDecay the first segment need not be read,
 /// and its log-decay is undefined.

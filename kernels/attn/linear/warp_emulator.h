@@ -77,6 +77,10 @@ inline void storeStreaming(float* to, float low, float high) {
 inline void storeStreaming(uint16_t* to, uint32_t pair) {
   *reinterpret_cast<uint32_t*>(to) = pair;
 }
+inline void storeStreaming(uint16_t* to, uint32_t pair, uint32_t next) {
+  storeStreaming(to, pair);
+  storeStreaming(to + 2, next);
+}
 inline void store(void* to, const uint32_t (&words)[4]) {
   for (int i = 0; i < 4; ++i) static_cast<uint32_t*>(to)[i] = words[i];
 }

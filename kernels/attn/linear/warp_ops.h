@@ -126,6 +126,9 @@ __device__ __forceinline__ void storeStreaming(float* to, float low, float high)
 __device__ __forceinline__ void storeStreaming(uint16_t* to, uint32_t pair) {
   __stcs(reinterpret_cast<unsigned*>(to), pair);
 }
+__device__ __forceinline__ void storeStreaming(uint16_t* to, uint32_t pair, uint32_t next) {
+  __stcs(reinterpret_cast<uint2*>(to), make_uint2(pair, next));
+}
 /// 16 bytes.
 __device__ __forceinline__ void storeStreaming(void* to, const uint32_t (&words)[4]) {
   __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));

@@ -171,6 +171,7 @@ void checkKernels(BackwardShape shape) {
   task.dkOut = dk.target;
   task.dvOut = dv.target;
   task.dGates = gates.target;
+  task.dGates.wide = seed % 2 == 0;
   task.dInitial = dInitial.data();
   const Workspace workspace = workspaceOf(problem, c.segments);
   std::vector<char> scratch(static_cast<size_t>(workspace.size));
@@ -311,8 +312,9 @@ TEST_CASE("backward kernels of heads in several blocks") {
 
 TEST_CASE("backward kernels of sm_90 with a decay a channel") {
   checkSm90<Bf16, true>(shapeOf(Gate::Channel, 130, 128, 128, 0.05));
-  BackwardShape one = shapeOf(Gate::Channel, 200, 128, 96, 0.05);
-  one.segmentTokens = 256;
+  BackwardShape one = shapeOf(Gate::Channel, 330, 128, 96, 0.05);
+  one.segmentTokens = 384;
+  checkSm90<Bf16, true>(one);
   one.gateType = seqparBfloat16;
   checkSm90<Bf16, true>(one);
   checkSm90<Fp16, true>(shapeOf(Gate::Channel, 65, 112, 80, 0.02));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attn/linear/backward/memory_sm90.h"
+#include "kernels/attn/linear/backward/rows_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -12,31 +13,32 @@ struct ChannelProducer {
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient becomes an operand with the chunk's decay
   static constexpr int kBatch = 4;            ///< accumulator tiles whose words are read before any is written
 
-  /// Gates are a chunk ahead, then keys and values. Keeps the sums of the decays for the chunks' gradients. Gives
+  /// Gates come a chunk ahead, keys and values two. Keeps the sums of the decays for the chunks' gradients. Gives
   /// whether this thread found the segment's decays mild.
   SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
+    const auto fetchTiles = [&](int chunk) {
+      if (chunk < item.chunks) memoryAgain<Memory>().fetchSwept(task, item, chunk, place.again().thread);
+      warp::commitCopies();
+    };
+    const auto fetchGates = [&](int chunk) {
+      if (chunk < item.chunks) {
+        SweptGates<T>::fetch(memoryAgain<Memory>().sweptGates(chunk), task, item, chunk, place.again());
+      }
+      warp::commitCopies();
+    };
     bool mild = true;
     if (item.chunks == 0) return mild;
-    SweptGates<T>::fetch(memoryAgain<Memory>().sweptGates(0), task, item, 0, place);
-    warp::commitCopies();
-    memoryAgain<Memory>().fetchSwept(task, item, 0, place.thread);
-    warp::commitCopies();
+    fetchTiles(0);
+    fetchGates(0);
+    fetchTiles(1);
     for (int i = 0; i < item.chunks; ++i) {
+      fetchGates(i + 1);
       Memory& memory = memoryAgain<Memory>();
-      Half me = place.again();
-      const bool more = i + 1 < item.chunks;
-      if (more) SweptGates<T>::fetch(memory.sweptGates(i + 1), task, item, i + 1, me);
-      warp::commitCopies();
-      warp::awaitCopies<2>();
+      warp::awaitCopies<2>();  // but for the tiles and the gates of the next chunk
       warp::syncWarp();
-      me = me.again();
+      const Half me = place.again();
       mild = SweptGates<T>::addUp(task, memory.sweptGates(i), memory.decays.sums[i % 2], me) && mild;
-      if (i > 0) Roles::awaitDone(i - 1);
-      me = me.again();
-      if (more) memory.fetchSwept(task, item, i + 1, me.thread);
-      warp::commitCopies();
       if (me.thread == 0) warp::awaitBulkRead<0>();  // the next chunk's sums take the place of those before this one's
-      warp::awaitCopies<2>();
       warpgroup::publish();
       Roles::syncProducers();
       if (me.thread == 0) {
@@ -46,6 +48,8 @@ struct ChannelProducer {
       scaleSwept(i, memory, me.again());
       warpgroup::publish();
       Roles::arrivePrepared(i);
+      if (i > 0) Roles::awaitDone(i - 1);
+      fetchTiles(i + 2);
     }
     Roles::awaitDone(item.chunks - 1);
     if (place.thread == 0) warp::awaitBulk();
@@ -114,6 +118,50 @@ struct ChannelProducer {
     return memory.decays.sums[chunk % 2].totals[row];
   }
 
+  /// The gates' gradients of a chunk, of whose tokens consumers have left terms: sums to the chunk's end. A warp adds
+  /// up eight tokens, of which each lane has four channels. All producers; their tiles may be replaced then.
+  SEQPAR_WARP static void finish(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
+    constexpr int kWarps = Half::kThreads / 32, kTokens = kChunk / kWarps, kNumbers = 4;
+    const Target& to = task.dGates;
+    if (to.data == nullptr) return;
+    const int own = me.group * 4 + me.warpIndex, half = me.lane / 16, column = me.lane % 16 * kNumbers;
+    float* terms = memory.terms(chunk, half) + column % 8;
+    const auto at = [&](int token) { return terms + token * kPanel + (column / 8 ^ token % 8) * 8; };
+    float sums[kTokens][kNumbers];
+    SEQPAR_UNROLL
+    for (int t = kTokens - 1; t >= 0; --t) {
+      loadNumbers(sums[t], at(own * kTokens + t));
+      SEQPAR_UNROLL
+      for (int i = 0; i < kNumbers && t + 1 < kTokens; ++i) sums[t][i] += sums[t + 1][i];
+    }
+    uint32_t words[kNumbers];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kNumbers; ++i) words[i] = warp::bitsOf(sums[0][i]);
+    warp::store(at(own * kTokens), words);
+    Roles::syncProducers();
+    float later[kNumbers];
+    loadNumbers(later, memory.carry[chunk % 2] + half * kPanel + column);
+    SEQPAR_UNROLL
+    for (int w = 1; w < kWarps; ++w) {
+      if (w <= own) continue;
+      float others[kNumbers];
+      loadNumbers(others, at(w * kTokens));
+      SEQPAR_UNROLL
+      for (int i = 0; i < kNumbers; ++i) later[i] += others[i];
+    }
+    Roles::syncProducers();
+    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) - own * kTokens : 0;
+    int64_t offset = item.sequence * to.batch + (token + own * kTokens) * to.token + item.head * to.head +
+                     keyOffset(to, item) + channel;
+    SEQPAR_UNROLL
+    for (int t = 0; t < kTokens; ++t, offset += to.token) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < kNumbers; ++i) sums[t][i] += later[i];
+      if (t < rows) storeNumbers(to, offset, sums[t]);
+    }
+  }
+
   /// Row sums of S * E, of which each of four lanes has a part, become what the gates of a chunk get from after it.
   SEQPAR_WARP static void storeCarry(Memory& memory, int chunk, float (&sums)[2], const Half& me) {
     SEQPAR_UNROLL
@@ -121,6 +169,37 @@ struct ChannelProducer {
       sums[r] += warp::shuffleXor(sums[r], 1);
       sums[r] += warp::shuffleXor(sums[r], 2);
       if (me.c == 0) memory.carry[chunk & 1][State<T, Half>::row(me) + r * 8] = sums[r];
+    }
+  }
+
+ private:
+  SEQPAR_WARP static void loadNumbers(float (&to)[4], const float* from) {
+    uint32_t words[4];
+    warp::load(words, from);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] = warp::ofBits(words[i]);
+  }
+  SEQPAR_WARP static void storeNumbers(const Target& to, int64_t offset, const float (&numbers)[4]) {
+    if (to.type == seqparFloat32) {
+      float* at = static_cast<float*>(to.data) + offset;
+      uint32_t words[4];
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) words[i] = warp::bitsOf(numbers[i]);
+      if (to.wide) {
+        warp::storeStreaming(static_cast<void*>(at), words);
+      } else {
+        warp::storeStreaming(at, numbers[0], numbers[1]);
+        warp::storeStreaming(at + 2, numbers[2], numbers[3]);
+      }
+    } else {
+      uint16_t* at = static_cast<uint16_t*>(to.data) + offset;
+      const uint32_t low = warp::pack<Bf16>(numbers[0], numbers[1]), high = warp::pack<Bf16>(numbers[2], numbers[3]);
+      if (to.wide) {
+        warp::storeStreaming(at, low, high);
+      } else {
+        warp::storeStreaming(at, low);
+        warp::storeStreaming(at + 2, high);
+      }
     }
   }
 };

@@ -106,8 +106,10 @@ struct GradientsKernel {
       Roles::awaitStateRead();
       Roles::awaitRead();
     }
-    if (item.chunks > 1) Roles::awaitDone(1);
-    if (item.chunks > 0) Roles::awaitDone(0);
+    if (item.chunks > 0) {
+      Roles::awaitDone(0);
+      Producer::finish(task, item, 0, memory, me.again());
+    }
     if (item.segment == 0 && task.dInitial != nullptr) {
       gradient.storeFull(task.dInitial + bounds.whole, task.dv, item.keys, item.values, me.again());
     }
@@ -131,15 +133,15 @@ struct GradientsKernel {
   }
 
  private:
-  /// Leaves the segment's end state in `state`. States go to memory from the places of operands, which take turns.
+  /// Leaves the segment's end state in `state`. States go to memory by images of them in shared memory.
   SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
       Memory& memory = again();
       const Half me = place.again();
-      if (me.inGroup == 0) warp::awaitBulkRead<1>();
+      if (me.inGroup == 0) warp::awaitBulkRead<Memory::kImages - 1>();
       Roles::syncOwn(me);
-      keep(states + int64_t{i} * kMatrix, i % 2 == 0 ? memory.before : memory.after, state, me);
+      keep(states + int64_t{i} * kMatrix, memory.image(i), state, me);
       Roles::awaitPrepared(i);
       decay(state, i, memory, me);
       warpgroup::begin();
@@ -200,9 +202,12 @@ struct GradientsKernel {
     warpgroup::begin();
     gradient.add(Producer::queries(chunk, memory), memory.dOut(chunk), me);
     warpgroup::commit();
+    if (!isLast) {
+      Roles::awaitDone(chunk + 1);
+      Producer::finish(task, item, chunk + 1, memory, me.again());
+    }
     if (chunk > 0) {
       me = me.again();
-      if (!isLast) Roles::awaitDone(chunk + 1);
       memory.fetch(task, item, chunk - 1, me.thread);
       warp::commitCopies();
     }

@@ -77,9 +77,9 @@ cudaError_t withInstance(const LinearProblem& problem, const Work& work) {
 Target targetOf(const Output& output, int type, char* workspace, int64_t offset, const LinearProblem& problem,
                 int blocks, int width) {
   if (offset < 0) {
-    const auto fits = [](int64_t elements) { return elements % 8 == 0; };
-    const bool wide = type != seqparFloat32 && reinterpret_cast<uintptr_t>(output.data) % 16 == 0 &&
-                      fits(output.batch) && fits(output.token) && fits(output.head);
+    const auto fits = [&](int64_t elements) { return elements % (type == seqparFloat32 ? 4 : 8) == 0; };
+    const bool wide = reinterpret_cast<uintptr_t>(output.data) % 16 == 0 && fits(output.batch) && fits(output.token) &&
+                      fits(output.head);
     return {output.data, output.batch, output.token, output.head, 0, type, wide};
   }
   Target terms;
@@ -167,9 +167,9 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   }
   if (error != cudaSuccess) return error;
   constexpr bool kReverse = true, kApart = false;
-  return launchFold({pass.problem, pass.segments, pass.heads, pass.maps, kReverse, kApart, pass.stateGradient,
-                     pass.logDecay},
-                    launch);
+  return launchFold(
+      {pass.problem, pass.segments, pass.heads, pass.maps, kReverse, kApart, pass.stateGradient, pass.logDecay},
+      launch);
 }
 
 int launchGradients(const Gradients& pass, const Launch& launch) {

@@ -7,8 +7,8 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Tiles have two stages; in the sweep, which needs keys and values alone, kSweepStages.
-template <class T, int kSweepStages>
+/// Tiles have two stages.
+template <class T>
 struct ChunkTiles {
   T tiles[8][kTile];
   T before[kMatrix], after[kMatrix];  ///< the states S and E
@@ -17,8 +17,6 @@ struct ChunkTiles {
   SEQPAR_WARP T* k(int chunk) { return tiles[2 + chunk % 2]; }
   SEQPAR_WARP T* v(int chunk) { return tiles[4 + chunk % 2]; }
   SEQPAR_WARP T* dOut(int chunk) { return tiles[6 + chunk % 2]; }
-  SEQPAR_WARP T* sweptKeys(int chunk) { return tiles[chunk % kSweepStages * 2]; }
-  SEQPAR_WARP T* sweptValues(int chunk) { return tiles[chunk % kSweepStages * 2 + 1]; }
 
   SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
@@ -29,13 +27,11 @@ struct ChunkTiles {
     fetchRows<kChunk, Half::kThreads>(dOut(chunk), item.dOut + token * task.dOut.token, task.dOut.token, rows,
                                       item.values, thread);
   }
-  SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_WARP static void fetchSwept(T* keys, T* values, const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
-    fetchRows<kChunk, Half::kThreads>(sweptKeys(chunk), item.k + token * task.k.token, task.k.token, rows, item.keys,
-                                      thread);
-    fetchRows<kChunk, Half::kThreads>(sweptValues(chunk), item.v + token * task.v.token, task.v.token, rows,
-                                      item.values, thread);
+    fetchRows<kChunk, Half::kThreads>(keys, item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
+    fetchRows<kChunk, Half::kThreads>(values, item.v + token * task.v.token, task.v.token, rows, item.values, thread);
   }
   /// States are kept as they lie in shared memory.
   SEQPAR_WARP void fetchState(const T* states, int chunk, int thread) {
@@ -52,25 +48,39 @@ SEQPAR_WARP Memory& memoryAgain() {
   return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::hidden(0));
 }
 
-/// Of channel gates; in the sweep the last four tiles are two stages of these.
+/// Of channel gates. In the sweep keys and values have three stages, the last one where E will be, and the last four
+/// tiles are two stages of gates.
 template <class T>
-struct ChannelMemory : ChunkTiles<T, 2> {
+struct ChannelMemory : ChunkTiles<T> {
+  static constexpr int kImages = 1;
   ChannelDecays<T> decays;
   float carry[2][kBlock];  ///< row sums of S * E at the ends of two chunks
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
 
+  /// Terms of the gates' gradients, of each half of the channels [64 tokens][64]: where v and dOut were. Of row r, unit
+  /// u of 8 numbers lies at u ^ (r % 8).
+  SEQPAR_WARP float* terms(int chunk, int half) {
+    return reinterpret_cast<float*>(half == 0 ? this->v(chunk) : this->dOut(chunk));
+  }
+  SEQPAR_WARP T* sweptKeys(int chunk) { return chunk % 3 < 2 ? this->tiles[chunk % 3 * 2] : this->after; }
+  SEQPAR_WARP T* sweptValues(int chunk) { return sweptKeys(chunk) + kTile; }
+  SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
+    ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
+  }
+  SEQPAR_WARP T* image(int) { return this->before; }
   SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
   SEQPAR_WARP void fetch(const Task& task, const Item<T>& of, int chunk, int thread) {
-    ChunkTiles<T, 2>::fetch(task, of, chunk, thread);
+    ChunkTiles<T>::fetch(task, of, chunk, thread);
     decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
   }
 };
 
-/// Of decays one a token.
+/// Of decays one a token. In the sweep keys and values have four stages.
 template <class T>
-struct TokenMemory : ChunkTiles<T, 4> {
+struct TokenMemory : ChunkTiles<T> {
+  static constexpr int kImages = 2;
   static constexpr int kWarps = Half::kThreads / 32;
   T queries[kTile], keys[kTile];  ///< with their decays from the chunk's beginning, to its end
   float sums[2][kChunk];
@@ -79,6 +89,13 @@ struct TokenMemory : ChunkTiles<T, 4> {
   float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, from each warp
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
+
+  SEQPAR_WARP T* sweptKeys(int chunk) { return this->tiles[chunk % 4 * 2]; }
+  SEQPAR_WARP T* sweptValues(int chunk) { return this->tiles[chunk % 4 * 2 + 1]; }
+  SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
+    ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
+  }
+  SEQPAR_WARP T* image(int chunk) { return chunk % 2 == 0 ? this->before : this->after; }
 };
 
 }  // namespace seqpar::attn::backward::sm90

@@ -5,28 +5,6 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Four words of each of the four lanes of a row, word i of which belongs to 16-byte unit i, become the words of one
-/// unit: that of the lane's index c.
-template <class P>
-SEQPAR_WARP void gatherUnit(uint32_t (&words)[4], const P& me) {
-  const auto exchange = [](uint32_t word, int mask) {
-    return warp::bitsOf(warp::shuffleXor(warp::ofBits(word), mask));
-  };
-  const bool odd = (me.c & 1) != 0, high = (me.c & 2) != 0;
-  SEQPAR_UNROLL
-  for (int i = 0; i < 4; i += 2) {
-    const uint32_t other = exchange(odd ? words[i] : words[i + 1], 1);
-    words[i] = odd ? other : words[i];
-    words[i + 1] = odd ? words[i + 1] : other;
-  }
-  SEQPAR_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t other = exchange(high ? words[i] : words[i + 2], 2);
-    words[i] = high ? other : words[i];
-    words[i + 2] = high ? words[i + 2] : other;
-  }
-}
-
 /// A target's place of a chunk.
 struct Rows {
   const Target& target;
@@ -41,20 +19,9 @@ struct Rows {
         rows(item.rowsOf(token)),
         columns(theColumns) {}
 
-  /// All accumulators. 16-bit numbers go out as Short.
-  template <class Short, class Part, class P>
-  SEQPAR_WARP void write(const Part& part, const P& me) const {
-    if (target.data == nullptr) return;
-    if (target.wide) {
-      writeUnits<Short>(part, me);
-    } else {
-      writePairs<Short, 0, P::kTiles8>(part, me);
-    }
-  }
-
-  /// The same in two steps, so that accumulators are not needed for long: tiles n and n + 1 to their place in a tile of
-  /// shared memory, or to memory if they cannot go by 16 bytes; then the warp's rows of the warpgroup's columns from
-  /// there to memory.
+  /// In two steps, so that accumulators are not needed for long: tiles n and n + 1 to their place in a tile of shared
+  /// memory, or to memory if they cannot go by 16 bytes; then the warp's rows of the warpgroup's columns from there to
+  /// memory. 16-bit numbers go out as Short.
   template <class Short, int n, class Part, class P>
   SEQPAR_WARP void put(Short* tile, const Part& part, const P& me) const {
     if (target.wide) {
@@ -111,24 +78,6 @@ struct Rows {
           const uint32_t word = warp::pack<Short>(part[n][r * 2], part[n][r * 2 + 1]);
           if (me.column(n) < columns) warp::storeStreaming(to + me.column(n), word);
         }
-      }
-    }
-  }
-
-  /// By 16 bytes, which four lanes put together.
-  template <class Short, class Part, class P>
-  SEQPAR_WARP void writeUnits(const Part& part, const P& me) const {
-    SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      uint16_t* to = static_cast<uint16_t*>(target.data) + first + (me.row + r * 8) * target.token;
-      SEQPAR_UNROLL
-      for (int n = 0; n < P::kTiles8; n += 4) {
-        uint32_t words[4];
-        SEQPAR_UNROLL
-        for (int i = 0; i < 4; ++i) words[i] = warp::pack<Short>(part[n + i][r * 2], part[n + i][r * 2 + 1]);
-        gatherUnit(words, me);
-        const int column = me.firstColumn + (n + me.c) * 8;
-        if (me.row + r * 8 < rows && column < columns) warp::storeStreaming(static_cast<void*>(to + column), words);
       }
     }
   }

@@ -50,8 +50,7 @@ struct State {
     for (int n = 0; n < kTiles8; n += 2) {
       uint32_t words[4];
       packTiles<T>(words, x, n);
-      const int tileRow = row(me) - me.g + me.lane % 16, unit = panel(me) * 8 + n + me.lane / 16;
-      warp::storeMatrices(unitOf<kBlock>(matrix, tileRow, unit), words);
+      warp::storeMatrices(matrixRow(matrix, n, me), words);
     }
   }
 
@@ -90,16 +89,23 @@ struct State {
   SEQPAR_WARP void rowSums(float (&sum)[2], const T* other, const P& me) const {
     sum[0] = sum[1] = 0;
     SEQPAR_UNROLL
-    for (int n = 0; n < kTiles8; ++n) {
+    for (int n = 0; n < kTiles8; n += 2) {
+      uint32_t words[4];
+      warp::loadMatrices(words, matrixRow(other, n, me));
       SEQPAR_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        const uint32_t pair = *pairOf(other + (panel(me) + n / 8) * kMatrixPanel, row(me) + r * 8, n % 8, me);
-        sum[r] += x[n][r * 2] * warp::lowOf<T>(pair) + x[n][r * 2 + 1] * warp::highOf<T>(pair);
+      for (int i = 0; i < 4; ++i) {
+        const float* own = x[n + i / 2] + i % 2 * 2;
+        sum[i % 2] += own[0] * warp::lowOf<T>(words[i]) + own[1] * warp::highOf<T>(words[i]);
       }
     }
   }
 
  private:
+  /// In an operand, this lane's row of the matrices of accumulator tiles n and n + 1.
+  template <class Operands>
+  SEQPAR_WARP static Operands* matrixRow(Operands* matrix, int n, const P& me) {
+    return unitOf<kBlock>(matrix, row(me) - me.g + me.lane % 16, panel(me) * 8 + n + me.lane / 16);
+  }
   /// x += diag(factor) numbers, of which this thread's first is at `from`. What a factor of 0 forgets is not read.
   SEQPAR_WARP void addRows(const float* from, float factor, float factor8, int dv, int keys, int values, const P& me) {
     SEQPAR_UNROLL

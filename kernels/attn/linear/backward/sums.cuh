@@ -18,8 +18,7 @@ struct Sum {
 };
 __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
   const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width;
-  for (int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; i < count;
-       i += int64_t{gridDim.x} * kSumThreads) {
+  for (int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kSumThreads) {
     const int column = static_cast<int>(i % sum.width);
     const int64_t rest = i / sum.width, row = rest / sum.headCount;
     const int head = sum.firstHead + static_cast<int>(rest % sum.headCount);

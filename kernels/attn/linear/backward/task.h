@@ -14,7 +14,7 @@ struct Target {
   void* data = nullptr;  ///< NULL: not wanted
   int64_t batch = 0, token = 0, head = 0, block = 0;
   int type = seqparFloat32;
-  bool wide = false;  ///< of 16 bits, and every eight numbers are at a multiple of 16 bytes
+  bool wide = false;  ///< units of 16 bytes of a row begin at multiples of 16 bytes; not of fp32 terms of dq, dk and dv
 };
 
 struct Task {

@@ -67,6 +67,7 @@ struct TokenProducer {
     scaleRows(memory.queries, memory.q(chunk), task.scale * decayOf(sum), task.scale * decayOf(sum8), me);
     scaleRows(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
   }
+  SEQPAR_WARP static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
   SEQPAR_WARP static const T* queries(int, Memory& memory) { return memory.queries; }
 
   /// The log-decay of the chunk.
