@@ -3,29 +3,20 @@
 // chunk's terms are added.
 #pragma once
 
-#include "kernels/attn/linear/backward/scores_sm90.h"
+#include "kernels/attn/linear/backward/chunk_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// A chunk as consumers have it.
 template <class T>
-struct ChannelConsumer {
-  using Memory = ChannelMemory<T>;
+struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
+  using Base = ChunkConsumer<T, ChannelMemory<T>>;
   using Decays = ChannelDecays<T>;
-  using Part = Half::Part;
-  using Products = ChunkProducts<T>;
-
-  const Task& task;
-  const Item<T>& item;
-  Memory& memory;
-  Half me;
-  int chunk;
+  using Base::chunk, Base::me, Base::memory, Base::task;
+  using typename Base::Part, typename Base::Products;
 
   SEQPAR_WARP void run() {
-    const ChunkOperands<T> operands{memory.q(chunk),    memory.k(chunk), memory.v(chunk),
-                                    memory.dOut(chunk), memory.k(chunk), memory.before,
-                                    memory.after,       memory.v(chunk), memory.v(chunk) + kTilePanel};
-    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    const ChunkOperands<T> operands = this->operands();
+    const int64_t token = this->token();
     Part dq, dk, dv;
     {
       Scores dA, a;
@@ -46,9 +37,7 @@ struct ChannelConsumer {
           if (s > t) a[n][e] = 0;
         }
       }
-      Roles::syncConsumers();  // v is not read any more
-      Products::store(operands.dA, dA, me);
-      Products::store(operands.a, a, me);
+      this->storeMatrices(operands, dA, a);
     }
     warpgroup::publish();
     Roles::syncConsumers();
@@ -58,17 +47,8 @@ struct ChannelConsumer {
     warpgroup::await<1>();
     warpgroup::settle(dv);
     Roles::arriveStateRead();
-    Roles::awaitAdded();
-    Roles::arriveRead();
-    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
-        .template writeThrough<T>(memory.dOut(chunk), dv, me);
-    me = me.again();
-    warpgroup::await<0>();
-    warpgroup::settle(dq);
-    warpgroup::settle(dk);
-    Roles::syncConsumers();  // nor are dA and A
-    const Rows dqRows(task.dq, item, token, keyOffset(task.dq, item), item.keys),
-        dkRows(task.dkOut, item, token, keyOffset(task.dkOut, item), item.keys);
+    this->finishProducts(dq, dk, dv, token);
+    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
     finishTiles<0>(dq, dk, own, dqRows, dkRows);
     finishTiles<2>(dq, dk, own, dqRows, dkRows);

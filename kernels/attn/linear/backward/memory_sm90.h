@@ -69,6 +69,8 @@ struct ChannelMemory : ChunkTiles<T> {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
   SEQPAR_WARP T* image(int) { return this->before; }
+  /// Keys as the gradient of the state takes them.
+  SEQPAR_WARP T* stateKeys(int chunk) { return this->k(chunk); }
   SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
   SEQPAR_WARP void fetch(const Task& task, const Item<T>& of, int chunk, int thread) {
@@ -95,6 +97,7 @@ struct TokenMemory : ChunkTiles<T> {
   SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
+  SEQPAR_WARP T* stateKeys(int) { return keys; }
   SEQPAR_WARP T* image(int chunk) { return chunk % 2 == 0 ? this->before : this->after; }
 };
 

@@ -1,7 +1,7 @@
 // A chunk's gradients with decays of tokens, any of them: what is between two tokens is applied to their score.
 #pragma once
 
-#include "kernels/attn/linear/backward/scores_sm90.h"
+#include "kernels/attn/linear/backward/chunk_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
@@ -99,24 +99,15 @@ struct TokenProducer {
   }
 };
 
-/// A chunk as consumers have it.
 template <class T>
-struct TokenConsumer {
-  using Memory = TokenMemory<T>;
-  using Part = Half::Part;
-  using Products = ChunkProducts<T>;
-
-  const Task& task;
-  const Item<T>& item;
-  Memory& memory;
-  Half me;
-  int chunk;
+struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
+  using Base = ChunkConsumer<T, TokenMemory<T>>;
+  using Base::chunk, Base::item, Base::me, Base::memory, Base::task;
+  using typename Base::Part, typename Base::Products;
 
   SEQPAR_WARP void run() {
-    const ChunkOperands<T> operands{memory.q(chunk),    memory.k(chunk), memory.v(chunk),
-                                    memory.dOut(chunk), memory.keys,     memory.before,
-                                    memory.after,       memory.v(chunk), memory.v(chunk) + kTilePanel};
-    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    const ChunkOperands<T> operands = this->operands();
+    const int64_t token = this->token();
     Part dq, dk, dv;
     {
       Scores dA, a;
@@ -131,9 +122,7 @@ struct TokenConsumer {
       Roles::arriveStateRead();
       Products::keepDiagonal(memory.own, dA, task.scale, me);
       applyDecays(dA, a);
-      Roles::syncConsumers();  // v is not read any more
-      Products::store(operands.dA, dA, me);
-      Products::store(operands.a, a, me);
+      this->storeMatrices(operands, dA, a);
     }
     const float* sums = sumsOf();
     scaleRows(dq, task.scale * decayOf(sums[me.row]), task.scale * decayOf(sums[me.row + 8]));
@@ -145,17 +134,8 @@ struct TokenConsumer {
     me = me.again();
     warpgroup::await<1>();
     warpgroup::settle(dv);
-    Roles::awaitAdded();
-    Roles::arriveRead();
-    Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
-        .template writeThrough<T>(memory.dOut(chunk), dv, me);
-    me = me.again();
-    warpgroup::await<0>();
-    warpgroup::settle(dq);
-    warpgroup::settle(dk);
-    Roles::syncConsumers();  // nor are q and k by others
-    const Rows dqRows(task.dq, item, token, keyOffset(task.dq, item), item.keys),
-        dkRows(task.dkOut, item, token, keyOffset(task.dkOut, item), item.keys);
+    this->finishProducts(dq, dk, dv, token);
+    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
     float sum[2] = {0, 0};
     finishTiles<0>(dq, dk, sum, own, dqRows, dkRows);
