@@ -274,7 +274,7 @@ void runAll(Session& session, const Choices& choices) {
 }
 
 Layout layoutOf(const Choices& c) {
-  Layout layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 14}},
+  Layout layout{{{"type", "", 8, InPlot::Panel}, {"mask", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 19}},
                 false,
                 {{"rate", "(TF/s)", 9},
                  {"workspace", "(MiB)", 10},
