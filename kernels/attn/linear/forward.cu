@@ -73,8 +73,10 @@ int ctasAtOnce(const LinearProblem& problem) {
 }
 
 bool betterApart(const LinearProblem& problem, const Segments& segments) {
-  constexpr int kMostApart = 4;  // each CTA reads the states of all segments before its own
-  return segments.count <= kMostApart && problem.type != seqparFloat32 && hopper::fits(problem);
+  // Each CTA reads the states of the segments before its own, as far as decays leave something of them. With one decay
+  // a head the kernels are faster, and the fold costs less than 7 states.
+  const int most = problem.gate == Gate::Channel ? 8 : 4;
+  return segments.count <= most && problem.type != seqparFloat32 && hopper::fits(problem);
 }
 
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {

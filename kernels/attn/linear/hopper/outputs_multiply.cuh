@@ -38,7 +38,11 @@ class Multiplier {
       pipeline.waitPrepared(running);
       if (chunk.fresh) clear();
       if constexpr (Kind == GateKind::Uniform) {
-        multiplyUniform(stage, item, chunk, running);
+        if (vectors(stage, 0)[kChunk] == 0) {
+          multiplyUniform<true>(stage, item, chunk, running);
+        } else {
+          multiplyUniform<false>(stage, item, chunk, running);
+        }
       } else {
         if (!chunk.fresh) scaleState<false>(vectors(stage, 0));
         if (reinterpret_cast<const int*>(shared_ + Layout::kExact)[running % Layout::kStages] == 0) {
@@ -83,11 +87,11 @@ class Multiplier {
     for (int next = item.segment; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
       const float* from = pass.initial == nullptr ? nullptr : pass.initial + headIndex(item, problem_) * size;
       if (next > 0) from = pass.maps.states + (firstMap + (pass.apart ? next - 1 : next)) * size;
-      if (from != nullptr) addDecayed(item, from, next);
+      if (from != nullptr && !addDecayed(item, from, next)) return;  // what came before is forgotten too
     }
   }
-  /// Adds a state decayed over the segments from `first` to before the item's.
-  __device__ __forceinline__ void addDecayed(const Item& item, const float* from, int first) {
+  /// Adds a state decayed over the segments from `first` to before the item's. False: nothing is left of it.
+  __device__ __forceinline__ bool addDecayed(const Item& item, const float* from, int first) {
     const Outputs& pass = kernel_.pass;
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
     // The room of outputs on their way, once those of an item before have left.
@@ -100,8 +104,9 @@ class Multiplier {
     for (int segment = first; segment < item.segment && thread_ < problem_.dk; ++segment) {
       sum += pass.maps.logDecays[(firstMap + segment) * width + (width > 1 ? thread_ : 0)];
     }
-    factors[thread_] = exp2Fast(sum * kLog2e);
-    syncGroup();
+    const float mine = thread_ < problem_.dk ? exp2Fast(sum * kLog2e) : 0;
+    factors[thread_] = mine;
+    if (!anyNamed(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
     const int thread = hide(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
@@ -125,6 +130,7 @@ class Multiplier {
       }
     }
     syncGroup();
+    return true;
   }
 
   /// Each channel times factor[channel]; where it `mayForget`, a factor of 0 forgets all.
@@ -261,7 +267,8 @@ class Multiplier {
   }
 
   /// One decay for all channels: keys have theirs to the chunk's end; what the state gives to outputs takes those from
-  /// the chunk's start. What a decay of 0 forgets may be anything.
+  /// the chunk's start. `forgets`: the whole chunk's decay is 0, and what a decay of 0 forgets may be anything.
+  template <bool forgets>
   __device__ __forceinline__ void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     uint32_t a[8][4];
@@ -269,7 +276,7 @@ class Multiplier {
     round(a);
     const float decay = vectors(stage, 0)[kChunk];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) state_[i] = decay == 0 ? 0 : state_[i] * decay;
+    for (int i = 0; i < 64; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
     warpgroup::settle(state_);
     warpgroup::begin();
 #pragma unroll
@@ -292,7 +299,7 @@ class Multiplier {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float factor = e % 2 == 0 ? by.x : by.y;
-        within[4 * j + e] += factor == 0 ? 0 : out[4 * j + e] * factor;
+        within[4 * j + e] += forgets && factor == 0 ? 0 : out[4 * j + e] * factor;
       }
     }
     put(within, running);
