@@ -1,6 +1,6 @@
-// gpu_killed_rank: ranks as processes, a GPU each; one is killed in the middle of its scans. The others must learn of
-// it in time, though their kernels wait for it, must end their communicator, and make a new one without it. Exit status
-// 77 with fewer than two GPUs.
+// gpu_killed_rank [layer]: ranks as processes, a GPU each; one is killed in the middle of its scans, or of a layer of
+// linear attention. The others must learn of it in time, though their kernels wait for it, must end their communicator,
+// and make a new one without it. Exit status 77 with fewer than two GPUs.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,18 +10,20 @@
 #include <chrono>
 #include <csignal>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "common/patience.h"
+#include "gpu/support/attention_steps.h"
 #include "gpu/support/prefix_sums.h"
 
 using namespace seqpar::test;
 
 namespace {
 
-/// Set by the rank that is to be killed, when it has scanned for a while: in memory that all processes share.
-std::atomic<bool>* scanning = nullptr;
+/// Set by the rank that is to be killed, when it has worked for a while: in memory that all processes share.
+std::atomic<bool>* working = nullptr;
 
 /// What the parent, which never touches CUDA, tells each rank.
 struct Orders {
@@ -38,7 +40,7 @@ seqparComm_t join(const seqparUniqueId& id, int ranks, int rank, int device) {
   return comm;
 }
 
-void scanFor(PrefixSums& sums, unsigned calls) {
+void workFor(PrefixSums& sums, unsigned calls) {
   std::mt19937_64 random(7);
   for (unsigned i = 0; i < calls; ++i) {
     const DrawnScan scan(random);
@@ -46,24 +48,30 @@ void scanFor(PrefixSums& sums, unsigned calls) {
   }
 }
 
-/// Scans until the communicator has failed.
-void scanUntilFailure(seqparComm_t comm) {
-  PrefixSums sums(comm);
+void workFor(AttentionSteps& steps, unsigned calls) {
+  steps.enqueue(calls);
+}
+
+/// Works until the communicator has failed.
+template <class Work>
+void workUntilFailure(seqparComm_t comm) {
+  Work work(comm);
   seqparResult_t state = seqparSuccess;
   try {
     while (state == seqparSuccess) {
-      scanFor(sums, 100);
+      workFor(work, 100);
       expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
-      sums.check("before the failure");
+      work.check("before the failure");
     }
   } catch (const std::runtime_error&) {
     expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
   }
   expect(state == seqparRemoteError, "the state is ", seqparGetErrorString(state), ", expected a remote error");
   // Kernels have given up, so the stream comes to its end.
-  expectCuda(cudaStreamSynchronize(sums.stream()), "cudaStreamSynchronize");
+  expectCuda(cudaStreamSynchronize(work.stream()), "cudaStreamSynchronize");
 }
 
+template <class Work>
 int runRank(int rank, int victim, const Orders& orders) {
   if (requireGpus(2) < orders.ranks) return kSkipped;
   DeviceBackend device(1);
@@ -71,23 +79,23 @@ int runRank(int rank, int victim, const Orders& orders) {
   expectCuda(cudaSetDevice(rank), "cudaSetDevice");
   auto* const comm = join(orders.first, orders.ranks, rank, rank);
   if (rank == victim) {
-    PrefixSums sums(comm);
+    Work work(comm);
     for (;;) {  // until the parent kills it
-      scanFor(sums, 50);
-      sums.check("the victim");
-      *scanning = true;
+      workFor(work, 50);
+      work.check("the victim");
+      *working = true;
     }
   }
-  scanUntilFailure(comm);
+  workUntilFailure<Work>(comm);
   std::printf("rank %d: %s\n", rank, seqparGetLastError(comm));
   expectSuccess(seqparCommAbort(comm), "seqparCommAbort");
 
   const int left = orders.ranks - 1;
   auto* const again = join(orders.second, left, rank < victim ? rank : rank - 1, rank);
   {
-    PrefixSums sums(again);
-    scanFor(sums, 1000);
-    sums.check("the new communicator");
+    Work work(again);
+    workFor(work, 1000);
+    work.check("the new communicator");
   }
   expectSuccess(seqparCommDestroy(again), "seqparCommDestroy");
   return 0;
@@ -98,7 +106,7 @@ struct Child {
   int orders = -1;
 };
 
-Child start(int rank, int victim) {
+Child start(int rank, int victim, bool layer) {
   std::array<int, 2> byteFifo{};
   expect(::pipe(byteFifo.data()) == 0, "byteFifo failed");
   const pid_t process = fork();
@@ -112,7 +120,7 @@ Child start(int rank, int victim) {
   int status = 1;
   if (read(byteFifo[0], &orders, sizeof(orders)) == static_cast<ssize_t>(sizeof(orders)) && orders.ranks > rank) {
     try {
-      status = runRank(rank, victim, orders);
+      status = (layer ? runRank<AttentionSteps> : runRank<PrefixSums>)(rank, victim, orders);
     } catch (const std::exception& error) {
       std::printf("rank %d: %s\n", rank, error.what());
     }
@@ -135,18 +143,19 @@ int countGpus() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
+  const bool layer = count > 1 && words[1] == std::string("layer");
   const int ranks = std::min(countGpus(), 8);
   if (ranks < 2) {
     std::printf("skipped: 2 GPUs needed, %d found\n", ranks);
     return kSkipped;
   }
   const int victim = ranks / 2;
-  void* const shared = mmap(nullptr, sizeof(*scanning), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const shared = mmap(nullptr, sizeof(*working), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   expect(shared != MAP_FAILED, "mmap failed");
-  scanning = new (shared) std::atomic<bool>(false);
+  working = new (shared) std::atomic<bool>(false);
   std::vector<Child> children;
-  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(rank, victim));
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(rank, victim, layer));
   Orders orders{};
   orders.ranks = ranks;
   expectSuccess(seqparGetUniqueId(&orders.first), "seqparGetUniqueId");
@@ -156,7 +165,7 @@ int main() {
   }
   const pid_t doomed = children[static_cast<std::size_t>(victim)].process;
   siginfo_t ended{};
-  while (!*scanning && ended.si_pid == 0) {
+  while (!*working && ended.si_pid == 0) {
     expect(waitid(P_PID, static_cast<id_t>(doomed), &ended, WEXITED | WNOHANG | WNOWAIT) == 0, "waitid failed");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
