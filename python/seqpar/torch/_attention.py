@@ -86,18 +86,18 @@ def _prepare_call(comm, spec, q, k, v):
     return prepared
 
 
-def _run_prepared(prepared, q, k, v, with_lse):
+def _run_prepared(prepared, q, places, with_lse):
     out, lse = torch.empty_like(q) if prepared.like_q else q.new_empty_strided(prepared.sizes, prepared.strides), None
     if with_lse:
         lse = prepared.floats(prepared.lse_sizes)
-    prepared.run(False, (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr()), q)
+    prepared.run(False, (*places, out.data_ptr(), 0 if lse is None else lse.data_ptr()), q)
     return out, lse
 
 
 class _PreparedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, prepared):
-        out, lse = _run_prepared(prepared, q, k, v, True)
+    def forward(ctx, q, k, v, prepared, places):
+        out, lse = _run_prepared(prepared, q, places, True)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.prepared = prepared
         ctx.mark_non_differentiable(lse)
@@ -108,12 +108,15 @@ class _PreparedAttention(torch.autograd.Function):
     def backward(ctx, grad, _):
         q, k, v, out, lse = tensors = ctx.saved_tensors  # hooks may have given others than were saved
         prepared = ctx.prepared
-        if not (eager() and plain((*tensors, grad)) and grad.is_contiguous() and prepared.usable(*tensors, grad) and
+        places = None
+        if (eager() and plain((*tensors, grad)) and grad.is_contiguous() and
                 (q.stride(), k.stride(), v.stride()) == prepared.forms and out.is_contiguous() and lse.is_contiguous()):
-            return (*_backward(grad, q, k, v, out, lse, None, prepared.spec, prepared.name)[:3], None)
+            places = prepared.places(*tensors, grad)
+        if places is None:
+            return (*_backward(grad, q, k, v, out, lse, None, prepared.spec, prepared.name)[:3], None, None)
         made = prepared.gradients(q, k, v)
-        prepared.run(True, [x.data_ptr() for x in (*tensors, grad, *made)], q)
-        return (*made, None)
+        prepared.run(True, [*places, *(x.data_ptr() for x in made)], q)
+        return (*made, None, None)
 
 
 def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
@@ -176,11 +179,11 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    key = None if sinks is not None else _prepared.key_of("softmax", q, k, v, None, training, options)
-    prepared = None if key is None else _prepared.find(comm, key)
-    if prepared is not None and prepared.usable(q, k, v):
-        out, lse = (_PreparedAttention.apply(*_plans.distinct(q, k, v), prepared) if training else
-                    _run_prepared(prepared, q, k, v, return_lse))
+    key, prepared = (None, None) if sinks is not None else _prepared.find(comm, "softmax", q, k, v, None, training, options)
+    places = None if prepared is None else prepared.places(q, k, v)
+    if places is not None:
+        out, lse = (_PreparedAttention.apply(*_plans.distinct(q, k, v), prepared, places) if training else
+                    _run_prepared(prepared, q, places, return_lse))
         return (out, lse) if return_lse else out
     spec = _prepare(q, k, v, comm, sinks=sinks, **options)
     if without_gradient((q, k, v, sinks)):

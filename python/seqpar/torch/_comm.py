@@ -49,6 +49,7 @@ class Comm:
         self._handle = handle
         self.plans, self.uses, self._most_plans = {}, itertools.count(), plans
         self.prepared = {}  # of _prepared.py
+        self.index = -1 if device.type == "cpu" else device.index  # as torch.Tensor.get_device() has it
         self._side, self._started, self._tickets = None, {}, itertools.count()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
@@ -85,7 +86,7 @@ class Comm:
     def stream(self, tensor):
         """The stream that work on `tensor` is ordered on: torch's current one; on hosts none, or in start() its own."""
         if tensor.is_cuda:
-            return _current_stream(self.device.index)
+            return _current_stream(self.index)
         return self._side if self._starting else None
 
     _starting = False

@@ -6,6 +6,7 @@ import torch
 
 from ._attention import attention
 from ._comm import comm as make_comm
+from ._define import autocasted
 from ._layout import Layout, shard, unshard
 
 _LAYOUTS = {"striped": "striped", "dist_attn": "contiguous"}
@@ -24,7 +25,7 @@ def _sdpa(comm, layout, algorithm):
             raise ValueError(f"context_parallel: dropout_p is {dropout_p}, expected 0: there is no dropout")
         if key.shape[1] != query.shape[1] and not enable_gqa:
             raise ValueError(f"context_parallel: got {query.shape[1]} heads and {key.shape[1]} of keys, expected enable_gqa")
-        out = attention(*(x.transpose(1, 2) for x in (query, key, value)), comm, causal=is_causal, scale=scale, layout=layout,
+        out = attention(*(x.transpose(1, 2) for x in autocasted(query, key, value)), comm, causal=is_causal, scale=scale, layout=layout,
                         algorithm=algorithm)
         return out.transpose(1, 2)
 

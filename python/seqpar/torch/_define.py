@@ -46,6 +46,15 @@ def without_gradient(arguments):
     return eager() and plain(arguments, not torch.is_grad_enabled())
 
 
+def autocasted(*tensors):
+    """The tensors in the type of torch.autocast, where it is active: as scaled_dot_product_attention takes them, for models
+    whose rotary embeddings leave queries and keys in another type than values."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    return [x.to(torch.get_autocast_dtype(kind)) for x in tensors]
+
+
 def _register(schema, implementation, fake):
     """The callable overload of the operator seqpar::<schema>, on host and GPU tensors."""
     name = schema.split("(", 1)[0]

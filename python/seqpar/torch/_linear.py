@@ -103,21 +103,19 @@ def _prepare_call(comm, spec, q, k, v, gate):
     return prepared
 
 
-def _addresses(*tensors):
-    return [x.data_ptr() for x in tensors if x is not None]
-
-
-def _run_prepared(prepared, q, k, v, gate, with_saved, with_final):
+def _run_prepared(prepared, q, places, with_saved, with_final):
+    """places: of q, k, v and, if there is one, the decay."""
     out = q.new_empty_strided(prepared.sizes, prepared.strides)
     saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
-    prepared.run(False, [*_addresses(q, k, v, out, gate), *(0 if x is None else x.data_ptr() for x in (saved, final))], q)
+    prepared.run(False, [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))],
+                 q)
     return out, saved, final
 
 
 class _PreparedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, gate, with_final, prepared):
-        out, saved, final = _run_prepared(prepared, q, k, v, gate, True, with_final)
+    def forward(ctx, q, k, v, gate, with_final, prepared, places):
+        out, saved, final = _run_prepared(prepared, q, places, True, with_final)
         ctx.save_for_backward(q, k, v, gate, saved)
         ctx.prepared = prepared
         return out, final
@@ -127,26 +125,34 @@ class _PreparedLinear(torch.autograd.Function):
     def backward(ctx, grad, d_final):
         q, k, v, gate, saved = ctx.saved_tensors  # hooks may have given others than were saved
         prepared, tensors = ctx.prepared, [x for x in (q, k, v, gate, saved, grad, d_final) if x is not None]
-        if not (eager() and plain(tensors) and prepared.usable(*tensors) and
-                (q.stride(), k.stride(), v.stride()) == prepared.forms and all(x.is_contiguous() for x in tensors[3:])):
+        places = None
+        if (eager() and plain(tensors) and (q.stride(), k.stride(), v.stride()) == prepared.forms and
+                all(x.is_contiguous() for x in tensors[3:])):
+            places = prepared.places(*tensors)
+        if places is None:
             dq, dk, dv, d_gate, _ = _backward(grad, d_final, q, k, v, gate, None, saved, prepared.spec, prepared.name)
-            return dq, dk, dv, None if gate is None else d_gate, None, None
+            return dq, dk, dv, None if gate is None else d_gate, None, None, None
         dq, dk, dv = prepared.gradients(q, k, v)
         d_gate = None if gate is None else torch.empty_like(gate)
-        prepared.run(True, [*_addresses(q, k, v, gate, saved, grad), 0 if d_final is None else d_final.data_ptr(),
-                            *_addresses(dq, dk, dv, d_gate)], q)
-        return dq, dk, dv, d_gate, None, None
+        if d_final is None:
+            places.append(0)
+        prepared.run(True, [*places, *(x.data_ptr() for x in (dq, dk, dv, d_gate) if x is not None)], q)
+        return dq, dk, dv, d_gate, None, None, None
 
 
 def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
-    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate))
-    key = None if initial_state is not None else _prepared.key_of(family, q, k, v, gate, training, options)
-    prepared = None if key is None else _prepared.find(comm, key)
-    if prepared is not None and prepared.usable(*(x for x in (q, k, v, gate) if x is not None)):
+    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
+                                            (gate is not None and gate.requires_grad))
+    key, prepared = ((None, None) if initial_state is not None else
+                     _prepared.find(comm, family, q, k, v, gate, training, options))
+    places = None
+    if prepared is not None:
+        places = prepared.places(q, k, v) if gate is None else prepared.places(q, k, v, gate)
+    if places is not None:
         if training:
-            out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), gate, output_final_state, prepared)
+            out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), gate, output_final_state, prepared, places)
         else:
-            out, _, final = _run_prepared(prepared, q, k, v, gate, False, output_final_state)
+            out, _, final = _run_prepared(prepared, q, places, False, output_final_state)
         return (out, final) if output_final_state else out
     out, final, spec = _run_operator(family, q, k, v, gate, comm, initial_state, **options)
     if key is not None:

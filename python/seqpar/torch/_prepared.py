@@ -44,15 +44,14 @@ class Prepared:
         self._stream = comm.stream
         self._float = torch.empty(0, dtype=torch.float32, device=comm.device)  # where to make others: a type among the arguments takes longer
 
-    def usable(self, *tensors):
-        """Whether the plan has not been forgotten, and these inputs lie where kernels can read them."""
-        if self._plan.handle is None:
-            return False
-        if self._aligned:
-            for x in tensors:
-                if x.data_ptr() & 15:
-                    return False
-        return True
+    def places(self, *tensors):
+        """The addresses of inputs; None where the plan has been forgotten, or kernels could not read them."""
+        found, together = [], 0
+        for x in tensors:
+            place = x.data_ptr()
+            found.append(place)
+            together |= place
+        return None if together & self._aligned or self._plan.handle is None else found
 
     def floats(self, sizes):
         """A new float32 tensor."""
@@ -72,33 +71,33 @@ class Prepared:
             call(_abi.check_attn, result)
 
 
-def key_of(family, q, k, v, gate, training, options):
-    """What calls have in common that a Prepared serves; None: the dispatcher is to see the call, or it has what cannot be
-    compared."""
+def find(comm, family, q, k, v, gate, training, options):
+    """(what calls have in common that a Prepared serves, the Prepared if there is one). None in the place of both: the
+    dispatcher is to see the call, or it has what cannot be compared."""
     if not eager() or isinstance(options.get("cu_seqlens"), torch.Tensor):
-        return None
-    for x in (q, k, v) if gate is None else (q, k, v, gate):
-        if type(x) is not torch.Tensor or x.is_neg():
-            return None
-    dense = q.is_contiguous() and k.is_contiguous() and v.is_contiguous() and gate is None
-    return (family, training, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device,
-            None if dense else (q.stride(), k.stride(), v.stride()),
-            None if gate is None else (gate.shape, gate.stride(), gate.dtype, gate.device), *options.items())
-
-
-def find(comm, key):
-    """The Prepared of a key, if there is one."""
+        return None, None
+    plain, index, form = torch.Tensor, comm.index, None
+    if type(q) is not plain or type(k) is not plain or type(v) is not plain or q.is_neg() or k.is_neg() or v.is_neg():
+        return None, None
+    if q.get_device() != index or k.get_device() != index or v.get_device() != index:
+        return None, None
+    if index < 0 and not (q.is_cpu and k.is_cpu and v.is_cpu):
+        return None, None
+    if gate is not None:
+        if type(gate) is not plain or gate.is_neg() or gate.device != comm.device:
+            return None, None
+        form = gate.shape, gate.dtype, gate.stride(), q.stride(), k.stride(), v.stride()
+    elif not (q.is_contiguous() and k.is_contiguous() and v.is_contiguous()):
+        form = q.stride(), k.stride(), v.stride()
+    key = (family, training, form, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, *options, *options.values())
     try:
-        return comm.prepared.get(key)
+        return key, comm.prepared.get(key)
     except TypeError:  # a list among the options
-        return None
+        return None, None
 
 
 def remember(comm, key, prepared):
     """Has find() return it from now on."""
     if len(comm.prepared) >= _MOST:
         comm.prepared.clear()
-    try:
-        comm.prepared[key] = prepared
-    except TypeError:
-        pass
+    comm.prepared[key] = prepared

@@ -14,6 +14,7 @@ import dataclasses
 from .. import _abi
 from ._attention import attention
 from ._comm import Comm
+from ._define import autocasted
 from ._kernels import kernel_of
 from ._layout import Layout
 
@@ -59,7 +60,7 @@ class Registration:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         # A window of transformers has so many tokens, the token itself among them.
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, -1 if causal else sliding_window - 1)
-        out = attention(*(x.transpose(1, 2) for x in (query, key, value)), self.comm, causal=causal, window=window,
+        out = attention(*(x.transpose(1, 2) for x in autocasted(query, key, value)), self.comm, causal=causal, window=window,
                         scale=scaling, softcap=softcap or 0.0, sinks=None if s_aux is None else s_aux.float(),
                         cu_seqlens=self.cu_seqlens, layout=self.layout, algorithm=algorithm, kernel=self.kernel)
         return out, None

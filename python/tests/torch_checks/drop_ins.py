@@ -82,6 +82,9 @@ def models_of_transformers(comm, seed):
         for one, other in zip(models[1].parameters(), models[0].parameters()):
             scale = max(1.0, other.grad.abs().max().item())
             same(summed(one.grad, comm) / scale, other.grad / scale, 200)
+        with torch.no_grad(), torch.autocast(comm.device.type, torch.bfloat16):  # queries become float32 by their rotation
+            rounded = models[1](mine, position_ids=positions[None]).logits - sp.shard(models[0](ids).logits, layout, comm)
+        assert rounded.abs().max() <= 16 * 2.0 ** -8 * exact.abs().max()
         padded = torch.ones_like(mine)
         padded[:, 0] = 0
         raises(ValueError, "padding", models[1], mine, attention_mask=padded, position_ids=positions[None])
@@ -237,6 +240,12 @@ def context_parallel_as_torch_has_it(comm, seed):
         same(together, expected, 100)
         scale = d_exact.abs().max()
         same(summed(d_mine, comm) / scale, d_exact / scale, 200)
+    with torch.no_grad(), torch.autocast(comm.device.type, torch.bfloat16):  # queries are products and keys are not
+        rounded = model(ids, positions)
+        with sp.context_parallel(dist.group.WORLD, buffers=[ids, positions], buffer_seq_dims=[1, 0]):
+            out = model(ids, positions)
+        together, = sp.context_parallel_unshard(dist.group.WORLD, [out], [1], tokens=tokens)
+        assert out.dtype == torch.bfloat16 and (together - rounded).abs().max() <= 4 * 2.0 ** -8 * rounded.abs().max()
     with sp.context_parallel(dist.group.WORLD, buffers=[ids], buffer_seq_dims=[1], no_restore_buffers={ids}):
         pass
     if comm.size > 1:  # a single shard is the whole
