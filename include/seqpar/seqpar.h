@@ -227,10 +227,11 @@ typedef struct {
   double contention;   /**< ranks of the fullest node for each of its processors, at least 1 */
   char transport[128]; /**< in words: what carries the data */
   char reason[512];    /**< in words: why no faster transport, and which GPUs were found */
+  int sharing;         /**< ranks that are threads of this process and have this rank's GPU, itself too; 1 on hosts */
 } seqparCommInfo_t;
 
 #define SEQPAR_COMM_INFO_INITIALIZER \
-  { sizeof(seqparCommInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0., 0., 0., 0., "", "" }
+  { sizeof(seqparCommInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0., 0., 0., 0., "", "", 0 }
 
 /** Fills `info`. Not collective. Errors: InvalidArgument (NULL, wrong magic). */
 SEQPAR_API seqparResult_t seqparCommQuery(seqparComm_t comm, seqparCommInfo_t* info);

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "device/cuda.h"
+#include "device/setup_stream.h"
 
 namespace seqpar {
 
@@ -11,9 +12,9 @@ namespace seqpar {
 /// the last of it is on its way, and streams that do not wait for the default one would read what was there before.
 inline void upload(void* memory, const void* data, std::size_t bytes) {
   if (bytes == 0) return;
-  const StreamHandle stream = makeStream();
-  checkCuda(cudaMemcpyAsync(memory, data, bytes, cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
-  checkCuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  auto* const stream = setupStream();
+  checkCuda(cudaMemcpyAsync(memory, data, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+  checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 }  // namespace seqpar

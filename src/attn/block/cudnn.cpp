@@ -193,6 +193,52 @@ class Handle {
   cudnnHandle_t cudnn_ = nullptr;
 };
 
+/// The handles of the process that nobody uses. They are kept: making one takes longer than anything but a plan, and
+/// cuDNN makes streams for it, of which a GPU serves few at once.
+class Handles {
+ public:
+  static Handles& instance() {
+    static Handles& handles = *new Handles;  // never destroyed: at exit the driver may be gone
+    return handles;
+  }
+
+  /// Of the current device, which is `device`.
+  std::unique_ptr<Handle> take(int device) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& idle = idle_[device];
+      if (!idle.empty()) {
+        auto handle = std::move(idle.back());
+        idle.pop_back();
+        return handle;
+      }
+    }
+    return std::make_unique<Handle>();
+  }
+  void give(int device, std::unique_ptr<Handle> handle) {
+    const std::lock_guard lock(mutex_);
+    idle_[device].push_back(std::move(handle));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<std::unique_ptr<Handle>>> idle_;
+};
+
+/// One thread's at a time.
+class BorrowedHandle {
+ public:
+  explicit BorrowedHandle(int device) : device_(device), handle_(Handles::instance().take(device)) {}
+  BorrowedHandle(const BorrowedHandle&) = delete;
+  BorrowedHandle& operator=(const BorrowedHandle&) = delete;
+  ~BorrowedHandle() { Handles::instance().give(device_, std::move(handle_)); }
+  cudnnHandle_t get() const { return handle_->get(); }
+
+ private:
+  int device_;
+  std::unique_ptr<Handle> handle_;
+};
+
 /// The plans of the process. Those of different shapes may be built at the same time: each takes about a second of a
 /// processor, and ranks that are threads ask all at once.
 class Plans {
@@ -222,9 +268,9 @@ class Plans {
   Plan make(int device, const SdpaShape& shape) {
     Plan plan;
     try {
-      auto handle = takeHandle(device);
+      const BorrowedHandle handle(device);
       plan.graph = Builder(shape).build();
-      auto status = plan.graph->build(handle->get(), {fe::HeurMode_t::A});
+      auto status = plan.graph->build(handle.get(), {fe::HeurMode_t::A});
       int64_t bytes = 0;
       if (status.is_good()) status = plan.graph->get_workspace_size(bytes);
       if (status.is_good()) {
@@ -232,33 +278,13 @@ class Plans {
       } else {
         plan.refusal = status.get_message().empty() ? "no engine for this shape" : status.get_message();
       }
-      giveHandle(device, std::move(handle));
     } catch (const std::exception& error) {
       plan.refusal = error.what();
     }
     return plan;
   }
 
-  /// A handle is one thread's at a time. They are kept, since making one takes longer than anything but a plan.
-  std::unique_ptr<Handle> takeHandle(int device) {
-    {
-      const std::lock_guard lock(mutex_);
-      auto& idle = idle_[device];
-      if (!idle.empty()) {
-        auto handle = std::move(idle.back());
-        idle.pop_back();
-        return handle;
-      }
-    }
-    return std::make_unique<Handle>();
-  }
-  void giveHandle(int device, std::unique_ptr<Handle> handle) {
-    const std::lock_guard lock(mutex_);
-    idle_[device].push_back(std::move(handle));
-  }
-
   std::mutex mutex_;
-  std::map<int, std::vector<std::unique_ptr<Handle>>> idle_;
   std::map<std::pair<int, SdpaShape>, Entry> plans_;
 };
 
@@ -266,7 +292,7 @@ class Plans {
 
 struct Sdpa::Rank {
   int device = currentDevice();
-  Handle handle;
+  BorrowedHandle handle{device};
 };
 
 const std::string& Sdpa::problem() {

@@ -49,9 +49,9 @@ softmax::RowView viewOf(const Rows& rows) {
   return {rows.data, rows.batchStride, rows.headStride, 1};
 }
 
-CudaExec::CudaExec(int device) : device_(device) {
+CudaExec::CudaExec(int device, bool shared) : device_(device) {
   const CurrentDevice current(device);
-  side_ = makeSideStream();
+  if (!shared) side_ = makeSideStream();
   forked_ = makeEvent();
   joined_ = makeEvent();
   finished_ = makeEvent();
@@ -83,11 +83,13 @@ void CudaExec::drain() noexcept {
 }
 
 void CudaExec::fork() {
+  if (!side_) return;
   checkCuda(cudaEventRecord(forked_.get(), main_), "cudaEventRecord");
   checkCuda(cudaStreamWaitEvent(side_.get(), forked_.get(), 0), "cudaStreamWaitEvent");
 }
 
 void CudaExec::join() {
+  if (!side_) return;
   checkCuda(cudaEventRecord(joined_.get(), side_.get()), "cudaEventRecord");
   checkCuda(cudaStreamWaitEvent(main_, joined_.get(), 0), "cudaStreamWaitEvent");
 }
@@ -127,10 +129,6 @@ void CudaExec::zero(const Tensor& tensor) {
 
 void CudaExec::fill(const Rows& rows, float value) {
   checkCuda(softmax::launchRows(viewOf(rows), {}, value, rows.batch, rows.tokens, rows.heads, main_), "filling rows");
-}
-
-std::unique_ptr<Exec> makeCudaExec(int device) {
-  return std::make_unique<CudaExec>(device);
 }
 
 }  // namespace seqpar::attn

@@ -15,7 +15,10 @@ softmax::RowView viewOf(const Rows& rows);
 
 class CudaExec final : public Exec {
  public:
-  explicit CudaExec(int device);
+  /// `shared`: other ranks of this process have the device too. side() is then the caller's stream: a GPU serves
+  /// streams beyond its few queues one after the other, and one rank's kernel would wait behind another's that waits
+  /// for it.
+  CudaExec(int device, bool shared);
 
   cudaStream_t stream() const { return main_; }
 
@@ -27,7 +30,7 @@ class CudaExec final : public Exec {
   void finish() override;
   void drain() noexcept override;
   void* main() const override { return main_; }
-  void* side() const override { return side_.get(); }
+  void* side() const override { return side_ ? side_.get() : main_; }
   void fork() override;
   void join() override;
   void copy(const Tensor& to, const Tensor& from) override;
@@ -39,12 +42,10 @@ class CudaExec final : public Exec {
  private:
   int device_;
   cudaStream_t main_ = nullptr;
-  StreamHandle side_;
+  StreamHandle side_;  ///< none on a device that ranks share
   EventHandle forked_, joined_, finished_;
   std::optional<CurrentDevice> current_;
   bool ran_ = false;
 };
-
-std::unique_ptr<Exec> makeCudaExec(int device);
 
 }  // namespace seqpar::attn

@@ -34,7 +34,9 @@ std::unique_ptr<Exec> makeExec(seqparComm_t comm, int threads) {
   if (device == SEQPAR_HOST_DEVICE)
     return std::make_unique<HostExec>(threads > 0 ? threads : shareOfProcessors(comm), comm);
 #ifdef SEQPAR_ATTN_CUDA
-  return makeCudaExec(device);
+  seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
+  require(seqparCommQuery(comm, &info), kWho, comm);
+  return std::make_unique<CudaExec>(device, info.sharing > 1);
 #else
   fail(seqparInvalidUsage, kWho, ": the communicator is of device ", device,
        ", expected host memory: this library was built without CUDA");

@@ -36,6 +36,7 @@ TEST_CASE("communicators of every size are made as threads, queried and destroye
            info.nodes);
     expect(info.directPeers + info.networkPeers == size - 1, info.directPeers, " + ", info.networkPeers, " peers");
     expect(info.contention >= 1, "contention ", info.contention);
+    expect(info.sharing == 1, "sharing ", info.sharing);
     if (size > 1) {
       expect(std::strlen(info.transport) > 0, "no transport named");
       expect(info.alphaUs > 0 && info.bandwidth > 0, "alpha ", info.alphaUs, " us, bandwidth ", info.bandwidth);
