@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "gpu/support/caller_kernel.h"
 #include "gpu/support/placed_ranks.h"
 #include "unit/attn/softmax_features.h"
 #include "unit/attn/softmax_ranks.h"
@@ -16,7 +17,8 @@ using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 PlacedRun placed;
 
-TEST_CASE("softmax attention on GPUs: every feature, small") {
+/// Every algorithm with every feature that it has. `kernel` null: the library's block kernels.
+void everyFeature(const seqparAttnKernel_t* kernel) {
   PlacedRanks all(placed);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
@@ -30,12 +32,24 @@ TEST_CASE("softmax attention on GPUs: every feature, small") {
       spec.algorithm = row.id;
       if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
       RunOptions options;
+      options.kernel = kernel;
       options.ownWorkspace = random() % 2 == 0;
       options.placement = all.placement();
       CAPTURE(seed, placed.ranks, row.name, name, spec.text());
       CHECK(runCase(SoftmaxCase(spec, random()), &all.group(), options) == "");
     }
   }
+}
+
+TEST_CASE("softmax attention on GPUs: every feature, small") {
+  everyFeature(nullptr);
+}
+
+TEST_CASE("softmax attention on GPUs: every feature, a kernel of the caller") {
+  std::atomic<int> calls{0};
+  const auto kernel = callerKernel(calls);
+  everyFeature(&kernel);
+  CHECK(calls > 0);
 }
 
 /// Problems that cuDNN gets, at least on some ranks.
@@ -93,32 +107,43 @@ std::vector<std::pair<const char*, SoftmaxSpec>> largeSpecs() {
     s.kvTokens = s.tokens + 300;
     s.mask = seqparAttnCausal;
   });
+  add("diagonals in two", [](SoftmaxSpec& s) {
+    s.tokens = 4096;  // enough rows on two ranks
+    s.mask = seqparAttnCausal;
+    s.heads = s.kvHeads = 1;
+  });
   add("d 256", [](SoftmaxSpec& s) { s.headDim = s.valueDim = 256; });
   return all;
 }
 
-TEST_CASE("softmax attention on GPUs: every algorithm, large") {
+void everyAlgorithm(const SoftmaxSpec& base) {
   PlacedRanks all(placed);
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
+  std::unique_ptr<SoftmaxCase> problem;
+  std::unique_ptr<SoftmaxAnswer> answer;
+  for (const auto& row : seqpar::attn::algorithms()) {
+    SoftmaxSpec spec = base;
+    spec.algorithm = row.id;
+    if (!row.softmax || (row.id == seqparAttnLocal && placed.ranks > 1)) continue;
+    if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
+    if (!problem) {
+      problem = std::make_unique<SoftmaxCase>(spec, random());
+      answer = std::make_unique<SoftmaxAnswer>(*problem);
+    }
+    problem->spec = spec;
+    RunOptions options;
+    options.rounds = 2;
+    options.placement = all.placement();
+    CAPTURE(seed, placed.ranks, row.name, spec.text());
+    CHECK(runCase(*problem, &all.group(), options, answer.get()) == "");
+  }
+}
+
+TEST_CASE("softmax attention on GPUs: every algorithm, large") {
   for (const auto& [name, base] : largeSpecs()) {
-    std::unique_ptr<SoftmaxCase> problem;
-    std::unique_ptr<SoftmaxAnswer> answer;
-    for (const auto& row : seqpar::attn::algorithms()) {
-      SoftmaxSpec spec = base;
-      spec.algorithm = row.id;
-      if (!row.softmax || (row.id == seqparAttnLocal && placed.ranks > 1)) continue;
-      if (!refusalOf(row, spec, all.group()[0]).empty()) continue;
-      if (!problem) {
-        problem = std::make_unique<SoftmaxCase>(spec, random());
-        answer = std::make_unique<SoftmaxAnswer>(*problem);
-      }
-      problem->spec = spec;
-      RunOptions options;
-      options.rounds = 2;
-      options.placement = all.placement();
-      CAPTURE(seed, placed.ranks, row.name, name, spec.text());
-      CHECK(runCase(*problem, &all.group(), options, answer.get()) == "");
+    DYNAMIC_SECTION(name) {
+      everyAlgorithm(base);
     }
   }
 }

@@ -26,7 +26,7 @@ __global__ void copy(std::byte* into, const std::byte* from, std::size_t bytes) 
   }
 }
 
-constexpr int kLocalBytes = 1024;
+constexpr int kLocalBytes = 5 * 1024;
 
 __global__ void useLocalMemory(unsigned char* into, int bytes) {
   unsigned char local[kLocalBytes];
