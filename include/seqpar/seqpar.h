@@ -180,6 +180,13 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t comm, int color, int key,
                                           const seqparConfig_t* config);
 
 /**
+ * Collective over `comm`: returns when all ranks have called it, of which enqueued work knows nothing. Between GPUs of
+ * one process it belongs behind set-up, so that no rank's kernel waits for one that is still allocating memory or
+ * loading kernels, which may wait for that kernel. Errors: InvalidArgument (NULL, no communicator), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t comm);
+
+/**
  * Collective over `comm`: waits until all ranks have called it and all enqueued work is done. Afterwards only
  * seqparCommDestroy() and the query functions may be called. Errors: RemoteError.
  */

@@ -688,6 +688,7 @@ PROTOTYPES = {
     "seqparCommInitNccl": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparCommInitOob": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparCommSplit": (c_int, [c_void_p, c_int, c_int, c_void_p, c_void_p]),
+    "seqparCommBarrier": (c_int, [c_void_p]),
     "seqparCommFinalize": (c_int, [c_void_p]),
     "seqparCommDestroy": (c_int, [c_void_p]),
     "seqparCommAbort": (c_int, [c_void_p]),

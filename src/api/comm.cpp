@@ -48,6 +48,13 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t handle, int color, int ke
   });
 }
 
+SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t handle) {
+  return onComm("seqparCommBarrier", handle, [](Communicator& comm) {
+    std::vector<char> all(static_cast<size_t>(comm.size()));
+    comm.control().gatherValues(char{0}, std::span(all));
+  });
+}
+
 SEQPAR_API seqparResult_t seqparCommFinalize(seqparComm_t handle) {
   return onComm("seqparCommFinalize", handle, [](Communicator& comm) { comm.finalize(); });
 }

@@ -68,6 +68,10 @@ void Plan::prepare(void* workspace) {
   Arena arena(workspace);
   operator_->carve(arena);
   operator_->open();
+  // Kernels that are loaded for one GPU may be loaded for all GPUs of the process, behind whatever runs on them.
+  if (problem_.onDevice() && problem_.ranks() > 1) {
+    require(seqparCommBarrier(problem_.comm), "seqparAttnPlanPrepare", problem_.comm);
+  }
   prepared_ = true;
 }
 

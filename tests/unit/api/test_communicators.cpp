@@ -1,6 +1,9 @@
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/patience.h"
@@ -50,6 +53,22 @@ TEST_CASE("communicators of every size are made as threads, queried and destroye
     checkRing(comm);
   });
   CHECK(errors == "");
+}
+
+TEST_CASE("nobody leaves a barrier before all have come") {
+  const int size = GENERATE(1, 2, 5);
+  CAPTURE(size);
+  std::atomic<int> came{0};
+  const auto errors = onCommunicator(size, [&](seqparComm_t comm, int rank) {
+    for (int round = 1; round <= 20; ++round) {
+      if (rank == round % size) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      ++came;
+      expectSuccess(seqparCommBarrier(comm), "seqparCommBarrier", comm);
+      expect(came >= round * size, came.load(), " ranks came to round ", round, " of ", size);
+    }
+  });
+  CHECK(errors == "");
+  CHECK(seqparCommBarrier(nullptr) == seqparInvalidArgument);
 }
 
 TEST_CASE("communicators made by a unique id") {
