@@ -68,34 +68,44 @@ softmax::BandProblem CudaBlock::bandProblem(const Prepared& prepared, const Bloc
   return problem;
 }
 
-/// A step's result. Returns its logarithms, which a ragged step lays by tokens.
+/// The tokens that a step has.
+BlockInputs CudaBlock::tokensOf(const Prepared& prepared, const BlockInputs& in) {
+  const auto &queries = prepared.queries, &keys = prepared.keys;
+  return {in.q.rows(queries.first, queries.count), in.k.rows(keys.first, keys.count),
+          in.v.rows(keys.first, keys.count)};
+}
+
+BlockGradientInputs CudaBlock::tokensOf(const Prepared& prepared, const BlockGradientInputs& in) {
+  const auto& [first, count] = prepared.queries;
+  const auto part = tokensOf(prepared, BlockInputs{in.q, in.k, in.v});
+  return {part.q,
+          part.k,
+          part.v,
+          in.dOut.rows(first, count),
+          in.lse.rows(first, count),
+          in.delta.rows(first, count),
+          in.out.rows(first, count)};
+}
+
+/// A step's result. Returns its logarithms, which a ragged step lays by tokens. `in` has the step's tokens only.
 softmax::RowView CudaBlock::runForward(const Prepared& prepared, const BlockInputs& in, const Place& place) {
-  const bool single = prepared.step.kind == BlockStep::Kind::Single;
-  SdpaPointers pointers;
-  pointers.out = place.out.data;
-  pointers.lse = place.lse.data;
-  if (single) {
-    const auto& r = prepared.step.rectangles.front();
-    pointers.q = in.q.rows(r.row, r.rows).data;
-    pointers.k = in.k.rows(r.column, r.columns).data;
-    pointers.v = in.v.rows(r.column, r.columns).data;
-    point(prepared, pointers);
-    sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
+  if (!prepared.allRows) exec_.fill(place.lse, kNothing);
+  if (prepared.step.kind == BlockStep::Kind::Bands) {
+    auto problem = bandProblem(prepared, in);
+    problem.out = viewOf(place.out);
+    problem.lse = viewOf(place.lse);
+    checkCuda(softmax::launchBandForward(problem, exec_.stream()), "attention of bands");
     return viewOf(place.lse);
   }
-  if (!prepared.allRows) exec_.fill(place.lse, kNothing);
-  if (prepared.step.kind == BlockStep::Kind::Ragged) {
-    pointers.q = in.q.data;
-    pointers.k = in.k.data;
-    pointers.v = in.v.data;
-    point(prepared, pointers);
-    sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
-    return {place.lse.data, 0, 1, shape_.heads};
-  }
-  auto problem = bandProblem(prepared, in);
-  problem.out = viewOf(place.out);
-  problem.lse = viewOf(place.lse);
-  checkCuda(softmax::launchBandForward(problem, exec_.stream()), "attention of bands");
+  SdpaPointers pointers;
+  pointers.q = in.q.data;
+  pointers.k = in.k.data;
+  pointers.v = in.v.data;
+  pointers.out = place.out.data;
+  pointers.lse = place.lse.data;
+  point(prepared, pointers);
+  sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
+  if (prepared.step.kind == BlockStep::Kind::Ragged) return {place.lse.data, 0, 1, shape_.heads};
   return viewOf(place.lse);
 }
 
@@ -129,12 +139,10 @@ void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectan
   if (!kept) partial_.settle();
   const auto inputs = asPlanned(in);
   for (const auto& prepared : work.forward) {
-    const bool single = prepared.step.kind == BlockStep::Kind::Single;
-    const auto& first = prepared.step.rectangles.front();
-    const int64_t row = single ? first.row : 0, rows = single ? first.rows : in.q.tokens;
+    const auto& [row, rows] = prepared.queries;
     const bool byTokens = prepared.step.kind == BlockStep::Kind::Ragged;
     const auto place = kept ? partial_.place(row, rows, byTokens) : partial_.placeNow(into, row, rows);
-    const auto lse = runForward(prepared, inputs, place);
+    const auto lse = runForward(prepared, tokensOf(prepared, inputs), place);
     if (kept) {
       partial_.add(place, lse, prepared.allRows);
     } else {
@@ -162,72 +170,50 @@ void CudaBlock::delta(const Tensor& out, const Tensor& dOut, const Rows& delta) 
             "rowsum(dOut * out)");
 }
 
-/// A step's gradients: dq, dk, dv.
-void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs& in, const std::array<Place, 3>& places,
-                            bool& haveDelta) {
+/// A step's gradients: dq, dk, dv. `in` has the step's tokens only.
+void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs& in,
+                            const std::array<Place, 3>& places) {
   const auto& s = shape_;
-  const bool single = prepared.step.kind == BlockStep::Kind::Single;
   const Tensor &dq = places[0].out, &dk = places[1].out, &dv = places[2].out;
-  const int64_t row = places[0].first, rows = dq.tokens, column = places[1].first, columns = dk.tokens;
-  SdpaPointers pointers;
-  pointers.dq = dq.data;
-  pointers.dk = dk.data;
-  pointers.dv = dv.data;
-  if (single) {
-    const auto q = in.q.rows(row, rows), out = in.out.rows(row, rows), dOut = in.dOut.rows(row, rows);
-    const auto k = in.k.rows(column, columns), v = in.v.rows(column, columns);
-    auto lse = in.lse.rows(row, rows);
-    if (!packed(lse)) {
-      const auto copy = denseRows(lseCopy_.data, s.batch, s.heads, rows);
-      exec_.copy(copy, lse);
-      lse = copy;
-    }
-    pointers.q = q.data;
-    pointers.k = k.data;
-    pointers.v = v.data;
-    pointers.out = out.data;
-    pointers.dOut = dOut.data;
-    pointers.lse = lse.data;
-    point(prepared, pointers);
-    sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
-    return;
-  }
+  const int64_t rows = dq.tokens;
   if (!prepared.allRows) exec_.zero(dq);
   if (!prepared.allColumns) {
     exec_.zero(dk);
     exec_.zero(dv);
   }
-  const BlockInputs inputs{in.q, in.k, in.v};
-  if (prepared.step.kind == BlockStep::Kind::Ragged) {
-    checkCuda(
-        softmax::launchRows({lseCopy_.data, 0, 1, s.heads}, viewOf(in.lse), 0, s.batch, rows, s.heads, exec_.stream()),
-        "copying rows");
-    pointers.q = in.q.data;
-    pointers.k = in.k.data;
-    pointers.v = in.v.data;
-    pointers.out = in.out.data;
-    pointers.dOut = in.dOut.data;
-    pointers.lse = lseCopy_.data;
-    point(prepared, pointers);
-    // What it does not write of its workspace it may read.
-    sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
+  if (prepared.step.kind == BlockStep::Kind::Bands) {
+    auto problem = bandProblem(prepared, {in.q, in.k, in.v});
+    problem.lse = viewOf(in.lse);
+    problem.delta = viewOf(in.delta);
+    problem.dOut = viewOf(in.dOut);
+    problem.dq = viewOf(dq);
+    problem.dk = viewOf(dk);
+    problem.dv = viewOf(dv);
+    checkCuda(softmax::launchBandQueries(problem, exec_.stream()), "gradients of bands' queries");
+    checkCuda(softmax::launchBandKeys(problem, exec_.stream()), "gradients of bands' keys");
     return;
   }
-  auto deltas = in.delta;
-  if (needsOut()) {
-    deltas = denseRows(delta_.data, s.batch, s.heads, rows);
-    if (!haveDelta) delta(in.out, in.dOut, deltas);
-    haveDelta = true;
+  SdpaPointers pointers;
+  pointers.q = in.q.data;
+  pointers.k = in.k.data;
+  pointers.v = in.v.data;
+  pointers.out = in.out.data;
+  pointers.dOut = in.dOut.data;
+  pointers.lse = in.lse.data;
+  pointers.dq = dq.data;
+  pointers.dk = dk.data;
+  pointers.dv = dv.data;
+  point(prepared, pointers);
+  if (prepared.step.kind == BlockStep::Kind::Ragged) {
+    const softmax::RowView byTokens{lseCopy_.data, 0, 1, s.heads};
+    checkCuda(softmax::launchRows(byTokens, viewOf(in.lse), 0, s.batch, rows, s.heads, exec_.stream()), "copying rows");
+    pointers.lse = lseCopy_.data;
+  } else if (!packed(in.lse)) {
+    const auto copy = denseRows(lseCopy_.data, s.batch, s.heads, rows);
+    exec_.copy(copy, in.lse);
+    pointers.lse = copy.data;
   }
-  auto problem = bandProblem(prepared, inputs);
-  problem.lse = viewOf(in.lse);
-  problem.delta = viewOf(deltas);
-  problem.dOut = viewOf(in.dOut);
-  problem.dq = viewOf(dq);
-  problem.dk = viewOf(dk);
-  problem.dv = viewOf(dv);
-  checkCuda(softmax::launchBandQueries(problem, exec_.stream()), "gradients of bands' queries");
-  checkCuda(softmax::launchBandKeys(problem, exec_.stream()), "gradients of bands' keys");
+  sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
 }
 
 void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
@@ -241,7 +227,6 @@ void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
     kept[i] = sums_[i].holds(targets[i]);
     if (!kept[i]) sums_[i].settleAll();
   }
-  bool haveDelta = false;
   auto inputs = in;
   if (limits_.cudnn) {
     const auto planned = asPlanned(BlockInputs{in.q, in.k, in.v});
@@ -251,17 +236,19 @@ void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
     inputs.out = asPlanned(in.out, copies_[3]);
     inputs.dOut = asPlanned(in.dOut, copies_[4]);
   }
+  const auto ofBands = [](const Prepared& prepared) { return prepared.step.kind == BlockStep::Kind::Bands; };
+  if (needsOut() && std::any_of(work.backward.begin(), work.backward.end(), ofBands)) {
+    inputs.delta = denseRows(delta_.data, shape_.batch, shape_.heads, in.q.tokens);
+    delta(in.out, in.dOut, inputs.delta);
+  }
   for (const auto& prepared : work.backward) {
-    const bool single = prepared.step.kind == BlockStep::Kind::Single;
-    const auto& r = prepared.step.rectangles.front();
     std::array<Place, 3> places;
     for (size_t i = 0; i < places.size(); ++i) {
       const bool queries = i == static_cast<size_t>(GradientOf::Queries);
-      const int64_t first = single ? (queries ? r.row : r.column) : 0;
-      const int64_t tokens = single ? (queries ? r.rows : r.columns) : targets[i].tokens;
+      const auto& [first, tokens] = queries ? prepared.queries : prepared.keys;
       places[i] = kept[i] ? sums_[i].place(targets[i], first, tokens) : sums_[i].placeNow(targets[i], first, tokens);
     }
-    runBackward(prepared, inputs, places, haveDelta);
+    runBackward(prepared, tokensOf(prepared, inputs), places);
     for (size_t i = 0; i < places.size(); ++i) {
       if (kept[i]) {
         sums_[i].add(targets[i], places[i]);

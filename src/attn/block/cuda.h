@@ -37,13 +37,17 @@ class CudaBlock final : public Block {
   const char* name() const override { return name_.c_str(); }
 
  private:
-  /// A step with what it needs of device memory, as offsets in constants_.
+  struct Range {
+    int64_t first = 0, count = 0;
+  };
+  /// A step with what it needs of device memory, as offsets in constants_, which count from the first of its tokens.
   struct Prepared {
     BlockStep step;
-    SdpaShape shape;  ///< for dense tensors
+    Range queries, keys;  ///< tokens from the first to the last that it has
+    SdpaShape shape;      ///< for dense tensors
     size_t bands = 0, rows = 0, columns = 0, qOffset = 0, kOffset = 0, vOffset = 0, outOffset = 0, lseOffset = 0;
     int64_t longestRows = 0, longestColumns = 0;
-    bool allRows = false, allColumns = false;  ///< nothing is left out
+    bool allRows = false, allColumns = false;  ///< of these tokens nothing is left out
   };
   /// What is done for a list of rectangles.
   struct Work {
@@ -71,9 +75,10 @@ class CudaBlock final : public Block {
   BlockInputs asPlanned(const BlockInputs& in);
   void point(const Prepared& prepared, SdpaPointers& pointers) const;
   softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;
+  static BlockInputs tokensOf(const Prepared& prepared, const BlockInputs& in);
+  static BlockGradientInputs tokensOf(const Prepared& prepared, const BlockGradientInputs& in);
   softmax::RowView runForward(const Prepared& prepared, const BlockInputs& in, const Place& place);
-  void runBackward(const Prepared& prepared, const BlockGradientInputs& in, const std::array<Place, 3>& places,
-                   bool& haveDelta);
+  void runBackward(const Prepared& prepared, const BlockGradientInputs& in, const std::array<Place, 3>& places);
 
   CudaExec& exec_;
   BlockShape shape_;

@@ -37,6 +37,29 @@ Tensor like(const Tensor& whole, const Tensor& memory, void* data) {
   return tensorInRows(data, memory.type, whole.batch, whole.tokens, whole.heads, memory.heads, whole.dim);
 }
 
+struct Range {
+  int64_t first, tokens;
+};
+
+/// The rows of all parts but one.
+template <typename Args>
+Range rowsOf(const Args& args, int except) {
+  int64_t first = args.tokens, end = 0;
+  for (int i = 0; i < args.count; ++i) {
+    if (i == except) continue;
+    first = std::min(first, args.parts[i].first);
+    end = std::max(end, args.parts[i].first + args.parts[i].tokens);
+  }
+  return {first, std::max(end - first, int64_t{0})};
+}
+
+/// Leaves other rows than these alone; `args` has no sum in memory, or these are all.
+template <typename Args>
+void narrow(Args& args, const Range& rows) {
+  args.tokens = rows.tokens;
+  for (int i = 0; i < args.count; ++i) args.parts[i].first -= rows.first;
+}
+
 softmax::Part partOf(const Place& place) {
   return {viewOf(place.out), {}, place.first, place.out.tokens};
 }
@@ -90,7 +113,7 @@ Place PendingPartial::placeNow(const Partial& into, int64_t first, int64_t token
 }
 
 void PendingPartial::add(const Place& place, const softmax::RowView& lse, bool whole) {
-  whole_ = whole && parts_.empty() && empty_;
+  if (parts_.empty()) whole_ = whole && empty_;
   parts_.push_back({viewOf(place.out), lse, place.first, place.out.tokens});
   slots_.push_back(place.slot);
 }
@@ -117,16 +140,21 @@ void PendingPartial::settle() {
 }
 
 void PendingPartial::finish(const float* sinks, const Tensor& out, const Rows& lse) {
-  const bool done = whole_ && parts_.size() == 1 && slots_[0] == kInOut && out_.data == out.data && sinks == nullptr;
-  if (!done) {
-    auto all = merge(target_, !empty_);
-    all.out = viewOf(out);
-    all.lse = viewOf(lse);
-    all.sinks = sinks;
-    launch(all);
-  } else if (lse.data != nullptr && lse.data != parts_[0].lse.data) {
+  const bool inPlace = whole_ && !parts_.empty() && slots_[0] == kInOut && out_.data == out.data && sinks == nullptr;
+  const bool done = inPlace && parts_.size() == 1;
+  if (inPlace && lse.data != nullptr && lse.data != parts_[0].lse.data) {
     checkCuda(softmax::launchRows(viewOf(lse), parts_[0].lse, 0, lse.batch, lse.tokens, lse.heads, exec_.stream()),
               "copying rows");
+    parts_[0].lse = viewOf(lse);
+  }
+  if (!done) {
+    auto all = merge(target_, !empty_);
+    const auto rows = inPlace ? rowsOf(all, 0) : Range{0, out.tokens};
+    narrow(all, rows);
+    all.out = viewOf(out.rows(rows.first, rows.tokens));
+    all.lse = viewOf(lse.rows(rows.first, rows.tokens));
+    all.sinks = sinks;
+    launch(all);
   }
   forget();
 }
@@ -246,6 +274,7 @@ void PendingSums::flush(Kept& kept) {
   launch(all);
   kept.empty = false;
   kept.parts.clear();
+  if (kept.out.data == to.data) kept.out = {};  // what lies there now is the sum
 }
 
 void PendingSums::settle(const Tensor& sum) {
@@ -296,9 +325,16 @@ void PendingSums::finish(const Tensor& sum, std::span<const Addend> addends, con
   const Kept kept = find(sum);
   auto all = sumOf(sum);
   if (!kept.empty) all.sum = viewOf(sum);
-  for (const auto& part : kept.parts) all.parts[all.count++] = partOf(part);
+  int inPlace = -1;
+  for (const auto& part : kept.parts) {
+    const bool everyRow = part.first == 0 && part.out.tokens == out.tokens;
+    if (kept.empty && part.slot == kInOut && everyRow && kept.out.data == out.data) inPlace = all.count;
+    all.parts[all.count++] = partOf(part);
+  }
   append(all, addends);
-  all.out = viewOf(out);
+  const auto rows = inPlace < 0 ? Range{0, out.tokens} : rowsOf(all, inPlace);
+  narrow(all, rows);
+  all.out = viewOf(out.rows(rows.first, rows.tokens));
   launch(all);
   forget(sum);
 }

@@ -68,7 +68,7 @@ class PendingPartial {
   Tensor out_;  ///< finish()'s, where parts may lie
   Rows lse_;
   bool empty_ = false;  ///< the target's memory holds nothing yet
-  bool whole_ = false;  ///< the only part is all that there is
+  bool whole_ = false;  ///< the first part has each row
   std::vector<softmax::Part> parts_;
   std::vector<int> slots_;  ///< of the parts
 };
@@ -98,8 +98,8 @@ class PendingSums {
 
  private:
   struct Kept {
-    Tensor target, out;
-    bool empty = true;  ///< the target's memory holds nothing yet
+    Tensor target, out;  ///< `out`: where parts may lie, perhaps the target's memory
+    bool empty = true;   ///< the target's memory holds nothing yet
     std::vector<Place> parts;
   };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "attn/block/cuda.h"
+#include "device/setup_stream.h"
 #include "device/upload.h"
 #include "kernels/attn/softmax/launch.h"
 
@@ -12,6 +13,10 @@ namespace {
 /// cuDNN's deterministic backward wants memory for all scores; beyond this the band kernels, which are deterministic
 /// anyhow, do it.
 constexpr size_t kMostDeterministicWorkspace = size_t{1} << 30;
+
+/// From so many rows on a band whose diagonal begins right of its first column is two in backward: cuDNN's computes
+/// what lies above such a diagonal too, which takes longer than a second call.
+constexpr int64_t kLeastSplitRows = 1024;
 
 BlockLimits limitsOf(const BlockShape& s, bool kernels) {
   BlockLimits limits;
@@ -132,6 +137,19 @@ void CudaBlock::describe(Prepared& prepared, const Work& work) {
   std::array<std::vector<int64_t>, 5> offsets;
   int64_t allRows = 0, allColumns = 0;
   const auto& s = shape_;
+  auto& queries = prepared.queries;
+  auto& keys = prepared.keys;
+  queries.first = work.rows;
+  keys.first = work.columns;
+  int64_t lastRow = 0, lastColumn = 0;
+  for (const auto& r : step.rectangles) {
+    queries.first = std::min(queries.first, r.row);
+    keys.first = std::min(keys.first, r.column);
+    lastRow = std::max(lastRow, r.row + r.rows);
+    lastColumn = std::max(lastColumn, r.column + r.columns);
+  }
+  queries.count = lastRow - queries.first;
+  keys.count = lastColumn - keys.first;
   const auto offset = [&](int64_t row, int64_t column) {
     offsets[0].push_back(row * rowHeads() * s.headDim);
     offsets[1].push_back(column * s.kvHeads * s.headDim);
@@ -139,7 +157,7 @@ void CudaBlock::describe(Prepared& prepared, const Work& work) {
     offsets[3].push_back(row * rowHeads() * s.valueDim);
     offsets[4].push_back(row * s.heads);
   };
-  for (const auto& r : step.rectangles) {
+  for (const auto& r : movedBy(step.rectangles, queries.first, keys.first)) {
     bands.push_back({r.row, r.rows, r.column, r.columns, clampBound(r.lower), clampBound(r.upper)});
     rows.push_back(static_cast<int32_t>(r.rows));
     columns.push_back(static_cast<int32_t>(r.columns));
@@ -149,13 +167,13 @@ void CudaBlock::describe(Prepared& prepared, const Work& work) {
     prepared.longestRows = std::max(prepared.longestRows, r.rows);
     prepared.longestColumns = std::max(prepared.longestColumns, r.columns);
   }
-  offset(work.rows, work.columns);
+  offset(queries.count, keys.count);
   if (step.kind == BlockStep::Kind::Single) {
     rows.assign(static_cast<size_t>(s.batch), rows.front());
     columns.assign(static_cast<size_t>(s.batch), columns.front());
   }
-  prepared.allRows = allRows == work.rows;
-  prepared.allColumns = allColumns == work.columns;
+  prepared.allRows = allRows == queries.count;
+  prepared.allColumns = allColumns == keys.count;
   prepared.bands = constant(bands);
   prepared.rows = constant(rows);
   prepared.columns = constant(columns);
@@ -179,7 +197,9 @@ std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool 
     }
     all.push_back(std::move(prepared));
   };
-  for (auto& step : stepsOf(work.rectangles, limits_)) append(std::move(step));
+  const bool split = backward && limits_.cudnn;
+  const auto rectangles = split ? splitDiagonals(work.rectangles, kLeastSplitRows) : work.rectangles;
+  for (auto& step : stepsOf(rectangles, limits_)) append(std::move(step));
   if (!refused.empty()) {
     auto without = limits_;
     without.cudnn = false;
@@ -246,7 +266,7 @@ void CudaBlock::prepare() {
 /// wait for this one. A graph that is never launched makes it do so now.
 void CudaBlock::load(const Prepared& prepared) {
   if (prepared.step.kind == BlockStep::Kind::Bands) return;
-  const auto stream = makeStream();
+  const CaptureStream stream;
   SdpaPointers pointers;
   pointers.q = pointers.k = pointers.v = pointers.dOut = out_[0].data;
   pointers.out = pointers.dq = pointers.dk = pointers.dv = out_[0].data;

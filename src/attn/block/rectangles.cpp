@@ -1,6 +1,7 @@
 #include "attn/block/rectangles.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 
@@ -231,6 +232,20 @@ std::vector<Rectangle> ofRows(std::span<const Rectangle> rectangles, int64_t fir
   return out.all();
 }
 
+std::vector<Rectangle> splitDiagonals(std::span<const Rectangle> rectangles, int64_t leastRows) {
+  std::vector<Rectangle> all;
+  for (auto r : rectangles) {
+    if (r.lower == kLowest && r.upper != kHighest && r.upper > 0 && r.rows >= leastRows) {
+      all.push_back({r.row, r.rows, r.column, r.upper});
+      r.column += r.upper;
+      r.columns -= r.upper;
+      r.upper = 0;
+    }
+    all.push_back(r);
+  }
+  return all;
+}
+
 std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t row, int64_t column) {
   std::vector<Rectangle> moved(rectangles.begin(), rectangles.end());
   for (auto& r : moved) {
@@ -238,6 +253,35 @@ std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t ro
     r.column -= column;
   }
   return moved;
+}
+
+int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t wanted, int64_t most) {
+  std::vector<Rectangle> byRow(rectangles.begin(), rectangles.end());
+  std::sort(byRow.begin(), byRow.end(), [](const Rectangle& a, const Rectangle& b) { return a.row < b.row; });
+  int64_t best = wanted, end = 0;
+  bool found = false;
+  const auto consider = [&](int64_t begin, int64_t behind) {
+    if (begin > behind || begin > most || behind < least) return;
+    const int64_t row = std::clamp(wanted, std::max(begin, least), std::min(behind, most));
+    if (!found || std::abs(row - wanted) < std::abs(best - wanted)) best = row;
+    found = true;
+  };
+  for (const auto& r : byRow) {
+    consider(end, r.row);
+    end = std::max(end, r.row + r.rows);
+  }
+  consider(end, std::max(end, most));
+  return best;
+}
+
+bool columnsApart(std::span<const Rectangle> rectangles) {
+  std::vector<Rectangle> byColumn(rectangles.begin(), rectangles.end());
+  std::sort(byColumn.begin(), byColumn.end(),
+            [](const Rectangle& a, const Rectangle& b) { return a.column < b.column; });
+  for (size_t i = 1; i < byColumn.size(); ++i) {
+    if (byColumn[i].column < byColumn[i - 1].column + byColumn[i - 1].columns) return false;
+  }
+  return true;
 }
 
 int64_t scoresOf(std::span<const Rectangle> rectangles) {

@@ -46,8 +46,18 @@ std::vector<Rectangle> rectanglesOf(std::span<const TokenRun> queries, std::span
 /// What rows `first` to `first` + `count` - 1 see.
 std::vector<Rectangle> ofRows(std::span<const Rectangle> rectangles, int64_t first, int64_t count);
 
+/// Those of at least `leastRows` rows whose first row sees keys before its diagonal, as two: what all rows see, and a
+/// triangle.
+std::vector<Rectangle> splitDiagonals(std::span<const Rectangle> rectangles, int64_t leastRows);
+
 /// The rectangles of tensors whose row 0 and column 0 are these.
 std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t row, int64_t column);
+
+/// The row within [least, most] nearest to `wanted` that cuts no rectangle in two; `wanted` if there is none.
+int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t wanted, int64_t most);
+
+/// Whether no two have a column in common.
+bool columnsApart(std::span<const Rectangle> rectangles);
 
 /// The sum of scores().
 int64_t scoresOf(std::span<const Rectangle> rectangles);

@@ -191,7 +191,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
 seqparDataType_t gatheredSumType(const Problem& problem) {
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
-    if (seen.size() > 1) return problem.wireType();
+    if (!columnsApart(seen)) return problem.wireType();
   }
   return typeOfSingleShare(problem);
 }

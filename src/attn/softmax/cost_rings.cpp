@@ -24,12 +24,19 @@ double hopsInFlight(const Problem& problem, int inner) {
   return windowsAreNodes ? inner : 1;
 }
 
-/// What a rank adds up: partial outputs or gradients of its queries, which wait by twos in the tensors' type, and sums
-/// of keys' gradients at every step.
+/// The most tokens that a rank sends round.
+double mostTravelling(const Problem& problem, bool queries) {
+  int64_t most = 0;
+  for (const auto& range : problem.seenByOthers(queries)) most = std::max(most, range.count);
+  return static_cast<double>(most);
+}
+
+/// What a rank adds up, of tokens that other ranks see or that see others': partial outputs or gradients of its
+/// queries, which wait by twos in the tensors' type, and sums of keys' gradients at every step.
 double addingUs(const CostModel& model, const Trip& trip, int steps) {
   if (steps == 0) return 0;
-  const auto tokens = static_cast<double>(model.problem().queries.longest());
-  const double own = model.qBytes(tokens), keys = model.kvBytes(tokens);
+  const auto& problem = model.problem();
+  const double own = model.qBytes(mostTravelling(problem, true)), keys = model.kvBytes(mostTravelling(problem, false));
   const double atOnce = own * (steps + 2), inMemory = own * 4 * std::max(0, steps - 2);
   const double ofKeys = trip.backward ? keys * (4 + 5 * std::max(0, steps - 1)) : 0;
   return model.memoryUs(atOnce + inMemory + ofKeys);
@@ -54,13 +61,6 @@ double tripUs(const CostModel& model, const Trip& trip) {
     us += std::max(block - (step == 0 ? late : 0), inputs + sums);
   }
   return us + std::max(late, order.steps > 0 ? model.sendUs(trip.sumBytes) : 0) + addingUs(model, trip, order.steps);
-}
-
-/// The most tokens that a rank sends round.
-double mostTravelling(const Problem& problem, bool queries) {
-  int64_t most = 0;
-  for (const auto& range : problem.seenByOthers(queries)) most = std::max(most, range.count);
-  return static_cast<double>(most);
 }
 
 /// The mean of the ranks: some may have nothing that others see.

@@ -25,10 +25,10 @@ double lateShareOfRing(const Problem& problem) {
 }
 
 seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order) {
-  // On one hop a sum is one rank's share.
+  // On one hop a sum is one rank's share, and what one block call makes where no key is in two rectangles.
   if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
   for (int rank = 0; rank < problem.ranks(); ++rank) {
-    if (problem.rectangles(rank, order.sourceOf(rank, 1)).size() > 1) return problem.wireType();
+    if (!columnsApart(problem.rectangles(rank, order.sourceOf(rank, 1)))) return problem.wireType();
   }
   return typeOfSingleShare(problem);
 }
@@ -51,7 +51,9 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
     // Of few tokens two parts cost more than what they hide.
     constexpr int64_t kFew = 128;
     const bool parts = order.steps > 0 && rows >= kFew;
-    const auto late = parts ? static_cast<int64_t>(static_cast<double>(rows) * lateShareOfRing(problem)) : 0;
+    auto late = parts ? static_cast<int64_t>(static_cast<double>(rows) * lateShareOfRing(problem)) : 0;
+    // Between packed sequences, if one ends there about: a sequence in two parts is one more call.
+    if (late > 0) late = rows - rowBetween(rectangles_[0], rows / 4, rows - late, rows - rows / 4);
     early_ = ofRows(rectangles_[0], 0, rows - late);
     late_ = ofRows(rectangles_[0], rows - late, late);
     block_->expect(rectangles_[0], rows, keys, {true, false});
@@ -108,14 +110,6 @@ void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
 
 void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
                                 const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv) {
-  // One's own early ones may wait where they end, and the only share of a sum where it is sent from.
-  const auto& order = rotation_.order();
-  const bool ends = dk.data == ownDk_.data, begins = step > 0 && order.steps == order.firstSum();
-  const auto written = [&](const Tensor& out, int sum) {
-    return ends ? out : begins ? rotation_.sumTensor(sum) : Tensor{};
-  };
-  block_->clear(GradientOf::Keys, dk, written(keyTensor(problem_, args.dk), 0));
-  block_->clear(GradientOf::Values, dv, written(valueTensor(problem_, args.dv), 1));
   BlockGradientInputs in{own.q,
                          step == 0 ? own.k : rotation_.tensor(0),
                          step == 0 ? own.v : rotation_.tensor(1),
@@ -137,9 +131,18 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   Rotation::Turn turn;
   turn.compute = [&](int step) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
-    if (step == 0) return addGradients(0, early_, own, args, ownDk_, ownDv_);
+    if (step == 0) {
+      // One's own may wait where they end, and the only share of a sum where it is sent from.
+      block_->clear(GradientOf::Keys, ownDk_, keyTensor(problem_, args.dk));
+      block_->clear(GradientOf::Values, ownDv_, valueTensor(problem_, args.dv));
+      return addGradients(0, early_, own, args, ownDk_, ownDv_);
+    }
     if (seen.empty()) return;
     const int64_t keys = rotation_.tensor(0).tokens;
+    const auto& order = rotation_.order();
+    const bool only = order.steps == order.firstSum();
+    block_->clear(GradientOf::Keys, dkOf(keys), only ? rotation_.sumTensor(0) : Tensor{});
+    block_->clear(GradientOf::Values, dvOf(keys), only ? rotation_.sumTensor(1) : Tensor{});
     addGradients(step, seen, own, args, dkOf(keys), dvOf(keys));
   };
   turn.addSums = [&](int step, bool fresh) {
@@ -157,21 +160,13 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
     }
   };
   turn.meanwhile = [&] {
-    if (!late_.empty()) addGradients(0, late_, own, args, dkOf(ownDk_.tokens), dvOf(ownDv_.tokens));
+    if (!late_.empty()) addGradients(0, late_, own, args, ownDk_, ownDv_);
     block_->finish(dq_, dq);
   };
   rotation_.turn(turn);
-  finishKeys(ownDk_, late_.empty() ? Tensor{} : dkOf(ownDk_.tokens), rotation_.homeTensor(0),
-             keyTensor(problem_, args.dk));
-  finishKeys(ownDv_, late_.empty() ? Tensor{} : dvOf(ownDv_.tokens), rotation_.homeTensor(1),
-             valueTensor(problem_, args.dv));
-}
-
-/// out = early + late + what came home.
-void RingOperator::finishKeys(const Tensor& early, const Tensor& late, const Tensor& home, const Tensor& out) {
-  const Addend others{home, rotation_.range(problem_.rank()).first};
-  if (late.data == nullptr) return block_->finish(early, std::array{others}, out);
-  block_->finish(late, std::array{Addend{early}, others}, out);
+  const int64_t first = rotation_.range(problem_.rank()).first;
+  block_->finish(ownDk_, std::array{Addend{rotation_.homeTensor(0), first}}, keyTensor(problem_, args.dk));
+  block_->finish(ownDv_, std::array{Addend{rotation_.homeTensor(1), first}}, valueTensor(problem_, args.dv));
 }
 
 std::string refusesZigzag(const Problem& problem) {

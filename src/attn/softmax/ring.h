@@ -28,11 +28,9 @@ class RingOperator : public SoftmaxOperator {
   /// Fills the ring's own tensors and begins a call.
   void load(const Tensor& k, const Tensor& v);
 
-  /// A part of backward: adds to dq_, and makes dk and dv.
+  /// A part of backward: adds to dq_, dk and dv.
   void addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
                     const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv);
-
-  void finishKeys(const Tensor& early, const Tensor& late, const Tensor& home, const Tensor& out);
 
   Rotation rotation_;
   std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
@@ -41,7 +39,7 @@ class RingOperator : public SoftmaxOperator {
   Partial partial_;
   Rows delta_;
   Tensor dq_, dk_, dv_;   ///< backward: sums of this rank's queries, and of one step's keys
-  Tensor ownDk_, ownDv_;  ///< of this rank's keys, but for what late_ adds
+  Tensor ownDk_, ownDv_;  ///< of this rank's keys
 };
 
 }  // namespace seqpar::attn

@@ -131,6 +131,11 @@ TEST_CASE("the rows of rectangles, cut in two and moved, see what they saw") {
     CAPTURE(seed, round, cut);
     CHECK(seenBy(movedBy(parts, row, column)) == seenBy(all));
     CHECK(scoresOf(parts) == scoresOf(all));
+    const int64_t leastRows = draw(random, 1, rows);
+    const auto split = splitDiagonals(all, leastRows);
+    CHECK(seenBy(split) == seenBy(all));
+    CHECK(scoresOf(split) == scoresOf(all));
+    for (const auto& r : split) CHECK((r.rows < leastRows || r.lower != INT64_MIN || r.full() || r.upper <= 0));
   }
 }
 
@@ -161,6 +166,38 @@ TEST_CASE("the usual layouts become few rectangles") {
   CHECK(exclusive[0].rows == 7);
   CHECK(exclusive[0].columns == 7);
   CHECK(exclusive[0].upper == 0);
+}
+
+TEST_CASE("rows between rectangles, and columns that are in one only") {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Rectangle> all;
+    constexpr int64_t kRows = 40;
+    for (int64_t i = draw(random, 0, 6); i > 0; --i) {
+      Rectangle r{draw(random, 0, kRows - 1), 0, draw(random, 0, kRows - 1), 0};
+      r.rows = draw(random, 1, std::min<int64_t>(9, kRows - r.row));
+      r.columns = draw(random, 1, std::min<int64_t>(9, kRows - r.column));
+      all.push_back(r);
+    }
+    const int64_t least = draw(random, 0, kRows), most = draw(random, least, kRows), wanted = draw(random, least, most);
+    const auto cuts = [&](int64_t row) {
+      return std::any_of(all.begin(), all.end(),
+                         [&](const Rectangle& r) { return r.row < row && row < r.row + r.rows; });
+    };
+    int64_t nearest = -1;
+    for (int64_t row = least; row <= most; ++row) {
+      if (!cuts(row) && (nearest < 0 || std::abs(row - wanted) < std::abs(nearest - wanted))) nearest = row;
+    }
+    const int64_t row = rowBetween(all, least, wanted, most);
+    CAPTURE(seed, round, least, wanted, most, row, nearest);
+    CHECK((nearest < 0 ? row == wanted : !cuts(row) && std::abs(row - wanted) == std::abs(nearest - wanted)));
+    std::vector<int> of(2 * kRows, 0);
+    for (const auto& r : all) {
+      for (int64_t j = 0; j < r.columns; ++j) ++of[static_cast<size_t>(r.column + j)];
+    }
+    CHECK(columnsApart(all) == std::none_of(of.begin(), of.end(), [](int count) { return count > 1; }));
+  }
 }
 
 }  // namespace
