@@ -198,6 +198,16 @@ void checkAll(uint64_t seed, bool small) {
       });
     }
   }
+  for (const int type : {seqparBfloat16, seqparFloat16, seqparFloat32}) {
+    for (const Gate gate : {Gate::None, Gate::Token, Gate::Channel}) {
+      for (const double decay : {kSlow, 1.0, kForgets}) {
+        with([&](auto& s) {
+          s.type = type, s.gate = gate, s.tokens = 500, s.heads = s.qkHeads = decay == kSlow ? 40 : 3, s.decay = decay,
+          s.apart = true;
+        });
+      }
+    }
+  }
   checkThese(shapes, seed);
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     for (const double decay : {kSlow, 1.0}) {

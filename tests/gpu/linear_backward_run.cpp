@@ -104,6 +104,7 @@ SegmentStateGradients Run::maps() const {
   pass.maps = {after.floats(), afterLog.floats()};
   pass.stateGradient = mapWanted ? stateGradient.floats() : nullptr;
   pass.logDecay = mapWanted ? logDecay.floats() : nullptr;
+  pass.apart = pass.afterStates = c.shape.apart;
   return pass;
 }
 
@@ -115,6 +116,7 @@ Gradients Run::gradients() const {
   pass.dOut = c.dOutput(dOut.get());
   pass.before = {before.floats(), beforeLog.floats()};
   pass.after = {after.floats(), afterLog.floats()};
+  pass.apart = c.shape.apart;
   pass.initial = c.initial.empty() ? nullptr : initial.floats();
   pass.finalGradient = c.dFinal.empty() ? nullptr : dFinal.floats();
   const auto like = [](const Input& input, const Memory& memory) {
@@ -132,6 +134,11 @@ Gradients Run::gradients() const {
 }
 
 void Run::launch(const Launch& where) const {
+  if (c.shape.apart) {  // as a call has it, one launch right behind the other
+    SegmentStates pass{problem, c.segments, {0, problem.heads}, {before.floats(), beforeLog.floats()}};
+    pass.apart = true;
+    checkCuda(static_cast<cudaError_t>(launchSegmentStates(pass, where)), "launchSegmentStates");
+  }
   checkCuda(static_cast<cudaError_t>(launchSegmentStateGradients(maps(), where)), "launchSegmentStateGradients");
   checkCuda(static_cast<cudaError_t>(launchGradients(gradients(), where)), "launchGradients");
 }

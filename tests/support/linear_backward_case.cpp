@@ -69,7 +69,7 @@ std::string BackwardShape::name() const {
          typeName(static_cast<seqparDataType_t>(type)) + " b" + std::to_string(batch) + " t" + std::to_string(tokens) +
          " h" + std::to_string(heads) + "/" + std::to_string(qkHeads) + " d" + std::to_string(dk) + "x" +
          std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " + std::to_string(decay) +
-         (states ? " states" : "") + (starts.empty() ? "" : " packed");
+         (states ? " states" : "") + (apart ? " apart" : "") + (starts.empty() ? "" : " packed");
 }
 
 BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(given) {
@@ -176,13 +176,14 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
   };
   // Passes leave log-decays each segment's own, -inf for factors of 0, and what they say is undefined is NaN: the state
-  // of the first segment in their order, the log-decay of the last.
+  // of the first segment in their order, the log-decay of the last; apart, all of the last.
   const auto asPassesLeave = [&](const Map& sum, const Map& own, int step) {
-    Map left{sum.state, own.log};
+    Map left{shape.apart ? own.state : sum.state, own.log};
     for (double& log : left.log) {
       if (log < -104) log = -std::numeric_limits<double>::infinity();
     }
-    if (step == 0) std::fill(left.state.begin(), left.state.end(), std::nan(""));
+    const int undefined = shape.apart ? segments.count - 1 : 0;
+    if (step == undefined) std::fill(left.state.begin(), left.state.end(), std::nan(""));
     if (step == segments.count - 1) std::fill(left.log.begin(), left.log.end(), std::nan(""));
     return left;
   };

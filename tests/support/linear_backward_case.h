@@ -20,6 +20,7 @@ struct BackwardShape {
   int64_t segmentTokens = 512;
   double decay = 0.05;  ///< mean of -log a; infinity: some decays are 0, others 1
   bool states = true;   ///< an initial state and a gradient of the final one
+  bool apart = false;   ///< maps as the passes leave them with `apart`
   std::vector<int64_t> starts;
   std::string name() const;
 };

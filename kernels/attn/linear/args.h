@@ -108,7 +108,8 @@ struct SegmentStates {
   float* logDecay = nullptr;  ///< out: [batch][heads][decayWidth()] of the rank; NULL: not wanted
   /// [batch][heads][dk][dv]: `state` is what the tokens make of this, in place of 0; `maps` stay without it. NULL: 0
   const float* base = nullptr;
-  /// `maps` keep what each segment by itself leaves of a state of 0, for Outputs with the same; else as said above.
+  /// `maps` keep what each segment by itself leaves of a state of 0, for Outputs and Gradients with the same; else as
+  /// said above.
   bool apart = false;
 };
 
@@ -141,6 +142,8 @@ struct SegmentStateGradients {
   SegmentMaps maps;
   float* stateGradient = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not wanted
   float* logDecay = nullptr;       ///< out: as pass 1 of the forward has it; NULL: not wanted
+  bool apart = false;              ///< as SegmentStates has it; for Gradients with the same
+  bool afterStates = false;        ///< comes right behind a SegmentStates of other maps, beside which it may start
 };
 
 /// Pass 3, backward, after its pass 1 and the reverse scan. dq and dk have one tensor a head of v; the caller's plan
@@ -152,6 +155,7 @@ struct Gradients {
   Input dOut;
   SegmentMaps before;                    ///< as pass 1 of the forward left them: read like Outputs reads them
   SegmentMaps after;                     ///< as pass 1 of the backward left them
+  bool apart = false;                    ///< both as passes leave them with `apart`, and pass 1 comes right before
   const float* initial = nullptr;        ///< as for outputs()
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0
   Output dq, dk, dv;                     ///< of problem.type; dq and dk [..][qkHeads][dk]

@@ -51,7 +51,7 @@ int ctasAtOnce(const LinearProblem&) {
 bool segmentStates(const SegmentStates&, int, const Launch&, int&) {
   return false;
 }
-bool segmentStateGradients(const SegmentStateGradients&, int, const Launch&, int&) {
+bool segmentStateGradients(const SegmentStateGradients&, int, bool, const Launch&, int&) {
   return false;
 }
 bool outputs(const Outputs&, const Launch&, int&) {

@@ -50,8 +50,8 @@ inline bool startsKernelsEarly() {
 /// `dependent`: the kernel calls waitForPriorKernel() before it reads what kernels of this library wrote, and before it
 /// writes, so it may be started before the one before it ends.
 template <class... Parameters, class... Arguments>
-int launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream, bool dependent,
-                 const Arguments&... arguments) {
+cudaError_t launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream,
+                         bool dependent, const Arguments&... arguments) {
   const cudaError_t error = allowShared(kernel, sharedBytes);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute = {};

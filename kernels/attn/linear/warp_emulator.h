@@ -31,6 +31,7 @@ void arriveNamed() {
   syncBarrier(kId, kThreads, false);
 }
 char* sharedMemory();
+inline void awaitPriorKernel() {}
 
 inline int hidden(int value) {
   return value;

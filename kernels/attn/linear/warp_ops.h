@@ -53,6 +53,10 @@ __device__ __forceinline__ void syncWarp() {
 __device__ __forceinline__ bool allOfBlock(bool value) {
   return __syncthreads_and(value ? 1 : 0) != 0;
 }
+/// Before what earlier kernels of the stream wrote is read, where this one may have been started before they end.
+__device__ __forceinline__ void awaitPriorKernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 /// Barrier kId, 1 to 15, of kThreads threads, of which some only arrive.
 template <int kId, int kThreads>
 __device__ __forceinline__ void syncNamed() {

@@ -148,7 +148,7 @@ void checkKernels(BackwardShape shape) {
   std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
   task.maps = {states.data(), logs.data()};
   K::maps(task, seed);
-  if (c.segments.count == 1) {
+  if (c.segments.count == 1) {  // then it is the rank's
     checkError("map", wide(states), wide(c.stateGradient), most);
     const auto decays = [](const std::vector<float>& from) {
       std::vector<double> result;
@@ -161,6 +161,7 @@ void checkKernels(BackwardShape shape) {
   auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
   task.before = {before.data(), beforeLog.data()};
   task.after = {after.data(), afterLog.data()};
+  task.apart = shape.apart;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
@@ -318,12 +319,19 @@ TEST_CASE("backward kernels of sm_90 with a decay a channel") {
   one.gateType = seqparBfloat16;
   checkSm90<Bf16, true>(one);
   checkSm90<Fp16, true>(shapeOf(Gate::Channel, 65, 112, 80, 0.02));
+  BackwardShape apart = shapeOf(Gate::Channel, 200, 128, 128, 0.02);
+  apart.apart = true;
+  checkSm90<Bf16, true>(apart);
+  apart.gate = Gate::Token;
+  checkSm90<Bf16, false>(apart);
 }
 
 TEST_CASE("backward kernels of sm_90 leave strong decays to others") {
   checkSm90<Bf16, true>(shapeOf(Gate::Channel, 100, 128, 128, 30));
   BackwardShape packed = shapeOf(Gate::Channel, 250, 128, 128, 0.05);
   packed.starts = {-3, 70, 200};
+  checkSm90<Bf16, true>(packed);
+  packed.apart = true;
   checkSm90<Bf16, true>(packed);
 }
 

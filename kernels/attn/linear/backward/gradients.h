@@ -33,30 +33,21 @@ struct GradientsKernel {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
     T* states = reinterpret_cast<T*>(task.states) + warp::block() * chunks * KD * VD;
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
-    const int width = kChannel ? task.dk : 1;
     for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
       if (task.strong != nullptr && task.strong[index] == 0) continue;  // done by the kernel of sm_90
       const Item<T>& item = itemInMemory<T>(task, index, me.thread);
-      const int64_t rows = kChannel ? item.keyBlock * kBlock : 0;
-      const int64_t whole =
-          (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
-      const int64_t part = item.map * task.dk * task.dv + item.stateOffset(task);
-      const auto from = [](const float* all, int64_t offset) { return all == nullptr ? nullptr : all + offset; };
       State<T, KD, VD> state, gradient;
-      state.loadFull(item.segment > 0 ? task.before.states + part : nullptr,
-                     task.before.logDecays + (item.map - item.segment) * width + rows, item.segment, width,
-                     from(task.initial, whole), task.dv, item.keys, item.values, me);
+      state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me);
       float logDecay;
       Sweep<T, KD, VD, kChannel, false>::run(task, item, sweepMemory, state, states, logDecay, me);
       warp::syncBlock();
-      const int later = task.segments - 1 - item.segment;
-      gradient.loadFull(later > 0 ? task.after.states + part : nullptr,
-                        task.after.logDecays + (item.map + 1) * width + rows, later, width,
-                        from(task.finalGradient, whole), task.dv, item.keys, item.values, me);
+      gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me);
       gradient.rowSums(state, memory.carry[(item.chunks + 1) % 2], me);
       for (int i = item.chunks - 1; i >= 0; --i) chunk(task, item, i, states, memory, gradient, me);
       if (item.segment == 0 && task.dInitial != nullptr) {
-        gradient.storeFull(task.dInitial + whole, task.dv, item.keys, item.values, me);
+        const int64_t head = int64_t{item.sequence} * task.heads + item.head;
+        gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
+                           item.values, me);
       }
       warp::syncBlock();
     }

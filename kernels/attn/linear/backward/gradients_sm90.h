@@ -18,24 +18,6 @@ struct GradientsKernel {
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = 256 - kProducerRegisters;
   static_assert(sizeof(Memory) <= 232448);  // what a CTA can have
 
-  /// What an item of work takes from the task.
-  struct Bounds {
-    int64_t whole, part;  ///< offsets of the block in a state of a head, and of a segment
-    const float *beforeLogs, *afterLogs;
-    int width;
-
-    SEQPAR_WARP Bounds(const Task& task, const Item<T>& item) : width(kChannel ? task.dk : 1) {
-      whole = (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
-      part = item.map * task.dk * task.dv + item.stateOffset(task);
-      const int64_t rows = kChannel ? item.keyBlock * kBlock : 0;
-      beforeLogs = task.before.logDecays + (item.map - item.segment) * width + rows;
-      afterLogs = task.after.logDecays + (item.map + 1) * width + rows;
-    }
-    SEQPAR_WARP static const float* from(const float* all, int64_t offset) {
-      return all == nullptr ? nullptr : all + offset;
-    }
-  };
-
   SEQPAR_WARP static T* statesOf(const Task& task) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
     return reinterpret_cast<T*>(task.states) + warp::block() * chunks * kMatrix;
@@ -82,7 +64,6 @@ struct GradientsKernel {
     const bool mild = warp::allOfBlock(Producer::sweep(task, item, me.again()));
     if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
     if (!mild) return;
-    const Bounds bounds(task, item);
     Producer producer;
     if (item.chunks > 0) {
       producer.load(task, item, item.chunks - 1, me.again());
@@ -90,9 +71,8 @@ struct GradientsKernel {
     }
     warp::commitCopies();
     StateOf gradient;
-    const int later = task.segments - 1 - item.segment;
-    gradient.loadFull(later > 0 ? task.after.states + bounds.part : nullptr, bounds.afterLogs, later, bounds.width,
-                      Bounds::from(task.finalGradient, bounds.whole), task.dv, item.keys, item.values, me.again());
+    warp::awaitPriorKernel();
+    gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.again());
     float sums[2];
     gradient.rowSums(sums, memory.before, me.again());
     Producer::storeCarry(memory, item.chunks - 1, sums, me.again());
@@ -111,17 +91,17 @@ struct GradientsKernel {
       Producer::finish(task, item, 0, memory, me.again());
     }
     if (item.segment == 0 && task.dInitial != nullptr) {
-      gradient.storeFull(task.dInitial + bounds.whole, task.dv, item.keys, item.values, me.again());
+      const int64_t head = int64_t{item.sequence} * task.heads + item.head;
+      gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
+                         item.values, me.again());
     }
   }
 
   SEQPAR_WARP static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
-    const Bounds bounds(task, item);
     {
       StateOf state;
-      state.loadFull(item.segment > 0 ? task.before.states + bounds.part : nullptr, bounds.beforeLogs, item.segment,
-                     bounds.width, Bounds::from(task.initial, bounds.whole), task.dv, item.keys, item.values,
-                     me.again());
+      if (item.segment > 0) warp::awaitPriorKernel();
+      state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.again());
       consumeSweep(task, item, state, me);
       state.store(memory.before, me.again());
     }

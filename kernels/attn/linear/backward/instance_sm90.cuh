@@ -3,6 +3,7 @@
 
 #include "kernels/attn/linear/backward/gradients_sm90.h"
 #include "kernels/attn/linear/backward/instances.cuh"
+#include "kernels/attn/linear/launch.cuh"
 
 namespace seqpar::attn::backward {
 
@@ -23,9 +24,10 @@ cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, c
 }
 
 template <class T, bool kChannel>
-cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, cudaStream_t stream) {
-  return launchTask(gradientsSm90<T, kChannel>, task, ctas, sm90::kGradientThreads,
-                    sizeof(typename sm90::GradientsKernel<T, kChannel>::Memory), stream);
+cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, bool early, cudaStream_t stream) {
+  constexpr int kShared = sizeof(typename sm90::GradientsKernel<T, kChannel>::Memory);
+  return launchKernel(gradientsSm90<T, kChannel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads, kShared,
+                      stream, early, task);
 }
 
 }  // namespace seqpar::attn::backward

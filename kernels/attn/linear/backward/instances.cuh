@@ -24,7 +24,8 @@ struct Instance {
 template <class T, bool kChannel>
 struct InstanceSm90 {
   static cudaError_t segmentMaps(const Task& task, int ctas, cudaStream_t stream);
-  static cudaError_t gradients(const Task& task, int ctas, cudaStream_t stream);
+  /// `early`: may start before the kernel before it ends, which is one of pass 1.
+  static cudaError_t gradients(const Task& task, int ctas, bool early, cudaStream_t stream);
 };
 
 /// Launches a kernel that takes a task. Gives the launch's own error.

@@ -101,6 +101,14 @@ cudaError_t addUp(const Sum& sum, const Launch& launch) {
                           dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
 }
 
+/// The maps on both sides of segments, from those of each by itself.
+int foldBoth(const Gradients& pass, const Launch& launch) {
+  const int error = launchFold({pass.problem, pass.segments, pass.heads, pass.before}, launch);
+  if (error != cudaSuccess) return error;
+  constexpr bool kReverse = true;
+  return launchFold({pass.problem, pass.segments, pass.heads, pass.after, kReverse}, launch);
+}
+
 /// Everything that several blocks or heads share.
 cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
@@ -156,7 +164,8 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const bool sm90 = sm90PassesOf(pass.problem.gate).maps && hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
-  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, launch, error)) {
+  const bool early = pass.afterStates && pass.segments.count > 1;
+  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, early, launch, error)) {
     if (error != cudaSuccess) return error;
   } else if (sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
@@ -165,10 +174,10 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   } else {
     error = withInstance(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
   }
-  if (error != cudaSuccess) return error;
-  constexpr bool kReverse = true, kApart = false;
+  if (error != cudaSuccess || (pass.apart && !rank)) return error;
+  constexpr bool kReverse = true;
   return launchFold(
-      {pass.problem, pass.segments, pass.heads, pass.maps, kReverse, kApart, pass.stateGradient, pass.logDecay},
+      {pass.problem, pass.segments, pass.heads, pass.maps, kReverse, pass.apart, pass.stateGradient, pass.logDecay},
       launch);
 }
 
@@ -195,6 +204,12 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem,
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
+  const bool sm90 = sm90PassesOf(problem.gate).gradients && hasSm90(problem), channel = problem.gate == Gate::Channel;
+  task.apart = pass.apart && sm90;
+  if (pass.apart && !sm90) {
+    const int folded = foldBoth(pass, launch);
+    if (folded != cudaSuccess) return folded;
+  }
   cudaError_t error;
   if (problem.type == seqparFloat32) {
     error = launchTask(&exactGradients, task, ctasFor(itemsOf(task), 2, launch), kExactThreads, sizeof(ExactMemory),
@@ -202,12 +217,12 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   } else {
     task.states = base + workspace.states;
     const int ctas = ctasFor(itemsOf(task), ctasOf(dimensionOf(problem)), launch);
-    const bool sm90 = sm90PassesOf(problem.gate).gradients && hasSm90(problem), channel = problem.gate == Gate::Channel;
     error = cudaSuccess;
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });
+      const bool early = pass.apart && pass.segments.count > 1;  // else not pass 1 comes before
+      error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, early, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {
       error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });

@@ -1,7 +1,7 @@
 // The state of a head's block in the registers of a CTA, fp32: 16 rows of it a warp.
 #pragma once
 
-#include "kernels/attn/linear/backward/gates.h"
+#include "kernels/attn/linear/backward/incoming.h"
 
 namespace seqpar::attn::backward {
 
@@ -64,32 +64,25 @@ struct State {
     }
   }
 
-  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay is the sum of that of `maps` maps,
-  /// each of `width` numbers: one, or one a row.
-  SEQPAR_WARP void loadFull(const float* at, const float* logDecay, int maps, int width, const float* earlier, int dv,
-                            int keys, int values, const Lane<KD>& me) {
-    SEQPAR_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const int i = row(me) + r * 8;
-      float factor = 0;
-      if (earlier != nullptr && i < keys) factor = decayOfMaps(logDecay + (width == 1 ? 0 : i), maps, width);
+  /// What a factor of 0 forgets is not read.
+  SEQPAR_WARP void loadFull(const Incoming& from, int dv, int keys, int values, const Lane<KD>& me) {
+    backward::clear(x);
+    from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
       SEQPAR_UNROLL
-      for (int n = 0; n < Share::kStateTiles; ++n) {
-        float low = 0, high = 0;
-        if (i < keys && column(me, n) < values) {
-          const int64_t offset = int64_t{i} * dv + column(me, n);
-          if (at != nullptr) warp::loadPair(at + offset, low, high);
-          if (factor != 0) {
-            float earlierLow, earlierHigh;
-            warp::loadPair(earlier + offset, earlierLow, earlierHigh);
-            low += factor * earlierLow;
-            high += factor * earlierHigh;
+      for (int r = 0; r < 2; ++r) {
+        const int i = row(me) + r * 8;
+        const float own = r == 0 ? factor : factor8;
+        SEQPAR_UNROLL
+        for (int n = 0; n < Share::kStateTiles; ++n) {
+          float low = 0, high = 0;
+          if (i < keys && column(me, n) < values && own != 0) {
+            warp::loadPair(block + int64_t{i} * dv + column(me, n), low, high);
           }
+          x[n][r * 2] += own * low;
+          x[n][r * 2 + 1] += own * high;
         }
-        x[n][r * 2] = low;
-        x[n][r * 2 + 1] = high;
       }
-    }
+    });
   }
 
   /// Adds up x * other along the rows, `other` a tile of T: sums[half of the columns][KD].

@@ -2,6 +2,7 @@
 // all columns or half of them.
 #pragma once
 
+#include "kernels/attn/linear/backward/incoming.h"
 #include "kernels/attn/linear/backward/tiles_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -68,21 +69,12 @@ struct State {
     }
   }
 
-  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay is the sum of that of `maps` maps,
-  /// each of `width` numbers: one, or one a row.
-  SEQPAR_WARP void loadFull(const float* at, const float* logDecay, int maps, int width, const float* earlier, int dv,
-                            int keys, int values, const P& me) {
+  SEQPAR_WARP void loadFull(const Incoming& from, int dv, int keys, int values, const P& me) {
     clear();
     const int64_t offset = int64_t{row(me)} * dv + column(me, 0);
-    if (at != nullptr) addRows(at + offset, 1, 1, dv, keys, values, me);
-    if (earlier == nullptr || row(me) >= keys) return;
-    const int first = width == 1 ? 0 : row(me), second = width > 1 && row(me) + 8 < keys ? first + 8 : first;
-    float sum = 0, sum8 = 0;
-    for (int i = 0; i < maps; ++i, logDecay += width) {
-      sum += logDecay[first];
-      sum8 += logDecay[second];
-    }
-    addRows(earlier + offset, decayOf(sum * kLog2e), decayOf(sum8 * kLog2e), dv, keys, values, me);
+    from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
+      addRows(block + offset, factor, factor8, dv, keys, values, me);
+    });
   }
 
   /// x * other added up along the rows, `other` an operand in shared memory; each lane has a part.

@@ -33,6 +33,7 @@ struct Task {
 
   SegmentMaps maps;           ///< the segment pass: out
   SegmentMaps before, after;  ///< the gradients
+  bool apart = false;         ///< these: states are each map's own
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;

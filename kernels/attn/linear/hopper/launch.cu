@@ -38,8 +38,8 @@ int dispatch(const LinearProblem& problem, const Act& act) {
 }
 
 template <Pass P>
-bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, const Launch& launch,
-                  int& error) {
+bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, bool early,
+                  const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
   StatesKernel kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)), {}, {}, {}};
   error = cudaSuccess;
@@ -51,7 +51,7 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   if (!encodeGates(kernel.gates, problem)) return false;
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(statesKernel<Bfloat16, kind(), P>, gridOf(kernel.items, launch.ctas), kThreads,
-                        StatesShared<kind()>::kBytes, launch.stream, false, kernel);
+                        StatesShared<kind()>::kBytes, launch.stream, early, kernel);
   });
   return true;
 }
@@ -70,12 +70,13 @@ int ctasAtOnce(const LinearProblem&) {
 }
 
 bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error) {
-  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, launch, error);
+  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, false, launch, error);
 }
 
-bool segmentStateGradients(const SegmentStateGradients& pass, int segments, const Launch& launch, int& error) {
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool early, const Launch& launch,
+                           int& error) {
   const SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, launch, error);
+  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, early, launch, error);
 }
 
 bool outputs(const Outputs& pass, const Launch& launch, int& error) {

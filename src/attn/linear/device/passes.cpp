@@ -72,9 +72,9 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
   return states == nullptr || !part.piece.begins ? nullptr : states + part.piece.sequence * shard_.states();
 }
 
-void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, For reader) {
+void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank) {
   SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsOf(part, before_)};
-  pass.apart = reader == For::Outputs && part.apart;
+  pass.apart = part.apart;
   if (forRank) {
     pass.state = rankState_;
     pass.logDecay = rankDecay_;
@@ -96,9 +96,12 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
   check(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
-void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank) {
+void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
+                                      bool afterStates) {
   SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), inputOf(gradients.dOut, part.piece.first),
                              mapsOf(part, after_)};
+  pass.apart = part.apart;
+  pass.afterStates = afterStates;
   if (forRank) {
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
@@ -116,6 +119,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dOut = inputOf(to.dOut, first);
   pass.before = mapsOf(part, before_);
   pass.after = mapsOf(part, after_);
+  pass.apart = part.apart;
   pass.initial = saved;
   pass.finalGradient = incoming;
   pass.dq = outputOf(to.dq, first);
@@ -129,9 +133,9 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
 }
 
 void DevicePasses::states(const Inputs& in, bool mapWanted) {
-  if (!byParts(in)) return makeStates(whole_, in, mapWanted, For::Outputs);
+  if (!byParts(in)) return makeStates(whole_, in, mapWanted);
   // outputs() makes the others' when it comes to them.
-  if (mapWanted) makeStates(parts_.back(), in, true, For::Outputs);
+  if (mapWanted) makeStates(parts_.back(), in, true);
 }
 
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
@@ -141,25 +145,25 @@ void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* inc
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
-  makeStates(whole_, in, false, For::Outputs);
+  makeStates(whole_, in, false);
   makeOutputs(whole_, in, out, incoming, final);
 }
 
 void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   for (const auto& part : parts_) {
-    makeStates(part, in, false, For::Outputs);
+    makeStates(part, in, false);
     makeOutputs(part, in, out, part.piece.begins ? atBegin(part, in.initial) : incoming,
                 &part == &parts_.back() ? final : nullptr);
   }
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
-  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted);
-  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true);
+  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted, false);
+  if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true, false);
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
-  if (!byParts(in)) makeStates(whole_, in, false, For::Gradients);
+  if (!byParts(in)) makeStates(whole_, in, false);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
@@ -172,8 +176,8 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
                                  const float* incoming, float* dBefore) {
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
-  makeStates(whole_, in, false, For::Gradients);
-  makeStateGradients(whole_, in, gradients, false);
+  makeStates(whole_, in, false);
+  makeStateGradients(whole_, in, gradients, false, true);
   makeGradients(whole_, in, gradients, saved, incoming, dBefore);
 }
 
@@ -192,8 +196,8 @@ void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const
     exec_.zero(to.dGate);
   }
   for (const auto& part : parts_) {
-    makeStates(part, in, false, For::Gradients);
-    makeStateGradients(part, in, to, false);
+    makeStates(part, in, false);
+    makeStateGradients(part, in, to, false, true);
     makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
                   part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial));
     if (ofHeads) exec_.add(to.dGate, mine.dGate);

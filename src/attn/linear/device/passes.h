@@ -43,10 +43,11 @@ class DevicePasses final : public Passes {
   template <class Number>
   Number* atBegin(const Part& part, Number* states) const;
 
-  enum class For { Outputs, Gradients };  ///< what reads the maps of segments
-  void makeStates(const Part& part, const Inputs& in, bool forRank, For reader);
+  void makeStates(const Part& part, const Inputs& in, bool forRank);
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
-  void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank);
+  /// `afterStates`: right after makeStates().
+  void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
+                          bool afterStates);
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                      float* dBefore);
   /// Both passes of each part.
