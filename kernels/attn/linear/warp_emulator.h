@@ -15,6 +15,9 @@ namespace seqpar::attn::warp {
 void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::function<void()>& kernel);
 
 int thread();
+inline int threadAgain() {
+  return thread();
+}
 int block();
 int blocks();
 void syncBlock();

@@ -37,6 +37,12 @@ namespace seqpar::attn::warp {
 __device__ __forceinline__ int thread() {
   return static_cast<int>(threadIdx.x);
 }
+/// The same, read anew: no register has it from before.
+__device__ __forceinline__ int threadAgain() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
 __device__ __forceinline__ int block() {
   return static_cast<int>(blockIdx.x);
 }

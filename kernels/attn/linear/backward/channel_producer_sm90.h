@@ -124,42 +124,39 @@ struct ChannelProducer {
     constexpr int kWarps = Half::kThreads / 32, kTokens = kChunk / kWarps, kNumbers = 4;
     const Target& to = task.dGates;
     if (to.data == nullptr) return;
-    const int own = me.group * 4 + me.warpIndex, half = me.lane / 16, column = me.lane % 16 * kNumbers;
+    const int own = me.thread / 32, half = me.lane / 16, column = me.lane % 16 * kNumbers;
     float* terms = memory.terms(chunk, half) + column % 8;
     const auto at = [&](int token) { return terms + token * kPanel + (column / 8 ^ token % 8) * 8; };
-    float sums[kTokens][kNumbers];
+    const int first = own * kTokens;
+    float sum[kNumbers] = {};
     SEQPAR_UNROLL
-    for (int t = kTokens - 1; t >= 0; --t) {
-      loadNumbers(sums[t], at(own * kTokens + t));
-      SEQPAR_UNROLL
-      for (int i = 0; i < kNumbers && t + 1 < kTokens; ++i) sums[t][i] += sums[t + 1][i];
-    }
+    for (int t = 0; t < kTokens; ++t) addNumbers(sum, at(first + t));
     uint32_t words[kNumbers];
     SEQPAR_UNROLL
-    for (int i = 0; i < kNumbers; ++i) words[i] = warp::bitsOf(sums[0][i]);
-    warp::store(at(own * kTokens), words);
+    for (int i = 0; i < kNumbers; ++i) words[i] = warp::bitsOf(sum[i]);
+    warp::store(at(first), words);
     Roles::syncProducers();
-    float later[kNumbers];
-    loadNumbers(later, memory.carry[chunk % 2] + half * kPanel + column);
+    SEQPAR_UNROLL
+    for (int i = 0; i < kNumbers; ++i) sum[i] = 0;
+    addNumbers(sum, memory.carry[chunk % 2] + half * kPanel + column);
     SEQPAR_UNROLL
     for (int w = 1; w < kWarps; ++w) {
-      if (w <= own) continue;
-      float others[kNumbers];
-      loadNumbers(others, at(w * kTokens));
-      SEQPAR_UNROLL
-      for (int i = 0; i < kNumbers; ++i) later[i] += others[i];
+      if (w > own) addNumbers(sum, at(w * kTokens));
+    }
+    const int64_t token = item.first + int64_t{chunk} * kChunk + first;
+    const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) : 0;
+    int64_t offset =
+        item.sequence * to.batch + (token + kTokens) * to.token + item.head * to.head + keyOffset(to, item) + channel;
+    float later[kNumbers];
+    SEQPAR_UNROLL
+    for (int i = 0; i < kNumbers; ++i) later[i] = sum[i];
+    SEQPAR_UNROLL
+    for (int t = kTokens - 1; t >= 0; --t) {
+      offset -= to.token;
+      addNumbers(t > 0 ? sum : later, at(first + t));  // of the first token it is the sum of all
+      if (t < rows) storeNumbers(to, offset, t > 0 ? sum : later);
     }
     Roles::syncProducers();
-    const int64_t token = item.first + int64_t{chunk} * kChunk;
-    const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) - own * kTokens : 0;
-    int64_t offset = item.sequence * to.batch + (token + own * kTokens) * to.token + item.head * to.head +
-                     keyOffset(to, item) + channel;
-    SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t, offset += to.token) {
-      SEQPAR_UNROLL
-      for (int i = 0; i < kNumbers; ++i) sums[t][i] += later[i];
-      if (t < rows) storeNumbers(to, offset, sums[t]);
-    }
   }
 
   /// Row sums of S * E, of which each of four lanes has a part, become what the gates of a chunk get from after it.
@@ -173,11 +170,11 @@ struct ChannelProducer {
   }
 
  private:
-  SEQPAR_WARP static void loadNumbers(float (&to)[4], const float* from) {
+  SEQPAR_WARP static void addNumbers(float (&to)[4], const float* from) {
     uint32_t words[4];
     warp::load(words, from);
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) to[i] = warp::ofBits(words[i]);
+    for (int i = 0; i < 4; ++i) to[i] += warp::ofBits(words[i]);
   }
   SEQPAR_WARP static void storeNumbers(const Target& to, int64_t offset, const float (&numbers)[4]) {
     if (to.type == seqparFloat32) {

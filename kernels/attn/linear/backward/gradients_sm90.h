@@ -67,26 +67,24 @@ struct GradientsKernel {
     Producer producer;
     if (item.chunks > 0) {
       producer.load(task, item, item.chunks - 1, me.again());
-      memory.fetch(task, item, item.chunks - 1, me.again().thread);
+      memory.fetchKeys(task, item, item.chunks - 1, me.again().thread);
+      memory.fetchValues(task, item, item.chunks - 1, me.again().thread);
     }
     warp::commitCopies();
     StateOf gradient;
     warp::awaitPriorKernel();
     gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.again());
     float sums[2];
-    gradient.rowSums(sums, memory.before, me.again());
+    gradient.rowSums(sums, memory.after, me.again());
     Producer::storeCarry(memory, item.chunks - 1, sums, me.again());
     Roles::syncProducers();
-    if (item.chunks > 0) memory.fetchState(statesOf(task), item.chunks - 1, me.again().thread);
-    warp::commitCopies();
+    warp::commitCopies();  // of the last chunk's state, which the sweep left
     for (int i = item.chunks - 1; i >= 0; --i) {
       produceChunk(task, item, i, again(), producer, gradient, me.again());
     }
     if (item.chunks > 0) {
       Roles::awaitStateRead();
       Roles::awaitRead();
-    }
-    if (item.chunks > 0) {
       Roles::awaitDone(0);
       Producer::finish(task, item, 0, memory, me.again());
     }
@@ -103,7 +101,9 @@ struct GradientsKernel {
       if (item.segment > 0) warp::awaitPriorKernel();
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.again());
       consumeSweep(task, item, state, me);
-      state.store(memory.before, me.again());
+      Roles::syncConsumers();  // nothing is read there any more
+      state.store(memory.after, me.again());
+      warpgroup::publish();
     }
     if (!warp::allOfBlock(true)) return;
     for (int i = item.chunks - 1; i >= 0; --i) {
@@ -113,7 +113,8 @@ struct GradientsKernel {
   }
 
  private:
-  /// Leaves the segment's end state in `state`. States go to memory by images of them in shared memory.
+  /// Leaves the segment's end state in `state`. States go to memory by images of them in shared memory; that before the
+  /// last chunk stays in its place.
   SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
@@ -121,7 +122,9 @@ struct GradientsKernel {
       const Half me = place.again();
       if (me.inGroup == 0) warp::awaitBulkRead<Memory::kImages - 1>();
       Roles::syncOwn(me);
-      keep(states + int64_t{i} * kMatrix, memory.image(i), state, me);
+      const int later = item.chunks - 1 - i;
+      state.store(memory.image(later), me);
+      if (later > 0) keep(states + int64_t{i} * kMatrix, memory.image(later), me);
       Roles::awaitPrepared(i);
       decay(state, i, memory, me);
       warpgroup::begin();
@@ -135,9 +138,8 @@ struct GradientsKernel {
     Roles::syncOwn(place);
   }
   /// The warpgroup's rows of both panels.
-  SEQPAR_WARP static void keep(T* to, T* image, const StateOf& state, const Half& me) {
+  SEQPAR_WARP static void keep(T* to, const T* image, const Half& me) {
     constexpr int kRows = kMatrixPanel / 2;
-    state.store(image, me);
     warpgroup::publish();
     Roles::syncOwn(me);
     if (me.inGroup != 0) return;
@@ -182,19 +184,15 @@ struct GradientsKernel {
     warpgroup::begin();
     gradient.add(Producer::queries(chunk, memory), memory.dOut(chunk), me);
     warpgroup::commit();
-    if (!isLast) {
-      Roles::awaitDone(chunk + 1);
-      Producer::finish(task, item, chunk + 1, memory, me.again());
-    }
-    if (chunk > 0) {
-      me = me.again();
-      memory.fetch(task, item, chunk - 1, me.thread);
-      warp::commitCopies();
-    }
+    if (!isLast) Roles::awaitDone(chunk + 1);
+    if (chunk > 0) memory.fetchKeys(task, item, chunk - 1, me.again().thread);
     warpgroup::await<0>();
     warpgroup::settle(gradient.x);
     Roles::arriveAdded();
+    if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.again());
     if (chunk > 0) {
+      memory.fetchValues(task, item, chunk - 1, me.again().thread);
+      warp::commitCopies();
       float sums[2];
       gradient.rowSums(sums, memory.before, me.again());
       Producer::storeCarry(memory, chunk - 1, sums, me.again());

@@ -18,11 +18,15 @@ struct ChunkTiles {
   SEQPAR_WARP T* v(int chunk) { return tiles[4 + chunk % 2]; }
   SEQPAR_WARP T* dOut(int chunk) { return tiles[6 + chunk % 2]; }
 
-  SEQPAR_WARP void fetch(const Task& task, const Item<T>& item, int chunk, int thread) {
+  SEQPAR_WARP void fetchKeys(const Task& task, const Item<T>& item, int chunk, int thread) {
     const int64_t token = item.first + int64_t{chunk} * kChunk;
     const int rows = item.rowsOf(token);
     fetchRows<kChunk, Half::kThreads>(q(chunk), item.q + token * task.q.token, task.q.token, rows, item.keys, thread);
     fetchRows<kChunk, Half::kThreads>(k(chunk), item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
+  }
+  SEQPAR_WARP void fetchValues(const Task& task, const Item<T>& item, int chunk, int thread) {
+    const int64_t token = item.first + int64_t{chunk} * kChunk;
+    const int rows = item.rowsOf(token);
     fetchRows<kChunk, Half::kThreads>(v(chunk), item.v + token * task.v.token, task.v.token, rows, item.values, thread);
     fetchRows<kChunk, Half::kThreads>(dOut(chunk), item.dOut + token * task.dOut.token, task.dOut.token, rows,
                                       item.values, thread);
@@ -68,13 +72,14 @@ struct ChannelMemory : ChunkTiles<T> {
   SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
-  SEQPAR_WARP T* image(int) { return this->before; }
   /// Keys as the gradient of the state takes them.
   SEQPAR_WARP T* stateKeys(int chunk) { return this->k(chunk); }
+  SEQPAR_WARP T* image(int) { return this->before; }  ///< of the state before a chunk that so many follow
   SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
-  SEQPAR_WARP void fetch(const Task& task, const Item<T>& of, int chunk, int thread) {
-    ChunkTiles<T>::fetch(task, of, chunk, thread);
+  /// Queries, keys and their decays.
+  SEQPAR_WARP void fetchKeys(const Task& task, const Item<T>& of, int chunk, int thread) {
+    ChunkTiles<T>::fetchKeys(task, of, chunk, thread);
     decays.fetch(ChannelDecays<T>::kept(task, chunk), chunk, thread);
   }
 };
@@ -98,7 +103,7 @@ struct TokenMemory : ChunkTiles<T> {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
   SEQPAR_WARP T* stateKeys(int) { return keys; }
-  SEQPAR_WARP T* image(int chunk) { return chunk % 2 == 0 ? this->before : this->after; }
+  SEQPAR_WARP T* image(int later) { return later % 2 == 0 ? this->before : this->after; }  ///< as above
 };
 
 }  // namespace seqpar::attn::backward::sm90

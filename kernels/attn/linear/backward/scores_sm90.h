@@ -60,11 +60,12 @@ struct ChunkProducts {
 
   /// dA of a token with itself, by those threads that have it.
   SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
-    if (me.warpIndex / 2 != me.group || me.g / 2 != me.c) return;
+    const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // not from registers of long ago
+    if (warpIndex / 2 != group || me.g / 2 != me.c) return;
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float even = me.warpIndex % 2 == 0 ? dA[r][r * 2] : dA[2 + r][r * 2],
-                  odd = me.warpIndex % 2 == 0 ? dA[r][r * 2 + 1] : dA[2 + r][r * 2 + 1];
+      const float even = warpIndex % 2 == 0 ? dA[r][r * 2] : dA[2 + r][r * 2],
+                  odd = warpIndex % 2 == 0 ? dA[r][r * 2 + 1] : dA[2 + r][r * 2 + 1];
       own[me.row + r * 8] = scale * (me.g % 2 == 0 ? even : odd);
     }
   }

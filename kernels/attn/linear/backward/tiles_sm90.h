@@ -41,7 +41,7 @@ struct Place {
         row(warpIndex * 16 + g),
         firstColumn(group * kOwn) {}
   /// The same; but what is made of it is made where it is needed, and not kept in registers from before a loop on.
-  SEQPAR_WARP Place again() const { return {warp::hidden(thread), group, warpIndex}; }
+  SEQPAR_WARP Place again() const { return {warp::threadAgain(), group, warpIndex}; }
   /// A barrier of those who have the rows of the state of this warpgroup's columns of keys.
   SEQPAR_WARP void syncState() const {
     if constexpr (kOwn == kPanel) {
