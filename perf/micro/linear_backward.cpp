@@ -9,6 +9,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments{static_cast<int>((problem.tokens + tokens - 1) / tokens), tokens};
   attn::SegmentStates forward{problem, segments, {0, problem.heads}, mine.maps(segments)};
+  forward.apart = attn::betterApart(problem, segments);
   LinearCase::must(attn::launchSegmentStates(forward, {stream, 0}), "launchSegmentStates");
   attn::SegmentStateGradients states;
   states.problem = problem;
@@ -16,6 +17,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   states.heads = forward.heads;
   states.dOut = mine.drawn();
   states.maps = mine.maps(segments);
+  states.apart = forward.apart;
   attn::Gradients gradients;
   gradients.problem = problem;
   gradients.segments = segments;
@@ -23,6 +25,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   gradients.dOut = states.dOut;
   gradients.before = forward.maps;
   gradients.after = states.maps;
+  gradients.apart = forward.apart;
   gradients.dq = mine.output();
   gradients.dk = mine.output();
   gradients.dv = mine.output();
