@@ -82,7 +82,9 @@ def main():
     @jax.jit
     def step_of(parameters, ids, labels, positions):
         loss, gradients = jax.value_and_grad(lambda p: losses_of(p, ids, labels, positions).sum())(parameters)
-        return loss, jax.tree.map(lambda p, g: p - o.lr * g, parameters, gradients)
+        norm = jnp.sqrt(sum((g * g).sum() for g in jax.tree.leaves(gradients)))
+        rate = o.lr / jnp.maximum(1, norm)  # no step is longer than lr
+        return loss, jax.tree.map(lambda p, g: p - rate * g, parameters, gradients)
 
     path = pathlib.Path(o.data)
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.is_symlink()) if path.is_dir() else [path]

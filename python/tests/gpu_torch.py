@@ -153,14 +153,18 @@ def train(o, ranks, folder):
 
 
 def same_losses(folder):
-    """Of all ways to train the same sequences: rounding apart, in bfloat16."""
+    """Of all ways to train the same sequences: apart by rounding, in bfloat16, which Adam magnifies, and by little of what the
+    steps teach."""
     curves = {}
     for path in sorted(folder.glob("*.csv")):
         with open(path) as file:
             curves[path.stem] = [float(row["loss"]) for row in csv.DictReader(file)]
     print("first and last losses (ranks.sp):", {name: (c[0], c[-1]) for name, c in curves.items()})
-    first = [c[0] for c in curves.values()]
-    return not first or max(first) - min(first) <= 2.0 ** -8 * first[0]
+    if not curves:
+        return True
+    exact = next(iter(curves.values()))
+    apart = max(abs(a - b) for curve in curves.values() for a, b in zip(curve, exact))
+    return all(len(c) == len(exact) for c in curves.values()) and apart <= (exact[0] - exact[-1]) / 10
 
 
 def main():
