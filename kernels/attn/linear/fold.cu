@@ -20,16 +20,9 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
   const int first = 4 * (static_cast<int>(blockIdx.x) * kFoldThreads + static_cast<int>(threadIdx.x));
   const int64_t head = int64_t{blockIdx.z} * problem.heads + fold.heads.first + blockIdx.y;
   const auto mapOf = [&](int step) { return head * count + (fold.reverse ? count - 1 - step : step); };
-  if (first < width && fold.logDecay != nullptr) {
-    for (int channel = first; channel < min(first + 4, width); ++channel) {
-      float sum = 0;
-      for (int step = 0; step < count; ++step) sum += fold.maps.logDecays[mapOf(step) * width + channel];
-      fold.logDecay[head * width + channel] = sum;
-    }
-  }
   if (first >= size) return;
   const int channel = width > 1 ? first / problem.dv : 0;
-  const int wanted = fold.state != nullptr ? count : count - 1;
+  const int wanted = fold.state != nullptr || fold.logDecay != nullptr ? count : count - 1;
   float4 x = make_float4(0, 0, 0, 0);
   float all = 0;  // log-decay of all segments so far
   for (int begin = 0; begin < wanted; begin += kAtOnce) {
@@ -55,6 +48,9 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
       advance(x.w, states[i].w);
     }
   }
+  if (fold.logDecay != nullptr && (width > 1 ? first % problem.dv : first) == 0) {
+    fold.logDecay[head * width + channel] = all;
+  }
   if (fold.state != nullptr) {
     if (fold.base != nullptr) {
       const float decay = exp2f(all * kLog2e);
@@ -66,7 +62,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
       add(x.w, base.w);
     }
     *reinterpret_cast<float4*>(fold.state + head * size + first) = x;
-  } else if (count > 1 && !fold.apart) {
+  } else if (wanted < count && count > 1 && !fold.apart) {
     *reinterpret_cast<float4*>(fold.maps.states + mapOf(count - 1) * size + first) = x;
   }
 }
