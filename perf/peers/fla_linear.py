@@ -2,10 +2,12 @@
 
     fla_linear.py --warm I N    compiles every Nth kernel from the Ith on, without running any: N processes fill Triton's cache
     fla_linear.py               measures; every kernel is tuned over --configs configurations
+    fla_linear.py --errors      errors against a recurrence in fp64, and the most memory of a forward and backward
 
 Times are medians of CUDA graphs, both in turns in the same run; `apart` is the relative difference of the outputs. FLA
 refuses the backward of scalar decays on Hopper with Triton 3.4 to 3.7.0, whose gradients of decays are wrong there (its
-issue 640): the table says so.
+issue 640): the table says so. Errors are norms of differences over the norm of the reference, memory is that beside q,
+k, v, the decays, the outputs and their gradient.
 """
 import argparse
 import os
@@ -22,17 +24,19 @@ parser.add_argument("--families", nargs="*", default=["gla", "scalar"], choices=
 parser.add_argument("--head-dim", type=int, default=128)
 parser.add_argument("--configs", type=int, default=2)
 parser.add_argument("--repeats", type=int, default=20)
+parser.add_argument("--errors", action="store_true")
+parser.add_argument("--errors-shape", default="1024x4", help="of the errors: its tokens one after the other in fp64")
 parser.add_argument("--warm", type=int, nargs=2)
 args = parser.parse_args()
 
 
-def inputs(family, tokens, heads):
+def inputs(family, tokens, heads, divisor=16):
     """q, k, v and the logarithms of decays, drawn as FLA's own benchmarks do; a gradient of the output."""
     random = torch.Generator("cuda").manual_seed(tokens + heads)
     normal = lambda *shape: torch.randn(shape, generator=random, device="cuda")
     shape = (1, tokens, heads, args.head_dim)
     q, k, v, grad = (normal(*shape).bfloat16() for _ in range(4))
-    g = torch.nn.functional.logsigmoid(normal(*(shape if family == "gla" else shape[:3]))) / 16
+    g = torch.nn.functional.logsigmoid(normal(*(shape if family == "gla" else shape[:3]))) / divisor
     return [x.requires_grad_() for x in (q, k, v, g)], grad
 
 
@@ -117,7 +121,7 @@ def warm(share, shares):
     torch.cuda.set_device(share % torch.cuda.device_count())
     begin = time.perf_counter()
     for family in args.families:
-        for heads in sorted({int(shape.split("x")[1]) for shape in args.shapes}):
+        for heads in sorted({int(shape.split("x")[1]) for shape in [args.errors_shape, *args.shapes]}):
             tensors, grad = inputs(family, 256, heads)
             for function in passes(fla(family), tensors, grad).values():
                 try:
@@ -129,9 +133,68 @@ def warm(share, shares):
         print(f"compiled in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
+def recurrence(q, k, v, g):
+    """The definition, token by token."""
+    decays = g.exp() if g.dim() == 4 else g.exp().unsqueeze(-1)
+    state, outputs = torch.zeros(*q.shape[2:], v.shape[3], dtype=q.dtype, device=q.device), []
+    for t in range(q.shape[1]):
+        state = decays[0, t].unsqueeze(-1) * state + k[0, t].unsqueeze(-1) * v[0, t].unsqueeze(-2)
+        outputs.append((q[0, t].unsqueeze(-2) @ state).squeeze(-2))
+    return torch.stack(outputs).unsqueeze(0) * q.shape[3] ** -0.5
+
+
+def errors(family, tokens, heads, divisor):
+    """Of the outputs and of the gradients of q, k, v and the decays."""
+    tensors, grad = inputs(family, tokens, heads, divisor)
+    exact = [x.detach().double().requires_grad_() for x in tensors]
+    out = recurrence(*exact)
+    expected = [out.detach(), *torch.autograd.grad(out, exact, grad.double())]
+    for name, make in (("seqpar", seqpar), ("FLA", fla)):
+        found = passes(make(family), tensors, grad)
+        results = [found["forward"]()]
+        try:
+            results += found["forward+backward"]()
+        except Exception as error:  # what FLA refuses
+            results += [torch.full((), float("nan"), device="cuda")] * 4
+        shown = "".join(f" {((a.double() - b).norm() / b.norm()).item():9.1e}" for a, b in zip(results, expected))
+        print(f"{family:<7} {tokens:>6} {heads:>5} / {divisor:<3} {name:<7}{shown}", flush=True)
+
+
+def most_memory(family, tokens, heads):
+    """GiB of a forward and backward beside its inputs and outputs: of PyTorch, and of a plan, which takes its own."""
+    def beside_torch():
+        free, total = torch.cuda.mem_get_info()
+        return total - free - torch.cuda.memory_reserved()
+
+    for name, make in (("seqpar", seqpar), ("FLA", fla)):
+        small, small_grad = inputs(family, 256, heads)
+        tensors, grad = inputs(family, tokens, heads)
+        try:
+            passes(make(family), small, small_grad)["forward+backward"]()  # loads kernels
+            torch.cuda.synchronize()
+            allocated, others = torch.cuda.memory_allocated(), beside_torch()
+            torch.cuda.reset_peak_memory_stats()
+            kept = passes(make(family), tensors, grad)["forward+backward"]()
+            torch.cuda.synchronize()
+            peak = torch.cuda.max_memory_allocated() - allocated - grad.numel() * grad.element_size()
+            plan = beside_torch() - others
+            print(f"{family:<7} {tokens:>6} {heads:>5} {name:<7} {(peak + plan) / 2**30:6.2f} GiB, "
+                  f"of which {plan / 2**30:.2f} beside PyTorch's", flush=True)
+            del kept
+        except Exception as error:  # what FLA refuses
+            print(f"{family:<7} {tokens:>6} {heads:>5} {name:<7} {str(error).strip().splitlines()[0][:100]}", flush=True)
+
+
 few_configurations(args.configs)
 if args.warm:
     warm(*args.warm)
+elif args.errors:
+    print(f"{'family':<7} {'tokens':>6} {'heads':>5} decays      {'out':>9} {'dq':>9} {'dk':>9} {'dv':>9} {'dg':>9}")
+    for one in args.families:
+        for divisor in (16, 1):
+            errors(one, *map(int, args.errors_shape.split("x")), divisor)
+    for one in args.families:
+        most_memory(one, *map(int, args.shapes[0].split("x")))
 else:
     print(f"{'family':<7} {'tokens':>6} {'heads':>5} {'pass':<17} {'seqpar us':>10} {'FLA us':>10} {'times':>7}")
     for one in args.families:
