@@ -210,8 +210,9 @@ SEQPAR_API seqparResult_t seqparAttnPlanWorkspaceSize(seqparAttnPlan_t plan, siz
 /**
  * Collective: builds kernels and takes all memory. `workspace`, at least `bytes` long and aligned to 256, is the
  * caller's and must outlive the plan; NULL with 0: the plan takes its own. One call of a plan uses its workspace at a
- * time: calls on several streams are ordered by the caller. Errors: InvalidArgument (no plan, too few bytes,
- * misaligned), InvalidUsage (prepared before), SystemError (no memory), UnhandledCudaError, RemoteError.
+ * time: calls on several streams are ordered by the caller. On GPUs it returns when all ranks have prepared theirs
+ * (seqparCommBarrier()). Errors: InvalidArgument (no plan, too few bytes, misaligned), InvalidUsage (prepared before),
+ * SystemError (no memory), UnhandledCudaError, RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanPrepare(seqparAttnPlan_t plan, void* workspace, size_t bytes);
 

@@ -46,6 +46,15 @@ void CudaBlock::point(const Prepared& p, SdpaPointers& pointers) const {
   pointers.lseOffset = constantAt<int64_t>(p.lseOffset);
 }
 
+SdpaPointers CudaBlock::pointersOf(const Prepared& prepared, const BlockInputs& in) const {
+  SdpaPointers pointers;
+  pointers.q = in.q.data;
+  pointers.k = in.k.data;
+  pointers.v = in.v.data;
+  point(prepared, pointers);
+  return pointers;
+}
+
 softmax::BandProblem CudaBlock::bandProblem(const Prepared& prepared, const BlockInputs& in) const {
   const auto& s = shape_;
   softmax::BandProblem problem;
@@ -97,13 +106,9 @@ softmax::RowView CudaBlock::runForward(const Prepared& prepared, const BlockInpu
     checkCuda(softmax::launchBandForward(problem, exec_.stream()), "attention of bands");
     return viewOf(place.lse);
   }
-  SdpaPointers pointers;
-  pointers.q = in.q.data;
-  pointers.k = in.k.data;
-  pointers.v = in.v.data;
+  auto pointers = pointersOf(prepared, in);
   pointers.out = place.out.data;
   pointers.lse = place.lse.data;
-  point(prepared, pointers);
   sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
   if (prepared.step.kind == BlockStep::Kind::Ragged) return {place.lse.data, 0, 1, shape_.heads};
   return viewOf(place.lse);
@@ -193,17 +198,13 @@ void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs&
     checkCuda(softmax::launchBandKeys(problem, exec_.stream()), "gradients of bands' keys");
     return;
   }
-  SdpaPointers pointers;
-  pointers.q = in.q.data;
-  pointers.k = in.k.data;
-  pointers.v = in.v.data;
+  auto pointers = pointersOf(prepared, {in.q, in.k, in.v});
   pointers.out = in.out.data;
   pointers.dOut = in.dOut.data;
   pointers.lse = in.lse.data;
   pointers.dq = dq.data;
   pointers.dk = dk.data;
   pointers.dv = dv.data;
-  point(prepared, pointers);
   if (prepared.step.kind == BlockStep::Kind::Ragged) {
     const softmax::RowView byTokens{lseCopy_.data, 0, 1, s.heads};
     checkCuda(softmax::launchRows(byTokens, viewOf(in.lse), 0, s.batch, rows, s.heads, exec_.stream()), "copying rows");

@@ -37,14 +37,11 @@ class CudaBlock final : public Block {
   const char* name() const override { return name_.c_str(); }
 
  private:
-  struct Range {
-    int64_t first = 0, count = 0;
-  };
   /// A step with what it needs of device memory, as offsets in constants_, which count from the first of its tokens.
   struct Prepared {
     BlockStep step;
-    Range queries, keys;  ///< tokens from the first to the last that it has
-    SdpaShape shape;      ///< for dense tensors
+    TokenRange queries, keys;  ///< tokens from the first to the last that it has
+    SdpaShape shape;           ///< for dense tensors
     size_t bands = 0, rows = 0, columns = 0, qOffset = 0, kOffset = 0, vOffset = 0, outOffset = 0, lseOffset = 0;
     int64_t longestRows = 0, longestColumns = 0;
     bool allRows = false, allColumns = false;  ///< of these tokens nothing is left out
@@ -74,6 +71,7 @@ class CudaBlock final : public Block {
   Tensor asPlanned(const Tensor& tensor, const Tensor& scratch);
   BlockInputs asPlanned(const BlockInputs& in);
   void point(const Prepared& prepared, SdpaPointers& pointers) const;
+  SdpaPointers pointersOf(const Prepared& prepared, const BlockInputs& in) const;
   softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;
   static BlockInputs tokensOf(const Prepared& prepared, const BlockInputs& in);
   static BlockGradientInputs tokensOf(const Prepared& prepared, const BlockGradientInputs& in);

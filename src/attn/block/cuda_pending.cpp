@@ -37,26 +37,20 @@ Tensor like(const Tensor& whole, const Tensor& memory, void* data) {
   return tensorInRows(data, memory.type, whole.batch, whole.tokens, whole.heads, memory.heads, whole.dim);
 }
 
-struct Range {
-  int64_t first, tokens;
-};
-
 /// The rows of all parts but one.
 template <typename Args>
-Range rowsOf(const Args& args, int except) {
-  int64_t first = args.tokens, end = 0;
+TokenRange rowsOf(const Args& args, int except) {
+  TokenRange rows;
   for (int i = 0; i < args.count; ++i) {
-    if (i == except) continue;
-    first = std::min(first, args.parts[i].first);
-    end = std::max(end, args.parts[i].first + args.parts[i].tokens);
+    if (i != except) rows = rows.with({args.parts[i].first, args.parts[i].tokens});
   }
-  return {first, std::max(end - first, int64_t{0})};
+  return rows;
 }
 
 /// Leaves other rows than these alone; `args` has no sum in memory, or these are all.
 template <typename Args>
-void narrow(Args& args, const Range& rows) {
-  args.tokens = rows.tokens;
+void narrow(Args& args, const TokenRange& rows) {
+  args.tokens = rows.count;
   for (int i = 0; i < args.count; ++i) args.parts[i].first -= rows.first;
 }
 
@@ -149,10 +143,10 @@ void PendingPartial::finish(const float* sinks, const Tensor& out, const Rows& l
   }
   if (!done) {
     auto all = merge(target_, !empty_);
-    const auto rows = inPlace ? rowsOf(all, 0) : Range{0, out.tokens};
+    const auto rows = inPlace ? rowsOf(all, 0) : TokenRange{0, out.tokens};
     narrow(all, rows);
-    all.out = viewOf(out.rows(rows.first, rows.tokens));
-    all.lse = viewOf(lse.rows(rows.first, rows.tokens));
+    all.out = viewOf(out.rows(rows.first, rows.count));
+    all.lse = viewOf(lse.rows(rows.first, rows.count));
     all.sinks = sinks;
     launch(all);
   }
@@ -332,9 +326,9 @@ void PendingSums::finish(const Tensor& sum, std::span<const Addend> addends, con
     all.parts[all.count++] = partOf(part);
   }
   append(all, addends);
-  const auto rows = inPlace < 0 ? Range{0, out.tokens} : rowsOf(all, inPlace);
+  const auto rows = inPlace < 0 ? TokenRange{0, out.tokens} : rowsOf(all, inPlace);
   narrow(all, rows);
-  all.out = viewOf(out.rows(rows.first, rows.tokens));
+  all.out = viewOf(out.rows(rows.first, rows.count));
   launch(all);
   forget(sum);
 }

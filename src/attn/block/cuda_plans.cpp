@@ -139,17 +139,10 @@ void CudaBlock::describe(Prepared& prepared, const Work& work) {
   const auto& s = shape_;
   auto& queries = prepared.queries;
   auto& keys = prepared.keys;
-  queries.first = work.rows;
-  keys.first = work.columns;
-  int64_t lastRow = 0, lastColumn = 0;
   for (const auto& r : step.rectangles) {
-    queries.first = std::min(queries.first, r.row);
-    keys.first = std::min(keys.first, r.column);
-    lastRow = std::max(lastRow, r.row + r.rows);
-    lastColumn = std::max(lastColumn, r.column + r.columns);
+    queries = queries.with({r.row, r.rows});
+    keys = keys.with({r.column, r.columns});
   }
-  queries.count = lastRow - queries.first;
-  keys.count = lastColumn - keys.first;
   const auto offset = [&](int64_t row, int64_t column) {
     offsets[0].push_back(row * rowHeads() * s.headDim);
     offsets[1].push_back(column * s.kvHeads * s.headDim);

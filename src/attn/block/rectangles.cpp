@@ -194,6 +194,13 @@ void addPair(TokenRun q, TokenRun k, const Visibility& v, Collector& out) {
 
 }  // namespace
 
+TokenRange TokenRange::with(const TokenRange& other) const {
+  if (other.count == 0) return *this;
+  if (count == 0) return other;
+  const int64_t begin = std::min(first, other.first);
+  return {begin, std::max(end(), other.end()) - begin};
+}
+
 int64_t Rectangle::scores() const {
   if (full()) return rows * columns;
   // Row i has the columns before min(columns, i + upper + 1), without those before max(0, i + lower).

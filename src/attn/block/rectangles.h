@@ -14,6 +14,15 @@ struct TokenRun {
   int64_t local = 0, position = 0, length = 0, stride = 1;
 };
 
+/// Tokens `first` to `first` + `count` - 1 of a shard.
+struct TokenRange {
+  int64_t first = 0, count = 0;
+
+  int64_t end() const { return first + count; }
+  /// The smallest range that has both.
+  TokenRange with(const TokenRange& other) const;
+};
+
 inline constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
 /// The query at position p sees the keys at p + shift - left to p + shift + right of its own sequence.

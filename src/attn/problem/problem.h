@@ -47,15 +47,6 @@ class Sharding {
   bool byLengths_ = true;
 };
 
-/// Tokens `first` to `first` + `count` - 1 of a shard.
-struct TokenRange {
-  int64_t first = 0, count = 0;
-
-  int64_t end() const { return first + count; }
-  /// The smallest range that has both.
-  TokenRange with(const TokenRange& other) const;
-};
-
 /// What a rank's queries see of a rank's keys.
 struct Sight {
   int64_t scores = -1;

@@ -95,13 +95,6 @@ ScoreTable::ScoreTable(const Sharding& queries, const Sharding& keys, const Visi
   for (int rank = 0; rank < keys.ranks(); ++rank) keys_.push_back(keys.runsOf(rank));
 }
 
-TokenRange TokenRange::with(const TokenRange& other) const {
-  if (other.count == 0) return *this;
-  if (count == 0) return other;
-  const int64_t begin = std::min(first, other.first);
-  return {begin, std::max(end(), other.end()) - begin};
-}
-
 const Sight& ScoreTable::at(int queryRank, int keyRank) {
   const auto q = static_cast<size_t>(queryRank), k = static_cast<size_t>(keyRank);
   Sight& sight = sights_[q * keys_.size() + k];
