@@ -14,7 +14,9 @@ class HostScans : public ScanBackend {
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
     const auto nodes = scanNodes(comm_.topology().nodes, problem.direction);
     const Mailbox& mail = comm_.mailbox();
-    return estimateScan(problem, {comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window()}, blocks);
+    const bool readable = comm_.size() == 2 && mail.readable(1 - comm_.rank());
+    return estimateScan(problem, {comm_.size(), nodes, comm_.links(), mail.maxMessage(), mail.window(), readable},
+                        blocks);
   }
 
   void run(std::shared_ptr<const ScanProblem> problem, const ScanAlgorithm& row, int blocks,

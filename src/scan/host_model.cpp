@@ -4,6 +4,7 @@
 
 #include "base/convert.h"
 #include "scan/cost.h"
+#include "scan/in_place.h"
 
 namespace seqpar {
 namespace {
@@ -51,6 +52,7 @@ std::vector<seqparScanEstimate_t> estimateScan(const ScanProblem& problem, const
   model.node = makeTerms(problem, links.node, perNode, links.contention);
   model.network = links.network;
   model.nodes = runs;
+  model.inPlace = offersInPlace(problem, setting.positions, setting.readable);
   const size_t most = std::clamp<size_t>(static_cast<size_t>(model.flat.state) / kLeastBlock, 1, kMostBlocks);
   return estimateAlgorithms(
       {blocks, most},

@@ -13,10 +13,11 @@ namespace seqpar {
 /// Quantities that all formulas share. Seconds and bytes.
 struct HostTerms {
   // Work of an algorithm's step in units of a streaming hop (receive, combine, write the result, send on), per byte.
-  static constexpr double kPack = 0.35;   // write the own state to a message
-  static constexpr double kFold = 0.35;   // combine one received state into an accumulator
-  static constexpr double kFinish = 0.6;  // the hop at the end, which sends nothing
-  static constexpr double kCopy = 0.5;    // copy a received message aside
+  static constexpr double kPack = 0.35;    // write the own state to a message
+  static constexpr double kFold = 0.35;    // combine one received state into an accumulator
+  static constexpr double kFinish = 0.6;   // the hop at the end, which sends nothing
+  static constexpr double kCopy = 0.5;     // copy a received message aside
+  static constexpr double kInPlace = 0.5;  // all of CHAIN, where position 1 reads a state where it lies
 
   double ranks = 1;     // P
   double state = 0;     // m: bytes of a state on the wire
@@ -42,6 +43,7 @@ struct HostModel {
   HostTerms node;              ///< inside the fullest node
   Link network;                ///< between nodes
   std::span<const int> nodes;  ///< sizes of the nodes in scan order; none if a node's positions are not neighbors
+  bool inPlace = false;        ///< position 1 of two reads the state of position 0 where it lies
 };
 
 /// An algorithm's time in seconds; infinity where it cannot be done.
@@ -54,6 +56,7 @@ struct ScanSetting {
   LinkModel links;
   size_t maxMessage = 0;
   size_t window = 0;
+  bool readable = false;  ///< there are two positions, which can read each other's memory
 };
 
 /// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; what cannot be

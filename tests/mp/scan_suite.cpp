@@ -35,6 +35,12 @@ Call drawCall(Random& random, int ranks, int index) {
   spec.heads = pick<size_t>(random, {1, 2, 3, 6, 32});
   spec.dk = pick<size_t>(random, {1, 3, 16, 33, 64, size_t{spec.heads > 6 ? 64U : 128U}});
   spec.dv = pick<size_t>(random, {1, 5, 16, 48, 128});
+  // What two ranks of a host read where it lies.
+  if (ranks == 2 && index % 16 == seqparScanChain) {
+    spec.heads = 35;
+    spec.dk = 123;
+    spec.dv = 128;
+  }
   spec.sequences = pick<size_t>(random, {1, spec.heads});
   spec.stateType = pick(random, {seqparFloat32, seqparFloat16, seqparBfloat16});
   spec.wireType = pick(random, {seqparFloat32, seqparFloat32, seqparFloat16, seqparBfloat16});

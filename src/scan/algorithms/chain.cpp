@@ -2,11 +2,13 @@
 // is received from the predecessor, hopped, and written straight into the message for the successor.
 #include "scan/cost.h"
 #include "scan/cut.h"
+#include "scan/in_place.h"
 #include "scan/message.h"
 
 namespace seqpar::chain {
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
+  if (offersInPlace(problem, order, mail) && scanInPlace(affine, problem, order, mail)) return;
   const int position = order.position;
   const bool last = position + 1 == order.size();
   for (const Block block : cutScan(seqparScanChain, affine, problem, order, mail, blocks)) {
@@ -25,8 +27,10 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
 double hostSeconds(const HostModel& model, double blocks) {
   const HostTerms& t = model.flat;
   const double block = t.state / blocks;
-  return (t.ranks - 1) * t.alpha + t.ranks * (t.overhead + block * t.alone) +
-         (blocks - 1) * (t.overhead + block * t.perByte);
+  const double byMessages = (t.ranks - 1) * t.alpha + t.ranks * (t.overhead + block * t.alone) +
+                            (blocks - 1) * (t.overhead + block * t.perByte);
+  // A share of it, so that the number of blocks suits messages too: what position 0 was given decides between the two.
+  return model.inPlace ? HostTerms::kInPlace * byMessages : byMessages;
 }
 
 double peerSeconds(const PeerModel& m) {

@@ -55,6 +55,17 @@ TEST_CASE("the chain's estimate is the pipeline formula, at its best number of b
   for (int k = 1; k <= 1024; k *= 2) CHECK(best.modelUs <= formula(k) * (1 + 1e-12));
 }
 
+TEST_CASE("a state that is read where it lies costs a chain of two half, with as many blocks") {
+  const std::vector<int> nodes(2, 0);
+  auto setting = settingOf(nodes);
+  const auto problem = problemOf(32, 128, 128);
+  const auto sent = of(estimateScan(problem, setting, 0), seqparScanChain);
+  setting.readable = true;
+  const auto read = of(estimateScan(problem, setting, 0), seqparScanChain);
+  CHECK(read.modelUs == Approx(sent.modelUs / 2));
+  CHECK(read.blocks == sent.blocks);
+}
+
 TEST_CASE("small states take few steps, large ones the pipeline") {
   const std::vector<int> nodes(8, 0);
   const auto setting = settingOf(nodes);

@@ -1,0 +1,75 @@
+#include "scan/in_place.h"
+
+#include <algorithm>
+
+#include "base/convert.h"
+#include "scan/message.h"
+#include "transport/rendezvous.h"
+
+namespace seqpar {
+namespace {
+
+/// From here on one copy by the kernel, of huge pages, is faster than two that the ranks share.
+constexpr size_t kLeast = size_t{2} << 20;
+/// What is read at once where more is done with it, so that it still is in the caches.
+constexpr size_t kAtOnce = size_t{256} << 10;
+
+size_t bytesOf(const ScanProblem& problem) {
+  return problem.elements() * sizeOf(problem.wireType);
+}
+
+std::vector<Block> pieces(const Affine& affine, const ScanProblem& problem) {
+  return affine.split(std::max<size_t>(1, bytesOf(problem) / kAtOnce));
+}
+
+/// Position 0 without an initial state sends what it was given; as messages where an output takes its place.
+bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
+  const bool asItLies = problem.initial == nullptr && problem.stateType == problem.wireType &&
+                        problem.prefix != problem.state && problem.total != problem.state;
+  sendRts(mail, to, asItLies ? reinterpret_cast<uint64_t>(problem.state) : 0);
+  if (!asItLies) return false;
+  for (const Block block : pieces(affine, problem)) affine.hop(block, {}, nullptr);
+  awaitFin(mail, to);
+  return true;
+}
+
+/// Position 1. A prefix alone, of heads that all go on, is what is read.
+bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
+  uint64_t where = receiveRts(mail, from);
+  if (where == 0) return false;
+  const auto goesOn = [](unsigned char flags) { return (flags & SEQPAR_SCAN_RESET_IN) == 0; };
+  if (problem.prefix != nullptr && problem.total == nullptr && problem.stateType == problem.wireType &&
+      std::all_of(problem.headFlags.begin(), problem.headFlags.end(), goesOn)) {
+    mail.read(from, where, {static_cast<std::byte*>(problem.prefix), bytesOf(problem)});
+  } else {
+    const auto blocks = pieces(affine, problem);
+    MessageBuffer x(stateBytes(affine, problem, blocks.front()));
+    for (const Block block : blocks) {
+      const size_t bytes = stateBytes(affine, problem, block);
+      mail.read(from, where, {x.data(), bytes});
+      affine.hop(block, {x.data(), problem.wireType}, nullptr);
+      where += bytes;
+    }
+  }
+  sendFin(mail, from);
+  awaitAck(mail, from);
+  return true;
+}
+
+}  // namespace
+
+bool offersInPlace(const ScanProblem& problem, int positions, bool readable) {
+  // MATRIX's blocks are columns, which do not lie together.
+  return positions == 2 && readable && problem.op != seqparScanMatrix && bytesOf(problem) >= kLeast;
+}
+
+bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail) {
+  return order.size() == 2 && offersInPlace(problem, order.size(), mail.readable(order.ranks[1 - order.position]));
+}
+
+bool scanInPlace(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail) {
+  const int other = order.ranks[1 - order.position];
+  return order.position == 0 ? offer(affine, problem, other, mail) : read(affine, problem, other, mail);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,86 @@
+// CHAIN between two ranks whose states are large enough to be read where they lie.
+#include <array>
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "algorithm_runs.h"
+#include "reference_scan.h"
+#include "scan/in_place.h"
+
+using namespace seqpar;
+using namespace seqpar::test;
+
+namespace {
+
+/// 2 MiB on the wire and some elements more, of heads that blocks do not end with.
+ScanSpec largePair(seqparDataType_t stateType, seqparDataType_t wireType) {
+  ScanSpec spec;
+  spec.size = 2;
+  spec.stateType = stateType;
+  spec.wireType = wireType;
+  spec.heads = wireType == seqparFloat32 ? 34 : 68;
+  spec.sequences = spec.heads;
+  spec.dk = 125;
+  spec.dv = 127;
+  return spec;
+}
+
+void check(const ScanSpec& spec, std::array<Outputs, 2> outputs, std::uint64_t seed) {
+  const ScanCase scanCase = makeScanCase(spec, Numbers::Exact, seed);
+  const auto expected = referenceScan(scanCase);
+  const std::vector<int> nodes(2, 0);
+  MemoryLanes lanes(2, {});
+  CAPTURE(spec, seed, outputs[0], outputs[1]);
+  auto buffers = runScan(scanCase, seqparScanChain, 16, outputs, nodes, lanes);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    CAPTURE(rank);
+    auto& each = buffers[rank];
+    if (each.wantsPrefix()) CHECK(differenceFrom(expected[rank].prefix.value, each.prefixValues()) == "");
+    if (each.wantsTotal()) CHECK(differenceFrom(expected[rank].total.value, each.totalValues()) == "");
+    CHECK(each.inputsIntact());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a pair's large states are right, read where they lie or sent, with every choice of outputs") {
+  std::random_device device;
+  constexpr Outputs kAll[] = {Outputs::Both, Outputs::PrefixOnly, Outputs::TotalOnly, Outputs::PrefixInPlace,
+                              Outputs::TotalInPlace};
+  auto spec = largePair(seqparFloat32, seqparFloat32);
+  for (const auto mine : kAll) {
+    for (const auto others : kAll) {
+      spec.op = device() % 2 == 0 ? seqparScanDiag : seqparScanSum;
+      spec.direction = device() % 2 == 0 ? seqparForward : seqparReverse;
+      spec.flags = device() % 2 == 0;
+      spec.initial = device() % 4 == 0;
+      check(spec, {mine, others}, device());
+    }
+  }
+}
+
+TEST_CASE("a pair's large states may travel in another type than they have") {
+  std::random_device device;
+  for (const auto stateType : {seqparFloat32, seqparBfloat16}) {
+    for (const auto wireType : {seqparFloat32, seqparBfloat16}) {
+      auto spec = largePair(stateType, wireType);
+      spec.flags = device() % 2 == 0;
+      check(spec, {Outputs::PrefixOnly, Outputs::PrefixOnly}, device());
+      check(spec, {Outputs::Both, Outputs::Both}, device());
+    }
+  }
+}
+
+TEST_CASE("only a pair's large states of elementwise operators are read where they lie") {
+  ScanProblem problem;
+  problem.heads = 32;
+  problem.dk = problem.dv = 128;
+  CHECK(offersInPlace(problem, 2, true));
+  CHECK_FALSE(offersInPlace(problem, 2, false));
+  CHECK_FALSE(offersInPlace(problem, 3, true));
+  problem.wireType = seqparBfloat16;
+  CHECK_FALSE(offersInPlace(problem, 2, true));
+  problem.wireType = seqparFloat32;
+  problem.op = seqparScanMatrix;
+  CHECK_FALSE(offersInPlace(problem, 2, true));
+}
