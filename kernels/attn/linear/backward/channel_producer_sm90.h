@@ -141,7 +141,10 @@ struct ChannelProducer {
     addNumbers(sum, memory.carry[chunk % 2] + half * kPanel + column);
     SEQPAR_UNROLL
     for (int w = 1; w < kWarps; ++w) {
-      if (w > own) addNumbers(sum, at(w * kTokens));
+      float others[kNumbers] = {};
+      addNumbers(others, at(w * kTokens));
+      SEQPAR_UNROLL
+      for (int i = 0; i < kNumbers; ++i) sum[i] += w > own ? others[i] : 0.f;
     }
     const int64_t token = item.first + int64_t{chunk} * kChunk + first;
     const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) : 0;

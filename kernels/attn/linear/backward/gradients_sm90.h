@@ -68,6 +68,7 @@ struct GradientsKernel {
     if (item.chunks > 0) {
       producer.load(task, item, item.chunks - 1, me.again());
       memory.fetchKeys(task, item, item.chunks - 1, me.again().thread);
+      warp::commitCopies();
       memory.fetchValues(task, item, item.chunks - 1, me.again().thread);
     }
     warp::commitCopies();
@@ -167,7 +168,7 @@ struct GradientsKernel {
                                        Producer& producer, StateOf& gradient, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
-    warp::awaitCopies<1>();  // but for the state
+    warp::awaitCopies<2>();  // but for values, dOut and the state
     Roles::syncProducers();
     me = me.again();
     Producer::scale(task, chunk, memory, me);
@@ -185,7 +186,10 @@ struct GradientsKernel {
     gradient.add(Producer::queries(chunk, memory), memory.dOut(chunk), me);
     warpgroup::commit();
     if (!isLast) Roles::awaitDone(chunk + 1);
-    if (chunk > 0) memory.fetchKeys(task, item, chunk - 1, me.again().thread);
+    if (chunk > 0) {
+      memory.fetchKeys(task, item, chunk - 1, me.again().thread);
+      warp::commitCopies();
+    }
     warpgroup::await<0>();
     warpgroup::settle(gradient.x);
     Roles::arriveAdded();
