@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Summarizes the JSON files that figures_gpu.sh wrote: Markdown tables of times and ratios."""
 import json
+import math
 import pathlib
 import sys
 
@@ -50,6 +51,11 @@ def is_algorithm(who):
     return not is_peer(who) and not who.startswith("limit") and who not in ("auto", "choice")
 
 
+def cell(number):
+    """Two digits behind the point; "-" for what was not measured."""
+    return "-" if math.isnan(number) else f"{number:.2f}"
+
+
 def scans(sizes):
     print("| size | auto us | chose | best | auto / best | best peer | its us | peer / auto | LASP-2 / auto | chain's limit | any limit |")
     print("|---" * 11 + "|")
@@ -58,16 +64,17 @@ def scans(sizes):
         best, who = least(times, is_algorithm)
         peer, rival = least(times, is_peer)
         lasp2 = times.get("nccl_lasp2", float("nan"))
-        limits = " | ".join(f"{times[name]:.2f}" if name in times else "-" for name in ("limit:chain", "limit:any"))
-        print(f"| {label(size)} | {auto:.2f} | {times.get('choice', '-')} | {who} {best:.2f} | {auto / best:.2f} | {rival} | {peer:.2f} "
-              f"| {peer / auto:.2f} | {lasp2 / auto:.2f} | {limits} |")
+        numbers = peer, peer / auto, lasp2 / auto, *(times.get(name, float("nan")) for name in ("limit:chain", "limit:any"))
+        print(f"| {label(size)} | {cell(auto)} | {times.get('choice', '-')} | {'-' if math.isnan(best) else f'{who} {best:.2f}'} "
+              f"| {cell(auto / best)} | {rival} | " + " | ".join(map(cell, numbers)) + " |")
 
 
 def neighbors(sizes):
     print("| size | seqpar us | NCCL us | copy engine us | NCCL / seqpar | copy / seqpar |\n|---|---|---|---|---|---|")
     for size, times in sizes.items():
         ours, nccl, copy = (times.get(name, float("nan")) for name in ("seqpar", "nccl", "copy"))
-        print(f"| {label(size)} | {ours:.2f} | {nccl:.2f} | {copy:.2f} | {nccl / ours:.2f} | {copy / ours:.2f} |")
+        numbers = ours, nccl, copy, nccl / ours, copy / ours
+        print(f"| {label(size)} | " + " | ".join(map(cell, numbers)) + " |")
 
 
 def plainly(sizes):
