@@ -209,6 +209,8 @@ def operators(comm):
     for algorithm in ("ring", "ulysses", "allgather_kv", "auto"):
         compare(comm, lambda *a: sp.attention(*a, comm, causal=True, algorithm=algorithm, layout=straight),
                 lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3, terms=100)
+    compare(comm, lambda *a: sp.attention(*a, comm, causal=True), lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3,
+            terms=100)  # without a layout shards are as shard_map cuts them
     sinks = whole(9, 2 * n)
     compare(comm, lambda q, k, v, s: sp.attention(q, k, v, comm, causal=True, window=(3, -1), sinks=s, algorithm="ring"),
             lambda q, k, v, s: softmax(q, k, v, causal=True, window=3, sinks=s), (q, k, v, sinks), (SEQ,) * 3 + (P(),),
@@ -286,6 +288,22 @@ def errors(comm):
     x = whole(17, 1, 2 * n, n + 1, 4)
     raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
     attend = lambda **options: sharded(lambda x: sp.attention(x, x, x, comm, **options), (SEQ,), SEQ)(x)
+    call = lambda function, k, v: sharded(lambda x: function(x, k(x), v(x), comm), (SEQ,), SEQ)(x)
+    all_of = lambda x: x
+    for function, k, v in ((sp.attention, lambda x: x[..., :2], all_of), (sp.attention, all_of, lambda x: x[:, :, :1]),
+                           (sp.attention, all_of, lambda x: x[:, :1]), (sp.attention, all_of, lambda x: x[0]),
+                           (sp.linear_attention, lambda x: x[:, :, :1], all_of), (sp.linear_attention, all_of, lambda x: x[:, :1])):
+        raises(ValueError, "shape", lambda: call(function, k, v))
+    raises(ValueError, "one a head", lambda: attend(sinks=jnp.zeros(n + 2)))
+    raises(ValueError, "expected (left, right)", lambda: attend(window=5))
+    raises(ValueError, "expected another number than 0", lambda: attend(scale=0.0))
+    raises(TypeError, "expected a seqpar.jax.Layout", lambda: attend(layout="zigzag"))
+    state = jnp.zeros((2, 3, 4))
+    scan = lambda **named: sharded(lambda x: sp.all_scan(state, **named, comm=comm)[0], (SEQ,), P())(x)
+    raises(ValueError, "all_scan: transition", lambda: scan(transition=jnp.zeros(2)))
+    raises(ValueError, "all_scan: initial", lambda: scan(transition=jnp.zeros((2, 3)), initial=jnp.zeros((2, 3))))
+    raises(TypeError, "expected float32 or bfloat16",
+           lambda: sharded(lambda x: sp.gla(x, x, x, -abs(x).astype(jnp.float16), comm), (SEQ,), SEQ)(x))
     raises(ValueError, "expected one of", lambda: attend(algorithm="rings"))
     raises(sp.Error, "striped", lambda: attend(algorithm="striped", layout=sp.Layout("contiguous", 2 * n, n)))
     raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))

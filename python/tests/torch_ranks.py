@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import seqpar.torch as sp
 import torch_checks
+import torch_checks.arguments
 import torch_checks.attention
 import torch_checks.collectives
 import torch_checks.composition

@@ -6,11 +6,12 @@ import json
 import jax
 import jax.numpy as jnp
 
-from .. import _abi
+from .. import _abi, _shapes
 from ._call import STREAM, Call, Filled, Operand, Result
 from ._collectives import _like, data_type
 from ._comm import custom_call
 from ._differentiable import Operator, apply
+from ._layout import Layout
 
 
 def _plan(comm, fields, layout, cu_seqlens, rank, handle):
@@ -77,28 +78,33 @@ def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
     return Operator(forward, backward)
 
 
-def _checked(what, comm, q, k, v, layout, cu_seqlens):
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.ndim != 4:
-            raise ValueError(f"{what}: {name} has the shape {x.shape}, expected [batch][tokens][heads][dim]")
+def _checked(what, comm, q, k, v, layout, cu_seqlens, linear):
+    _shapes.require_fit(what, q.shape, k.shape, v.shape, linear)
+    for name, x in (("k", k), ("v", v)):
         if x.dtype != q.dtype:
             raise TypeError(f"{what}: {name} is {x.dtype.name}, expected {q.dtype.name} as q is")
-    if k.shape[:2] != q.shape[:2] or v.shape[:2] != q.shape[:2]:
-        raise ValueError(f"{what}: got {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]} batches and tokens, expected equal ones")
+    if k.shape[1] != q.shape[1]:
+        raise ValueError(f"{what}: got {q.shape[1]} and {k.shape[1]} tokens of q and k, expected equally many")
+    if layout is not None and not isinstance(layout, Layout):
+        raise TypeError(f"{what}: layout: got {layout!r}, expected a seqpar.jax.Layout")
     if layout is not None and (layout.ranks != comm.size or layout.tokens != q.shape[1] * comm.size):
         raise ValueError(f"{what}: got {layout}, expected {q.shape[1] * comm.size} tokens on {comm.size} ranks")
-    return None if cu_seqlens is None else tuple(map(int, cu_seqlens))
+    return None if cu_seqlens is None else _shapes.integers("cu_seqlens", cu_seqlens, 2)
 
 
 def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
                     algorithm="auto", deterministic=False, wire=None, inner=0):
     """(fields of a seqparAttnDesc_t, layout, bounds of the packed sequences)."""
-    bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens)
+    bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens, linear=False)
     (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
+    _shapes.require_sinks("attention", sinks, heads)
+    left, right = _shapes.window_of("attention", window)
+    if layout is None:  # what an algorithm would choose for itself nobody could know before
+        layout = Layout(algorithm if algorithm in ("zigzag", "striped") else "contiguous", local * comm.size, comm.size)
     return {"family": _abi.FAMILIES["softmax"], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
-            "valueDim": value_dim, "dataType": data_type("attention", q), "scale": float(scale or 0), "mask": int(causal),
-            "windowLeft": int(window[0]), "windowRight": int(window[1]), "softcap": float(softcap),
+            "valueDim": value_dim, "dataType": data_type("attention", q), "scale": _shapes.scale_of("attention", scale) or 0.0,
+            "mask": int(causal), "windowLeft": left, "windowRight": right, "softcap": float(softcap),
             "sinks": int(sinks is not None), "deterministic": int(deterministic), "inner": int(inner),
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, layout, bounds
 
@@ -122,7 +128,7 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
         k, v        [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
         causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic, inner    as seqpar.torch.attention() has them
         wire        "float32", "float16", "bfloat16": how partial results travel; None: float32
-        layout      Layout of the tokens; None: the algorithm's own, contiguous for most
+        layout      Layout of the tokens; None: contiguous as shard_map cuts, but zigzag for "zigzag" and striped for "striped"
         return_lse  (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
     """
     fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
@@ -137,21 +143,25 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
 
 def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
             algorithm="auto", wire=None):
-    bounds = _checked(family, comm, q, k, v, None, cu_seqlens)
+    bounds = _checked(family, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     expected = {"gla": (batch, local, heads, dim), "scalar": (batch, local, heads), "fixed": (heads,)}
     if gate is not None and gate.shape != expected[family]:
         raise ValueError(f"{family}: log_decay has the shape {gate.shape}, expected {expected[family]}")
+    if gate is not None and gate.dtype.name not in ("float32", "bfloat16"):
+        raise TypeError(f"{family}: log_decay is {gate.dtype.name}, expected float32 or bfloat16")
     if initial_state is not None and bounds is not None:
         raise ValueError(f"{family}: got initial_state and cu_seqlens, expected one of them")
     fields = {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
               "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
-              "valueDim": value_dim, "dataType": data_type(family, q), "scale": float(scale or 0),
+              "valueDim": value_dim, "dataType": data_type(family, q), "scale": _shapes.scale_of(family, scale) or 0.0,
               "gateType": 0 if gate is None else data_type(family, gate),
               "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}
     state = jax.ShapeDtypeStruct((batch, heads, dim, value_dim), jnp.float32)
     if initial_state is not None and initial_state.shape != state.shape:
         raise ValueError(f"{family}: initial_state has the shape {initial_state.shape}, expected {state.shape}")
+    if initial_state is not None and initial_state.dtype != state.dtype:
+        raise TypeError(f"{family}: initial_state is {initial_state.dtype.name}, expected float32")
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")]
     inputs += ([] if gate is None else [("gate", "dGate")]) + ([] if initial_state is None else [("initial", "dInitial")])
     results = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal"), ("saved", state, None)]

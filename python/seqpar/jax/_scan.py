@@ -4,7 +4,7 @@ import math
 
 import jax.numpy as jnp
 
-from .. import _abi
+from .. import _abi, _shapes
 from .._scan_gradients import transition_gradient, transposed_product
 from ._call import COMM, STREAM, Call, Operand, Result
 from ._collectives import _like, data_type
@@ -27,6 +27,13 @@ def _scan_call(comm, state, transition, initial, op, reverse, decay, wire, algor
     return custom_call(comm, description, arrays, [_like(state), _like(state)], make, token)
 
 
+def _require(name, x, shape, kind):
+    if (x is None) != (shape is None):
+        raise ValueError(f"all_scan: {name} is {'None' if x is None else 'given'}, expected {shape or 'None'}")
+    if x is not None and (x.shape != shape or x.dtype.name != kind):
+        raise ValueError(f"all_scan: {name} is {x.dtype.name} {x.shape}, expected {kind} {shape}")
+
+
 def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, algorithm="auto"):
     """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
 
@@ -36,6 +43,12 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
     decay       "linear", "log", "log2": how the transition is given
     wire        "float32", "float16", "bfloat16": how states travel; None: as they are. Gradients travel in float32
     """
+    _abi.choose("all_scan: op", op, _abi.OPS)
+    if state.ndim != 3:
+        raise ValueError(f"all_scan: state has the shape {state.shape}, expected [heads][dk][dv]")
+    _require("transition", transition, _shapes.scan_shapes(op, *state.shape[:2]), "float32")
+    if initial is not None:
+        _require("initial", initial, state.shape, state.dtype.name)
     wire = str(wire or state.dtype.name)
     kind = state.dtype
 

@@ -2,11 +2,12 @@
 
 import ctypes
 import functools
+import inspect
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from .. import _abi
+from .. import _abi, _shapes
 from . import _linear, _plans, _prepared
 from ._comm import call, find
 from ._define import define, eager, plain, without_gradient
@@ -30,7 +31,7 @@ def _forward_launch(made, q, k, v, sinks, spec, name):
 
 def _backward_outputs(grad, q, k, v, out, lse, sinks, spec, name):
     contiguous = torch.contiguous_format
-    gradient = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
+    gradient = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks, memory_format=contiguous)
     return (*(torch.empty_like(x, memory_format=contiguous) for x in (q, k, v)), gradient)
 
 
@@ -123,21 +124,22 @@ def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale
           kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0):
     cross = kv_layout is not None or (layout is None and kv_local != local)
     return _plans.spec(
-        family="softmax", layout=layout and layout.key, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
+        family="softmax", layout=layout and layout.key, shards=_plans.kind_of(algorithm) if layout is None else None, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
         training=int(training), cu_seqlens=None if cu_seqlens is None else ",".join(map(str, cu_seqlens)), algorithm=algorithm,
         causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
-        scale=None if scale is None else float(scale), softcap=float(softcap) if softcap else None,
+        scale=_shapes.scale_of("attention", scale), softcap=float(softcap) if softcap else None,
         sinks=1 if sinks else None, deterministic=1 if deterministic else None,
         wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
 
 
 _known_spec = functools.lru_cache(maxsize=256)(_spec)
+_OPTIONS = frozenset(inspect.signature(_spec).parameters) - {"local", "kv_local", "training"}
 
 
 def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layout=None, **options):
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != 4:
-            raise ValueError(f"attention: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
+    _shapes.require_options("attention", options, _OPTIONS)
+    _shapes.require_fit("attention", q.shape, k.shape, v.shape, linear=False)
+    _shapes.require_sinks("attention", sinks, q.shape[2])
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
     local, kv_local = q.shape[1], k.shape[1]
     if layout is not None:
@@ -145,7 +147,7 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
     if kv_layout is not None:
         require_fit("attention: kv_layout", kv_layout, comm, local=kv_local)
     if "window" in options:
-        options["window"] = tuple(options["window"])
+        options["window"] = _shapes.window_of("attention", options["window"])
     text = _known_spec if eager() else _spec  # torch.compile looks into functions, not into their caches
     return text(local, kv_local, training, sinks is not None, cu_seqlens=bounds_of(cu_seqlens), layout=layout,
                 kv_layout=kv_layout, **options)
@@ -162,8 +164,8 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         softcap      scores become softcap * tanh(score / softcap); 0: none
         sinks        float32 [heads]: a learned number in each softmax's denominator; its gradient is this rank's share
         cu_seqlens   packed sequences in the whole, batch 1: tuple of ints, from 0 to the number of tokens
-        layout       Layout of the tokens; None: shards of equal length in the algorithm's own layout: contiguous, but
-                     zigzag for "zigzag", striped for "striped", and see explain()
+        layout       Layout of the tokens; None: shards of equal length, contiguous, but zigzag for "zigzag" and striped for
+                     "striped". Causal masks are balanced, and faster, with a Layout("zigzag")
         kv_layout    cross-attention: Layout of the keys
         algorithm    "auto", "ring", "zigzag", "striped", "ulysses", "allgather_kv", ... as seqparAttnAlgorithm_t
         kernel       a kernel of the caller's between the exchanges of "ulysses" (then the default) or "allgather_kv": a

@@ -11,7 +11,23 @@ from ._work import Work, at_once, starting
 
 
 def _axis(x, dim):
+    if not -x.dim() <= dim < x.dim():
+        raise IndexError(f"dim is {dim}, expected one of a tensor with the shape {tuple(x.shape)}")
     return dim + x.dim() if dim < 0 else dim
+
+
+def _require_heads(what, x):
+    if x.dim() != 4:
+        raise ValueError(f"{what}: got the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
+
+
+def _several(what, tensors):
+    """(whether it is one tensor, the tensors)."""
+    if isinstance(tensors, torch.Tensor):
+        return True, (tensors,)
+    if not tensors:
+        raise ValueError(f"{what}: got no tensors, expected at least one")
+    return False, tuple(tensors)
 
 
 class _ToHeads(torch.autograd.Function):
@@ -183,11 +199,13 @@ def to_heads(x, comm, *, query_heads=0, tokens=None, _run=at_once):
     tokens       of every rank, where they are not equal
     Backward: gradients of heads that several ranks have are added up. Heads need not divide by ranks.
     """
+    _require_heads("to_heads", x)
     return _run(_ToHeads, x, query_heads, list(tokens or []), comm.name)
 
 
 def to_sequence(x, comm, *, heads, query_heads=0, tokens=None, _run=at_once):
     """The way back of to_heads(): `heads` are those of the result. What several ranks have for one head is added."""
+    _require_heads("to_sequence", x)
     return _run(_ToSequence, x, heads, query_heads, list(tokens or []), comm.name)
 
 
@@ -223,8 +241,7 @@ def _first(result):
 
 def redistribute(tensors, source, target, comm, *, dim=1, _run=at_once):
     """Moves tensors, of any types, from one Layout to another together. A tensor gives a tensor, a tuple a tuple."""
-    single = isinstance(tensors, torch.Tensor)
-    several = (tensors,) if single else tuple(tensors)
+    single, several = _several("redistribute", tensors)
     for x in several:
         require_fit("redistribute", source, comm, local=x.shape[dim])
     require_fit("redistribute", target, comm, tokens=source.tokens)
@@ -235,8 +252,8 @@ def redistribute(tensors, source, target, comm, *, dim=1, _run=at_once):
 def shift(tensors, comm, *, by=1, _run=at_once):
     """The tensors of rank (rank - by) modulo the ranks, while one's own go to rank + by. All ranks' have the same shapes. A
     tensor gives a tensor, a tuple a tuple. Backward: the shift by -by."""
-    single = isinstance(tensors, torch.Tensor)
-    moved = _run(_Shift, by, comm.name, *((tensors,) if single else tensors))
+    single, several = _several("shift", tensors)
+    moved = _run(_Shift, by, comm.name, *several)
     return _first(moved) if single else moved
 
 

@@ -172,11 +172,26 @@ class Comm:
             _comms.pop(self.name, None)
             call(_abi.check, _abi.lib.seqparCommDestroy(handle))
 
+    def __deepcopy__(self, memo):
+        return self  # so that modules which have one can be copied, as for averages of their parameters
+
+    __copy__ = lambda self: self
+
+    def __reduce__(self):
+        raise TypeError("a communicator cannot be pickled: save a module's state_dict(), and make the communicator anew with "
+                        "seqpar.torch.comm()")
+
     def __enter__(self):
         return self
 
     def __exit__(self, *ignored):
         self.close()
+
+
+def require(comm):
+    """Raises TypeError for what is no communicator, such as a process group."""
+    if not isinstance(comm, Comm):
+        raise TypeError(f"comm: got {type(comm).__name__}, expected a seqpar.torch.Comm: make it with seqpar.torch.comm(group)")
 
 
 def find(name):

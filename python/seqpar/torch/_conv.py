@@ -100,6 +100,8 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, 
                          "[channels] and [channels][width]")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"short_conv: bias has the shape {tuple(bias.shape)}, expected {tuple(weight.shape[:1])}")
+    if bias is not None and bias.dtype != weight.dtype:
+        raise TypeError(f"short_conv: bias is {bias.dtype}, expected {weight.dtype} as weight is")
     if activation not in (None, "silu", "swish"):
         raise ValueError(f"short_conv: activation is {activation!r}, expected None, 'silu' or 'swish'")
     if layout is not None:

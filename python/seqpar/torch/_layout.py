@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from .. import _abi
+from .. import _abi, _shapes
 from ._comm import call
 
 
@@ -16,7 +16,7 @@ def bounds_of(cu_seqlens):
         return None
     if isinstance(cu_seqlens, torch.Tensor):
         cu_seqlens = cu_seqlens.tolist()
-    return tuple(cu_seqlens)
+    return _shapes.integers("cu_seqlens", cu_seqlens, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +101,8 @@ class Layout:
 
 def require_fit(what, layout, comm, tokens=None, local=None):
     """Raises ValueError unless the layout is one of the communicator's ranks, and of so many tokens."""
+    if not isinstance(layout, Layout):
+        raise TypeError(f"{what}: got {layout!r}, expected a seqpar.torch.Layout")
     if layout.ranks != comm.size:
         raise ValueError(f"{what}: layout.ranks is {layout.ranks}, expected {comm.size}, the ranks of the communicator")
     if tokens is not None and tokens != layout.tokens:

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch.autograd.function import once_differentiable
 
-from .. import _abi
+from .. import _abi, _shapes
 from . import _plans, _prepared
 from ._comm import call, find
 from ._define import define, eager, plain, without_gradient
@@ -42,7 +42,7 @@ def _backward_outputs(grad, d_final, q, k, v, gate, initial, saved, spec, name):
     def like(x):
         return q.new_empty(0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
 
-    d_initial = q.new_empty(0) if initial is None else torch.zeros_like(initial)
+    d_initial = q.new_empty(0) if initial is None else torch.zeros_like(initial, memory_format=torch.contiguous_format)
     return (like(q), like(k), like(v), like(gate), d_initial)
 
 
@@ -161,24 +161,26 @@ def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=
 
 
 def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
-             wire=None):
+             wire=None, **unknown):
     """What the operators take for it, of arguments that fit each other."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != 4:
-            raise ValueError(f"{family}: {name} has the shape {tuple(x.shape)}, expected [batch][tokens][heads][dim]")
+    name = _NAMES[family]
+    _shapes.require_options(name, unknown, _OPTIONS)
+    _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
     expected = {"gla": (*q.shape[:2], v.shape[2], q.shape[3]), "scalar": tuple(v.shape[:3]), "fixed": (v.shape[2],)}
     if gate is not None and tuple(gate.shape) != expected[family]:
-        raise ValueError(f"{family}: log_decay has the shape {tuple(gate.shape)}, expected {expected[family]}")
+        raise ValueError(f"{name}: log_decay has the shape {tuple(gate.shape)}, expected {expected[family]}")
+    if gate is not None and gate.dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"{name}: log_decay is {gate.dtype}, expected torch.float32 or torch.bfloat16")
     if layout is not None:
-        require_fit(f"{family}: layout", layout, comm, local=q.shape[1])
+        require_fit(f"{name}: layout", layout, comm, local=q.shape[1])
     bounds = bounds_of(cu_seqlens)
     sequences = q.shape[0] if bounds is None else len(bounds) - 1
     state = (sequences, v.shape[2], q.shape[3], v.shape[3])
     if initial_state is not None and tuple(initial_state.shape) != state:
-        raise ValueError(f"{family}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
+        raise ValueError(f"{name}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate, initial_state))
     return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
-                       scale=None if scale is None else float(scale),
+                       scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
                        wire=None if wire is None else str(wire).removeprefix("torch."))
 
@@ -229,3 +231,5 @@ def linear_attention(q, k, v, comm, **options):
 
 # The functions by the families that they are of.
 FAMILIES = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}
+_NAMES = {family: name for name, family in FAMILIES.items()}
+_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire")

@@ -20,6 +20,14 @@ def _lengths(ranks, tokens, local):
     return list(tokens)
 
 
+def _own_lengths(what, comm, tokens, local):
+    """_lengths() of tensors that are this rank's shards."""
+    lengths = _lengths(comm.size, tokens, local)
+    if lengths[comm.rank] != local:
+        raise ValueError(f"{what}: got {local} tokens, expected {lengths[comm.rank]}, which `tokens` gives rank {comm.rank}")
+    return lengths
+
+
 @functools.lru_cache(maxsize=256)
 def heads_of_member(heads, query_heads, members, member):
     """(first head, number of heads) of a member in head arrays."""
@@ -59,7 +67,7 @@ def _to_heads_launch(made, x, query_heads, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("to_heads", comm, x)
     batch, local, heads, dim = x.shape
-    shards = _head_shards(x, batch, heads, query_heads, dim, _lengths(comm.size, tokens, local))
+    shards = _head_shards(x, batch, heads, query_heads, dim, _own_lengths("to_heads", comm, tokens, local))
     comm.run("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
 
 
@@ -133,6 +141,8 @@ def _all_gather_call(shape, dtype, dim, tokens, ranks):
 def _all_gather_launch(made, x, dim, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("all_gather", comm, x)
+    if tokens:
+        _own_lengths("all_gather", comm, tokens, x.shape[dim])
     sizes, strides, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
     out = made[0] if made else x.new_empty_strided(sizes, strides)
     result = _abi.lib.seqparAllGather(x.data_ptr(), out.data_ptr(), shards, comm.handle, comm.stream(x))
@@ -165,7 +175,7 @@ def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("halo", comm, x)
     halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
-    shards = _shards(x, dim, _lengths(comm.size, tokens, x.shape[dim]), sums=True)
+    shards = _shards(x, dim, _own_lengths("halo", comm, tokens, x.shape[dim]), sums=True)
     comm.run("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(x))
 

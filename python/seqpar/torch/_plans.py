@@ -18,6 +18,11 @@ def spec(**fields):
     return ";".join(f"{name}={value}" for name, value in fields.items() if value is not None)
 
 
+def kind_of(algorithm):
+    """The layout of shards that come without one. What an algorithm would choose for itself nobody could know before."""
+    return algorithm if algorithm in ("zigzag", "striped") else "contiguous"
+
+
 @functools.lru_cache(maxsize=1024)
 def fields_of(text):
     return dict(part.split("=", 1) for part in text.split(";"))
@@ -36,6 +41,8 @@ def _describe(desc, fields, comm, local, kv_local):
         desc.layout = ctypes.addressof(desc.of_queries)
     else:
         desc.tokens = local * comm.size
+        desc.of_queries = Layout(fields.get("shards", "contiguous"), desc.tokens, comm.size).struct()
+        desc.layout = ctypes.addressof(desc.of_queries)
     if "cross" in fields:
         desc.kvTokens = kv_local * comm.size
         if "kv_layout" in fields:
@@ -112,7 +119,7 @@ def view(x):
     """(tensor to keep, seqparAttnTensor_t) of [batch][tokens][heads][dim]: strides as they are where the library can
     take them, else a copy."""
     if not x.is_contiguous():
-        if x.stride(-1) != 1 or min(x.stride()) <= 0 or (x.is_cuda and any(s * x.element_size() % 16 for s in x.stride()[:3])):
+        if x.stride(-1) != 1 or min(x.stride()[:3]) < x.shape[3] or (x.is_cuda and any(s * x.element_size() % 16 for s in x.stride()[:3])):
             x = x.contiguous()
         else:
             x = aligned(x)

@@ -6,7 +6,7 @@ import struct
 import torch
 
 from .. import _abi
-from ._comm import call
+from ._comm import call, require
 from ._define import eager
 
 _MOST = 1024  # forms of calls that a communicator knows; then it begins anew
@@ -74,6 +74,7 @@ class Prepared:
 def find(comm, family, q, k, v, gate, training, options):
     """(what calls have in common that a Prepared serves, the Prepared if there is one). None in the place of both: the
     dispatcher is to see the call, or it has what cannot be compared."""
+    require(comm)
     if not eager() or isinstance(options.get("cu_seqlens"), torch.Tensor):
         return None, None
     plain, index, form = torch.Tensor, comm.index, None

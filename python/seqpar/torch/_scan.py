@@ -5,6 +5,7 @@ import math
 import torch
 from torch.autograd.function import once_differentiable
 
+from .. import _abi, _shapes
 from .._scan_gradients import expand, transition_gradient, transposed_product
 from . import _ops
 from ._work import at_once, starting
@@ -67,6 +68,13 @@ class _AllScan(torch.autograd.Function):
         return None, d_state.to(kind), d_transition, d_initial, None, None, None, None, None, None, None
 
 
+def _require(name, x, shape, dtype):
+    if (x is None) != (shape is None):
+        raise ValueError(f"all_scan: {name} is {'None' if x is None else 'given'}, expected {shape or 'None'}")
+    if x is not None and (tuple(x.shape) != shape or x.dtype != dtype):
+        raise ValueError(f"all_scan: {name} is {x.dtype} {tuple(x.shape)}, expected {dtype} {shape}")
+
+
 def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, flags=None,
              algorithm="auto", _run=at_once):
     """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
@@ -78,6 +86,14 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
     wire        torch.float32, .float16, .bfloat16: how states travel; None: as they are. Gradients travel in float32
     flags       one number a packed sequence: 1: it begins at this rank's first token; 2: at a later token
     """
+    _abi.choose("all_scan: op", op, _abi.OPS)
+    if state.dim() != 3:
+        raise ValueError(f"all_scan: state has the shape {tuple(state.shape)}, expected [heads][dk][dv]")
+    _require("transition", transition, _shapes.scan_shapes(op, *state.shape[:2]), torch.float32)
+    if initial is not None:
+        _require("initial", initial, tuple(state.shape), state.dtype)
+    if flags and state.shape[0] % len(flags):
+        raise ValueError(f"all_scan: got {len(flags)} flags, expected a divisor of {state.shape[0]}, the heads")
     wire = str(wire or state.dtype).removeprefix("torch.")
     return _run(_AllScan, state, transition, initial, op, reverse, decay, wire, list(flags or []), algorithm, comm.name)
 

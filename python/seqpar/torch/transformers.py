@@ -29,7 +29,7 @@ _WITHOUT_EFFECT = frozenset({"position_ids", "use_cache", "output_hidden_states"
 class Registration:
     """What the registered function does; its fields may be changed between batches, on all ranks alike.
 
-    layout      Layout of the tokens; None: shards of equal length, in the algorithm's own layout
+    layout      Layout of the tokens; None: shards of equal length, as attention() takes them
     cu_seqlens  packed sequences in the whole, batch 1; None: none. position_ids alone pack nothing
     algorithm, kernel  attention()'s
     """

@@ -1,0 +1,68 @@
+"""Which shapes of attention's tensors fit each other. The library gets addresses, and reads there what a plan describes: what
+does not fit must be refused before."""
+
+import operator
+
+
+def require_fit(what, q, k, v, linear):
+    """Raises ValueError unless tensors of these shapes are queries, keys and values of one call: of softmax attention
+    [batch][tokens][heads][dim], [batch][kv tokens][kv heads][dim] and [batch][kv tokens][kv heads][value dim]; of linear
+    attention [batch][tokens][key heads][dim] twice and [batch][tokens][heads][value dim]."""
+    for name, shape in (("q", q), ("k", k), ("v", v)):
+        if len(shape) != 4:
+            raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected [batch][tokens][heads][dim]")
+    if linear:
+        expected, like = {"k": tuple(q), "v": (*q[:2], *v[2:])}, "q"
+    else:
+        expected, like = {"k": (q[0], k[1], k[2], q[3]), "v": (*k[:3], v[3])}, "q and k"
+    for name, shape in (("k", k), ("v", v)):
+        if tuple(shape) != expected[name]:
+            raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected {expected[name]} beside {like} of the shapes "
+                             f"{tuple(q)} and {tuple(k)}")
+
+
+def require_sinks(what, sinks, heads):
+    """Raises ValueError unless there is one number a head."""
+    if sinks is not None and tuple(sinks.shape) != (heads,):
+        raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one a head")
+
+
+def require_options(what, options, known):
+    """Raises TypeError for an option that is not among the known ones."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{what}() got an unexpected keyword argument {name!r}, expected one of {', '.join(sorted(known))}")
+
+
+def integers(what, values, least):
+    """The values as a tuple of ints, at least so many. Raises TypeError for what is no integer, and ValueError for too few."""
+    try:
+        found = tuple(operator.index(x) for x in values)
+    except TypeError:
+        raise TypeError(f"{what}: got {values!r}, expected integers") from None
+    if len(found) < least:
+        raise ValueError(f"{what}: got {len(found)} numbers, expected at least {least}")
+    return found
+
+
+def window_of(what, window):
+    """(left, right), as ints."""
+    try:
+        left, right = window
+    except (TypeError, ValueError):
+        raise ValueError(f"{what}: window is {window!r}, expected (left, right)") from None
+    return integers(f"{what}: window", (left, right), 2)
+
+
+def scale_of(what, scale):
+    """A factor of the scores as a float. Raises ValueError for 0, which the library takes for none given."""
+    if scale is None:
+        return None
+    if not float(scale):
+        raise ValueError(f"{what}: scale is {scale}, expected another number than 0, or None: 1 / sqrt(dim)")
+    return float(scale)
+
+
+def scan_shapes(op, heads, dk):
+    """The shape of an All-Scan's transition, None for op "sum"."""
+    return {"sum": None, "scalar": (heads,), "diag": (heads, dk), "matrix": (heads, dk, dk)}[op]

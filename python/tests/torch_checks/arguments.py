@@ -1,0 +1,91 @@
+"""What does not fit is refused before the library reads at its addresses; shards without a layout; what users do with a Comm."""
+
+import copy
+import pickle
+
+import torch
+
+import seqpar.torch as sp
+from torch_checks import check, raises, same, whole
+
+
+@check
+def tensors_that_do_not_fit(comm, seed):
+    x = whole(seed, 2, 4, 4, 8)
+    attend = lambda *tensors, **options: sp.attention(*tensors, comm, **options)
+    for k, v in ((x, x[:, :-1]), (x, x[:, :, :2]), (x[..., :4], x), (x[:1], x[:1]), (x[0], x)):
+        raises(ValueError, "attention: ", attend, x, k, v)
+    raises(ValueError, "v has the shape (2, 3, 4, 8), expected (2, 4, 4, 8)", attend, x, x, x[:, :-1])
+    for sinks in (torch.zeros(3), torch.zeros(2, 2)):
+        raises(ValueError, "expected (4,), one a head", attend, x, x, x, sinks=sinks)
+    for k, v in ((x[:, :-1], x), (x[:, :, :2], x), (x, x[:1]), (x[..., :4], x)):
+        raises(ValueError, "linear_attention: ", sp.linear_attention, x, k, v, comm)
+    raises(ValueError, "simple_gla: log_decay", sp.simple_gla, x, x, x, -x.abs(), comm)
+    raises(TypeError, "expected torch.float32 or torch.bfloat16", sp.gla, x, x, x, -x.abs().half(), comm)
+    state = torch.zeros(2, 3, 4)
+    for transition in (None, torch.zeros(2), torch.zeros(2, 3, dtype=torch.bfloat16)):
+        raises(ValueError, "all_scan: transition", sp.all_scan, state, transition, comm, op="diag")
+    raises(ValueError, "all_scan: initial", sp.all_scan, state, torch.zeros(2, 3), comm, initial=torch.zeros(2, 3))
+    raises(TypeError, "short_conv: bias", sp.short_conv, x[..., 0], torch.zeros(4, 3), comm, bias=torch.zeros(4).bfloat16())
+    for lengths in ([5] * comm.size, [3] * comm.size):
+        raises(ValueError, "which `tokens` gives rank", sp.all_gather, x, comm, tokens=lengths)
+        raises(ValueError, "which `tokens` gives rank", sp.to_heads, x, comm, tokens=lengths)
+        raises(ValueError, "which `tokens` gives rank", sp.halo, x, comm, left=1, tokens=lengths)
+    raises(ValueError, "expected [batch][tokens][heads][dim]", sp.to_heads, x[0], comm)
+    raises(IndexError, "dim is 7", sp.all_gather, x, comm, dim=7)
+    raises(ValueError, "got no tensors", sp.shift, (), comm)
+
+
+@check
+def options_that_mean_nothing(comm, seed):
+    x = whole(seed, 1, 4, 2, 8)
+    attend = lambda **options: sp.attention(x, x, x, comm, **options)
+    raises(TypeError, "attention() got an unexpected keyword argument 'casual'", attend, casual=True)
+    raises(TypeError, "gla() got an unexpected keyword argument 'causal'", sp.gla, x, x, x, -x.abs(), comm, causal=True)
+    for window in (5, (1, 2, 3)):
+        raises(ValueError, "expected (left, right)", attend, window=window)
+    raises(TypeError, "expected integers", attend, window=(2.5, 0))
+    raises(ValueError, "expected another number than 0", attend, scale=0.0)
+    raises(ValueError, "expected another number than 0", sp.linear_attention, x, x, x, comm, scale=0)
+    tokens = 4 * comm.size
+    raises(TypeError, "expected integers", attend, cu_seqlens=(0.0, float(tokens)))
+    attend(cu_seqlens=(0, tokens))  # equal to what was refused, and yet right
+    raises(ValueError, "expected at least 2", attend, cu_seqlens=())
+    raises(TypeError, "expected a seqpar.torch.Layout", attend, layout="zigzag")
+    raises(TypeError, "make it with seqpar.torch.comm(group)", sp.attention, x, x, x, comm.group)
+
+
+@check
+def shards_without_a_layout_are_contiguous(comm, seed):
+    straight = sp.Layout("contiguous", 4 * comm.size, comm.size)
+    q, k, v = (sp.shard(whole(seed + i, 1, straight.tokens, 4, 8), straight, comm) for i in range(3))
+    expected = sp.attention(q, k, v, comm, causal=True, layout=straight, algorithm="ring")
+    for algorithm in ("auto", "burst", "usp", "mesh", "ring"):
+        same(sp.attention(q, k, v, comm, causal=True, algorithm=algorithm), expected, 20)
+
+
+@check
+def strides_of_states_and_windows(comm, seed):
+    """A state that is a transposed view has its gradient in its own order; rows that overlap are copied."""
+    q, k, v = (whole(seed + i, 2, 4, 2, 8) for i in range(3))
+    found = []
+    for transposed in (False, True):
+        leaf = whole(seed + 5, 2, 2, 8, 8).requires_grad_()
+        state = leaf.transpose(2, 3) if transposed else leaf.transpose(2, 3).contiguous()
+        sp.linear_attention(q, k, v, comm, initial_state=state).square().sum().backward()
+        found.append(leaf.grad)
+    same(found[1], found[0])
+    rows = whole(seed, 2, 4, 12).unfold(2, 8, 4)
+    assert sp.attention(rows, rows, rows, comm).equal(sp.attention(*(rows.contiguous(),) * 3, comm))
+
+
+@check
+def modules_with_a_communicator(comm, seed):
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.comm, self.weight = comm, torch.nn.Parameter(torch.ones(3))
+
+    module = copy.deepcopy(Module())
+    assert module.comm is comm and copy.copy(comm) is comm
+    raises(TypeError, "cannot be pickled", pickle.dumps, comm)
