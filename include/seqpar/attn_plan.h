@@ -81,7 +81,7 @@ typedef enum {
 #define SEQPAR_ATTN_NO_WINDOW (-1)
 
 /** A tensor of rows [batch][tokens][heads][dim], the last dimension dense. Strides are in elements; all three 0: dense.
- */
+    Each is at least dim, and in outputs at least what the dimensions of smaller strides reach: no two rows overlap. */
 typedef struct {
   void* data;          /**< the first element; NULL: no such tensor */
   int64_t batchStride; /**< from a sequence to the next */

@@ -1,6 +1,7 @@
 #include "attn/api/arguments.h"
 
 #include <algorithm>
+#include <array>
 
 #include "attn/linear/families/family.h"
 #include "base/versioned.h"
@@ -80,6 +81,28 @@ void checkRest(ArgumentCheck& check, const Problem& p, const Args& args) {
   check.overlaps();
 }
 
+/// What is written must not lie twice at one place: a dimension steps over all that the dimensions of shorter steps
+/// fill.
+void requireRowsApart(const char* call, const char* name, const Tensor& view) {
+  struct Dimension {
+    const char* name;
+    int64_t stride, count;
+  };
+  std::array dimensions{Dimension{"batchStride", view.batchStride, view.batch},
+                        Dimension{"tokenStride", view.tokenStride, view.tokens},
+                        Dimension{"headStride", view.headStride, view.heads}};
+  std::sort(dimensions.begin(), dimensions.end(), [](const auto& a, const auto& b) { return a.stride < b.stride; });
+  int64_t filled = view.dim;
+  for (const auto& d : dimensions) {
+    if (d.count < 2) continue;
+    if (d.stride < filled) {
+      fail(seqparInvalidArgument, call, ": ", name, ".", d.name, " is ", d.stride, ", expected at least ", filled,
+           ", so that no rows of an output overlap");
+    }
+    filled += d.stride * (d.count - 1);
+  }
+}
+
 }  // namespace
 
 void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use) {
@@ -105,6 +128,7 @@ void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, co
     bytes = addBytes(call_, name, bytes,
                      countBytes(call_, name, {{"steps", s.count - 1}, {s.name, s.used}, {"bytes", each}}));
   }
+  if (use == Use::Output) requireRowsApart(call_, name, view);
   requireArray(call_, name, view.data, bytes, each);
   arrays_.push_back({{name, view.data, bytes}, use == Use::Output, view.dense()});
 }

@@ -4,6 +4,7 @@
 
 #include "attn/api/arguments.h"
 #include "attn/boundary.h"
+#include "attn/packing.h"
 #include "attn/plan/plan.h"
 #include "base/arguments.h"
 #include "base/handle_table.h"
@@ -112,7 +113,10 @@ seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardA
   constexpr const char* kCall = "seqparAttnForward";
   return guard(kCall, [&] {
     const auto found = findPrepared(kCall, plan);
-    found->forward(checkForward(kCall, found->problem(), args), stream);
+    const auto& problem = found->problem();
+    const auto checked = checkForward(kCall, problem, args);
+    requireUse(kCall, problem.comm, problem.onDevice(), stream);
+    found->forward(checked, stream);
   });
 }
 
@@ -120,9 +124,12 @@ seqparResult_t seqparAttnBackward(seqparAttnPlan_t plan, const seqparAttnBackwar
   constexpr const char* kCall = "seqparAttnBackward";
   return guard(kCall, [&] {
     const auto found = findPrepared(kCall, plan);
-    if (!found->problem().training()) {
+    const auto& problem = found->problem();
+    if (!problem.training()) {
       fail(seqparInvalidUsage, kCall, ": the plan has training 0, expected a plan with training 1");
     }
-    found->backward(checkBackward(kCall, found->problem(), args), stream);
+    const auto checked = checkBackward(kCall, problem, args);
+    requireUse(kCall, problem.comm, problem.onDevice(), stream);
+    found->backward(checked, stream);
   });
 }

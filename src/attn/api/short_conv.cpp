@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "attn/boundary.h"
+#include "attn/packing.h"
 #include "attn/short_conv/conv.h"
 #include "base/arguments.h"
 #include "base/convert.h"
@@ -76,6 +77,7 @@ seqparResult_t seqparShortConvForward(seqparShortConv_t conv, const void* x, con
                            {{"weight", weight, channels * s.width, weightEach}, true, false},
                            {{"bias", bias, channels, weightEach}, false, false},
                            {{"y", y, rows, each}, true, true}});
+    requireUse(kCall, found->comm(), found->onDevice(), stream);
     found->forward(x, weight, bias, y, stream);
   });
 }
@@ -101,6 +103,7 @@ seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const seqparShort
                     {{"dx", given.dx, rows, each}, true, true},
                     {{"dWeight", given.dWeight, s.channels * s.width * sizeof(float), alignof(float)}, false, true},
                     {{"dBias", given.dBias, s.channels * sizeof(float), alignof(float)}, false, true}});
+    requireUse(kCall, found->comm(), found->onDevice(), stream);
     found->backward(given, stream);
   });
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attn/boundary.h"
+#include "attn/packing.h"
 #include "base/versioned.h"
 
 namespace seqpar::attn {
@@ -80,29 +81,6 @@ void readMask(const char* call, seqparAttnDesc_t& d) {
   if (d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0: linear attention has no cross-attention");
 }
 
-std::vector<int64_t> readPacking(const char* call, const seqparAttnDesc_t& d, int64_t tokens) {
-  requireAtLeast(call, "sequences", d.sequences, 0);
-  if (d.sequences == 0) return {};
-  if (d.cuSeqlens == nullptr) {
-    fail(seqparInvalidArgument, call, ": desc->cuSeqlens is NULL, expected [", d.sequences + 1, "] numbers");
-  }
-  if (d.batch != 1) refuse(call, "batch", d.batch, "1 with packed sequences");
-  if (d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0 with packed sequences");
-  std::vector<int64_t> bounds(d.cuSeqlens, d.cuSeqlens + d.sequences + 1);
-  for (size_t s = 0; s < bounds.size(); ++s) {
-    const int64_t least = s == 0 ? 0 : bounds[s - 1];
-    if (bounds[s] < least || (s == 0 && bounds[s] != 0)) {
-      fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", s, "] is ", bounds[s], ", expected ",
-           s == 0 ? "0" : concat("at least cuSeqlens[", s - 1, "], ", least));
-    }
-  }
-  if (bounds.back() != tokens) {
-    fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", d.sequences, "] is ", bounds.back(), ", expected ", tokens,
-         ", the number of tokens");
-  }
-  return bounds;
-}
-
 Sharding readLayout(const char* call, const char* field, const seqparLayout_t* given, int ranks) {
   const seqparLayout_t defaults = SEQPAR_LAYOUT_INITIALIZER;
   const auto layout = readVersioned(call, field, given, defaults);
@@ -112,17 +90,6 @@ Sharding readLayout(const char* call, const char* field, const seqparLayout_t* g
          ", the ranks of the communicator");
   }
   return sharding;
-}
-
-std::vector<int64_t> readLengths(const char* call, const seqparAttnDesc_t& d, int ranks) {
-  std::vector<int64_t> lengths(d.tokensOfRanks, d.tokensOfRanks + ranks);
-  for (int r = 0; r < ranks; ++r) {
-    const int64_t length = lengths[static_cast<size_t>(r)];
-    if (length < 0 || length > (int64_t{1} << 48)) {
-      fail(seqparInvalidArgument, call, ": desc->tokensOfRanks[", r, "] is ", length, ", expected 0 to 2^48");
-    }
-  }
-  return lengths;
 }
 
 void readComm(const char* call, Problem& problem) {
@@ -178,7 +145,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
     d.tokens = problem.queries.tokens();
   } else if (d.tokensOfRanks != nullptr) {
     problem.layoutGiven = true;
-    problem.tokensOfRanks = readLengths(call, d, ranks);
+    problem.tokensOfRanks = readLengths(call, d.tokensOfRanks, ranks);
     problem.queries = Sharding(problem.tokensOfRanks);
     d.tokens = problem.queries.tokens();
   }
@@ -197,7 +164,8 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
     fail(seqparInvalidUsage, call, ": desc->layout is not contiguous, expected a contiguous one: linear attention");
   }
   requireSize(call, {d.batch, std::max(d.tokens, d.kvTokens), d.heads, std::max(d.headDim, d.valueDim)});
-  problem.cuSeqlens = readPacking(call, d, d.tokens);
+  problem.cuSeqlens = readPacking(call, d.sequences, d.cuSeqlens, d.batch, d.tokens);
+  if (problem.packed() && d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0 with packed sequences");
   if (d.kernel != nullptr) {
     const seqparAttnKernel_t none = SEQPAR_ATTN_KERNEL_INITIALIZER;
     problem.kernel = readVersioned(call, "desc->kernel", d.kernel, none);

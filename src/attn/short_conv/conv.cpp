@@ -6,6 +6,7 @@
 
 #include "attn/boundary.h"
 #include "attn/exec/exec_scope.h"
+#include "attn/packing.h"
 #include "base/checked.h"
 #include "base/convert.h"
 #include "base/versioned.h"
@@ -26,14 +27,9 @@ void requireRange(const char* call, const char* field, int64_t value, int64_t le
 }
 
 std::vector<int64_t> lengthsOf(const char* call, const seqparShortConvDesc_t& d, int ranks) {
-  constexpr int64_t kMost = int64_t{1} << 48;
+  if (d.tokensOfRanks != nullptr) return readLengths(call, d.tokensOfRanks, ranks);
+  requireRange(call, "tokens", d.tokens, 0, int64_t{1} << 48);
   std::vector<int64_t> lengths(static_cast<size_t>(ranks));
-  if (d.tokensOfRanks != nullptr) {
-    std::copy_n(d.tokensOfRanks, ranks, lengths.begin());
-    for (const int64_t length : lengths) requireRange(call, "tokensOfRanks[...]", length, 0, kMost);
-    return lengths;
-  }
-  requireRange(call, "tokens", d.tokens, 0, kMost);
   seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
   layout.ranks = ranks;
   layout.tokens = d.tokens;
@@ -41,21 +37,6 @@ std::vector<int64_t> lengthsOf(const char* call, const seqparShortConvDesc_t& d,
     require(seqparLayoutLocalLength(&layout, r, &lengths[static_cast<size_t>(r)]), call, nullptr);
   }
   return lengths;
-}
-
-std::vector<int64_t> packingOf(const char* call, const seqparShortConvDesc_t& d, int64_t tokens) {
-  if (d.sequences < 0) refuse(call, "sequences", d.sequences, "at least 0");
-  if (d.sequences == 0) return {0, tokens};
-  if (d.cuSeqlens == nullptr) {
-    fail(seqparInvalidArgument, call, ": desc->cuSeqlens is NULL, expected [", d.sequences + 1, "] numbers");
-  }
-  if (d.batch != 1) refuse(call, "batch", d.batch, "1 with packed sequences");
-  std::vector<int64_t> bounds(d.cuSeqlens, d.cuSeqlens + d.sequences + 1);
-  if (!std::is_sorted(bounds.begin(), bounds.end()) || bounds.front() != 0 || bounds.back() != tokens) {
-    fail(seqparInvalidArgument, call, ": desc->cuSeqlens goes from ", bounds.front(), " to ", bounds.back(),
-         ", expected to ascend from 0 to ", tokens, ", the number of tokens");
-  }
-  return bounds;
 }
 
 }  // namespace
@@ -80,7 +61,9 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   countBytes(call, "x", {{"batch", d.batch}, {"tokens", longest}, {"channels", d.channels}, {"bytes", sizeof(float)}});
   countBytes(call, "weight", {{"channels", d.channels}, {"width", d.width}, {"bytes", sizeof(float)}});
   const int64_t begin = std::accumulate(lengths.begin(), lengths.begin() + rank, int64_t{0});
-  const auto bounds = packingOf(call, d, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  auto bounds = readPacking(call, d.sequences, d.cuSeqlens, d.batch, tokens);
+  if (bounds.empty()) bounds = {0, tokens};
   shape_.batch = static_cast<size_t>(d.batch);
   shape_.tokens = static_cast<size_t>(lengths[static_cast<size_t>(rank)]);
   shape_.channels = static_cast<size_t>(d.channels);

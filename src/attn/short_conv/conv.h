@@ -16,6 +16,8 @@ class Conv {
 
   bool training() const { return training_; }
   const Shape& shape() const { return shape_; }
+  seqparComm_t comm() const { return comm_; }
+  bool onDevice() const { return exec_->device() != SEQPAR_HOST_DEVICE; }
 
   /// Arguments are checked.
   void forward(const void* x, const void* weight, const void* bias, void* y, void* stream);

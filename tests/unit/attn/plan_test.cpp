@@ -56,6 +56,9 @@ TEST_CASE("a description with something wrong is refused by name") {
       {"desc->inner is 3, expected a divisor of the communicator's 1 ranks", [](seqparAttnDesc_t& d) { d.inner = 3; }},
       {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},
       {"desc->cuSeqlens is NULL", [](seqparAttnDesc_t& d) { d.sequences = 1; }},
+      {"desc->sequences is -1", [](seqparAttnDesc_t& d) { d.sequences = -1, d.cuSeqlens = kShort; }},
+      {"desc->sequences is 9223372036854775807",  // so many bounds there cannot be: none is read
+       [](seqparAttnDesc_t& d) { d.sequences = INT64_MAX, d.cuSeqlens = kShort; }},
       {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 5",
        [](seqparAttnDesc_t& d) { d.sequences = 3, d.cuSeqlens = kDescending; }},
       {"desc->cuSeqlens[1] is 7, expected 8", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kShort; }},
@@ -83,6 +86,37 @@ TEST_CASE("an algorithm that cannot do something names those that can") {
                       "local, ring, ring_pass_q, burst"));
   layout.ranks = 2;
   CHECK_THAT(createError(desc, seqparInvalidArgument), Catch::Contains("desc->layout->ranks is 2, expected 1"));
+}
+
+TEST_CASE("a call with a stream that is none, or on a communicator that is gone, is refused by name") {
+  seqparComm_t comm = nullptr;
+  REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
+  const auto desc = smallDesc();
+  seqparAttnPlan_t plan = nullptr;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, comm) == seqparSuccess);
+  REQUIRE(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSuccess);
+  std::vector<float> numbers(64 * 8), lse(16);
+  seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
+  float* next = numbers.data();
+  for (auto* tensor : {&backward.q, &backward.k, &backward.v, &backward.out, &backward.dOut, &backward.dq, &backward.dk,
+                       &backward.dv}) {
+    tensor->data = next;
+    next += 64;
+  }
+  forward.q = backward.q, forward.k = backward.k, forward.v = backward.v, forward.out = backward.out;
+  forward.lse = lse.data(), backward.lse = lse.data();
+  const auto refused = [&](void* stream, const char* text) {
+    CHECK(seqparAttnForward(plan, &forward, stream) == seqparInvalidArgument);
+    CHECK_THAT(seqparAttnGetLastError(), Catch::StartsWith("seqparAttnForward: ") && Catch::Contains(text));
+    CHECK(seqparAttnBackward(plan, &backward, stream) == seqparInvalidArgument);
+    CHECK_THAT(seqparAttnGetLastError(), Catch::StartsWith("seqparAttnBackward: ") && Catch::Contains(text));
+  };
+  refused(&comm, "expected NULL or a host stream");
+  CHECK(seqparAttnForward(plan, &forward, nullptr) == seqparSuccess);
+  REQUIRE(seqparCommDestroy(comm) == seqparSuccess);
+  refused(nullptr, "the communicator was freed");
+  CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
 }
 
 TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
@@ -118,6 +152,10 @@ TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
   CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args->q.tokenStride is 3, expected at least 4"));
   args.q.tokenStride = 0;
+  args.out.batchStride = 64, args.out.tokenStride = 4, args.out.headStride = 8;  // head 1 begins inside of head 0
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args->out.headStride is 8, expected at least 32"));
+  args.out.batchStride = args.out.tokenStride = args.out.headStride = 0;
   args.q.data = reinterpret_cast<std::byte*>(numbers.data()) + 1;
   CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
   args.q.data = numbers.data();

@@ -183,6 +183,11 @@ TEST_CASE("what is wrong with a short convolution's arguments is named") {
   refused([](auto& d) { d.silu = 2; }, "silu is 2");
   refused([](auto& d) { d.dataType = 3; }, "dataType is 3");
   refused([](auto& d) { d.sequences = 1; }, "cuSeqlens is NULL");
+  static const int64_t kDescending[] = {0, 3, 2, 4}, kNegative[] = {-1};
+  refused([](auto& d) { d.sequences = 3, d.cuSeqlens = kDescending; },
+          "cuSeqlens[2] is 2, expected at least cuSeqlens[1]");
+  refused([](auto& d) { d.sequences = INT64_MAX, d.cuSeqlens = kDescending; }, "sequences is 9223372036854775807");
+  refused([](auto& d) { d.tokensOfRanks = kNegative; }, "tokensOfRanks[0] is -1");
   refused([](auto& d) { d.magic = 7; }, "magic");
   seqparShortConvDesc_t desc = SEQPAR_SHORT_CONV_INITIALIZER;
   desc.channels = 2;
@@ -194,6 +199,8 @@ TEST_CASE("what is wrong with a short convolution's arguments is named") {
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("x is NULL"));
   CHECK(seqparShortConvForward(conv, x.data(), weight.data(), nullptr, x.data() + 1, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("overlaps"));
+  CHECK(seqparShortConvForward(conv, x.data(), weight.data(), nullptr, y.data(), &x) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::StartsWith("seqparShortConvForward: stream is "));
   seqparShortConvBackwardArgs_t backward = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
   backward.x = backward.dy = x.data();
   backward.weight = weight.data();
