@@ -48,7 +48,7 @@ struct ForwardCase {
   Expected out;           ///< [batch][heads][tokens][dv]
   Expected finalState;    ///< [batch][heads][dk][dv]
   Expected rankState;     ///< with an initial state of 0
-  Expected rankLogDecay;  ///< [batch][heads][dk or 1]; a value below -103.9 stands for all such
+  Expected rankLogDecay;  ///< [batch][heads][dk or 1]; a value below -87.3 stands for all such
 
   double queryAt(int64_t b, int64_t t, int h, int c) const;
   double valueAt(int64_t b, int64_t t, int h, int c) const;

@@ -97,8 +97,8 @@ struct HeadRange {
 /// of segment 0 is undefined; read it as 0); as log-decay, segment i's own. So the state before segment i is states[i]
 /// + exp(logDecays[0] + ... + logDecays[i-1]) initial. Outputs and Gradients take these `maps`. state and logDecay are
 /// what seqparAllScan takes, with seqparDecayLog: DIAG for Gate::Channel, SCALAR for the others. A log-decay whose
-/// factor is 0 in fp32, below -103.9, may come as -inf. Without state and logDecay the last segment is not read, and
-/// its log-decay is undefined.
+/// factor is below 2^-126, itself below -87.3, may come as -inf. Without state and logDecay the last segment is not
+/// read, and its log-decay is undefined.
 struct SegmentStates {
   LinearProblem problem;
   Segments segments;

@@ -19,6 +19,7 @@ constexpr int kBlockTokens = 16;          ///< what one step of the recurrence t
 constexpr float kLog2e = 1.44269504089F;  ///< natural logarithms to those of base 2
 constexpr float kLeastLog2 = -160;        ///< of one token: a factor of 0 in fp32, and 16 of them sum exactly enough
 constexpr float kForgottenLog2 = -150;    ///< from here on a factor is 0 in fp32, subnormals included
+constexpr float kFlushedLog2 = -126;      ///< below it exp2Fast() is 0
 
 /// The log2-decay of a token with the natural logarithm `gate`. NaN stays NaN.
 SEQPAR_BOTH_INLINE float log2Decay(float gate) {

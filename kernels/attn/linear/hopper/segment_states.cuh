@@ -147,7 +147,7 @@ class StatesCta {
     }
     float2* const totals = reinterpret_cast<float2*>(shared_ + Layout::kTotals) + slot * kMostColumns;
     totals[me.half * 64 + me.pair] = own;
-    const bool forgotten = (later.x < kForgottenLog2 && later.y < kForgottenLog2) || me.channel >= problem_.dk;
+    const bool forgotten = (later.x < kFlushedLog2 && later.y < kFlushedLog2) || me.channel >= problem_.dk;
     if (!anyNamed(kPrepareBarrier, kGroupThreads, !forgotten)) return false;
     const float2 other = totals[(1 - me.half) * 64 + me.pair];
     float2 sum = me.half == (P == Pass::Forward ? 0 : 1) ? other : make_float2(0, 0);
@@ -168,7 +168,7 @@ class StatesCta {
   }
   /// The same with one decay for all channels.
   __device__ __forceinline__ bool decayKeys(char* stage, Others others, float2 decays, float2& later) {
-    if (later.x < kForgottenLog2) return false;
+    if (later.x < kFlushedLog2) return false;
     const PrepareLane me;
     constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane whose sum has all but its own
     const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
@@ -210,7 +210,7 @@ class StatesCta {
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     const int width = decayWidth(problem_);
     const auto put = [&](int channel, float log2) {
-      const bool nothingLeft = starts || log2 < kForgottenLog2;
+      const bool nothingLeft = starts || log2 < kFlushedLog2;
       if (channel < width) {
         kernel_.pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
       }
