@@ -51,14 +51,16 @@ struct BetweenTiles {
     return factors;
   }
 
-  /// Scales the parts of dq and dk that come from states, and makes the scaled operands.
+  /// Scales the parts of dq and dk that come from states, and makes the scaled operands. `roundings`: what the gates'
+  /// terms q dq get if q is rounded there as in the state's gradient.
   SEQPAR_WARP static void scale(const Task& task, Memory& memory, const Gates& gates, const Raw<T, KD>& q,
-                                const Raw<T, KD>& k, Part& dq, Part& dk, const Lane<KD>& me) {
+                                const Raw<T, KD>& k, Part& dq, Part& dk, Part& roundings, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
       for (int r = 0; r < 2; ++r) {
         Factors factors[2];
+        const float ofState[2] = {dq[n][r * 2], dq[n][r * 2 + 1]};
         SEQPAR_UNROLL
         for (int e = 0; e < 2; ++e) {
           factors[e] = factorsOf(memory, gates.sum[n][r * 2 + e], Gates::column(me, n) + e, me);
@@ -67,8 +69,12 @@ struct BetweenTiles {
         }
         const uint32_t qs = q.pair(n, r), ks = k.pair(n, r), near = me.tile % 2 == 1 ? qs : ks,
                        far = me.tile >= 2 ? qs : ks;
-        *pairIn<KD>(memory.q, n, r, me) = warp::pack<T>(warp::lowOf<T>(qs) * factors[0].begin * task.scale,
-                                                        warp::highOf<T>(qs) * factors[1].begin * task.scale);
+        const float low = warp::lowOf<T>(qs) * factors[0].begin * task.scale,
+                    high = warp::highOf<T>(qs) * factors[1].begin * task.scale;
+        const uint32_t scaled = warp::pack<T>(low, high);
+        *pairIn<KD>(memory.q, n, r, me) = scaled;
+        roundings[n][r * 2] = times(warp::lowOf<T>(scaled) - low, ofState[0]);
+        roundings[n][r * 2 + 1] = times(warp::highOf<T>(scaled) - high, ofState[1]);
         *pairIn<KD>(memory.k, n, r, me) =
             warp::pack<T>(warp::lowOf<T>(ks) * factors[0].end, warp::highOf<T>(ks) * factors[1].end);
         *pairIn<KD>(memory.nearKeys, n, r, me) =
@@ -79,7 +85,8 @@ struct BetweenTiles {
     }
   }
 
-  /// A between tiles, by the first six warps, and within tiles, from both halves of the channels.
+  /// A between tiles, by the first six warps, and within tiles, from both halves of the channels. Its rest takes the
+  /// place of that of dA.
   SEQPAR_WARP static void finishA(const Task& task, Memory& memory, const Lane<KD>& me) {
     if (me.warpIndex < kTokenTiles - kTiles) {
       const int row = me.warpIndex >= 3 ? 3 : me.warpIndex >= 1 ? 2 : 1, column = me.warpIndex - row * (row - 1) / 2;
@@ -90,9 +97,8 @@ struct BetweenTiles {
       for (int n = 0; n < 2; ++n) {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
-          *reinterpret_cast<uint32_t*>(memory.a + (row * 16 + me.g + r * 8) * kTokenStride + column * 16 + n * 8 +
-                                       me.c * 2) =
-              warp::pack<T>(task.scale * a[n][r * 2], task.scale * a[n][r * 2 + 1]);
+          storeA(memory, row * 16 + me.g + r * 8, column * 16 + n * 8 + me.c * 2, task.scale * a[n][r * 2],
+                 task.scale * a[n][r * 2 + 1]);
         }
       }
     }
@@ -105,31 +111,37 @@ struct BetweenTiles {
         low += from[0];
         high += from[1];
       }
-      *reinterpret_cast<uint32_t*>(memory.a + (tile * 16 + row) * kTokenStride + tile * 16 + column) =
-          warp::pack<T>(task.scale * low, task.scale * high);
+      storeA(memory, tile * 16 + row, tile * 16 + column, task.scale * low, task.scale * high);
     }
   }
 
   /// dq and dk from other tiles. Tile i stands to its neighbor i ^ 1 and to the tiles of the other half as upper or
-  /// lower halves of blocks stand within tiles.
+  /// lower halves of blocks stand within tiles. The first kMatrices of dA and its rest are multiplied.
+  template <int kMatrices>
   SEQPAR_WARP static void multiply(const Memory& memory, const Gates& gates, Part& dq, Part& dk, const Lane<KD>& me) {
     const bool upperNear = me.tile % 2 == 1, upperFar = me.tile >= 2;
-    Fragment near, far[2];
+    Fragment near[kMatrices], far[2][kMatrices];
     const int neighbor = me.tile ^ 1, other = upperFar ? 0 : 2;
-    dAOf(near, memory, neighbor, upperNear, me);
-    dAOf(far[0], memory, other, upperFar, me);
-    dAOf(far[1], memory, other + 1, upperFar, me);
+    SEQPAR_UNROLL
+    for (int i = 0; i < kMatrices; ++i) {
+      const T* matrix = i == 0 ? memory.dA : memory.rest;
+      dAOf(near[i], matrix, neighbor, upperNear, me);
+      dAOf(far[0][i], matrix, other, upperFar, me);
+      dAOf(far[1][i], matrix, other + 1, upperFar, me);
+    }
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; n += 2) {
       const int column = me.firstColumn + n * 8;
       float nearPart[2][4] = {}, farPart[2][4] = {};
       Fragment right;
       rightOfTransposed(right, memory.nearKeys, Share::kKeyStride, column, neighbor * 16, me.lane);
-      multiplyPair<T>(nearPart[0], nearPart[1], near, right);
       SEQPAR_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        rightOfTransposed(right, memory.farKeys, Share::kKeyStride, column, (other + i) * 16, me.lane);
-        multiplyPair<T>(farPart[0], farPart[1], far[i], right);
+      for (int i = 0; i < kMatrices; ++i) multiplyPair<T>(nearPart[0], nearPart[1], near[i], right);
+      SEQPAR_UNROLL
+      for (int tile = 0; tile < 2; ++tile) {
+        rightOfTransposed(right, memory.farKeys, Share::kKeyStride, column, (other + tile) * 16, me.lane);
+        SEQPAR_UNROLL
+        for (int i = 0; i < kMatrices; ++i) multiplyPair<T>(farPart[0], farPart[1], far[tile][i], right);
       }
       SEQPAR_UNROLL
       for (int m = 0; m < 2; ++m) {
@@ -144,11 +156,37 @@ struct BetweenTiles {
     }
   }
 
-  SEQPAR_WARP static void dAOf(Fragment& to, const Memory& memory, int other, bool upper, const Lane<KD>& me) {
+  /// What the scaled operands for other tiles have lost by rounding takes their places.
+  SEQPAR_WARP static void keepRests(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+                                    const Lane<KD>& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < kTiles8; ++n) {
+      SEQPAR_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        Factors factors[2];
+        SEQPAR_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          factors[e] = factorsOf(memory, gates.sum[n][r * 2 + e], Gates::column(me, n) + e, me);
+        }
+        const uint32_t near = me.tile % 2 == 1 ? q.pair(n, r) : k.pair(n, r),
+                       far = me.tile >= 2 ? q.pair(n, r) : k.pair(n, r);
+        uint32_t *nearAt = pairIn<KD>(memory.nearKeys, n, r, me), *farAt = pairIn<KD>(memory.farKeys, n, r, me);
+        *nearAt = restOf<T>(warp::lowOf<T>(near) * factors[0].near, warp::highOf<T>(near) * factors[1].near, *nearAt);
+        *farAt = restOf<T>(warp::lowOf<T>(far) * factors[0].far, warp::highOf<T>(far) * factors[1].far, *farAt);
+      }
+    }
+  }
+
+  SEQPAR_WARP static void storeA(Memory& memory, int t, int s, float low, float high) {
+    const uint32_t kept = warp::pack<T>(low, high);
+    *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) = kept;
+    *reinterpret_cast<uint32_t*>(memory.rest + t * kTokenStride + s) = restOf<T>(low, high, kept);
+  }
+  SEQPAR_WARP static void dAOf(Fragment& to, const T* matrix, int other, bool upper, const Lane<KD>& me) {
     if (upper) {
-      leftOf(to, memory.dA, kTokenStride, me.tile * 16, other * 16, me.lane);
+      leftOf(to, matrix, kTokenStride, me.tile * 16, other * 16, me.lane);
     } else {
-      leftOfTransposed(to, memory.dA, kTokenStride, me.tile * 16, other * 16, me.lane);
+      leftOfTransposed(to, matrix, kTokenStride, me.tile * 16, other * 16, me.lane);
     }
   }
 };

@@ -19,9 +19,8 @@ struct MildChannelChunk {
   static constexpr float kMostDecay = std::is_same_v<T, Bf16> ? 40 : 8;
 
   /// The state's gradient decays before the chunk's terms are added.
-  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, int64_t token, const float* carry,
-                              float* nextCarry, Memory& memory, const Gates& gates, State<T, KD, VD>& state,
-                              const Lane<KD>& me) {
+  SEQPAR_WARP static void run(const Task& task, const Item<T>& item, int64_t token, float* beginCarry, Memory& memory,
+                              const Gates& gates, State<T, KD, VD>& state, const Lane<KD>& me) {
     const int row = State<T, KD, VD>::row(me);
     state.decay(memory.chunkDecay[row], memory.chunkDecay[row + 8]);
     state.store(memory.after, VD + 8, me);
@@ -64,6 +63,9 @@ struct MildChannelChunk {
     finish(task, memory, dq, dk, me);
     Outputs::writeQueriesAndKeys(task, item, token, dq, dk, me);
     warp::syncBlock();
+    state.add(memory.q, memory.dOut, me);
+    state.rowSums(memory.before, VD + 8, beginCarry, me);
+    warp::syncBlock();
     Part gateSums;
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
@@ -72,10 +74,8 @@ struct MildChannelChunk {
         warp::loadPair(decayIn(memory, n, r, me), gateSums[n][r * 2], gateSums[n][r * 2 + 1]);
       }
     }
-    Outputs::writeChannelGates(task, item, token, memory, nullptr, carry, gateSums, me);
+    Outputs::writeChannelGates(task, item, token, memory, nullptr, beginCarry, nullptr, gateSums, me);
     Outputs::writeValues(task, item, token, memory, me);
-    state.add(memory.q, memory.dOut, me);
-    state.rowSums(memory.before, VD + 8, nextCarry, me);
     warp::syncBlock();
   }
 

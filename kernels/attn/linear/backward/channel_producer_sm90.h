@@ -118,8 +118,9 @@ struct ChannelProducer {
     return memory.decays.sums[chunk % 2].totals[row];
   }
 
-  /// The gates' gradients of a chunk, of whose tokens consumers have left terms: sums to the chunk's end. A warp adds
-  /// up eight tokens, of which each lane has four channels. All producers; their tiles may be replaced then.
+  /// The gates' gradients of a chunk, of whose tokens consumers have left terms: the carry less the terms of earlier
+  /// tokens. A warp adds up eight tokens, of which each lane has four channels. All producers; their tiles may be
+  /// replaced then.
   SEQPAR_WARP static void finish(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
     constexpr int kWarps = Half::kThreads / 32, kTokens = kChunk / kWarps, kNumbers = 4;
     const Target& to = task.dGates;
@@ -130,34 +131,30 @@ struct ChannelProducer {
     const int first = own * kTokens;
     float sum[kNumbers] = {};
     SEQPAR_UNROLL
-    for (int t = 0; t < kTokens; ++t) addNumbers(sum, at(first + t));
+    for (int t = 0; t < kTokens; ++t) addNumbers<1>(sum, at(first + t));
     uint32_t words[kNumbers];
     SEQPAR_UNROLL
     for (int i = 0; i < kNumbers; ++i) words[i] = warp::bitsOf(sum[i]);
-    warp::store(at(first), words);
+    warp::store(at(first + kTokens - 1), words);  // whose own term no other needs
     Roles::syncProducers();
     SEQPAR_UNROLL
     for (int i = 0; i < kNumbers; ++i) sum[i] = 0;
-    addNumbers(sum, memory.carry[chunk % 2] + half * kPanel + column);
+    addNumbers<1>(sum, memory.carry[chunk % 2] + half * kPanel + column);
     SEQPAR_UNROLL
-    for (int w = 1; w < kWarps; ++w) {
-      float others[kNumbers] = {};
-      addNumbers(others, at(w * kTokens));
+    for (int w = 0; w < kWarps - 1; ++w) {
+      float others[kNumbers] = {};  // read whether needed or not: all at once
+      addNumbers<-1>(others, at(w * kTokens + kTokens - 1));
       SEQPAR_UNROLL
-      for (int i = 0; i < kNumbers; ++i) sum[i] += w > own ? others[i] : 0.f;
+      for (int i = 0; i < kNumbers; ++i) sum[i] += w < own ? others[i] : 0.f;
     }
     const int64_t token = item.first + int64_t{chunk} * kChunk + first;
     const int channel = half * kPanel + column, rows = channel < item.keys ? item.rowsOf(token) : 0;
-    int64_t offset =
-        item.sequence * to.batch + (token + kTokens) * to.token + item.head * to.head + keyOffset(to, item) + channel;
-    float later[kNumbers];
+    int64_t offset = item.sequence * to.batch + token * to.token + item.head * to.head + keyOffset(to, item) + channel;
     SEQPAR_UNROLL
-    for (int i = 0; i < kNumbers; ++i) later[i] = sum[i];
-    SEQPAR_UNROLL
-    for (int t = kTokens - 1; t >= 0; --t) {
-      offset -= to.token;
-      addNumbers(t > 0 ? sum : later, at(first + t));  // of the first token it is the sum of all
-      if (t < rows) storeNumbers(to, offset, t > 0 ? sum : later);
+    for (int t = 0; t < kTokens; ++t) {
+      if (t < rows) storeNumbers(to, offset, sum);
+      offset += to.token;
+      if (t < kTokens - 1) addNumbers<-1>(sum, at(first + t));
     }
     Roles::syncProducers();
   }
@@ -173,11 +170,13 @@ struct ChannelProducer {
   }
 
  private:
+  /// to += kSign numbers.
+  template <int kSign>
   SEQPAR_WARP static void addNumbers(float (&to)[4], const float* from) {
     uint32_t words[4];
     warp::load(words, from);
     SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) to[i] += warp::ofBits(words[i]);
+    for (int i = 0; i < 4; ++i) to[i] += kSign * warp::ofBits(words[i]);
   }
   SEQPAR_WARP static void storeNumbers(const Target& to, int64_t offset, const float (&numbers)[4]) {
     if (to.type == seqparFloat32) {

@@ -1,6 +1,11 @@
 // A chunk's gradients with decays of channels, none of which decays the chunk by less than 2^kLeastTotal: one without
 // decays, of q times the decay p from the chunk's beginning and k divided by it; the state's gradient decays before the
 // chunk's terms are added.
+//
+// The gradients of the gates' logarithms are those of the state before the chunk, S * E added up along its rows, less
+// q dq - k dk of earlier tokens. q, k, S and dA are rounded; but what two tokens, or a token and S, have of each other
+// is in that difference of the same rounded numbers, and what does not pass the gate cancels to the bit. From the state
+// after the chunk, which is rounded anew, it would not.
 #pragma once
 
 #include "kernels/attn/linear/backward/chunk_sm90.h"

@@ -17,40 +17,46 @@ struct StrongChannelChunk {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
   /// Not inlined, so that its many registers are its own.
-  SEQPAR_WARP_CALL static State<T, KD, VD> run(const Task& task, const Item<T>& item, int64_t token, const float* carry,
-                                               float* nextCarry, Memory& memory, const Gates gates,
-                                               State<T, KD, VD> state) {
+  SEQPAR_WARP_CALL static State<T, KD, VD> run(const Task& task, const Item<T>& item, int64_t token,
+                                               const float* endCarry, float* beginCarry, Memory& memory,
+                                               const Gates gates, State<T, KD, VD> state) {
     const Lane<KD> me;
     state.store(memory.after, VD + 8, me);
     Raw<T, KD> q, k;
     q.load(memory.q, me);
     k.load(memory.k, me);
-    Products::template makeMatrices<true>(task.scale, memory, me);
+    Products::template makeMatrices<true, true>(task.scale, memory, me);
     Between::makeDecays(memory, me.thread);
     warp::syncBlock();
     Part dq, dk, gateSums;
     Products::multiplyByStates(memory, dq, dk, me);
-    Between::scale(task, memory, gates, q, k, dq, dk, me);
+    Between::scale(task, memory, gates, q, k, dq, dk, gateSums, me);
     Within::multiply(memory, gates, q, k, dq, dk, me);
     warp::syncBlock();
+    Between::template multiply<2>(memory, gates, dq, dk, me);
+    warp::syncBlock();
     Between::finishA(task, memory, me);
-    Between::multiply(memory, gates, dq, dk, me);
+    warp::syncBlock();
+    Between::keepRests(memory, gates, q, k, me);
+    warp::syncBlock();
+    Between::template multiply<1>(memory, gates, dq, dk, me);
     sumGates(memory, q, k, dq, dk, gateSums, me);
     Outputs::addOwnTerms(memory, q, k, dq, dk, me);
     Outputs::writeQueriesAndKeys(task, item, token, dq, dk, me);
     warp::syncBlock();
-    Outputs::writeChannelGates(task, item, token, memory, &gates, carry, gateSums, me);
-    Outputs::writeValues(task, item, token, memory, me);
     const int row = State<T, KD, VD>::row(me);
     state.decay(memory.chunkDecay[row], memory.chunkDecay[row + 8]);
     state.add(memory.q, memory.dOut, me);
-    state.rowSums(memory.before, VD + 8, nextCarry, me);
+    state.rowSums(memory.before, VD + 8, beginCarry, me);
+    warp::syncBlock();
+    Outputs::writeChannelGates(task, item, token, memory, &gates, beginCarry, endCarry, gateSums, me);
+    Outputs::template writeValues<true>(task, item, token, memory, me);
     warp::syncBlock();
     return state;
   }
 
  private:
-  /// q dq - k dk, added up from each token to the end of its tile.
+  /// q dq - k dk and, in `sums`, what rounding adds to it, added up from each token to the end of its tile.
   SEQPAR_WARP static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
                                    const Part& dk, Part& sums, const Lane<KD>& me) {
     SEQPAR_UNROLL
@@ -63,7 +69,7 @@ struct StrongChannelChunk {
           const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
           const float qValue = e == 0 ? warp::lowOf<T>(qs) : warp::highOf<T>(qs);
           const float kValue = e == 0 ? warp::lowOf<T>(ks) : warp::highOf<T>(ks);
-          term[r] = qValue * dq[n][r * 2 + e] - kValue * dk[n][r * 2 + e];
+          term[r] = sums[n][r * 2 + e] + (qValue * dq[n][r * 2 + e] - kValue * dk[n][r * 2 + e]);
         }
         Outputs::addToTileEnd(term[0], term[1], me);
         sums[n][e] = term[0];

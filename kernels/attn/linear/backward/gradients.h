@@ -6,9 +6,12 @@
 //     dk_s = e^(B - b_s) (E v_s)   + sum_(t >= s) dA_ts e^(b_t - b_s) q_t
 //     dv_s = E^T (e^(B - b_s) k_s) + sum_(t >= s) A_ts dO_t                     A_ts = scale q_t . e^(b_t - b_s) k_s
 //     dlog(a)_t = sum_(s >= t) (q_s dq_s - k_s dk_s) + rowsum(state after the chunk * E)
+//               = rowsum(S * gradient of S) - sum_(s < t) (q_s dq_s - k_s dk_s)
 //
-// (ZeCO, arXiv 2507.01004, Algorithm 3; the last line is GLA's, arXiv 2312.06635, with the carry taken anew from each
-// chunk's states.) What a token has of itself cancels in the last line and is left out of it.
+// (ZeCO, arXiv 2507.01004, Algorithm 3; the last lines are GLA's, arXiv 2312.06635, with the carry taken anew from each
+// chunk's states.) What a token has of itself cancels in the last lines and is left out of them. Channels take the very
+// last: what S and the chunk's tokens have of each other then cancels as rounded, where the state after the chunk is
+// rounded anew. But a channel that a chunk forgets takes the other: S may be anything there.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_mild.h"
@@ -82,7 +85,7 @@ struct GradientsKernel {
       }
       warp::awaitCopies<0>();
       if (warp::allOfBlock(mild)) {
-        Mild::run(task, item, token, carry, nextCarry, memory, gates, state, me);
+        Mild::run(task, item, token, nextCarry, memory, gates, state, me);
       } else {
         state = StrongChannelChunk<T, KD, VD>::run(task, item, token, carry, nextCarry, memory, gates, state);
       }

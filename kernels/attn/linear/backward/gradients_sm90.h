@@ -75,9 +75,7 @@ struct GradientsKernel {
     StateOf gradient;
     warp::awaitPriorKernel();
     gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.again());
-    float sums[2];
-    gradient.rowSums(sums, memory.after, me.again());
-    Producer::storeCarry(memory, item.chunks - 1, sums, me.again());
+    if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.again());
     Roles::syncProducers();
     warp::commitCopies();  // of the last chunk's state, which the sweep left
     for (int i = item.chunks - 1; i >= 0; --i) {
@@ -102,9 +100,11 @@ struct GradientsKernel {
       if (item.segment > 0) warp::awaitPriorKernel();
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.again());
       consumeSweep(task, item, state, me);
-      Roles::syncConsumers();  // nothing is read there any more
-      state.store(memory.after, me.again());
-      warpgroup::publish();
+      if constexpr (!kChannel) {
+        Roles::syncConsumers();  // nothing is read there any more
+        state.store(memory.after, me.again());
+        warpgroup::publish();
+      }
     }
     if (!warp::allOfBlock(true)) return;
     for (int i = item.chunks - 1; i >= 0; --i) {
@@ -163,6 +163,14 @@ struct GradientsKernel {
     }
   }
 
+  /// Row sums of S * E between two chunks, of which the gates' gradients of chunk `of` take them: with decays of
+  /// channels of the chunk that follows (channel_sm90.h), otherwise of the one before.
+  SEQPAR_WARP static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
+    float sums[2];
+    gradient.rowSums(sums, state, me);
+    Producer::storeCarry(memory, of, sums, me.again());
+  }
+
   /// One chunk; leaves in `gradient` that of the state before it.
   SEQPAR_WARP static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
                                        Producer& producer, StateOf& gradient, Half me) {
@@ -197,9 +205,9 @@ struct GradientsKernel {
     if (chunk > 0) {
       memory.fetchValues(task, item, chunk - 1, me.again().thread);
       warp::commitCopies();
-      float sums[2];
-      gradient.rowSums(sums, memory.before, me.again());
-      Producer::storeCarry(memory, chunk - 1, sums, me.again());
+    }
+    if (kChannel || chunk > 0) keepCarry(gradient, memory.before, kChannel ? chunk : chunk - 1, memory, me.again());
+    if (chunk > 0) {
       producer.load(task, item, chunk - 1, me.again());
       Roles::awaitStateRead();  // of all producers, too, who have made their sums
       memory.fetchState(statesOf(task), chunk - 1, me.again().thread);

@@ -19,6 +19,7 @@ struct GradientsMemory {
       nearKeys[kChunk * (KD + 8)];  ///< channel gates: q or k as the other tile of 32 tokens sees it; others: scaled q
   T farKeys[kChunk * (KD + 8)];     ///< channel gates: as the other half of the chunk sees it
   T a[kChunk * kTokenStride], dA[kChunk * kTokenStride];
+  T rest[kChunk * kTokenStride];  ///< strong decays of channels: what dA has lost by rounding, then what A has
   float diagonals[kTiles * Columns<KD>::kParts][16 * 16];  ///< of A, from each part of the channels
   float totals[kTiles * KD];                               ///< log-decays of tiles of tokens
   float toBegin[kTiles * KD];                              ///< decay from the chunk's beginning to the tile's

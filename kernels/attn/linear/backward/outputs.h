@@ -55,7 +55,8 @@ struct ChunkOutputs {
     write(task.dkOut, item, token, keyOffset(task.dkOut, item), item.keys, dk, me);
   }
 
-  /// dv = E^T (k, decayed to the chunk's end) + A^T dOut.
+  /// dv = E^T (k, decayed to the chunk's end) + A^T dOut. kRests: with what A has lost by rounding.
+  template <bool kRests = false>
   SEQPAR_WARP static void writeValues(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
                                       const Lane<KD>& me) {
     const int firstColumn = me.firstColumn;
@@ -83,29 +84,39 @@ struct ChunkOutputs {
       }
     }
     for (int tile = me.tile; tile < kTiles; ++tile) {
+      Fragment rest;
       leftOfTransposed(left, memory.a, kTokenStride, me.tile * kTileRows, tile * kTileRows, me.lane);
+      if (kRests) leftOfTransposed(rest, memory.rest, kTokenStride, me.tile * kTileRows, tile * kTileRows, me.lane);
       SEQPAR_UNROLL
       for (int n = 0; n < kTiles8; n += 2) {
         rightOfTransposed(right, memory.dOut, Share::kValueStride, firstColumn + n * 8, tile * kTileRows, me.lane);
         multiplyPair<T>(dv[n], dv[n + 1], left, right);
+        if (kRests) multiplyPair<T>(dv[n], dv[n + 1], rest, right);
       }
     }
     write(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values, dv, me);
   }
 
-  /// The gates' gradients of each channel: the sums to the tile's end, what later tiles add and the carry. `gates`: to
-  /// find decays of 0; NULL: there are none.
+  /// The gates' gradients of each channel, from sums to the tile's end: those less what this tile and earlier ones add
+  /// up to, and the carry from the chunk's begin; or, of a channel that the chunk forgets, with what later tiles add up
+  /// to, and the carry from its end. `gates`: to find decays of 0; NULL: there are none.
   SEQPAR_WARP static void writeChannelGates(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
-                                            const Gates* gates, const float* carry, Part& sums, const Lane<KD>& me) {
+                                            const Gates* gates, const float* beginCarry, const float* endCarry,
+                                            Part& sums, const Lane<KD>& me) {
     if (task.dGates.data == nullptr) return;
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         const int column = Gates::column(me, n) + e;
+        const bool forgotten = gates != nullptr && memory.chunkDecay[column] == 0;
+        const float* carry = forgotten ? endCarry : beginCarry;
         float later = carry[column] + (Share::kSplits > 1 ? carry[KD + column] : 0.f);
         SEQPAR_UNROLL
-        for (int t = 1; t < kTiles; ++t) later += t > me.tile ? memory.gateTotals[t * KD + column] : 0.f;
+        for (int t = 0; t < kTiles; ++t) {
+          const float total = memory.gateTotals[t * KD + column];
+          later += t > me.tile ? (forgotten ? total : 0.f) : (forgotten ? 0.f : -total);
+        }
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
           const bool none = gates != nullptr && gates->forgets(n, r * 2 + e, me);

@@ -54,7 +54,8 @@ struct ChunkProducts {
   }
 
   /// dA = scale dOut v^T below the diagonal; with decays of tokens times what is between two of them, and A too.
-  template <bool kChannel>
+  /// kRests: also what dA loses by rounding.
+  template <bool kChannel, bool kRests = false>
   SEQPAR_WARP static void makeMatrices(float scale, Memory& memory, const Lane<KD>& me) {
     for (int index = me.warpIndex; index < kTokenTiles; index += kWarps) {
       int row, column;
@@ -81,7 +82,12 @@ struct ChunkProducts {
             if (s + e >= t) gradient[e] = 0;
             if (s + e > t) value[e] = 0;
           }
-          *reinterpret_cast<uint32_t*>(memory.dA + t * kTokenStride + s) = warp::pack<T>(gradient[0], gradient[1]);
+          const uint32_t kept = warp::pack<T>(gradient[0], gradient[1]);
+          *reinterpret_cast<uint32_t*>(memory.dA + t * kTokenStride + s) = kept;
+          if constexpr (kRests) {
+            *reinterpret_cast<uint32_t*>(memory.rest + t * kTokenStride + s) =
+                restOf<T>(gradient[0], gradient[1], kept);
+          }
           if constexpr (!kChannel) {
             *reinterpret_cast<uint32_t*>(memory.a + t * kTokenStride + s) = warp::pack<T>(value[0], value[1]);
           }

@@ -59,6 +59,12 @@ SEQPAR_WARP float times(float factor, float x) {
 
 using Fragment = uint32_t[4];
 
+/// What two numbers have lost by rounding to `kept`, rounded. With it a product is about as exact as with fp32.
+template <class T>
+SEQPAR_WARP uint32_t restOf(float low, float high, uint32_t kept) {
+  return warp::pack<T>(low - warp::lowOf<T>(kept), high - warp::highOf<T>(kept));
+}
+
 /// The left operand at (m, k) of a tile stored by rows m.
 template <class T>
 SEQPAR_WARP void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {

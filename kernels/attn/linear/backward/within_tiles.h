@@ -14,11 +14,9 @@ struct WithinTiles {
 
   SEQPAR_WARP static void multiply(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
                                    Part& dq, Part& dk, const Lane<KD>& me) {
-    Fragment dA, transposed;
-    leftOf(dA, memory.dA, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
-    leftOfTransposed(transposed, memory.dA, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
-    SEQPAR_UNROLL
-    for (int i = 0; i < 4; ++i) dA[i] |= transposed[i];  // one of the two is 0
+    Fragment dA, rest;
+    symmetric(dA, memory.dA, me);
+    symmetric(rest, memory.rest, me);
     float a[2][4] = {}, own[2][4] = {};
     SEQPAR_UNROLL
     for (int j = 0; j < kTiles8 / 2; ++j) {
@@ -32,10 +30,10 @@ struct WithinTiles {
         if (me.g + e / 2 * 8 == n * 8 + me.c * 2 + e % 2) a[n][e] = own[n][e];
       }
     }
-    multiplyHalves<8>(gates, q, k, dA, dq, dk, a, me);
-    multiplyHalves<4>(gates, q, k, dA, dq, dk, a, me);
-    multiplyHalves<2>(gates, q, k, dA, dq, dk, a, me);
-    multiplyHalves<1>(gates, q, k, dA, dq, dk, a, me);
+    multiplyHalves<8>(gates, q, k, dA, rest, dq, dk, a, me);
+    multiplyHalves<4>(gates, q, k, dA, rest, dq, dk, a, me);
+    multiplyHalves<2>(gates, q, k, dA, rest, dq, dk, a, me);
+    multiplyHalves<1>(gates, q, k, dA, rest, dq, dk, a, me);
     float* to = memory.diagonals[me.tile * Columns<KD>::kParts + me.part];
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
@@ -45,29 +43,41 @@ struct WithinTiles {
   }
 
  private:
+  /// The warp's tile of a matrix of which one of two numbers opposite each other is 0, with both the other.
+  SEQPAR_WARP static void symmetric(Fragment& to, const T* matrix, const Lane<KD>& me) {
+    Fragment transposed;
+    leftOf(to, matrix, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
+    leftOfTransposed(transposed, matrix, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] |= transposed[i];
+  }
+
   /// Pairs of tokens t > s are sorted by the highest bit h in which t and s differ: t is in the upper half of their
   /// block of 2h tokens, s in the lower one. Referred to the end of the lower half, q_t and k_s decay by exponents that
   /// are at most 0, whatever the decays are. A token is in one half only, so one matrix x holds q of the upper halves
   /// and k of the lower ones, already laid out as both operands of A = x x^T; and the symmetric dA times x has dq in
-  /// its upper rows and dk in its lower ones.
+  /// its upper rows and dk in its lower ones. What x and dA
+  /// lose by rounding counts, too.
   template <int kHalf>
   SEQPAR_WARP static void multiplyHalves(const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
-                                         const Fragment& dA, Part& dq, Part& dk, float (&a)[2][4], const Lane<KD>& me) {
+                                         const Fragment& dA, const Fragment& dARest, Part& dq, Part& dk,
+                                         float (&a)[2][4], const Lane<KD>& me) {
     const bool upper0 = kHalf < 8 && (me.g & kHalf) != 0, upper1 = kHalf == 8 || (me.g & kHalf) != 0;
     const int anchor = (kHalf == 8 ? 7 : (me.g & ~(2 * kHalf - 1)) + kHalf - 1) * 4 + me.c;
-    Fragment between;  // dA between the halves of blocks of 2 kHalf tokens
+    Fragment between, betweenRest;  // dA between the halves of blocks of 2 kHalf tokens
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int t = me.g + i % 2 * 8, s = me.c * 2 + i / 2 * 8;
       const uint32_t low = ((t ^ s) / kHalf == 1) ? 0xffffu : 0u,
                      high = ((t ^ (s + 1)) / kHalf == 1) ? 0xffff0000u : 0u;
       between[i] = dA[i] & (low | high);
+      betweenRest[i] = dARest[i] & (low | high);
     }
     float product[2][4] = {};
     SEQPAR_UNROLL
     for (int j = 0; j < kTiles8 / 2; ++j) {
       float factor[2][4];
-      Fragment x;
+      Fragment x, rest;
       SEQPAR_UNROLL
       for (int n = 0; n < 2; ++n) {
         SEQPAR_UNROLL
@@ -81,16 +91,25 @@ struct WithinTiles {
         SEQPAR_UNROLL
         for (int r = 0; r < 2; ++r) {
           const uint32_t pair = (r == 0 ? upper0 : upper1) ? q.pair(j * 2 + n, r) : k.pair(j * 2 + n, r);
-          x[n * 2 + r] =
-              warp::pack<T>(warp::lowOf<T>(pair) * factor[n][r * 2], warp::highOf<T>(pair) * factor[n][r * 2 + 1]);
+          const float low = warp::lowOf<T>(pair) * factor[n][r * 2],
+                      high = warp::highOf<T>(pair) * factor[n][r * 2 + 1];
+          x[n * 2 + r] = warp::pack<T>(low, high);
+          rest[n * 2 + r] = restOf<T>(low, high, x[n * 2 + r]);
         }
       }
-      warp::multiplyAdd<T>(product[0], x, x[0], x[2]);
-      warp::multiplyAdd<T>(product[1], x, x[1], x[3]);
+      SEQPAR_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        warp::multiplyAdd<T>(product[i], x, x[i], x[i + 2]);
+        warp::multiplyAdd<T>(product[i], rest, x[i], x[i + 2]);
+        warp::multiplyAdd<T>(product[i], x, rest[i], rest[i + 2]);
+      }
       SEQPAR_UNROLL
       for (int n = 0; n < 2; ++n) {
         float gradient[4] = {0, 0, 0, 0};
-        warp::multiplyAdd<T>(gradient, between, warp::transpose(x[n * 2]), warp::transpose(x[n * 2 + 1]));
+        const uint32_t right[2] = {warp::transpose(x[n * 2]), warp::transpose(x[n * 2 + 1])};
+        warp::multiplyAdd<T>(gradient, between, right[0], right[1]);
+        warp::multiplyAdd<T>(gradient, betweenRest, right[0], right[1]);
+        warp::multiplyAdd<T>(gradient, between, warp::transpose(rest[n * 2]), warp::transpose(rest[n * 2 + 1]));
         SEQPAR_UNROLL
         for (int e = 0; e < 4; ++e) {
           const bool upper = e < 2 ? upper0 : upper1;
