@@ -5,6 +5,8 @@
 #include "unit/attn/short_conv_check.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "gpu/support/placed_ranks.h"
 
@@ -13,6 +15,27 @@ namespace {
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 PlacedRun placed;
+
+// First in its process, where no kernel of a convolution has been loaded yet: others' exchanges wait on their GPUs
+// while the last rank takes memory and loads kernels. Unlike plans, which load cuDNN's, Create needs no barrier for
+// that.
+TEST_CASE("a rank may be late with its convolution") {
+  PlacedRanks all(placed);
+  const unsigned seed = std::random_device{}();
+  const std::vector<int64_t> lengths(static_cast<size_t>(placed.ranks), 100);
+  ConvCase c;
+  c.tokens = lengths.size() * 100;
+  c.channels = 64;
+  c.fill(seed);
+  Placement apart = *all.placement();
+  apart.meet = [] {};
+  ConvOptions options{.placement = &apart};
+  options.beforeCreate = [](int rank) {
+    if (rank == placed.ranks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  };
+  CAPTURE(seed, placed.ranks);
+  check(all.group(), c, lengths, options);
+}
 
 TEST_CASE("the short convolution on GPUs agrees with its definition") {
   PlacedRanks all(placed);

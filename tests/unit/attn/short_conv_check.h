@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -133,6 +134,7 @@ struct ConvResult {
 struct ConvOptions {
   bool onStream = false;
   const Placement* placement = nullptr;
+  std::function<void(int rank)> beforeCreate = [](int) {};
 };
 
 /// Twice forward and backward of rank `rank`. Returns an error's text, or "".
@@ -151,6 +153,7 @@ inline std::string runConv(const ConvCase& c, const std::vector<int64_t>& length
   desc.dataType = c.type;
   desc.weightType = c.weightType;
   seqparShortConv_t conv = nullptr;
+  options.beforeCreate(rank);
   if (seqparShortConvCreate(&conv, &desc, comm) != seqparSuccess) return seqparAttnGetLastError();
   const Array x(c.type, tokensOf(c, c.x, begin, end)), dy(c.type, tokensOf(c, c.dy, begin, end));
   const Array weight(c.weightType, c.weight), bias(c.weightType, c.biases);
