@@ -37,7 +37,7 @@ struct Choices {
   std::vector<int> types{seqparBfloat16};
   int type = seqparBfloat16;  ///< of `types`, the one in turn
   int wireType = seqparFloat32;
-  bool ideal = false, alone = false, balance = false;
+  bool ideal = false, alone = false, balance = false, reserve = false;
   size_t error = 0;  ///< heads of keys that are compared with the reference; 0: none
 };
 
@@ -100,6 +100,7 @@ seqparAttnDesc_t descOf(const Choices& c, int mask, int algorithm, int64_t token
   desc.dataType = c.type;
   desc.wireType = c.wireType;
   desc.mask = mask;
+  desc.reserve = c.reserve ? 1 : 0;
   if (c.window > 0) desc.windowLeft = static_cast<int64_t>(c.window);
   if (c.documents > 0) {
     desc.sequences = static_cast<int64_t>(bounds.size()) - 1;
@@ -319,6 +320,8 @@ int main(int argc, char** argv) {
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (bfloat16)", typeNames(), choices.types);
     parser.add(0, "balance", "", "contiguous shards of equal work in place of equal lengths",
                [&](const std::string&) { choices.balance = true; });
+    parser.add(0, "reserve", "", "plans that keep what forward exchanged for backward, where they can",
+               [&](const std::string&) { choices.reserve = true; });
     parser.add(0, "ideal", "",
                "one rank's time for all of the work, divided by the ranks; and what a row exposes above it",
                [&](const std::string&) { choices.ideal = true; });

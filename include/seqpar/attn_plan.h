@@ -17,7 +17,8 @@
  * Between Prepare and Destroy nothing is allocated (small objects of host queues aside) and nothing synchronizes;
  * on a GPU the calls may be captured into CUDA graphs. What backward needs beside the inputs is what forward wrote into
  * the caller's buffers: (out, lse) of softmax attention, `saved` of linear attention. The forward pass is never run
- * again, so saving these is the whole checkpoint (DistFlashAttn, arXiv 2310.03294, section 3.3).
+ * again, so saving these is the whole checkpoint (DistFlashAttn, arXiv 2310.03294, section 3.3). A plan keeps nothing
+ * from one call for another: any number of forward passes may come before their backward passes, in any order.
  */
 #ifndef SEQPAR_ATTN_PLAN_H_
 #define SEQPAR_ATTN_PLAN_H_
@@ -179,13 +180,17 @@ typedef struct {
   int deterministic;  /**< 1: results are bitwise reproducible on GPUs too, backward included, at a cost; 0 (default):
                            backward of GPU block kernels may add in any order. Hosts always are */
   const seqparAttnKernel_t* kernel; /**< softmax: block kernel in place of the library's; NULL: the library's */
+  int reserve; /**< softmax: 1: forward leaves what it has exchanged in the caller's `reserve`, and backward reads it
+                    there in place of exchanging it again: fewer bytes on the way, for seqparAttnPlanReserveSize() bytes
+                    from each forward pass to its backward pass; 0 (default): (out, lse) is all that stays. ULYSSES,
+                    MEGATRON_SP, USP and ALLGATHER_KV leave something, the others 0 bytes */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
   {                                                                                                                    \
     sizeof(seqparAttnDesc_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparAttnSoftmax, seqparAttnAuto, 1, 0, NULL, \
         NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, seqparFloat32, seqparFloat32, 0.0f, seqparAttnFull,         \
-        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL                                        \
+        SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0                                     \
   }
 
 /**
@@ -206,6 +211,12 @@ SEQPAR_API seqparResult_t seqparAttnPlanDestroy(seqparAttnPlan_t plan);
 /** Stores the bytes that Prepare needs on this rank, of the kind of memory that the plan works on. Errors:
  * InvalidArgument. */
 SEQPAR_API seqparResult_t seqparAttnPlanWorkspaceSize(seqparAttnPlan_t plan, size_t* bytes);
+
+/**
+ * Stores the bytes of `reserve` that a forward pass and its backward pass take on this rank: 0 without the desc's
+ * `reserve`, with training = 0, and by algorithms that leave nothing. Errors: InvalidArgument.
+ */
+SEQPAR_API seqparResult_t seqparAttnPlanReserveSize(seqparAttnPlan_t plan, size_t* bytes);
 
 /**
  * Collective: builds kernels and takes all memory. `workspace`, at least `bytes` long and aligned to 256, is the
@@ -252,12 +263,14 @@ typedef struct {
                              for backward. NULL with training = 0 */
   float* final;         /**< linear: [batch][heads][headDim][valueDim], out: the state after this rank's last token.
                              NULL: not wanted */
+  void* reserve;        /**< softmax: seqparAttnPlanReserveSize() bytes, aligned to 256, out: what this pass leaves for
+                             its backward pass, in the plan's own form. Not read where that is 0 */
 } seqparAttnForwardArgs_t;
 
 #define SEQPAR_ATTN_FORWARD_INITIALIZER                                                                          \
   {                                                                                                              \
     sizeof(seqparAttnForwardArgs_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, \
-        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL, NULL, NULL                          \
+        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL, NULL, NULL, NULL                    \
   }
 
 /**
@@ -291,13 +304,14 @@ typedef struct {
                                       ranks is the gradient */
   float* dInitial;               /**< linear: out, gradient of `initial`: on rank 0; with packed sequences on every
                                       rank its share. NULL: not wanted */
+  const void* reserve;           /**< softmax: as the forward pass wrote it */
 } seqparAttnBackwardArgs_t;
 
 #define SEQPAR_ATTN_BACKWARD_INITIALIZER                                                                          \
   {                                                                                                               \
     sizeof(seqparAttnBackwardArgs_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, \
         {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL,         \
-        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL                            \
+        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, NULL                      \
   }
 
 /** Backward pass; collective over the plan's communicator. Conditions and errors as for seqparAttnForward(), and

@@ -168,6 +168,9 @@ LayerPlan::LayerPlan(const seqparAttnDesc_t& desc, Group& group) {
   requireAttn(seqparAttnPlanCreate(&plan_, &desc, group.comm()), "seqparAttnPlanCreate");
   try {
     requireAttn(seqparAttnPlanWorkspaceSize(plan_, &workspace_), "seqparAttnPlanWorkspaceSize");
+    size_t reserve = 0;
+    requireAttn(seqparAttnPlanReserveSize(plan_, &reserve), "seqparAttnPlanReserveSize");
+    if (reserve > 0) reserve_ = std::make_unique<Buffer>(reserve, group.comm());
     requireAttn(seqparAttnPlanPrepare(plan_, nullptr, 0), "seqparAttnPlanPrepare");
   } catch (...) {
     seqparAttnPlanDestroy(plan_);
@@ -195,12 +198,15 @@ seqparLayout_t LayerPlan::layout() const {
 
 Work passWork(const std::shared_ptr<LayerPlan>& plan, const std::shared_ptr<Layer>& layer, Pass pass, void* stream) {
   Work work;
-  const auto forward = layer->forward();
+  auto forward = layer->forward();
+  auto backward = layer->backward();
+  forward.reserve = plan->reserve();
+  backward.reserve = plan->reserve();
   work.prepare = [=] {
     layer->spoil(pass);
     if (pass == kBackward) requireAttn(seqparAttnForward(plan->get(), &forward, stream), "seqparAttnForward");
   };
-  work.run = [=, backward = layer->backward()] {
+  work.run = [=] {
     if (pass != kBackward) requireAttn(seqparAttnForward(plan->get(), &forward, stream), "seqparAttnForward");
     if (pass != kForward) requireAttn(seqparAttnBackward(plan->get(), &backward, stream), "seqparAttnBackward");
   };

@@ -81,6 +81,8 @@ class LayerPlan {
 
   seqparAttnPlan_t get() const { return plan_; }
   size_t workspace() const { return workspace_; }
+  /// What its forward pass leaves for its backward pass; null: nothing.
+  void* reserve() const { return reserve_ == nullptr ? nullptr : reserve_->data(); }
   Expectation expectation() const;
   /// The layout of its tokens.
   seqparLayout_t layout() const;
@@ -88,6 +90,7 @@ class LayerPlan {
  private:
   seqparAttnPlan_t plan_ = nullptr;
   size_t workspace_ = 0;
+  std::unique_ptr<Buffer> reserve_;
 };
 
 /// Backward alone has a forward pass before its loops.

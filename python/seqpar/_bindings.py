@@ -600,6 +600,7 @@ class seqparAttnDesc_t(Structure):
         ("training", c_int),
         ("deterministic", c_int),
         ("kernel", c_void_p),
+        ("reserve", c_int),
     ]
 
 
@@ -618,6 +619,7 @@ class seqparAttnForwardArgs_t(Structure):
         ("initial", c_void_p),
         ("saved", c_void_p),
         ("final", c_void_p),
+        ("reserve", c_void_p),
     ]
 
 
@@ -643,6 +645,7 @@ class seqparAttnBackwardArgs_t(Structure):
         ("dGate", seqparAttnTensor_t),
         ("dSinks", c_void_p),
         ("dInitial", c_void_p),
+        ("reserve", c_void_p),
     ]
 
 
@@ -667,9 +670,9 @@ INITIALIZERS = {
     "seqparShortConvDesc_t": (1, 0, None, 0, None, 0, 4, 1, 0, 0, 1),
     "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
     "seqparAttnKernel_t": (0, 0, None),
-    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, 0, 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None),
-    "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, None),
-    "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None),
+    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, 0, 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0),
+    "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, None, None),
+    "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, None),
 }
 
 # What each function returns and takes.
@@ -767,6 +770,7 @@ PROTOTYPES = {
     "seqparAttnPlanCreate": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnPlanDestroy": (c_int, [c_void_p]),
     "seqparAttnPlanWorkspaceSize": (c_int, [c_void_p, c_void_p]),
+    "seqparAttnPlanReserveSize": (c_int, [c_void_p, c_void_p]),
     "seqparAttnPlanPrepare": (c_int, [c_void_p, c_void_p, c_size_t]),
     "seqparAttnPlanLayout": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparAttnPlanExplain": (c_int, [c_void_p, c_void_p, c_void_p]),

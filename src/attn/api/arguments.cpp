@@ -144,6 +144,20 @@ void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, 
   arrays_.push_back({{name, data, bytes}, use == Use::Output, true});
 }
 
+void ArgumentCheck::reserve(const void* data, size_t bytes, Use use) {
+  constexpr const char* kName = "args->reserve";
+  if (bytes == 0) return;
+  if (data == nullptr) {
+    fail(seqparInvalidArgument, call_, ": ", kName, " is NULL, expected ", bytes,
+         " bytes, seqparAttnPlanReserveSize()'s");
+  }
+  if (reinterpret_cast<std::uintptr_t>(data) % Arena::kAlignment != 0) {
+    fail(seqparInvalidArgument, call_, ": ", kName, " is ", data, ", expected a multiple of ", Arena::kAlignment);
+  }
+  requireArray(call_, kName, data, bytes, 1);
+  arrays_.push_back({{kName, data, bytes}, use == Use::Output, true});
+}
+
 void ArgumentCheck::overlaps() const {
   for (size_t i = 0; i < arrays_.size(); ++i) {
     for (size_t j = i + 1; j < arrays_.size(); ++j) {
@@ -155,17 +169,20 @@ void ArgumentCheck::overlaps() const {
   }
 }
 
-seqparAttnForwardArgs_t checkForward(const char* call, const Problem& p, const seqparAttnForwardArgs_t* given) {
+seqparAttnForwardArgs_t checkForward(const char* call, const Problem& p, const seqparAttnForwardArgs_t* given,
+                                     size_t reserveBytes) {
   const seqparAttnForwardArgs_t defaults = SEQPAR_ATTN_FORWARD_INITIALIZER;
   const auto args = readVersioned(call, "args", given, defaults);
   ArgumentCheck check(call);
   checkInputs(check, p, args);
   check.tensor("args->out", args.out, outTensor(p, args.out), Use::Output);
+  check.reserve(args.reserve, reserveBytes, Use::Output);
   checkRest(check, p, args);
   return args;
 }
 
-seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const seqparAttnBackwardArgs_t* given) {
+seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const seqparAttnBackwardArgs_t* given,
+                                       size_t reserveBytes) {
   const seqparAttnBackwardArgs_t defaults = SEQPAR_ATTN_BACKWARD_INITIALIZER;
   const auto args = readVersioned(call, "args", given, defaults);
   ArgumentCheck check(call);
@@ -174,6 +191,7 @@ seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& p, const
   check.tensor("args->dq", args.dq, queryTensor(p, args.dq), Use::Output);
   check.tensor("args->dk", args.dk, keyTensor(p, args.dk), Use::Output);
   check.tensor("args->dv", args.dv, valueTensor(p, args.dv), Use::Output);
+  check.reserve(args.reserve, reserveBytes, Use::Input);
   checkRest(check, p, args);
   return args;
 }

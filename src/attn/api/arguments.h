@@ -18,6 +18,8 @@ class ArgumentCheck {
   void tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use);
   /// `count` numbers of fp32. NULL is allowed if not `required`.
   void numbers(const char* name, const float* data, int64_t count, bool required, Use use);
+  /// Memory in the plan's own form; no bytes: not read.
+  void reserve(const void* data, size_t bytes, Use use);
   /// Refuses outputs that overlap anything. Tensors with gaps, such as q, k and v side by side in one array, are only
   /// refused where they begin at the same place.
   void overlaps() const;
@@ -31,7 +33,10 @@ class ArgumentCheck {
   std::vector<Array> arrays_;
 };
 
-seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, const seqparAttnForwardArgs_t* given);
-seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t* given);
+/// `reserveBytes`: what the plan leaves from forward to backward.
+seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, const seqparAttnForwardArgs_t* given,
+                                     size_t reserveBytes);
+seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t* given,
+                                       size_t reserveBytes);
 
 }  // namespace seqpar::attn

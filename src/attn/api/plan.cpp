@@ -75,6 +75,15 @@ seqparResult_t seqparAttnPlanWorkspaceSize(seqparAttnPlan_t plan, size_t* bytes)
   });
 }
 
+seqparResult_t seqparAttnPlanReserveSize(seqparAttnPlan_t plan, size_t* bytes) {
+  constexpr const char* kCall = "seqparAttnPlanReserveSize";
+  return guard(kCall, [&] {
+    const auto found = find(kCall, plan);
+    requirePointer(kCall, "bytes", bytes);
+    *bytes = found->reserveBytes();
+  });
+}
+
 seqparResult_t seqparAttnPlanPrepare(seqparAttnPlan_t plan, void* workspace, size_t bytes) {
   constexpr const char* kCall = "seqparAttnPlanPrepare";
   return guard(kCall, [&] {
@@ -114,7 +123,7 @@ seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparAttnForwardA
   return guard(kCall, [&] {
     const auto found = findPrepared(kCall, plan);
     const auto& problem = found->problem();
-    const auto checked = checkForward(kCall, problem, args);
+    const auto checked = checkForward(kCall, problem, args, found->reserveBytes());
     requireUse(kCall, problem.comm, problem.onDevice(), stream);
     found->forward(checked, stream);
   });
@@ -128,7 +137,7 @@ seqparResult_t seqparAttnBackward(seqparAttnPlan_t plan, const seqparAttnBackwar
     if (!problem.training()) {
       fail(seqparInvalidUsage, kCall, ": the plan has training 0, expected a plan with training 1");
     }
-    const auto checked = checkBackward(kCall, problem, args);
+    const auto checked = checkBackward(kCall, problem, args, found->reserveBytes());
     requireUse(kCall, problem.comm, problem.onDevice(), stream);
     found->backward(checked, stream);
   });

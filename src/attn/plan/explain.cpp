@@ -51,7 +51,7 @@ std::string Plan::explain() const {
       << ", \"heads\": " << d.heads << ", \"kvHeads\": " << d.kvHeads << ", \"headDim\": " << d.headDim
       << ", \"valueDim\": " << d.valueDim << ", \"layout\": " << quoted(layoutName(problem_.queries))
       << ", \"block\": " << quoted(operator_->blockName()) << ", \"workspaceBytes\": " << bytes_
-      << ", \"candidates\": [";
+      << ", \"reserveBytes\": " << reserveBytes_ << ", \"candidates\": [";
   bool first = true;
   for (const auto& candidate : candidatesFor(problem_, true)) {
     out << (first ? "" : ", ") << "{\"algorithm\": " << quoted(candidate.row->name) << ", ";

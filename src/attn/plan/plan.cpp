@@ -54,6 +54,9 @@ Plan::Plan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm)
   Arena arena;
   operator_->carve(arena);
   bytes_ = arena.used();
+  Arena reserve;
+  if (problem_.reserves()) operator_->carveReserve(reserve);
+  reserveBytes_ = reserve.used();
 }
 
 Plan::~Plan() {
@@ -75,10 +78,18 @@ void Plan::prepare(void* workspace) {
   prepared_ = true;
 }
 
+/// Points the operator to what this call writes or reads. A backward pass only reads it.
+void Plan::openReserve(const void* memory) {
+  if (reserveBytes_ == 0) return;
+  Arena arena(const_cast<void*>(memory));
+  operator_->carveReserve(arena);
+}
+
 void Plan::forward(const seqparAttnForwardArgs_t& args, void* stream) {
   const std::array outputs{outTensor(problem_, args.out), statesTensor(problem_, args.saved),
                            statesTensor(problem_, args.final)};
   const ExecScope scope(*exec_, stream, outputs);
+  openReserve(args.reserve);
   operator_->forward(args);
 }
 
@@ -86,6 +97,7 @@ void Plan::backward(const seqparAttnBackwardArgs_t& args, void* stream) {
   const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk), valueTensor(problem_, args.dv),
                            statesTensor(problem_, problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial)};
   const ExecScope scope(*exec_, stream, outputs);
+  openReserve(args.reserve);
   operator_->backward(args);
 }
 

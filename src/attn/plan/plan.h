@@ -35,6 +35,7 @@ class Plan {
   const Problem& problem() const { return problem_; }
   const AlgorithmRow& algorithm() const { return *row_; }
   size_t workspaceBytes() const { return bytes_; }
+  size_t reserveBytes() const { return reserveBytes_; }
   bool prepared() const { return prepared_; }
 
   /// `workspace` null: takes its own. Throws Error.
@@ -44,12 +45,14 @@ class Plan {
   std::string explain() const;
 
  private:
+  void openReserve(const void* memory);
+
   Problem problem_;
   const AlgorithmRow* row_;
   std::unique_ptr<Exec> exec_;
   std::shared_ptr<void> memory_;
   std::unique_ptr<Operator> operator_;
-  size_t bytes_ = 0;
+  size_t bytes_ = 0, reserveBytes_ = 0;
   bool prepared_ = false;
 };
 

@@ -16,6 +16,9 @@ class Operator {
 
   /// Takes all workspace. Runs as Arena says, at Create and at Prepare.
   virtual void carve(Arena& arena) = 0;
+  /// Takes what forward leaves for backward in the caller's memory, of problems that reserve some. Runs as Arena says,
+  /// at Create and before each call.
+  virtual void carveReserve(Arena&) {}
   /// Collective: opens rings and groups, builds kernels. Throws Error.
   virtual void open() = 0;
 

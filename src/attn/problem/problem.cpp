@@ -61,6 +61,7 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   if (d.scale == 0) d.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d.headDim)));
   requireRange(call, "training", d.training, 0, 1);
   requireRange(call, "deterministic", d.deterministic, 0, 1);
+  requireRange(call, "reserve", d.reserve, 0, 1);
 }
 
 void readMask(const char* call, seqparAttnDesc_t& d) {
@@ -79,6 +80,7 @@ void readMask(const char* call, seqparAttnDesc_t& d) {
          d.windowRight, ", ", d.softcap, " and ", d.sinks, ", expected none of them: linear attention has no softmax");
   }
   if (d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0: linear attention has no cross-attention");
+  if (d.reserve != 0) refuse(call, "reserve", d.reserve, "0: linear attention's backward needs `saved` alone");
 }
 
 Sharding readLayout(const char* call, const char* field, const seqparLayout_t* given, int ranks) {

@@ -94,6 +94,8 @@ struct Problem {
            (desc.mask == seqparAttnFull && desc.windowRight != SEQPAR_ATTN_NO_WINDOW);
   }
   bool training() const { return desc.training != 0; }
+  /// Forward may leave what it has exchanged in the caller's memory, for backward.
+  bool reserves() const { return desc.reserve != 0 && training(); }
   seqparDataType_t type() const { return static_cast<seqparDataType_t>(desc.dataType); }
   seqparDataType_t wireType() const { return static_cast<seqparDataType_t>(desc.wireType); }
   int64_t group() const { return groupOfWhole != 0 ? groupOfWhole : desc.heads / desc.kvHeads; }

@@ -1,5 +1,6 @@
 // ALLGATHER_KV: Llama 3 (arXiv 2407.21783), section 3.3.2, context parallelism: all keys and values are gathered, some
-// heads at a time, while the heads before are computed; backward gathers them again and scatters their gradients' sums.
+// heads at a time, while the heads before are computed; backward gathers them again, unless they stay in the caller's
+// `reserve`, and scatters their gradients' sums.
 #include <algorithm>
 #include <array>
 
@@ -27,7 +28,9 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         kvHeads_(headsOfSlice(problem)),
         slices_(problem.desc.kvHeads / kvHeads_),
         rectangles_(rectanglesOf(problem.queries.runsOf(problem.rank()), problem.keys.allRuns(), problem.visibility())),
-        sumType_(gatheredSumType(problem)) {
+        sumType_(gatheredSumType(problem)),
+        reserved_(problem.reserves() ? static_cast<size_t>(slices_) : 0) {
+    for (int rank = 0; rank < problem.rank(); ++rank) firstKey_ += problem.keys.tokensOf(rank);
     block_->keepHere();
     block_->expect(rectangles_, problem.tokens(), problem.keys.tokens());
   }
@@ -35,31 +38,25 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   void carve(Arena& arena) override {
     const auto& d = problem_.desc;
     const int64_t own = problem_.kvTokens(), all = problem_.keys.tokens();
+    const bool apart = d.batch > 1;  // in one sequence a shard may lie in its own place
     block_->carve(arena);
     rows_->carve(arena);
     partial_ = takePartial(arena, problem_.tokens());
-    const auto pair = [&](seqparDataType_t type, int64_t tokens) {
-      return Pair{arena.tensor(type, d.batch, tokens, kvHeads_, d.headDim),
-                  arena.tensor(type, d.batch, tokens, kvHeads_, d.valueDim)};
-    };
-    int64_t first = 0;
-    for (int rank = 0; rank < problem_.rank(); ++rank) first += problem_.keys.lengths()[static_cast<size_t>(rank)];
-    // In one sequence a shard may lie in its own place.
-    const auto shardOf = [&](const Pair& whole) {
-      if (d.batch > 1) return pair(whole.k.type, own);
-      return Pair{whole.k.rows(first, own), whole.v.rows(first, own)};
-    };
     for (auto& buffer : buffers_) {
-      buffer.whole = pair(problem_.type(), all);
-      buffer.shard = shardOf(buffer.whole);
+      if (reserved_.empty()) buffer.whole = takePair(arena, problem_.type(), all);
+      if (apart) buffer.shard = takePair(arena, problem_.type(), own);
       if (!problem_.training()) continue;
-      buffer.sum = pair(seqparFloat32, all);
-      buffer.sent = sumType_ == seqparFloat32 ? buffer.sum : pair(sumType_, all);
-      buffer.sumShard = shardOf(buffer.sent);
+      buffer.sum = takePair(arena, seqparFloat32, all);
+      buffer.sent = sumType_ == seqparFloat32 ? buffer.sum : takePair(arena, sumType_, all);
+      buffer.sumShard = apart ? takePair(arena, sumType_, own) : ownPart(buffer.sent);
     }
     if (!problem_.training()) return;
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
     dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
+  }
+
+  void carveReserve(Arena& arena) override {
+    for (auto& whole : reserved_) whole = takePair(arena, problem_.type(), problem_.keys.tokens());
   }
 
   void open() override {
@@ -91,11 +88,14 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
     const Rows lse = lseRows(problem_, args.lse);
     const Tensor dq = queryTensor(problem_, args.dq);
+    const bool again = reserved_.empty();  // what forward gathered is gone
     makeDelta(*rows_, args, delta_);
-    gather(own, 0);
-    exec_.join();
+    if (again) {
+      gather(own, 0);
+      exec_.join();
+    }
     for (int64_t s = 0; s < slices_; ++s) {
-      if (s + 1 < slices_) gather(own, s + 1);
+      if (again && s + 1 < slices_) gather(own, s + 1);
       const auto& buffer = bufferOf(s);
       block_->clear(GradientOf::Queries, queryHeads(dq_, s), queryHeads(dq, s));
       block_->clear(GradientOf::Keys, buffer.sum.k, buffer.sent.k);
@@ -107,7 +107,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
       block_->finish(queryHeads(dq_, s), queryHeads(dq, s));
       finishKeys(buffer.sum.k, buffer.sent.k);
       finishKeys(buffer.sum.v, buffer.sent.v);
-      exec_.join();  // the next slice is there, and the sums of the one before
+      if (again || s > 0) exec_.join();  // the next slice is there, and the sums of the one before
       if (s > 0) store(args, s - 1);
       exec_.fork();
       scatter(buffer.sent.k, buffer.sumShard.k);
@@ -123,7 +123,8 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   };
   /// Of one slice; two are in use by turns.
   struct Buffer {
-    Pair shard, whole;         ///< this rank's, everybody's
+    Pair shard;                ///< this rank's, where it does not lie in the whole
+    Pair whole;                ///< everybody's, where no memory is reserved for it
     Pair sum, sent, sumShard;  ///< gradients: fp32; as they are sent; this rank's, summed
   };
 
@@ -135,6 +136,20 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     }
   }
 
+  Pair takePair(Arena& arena, seqparDataType_t type, int64_t tokens) const {
+    const auto& d = problem_.desc;
+    return {arena.tensor(type, d.batch, tokens, kvHeads_, d.headDim),
+            arena.tensor(type, d.batch, tokens, kvHeads_, d.valueDim)};
+  }
+  /// Of one sequence's tokens those of this rank.
+  Pair ownPart(const Pair& whole) const {
+    const int64_t own = problem_.kvTokens();
+    return {whole.k.rows(firstKey_, own), whole.v.rows(firstKey_, own)};
+  }
+  const Pair& wholeOf(int64_t slice) const {
+    return reserved_.empty() ? bufferOf(slice).whole : reserved_[static_cast<size_t>(slice)];
+  }
+
   const Buffer& bufferOf(int64_t slice) const { return buffers_[static_cast<size_t>(slice % 2)]; }
   template <typename View>
   View queryHeads(const View& view, int64_t slice) const {
@@ -142,7 +157,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     return view.headsFrom(slice * heads, heads);
   }
   BlockInputs inputsOf(const Tensor& q, int64_t slice) const {
-    return {queryHeads(q, slice), bufferOf(slice).whole.k, bufferOf(slice).whole.v};
+    return {queryHeads(q, slice), wholeOf(slice).k, wholeOf(slice).v};
   }
 
   seqparShards_t shardsOf(const Tensor& tensor) const {
@@ -156,11 +171,12 @@ class AllGatherKvOperator final : public SoftmaxOperator {
 
   /// Begins to gather a slice, beside what follows.
   void gather(const BlockInputs& own, int64_t slice) {
-    const auto& buffer = bufferOf(slice);
-    exec_.copy(buffer.shard.k, own.k.headsFrom(slice * kvHeads_, kvHeads_));
-    exec_.copy(buffer.shard.v, own.v.headsFrom(slice * kvHeads_, kvHeads_));
+    const Pair& all = wholeOf(slice);
+    const Pair mine = problem_.desc.batch > 1 ? bufferOf(slice).shard : ownPart(all);
+    exec_.copy(mine.k, own.k.headsFrom(slice * kvHeads_, kvHeads_));
+    exec_.copy(mine.v, own.v.headsFrom(slice * kvHeads_, kvHeads_));
     exec_.fork();
-    for (const auto& [shard, whole] : {std::pair{buffer.shard.k, buffer.whole.k}, {buffer.shard.v, buffer.whole.v}}) {
+    for (const auto& [shard, whole] : {std::pair{mine.k, all.k}, {mine.v, all.v}}) {
       const auto shards = shardsOf(shard);
       require(seqparAllGather(shard.data, whole.data, &shards, problem_.comm, exec_.side()), kWho, problem_.comm);
     }
@@ -181,6 +197,8 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   std::vector<Rectangle> rectangles_;
   seqparDataType_t sumType_;  ///< in which gradients of keys travel
   std::array<Buffer, 2> buffers_;
+  std::vector<Pair> reserved_;  ///< of each slice, gathered once for forward and backward; empty: none
+  int64_t firstKey_ = 0;        ///< of this rank
   Partial partial_;
   Rows delta_;
   Tensor dq_;

@@ -86,10 +86,12 @@ Estimate estimateAllGatherKv(const Problem& problem, double flops) {
   const auto tokens = leaves * static_cast<double>(problem.keys.tokens());
   const double kv = model.kvBytes(tokens), sums = model.kvBytes(tokens, gatheredSumType(problem));
   const auto slices = static_cast<double>(slicesOfHeads(problem));
+  const double again = problem.reserves() ? 0 : 1;  // times that backward gathers
   const double gather = model.sendUs(kv / slices), scatter = model.sendUs(sums / slices);
   const double forward = model.blockUs(model.mostScores(), false), backward = model.blockUs(model.mostScores(), true);
   return {gather + model.besideUs(forward, (slices - 1) * gather),
-          gather + model.besideUs(backward, (slices - 1) * (gather + scatter)) + scatter, 2 * kv + sums};
+          again * gather + model.besideUs(backward, (slices - 1) * (again * gather + scatter)) + scatter,
+          (1 + again) * kv + sums};
 }
 
 Estimate estimateUlysses(const Problem& problem, double flops) {
@@ -110,10 +112,11 @@ Estimate estimateUlysses(const Problem& problem, double flops) {
   for (int rank = 0; rank < ranks; ++rank) scores += model.scoresOfRank(rank);
   const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;
   const double mine = scores * static_cast<double>(headsOfBusiest) / static_cast<double>(d.heads);
+  const double again = problem.reserves() ? 0 : 1;  // times that backward brings inputs to their heads
   return {model.blockUs(mine, false) + model.sendUs(q) + model.sendUs(kv) + model.sendUs(out),
-          model.blockUs(mine, true) + 2 * model.sendUs(q) + model.sendUs(kv) + model.sendUs(out) + model.sendUs(rows) +
-              model.sendUs(sums),
-          3 * q + 2 * kv + 2 * out + rows + sums};
+          model.blockUs(mine, true) + again * (model.sendUs(q) + model.sendUs(kv) + model.sendUs(rows)) +
+              model.sendUs(q) + model.sendUs(out) + model.sendUs(sums),
+          2 * q + kv + 2 * out + sums + again * (q + kv + rows)};
 }
 
 Estimate estimateMegatronSp(const Problem& problem, double flops) {
@@ -127,9 +130,11 @@ Estimate estimateMegatronSp(const Problem& problem, double flops) {
   const double copies = std::max(1.0, static_cast<double>(problem.ranks()) / static_cast<double>(problem.desc.kvHeads));
   const double q = others * model.qBytes(queries) - share * model.qBytes(queries);
   const double kv = others * model.kvBytes(keys) - share * copies * model.kvBytes(keys);
-  const double dOut = (others - share) * (model.outBytes(queries) + model.rowBytes(queries));
+  const double again = problem.reserves() ? 0 : 1;
+  const double dOut = (others - share) * (model.outBytes(queries) + again * model.rowBytes(queries));
   return {ulysses.forwardUs + model.sendUs(std::max(0.0, q + kv)),
-          ulysses.backwardUs + model.sendUs(std::max(0.0, q + kv + dOut)), ulysses.bytes + 2 * (q + kv) + dOut};
+          ulysses.backwardUs + model.sendUs(std::max(0.0, again * (q + kv) + dOut)),
+          ulysses.bytes + (1 + again) * (q + kv) + dOut};
 }
 
 Estimate estimateUsp(const Problem& problem, double flops) {
@@ -149,10 +154,13 @@ Estimate estimateUsp(const Problem& problem, double flops) {
   const double forwardRing = (rounds - 1) * model.sendUs(kv);
   const double backwardRing = (rounds - 1) * (model.sendUs(kv) + model.sendUs(sums));
   const double load = model.sendUs(q) + model.sendUs(leaves * kv);
+  const double again = problem.reserves() ? 0 : 1;  // times that backward brings inputs and outputs to their heads
   return {load + model.besideUs(model.blockUs(scores, false), forwardRing) + model.sendUs(out),
-          load + 2 * model.sendUs(out) + model.besideUs(model.blockUs(scores, true), backwardRing) +
-              (rounds > 1 ? model.sendUs(sums) : 0) + model.sendUs(q) + model.sendUs(sumsHome),
-          3 * q + 3 * out + 2 * leaves * kv + sumsHome + 2 * (rounds - 1) * kv + (rounds > 1 ? rounds * sums : 0)};
+          again * (load + model.sendUs(out)) + model.sendUs(out) +
+              model.besideUs(model.blockUs(scores, true), backwardRing) + (rounds > 1 ? model.sendUs(sums) : 0) +
+              model.sendUs(q) + model.sendUs(sumsHome),
+          2 * q + 2 * out + leaves * kv + again * (q + out + leaves * kv) + sumsHome + 2 * (rounds - 1) * kv +
+              (rounds > 1 ? rounds * sums : 0)};
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // ULYSSES: DeepSpeed Ulysses (arXiv 2309.14509), section 3: an all-to-all brings every rank all tokens of some of the
 // heads, which it attends to by itself; another brings the outputs back. Key heads that several ranks need are copied
-// to each, and their gradients are added on the way back. MEGATRON_SP: Megatron-LM's sequence parallelism (arXiv
+// to each, and their gradients are added on the way back. With `reserve` what came to the heads stays there, and
+// backward exchanges gradients alone. MEGATRON_SP: Megatron-LM's sequence parallelism (arXiv
 // 2205.05198, section 4.2.2) in the place of the first all-to-all gathers the tokens of all heads.
 #include <numeric>
 
@@ -28,13 +29,9 @@ class UlyssesOperator final : public SoftmaxOperator {
     block_->carve(arena);
     rows_->carve(arena);
     exchange_.carve(arena);
-    q_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.headDim);
-    k_ = arena.tensor(problem_.type(), d.batch, allKeys, ownKv_.count, d.headDim);
-    v_ = arena.tensor(problem_.type(), d.batch, allKeys, ownKv_.count, d.valueDim);
-    out_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.valueDim);
+    if (!problem_.reserves()) carveExchanged(arena);
     partial_ = {arena.tensor(seqparFloat32, d.batch, all, own_.count, d.valueDim),
                 arena.rows(d.batch, own_.count, all)};
-    lse_ = arena.rows(d.batch, own_.count, all);
     if (!problem_.training()) return;
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
     headDelta_ = arena.rows(d.batch, own_.count, all);
@@ -48,6 +45,8 @@ class UlyssesOperator final : public SoftmaxOperator {
     sentK_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.headDim);
     sentV_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.valueDim);
   }
+
+  void carveReserve(Arena& arena) override { carveExchanged(arena); }
 
   void open() override {
     block_->prepare();
@@ -68,17 +67,18 @@ class UlyssesOperator final : public SoftmaxOperator {
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
-    makeDelta(*rows_, args, delta_);
-    loadInputs(inputs(args));
-    exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
-    exchange_.toHeads(lseRows(problem_, args.lse), lse_);
-    // What travels is the same for all ranks, though what blocks need depends on the heads of their ranks.
-    if (rows_->needsOut()) {
-      exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
-      if (own_.count > 0 && !block_->needsOut()) block_->delta(out_, dOut_, headDelta_);
-    } else {
-      exchange_.toHeads(delta_, headDelta_);
+    const bool reserved = problem_.reserves();
+    if (!reserved || problem_.desc.sinks != 0) makeDelta(*rows_, args, delta_);
+    if (!reserved) {
+      loadInputs(inputs(args));
+      exchange_.toHeads(lseRows(problem_, args.lse), lse_);
     }
+    exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
+    // What travels is the same for all ranks, though what blocks need depends on the heads of their ranks.
+    const bool withOut = reserved || rows_->needsOut();
+    if (!withOut) exchange_.toHeads(delta_, headDelta_);
+    if (withOut && !reserved) exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
+    if (withOut && own_.count > 0 && !block_->needsOut()) block_->delta(out_, dOut_, headDelta_);
     if (own_.count > 0) {
       block_->clear(GradientOf::Queries, sums_.dq, sentQ_);
       block_->clear(GradientOf::Keys, sums_.dk, sentK_);
@@ -104,6 +104,17 @@ class UlyssesOperator final : public SoftmaxOperator {
         rectangles_(rectanglesOf(problem.queries.allRuns(), problem.keys.allRuns(), problem.visibility())) {
     block_->keepHere();
     block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens());
+  }
+
+  /// What is exchanged once if it stays from forward to backward.
+  void carveExchanged(Arena& arena) {
+    const auto& d = problem_.desc;
+    const int64_t all = problem_.queries.tokens(), allKeys = problem_.keys.tokens();
+    q_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.headDim);
+    k_ = arena.tensor(problem_.type(), d.batch, allKeys, ownKv_.count, d.headDim);
+    v_ = arena.tensor(problem_.type(), d.batch, allKeys, ownKv_.count, d.valueDim);
+    out_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.valueDim);
+    lse_ = arena.rows(d.batch, own_.count, all);
   }
 
   void loadInputs(const BlockInputs& in) {

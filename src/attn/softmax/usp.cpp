@@ -62,11 +62,7 @@ class UspOperator final : public SoftmaxOperator {
     block_->carve(arena);
     exchange_.carve(arena);
     if (ring_) ring_->carve(arena);
-    q_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
-    k_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.headDim);
-    v_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.valueDim);
-    out_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
-    lse_ = arena.rows(d.batch, heads, tokens);
+    if (!problem_.reserves()) carveExchanged(arena);
     if (!problem_.training()) return;
     dOut_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
     dq_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
@@ -75,6 +71,8 @@ class UspOperator final : public SoftmaxOperator {
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
     dSinks_ = static_cast<float*>(arena.take(static_cast<size_t>(heads) * sizeof(float)));
   }
+
+  void carveReserve(Arena& arena) override { carveExchanged(arena); }
 
   void open() override {
     block_->prepare();
@@ -99,10 +97,12 @@ class UspOperator final : public SoftmaxOperator {
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
     if (problem_.desc.sinks != 0) makeDelta(*block_, args, delta_);  // for the sinks' gradient
-    loadInputs(inputs(args));
-    exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
+    if (!problem_.reserves()) {
+      loadInputs(inputs(args));
+      exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
+      exchange_.toHeads(lseRows(problem_, args.lse), lse_);
+    }
     exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
-    exchange_.toHeads(lseRows(problem_, args.lse), lse_);
     if (ring_) {
       seqparAttnBackwardArgs_t part = SEQPAR_ATTN_BACKWARD_INITIALIZER;
       part.q = given(q_);
@@ -137,6 +137,19 @@ class UspOperator final : public SoftmaxOperator {
 
   const float* sinksOfHeads(const float* all) const {
     return sinks(all) == nullptr ? nullptr : all + exchange_.heads().first;
+  }
+
+  /// What is exchanged once if it stays from forward to backward.
+  void carveExchanged(Arena& arena) {
+    const auto& d = problem_.desc;
+    const int64_t tokens = exchange_.tokens(), kvTokens = exchange_.kvTokens();
+    const int64_t heads = exchange_.heads().count, kvHeads = exchange_.kvHeads().count;
+    const auto type = problem_.type();
+    q_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
+    k_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.headDim);
+    v_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.valueDim);
+    out_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
+    lse_ = arena.rows(d.batch, heads, tokens);
   }
 
   void loadInputs(const BlockInputs& in) {

@@ -52,6 +52,9 @@ TEST_CASE("a description with something wrong is refused by name") {
       {"desc->mask is 2", [](seqparAttnDesc_t& d) { d.mask = 2; }},
       {"desc->windowLeft is -2", [](seqparAttnDesc_t& d) { d.windowLeft = -2; }},
       {"desc->sinks is 2", [](seqparAttnDesc_t& d) { d.sinks = 2; }},
+      {"desc->reserve is 2, expected 0 to 1", [](seqparAttnDesc_t& d) { d.reserve = 2; }},
+      {"desc->reserve is 1, expected 0: linear attention",
+       [](seqparAttnDesc_t& d) { d.family = seqparAttnGla, d.reserve = 1; }},
       {"desc->training is 3", [](seqparAttnDesc_t& d) { d.training = 3; }},
       {"desc->inner is 3, expected a divisor of the communicator's 1 ranks", [](seqparAttnDesc_t& d) { d.inner = 3; }},
       {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},
@@ -166,6 +169,64 @@ TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
   CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
   CHECK(seqparAttnPlanDestroy(plan) == seqparInvalidArgument);
   CHECK(seqparAttnPlanDestroy(nullptr) == seqparSuccess);
+}
+
+TEST_CASE("memory that a plan reserves from forward to backward must be there") {
+  const RankThreads ranks(2);
+  auto desc = smallDesc();
+  desc.algorithm = seqparAttnUlysses;
+  const auto reserved = [&](seqparAttnDesc_t d) {
+    std::vector<size_t> bytes(2, 1);
+    ranks.each([&](int rank) {
+      seqparAttnPlan_t plan = nullptr;
+      if (seqparAttnPlanCreate(&plan, &d, ranks[rank]) != seqparSuccess) return std::string(seqparAttnGetLastError());
+      seqparAttnPlanReserveSize(plan, &bytes[static_cast<size_t>(rank)]);
+      return std::string(seqparAttnPlanDestroy(plan) == seqparSuccess ? "" : "destroy");
+    });
+    CHECK(bytes[0] == bytes[1]);
+    return bytes[0];
+  };
+  CHECK(reserved(desc) == 0);
+  desc.reserve = 1;
+  CHECK(reserved(desc) >= 4 * 32 * sizeof(float));  // q, k, v and out
+  desc.training = 0;
+  CHECK(reserved(desc) == 0);
+  desc.training = 1;
+  desc.algorithm = seqparAttnRing;
+  CHECK(reserved(desc) == 0);
+
+  desc.algorithm = seqparAttnUlysses;
+  const auto said = ranks.each([&](int rank) {
+    seqparAttnPlan_t plan = nullptr;
+    if (seqparAttnPlanCreate(&plan, &desc, ranks[rank]) != seqparSuccess ||
+        seqparAttnPlanPrepare(plan, nullptr, 0) != seqparSuccess) {
+      return std::string(seqparAttnGetLastError());
+    }
+    std::vector<float> numbers(4 * 64), lse(16);
+    alignas(256) static std::byte memory[2][8192];
+    auto* const mine = memory[rank];
+    seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+    args.q.data = numbers.data();
+    args.k.data = numbers.data() + 64;
+    args.v.data = numbers.data() + 128;
+    args.out.data = numbers.data() + 192;
+    args.lse = lse.data();
+    std::string texts;
+    for (void* const wrong :
+         {static_cast<void*>(nullptr), static_cast<void*>(mine + 64), static_cast<void*>(numbers.data())}) {
+      args.reserve = wrong;
+      texts += seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument ? seqparAttnGetLastError() : "taken";
+      texts += "\n";
+    }
+    args.reserve = mine;
+    if (seqparAttnForward(plan, &args, nullptr) != seqparSuccess) texts += seqparAttnGetLastError();
+    seqparAttnPlanDestroy(plan);
+    return texts;
+  });
+  for (const auto& text : said) {
+    CHECK_THAT(text, Catch::Contains("args->reserve is NULL, expected") &&
+                         Catch::Contains("expected a multiple of 256") && !Catch::Contains("taken"));
+  }
 }
 
 std::string explain(const seqparAttnDesc_t& desc, seqparComm_t comm) {

@@ -23,7 +23,7 @@ struct SoftmaxSpec {
   int64_t windowLeft = SEQPAR_ATTN_NO_WINDOW, windowRight = SEQPAR_ATTN_NO_WINDOW;
   float softcap = 0;
   float givenScale = 0;  ///< 0: the usual one
-  bool sinks = false, deterministic = false;
+  bool sinks = false, deterministic = false, reserve = false;
   seqparDataType_t type = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
   int inner = 0, ulyssesOutside = 0;
@@ -68,6 +68,7 @@ struct SoftmaxSpec {
     d.scale = givenScale;
     d.sinks = sinks ? 1 : 0;
     d.deterministic = deterministic ? 1 : 0;
+    d.reserve = reserve ? 1 : 0;
     d.inner = inner;
     d.ulyssesOutside = ulyssesOutside;
     return d;
@@ -88,9 +89,9 @@ struct SoftmaxSpec {
     out << "algorithm " << algorithm << ", batch " << batch << ", tokens " << tokens << ", kvTokens " << kvTokens
         << ", heads " << heads << "/" << kvHeads << ", dims " << headDim << "/" << valueDim << ", mask " << mask
         << ", window " << windowLeft << ".." << windowRight << ", softcap " << softcap << ", scale " << givenScale
-        << ", sinks " << sinks << ", deterministic " << deterministic << ", type " << type << ", wire " << wireType
-        << ", inner " << inner << " outside " << ulyssesOutside << ", layout " << layoutKind << " stripe " << stripe
-        << ", headsFirst " << headsFirst << ", bounds";
+        << ", sinks " << sinks << ", deterministic " << deterministic << ", reserve " << reserve << ", type " << type
+        << ", wire " << wireType << ", inner " << inner << " outside " << ulyssesOutside << ", layout " << layoutKind
+        << " stripe " << stripe << ", headsFirst " << headsFirst << ", bounds";
     for (const auto bound : bounds) out << " " << bound;
     out << ", lengths";
     for (const auto length : tokensOfRanks) out << " " << length;

@@ -123,11 +123,21 @@ inline const std::vector<Feature>& features() {
            s.bounds = {0, draw(random, 0, s.tokens), s.tokens};
          }
          s.sinks = coin();
+         s.reserve = coin();
          s.headsFirst = coin();
          if (coin()) s.softcap = 2;
          if (coin()) s.givenScale = 0.5f;
          if (coin()) s.type = coin() ? seqparBfloat16 : seqparFloat16;
          if (coin()) s.wireType = seqparBfloat16;
+       }},
+      {"reserve",
+       [](SoftmaxSpec& s, std::mt19937_64& random) {
+         s.reserve = true;
+         s.mask = static_cast<int>(random() % 2);
+         s.sinks = random() % 2 == 0;
+         s.kvHeads = draw(random, 1, 3);
+         s.heads = s.kvHeads * draw(random, 1, 2);
+         if (random() % 2 == 0) s.type = seqparBfloat16;
        }},
       {"wire", [](SoftmaxSpec& s, std::mt19937_64&) { s.wireType = seqparBfloat16; }},
   };

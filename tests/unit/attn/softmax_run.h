@@ -100,6 +100,20 @@ class PlacedFloats {
   float* placed_ = nullptr;
 };
 
+/// Memory of a plan's own form.
+class Reserve {
+ public:
+  Reserve(size_t bytes, const Placement* placement, int rank)
+      : onHost_(placement == nullptr && bytes > 0 ? std::aligned_alloc(256, bytes + 256 - bytes % 256) : nullptr,
+                &std::free),
+        data_(placement != nullptr && bytes > 0 ? placement->allocate(rank, bytes) : onHost_.get()) {}
+  void* data() const { return data_; }
+
+ private:
+  std::unique_ptr<void, decltype(&std::free)> onHost_;
+  void* data_;
+};
+
 /// In place of a number that another rank has.
 constexpr double kElsewhere = 1e200;
 
@@ -198,6 +212,15 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   for (auto* each : {&q, &k, &v, &out, &dOut, &dq, &dk, &dv}) each->place(placement, rank);
   PlacedFloats lseAt(lse, placement, rank), sinksAt(sinks, placement, rank), dSinksAt(dSinks, placement, rank);
 
+  // What a pass leaves is its own: another forward pass, of other inputs, comes between it and its backward pass.
+  size_t reserveBytes = 0;
+  seqparAttnPlanReserveSize(made, &reserveBytes);
+  Reserve reserve(reserveBytes, placement, rank), otherReserve(reserveBytes, placement, rank);
+  auto otherOut = out;
+  std::vector<float> otherLse = lse;
+  if (s.reserve) otherOut.place(placement, rank);
+  PlacedFloats otherLseAt(otherLse, s.reserve ? placement : nullptr, rank);
+
   const auto calls = [&](void* stream) -> std::string {
     for (int round = 0; round < options.rounds; ++round) {
       seqparAttnForwardArgs_t f = SEQPAR_ATTN_FORWARD_INITIALIZER;
@@ -207,7 +230,18 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
       f.out = out.view();
       f.lse = lseAt.data();
       f.sinks = sinksAt.data();
+      f.reserve = reserve.data();
       if (auto e = check(seqparAttnForward(made, &f, stream), "forward"); !e.empty()) return e;
+      if (s.reserve) {
+        auto other = f;
+        other.q = dq.view();
+        other.k = dk.view();
+        other.v = dv.view();
+        other.out = otherOut.view();
+        other.lse = otherLseAt.data();
+        other.reserve = otherReserve.data();
+        if (auto e = check(seqparAttnForward(made, &other, stream), "another forward"); !e.empty()) return e;
+      }
       seqparAttnBackwardArgs_t b = SEQPAR_ATTN_BACKWARD_INITIALIZER;
       b.q = f.q;
       b.k = f.k;
@@ -220,6 +254,7 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
       b.dk = dk.view();
       b.dv = dv.view();
       b.dSinks = dSinksAt.data();
+      b.reserve = reserve.data();
       if (auto e = check(seqparAttnBackward(made, &b, stream), "backward"); !e.empty()) return e;
     }
     return "";

@@ -1,5 +1,6 @@
 // support_table FILE [--write]: the tables between the markers in docs/attention.md, made of the registry's answers.
 // Without --write it fails where the file says something else.
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -91,8 +92,10 @@ const char* layoutName(seqparLayoutKind_t kind) {
 
 void writeTitles(std::ostream& out, bool softmax) {
   out << "| algorithm | after |";
-  if (softmax) out << " layout of its own, full / causal | sent by a rank, MiB | workspace of a rank, MiB |";
-  out << (softmax ? "\n|---|---|---|---|---|\n" : "\n|---|---|\n");
+  if (softmax)
+    out << " layout of its own, full / causal | sent by a rank, MiB | workspace of a rank, MiB | with `reserve`: sent, "
+           "reserved |";
+  out << (softmax ? "\n|---|---|---|---|---|---|\n" : "\n|---|---|\n");
 }
 
 /// Layout, bytes and memory for one usual problem: 8 ranks, 64K tokens, 32 heads (8 of keys), 128, bf16, training.
@@ -102,27 +105,34 @@ void writeProperties(std::ostream& out, const AlgorithmRow& row) {
     out << "\n";
     return;
   }
-  const auto usual = [](int mask) {
-    const auto change = [mask](seqparAttnDesc_t& d) {
+  const auto usual = [](int mask, int reserve = 0) {
+    const auto change = [mask, reserve](seqparAttnDesc_t& d) {
       d.tokens = 65536;
       d.heads = 32;
       d.kvHeads = 8;
       d.headDim = 128;
       d.dataType = seqparBfloat16;
       d.mask = mask;
+      d.reserve = reserve;
     };
     return problemOn(8, change, true);
   };
   const auto causal = shardedFor(usual(seqparAttnCausal), row);
   const auto exec = makeExec(nullptr, 1);
-  Arena arena;
+  const auto reserving = shardedFor(usual(seqparAttnCausal, 1), row);
+  Arena arena, reserve;
   row.make(causal, *exec)->carve(arena);
+  row.make(reserving, *exec)->carveReserve(reserve);
   constexpr double kMiB = 1 << 20;
-  char numbers[64];
-  std::snprintf(numbers, sizeof(numbers), " %.0f | %.0f |\n", row.estimate(causal, 1e12).bytes / kMiB,
-                static_cast<double>(arena.used()) / kMiB);
+  const auto inMiB = [](double bytes) { return std::to_string(static_cast<int64_t>(std::nearbyint(bytes / kMiB))); };
   out << " " << layoutName(row.ownLayout(usual(seqparAttnFull))) << " / "
-      << layoutName(row.ownLayout(usual(seqparAttnCausal))) << " |" << numbers;
+      << layoutName(row.ownLayout(usual(seqparAttnCausal))) << " | " << inMiB(row.estimate(causal, 1e12).bytes) << " | "
+      << inMiB(static_cast<double>(arena.used())) << " | ";
+  if (reserve.used() == 0) {
+    out << "- |\n";
+  } else {
+    out << inMiB(row.estimate(reserving, 1e12).bytes) << ", " << inMiB(static_cast<double>(reserve.used())) << " |\n";
+  }
 }
 
 std::string tables() {
