@@ -263,7 +263,7 @@ typedef struct {
                              for backward. NULL with training = 0 */
   float* final;         /**< linear: [batch][heads][headDim][valueDim], out: the state after this rank's last token.
                              NULL: not wanted */
-  void* reserve;        /**< softmax: seqparAttnPlanReserveSize() bytes, aligned to 256, out: what this pass leaves for
+  void* reserve;        /**< softmax: seqparAttnPlanReserveSize() bytes, aligned to 16, out: what this pass leaves for
                              its backward pass, in the plan's own form. Not read where that is 0 */
 } seqparAttnForwardArgs_t;
 

@@ -21,11 +21,12 @@ def _forward_outputs(q, k, v, sinks, spec, name):
 
 
 def _forward_launch(made, q, k, v, sinks, spec, name):
-    comm, (out, lse) = find(name), made
+    comm, (out, lse, *reserve) = find(name), made
     plan = _plans.plan_of(comm, spec, q, k, v)
     (q, tq), (k, tk), (v, tv) = map(_plans.view, (q, k, v))
     sinks, sinks_pointer = _plans.floats(sinks)
-    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], lse=lse.data_ptr(), sinks=sinks_pointer)
+    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], lse=lse.data_ptr(), sinks=sinks_pointer,
+                                     reserve=_plans.reserved(reserve[0])[1] if reserve else None)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -35,7 +36,7 @@ def _backward_outputs(grad, q, k, v, out, lse, sinks, spec, name):
     return (*(torch.empty_like(x, memory_format=contiguous) for x in (q, k, v)), gradient)
 
 
-def _backward_launch(made, grad, q, k, v, out, lse, sinks, spec, name):
+def _backward_launch(made, grad, q, k, v, out, lse, sinks, spec, name, reserve=None):
     comm = find(name)
     plan = _plans.plan_of(comm, spec, q, k, v)
     (grad, tg), (q, tq), (k, tk), (v, tv), (out, to) = map(_plans.view, (grad, q, k, v, out))
@@ -44,6 +45,8 @@ def _backward_launch(made, grad, q, k, v, out, lse, sinks, spec, name):
     arguments = _abi.AttnBackwardArgs(
         q=tq, k=tk, v=tv, out=to, lse=lse.data_ptr(), sinks=sinks_pointer, dOut=tg, dq=_plans.view(made[0])[1],
         dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1], dSinks=None if sinks is None else made[3].data_ptr())
+    if reserve is not None:
+        reserve, arguments.reserve = _plans.reserved(reserve)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -51,6 +54,22 @@ _forward = define("attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, str sp
                   _forward_outputs, _forward_launch)
 _backward = define("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? sinks, "
                    "str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor)", _backward_outputs, _backward_launch)
+
+
+def _reserving_outputs(q, k, v, sinks, spec, name):
+    return (*_forward_outputs(q, k, v, sinks, spec, name), _plans.reserve(find(name), spec, q, k, v))
+
+
+# The same where the forward pass leaves something for the backward pass, the last tensor of one and of the other.
+_reserving_forward = define(
+    "attention_reserving(Tensor q, Tensor k, Tensor v, Tensor? sinks, str spec, str comm) -> (Tensor, Tensor, Tensor)",
+    _reserving_outputs, _forward_launch)
+_reserving_backward = define(
+    "attention_reserving_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? sinks, Tensor reserve, "
+    "str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor)",
+    lambda grad, q, k, v, out, lse, sinks, reserve, spec, name: _backward_outputs(grad, q, k, v, out, lse, sinks, spec, name),
+    lambda made, grad, q, k, v, out, lse, sinks, reserve, spec, name: _backward_launch(
+        made, grad, q, k, v, out, lse, sinks, spec, name, reserve))
 
 
 class _Attention(torch.autograd.Function):
@@ -67,6 +86,23 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad, _):
         q, k, v, sinks, out, lse = ctx.saved_tensors
         dq, dk, dv, d_sinks = _backward(grad, q, k, v, out, lse, sinks, *ctx.rest)
+        return dq, dk, dv, None if sinks is None else d_sinks, None, None
+
+
+class _ReservingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, sinks, spec, comm):
+        out, lse, reserve = _reserving_forward(q, k, v, sinks, spec, comm)
+        ctx.save_for_backward(q, k, v, sinks, out, lse, reserve)
+        ctx.rest = (spec, comm)
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, _):
+        q, k, v, sinks, out, lse, reserve = ctx.saved_tensors
+        dq, dk, dv, d_sinks = _reserving_backward(grad, q, k, v, out, lse, sinks, reserve, *ctx.rest)
         return dq, dk, dv, None if sinks is None else d_sinks, None, None
 
 
@@ -121,14 +157,14 @@ class _PreparedAttention(torch.autograd.Function):
 
 
 def _spec(local, kv_local, training, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
-          kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0):
+          kv_layout=None, algorithm="auto", deterministic=False, wire=None, inner=0, reserve=False):
     cross = kv_layout is not None or (layout is None and kv_local != local)
     return _plans.spec(
         family="softmax", layout=layout and layout.key, shards=_plans.kind_of(algorithm) if layout is None else None, kv_layout=kv_layout and kv_layout.key, cross=1 if cross else None,
         training=int(training), cu_seqlens=None if cu_seqlens is None else ",".join(map(str, cu_seqlens)), algorithm=algorithm,
         causal=1 if causal else None, window=None if tuple(window) == (-1, -1) else f"{window[0]},{window[1]}",
         scale=_shapes.scale_of("attention", scale), softcap=float(softcap) if softcap else None,
-        sinks=1 if sinks else None, deterministic=1 if deterministic else None,
+        sinks=1 if sinks else None, deterministic=1 if deterministic else None, reserve=1 if reserve and training else None,
         wire=None if wire is None else str(wire).removeprefix("torch."), inner=inner or None)
 
 
@@ -136,11 +172,16 @@ _known_spec = functools.lru_cache(maxsize=256)(_spec)
 _OPTIONS = frozenset(inspect.signature(_spec).parameters) - {"local", "kv_local", "training"}
 
 
+def _training(q, k, v, sinks):
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
+                                        (sinks is not None and sinks.requires_grad))
+
+
 def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layout=None, **options):
     _shapes.require_options("attention", options, _OPTIONS)
     _shapes.require_fit("attention", q.shape, k.shape, v.shape, linear=False)
     _shapes.require_sinks("attention", sinks, q.shape[2])
-    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
+    training = _training(q, k, v, sinks)
     local, kv_local = q.shape[1], k.shape[1]
     if layout is not None:
         require_fit("attention: layout", layout, comm, local=local)
@@ -172,6 +213,9 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
                      function (q, k, v, LocalCall), or "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"
         deterministic  bitwise equal results on GPUs too
         wire         type in which partial results travel; None: float32
+        reserve      the forward pass keeps what it has exchanged until the backward pass, which then sends less: of
+                     "ulysses", "usp", "megatron_sp" and "allgather_kv", for explain()'s reserveBytes a call; under
+                     torch.compile nothing is kept
         return_lse   (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
 
     All ranks give the same options. A plan is made at the first call of a description and kept until comm.close().
@@ -180,18 +224,22 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
         if return_lse:
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
-    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    key, prepared = (None, None) if sinks is not None else _prepared.find(comm, "softmax", q, k, v, None, training, options)
+    training = _training(q, k, v, sinks)
+    # A compiled graph must know the sizes of what is saved, and an algorithm's reserve is known to its plan alone.
+    reserve, key, prepared = options.pop("reserve", False) and training and not torch.compiler.is_compiling(), None, None
+    if sinks is None and not reserve:
+        key, prepared = _prepared.find(comm, "softmax", q, k, v, None, training, options)
     places = None if prepared is None else prepared.places(q, k, v)
     if places is not None:
         out, lse = (_PreparedAttention.apply(*_plans.distinct(q, k, v), prepared, places) if training else
                     _run_prepared(prepared, q, places, return_lse))
         return (out, lse) if return_lse else out
-    spec = _prepare(q, k, v, comm, sinks=sinks, **options)
+    spec = _prepare(q, k, v, comm, sinks=sinks, reserve=reserve, **options)
     if without_gradient((q, k, v, sinks)):
         out, lse = _forward(q, k, v, sinks, spec, comm.name)
     else:
-        out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
+        function = _ReservingAttention if reserve else _Attention
+        out, lse = function.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
     if key is not None:
         _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v))
     return (out, lse) if return_lse else out

@@ -6,6 +6,7 @@ import hashlib
 import json
 
 import torch
+from torch._subclasses import FakeTensor
 
 from .. import _abi
 from ._comm import call
@@ -58,6 +59,7 @@ def _describe(desc, fields, comm, local, kv_local):
     desc.scale, desc.softcap = float(fields.get("scale", 0)), float(fields.get("softcap", 0))
     desc.sinks, desc.inner = int(fields.get("sinks", 0)), int(fields.get("inner", 0))
     desc.training, desc.deterministic = int(fields["training"]), int(fields.get("deterministic", 0))
+    desc.reserve = int(fields.get("reserve", 0))
     desc.wireType = _abi.choose("wire", fields.get("wire", "float32"), _abi.TYPES)
 
 
@@ -143,6 +145,21 @@ def floats(x):
         raise TypeError(f"attention: got {x.dtype} for sinks or a state, expected float32")
     x = aligned(x.contiguous())
     return x, x.data_ptr()
+
+
+def reserve(comm, text, q, k, v):
+    """New memory for what the plan's forward pass leaves for its backward pass."""
+    if isinstance(q, FakeTensor):
+        return q.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
+    size = ctypes.c_size_t()
+    call(_abi.check_attn, _abi.attn_lib().seqparAttnPlanReserveSize(plan_of(comm, text, q, k, v), ctypes.byref(size)))
+    return q.new_empty(size.value, dtype=torch.uint8)
+
+
+def reserved(x):
+    """(tensor to keep, address) of what reserve() gave, which hooks may have copied to another place."""
+    x = x.clone() if x.data_ptr() % 16 else x
+    return x, x.data_ptr() if x.numel() else None
 
 
 def explain(comm, text, q, k, v, gate=None):

@@ -49,6 +49,10 @@ def operators_are_registered_well(comm, seed):
     out, lse = ops.attention(x, x, x, None, spec, n)
     opcheck(ops.attention, x, x[:, :, :2], x[:, :, :2], None, spec, n)
     opcheck(ops.attention_backward, x, x, x, x, out, lse, None, spec, n)
+    spec = "family=softmax;training=1;algorithm=ulysses;causal=1;reserve=1"
+    out, lse, reserve = ops.attention_reserving(x, x, x, None, spec, n)
+    opcheck(ops.attention_reserving, x, x, x, None, spec, n)
+    opcheck(ops.attention_reserving_backward, x, x, x, x, out, lse, None, reserve, spec, n)
     spec = "family=scalar;training=1;algorithm=zeco"
     gate = -x[..., 0].abs()
     opcheck(ops.linear_attention, x, x, x, gate, None, spec, n)

@@ -146,13 +146,14 @@ void ArgumentCheck::numbers(const char* name, const float* data, int64_t count, 
 
 void ArgumentCheck::reserve(const void* data, size_t bytes, Use use) {
   constexpr const char* kName = "args->reserve";
+  constexpr size_t kAlignment = 16;  // of tensors on GPUs
   if (bytes == 0) return;
   if (data == nullptr) {
     fail(seqparInvalidArgument, call_, ": ", kName, " is NULL, expected ", bytes,
          " bytes, seqparAttnPlanReserveSize()'s");
   }
-  if (reinterpret_cast<std::uintptr_t>(data) % Arena::kAlignment != 0) {
-    fail(seqparInvalidArgument, call_, ": ", kName, " is ", data, ", expected a multiple of ", Arena::kAlignment);
+  if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0) {
+    fail(seqparInvalidArgument, call_, ": ", kName, " is ", data, ", expected a multiple of ", kAlignment);
   }
   requireArray(call_, kName, data, bytes, 1);
   arrays_.push_back({{kName, data, bytes}, use == Use::Output, true});

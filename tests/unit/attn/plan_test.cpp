@@ -213,7 +213,7 @@ TEST_CASE("memory that a plan reserves from forward to backward must be there") 
     args.lse = lse.data();
     std::string texts;
     for (void* const wrong :
-         {static_cast<void*>(nullptr), static_cast<void*>(mine + 64), static_cast<void*>(numbers.data())}) {
+         {static_cast<void*>(nullptr), static_cast<void*>(mine + 8), static_cast<void*>(numbers.data())}) {
       args.reserve = wrong;
       texts += seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument ? seqparAttnGetLastError() : "taken";
       texts += "\n";
@@ -225,7 +225,7 @@ TEST_CASE("memory that a plan reserves from forward to backward must be there") 
   });
   for (const auto& text : said) {
     CHECK_THAT(text, Catch::Contains("args->reserve is NULL, expected") &&
-                         Catch::Contains("expected a multiple of 256") && !Catch::Contains("taken"));
+                         Catch::Contains("expected a multiple of 16") && !Catch::Contains("taken"));
   }
 }
 
