@@ -60,6 +60,11 @@ __device__ void addScaled(Vec<kWidth>& sum, const void* data, seqparDataType_t t
   for (int i = 0; i < kWidth; ++i) sum.value[i] = fmaf(factor, more.value[i], sum.value[i]);
 }
 
+/// A factor of 0 stays 0, so that what is not there is not looked at where a logarithm is NaN either.
+__device__ void scale(float& factor, float weight) {
+  if (factor != 0) factor *= weight;
+}
+
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Merge args, int log2Lanes) {
   const int lanes = 1 << log2Lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -76,18 +81,18 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
       at[i] = there.in(args.parts[i].out);
       const auto weights = mergeWeights(lse, args.parts[i].lse.data[there.in(args.parts[i].lse)]);
       lse = weights.lse;
-      sumFactor *= weights.a;
+      scale(sumFactor, weights.a);
 #pragma unroll
-      for (int before = 0; before < i; ++before) factors[before] *= weights.a;
+      for (int before = 0; before < i; ++before) scale(factors[before], weights.a);
       factors[i] = weights.b;
     }
     if (args.sinks != nullptr) {
       // A sink is a partial result of value 0.
       const auto weights = mergeWeights(lse, args.sinks[row.head]);
       lse = weights.lse;
-      sumFactor *= weights.a;
+      scale(sumFactor, weights.a);
 #pragma unroll
-      for (float& factor : factors) factor *= weights.a;
+      for (float& factor : factors) scale(factor, weights.a);
     }
     const int64_t from = row.in(args.sum), to = row.in(args.out);
     for (int64_t d = lane * kWidth; d < args.dim; d += lanes * kWidth) {

@@ -218,7 +218,8 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   for (auto* each : {&q, &k, &v, &out, &dOut, &dq, &dk, &dv}) each->place(placement, rank);
   PlacedFloats lseAt(lse, placement, rank), sinksAt(sinks, placement, rank), dSinksAt(dSinks, placement, rank);
 
-  // What a pass leaves is its own: another forward pass, of other inputs, comes between it and its backward pass.
+  // What a pass leaves is its own: another forward pass, of other inputs (at first NaN), comes between it and its
+  // backward pass.
   size_t reserveBytes = 0;
   seqparAttnPlanReserveSize(made, &reserveBytes);
   Reserve reserve(reserveBytes, placement, rank), otherReserve(reserveBytes, placement, rank);
