@@ -3,6 +3,7 @@ SEQPAR_TEST_DEVICE=cuda, gpu_torch.py starts it."""
 
 import os
 import sys
+import tempfile
 import traceback
 
 import torch
@@ -16,6 +17,21 @@ import torch_checks.collectives
 import torch_checks.composition
 import torch_checks.drop_ins
 import torch_checks.pieces
+
+
+def groups_of_another_session(comm):
+    """torch numbers the groups of each session anew: a communicator that was not closed is not taken for another group's."""
+    path = [tempfile.mkdtemp() if comm.rank == 0 else None]
+    dist.broadcast_object_list(path, 0)
+    everyone = sp.comm(dist.new_group())
+    name = everyone.name
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.FileStore(f"{path[0]}/store", comm.size), rank=comm.rank, world_size=comm.size)
+    alone = [dist.new_group([rank]) for rank in range(comm.size)]
+    found = [sp.comm(alone[comm.rank]) for _ in range(2)]
+    assert found[0] is found[1] and found[0].size == 1 and everyone.size == comm.size, (name, found)
+    assert sp.comm() is not comm and sp.comm().size == comm.size
+    assert sp.all_gather(torch.full((1, 2), float(comm.rank)), sp.comm()).shape == (1, 2 * comm.size)
 
 
 def main():
@@ -45,6 +61,8 @@ def main():
             print(f"{function.__name__} ... {word} (rank {comm.rank} of {comm.size}, seed {seed[0]})", flush=True)
         if word != "ok":
             sys.exit(1)  # the others learn of it from the communicators
+    if comm.device.type == "cpu":
+        groups_of_another_session(comm)
     sp.close()
     dist.destroy_process_group()
 

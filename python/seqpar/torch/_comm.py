@@ -277,8 +277,10 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
         raise ValueError(f"comm: plans is {plans}, expected at least 1")
     device = _device(device, group)
     name = f"{'alone' if alone else group.group_name}/{device.type}"
-    if name in _comms:
-        return _comms[name]
+    while name in _comms:
+        if _comms[name].group is group:
+            return _comms[name]
+        name += "+"  # of a group that was destroyed before its communicator: torch gives the names again
     config = _config(device, timeout, transport, check_arguments, ctas)
     if alone:
         token, handle = _abi.UniqueId(), ctypes.c_void_p()
