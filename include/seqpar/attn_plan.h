@@ -200,7 +200,8 @@ typedef struct {
  *
  * Errors: InvalidArgument (NULL, a wrong magic, a value out of range, a packing that does not ascend or end at the
  * number of tokens, head counts that do not divide), InvalidUsage (a feature that the algorithm lacks: the text names
- * the algorithms that have it; a head dimension or architecture without kernels; a library that cannot be opened),
+ * the algorithms that have it; a head dimension or architecture without kernels; a library that cannot be opened;
+ * descriptions that differ between ranks that compare them),
  * SystemError (no memory), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanCreate(seqparAttnPlan_t* plan, const seqparAttnDesc_t* desc, seqparComm_t comm);

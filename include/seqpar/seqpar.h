@@ -186,6 +186,20 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t comm, int color, int key,
  */
 SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t comm);
 
+#define SEQPAR_MOST_COMPARED 32 /**< the most numbers of a seqparCommCompare() */
+
+/**
+ * Collective over `comm`, for calls of libraries and programs on top of this one: where ranks compare their arguments
+ * (seqparConfig_t::checkArguments), compares `count` numbers between them and returns when all ranks have come;
+ * elsewhere it returns at once. `call` (at most 39 bytes) and names[count] are what errors and records of calls name:
+ * strings that live as long as `comm`.
+ *
+ * Errors: InvalidArgument (NULL, a count beyond SEQPAR_MOST_COMPARED), InvalidUsage on every rank (numbers, or calls,
+ * that differ: which, and on which ranks; `comm` stays as it is), RemoteError.
+ */
+SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const char* const* names, const int64_t* values,
+                                            int count, seqparComm_t comm);
+
 /**
  * Collective over `comm`: waits until all ranks have called it and all enqueued work is done. Afterwards only
  * seqparCommDestroy() and the query functions may be called. Errors: RemoteError.

@@ -51,13 +51,14 @@ typedef struct {
   }
 
 /**
- * Collective over `comm`: makes a convolution and takes its memory, host or GPU as the communicator's; sends nothing.
+ * Collective over `comm`: makes a convolution and takes its memory, host or GPU as the communicator's; sends nothing
+ * but what seqparConfig_t::checkArguments sends.
  * Pointers of `desc` are read during the call only. With comm NULL the caller has the whole sequence, on host memory.
  * The communicator must outlive it.
  *
  * Errors: InvalidArgument (NULL, a wrong magic, a value out of range, a packing that does not ascend or end at the
- * number of tokens), InvalidUsage (a communicator of GPUs, and a library that was built without CUDA), SystemError (no
- * memory), UnhandledCudaError.
+ * number of tokens), InvalidUsage (a communicator of GPUs, and a library that was built without CUDA; ranks that
+ * differ), SystemError (no memory), UnhandledCudaError.
  */
 SEQPAR_API seqparResult_t seqparShortConvCreate(seqparShortConv_t* conv, const seqparShortConvDesc_t* desc,
                                                 seqparComm_t comm);

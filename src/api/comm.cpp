@@ -1,8 +1,12 @@
 // Using, asking and ending communicators.
+#include <cstring>
+#include <vector>
+
 #include "api/boundary.h"
 #include "api/describe.h"
 #include "api/split.h"
 #include "base/versioned.h"
+#include "comm/agreement.h"
 
 using namespace seqpar;
 
@@ -52,6 +56,30 @@ SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t handle) {
   return onComm("seqparCommBarrier", handle, [](Communicator& comm) {
     std::vector<char> all(static_cast<size_t>(comm.size()));
     comm.control().gatherValues(char{0}, std::span(all));
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const char* const* names, const int64_t* values,
+                                            int count, seqparComm_t handle) {
+  const char* const own = "seqparCommCompare";
+  return onComm(call == nullptr ? own : call, handle, [&](Communicator& comm) {
+    requirePointer(own, "call", call);
+    if (std::strlen(call) > Comparison::kLongestCall) {
+      fail(seqparInvalidArgument, own, ": call is '", call, "', expected at most ", Comparison::kLongestCall, " bytes");
+    }
+    if (count < 0 || count > SEQPAR_MOST_COMPARED) {
+      fail(seqparInvalidArgument, own, ": count is ", count, ", expected 0 to ", SEQPAR_MOST_COMPARED);
+    }
+    std::vector<NamedValue> all;
+    if (count > 0) {
+      requirePointer(own, "names", names);
+      requirePointer(own, "values", values);
+    }
+    for (int i = 0; i < count; ++i) {
+      requirePointer(own, "names[...]", names[i]);
+      all.push_back({names[i], values[i]});
+    }
+    comm.compareNow(call, all);
   });
 }
 

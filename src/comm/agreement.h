@@ -9,13 +9,15 @@
 
 #include "bootstrap/allgather.h"
 #include "comm/named_value.h"
+#include "seqpar/seqpar.h"
 #include "transport/mailbox.h"
 
 namespace seqpar {
 
-/// A call with its arguments, to be compared with the other ranks' calls. At most 24 values.
+/// A call with its arguments, to be compared with the other ranks' calls.
 class Comparison {
  public:
+  static constexpr size_t kLongestCall = 39;
   /// `call` is a literal.
   Comparison(const char* call, std::span<const NamedValue> values);
 
@@ -27,9 +29,9 @@ class Comparison {
   std::string differences(Mailbox& mail) const;
 
  private:
-  static constexpr size_t kMostValues = 24;
+  static constexpr size_t kMostValues = SEQPAR_MOST_COMPARED;
   struct Call {
-    std::array<char, 40> name{};
+    std::array<char, kLongestCall + 1> name{};
     std::array<int64_t, kMostValues> values{};
   };
   std::string differences(std::span<const Call> all) const;

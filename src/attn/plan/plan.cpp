@@ -1,7 +1,10 @@
 #include "attn/plan/plan.h"
 
 #include <array>
+#include <iterator>
+#include <vector>
 
+#include "attn/agreement.h"
 #include "attn/boundary.h"
 #include "attn/exec/exec_scope.h"
 
@@ -20,6 +23,47 @@ Tensor viewOf(const seqparAttnTensor_t& given, seqparDataType_t type, int64_t ba
 Tensor statesTensor(const Problem& p, float* data) {
   if (p.softmax() || data == nullptr) return {};
   return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
+}
+
+int64_t fingerprintOf(const Sharding& shards, int64_t before) {
+  std::vector<int64_t> numbers;
+  for (const int rank : {0, shards.ranks() - 1}) {
+    for (const auto& run : shards.runsOf(rank))
+      numbers.insert(numbers.end(), {run.local, run.position, run.length, run.stride});
+  }
+  return fingerprint(numbers, fingerprint(shards.lengths(), before));
+}
+
+/// Two of all that ranks give alike are arrays, of which a number is compared.
+void compareRanks(const char* call, const Problem& p, const AlgorithmRow& row) {
+  const auto& d = p.desc;
+  const NamedNumber all[] = {{"desc->family", d.family},
+                             {"desc->algorithm", row.id},
+                             {"desc->batch", d.batch},
+                             {"desc->tokens", d.tokens},
+                             {"desc->kvTokens", d.kvTokens},
+                             {"desc->heads", d.heads},
+                             {"desc->kvHeads", d.kvHeads},
+                             {"desc->headDim", d.headDim},
+                             {"desc->valueDim", d.valueDim},
+                             {"desc->dataType", d.dataType},
+                             {"desc->gateType", d.gateType},
+                             {"desc->wireType", d.wireType},
+                             {"desc->scale, as bits", bitsOf(d.scale)},
+                             {"desc->mask", d.mask},
+                             {"desc->windowLeft", d.windowLeft},
+                             {"desc->windowRight", d.windowRight},
+                             {"desc->softcap, as bits", bitsOf(d.softcap)},
+                             {"desc->sinks", d.sinks},
+                             {"desc->inner", d.inner},
+                             {"desc->ulyssesOutside", d.ulyssesOutside},
+                             {"desc->training", d.training},
+                             {"desc->deterministic", d.deterministic},
+                             {"desc->reserve", d.reserve},
+                             {"the fingerprint of its layouts", fingerprintOf(p.keys, fingerprintOf(p.queries, 0))},
+                             {"the fingerprint of desc->cuSeqlens", fingerprint(p.cuSeqlens)}};
+  static_assert(std::size(all) <= SEQPAR_MOST_COMPARED);
+  requireAgreement(call, all, p.comm);
 }
 
 }  // namespace
@@ -49,6 +93,7 @@ Plan::Plan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm)
     : problem_(readProblem(call, desc, comm)), row_(nullptr) {
   row_ = &chooseAlgorithm(call, problem_, candidatesFor(problem_, problem_.desc.algorithm == seqparAttnAuto));
   problem_ = shardedFor(problem_, *row_);
+  compareRanks(call, problem_, *row_);
   exec_ = makeExec(comm);
   operator_ = row_->make(problem_, *exec_);
   Arena arena;

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "attn/agreement.h"
 #include "attn/boundary.h"
 #include "attn/exec/exec_scope.h"
 #include "attn/packing.h"
@@ -64,6 +65,17 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   auto bounds = readPacking(call, d.sequences, d.cuSeqlens, d.batch, tokens);
   if (bounds.empty()) bounds = {0, tokens};
+  const NamedNumber all[] = {{"desc->batch", d.batch},
+                             {"desc->channels", d.channels},
+                             {"desc->width", d.width},
+                             {"desc->silu", d.silu},
+                             {"desc->dataType", d.dataType},
+                             {"desc->weightType", d.weightType},
+                             {"desc->training", d.training},
+                             {"desc->tokens", tokens},
+                             {"the fingerprint of desc->tokensOfRanks", fingerprint(lengths)},
+                             {"the fingerprint of desc->cuSeqlens", fingerprint(bounds)}};
+  requireAgreement(call, all, comm);
   shape_.batch = static_cast<size_t>(d.batch);
   shape_.tokens = static_cast<size_t>(lengths[static_cast<size_t>(rank)]);
   shape_.channels = static_cast<size_t>(d.channels);

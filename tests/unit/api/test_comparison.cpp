@@ -106,6 +106,32 @@ TEST_CASE("a refused call leaves no comparison to the next") {
   CHECK(errors == "");
 }
 
+TEST_CASE("a program's own call is compared where calls are, in its own name") {
+  static const char* const kNames[] = {"rounds", "size"};
+  const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
+    const int64_t same[] = {3, -4}, differs[] = {3, rank};
+    expectSuccess(seqparCommCompare("ownCall", kNames, same, 2, comms[0]), "seqparCommCompare", comms[0]);
+    expect(seqparCommCompare("ownCall", kNames, differs, 2, comms[0]) == seqparInvalidUsage, "no difference was found");
+    const std::string text = seqparGetLastError(comms[0]);
+    expect(text == "ownCall: the ranks disagree: rank 1 has size 1, rank 0 has 0", text);
+    expectSuccess(seqparCommCompare("ownCall", nullptr, nullptr, 0, comms[0]), "the communicator stays", comms[0]);
+    for (const int count : {-1, SEQPAR_MOST_COMPARED + 1}) {
+      expect(seqparCommCompare("ownCall", kNames, same, count, comms[0]) == seqparInvalidArgument, "count ", count);
+    }
+    expect(seqparCommCompare(nullptr, kNames, same, 2, comms[0]) == seqparInvalidArgument, "call NULL");
+    expect(seqparCommCompare("ownCall", nullptr, same, 2, comms[0]) == seqparInvalidArgument, "names NULL");
+    expect(seqparCommCompare("a name of forty bytes, which is too long.", kNames, same, 2, comms[0]) ==
+               seqparInvalidArgument,
+           "a long name");
+  });
+  CHECK(errors == "");
+  seqparComm_t alone = nullptr;  // which compares nothing
+  REQUIRE(seqparCommInitAll(&alone, 1, nullptr) == seqparSuccess);
+  const int64_t values[] = {1, 2};
+  CHECK(seqparCommCompare("ownCall", kNames, values, 2, alone) == seqparSuccess);
+  CHECK(seqparCommDestroy(alone) == seqparSuccess);
+}
+
 TEST_CASE("comparisons beside the work: two control planes in opposite orders, and a difference names the argument") {
   using namespace seqpar;
   std::vector<std::unique_ptr<Allgather>> groups[2] = {makeLocalGroup(2, kNoTimeout), makeLocalGroup(2, kNoTimeout)};

@@ -91,6 +91,51 @@ TEST_CASE("an algorithm that cannot do something names those that can") {
   CHECK_THAT(createError(desc, seqparInvalidArgument), Catch::Contains("desc->layout->ranks is 2, expected 1"));
 }
 
+TEST_CASE("ranks that compare their arguments name what differs between their plans") {
+  static const int64_t kPacked[] = {0, 3, 8}, kOtherwise[] = {0, 4, 8}, kLengths[] = {3, 5};
+  const std::pair<const char*, void (*)(seqparAttnDesc_t&)> all[] = {
+      {"rank 1 has desc->mask 0, rank 0 has 1", [](seqparAttnDesc_t& d) { d.mask = seqparAttnFull; }},
+      {"desc->windowLeft 2", [](seqparAttnDesc_t& d) { d.windowLeft = 2; }},
+      {"desc->scale, as bits", [](seqparAttnDesc_t& d) { d.scale = 0.25f; }},
+      {"desc->training 0", [](seqparAttnDesc_t& d) { d.training = 0; }},
+      {"the fingerprint of its layouts", [](seqparAttnDesc_t& d) { d.tokensOfRanks = kLengths; }},
+      {"the fingerprint of desc->cuSeqlens", [](seqparAttnDesc_t& d) { d.cuSeqlens = kOtherwise; }}};
+  const RankThreads ranks(2, [](int) {
+    seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
+    config.checkArguments = 1;
+    return config;
+  });
+  for (const auto& [text, change] : all) {
+    CAPTURE(text);
+    const auto said = ranks.each([&](int rank) -> std::string {
+      auto desc = smallDesc();
+      desc.algorithm = seqparAttnRing;
+      desc.mask = seqparAttnCausal;
+      desc.sequences = 2;
+      desc.cuSeqlens = kPacked;
+      if (rank == 1) change(desc);
+      seqparAttnPlan_t plan = nullptr;
+      const auto result = seqparAttnPlanCreate(&plan, &desc, ranks[rank]);
+      seqparAttnPlanDestroy(plan);
+      return result == seqparInvalidUsage ? seqparAttnGetLastError() : seqparGetErrorString(result);
+    });
+    for (const auto& error : said) {
+      CHECK_THAT(error, Catch::StartsWith("seqparAttnPlanCreate: the ranks disagree: ") && Catch::Contains(text));
+    }
+  }
+  const auto said = ranks.each([&](int rank) -> std::string {
+    seqparShortConvDesc_t desc = SEQPAR_SHORT_CONV_INITIALIZER;
+    desc.channels = 2;
+    desc.tokens = 4;
+    desc.silu = rank;
+    seqparShortConv_t conv = nullptr;
+    const auto result = seqparShortConvCreate(&conv, &desc, ranks[rank]);
+    return result == seqparInvalidUsage ? seqparAttnGetLastError() : seqparGetErrorString(result);
+  });
+  for (const auto& error : said)
+    CHECK(error == "seqparShortConvCreate: the ranks disagree: rank 1 has desc->silu 1, rank 0 has 0");
+}
+
 TEST_CASE("a call with a stream that is none, or on a communicator that is gone, is refused by name") {
   seqparComm_t comm = nullptr;
   REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
