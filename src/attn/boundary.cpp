@@ -20,6 +20,15 @@ void setLastError(const std::string& text) noexcept {
   }
 }
 
+void setLastError(const char* call, const char* text) noexcept {
+  try {
+    lastError() = text;
+    if (!lastError().starts_with(call)) lastError().insert(0, std::string(call) + ": ");
+  } catch (const std::bad_alloc&) {
+    lastError().clear();
+  }
+}
+
 void require(seqparResult_t result, const char* call, seqparComm_t comm) {
   if (result == seqparSuccess) return;
   std::string text = seqparGetLastError(comm);

@@ -12,6 +12,8 @@ namespace seqpar::attn {
 
 /// Keeps `text` as the calling thread's latest error.
 void setLastError(const std::string& text) noexcept;
+/// The same, with the call in front unless the text begins with it: what fails inside of a plan does not know the call.
+void setLastError(const char* call, const char* text) noexcept;
 
 /// Runs body(), which throws Error to fail, as the C function `call`.
 template <typename Body>
@@ -21,13 +23,13 @@ seqparResult_t guard(const char* call, Body&& body) noexcept {
     body();
     return seqparSuccess;
   } catch (const Error& error) {
-    setLastError(error.what());
+    setLastError(call, error.what());
     return error.result();
   } catch (const std::bad_alloc&) {
-    setLastError(std::string(call) + ": no memory");
+    setLastError(call, "no memory");
     return seqparSystemError;
   } catch (const std::exception& error) {
-    setLastError(std::string(call) + ": unexpected: " + error.what());
+    setLastError(call, error.what());
     return seqparInternalError;
   }
 }

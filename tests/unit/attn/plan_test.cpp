@@ -136,6 +136,25 @@ TEST_CASE("ranks that compare their arguments name what differs between their pl
     CHECK(error == "seqparShortConvCreate: the ranks disagree: rank 1 has desc->silu 1, rank 0 has 0");
 }
 
+TEST_CASE("what fails inside of a plan is told in the name of the call") {
+  seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
+  kernel.forward = kernel.backward = [](void*, const seqparAttnTile_t*, void*) { return 5; };
+  auto desc = smallDesc();
+  desc.kernel = &kernel;
+  seqparAttnPlan_t plan = nullptr;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+  REQUIRE(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSuccess);
+  std::vector<float> numbers(64 * 4), lse(16);
+  seqparAttnForwardArgs_t args = SEQPAR_ATTN_FORWARD_INITIALIZER;
+  args.q.data = args.k.data = args.v.data = numbers.data();
+  args.out.data = numbers.data() + 64;
+  args.lse = lse.data();
+  CHECK(seqparAttnForward(plan, &args, nullptr) == seqparSystemError);
+  CHECK_THAT(seqparAttnGetLastError(),
+             Catch::StartsWith("seqparAttnForward: ") && Catch::Contains("kernel->forward returned 5, expected 0"));
+  CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+}
+
 TEST_CASE("a call with a stream that is none, or on a communicator that is gone, is refused by name") {
   seqparComm_t comm = nullptr;
   REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
