@@ -222,9 +222,10 @@ SEQPAR_API seqparResult_t seqparAttnPlanReserveSize(seqparAttnPlan_t plan, size_
 /**
  * Collective: builds kernels and takes all memory. `workspace`, at least `bytes` long and aligned to 256, is the
  * caller's and must outlive the plan; NULL with 0: the plan takes its own. One call of a plan uses its workspace at a
- * time: calls on several streams are ordered by the caller. On GPUs it returns when all ranks have prepared theirs
- * (seqparCommBarrier()). Errors: InvalidArgument (no plan, too few bytes, misaligned), InvalidUsage (prepared before),
- * SystemError (no memory), UnhandledCudaError, RemoteError.
+ * time: calls on several streams are ordered by the caller. ZECO between GPUs that reach each other's memory takes two
+ * states of all heads beside it, four with `training`, as seqparScanDeviceCreate() does. On GPUs it returns when all
+ * ranks have prepared theirs (seqparCommBarrier()). Errors: InvalidArgument (no plan, too few bytes, misaligned),
+ * InvalidUsage (prepared before), SystemError (no memory), UnhandledCudaError, RemoteError.
  */
 SEQPAR_API seqparResult_t seqparAttnPlanPrepare(seqparAttnPlan_t plan, void* workspace, size_t bytes);
 

@@ -81,6 +81,9 @@ class Head {
     received_ = counts.received;
     sent_ = counts.sent;
   }
+  /* Another head of the same scan, while none of them has been counted. */
+  __device__ Head(const Head& other, int64_t head)
+      : scan_(other.scan_), head_(head), received_(other.received_), sent_(other.sent_) {}
 
   __device__ bool first() const { return scan_.position == 0; }
   __device__ bool last() const { return scan_.position + 1 == scan_.positions; }
@@ -99,13 +102,18 @@ class Head {
   }
 
   __device__ uint4 load(uint64_t packet) const { return loadPacket(inbox() + packet); }
-  /* Waits for a packet, of which `seen` is what load() gave, and resets it. False: timed out or aborted. */
-  __device__ bool take(uint64_t packet, uint4& seen) const {
+  /* Waits for a packet, of which `seen` is what load() gave. False: timed out or aborted. */
+  __device__ bool await(uint64_t packet, uint4& seen) const {
     uint64_t start = 0;
     for (uint32_t polls = 1; !complete(seen); ++polls) {
       if (polls % kPolls == 0 && timedOut(start, scan_.before)) return false;
       seen = load(packet);
     }
+    return true;
+  }
+  /* The same, and resets it. */
+  __device__ bool take(uint64_t packet, uint4& seen) const {
+    if (!await(packet, seen)) return false;
     storePacket(inbox() + packet, make_uint4(kAbsent, kAbsent, kAbsent, kAbsent));
     return true;
   }

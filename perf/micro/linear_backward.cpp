@@ -25,7 +25,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   gradients.dOut = states.dOut;
   gradients.before = forward.maps;
   gradients.after = states.maps;
-  gradients.apart = forward.apart;
+  gradients.apart = gradients.early = forward.apart;
   gradients.dq = mine.output();
   gradients.dk = mine.output();
   gradients.dv = mine.output();

@@ -116,7 +116,7 @@ Gradients Run::gradients() const {
   pass.dOut = c.dOutput(dOut.get());
   pass.before = {before.floats(), beforeLog.floats()};
   pass.after = {after.floats(), afterLog.floats()};
-  pass.apart = c.shape.apart;
+  pass.apart = pass.early = c.shape.apart;
   pass.initial = c.initial.empty() ? nullptr : initial.floats();
   pass.finalGradient = c.dFinal.empty() ? nullptr : dFinal.floats();
   const auto like = [](const Input& input, const Memory& memory) {

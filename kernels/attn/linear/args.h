@@ -111,6 +111,8 @@ struct SegmentStates {
   /// `maps` keep what each segment by itself leaves of a state of 0, for Outputs and Gradients with the same; else as
   /// said above.
   bool apart = false;
+  bool allSegments = false;     ///< the last segment's map is made without state and logDecay too
+  bool afterGradients = false;  ///< comes right behind a SegmentStateGradients of other maps, or what passes these on
 };
 
 /// Whether the outputs are sooner there with `apart`, on the current device: few segments, whose states each CTA can
@@ -127,6 +129,8 @@ struct Outputs {
   Output out;                      ///< [batch][token][head][dv] of problem.type
   float* finalState = nullptr;     ///< out: [batch][heads][dk][dv], after the rank's last token; NULL: not wanted
   bool apart = false;              ///< `maps` as SegmentStates leaves them with `apart`
+  /// Comes right behind the first rank's StateScan (state_scan.h): `maps` are there when it starts.
+  bool mapsAreThere = false;
 };
 
 /// Pass 1, backward: the same in reverse. Afterwards `maps` hold, of segment i: as state, what segments i+1 ... leave
@@ -143,6 +147,7 @@ struct SegmentStateGradients {
   float* stateGradient = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not wanted
   float* logDecay = nullptr;       ///< out: as pass 1 of the forward has it; NULL: not wanted
   bool apart = false;              ///< as SegmentStates has it; for Gradients with the same
+  bool allSegments = false;        ///< the first segment's map is made without stateGradient and logDecay too
   bool afterStates = false;        ///< comes right behind a SegmentStates of other maps, beside which it may start
 };
 
@@ -155,7 +160,8 @@ struct Gradients {
   Input dOut;
   SegmentMaps before;                    ///< as pass 1 of the forward left them: read like Outputs reads them
   SegmentMaps after;                     ///< as pass 1 of the backward left them
-  bool apart = false;                    ///< both as passes leave them with `apart`, and pass 1 comes right before
+  bool apart = false;                    ///< both as passes leave them with `apart`
+  bool early = false;                    ///< a pass 1 comes right before, beside which it may start; with `apart`
   const float* initial = nullptr;        ///< as for outputs()
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0
   Output dq, dk, dv;                     ///< of problem.type; dq and dk [..][qkHeads][dk]

@@ -48,7 +48,7 @@ bool fits(const LinearProblem&) {
 int ctasAtOnce(const LinearProblem&) {
   return 0;
 }
-bool segmentStates(const SegmentStates&, int, const Launch&, int&) {
+bool segmentStates(const SegmentStates&, int, bool, const Launch&, int&) {
   return false;
 }
 bool segmentStateGradients(const SegmentStateGradients&, int, bool, const Launch&, int&) {
@@ -83,12 +83,13 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
   if (!allowed(pass.problem, pass.heads)) return cudaErrorInvalidValue;
   // The last segment's map is needed for the map of the rank alone.
   const bool rank = pass.state != nullptr || pass.logDecay != nullptr;
-  const int segments = pass.segments.count - (rank ? 0 : 1);
+  const int segments = pass.segments.count - (rank || pass.allSegments ? 0 : 1);
   if (segments == 0) return cudaSuccess;
   int error = cudaSuccess;
+  const bool early = pass.afterGradients && pass.segments.count > 1;
   if (pass.problem.type == seqparFloat32) {
     error = runSegmentStatesFp32(pass, segments, launch);
-  } else if (!hopper::fits(pass.problem) || !hopper::segmentStates(pass, segments, launch, error)) {
+  } else if (!hopper::fits(pass.problem) || !hopper::segmentStates(pass, segments, early, launch, error)) {
     error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
       return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
     });

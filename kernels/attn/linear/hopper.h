@@ -13,7 +13,7 @@ int ctasAtOnce(const LinearProblem& problem);
 
 /// Launches, as kernels/attn/linear/instances.h has them, for what fits(). False: the copy engine cannot have these
 /// tensors, and nothing was launched; else `error` is a cudaError_t.
-bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error);
+bool segmentStates(const SegmentStates& pass, int segments, bool early, const Launch& launch, int& error);
 bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool early, const Launch& launch,
                            int& error);
 bool outputs(const Outputs& pass, const Launch& launch, int& error);

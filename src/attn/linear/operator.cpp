@@ -120,6 +120,43 @@ void LinearOperator::backwardBeside(seqparScanAlgorithm_t algorithm, const Input
   if (last) beside.join();
 }
 
+void LinearOperator::openOwnScan() {
+  if (shard_.alone || problem_.desc.wireType != seqparFloat32) return;
+  ownScan_ = passes_->openScan(problem_.comm);
+}
+
+void LinearOperator::forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args) {
+  requireHealthy();
+  passes_->states(in, mapWanted(args));
+  passes_->scan({seqparForward, flags_[seqparForward], firstState(args), incoming(args), args.final}, exec_.main());
+  passes_->outputs(in, out(args), problem_.rank() == 0 ? firstState(args) : incoming(args));
+}
+
+void LinearOperator::backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) {
+  requireHealthy();
+  const bool wanted = mapWanted(args), knowsLast = problem_.rank() == problem_.ranks() - 1;
+  const OwnScan scan{seqparReverse, flags_[seqparReverse], lastGradient(args), behind_, firstGradient(args)};
+  passes_->stateGradients(in, gradients, wanted);
+  if (wanted && !knowsLast) {
+    // Others wait for what this rank sends, and this one for what comes.
+    Beside beside(exec_);
+    passes_->scan(scan, exec_.side());
+    passes_->recompute(in, args.saved);
+    beside.join();
+  } else {
+    if (wanted) passes_->scan(scan, exec_.main());
+    passes_->recompute(in, args.saved);
+    if (!wanted) passes_->scan(scan, exec_.main());
+  }
+  passes_->gradients(in, gradients, args.saved, knowsLast && !problem_.packed() ? lastGradient(args) : behind());
+}
+
+void LinearOperator::requireHealthy() const {
+  seqparResult_t state = seqparSuccess;
+  require(seqparCommGetAsyncError(problem_.comm, &state), kWho, problem_.comm);
+  require(state, kWho, problem_.comm);
+}
+
 void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first,
                           float* incoming, float* outgoing, void* stream) {
   const bool sum = shard_.family->scan == seqparScanSum;
@@ -143,8 +180,7 @@ void LinearOperator::scanForward(seqparScanAlgorithm_t algorithm, const seqparAt
 }
 
 void LinearOperator::scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream) {
-  float* const last = problem_.rank() == 0 && !problem_.packed() ? args.dInitial : nullptr;
-  scan(seqparReverse, algorithm, lastGradient(args), behind_, last, stream);
+  scan(seqparReverse, algorithm, lastGradient(args), behind_, firstGradient(args), stream);
 }
 
 }  // namespace seqpar::attn::linear

@@ -33,6 +33,13 @@ class LinearOperator : public Operator {
   /// unless sequences are packed.
   void backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
                       const seqparAttnBackwardArgs_t& args);
+  /// Collective: has the passes do scans, where they can. For scans of no named algorithm.
+  void openOwnScan();
+  bool ownScan() const { return ownScan_; }
+  /// The forward, and the backward, with scans by the passes: launches follow each other on the main stream, and those
+  /// that depend on no other rank start beside each other.
+  void forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args);
+  void backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args);
   /// The All-Scan of the map that the passes have left: the states that come in, and the one that goes out where it is
   /// wanted.
   void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
@@ -62,6 +69,12 @@ class LinearOperator : public Operator {
   const float* lastGradient(const seqparAttnBackwardArgs_t& args) const {
     return problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
   }
+  /// What wants the gradient of the state before the first rank's first token; NULL: nothing does.
+  float* firstGradient(const seqparAttnBackwardArgs_t& args) const {
+    return problem_.rank() == 0 && !problem_.packed() ? args.dInitial : nullptr;
+  }
+  /// Throws Error if the communicator has failed.
+  void requireHealthy() const;
   Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
                 const seqparAttnTensor_t& gate, const float* initial) const;
   void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
@@ -70,6 +83,7 @@ class LinearOperator : public Operator {
   Shard shard_;
   float *incoming_ = nullptr, *behind_ = nullptr;
   uint8_t flags_[2] = {0, 0};  // of each direction
+  bool ownScan_ = false;
 };
 
 /// Work beside main: begins when made, and is waited for by join(), or at the end if an exception comes first.

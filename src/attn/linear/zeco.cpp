@@ -10,10 +10,16 @@ class Zeco final : public LinearOperator {
  public:
   Zeco(const Problem& problem, Exec& exec) : LinearOperator(problem, exec, false) {}
 
+  void open() override {
+    LinearOperator::open();
+    openOwnScan();
+  }
+
  private:
   // Algorithm 1: the rank's state from zero; All-Scan, beside it what tokens do to tokens of their own chunk, or other
   // heads; what the incoming state adds.
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
+    if (ownScan()) return forwardOwn(in, args);
     forwardBeside(seqparScanAuto, in, args);
   }
 
@@ -21,6 +27,7 @@ class Zeco final : public LinearOperator {
   // it the forward's states again, from the saved one and so without communication; all gradients. The gradient that
   // comes in also enters that of the decays, as the boundary of their sums over later tokens (Chunk::gateGradients()).
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
+    if (ownScan()) return backwardOwn(in, gradients, args);
     backwardBeside(seqparScanAuto, in, gradients, args);
   }
 };

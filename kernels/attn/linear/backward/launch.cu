@@ -158,7 +158,7 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   if (pass.problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
   // The first segment's map is needed for the map of the rank alone.
   const bool rank = pass.stateGradient != nullptr || pass.logDecay != nullptr;
-  const int segments = pass.segments.count - (rank ? 0 : 1);
+  const int segments = pass.segments.count - (rank || pass.allSegments ? 0 : 1);
   if (segments == 0) return cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
   const bool sm90 = sm90PassesOf(pass.problem.gate).maps && hasSm90(pass.problem);
@@ -221,7 +221,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      const bool early = pass.apart && pass.segments.count > 1;  // else not pass 1 comes before
+      const bool early = pass.early && pass.apart && pass.segments.count > 1;  // else not pass 1 comes before
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, early, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {

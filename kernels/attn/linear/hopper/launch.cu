@@ -69,8 +69,8 @@ int ctasAtOnce(const LinearProblem&) {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
-bool segmentStates(const SegmentStates& pass, int segments, const Launch& launch, int& error) {
-  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, false, launch, error);
+bool segmentStates(const SegmentStates& pass, int segments, bool early, const Launch& launch, int& error) {
+  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, early, launch, error);
 }
 
 bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool early, const Launch& launch,

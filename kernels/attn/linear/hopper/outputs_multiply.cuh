@@ -56,6 +56,7 @@ class Multiplier {
       if (lane_ == 0) arrive(pipeline.free(running));
     }
     if (thread_ == 0) warp::awaitBulk();
+    waitForPriorKernel();  // what comes next waits for this kernel alone
     if (wantsFinal) {
       putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
                item.tile, which_);
@@ -81,8 +82,8 @@ class Multiplier {
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
     clear();
     if (item.segment == 0 && pass.initial == nullptr) return;  // needs nothing of pass 1: its CTAs may run beside it
-    waitForPriorKernel();
-    // Segment by segment backwards, or all of them as one; then what came before the first.
+    if (!pass.mapsAreThere) waitForPriorKernel();
+      // Segment by segment backwards, or all of them as one; then what came before the first.
 #pragma unroll 1
     for (int next = item.segment; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
       const float* from = pass.initial == nullptr ? nullptr : pass.initial + headIndex(item, problem_) * size;

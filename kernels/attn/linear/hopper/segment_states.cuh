@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constan
   letNextKernelStart();
   StatesCta<T, Kind, P>(kernel, shared).run();
   // Reads nothing of it, and writes nothing that it reads. But the next kernel waits for this one alone.
-  if (P == Pass::Backward) waitForPriorKernel();
+  waitForPriorKernel();
 }
 
 }  // namespace seqpar::attn::hopper

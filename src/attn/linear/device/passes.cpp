@@ -1,6 +1,7 @@
 #include "attn/linear/device/passes.h"
 
 #include "device/upload.h"
+#include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -25,8 +26,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   if (ctas == 0) fail(seqparInvalidUsage, kWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
   whole_ = wholeOf(shard, ctas);
   parts_ = partsOf(shard, ctas);
-  // Around a scan pass 3 does not start early, and the fold is done while ranks wait for each other.
-  whole_.apart = shard.alone && betterApart(withoutTensors(whole_.shape), whole_.segments);
+  whole_.apart = betterApart(withoutTensors(whole_.shape), whole_.segments);
   for (auto& part : parts_) part.apart = betterApart(withoutTensors(part.shape), part.segments);
 }
 
@@ -75,7 +75,9 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
 void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank) {
   SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsOf(part, before_)};
   pass.apart = part.apart;
-  if (forRank) {
+  pass.afterGradients = ownScan_;
+  pass.allSegments = forRank && readsMaps(part);
+  if (forRank && !pass.allSegments) {
     pass.state = rankState_;
     pass.logDecay = rankDecay_;
     pass.base = atBegin(part, in.initial);
@@ -92,7 +94,8 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
                            incoming,
                            outputOf(out, part.piece.first),
                            final,
-                           part.apart};
+                           part.apart,
+                           mapsAreThere_ && &part == &whole_};
   check(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
@@ -102,7 +105,8 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
                              mapsOf(part, after_)};
   pass.apart = part.apart;
   pass.afterStates = afterStates;
-  if (forRank) {
+  pass.allSegments = forRank && readsMaps(part);
+  if (forRank && !pass.allSegments) {
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
   }
@@ -110,7 +114,7 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
-                                 const float* incoming, float* dBefore) {
+                                 const float* incoming, float* dBefore, bool early) {
   const size_t first = part.piece.first;
   attn::Gradients pass;
   pass.problem = problem(part, in);
@@ -120,6 +124,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.before = mapsOf(part, before_);
   pass.after = mapsOf(part, after_);
   pass.apart = part.apart;
+  pass.early = early;
   pass.initial = saved;
   pass.finalGradient = incoming;
   pass.dq = outputOf(to.dq, first);
@@ -132,7 +137,14 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   check(launchGradients(pass, {exec_.main(), 0}), "gradients");
 }
 
+void DevicePasses::keepMap(const Part& part, void* maps, bool forRank) {
+  map_.maps = readsMaps(part) ? mapsOf(part, maps) : SegmentMaps{rankState_, rankDecay_};
+  map_.segments = !forRank ? 0 : readsMaps(part) ? part.segments.count : 1;
+}
+
 void DevicePasses::states(const Inputs& in, bool mapWanted) {
+  ownScan_ = beside_ = mapsAreThere_ = false;
+  keepMap(byParts(in) ? parts_.back() : whole_, before_, mapWanted);
   if (!byParts(in)) return makeStates(whole_, in, mapWanted);
   // outputs() makes the others' when it comes to them.
   if (mapWanted) makeStates(parts_.back(), in, true);
@@ -158,7 +170,12 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
-  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted, false);
+  const bool parts = byParts(in, gradients);
+  keepMap(parts ? parts_.front() : whole_, after_, mapWanted);
+  // Beside seqparAllScan() pass 1 of the forward would take its SMs.
+  ownScan_ = windows_ && !parts;
+  beside_ = false;
+  if (!parts) return makeStateGradients(whole_, in, gradients, mapWanted, false);
   if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true, false);
 }
 
@@ -169,7 +186,7 @@ void DevicePasses::recompute(const Inputs& in, const float*) {
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
-  makeGradients(whole_, in, gradients, saved, incoming, nullptr);
+  makeGradients(whole_, in, gradients, saved, incoming, nullptr, ownScan_ && !beside_);
 }
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
@@ -178,7 +195,7 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
   makeStates(whole_, in, false);
   makeStateGradients(whole_, in, gradients, false, true);
-  makeGradients(whole_, in, gradients, saved, incoming, dBefore);
+  makeGradients(whole_, in, gradients, saved, incoming, dBefore, true);
 }
 
 void DevicePasses::clearInitialGradients(const Gradients& to) {
@@ -199,9 +216,37 @@ void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const
     makeStates(part, in, false);
     makeStateGradients(part, in, to, false, true);
     makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
-                  part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial));
+                  part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial), true);
     if (ofHeads) exec_.add(to.dGate, mine.dGate);
   }
+}
+
+bool DevicePasses::openScan(seqparComm_t comm) {
+  const CurrentDevice current(exec_.device());
+  const int parts = stateParts(static_cast<int>(shard_.dk), static_cast<int>(shard_.dv));
+  check(loadStateScan(), "the scan of states");
+  windows_ = openWindows(comm, static_cast<int64_t>(shard_.allHeads()) * parts,
+                         static_cast<int64_t>(shard_.stateSize()) / parts, shard_.training);
+  return windows_.has_value();
+}
+
+void DevicePasses::scan(const OwnScan& args, void* stream) {
+  beside_ = stream != exec_.main();
+  mapsAreThere_ = args.direction == seqparForward && windows_->of(args.direction).position == 0;
+  StateScan scan;
+  scan.scan = windows_->of(args.direction);
+  scan.dk = static_cast<int>(shard_.dk);
+  scan.dv = static_cast<int>(shard_.dv);
+  scan.width = static_cast<int>(shard_.width());
+  scan.maps = map_.maps;
+  scan.segments = map_.segments;
+  scan.reverse = args.direction == seqparReverse;
+  scan.forgets = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
+  scan.resets = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;
+  scan.initial = args.initial;
+  scan.incoming = args.incoming;
+  scan.outgoing = args.outgoing;
+  check(launchStateScan(scan, {stream, windows_->ctas()}), "the scan of states");
 }
 
 void DevicePasses::copyStates(float* to, const float* from) {

@@ -1,7 +1,11 @@
 // The passes of linear attention on a GPU: launches of the kernels in kernels/attn/linear.
 #pragma once
 
+#include <array>
+#include <optional>
+
 #include "attn/linear/device/parts.h"
+#include "attn/linear/device/scan_windows.h"
 
 namespace seqpar::attn::linear {
 
@@ -28,6 +32,8 @@ class DevicePasses final : public Passes {
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                      float* dBefore) override;
+  bool openScan(seqparComm_t comm) override;
+  void scan(const OwnScan& scan, void* stream) override;
   void copyStates(float* to, const float* from) override;
 
  private:
@@ -37,6 +43,9 @@ class DevicePasses final : public Passes {
     return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
   }
   LinearProblem problem(const Part& part, const Inputs& in) const;
+  /// For scan(): the maps of a part's segments, if it can read them, or else the rank's.
+  void keepMap(const Part& part, void* maps, bool forRank);
+  bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
   SegmentMaps mapsOf(const Part& part, void* memory) const { return segmentMapsIn(memory, part.shape, part.segments); }
   /// `states` of the sequence that begins with the part; NULL: there are none, or it began before.
@@ -49,7 +58,7 @@ class DevicePasses final : public Passes {
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
                           bool afterStates);
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                     float* dBefore);
+                     float* dBefore, bool early);
   /// Both passes of each part.
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
   /// Those of sequences that begin on other ranks stay 0.
@@ -64,6 +73,15 @@ class DevicePasses final : public Passes {
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
+  std::optional<ScanWindows> windows_;  // for scan()
+  /// The rank's map, as scan() reads it.
+  struct {
+    SegmentMaps maps;
+    int segments = 0;
+  } map_;
+  bool ownScan_ = false;       // of the backward under way: launches on the main stream may start beside each other
+  bool beside_ = false;        // its scan() is on another stream
+  bool mapsAreThere_ = false;  // as Outputs has it, after scan()
   std::vector<int64_t> starts_;
   int64_t* deviceStarts_ = nullptr;
 };

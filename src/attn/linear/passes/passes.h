@@ -22,6 +22,15 @@ struct Gradients {
   float* dInitial = nullptr;  ///< out, packed: as Inputs::initial. NULL: not wanted
 };
 
+/// A scan by the passes themselves.
+struct OwnScan {
+  seqparDirection_t direction = seqparForward;
+  uint8_t flags = 0;               ///< Shard::flags()
+  const float* initial = nullptr;  ///< what comes in on the first rank; NULL: zeros
+  float* incoming = nullptr;       ///< out
+  float* outgoing = nullptr;       ///< out; NULL: not wanted
+};
+
 /// All functions enqueue on the Exec's main stream. Between open() and the end nothing is allocated.
 class Passes {
  public:
@@ -60,6 +69,13 @@ class Passes {
   /// wanted).
   virtual void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                              float* dBefore) = 0;
+
+  /// Collective, after open(): prepares scan(), where the passes have it and the ranks can do it: on all alike. `comm`
+  /// must outlive the passes.
+  virtual bool openScan(seqparComm_t) { return false; }
+  /// The scan of the map that states() or stateGradients() left, in place of seqparAllScan(), on one of the Exec's
+  /// streams. If the map was not wanted, it may come after other passes too.
+  virtual void scan(const OwnScan&, void*) {}
 
   /// to = from, or zeros for NULL: states of the whole rank.
   virtual void copyStates(float* to, const float* from) = 0;

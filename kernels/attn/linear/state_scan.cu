@@ -1,0 +1,215 @@
+#include "kernels/attn/linear/state_scan.h"
+
+#include "kernels/attn/linear/decay.h"
+#include "kernels/attn/linear/launch.cuh"
+#include "seqpar/seqpar_device.cuh"
+
+namespace seqpar::attn {
+namespace {
+
+using Head = device::detail::Head;  // here a part of one
+
+constexpr int kScanThreads = 256;
+constexpr int kScanCtas = 4;       // on an SM, at least
+constexpr int kAtOnce = 4;         // segments whose states are on their way to a thread together
+constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: beside other work, which they leave SMs to
+
+enum class Role { First, Between, Last };  ///< Last: the rank's map is not wanted
+/// Parts that a CTA waits for together, as many as registers hold.
+constexpr int togetherIn(Role role) {
+  if (role == Role::First) return 1;
+  return role == Role::Last ? 4 : 2;
+}
+
+/// Four neighboring numbers of a rank's map of a head.
+struct Quarter {
+  float4 state;
+  float decay;
+};
+
+__device__ __forceinline__ float4 applied(const Quarter& map, const float4& x) {
+  const auto on = [&](float state, float number) { return state + (map.decay == 0 ? 0 : map.decay * number); };
+  return make_float4(on(map.state.x, x.x), on(map.state.y, x.y), on(map.state.z, x.z), on(map.state.w, x.w));
+}
+
+/// Parts, one packet of each a thread.
+template <Role R>
+class StateScanCta {
+ public:
+  static constexpr int kTogether = togetherIn(R);
+
+  __device__ __forceinline__ explicit StateScanCta(const StateScan& pass)
+      : pass_(pass),
+        count_(static_cast<int>(pass.scan.heads)),
+        elements_(static_cast<int>(pass.scan.elements)),
+        packet_(static_cast<int>(threadIdx.x)) {}
+
+  /// Waits until everything that this CTA sends has room. False: a rank has failed.
+  __device__ __forceinline__ bool awaitRoom() const {
+    bool failed = false;
+    for (int first = firstPart(); first < count_ && packet_ < kTogether; first += step()) {
+      if (first + packet_ >= count_ || failed) continue;
+      const Head head(pass_.scan, first + packet_);
+      failed = head.stopped() || !head.waitForRoom();
+      if (failed) head.stop();
+    }
+    return !__syncthreads_or(failed);
+  }
+  /// ready(): the maps are on their way to registers.
+  template <class Ready>
+  __device__ __forceinline__ void run(const Ready& ready) const {
+    for (int first = firstPart(); first < count_; first += step()) {
+      if (!runParts(first, ready)) return;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int firstPart() const { return static_cast<int>(blockIdx.x) * kTogether; }
+  __device__ __forceinline__ int step() const { return static_cast<int>(gridDim.x) * kTogether; }
+  __device__ __forceinline__ bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
+
+  /// False: a rank has failed.
+  template <class Ready>
+  __device__ __forceinline__ bool runParts(int first, const Ready& ready) const {
+    const Head head(pass_.scan, first);
+    Quarter maps[kTogether] = {};
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (R != Role::Last && has(first + i)) maps[i] = mapAt(first + i);
+    }
+    ready();
+    uint4 seen[kTogether];
+    bool failed = false;
+    if (R != Role::First) {
+      // One thread looks out for the first packet: the others would slow down what runs beside this.
+      if (packet_ == 0) {
+        seen[0] = head.load(0);
+        failed = !head.await(0, seen[0]);
+      }
+      failed = __syncthreads_or(failed) != 0;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (has(first + i)) seen[i] = Head(head, first + i).load(packet_);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (has(first + i) && !failed) failed = !hop(Head(head, first + i), first + i, maps[i], seen[i]);
+    }
+    failed = __syncthreads_or(failed) != 0;
+    if (packet_ < kTogether && first + packet_ < count_) {
+      const Head mine(head, first + packet_);
+      if (failed) {
+        mine.stop();
+      } else {
+        mine.countReceived();
+        mine.countSent();
+      }
+    }
+    return !failed;
+  }
+
+  /// False: timed out, or stopped.
+  __device__ __forceinline__ bool hop(const Head& head, int part, const Quarter& map, uint4& seen) const {
+    const int64_t at = int64_t{part} * elements_ + 4 * packet_;
+    float4 x = make_float4(0, 0, 0, 0);
+    if (R != Role::First) {
+      if (!head.take(packet_, seen)) return false;
+      x = make_float4(__uint_as_float(seen.x), __uint_as_float(seen.y), __uint_as_float(seen.z),
+                      __uint_as_float(seen.w));
+    } else if (pass_.initial != nullptr) {
+      x = *reinterpret_cast<const float4*>(pass_.initial + at);
+    }
+    if (pass_.resets) x = make_float4(0, 0, 0, 0);
+    const float4 total = applied(map, x);
+    const float numbers[4] = {total.x, total.y, total.z, total.w};
+    if (R != Role::Last && !head.last()) head.put(packet_, numbers);
+    *reinterpret_cast<float4*>(pass_.incoming + at) = x;
+    if (R != Role::Last && pass_.outgoing != nullptr) *reinterpret_cast<float4*>(pass_.outgoing + at) = total;
+    return true;
+  }
+
+  /// This thread's numbers of a part: all segments' maps as one.
+  __device__ __forceinline__ Quarter mapAt(int part) const {
+    const int size = pass_.dk * pass_.dv, parts = size / elements_;
+    const int first = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? first / pass_.dv : 0;
+    const int64_t before = int64_t{part / parts} * pass_.segments;
+    const auto mapOf = [&](int step) { return before + (pass_.reverse ? pass_.segments - 1 - step : step); };
+    Quarter all = {make_float4(0, 0, 0, 0), 0};
+    float logs = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < pass_.segments; begin += kAtOnce) {
+      float4 states[kAtOnce];
+      float decays[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (begin + i >= pass_.segments) continue;
+        states[i] = *reinterpret_cast<const float4*>(pass_.maps.states + mapOf(begin + i) * size + first);
+        decays[i] = pass_.maps.logDecays[mapOf(begin + i) * pass_.width + channel];
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (begin + i >= pass_.segments) continue;
+        logs += decays[i];
+        all.state = applied({states[i], exp2f(decays[i] * kLog2e)}, all.state);
+      }
+    }
+    all.decay = pass_.forgets ? 0 : exp2f(logs * kLog2e);
+    return all;
+  }
+
+  const StateScan& pass_;
+  int count_, elements_, packet_;
+};
+
+/// The next kernel may start once nothing here depends on another rank any more: then its CTAs may wait on all SMs.
+template <Role R>
+__global__ void __launch_bounds__(kScanThreads, kScanCtas) stateScanKernel(const __grid_constant__ StateScan pass) {
+  const StateScanCta<R> cta(pass);
+  const bool fine = cta.awaitRoom();
+  if (R != Role::Last) waitForPriorKernel();
+  if (fine) {
+    cta.run([] {
+      if (R != Role::First) return;
+      __threadfence();  // what the kernel before this one wrote is there for the next one
+      letNextKernelStart();
+    });
+  }
+  if (R == Role::Last) {
+    letNextKernelStart();
+    waitForPriorKernel();
+  }
+}
+
+template <Role R>
+cudaError_t start(const StateScan& scan, const Launch& launch) {
+  int ctas = launch.ctas;
+  if (R != Role::First) ctas = ctas > 0 ? std::min(ctas, kMostWaiting) : kMostWaiting;
+  const int64_t groups = (scan.scan.heads + togetherIn(R) - 1) / togetherIn(R);
+  return launchKernel(stateScanKernel<R>, gridOf(groups, ctas), kScanThreads, 0, launch.stream, true, scan);
+}
+
+}  // namespace
+
+int stateParts(int dk, int dv) {
+  int parts = 1;
+  while (dk * dv / parts > 4 * kScanThreads) parts *= 2;
+  return parts;
+}
+
+int launchStateScan(const StateScan& scan, const Launch& launch) {
+  if (scan.scan.heads == 0) return cudaSuccess;
+  if (scan.scan.position == 0) return start<Role::First>(scan, launch);
+  return scan.segments > 0 ? start<Role::Between>(scan, launch) : start<Role::Last>(scan, launch);
+}
+
+int loadStateScan() {
+  cudaFuncAttributes attributes;
+  for (auto* kernel : {stateScanKernel<Role::First>, stateScanKernel<Role::Between>, stateScanKernel<Role::Last>}) {
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace seqpar::attn
