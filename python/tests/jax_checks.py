@@ -294,6 +294,8 @@ def errors(comm):
                            (sp.attention, all_of, lambda x: x[:, :1]), (sp.attention, all_of, lambda x: x[0]),
                            (sp.linear_attention, lambda x: x[:, :, :1], all_of), (sp.linear_attention, all_of, lambda x: x[:, :1])):
         raises(ValueError, "shape", lambda: call(function, k, v))
+    raises(RuntimeError, "called outside, expected a call inside of jax.shard_map over the axis 'sp'",
+           lambda: sp.attention(x, x, x, comm))
     raises(ValueError, "one a head", lambda: attend(sinks=jnp.zeros(n + 2)))
     raises(ValueError, "expected (left, right)", lambda: attend(window=5))
     raises(ValueError, "expected another number than 0", lambda: attend(scale=0.0))

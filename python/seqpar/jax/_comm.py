@@ -68,6 +68,17 @@ class Comm:
         """This device's rank, inside of shard_map."""
         return jax.lax.axis_index(self.axis)
 
+    def require_axis(self):
+        """Raises RuntimeError outside of shard_map, where one device would call for a rank that the others do not."""
+        try:
+            size = jax.lax.psum(1, self.axis)  # a constant
+        except NameError:
+            size = None
+        if size != self.size:
+            where = "outside" if size is None else f"on {size} devices"
+            raise RuntimeError(f"seqpar.jax: called {where}, expected a call inside of jax.shard_map over the axis {self.axis!r} "
+                               f"of {self.size} devices")
+
     def on_each_rank(self, function):
         """[function(rank, handle), ...], side by side, so that they may be collective."""
         return _threads([lambda rank=rank, handle=handle: function(rank, handle) for _, rank, handle in self._ranks])
@@ -144,6 +155,7 @@ _numbers = _count()
 
 def custom_call(comm, description, arrays, results, make, token, aliases=None):
     """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result that begins as it}."""
+    comm.require_axis()
     key = comm.key((description, tuple((x.shape, x.dtype.name) for x in arrays)), len(arrays) + 1, make)
     name = "seqpar_host" if comm.platform == "cpu" else "seqpar_gpu"
     # The token goes through, so that the calls of a program are a chain. They have no other side effects: what nobody uses
