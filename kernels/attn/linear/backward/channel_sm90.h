@@ -23,6 +23,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
     Part dq, dk, dv;
+    typename Products::Words restOfDA, restOfA;
     {
       Scores dA, a;
       Products::first(operands, dA, a, dk, me);
@@ -42,16 +43,33 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
           if (s > t) a[n][e] = 0;
         }
       }
-      this->storeMatrices(operands, dA, a);
+      typename Products::Words ofDA, ofA;
+      Products::pack(ofDA, restOfDA, dA);
+      Products::pack(ofA, restOfA, a);
+      Roles::syncConsumers();  // v is not read any more
+      Products::store(operands.dA, ofDA, me);
+      Products::store(operands.a, ofA, me);
     }
     warpgroup::publish();
     Roles::syncConsumers();
     me = me.again();
     warpgroup::begin();
     Products::second(operands, dq, dk, dv, me);
-    warpgroup::await<1>();
+    warpgroup::await<0>();
+    warpgroup::settle(dq);
+    warpgroup::settle(dk);
     warpgroup::settle(dv);
     Roles::arriveStateRead();
+    Roles::syncConsumers();  // nor are the matrices
+    Products::store(operands.dA, restOfDA, me);
+    Products::store(operands.a, restOfA, me);
+    warpgroup::publish();
+    Roles::syncConsumers();
+    me = me.again();
+    warpgroup::begin();
+    Products::third(operands, dq, dk, dv, me);
+    warpgroup::await<0>();
+    warpgroup::settle(dv);
     this->finishProducts(dq, dk, dv, token);
     const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};

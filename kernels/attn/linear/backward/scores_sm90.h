@@ -58,6 +58,18 @@ struct ChunkProducts {
     warpgroup::commit();
   }
 
+  /// What rests of the matrices add to all three, when these are complete.
+  SEQPAR_WARP static void third(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
+    const Operand dA{of.dA}, a{of.a};
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, a, kChunk, Operand{me.columnsOf(of.dOut, kTilePanel)},
+                                                           kChunk, true);
+    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 4>(dq, dA, kChunk, Operand{me.columnsOf(of.k, kTilePanel)},
+                                                                kChunk, true);
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dk, dA, kChunk, Operand{me.columnsOf(of.q, kTilePanel)},
+                                                           kChunk, true);
+    warpgroup::commit();
+  }
+
   /// dA of a token with itself, by those threads that have it.
   SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
     const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // not from registers of long ago
@@ -70,6 +82,25 @@ struct ChunkProducts {
     }
   }
 
+  using Words = uint32_t[2][4];  ///< this thread's numbers of a matrix, rounded
+  SEQPAR_WARP static void pack(Words& words, Words& rests, const Scores& scores) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = scores[n * 2 + i / 2] + i % 2 * 2;
+        words[n][i] = warp::pack<T>(pair[0], pair[1]);
+        rests[n][i] = restOf<T>(pair[0], pair[1], words[n][i]);
+      }
+    }
+  }
+  SEQPAR_WARP static void store(T* matrix, const Words& words, const P& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; n += 2) {
+      const int row = me.warpIndex * 16 + me.lane % 16, unit = me.group * 4 + n + me.lane / 16;
+      warp::storeMatrices(unitOf<kChunk>(matrix, row, unit), words[n / 2]);
+    }
+  }
   SEQPAR_WARP static void store(T* matrix, const Scores& scores, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; n += 2) {
