@@ -55,11 +55,9 @@ class StateScanCta {
     }
     return !__syncthreads_or(failed);
   }
-  /// ready(): the maps are on their way to registers.
-  template <class Ready>
-  __device__ __forceinline__ void run(const Ready& ready) const {
+  __device__ __forceinline__ void run() const {
     for (int first = firstPart(); first < count_; first += step()) {
-      if (!runParts(first, ready)) return;
+      if (!runParts(first)) return;
     }
   }
 
@@ -69,15 +67,13 @@ class StateScanCta {
   __device__ __forceinline__ bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
 
   /// False: a rank has failed.
-  template <class Ready>
-  __device__ __forceinline__ bool runParts(int first, const Ready& ready) const {
+  __device__ __forceinline__ bool runParts(int first) const {
     const Head head(pass_.scan, first);
     Quarter maps[kTogether] = {};
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       if (R != Role::Last && has(first + i)) maps[i] = mapAt(first + i);
     }
-    ready();
     uint4 seen[kTogether];
     bool failed = false;
     if (R != Role::First) {
@@ -164,17 +160,16 @@ class StateScanCta {
 
 /// The next kernel may start once nothing here depends on another rank any more: then its CTAs may wait on all SMs.
 template <Role R>
-__global__ void __launch_bounds__(kScanThreads, kScanCtas) stateScanKernel(const __grid_constant__ StateScan pass) {
+__global__ void __launch_bounds__(kScanThreads, R == Role::Between ? 4 : 5)
+    stateScanKernel(const __grid_constant__ StateScan pass) {
   const StateScanCta<R> cta(pass);
   const bool fine = cta.awaitRoom();
   if (R != Role::Last) waitForPriorKernel();
-  if (fine) {
-    cta.run([] {
-      if (R != Role::First) return;
-      __threadfence();  // what the kernel before this one wrote is there for the next one
-      letNextKernelStart();
-    });
+  if (R == Role::First && fine) {
+    __threadfence();  // what the kernel before this one wrote is there for the next one
+    letNextKernelStart();
   }
+  if (fine) cta.run();
   if (R == Role::Last) {
     letNextKernelStart();
     waitForPriorKernel();
