@@ -131,6 +131,7 @@ void Report::note(const std::string& text) {
 }
 
 void Report::row(const Row& row) {
+  ++rows_;
   totals_.wrong += row.outOfPlace.wrong + (row.inPlace ? row.inPlace->wrong : 0);
   if (row.kind != RowKind::Limit) {
     busSum_ += bandwidth(row.bytes, row.outOfPlace.us);
@@ -159,7 +160,10 @@ void Report::footer(Group& group) {
   totals_.fastEnough = settings_.minBandwidth < 0 || totals_.bandwidth >= settings_.minBandwidth * kEnough;
   const std::string memory = settings_.memory ? memoryUse(group) : "";
   if (quiet_) return;
-  const char* const verdict = settings_.check == 0 ? "not checked" : totals_.wrong == 0 ? "OK" : "FAILED";
+  const char* const verdict = rows_ == 0             ? "FAILED: nothing was measured"
+                              : settings_.check == 0 ? "not checked"
+                              : totals_.wrong == 0   ? "OK"
+                                                     : "FAILED";
   const char* const speed = settings_.minBandwidth < 0 ? "" : totals_.fastEnough ? " OK" : " FAILED";
   std::printf("# Out of bounds values : %zu %s\n# Avg bus bandwidth    : %g%s\n", totals_.wrong, verdict,
               totals_.bandwidth, speed);

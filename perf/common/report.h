@@ -29,8 +29,8 @@ class Report {
   /// Tells, on stderr and now and then, how far a long run is.
   void progress(const std::string& what);
 
-  /// Results were wrong, or the average bus bandwidth is less than it was to be.
-  bool failed() const { return totals_.wrong > 0 || !totals_.fastEnough; }
+  /// Results were wrong, the average bus bandwidth is less than it was to be, or nothing could be measured.
+  bool failed() const { return totals_.wrong > 0 || !totals_.fastEnough || rows_ == 0; }
 
  private:
   void printFacts(const RunFacts& facts) const;
@@ -43,7 +43,7 @@ class Report {
   bool quiet_;
   std::unique_ptr<JsonFile> json_;
   Totals totals_;
-  size_t times_ = 0;
+  size_t rows_ = 0, times_ = 0;
   double busSum_ = 0;
   std::chrono::steady_clock::time_point start_, lastProgress_;
 };

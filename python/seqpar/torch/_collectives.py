@@ -285,4 +285,5 @@ def token_mean(losses, mask, comm):
     """
     mask = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
     count = _ops.all_gather(mask.sum(dtype=torch.float32).reshape(1).detach(), 0, [], comm.name).sum()
-    return (losses * mask).sum() / count.clamp(min=1)
+    # What does not count may be anything, NaN too.
+    return (losses.masked_fill(mask == 0, 0) * mask).sum() / count.clamp(min=1)
