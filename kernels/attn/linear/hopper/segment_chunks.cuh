@@ -47,21 +47,19 @@ struct ItemChunks {
   }
 };
 
-/// From which chunk of an item on, by its running number, all is forgotten. The preparing warpgroup finds out and says
-/// so in shared memory (-1 before); chunks that are on their way by then pass through unused. The others must look when
-/// that chunk comes: later the number may be that of another item.
+/// Which chunks pass through unused, as all is forgotten from one of an item on. The preparing warpgroup finds out,
+/// when others are on their way already, and marks each chunk's stage. It may be items ahead of those that multiply: a
+/// mark stays until its stage is free again, as one word for all stages would not.
 template <int Stages>
 struct Skip {
-  volatile int* from;
-  int first, count;  ///< the item's chunks
+  volatile int* marks;  ///< of each stage
 
-  /// Of the chunk `running` or one before it, whose barrier has made `from` known.
-  __device__ __forceinline__ bool skips(int running) const {
-    const int at = *from;
-    return at >= first && at <= running;
-  }
-  /// How many chunks are loaded once that is known.
-  __device__ __forceinline__ int loaded() const { return min(count, *from - first + Stages); }
+  /// One thread, before the chunk `running` is prepared.
+  __device__ __forceinline__ void mark(int running, bool skipped) const { marks[running % Stages] = skipped ? 1 : 0; }
+  /// After `running` was prepared, and before its stage is prepared again.
+  __device__ __forceinline__ bool skips(int running) const { return marks[running % Stages] != 0; }
+  /// How many chunks of `count` are loaded if those from `number` on are skipped.
+  static __device__ __forceinline__ int loaded(int number, int count) { return min(count, number + Stages); }
 };
 
 /// Log2-decays that all channels have, of tokens `lane` and 32 + `lane` of a chunk; two chunks ahead.

@@ -25,9 +25,9 @@ struct StatesShared {
   static constexpr int kGates = 2 * kMatrixBytes;
   static constexpr int kStageBytes = kGates + kGateBytes;
   static constexpr int kStages = 196608 / kStageBytes;
-  static constexpr int kTotals = kStages * kStageBytes;             ///< [2][2][128], of halves of chunks
-  static constexpr int kSkipFrom = kTotals + 4 * kMostColumns * 4;  ///< see Skip
-  static constexpr int kBarriers = kSkipFrom + 16;
+  static constexpr int kTotals = kStages * kStageBytes;          ///< [2][2][128], of halves of chunks
+  static constexpr int kMarks = kTotals + 4 * kMostColumns * 4;  ///< see Skip
+  static constexpr int kBarriers = kMarks + 32;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
 };
 
@@ -42,14 +42,11 @@ class StatesCta {
         problem_(kernel.pass.problem),
         shared_(shared),
         base_(sharedAddress(shared)),
-        skipFrom_(reinterpret_cast<volatile int*>(shared + Layout::kSkipFrom)),
+        skip_{reinterpret_cast<volatile int*>(shared + Layout::kMarks)},
         pipeline_{base_ + Layout::kBarriers} {}
 
   __device__ __forceinline__ void run() {
-    if (threadIdx.x == 0) {
-      pipeline_.init();
-      *skipFrom_ = -1;
-    }
+    if (threadIdx.x == 0) pipeline_.init();
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kLoader) {
@@ -76,12 +73,11 @@ class StatesCta {
 
   __device__ __forceinline__ int load(const Item& item, int first) {
     const ItemChunks<P> chunks(problem_, item);
-    const Skip<kStages> skip{skipFrom_, first, chunks.count};
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     for (int number = 0; number < chunks.count; ++number) {
       const int running = first + number;
       pipeline_.waitFree(running);
-      if (skip.skips(running - kStages)) return number;
+      if (number >= kStages && skip_.skips(running - kStages)) return number;
       const uint32_t stage = base_ + running % kStages * Layout::kStageBytes;
       const uint32_t filled = pipeline_.filled(running);
       const int token = static_cast<int>(chunks.token(number));
@@ -102,7 +98,6 @@ class StatesCta {
 
   __device__ __forceinline__ int prepare(const Item& item, int first) {
     const ItemChunks<P> chunks(problem_, item);
-    const Skip<kStages> skip{skipFrom_, first, chunks.count};
     TokenDecays<P> tokenDecays(problem_, item, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
     bool skipping = false;
@@ -118,13 +113,11 @@ class StatesCta {
         } else {
           skipping = !decayKeys(stage, others, running % 2, later);
         }
-        if (skipping) {
-          *skipFrom_ = running;
-          loaded = min(chunks.count, number + kStages);
-        }
+        if (skipping) loaded = skip_.loaded(number, chunks.count);
         if (others.last > others.first) clearRows(stage + Layout::kValues, others.first, others.last);
         warpgroup::publish();
       }
+      if (threadIdx.x % kGroupThreads == 0) skip_.mark(running, skipping);
       arrive(pipeline_.prepared(running));
     }
     if (item.tile == 0) putDecays(item, chunks.start >= 0, later);
@@ -226,7 +219,6 @@ class StatesCta {
 
   __device__ __forceinline__ int multiply(const Item& item, int first, int which) {
     const ItemChunks<P> chunks(problem_, item);
-    const Skip<kStages> skip{skipFrom_, first, chunks.count};
     float state[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) state[i] = 0;
@@ -236,9 +228,9 @@ class StatesCta {
       const int running = first + number;
       const uint32_t stage = base_ + running % kStages * Layout::kStageBytes;
       pipeline_.waitPrepared(running);
-      if (!skipping && skip.skips(running)) {
+      if (!skipping && skip_.skips(running)) {
         skipping = true;
-        loaded = skip.loaded();
+        loaded = skip_.loaded(number, chunks.count);
       }
       if (!skipping) {
         const Matrix values = columnsOf(stage + Layout::kValues + which * kTileBytes, kTileBytes);
@@ -270,7 +262,7 @@ class StatesCta {
   const LinearProblem& problem_;
   char* shared_;
   uint32_t base_;
-  volatile int* skipFrom_;
+  Skip<kStages> skip_;
   Pipeline<kStages> pipeline_;
 };
 
