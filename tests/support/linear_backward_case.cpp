@@ -246,10 +246,10 @@ double BackwardCase::gateRoundings(int64_t chunk, double least) const {
   const LinearGradients gradients = group == 1 ? expected : linearGradientReference(s, own, dOutValues, dFinalValues);
   double roundings = 0;
   for (int64_t i = 0; i < s.gateSize(); ++i) {
-    const auto gates = static_cast<double>(i / s.dk / s.heads % s.tokens % chunk + 1);  // that this token is part of
+    const auto counted = static_cast<double>(i / s.dk / s.heads % s.tokens % chunk + 1);  // that this token is part of
     const double byQ = own.q[i] * gradients.dq[i], byK = own.k[i] * gradients.dk[i];
     // A head's gradient adds those of its tokens, with the same roundings; others are compared one by one.
-    roundings += (byQ * byQ + byK * byK) * (shape.gate == Gate::Head ? gates * gates : gates);
+    roundings += (byQ * byQ + byK * byK) * (shape.gate == Gate::Head ? counted * counted : counted);
   }
   return std::sqrt(roundings) / normOf(expectedGates(), least);
 }

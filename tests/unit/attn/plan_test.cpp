@@ -105,7 +105,9 @@ TEST_CASE("ranks that compare their arguments name what differs between their pl
     config.checkArguments = 1;
     return config;
   });
-  for (const auto& [text, change] : all) {
+  for (const auto& one : all) {
+    const auto& text = one.first;
+    const auto& change = one.second;
     CAPTURE(text);
     const auto said = ranks.each([&](int rank) -> std::string {
       auto desc = smallDesc();
