@@ -10,7 +10,6 @@ namespace {
 using Head = device::detail::Head;  // here a part of one
 
 constexpr int kScanThreads = 256;
-constexpr int kScanCtas = 4;       // on an SM, at least
 constexpr int kAtOnce = 4;         // segments whose states are on their way to a thread together
 constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: beside other work, which they leave SMs to
 
@@ -158,10 +157,14 @@ class StateScanCta {
   int count_, elements_, packet_;
 };
 
+/// CTAs that an SM must have room for: they wait for packets side by side.
+constexpr int ctasOfSm(Role role) {
+  return role == Role::Between ? 4 : 5;
+}
+
 /// The next kernel may start once nothing here depends on another rank any more: then its CTAs may wait on all SMs.
 template <Role R>
-__global__ void __launch_bounds__(kScanThreads, R == Role::Between ? 4 : 5)
-    stateScanKernel(const __grid_constant__ StateScan pass) {
+__global__ void __launch_bounds__(kScanThreads, ctasOfSm(R)) stateScanKernel(const __grid_constant__ StateScan pass) {
   const StateScanCta<R> cta(pass);
   const bool fine = cta.awaitRoom();
   if (R != Role::Last) waitForPriorKernel();

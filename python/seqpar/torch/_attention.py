@@ -74,9 +74,9 @@ _reserving_backward = define(
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, sinks, spec, comm):
-        out, lse = _forward(q, k, v, sinks, spec, comm)
-        ctx.save_for_backward(q, k, v, sinks, out, lse)
+    def forward(ctx, q, k, v, sinks, spec, comm, reserving):
+        out, lse, *reserve = (_reserving_forward if reserving else _forward)(q, k, v, sinks, spec, comm)
+        ctx.save_for_backward(q, k, v, sinks, out, lse, *reserve)
         ctx.rest = (spec, comm)
         ctx.mark_non_differentiable(lse)
         return out, lse
@@ -84,26 +84,10 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, _):
-        q, k, v, sinks, out, lse = ctx.saved_tensors
-        dq, dk, dv, d_sinks = _backward(grad, q, k, v, out, lse, sinks, *ctx.rest)
-        return dq, dk, dv, None if sinks is None else d_sinks, None, None
-
-
-class _ReservingAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, sinks, spec, comm):
-        out, lse, reserve = _reserving_forward(q, k, v, sinks, spec, comm)
-        ctx.save_for_backward(q, k, v, sinks, out, lse, reserve)
-        ctx.rest = (spec, comm)
-        ctx.mark_non_differentiable(lse)
-        return out, lse
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad, _):
-        q, k, v, sinks, out, lse, reserve = ctx.saved_tensors
-        dq, dk, dv, d_sinks = _reserving_backward(grad, q, k, v, out, lse, sinks, reserve, *ctx.rest)
-        return dq, dk, dv, None if sinks is None else d_sinks, None, None
+        q, k, v, sinks, out, lse, *reserve = ctx.saved_tensors
+        function = _reserving_backward if reserve else _backward
+        dq, dk, dv, d_sinks = function(grad, q, k, v, out, lse, sinks, *reserve, *ctx.rest)
+        return dq, dk, dv, None if sinks is None else d_sinks, None, None, None
 
 
 def _prepare_call(comm, spec, q, k, v):
@@ -238,8 +222,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     if without_gradient((q, k, v, sinks)):
         out, lse = _forward(q, k, v, sinks, spec, comm.name)
     else:
-        function = _ReservingAttention if reserve else _Attention
-        out, lse = function.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name)
+        out, lse = _Attention.apply(*_plans.distinct(q, k, v), sinks, spec, comm.name, reserve)
     if key is not None:
         _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v))
     return (out, lse) if return_lse else out

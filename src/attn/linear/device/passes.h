@@ -1,7 +1,6 @@
 // The passes of linear attention on a GPU: launches of the kernels in kernels/attn/linear.
 #pragma once
 
-#include <array>
 #include <optional>
 
 #include "attn/linear/device/parts.h"
