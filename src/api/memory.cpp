@@ -14,7 +14,7 @@ namespace {
 class Allocations {
  public:
   void* makeOnHost(size_t bytes) {
-    const auto pages = std::make_shared<Pages>(allocatePages(bytes));
+    const auto pages = std::make_shared<Pages>(allocatePages(bytes, "the caller"));
     void* const pointer = pages->get();
     keep(pointer, [pages] { pages->reset(); });
     return pointer;

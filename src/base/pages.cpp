@@ -4,7 +4,8 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <new>
+
+#include "base/memory.h"
 
 namespace seqpar {
 namespace {
@@ -18,11 +19,11 @@ void FreePages::operator()(std::byte* memory) const noexcept {
   std::free(memory);  // NOLINT: the unique pointer that calls this owns it
 }
 
-Pages allocatePages(size_t bytes) {
+Pages allocatePages(size_t bytes, const char* what) {
   const size_t alignment = bytes >= kLargePage ? kLargePage : kPage;
-  if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
+  if (bytes > SIZE_MAX - alignment) failNoMemory(what, bytes);
   Pages pages(static_cast<std::byte*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)));
-  if (pages == nullptr) throw std::bad_alloc();
+  if (pages == nullptr) failNoMemory(what, bytes);
   if (alignment == kLargePage) madvise(pages.get(), bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
   return pages;
 }

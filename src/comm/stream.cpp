@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/memory.h"
+
 namespace seqpar {
 
 HostStream::HostStream(unsigned awake) : thread_([this, awake] { serve(awake); }) {}
@@ -67,6 +69,8 @@ void HostStream::serve(unsigned awake) {
       work();
     } catch (const Error& error) {
       keep(error.result(), error.what());
+    } catch (const std::bad_alloc&) {
+      keep(seqparSystemError, kNoMemory);
     } catch (const std::exception& error) {
       keep(seqparInternalError, error.what());
     }

@@ -26,7 +26,7 @@ std::byte* DeviceArena::take(std::size_t bytes) {
     for (const Chunk& chunk : chunks_) total += chunk.bytes;
     const std::size_t size = std::max({room, kLeastChunk, total});
     const RelaxedCapture relaxed;
-    chunks_.push_back({allocateDevice(size), size});
+    chunks_.push_back({allocateDevice(size, "scratch memory of collectives"), size});
     used_ = 0;
   }
   std::byte* const taken = chunks_[current_].memory.get() + used_;

@@ -5,20 +5,43 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 namespace seqpar {
 
-/// Throws UnhandledCudaError in the name of `call` unless `result` is success. The error is taken from the runtime, so
-/// that a later call does not report it again.
+/// How much memory the current device has, for errors: "GPU 0 has 5 of 10 bytes free".
+inline std::string deviceMemoryLeft() {
+  int device = 0;
+  std::size_t left = 0, all = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || cudaMemGetInfo(&left, &all) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return "how much the GPU has free is not known";
+  }
+  return concat("GPU ", device, " has ", left, " of ", all, " bytes free");
+}
+
+/// Throws UnhandledCudaError in the name of `call` unless `result` is success; SystemError where memory ran out. The
+/// error is taken from the runtime, so that a later call does not report it again.
 inline void checkCuda(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
   (void)cudaGetLastError();
-  fail(result == cudaErrorMemoryAllocation ? seqparSystemError : seqparUnhandledCudaError, call, ": ",
-       cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
+  const bool memory = result == cudaErrorMemoryAllocation;
+  fail(memory ? seqparSystemError : seqparUnhandledCudaError, call, ": ", cudaGetErrorString(result), " (",
+       cudaGetErrorName(result), ")", memory ? "; " : "", memory ? deviceMemoryLeft() : std::string());
+}
+
+/// checkCuda() of a call that allocates `bytes` for `what`.
+inline void checkAllocation(cudaError_t result, const char* call, std::size_t bytes, const char* what) {
+  if (result == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    failNoMemory(what, bytes, concat(call, ": ", cudaGetErrorName(result), ", ", deviceMemoryLeft()));
+  }
+  checkCuda(result, call);
 }
 
 /// For calls whose failure cannot be reported, such as in destructors: takes an error from the runtime, so that no
@@ -82,9 +105,10 @@ struct FreeDevice {
 /// Memory of the device that was current.
 using DeviceMemory = std::unique_ptr<std::byte[], FreeDevice>;
 
-inline DeviceMemory allocateDevice(std::size_t bytes) {
+/// Throws a SystemError that says how much was wanted, for `what`, and how much the current device has.
+inline DeviceMemory allocateDevice(std::size_t bytes, const char* what) {
   void* memory = nullptr;
-  checkCuda(cudaMalloc(&memory, bytes), "cudaMalloc");
+  checkAllocation(cudaMalloc(&memory, bytes), "cudaMalloc", bytes, what);
   return DeviceMemory(static_cast<std::byte*>(memory));
 }
 
@@ -97,9 +121,10 @@ struct FreeMapped {
 /// Host memory that every device can read and write, at the same address.
 using MappedMemory = std::unique_ptr<std::byte[], FreeMapped>;
 
-inline MappedMemory allocateMapped(std::size_t bytes) {
+inline MappedMemory allocateMapped(std::size_t bytes, const char* what) {
   void* memory = nullptr;
-  checkCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
+  checkAllocation(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc", bytes,
+                  what);
   return MappedMemory(static_cast<std::byte*>(memory));
 }
 

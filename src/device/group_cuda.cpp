@@ -60,7 +60,7 @@ class GroupCuda : public DeviceGroup {
     checkCuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options.device),
               "cudaDeviceGetAttribute");
     setup_ = setupStream();
-    words_ = allocateMapped(kWordBytes);
+    words_ = allocateMapped(kWordBytes, "flags of a communicator");
     std::memset(words_.get(), 0, kWordBytes);
     direct_.event = makeEvent();
     captured_.event = makeEvent();
@@ -148,7 +148,7 @@ class GroupCuda : public DeviceGroup {
   DeviceAllocation allocate(std::size_t bytes) override {
     const CurrentDevice current(options_.device);
     void* memory = nullptr;
-    checkCuda(cudaMalloc(&memory, bytes), "cudaMalloc");
+    checkAllocation(cudaMalloc(&memory, bytes), "cudaMalloc", bytes, "the caller");
     return {memory, [memory] { FreeDevice()(static_cast<std::byte*>(memory)); }};
   }
 
@@ -279,7 +279,7 @@ class GroupCuda : public DeviceGroup {
     view_.waits.timeoutNs = static_cast<std::uint64_t>(options_.timeout.count()) * 1000000;
     const auto fifoState = FifoLayout::stateBytes(count, options_.ctas);
     const auto stateBytes = fifoState + ByteFifoState::bytes(count, byteFifoChannels());
-    state_ = allocateDevice(stateBytes);
+    state_ = allocateDevice(stateBytes, "the state of fifos between GPUs");
     view_.state = state_.get();
     view_.byteFifoState = state_.get() + fifoState;
 

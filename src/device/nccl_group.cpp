@@ -41,7 +41,7 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclHandle> handle, std::vector<int> ranks,
       timeout_(timeout),
       health_(health) {
   if (timeout_.count() == 0) return;
-  marks_ = allocateMapped(sizeof(std::uint32_t));
+  marks_ = allocateMapped(sizeof(std::uint32_t), "a flag of a communicator");
   *flags() = 0;
 }
 
@@ -57,7 +57,7 @@ std::vector<std::uint8_t> NcclGroup::gatherByte(std::uint8_t mine) {
   const auto count = static_cast<std::size_t>(size());
   std::vector<std::uint8_t> all(count);
   const StreamHandle setup = makeStream();
-  DeviceMemory memory = allocateDevice(count + 1);
+  DeviceMemory memory = allocateDevice(count + 1, "settings of all ranks");
   std::byte* const own = memory.get() + count;
   checkCuda(cudaMemcpyAsync(own, &mine, 1, cudaMemcpyHostToDevice, setup.get()), "cudaMemcpyAsync");
   allGather(own, memory.get(), 1, setup.get());

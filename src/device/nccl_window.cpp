@@ -109,7 +109,11 @@ class NcclWindow final : public PeerWindow {
 
   void open(NcclGroup& group) {
     const StreamHandle own = makeStream();
-    group.handle().library().check(library_.memAlloc(&memory_, bytes_), "ncclMemAlloc");
+    const ncclResult_t allocated = library_.memAlloc(&memory_, bytes_);
+    if (allocated != ncclSuccess) {
+      fail(ncclResultAsOurs(allocated), group.handle().library().describe(allocated, "ncclMemAlloc", nullptr), ": ",
+           bytes_, " bytes for a window that peers map; ", deviceMemoryLeft());
+    }
     checkCuda(cudaMemsetAsync(memory_, 0, bytes_, own.get()), "cudaMemsetAsync");
     checkCuda(cudaStreamSynchronize(own.get()), "cudaStreamSynchronize");
     handle_->call("ncclCommWindowRegister", group.health(), [&](ncclComm_t comm) {
@@ -117,7 +121,7 @@ class NcclWindow final : public PeerWindow {
     });
     if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister made no window");
     const auto count = static_cast<std::size_t>(group.size());
-    const DeviceMemory found = allocateDevice(count * sizeof(void*));
+    const DeviceMemory found = allocateDevice(count * sizeof(void*), "addresses of peers' windows");
     checkCuda(launchFindPeers(window_, group.size(), reinterpret_cast<void**>(found.get()), own.get()), "findPeers");
     pointers_.resize(count);
     checkCuda(cudaMemcpyAsync(pointers_.data(), found.get(), count * sizeof(void*), cudaMemcpyDeviceToHost, own.get()),

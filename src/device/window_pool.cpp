@@ -18,7 +18,7 @@ std::unique_ptr<PeerWindow> WindowPool::lend(Allgather& control, const std::vect
   std::size_t number = choose(control, size);
   const bool fresh = number == entries_.size();
   if (fresh) {
-    auto made = std::make_unique<MappedWindow>(allocateDevice(size), size);
+    auto made = std::make_unique<MappedWindow>(allocateDevice(size, "a window that peers map"), size);
     const std::lock_guard lock(mutex_);
     entries_.push_back({std::move(made), true});
   }

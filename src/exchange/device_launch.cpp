@@ -20,7 +20,8 @@ class FarRegions {
       fail(seqparInvalidUsage, "an exchange of ", regions.size(), " regions during a capture; expected at most ",
            device::kMostInlineRegions);
     }
-    checkCuda(cudaMallocAsync(&memory_, regions.size_bytes(), stream), "cudaMallocAsync");
+    checkAllocation(cudaMallocAsync(&memory_, regions.size_bytes(), stream), "cudaMallocAsync", regions.size_bytes(),
+                    "the regions of an exchange");
     checkCuda(cudaMemcpyAsync(memory_, regions.data(), regions.size_bytes(), cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync");
   }

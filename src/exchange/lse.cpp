@@ -1,6 +1,7 @@
 #include "exchange/lse.h"
 
 #include "base/convert.h"
+#include "base/memory.h"
 #include "exchange/combine.h"
 #include "exchange/exchange.h"
 
@@ -26,12 +27,15 @@ void reduceLseOnHost(Mailbox& mail, const LseReduction& given) {
   const std::size_t members = shards.out.members();
   const std::size_t tokens = shards.out.tokens[given.member];
   const std::size_t rows = shards.out.outer * tokens * shards.heads;
-  std::vector<float> parts(members * rows);
+  const auto numbers = [](std::size_t count) {
+    return allocateFor("the lse of all ranks", count * sizeof(float), [&] { return std::vector<float>(count); });
+  };
+  auto parts = numbers(members * rows);
   const auto* const lseBytes = reinterpret_cast<const std::byte*>(given.lse);
   auto* const partsBytes = reinterpret_cast<std::byte*>(parts.data());
   exchangeOnHost(mail, lseRoute(shards, given.member), std::span(&lseBytes, 1), std::span(&partsBytes, 1));
 
-  std::vector<float> factors(members * rows);
+  auto factors = numbers(members * rows);
   std::vector<float> each(members);
   std::vector<float> weights(members);
   for (std::size_t row = 0; row < rows; ++row) {

@@ -37,9 +37,9 @@ class CopyRingBackend : public RingBackend {
         capturable_(makeCapturable(window_->placed(buffers), window_)),
         rescue_(makeStream()),
         stream_(makeUrgentStream()),
-        stamps_(allocateDevice(kStamps * sizeof(std::uint32_t))),
-        far_(allocateMapped(CopyWindow::kWordsBytes)),
-        seen_(allocateMapped(CopyWindow::kWordsBytes)) {
+        stamps_(allocateDevice(kStamps * sizeof(std::uint32_t), "stamps of a ring")),
+        far_(allocateMapped(CopyWindow::kWordsBytes, "flags of a ring")),
+        seen_(allocateMapped(CopyWindow::kWordsBytes, "flags of a ring")) {
     fillStamps();
     watchdog_ = std::make_unique<Watchdog>(
         comm_->health(), [this] { look(); }, [this] { release(); });

@@ -23,7 +23,7 @@ class DeviceRingBuffers {
         } else if (bytes == 0) {
           pointers_.push_back(nullptr);
         } else {
-          own_.push_back(allocateDevice(bytes));
+          own_.push_back(allocateDevice(bytes, "a buffer of a ring"));
           pointers_.push_back(own_.back().get());
         }
       }

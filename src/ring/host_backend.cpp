@@ -85,7 +85,7 @@ class HostRingBackend : public RingBackend {
       }
       // Home is written by arrivals as well, unless it is kept; it is as large as they are.
       const size_t bytes = buffers.mostBytes[tensor];
-      pages_.push_back(bytes > 0 ? allocatePages(bytes) : Pages());
+      pages_.push_back(bytes > 0 ? allocatePages(bytes, "a buffer of a ring") : Pages());
       pointers.push_back(pages_.back().get());
     }
   }

@@ -18,14 +18,34 @@ struct Load {
   size_t published = 0;  ///< all messages of one rank together
 };
 
+/// What one message and all messages of a rank may take.
+struct Limits {
+  size_t maxMessage;
+  size_t window;
+
+  /// How far a load is beyond the limits: it fits if this is at most 1.
+  double excess(const Load& need) const {
+    return std::max(static_cast<double>(need.message) / static_cast<double>(maxMessage),
+                    static_cast<double>(need.published) / (static_cast<double>(window) / 2));
+  }
+};
+
+/// The space that a message takes in the window.
+size_t inWindow(size_t bytes) {
+  return (bytes + MessageBuffer::kAlignment - 1) / MessageBuffer::kAlignment * MessageBuffer::kAlignment;
+}
+
+bool sendsShards(ScanTraffic traffic) {
+  return traffic == ScanTraffic::Shards || traffic == ScanTraffic::NodeShards;
+}
+
 struct Cutter {
   ScanTraffic traffic;
   const Affine& affine;
   const ScanProblem& problem;
   size_t positions;
   size_t owners;  ///< positions among which a block is cut into shards
-  size_t maxMessage;
-  size_t window;
+  Limits limits;
 
   size_t mapBytes(Block block) const { return MapLayout(affine, problem, block).bytes(); }
 
@@ -44,24 +64,15 @@ struct Cutter {
   }
 
   Load load(Block block) const {
-    if (traffic == ScanTraffic::Shards || traffic == ScanTraffic::NodeShards) return shardLoad(block);
+    if (sendsShards(traffic)) return shardLoad(block);
     const size_t bytes = traffic == ScanTraffic::States ? stateBytes(affine, problem, block) : mapBytes(block);
     return {bytes, inWindow(bytes)};
   }
 
-  /// The space that a message takes in the window.
-  static size_t inWindow(size_t bytes) {
-    return (bytes + MessageBuffer::kAlignment - 1) / MessageBuffer::kAlignment * MessageBuffer::kAlignment;
-  }
-
-  /// How far the worst of `blocks` is beyond the limits: they fit if it is at most 1.
+  /// That of the worst of `blocks`.
   double excess(const std::vector<Block>& blocks) const {
     double worst = 0;
-    for (const Block block : blocks) {
-      const Load need = load(block);
-      worst = std::max(worst, static_cast<double>(need.message) / static_cast<double>(maxMessage));
-      worst = std::max(worst, static_cast<double>(need.published) / (static_cast<double>(window) / 2));
-    }
+    for (const Block block : blocks) worst = std::max(worst, limits.excess(load(block)));
     return worst;
   }
 
@@ -108,9 +119,12 @@ std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine
   const ScanAlgorithm& row = scanAlgorithm(algorithm);
   const int owners = row.traffic == ScanTraffic::NodeShards ? hierRails(order) : order.size();
   if (problem.elements() == 0) return {};
-  const Cutter cutter{
-      row.traffic,       affine,       problem, static_cast<size_t>(order.size()), static_cast<size_t>(owners),
-      mail.maxMessage(), mail.window()};
+  const Cutter cutter{row.traffic,
+                      affine,
+                      problem,
+                      static_cast<size_t>(order.size()),
+                      static_cast<size_t>(owners),
+                      {mail.maxMessage(), mail.window()}};
   std::vector<Block> cut = cutter.cut(std::max<size_t>(blocks, 1));
   if (cut.empty()) {
     fail(seqparInvalidUsage, "All-Scan with the algorithm ", row.name, ": dk = ", problem.dk,
@@ -122,15 +136,13 @@ std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine
 
 bool scanFits(ScanTraffic traffic, const ScanProblem& problem, int positions, size_t maxMessage, size_t window) {
   if (problem.elements() == 0 || traffic == ScanTraffic::Bytes) return true;
-  // The problem may have no buffers yet; elementwise operators look at their factors when they are made.
-  ScanProblem shape = problem;
-  shape.headFlags.assign(shape.heads, 0);
-  const std::vector<float> factors(shape.op == seqparScanMatrix ? 0 : shape.heads * shape.dk);
-  shape.transition = factors.data();
-  const std::unique_ptr<Affine> affine = makeAffine(shape);
-  // The finest blocks cannot be cut into shards, so the number of owners does not matter.
-  const Cutter cutter{traffic, *affine, shape, static_cast<size_t>(positions), 1, maxMessage, window};
-  return !cutter.cut(1).empty();
+  // If any blocks fit then the finest ones do, however many there are. They cannot be cut into shards.
+  const BlockSize finest = finestBlock(problem);
+  const size_t state = MapLayout(finest, problem.wireType, MapKind::Absolute).bytes();
+  const size_t message = traffic == ScanTraffic::States ? state : MapLayout(finest, problem.wireType).bytes();
+  const size_t published =
+      inWindow(message) + (sendsShards(traffic) ? static_cast<size_t>(positions) * inWindow(state) : 0);
+  return Limits{maxMessage, window}.excess({message, published}) <= 1;
 }
 
 }  // namespace seqpar

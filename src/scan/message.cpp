@@ -13,10 +13,13 @@ size_t roundUp(size_t bytes) {
 }  // namespace
 
 MapLayout::MapLayout(const Affine& affine, const ScanProblem& problem, Block block, MapKind kind)
-    : wireType_(problem.wireType),
+    : MapLayout({affine.stateElements(block), affine.coefficientElements(block)}, problem.wireType, kind) {}
+
+MapLayout::MapLayout(BlockSize size, seqparDataType_t wireType, MapKind kind)
+    : wireType_(wireType),
       absolute_(kind == MapKind::Absolute),
-      stateBytes_(affine.stateElements(block) * sizeOf(wireType_)),
-      stateOffset_(absolute_ ? 0 : roundUp(affine.coefficientElements(block) * sizeof(float))) {}
+      stateBytes_(size.state * sizeOf(wireType)),
+      stateOffset_(absolute_ ? 0 : roundUp(size.coefficients * sizeof(float))) {}
 
 void MapLayout::pack(Affine& affine, Block block, Target message) const {
   if (!absolute_) affine.packCoefficients(block, coefficients(message.data));

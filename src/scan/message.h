@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 
+#include "base/memory.h"
 #include "scan/affine/affine.h"
 
 namespace seqpar {
@@ -15,7 +16,9 @@ class MessageBuffer {
   static constexpr size_t kAlignment = 64;
 
   explicit MessageBuffer(size_t bytes)
-      : data_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(kAlignment)))) {}
+      : data_(allocateFor("a message of All-Scan", bytes, [&] {
+          return static_cast<std::byte*>(::operator new(bytes, std::align_val_t(kAlignment)));
+        })) {}
 
   std::byte* data() { return data_.get(); }
   const std::byte* data() const { return data_.get(); }
@@ -36,6 +39,8 @@ enum class MapKind { Relative, Absolute };
 class MapLayout {
  public:
   MapLayout(const Affine& affine, const ScanProblem& problem, Block block, MapKind kind = MapKind::Relative);
+  /// Of a block that is known by its size.
+  MapLayout(BlockSize size, seqparDataType_t wireType, MapKind kind = MapKind::Relative);
 
   /// Size of the message.
   size_t bytes() const { return stateOffset_ + stateBytes_; }

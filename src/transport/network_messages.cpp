@@ -1,6 +1,8 @@
 // The messages of Network: tags, sends, posted receives, and UCX's callbacks.
 #include "transport/network.h"
 
+#include "base/memory.h"
+
 namespace seqpar {
 namespace {
 
@@ -65,7 +67,8 @@ bool Network::arrived(int from) {
   Queue& queue = this->queue(from);
   if (queue.receives.empty()) {
     const std::lock_guard lock(mutex_);
-    queue.memory = std::make_unique_for_overwrite<Line[]>(kPosted * kMaxMessage / kLine);
+    queue.memory = allocateFor("messages of a rank", kPosted * kMaxMessage,
+                               [] { return std::make_unique_for_overwrite<Line[]>(kPosted * kMaxMessage / kLine); });
     queue.receives = std::vector<Receive>(kPosted);
     for (size_t i = 0; i < kPosted; ++i) {
       queue.receives[i].memory = queue.memory[i * kMaxMessage / kLine].bytes;

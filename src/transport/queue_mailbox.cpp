@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/memory.h"
+
 namespace seqpar {
 namespace {
 
@@ -25,7 +27,8 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
   if (mine) {
     ring_ = mine->ring();
   } else if (parts_.network != nullptr) {
-    ownRing_ = std::make_unique_for_overwrite<Line[]>(kRingBytes / kLine);
+    ownRing_ = allocateFor("messages to other ranks", kRingBytes,
+                           [] { return std::make_unique_for_overwrite<Line[]>(kRingBytes / kLine); });
     ring_ = ownRing_[0].bytes;
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank) {

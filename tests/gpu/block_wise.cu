@@ -189,8 +189,8 @@ void onRanks(const Shape& shape, int gpus, const std::function<void(const Rank&)
       try {
         checkCuda(cudaSetDevice(devices[index]), "cudaSetDevice");
         const std::size_t bytes = static_cast<std::size_t>(shape.heads * shape.elements) * sizeof(float);
-        const DeviceMemory prefix = allocateDevice(bytes), total = allocateDevice(bytes);
-        const DeviceMemory words = allocateDevice(2 * sizeof(int));
+        const DeviceMemory prefix = allocateDevice(bytes, "a test"), total = allocateDevice(bytes, "a test");
+        const DeviceMemory words = allocateDevice(2 * sizeof(int), "a test");
         checkCuda(cudaMemset(words.get(), 0, 2 * sizeof(int)), "cudaMemset");
         const StreamHandle stream = makeStream();
         checkCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

@@ -10,4 +10,8 @@ std::unique_ptr<Affine> makeAffine(const ScanProblem& problem) {
   return std::make_unique<Elementwise>(problem);
 }
 
+BlockSize finestBlock(const ScanProblem& problem) {
+  return problem.op == seqparScanMatrix ? Matrix::finest(problem) : Elementwise::finest(problem);
+}
+
 }  // namespace seqpar

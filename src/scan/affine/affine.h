@@ -72,4 +72,12 @@ class Affine {
 /// The operator for `problem`, which must outlive it.
 std::unique_ptr<Affine> makeAffine(const ScanProblem& problem);
 
+/// Elements of a block's state and coefficients.
+struct BlockSize {
+  size_t state = 0, coefficients = 0;
+};
+
+/// The largest of the blocks that cannot be cut further. Looks at shape and operator only, in no time for any size.
+BlockSize finestBlock(const ScanProblem& problem);
+
 }  // namespace seqpar

@@ -5,6 +5,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace seqpar {
 namespace {
@@ -14,6 +15,11 @@ constexpr size_t kTile = 1024;  // elements for which coefficients are spread at
 
 size_t spanOf(const ScanProblem& problem) {
   return problem.op == seqparScanDiag ? problem.dv : problem.dk * problem.dv;
+}
+
+/// Of spans that a block meets.
+size_t coefficientsOf(Block block, size_t span) {
+  return block.begin == block.end ? 0 : (block.end - 1) / span - block.begin / span + 1;
 }
 
 float decay(float value, seqparDecayForm_t form) {
@@ -34,7 +40,9 @@ bool forgets(const ScanProblem& problem, size_t head) {
 
 std::vector<float> makeCoefficients(const ScanProblem& problem) {
   const size_t perHead = problem.op == seqparScanDiag ? problem.dk : 1;
-  std::vector<float> all(problem.heads * perHead, 1.0F);
+  const size_t count = problem.heads * perHead;
+  auto all =
+      allocateFor("the factors of All-Scan", count * sizeof(float), [&] { return std::vector<float>(count, 1.0F); });
   if (problem.op != seqparScanSum) {
     const float* given = static_cast<const float*>(problem.transition);
     std::transform(given, given + all.size(), all.begin(),
@@ -75,6 +83,20 @@ Elementwise::Elementwise(const ScanProblem& problem)
   for (size_t head = 0; head < problem.heads; ++head) anyResets_ = anyResets_ || resets(head);
 }
 
+BlockSize Elementwise::finest(const ScanProblem& problem) {
+  const size_t span = spanOf(problem), elements = problem.elements();
+  size_t most = 0;
+  const auto look = [&](size_t unit) {
+    const size_t begin = std::min(unit * kUnit, elements);
+    most = std::max(most, coefficientsOf({begin, std::min(begin + kUnit, elements)}, span));
+  };
+  // Spans shorter than a block: after as many blocks as a span has elements all begins in a span have been seen.
+  for (size_t unit = 0; unit < kUnit; ++unit) look(unit);
+  // Longer ones: no block meets more than two, and if any does, the one in which the first span ends does.
+  look(span / kUnit);
+  return {std::min(kUnit, elements), most};
+}
+
 bool Elementwise::resets(size_t head) const {
   return (problem_.headFlags[head] & SEQPAR_SCAN_RESET_IN) != 0;
 }
@@ -101,7 +123,7 @@ size_t Elementwise::stateElements(Block block) const {
 }
 
 size_t Elementwise::coefficientElements(Block block) const {
-  return block.begin == block.end ? 0 : (block.end - 1) / span_ - block.begin / span_ + 1;
+  return coefficientsOf(block, span_);
 }
 
 Values Elementwise::firstX(Block block) const {

@@ -13,6 +13,9 @@ class Elementwise final : public Affine {
  public:
   explicit Elementwise(const ScanProblem& problem);
 
+  /// 16 elements, of those that meet the most coefficients.
+  static BlockSize finest(const ScanProblem& problem);
+
   std::vector<Block> split(size_t pieces) const override;
   std::vector<Block> split(Block block, size_t pieces) const override;
   size_t stateElements(Block block) const override;

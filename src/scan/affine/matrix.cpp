@@ -20,9 +20,17 @@ void cut(size_t begin, size_t end, size_t pieces, size_t scale, std::vector<Bloc
   }
 }
 
+size_t coefficientsOfHead(size_t dk) {
+  return 1 + dk * dk;
+}
+
 }  // namespace
 
 Matrix::Matrix(const ScanProblem& problem) : problem_(problem), panels_((problem.dv + kPanel - 1) / kPanel) {}
+
+BlockSize Matrix::finest(const ScanProblem& problem) {
+  return {problem.dk * std::min(problem.dv, kPanel), coefficientsOfHead(problem.dk)};
+}
 
 std::vector<Block> Matrix::split(size_t pieces) const {
   return split(Block{0, problem_.heads * panels_}, pieces);
@@ -61,7 +69,7 @@ size_t Matrix::stateElements(Block block) const {
 
 size_t Matrix::coefficientElements(Block block) const {
   const Region part = region(block);
-  return (part.headEnd - part.head) * (1 + problem_.dk * problem_.dk);
+  return (part.headEnd - part.head) * coefficientsOfHead(problem_.dk);
 }
 
 Matrix::Rows Matrix::own(const void* data, size_t head, const Region& part) const {

@@ -14,6 +14,9 @@ class Matrix final : public Affine {
  public:
   explicit Matrix(const ScanProblem& problem);
 
+  /// A panel with its head's matrix.
+  static BlockSize finest(const ScanProblem& problem);
+
   std::vector<Block> split(size_t pieces) const override;
   std::vector<Block> split(Block block, size_t pieces) const override;
   size_t stateElements(Block block) const override;

@@ -43,7 +43,7 @@ double timeStep(NcclComm& nccl, const Neighbors& ring, std::byte* memory, std::s
 }
 
 NcclLink measure(NcclComm& nccl, const std::vector<int>& ring) {
-  const DeviceMemory memory = allocateDevice(2 * kLarge);
+  const DeviceMemory memory = allocateDevice(2 * kLarge, "measuring links");
   const StreamHandle stream = makeStream();
   const Neighbors places = neighbors(ring, nccl.rank());
   const double small = timeStep(nccl, places, memory.get(), kSmall, stream.get());

@@ -9,7 +9,7 @@ namespace seqpar {
 
 void DeviceProbe::prepare(const PeerView& view) {
   if (!times_ || channels_ != view.channels) {
-    times_ = allocateMapped(static_cast<std::size_t>(view.channels) * sizeof(ProbeTimes));
+    times_ = allocateMapped(static_cast<std::size_t>(view.channels) * sizeof(ProbeTimes), "times of a measurement");
   }
   size_ = view.size;
   channels_ = view.channels;

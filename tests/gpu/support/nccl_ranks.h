@@ -68,7 +68,8 @@ inline std::string onNcclRanks(int ranks, std::chrono::milliseconds timeout,
 template <typename Value>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::size_t count) : count_(count), memory_(allocateDevice(count * sizeof(Value) + 1)) {}
+  explicit DeviceArray(std::size_t count)
+      : count_(count), memory_(allocateDevice(count * sizeof(Value) + 1, "a test")) {}
   explicit DeviceArray(const std::vector<Value>& values) : DeviceArray(values.size()) { set(values); }
 
   Value* data() const { return reinterpret_cast<Value*>(memory_.get()); }

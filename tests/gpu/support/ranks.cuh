@@ -47,9 +47,9 @@ class DeviceRanks {
       Rank& mine = ranks_[static_cast<std::size_t>(rank)];
       const std::size_t rings = FifoLayout::ringsBytes(ranks, channels);
       const std::size_t window = FifoLayout::windowBytes(ranks, channels);
-      mine.window = allocateDevice(window);
-      mine.state = allocateDevice(FifoLayout::stateBytes(ranks, channels));
-      mine.words = allocateMapped(128);
+      mine.window = allocateDevice(window, "a test");
+      mine.state = allocateDevice(FifoLayout::stateBytes(ranks, channels), "a test");
+      mine.words = allocateMapped(128, "a test");
       std::memset(mine.words.get(), 0, 128);
       checkCuda(cudaMemset(mine.window.get(), 0xff, rings), "cudaMemset");
       checkCuda(cudaMemset(mine.window.get() + rings, 0, window - rings), "cudaMemset");

@@ -47,7 +47,7 @@ class DeviceBuffers {
     if (host == nullptr) return nullptr;
     DeviceMemory& memory = memory_[host];
     if (!memory) {
-      memory = allocateDevice(bytes + shift_);
+      memory = allocateDevice(bytes + shift_, "a test");
       checkCuda(cudaMemcpy(memory.get() + shift_, host, bytes, cudaMemcpyDefault), "cudaMemcpy");
     }
     return memory.get() + shift_;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "copy_ring_case.h"
+#include "device/cuda.h"
 
 using namespace seqpar;
 using namespace seqpar::test;
@@ -208,4 +209,20 @@ TEST_CASE("a ring of ranks that share a GPU has no stream but the caller's") {
     self.comm->close();
   };
   CHECK(onRanks(3, kNoTimeout, onTwoGpus, 2) == "");
+}
+
+TEST_CASE("device memory that there is not is an error with its size, its purpose and what the device has") {
+  const std::size_t bytes = std::size_t{1} << 60;
+  const auto said = [](const auto& allocate) -> std::string {
+    try {
+      allocate();
+    } catch (const Error& error) {
+      return error.result() == seqparSystemError ? error.what() : "another result";
+    }
+    return "no error";
+  };
+  const std::string text = "no memory: 1152921504606846976 bytes for a test; ";
+  const std::string device = "an error, GPU 0 has 5 of 10 bytes free";
+  CHECK(said([&] { allocateDevice(bytes, "a test"); }) == text + "cudaMalloc: " + device);
+  CHECK(said([&] { allocateMapped(bytes, "a test"); }) == text + "cudaHostAlloc: " + device);
 }

@@ -1,5 +1,7 @@
 // How algorithms cut the state to the limits of the mailbox, and what they say where it cannot be cut so finely.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "algorithm_runs.h"
 #include "base/error.h"
@@ -112,6 +114,38 @@ TEST_CASE("scanFits needs no buffers, for any operator") {
   ScanSpec spec = matrixSpec(8, 16);
   spec.op = op;
   CHECK(scanFits(scanAlgorithm(algorithm).traffic, shapeOf(spec), 8, 1 << 20, 4 << 20));
+}
+
+TEST_CASE("scanFits answers for states that no memory holds") {
+  const seqparScanOp_t op = GENERATE(seqparScanSum, seqparScanScalar, seqparScanDiag, seqparScanMatrix);
+  const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
+  ScanSpec spec = matrixSpec(8, 16);
+  spec.op = op;
+  spec.heads = size_t{1} << 37;
+  CHECK(scanFits(scanAlgorithm(algorithm).traffic, shapeOf(spec), 8, 1 << 20, 4 << 20));
+}
+
+TEST_CASE("the finest block is the largest of those that cannot be cut") {
+  const unsigned seed = GENERATE(take(200, random(0U, ~0U)));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  ScanProblem problem;
+  problem.op = static_cast<seqparScanOp_t>(random() % 4);
+  problem.heads = 1 + random() % 5;
+  problem.dk = 1 + random() % 40;
+  problem.dv = 1 + random() % 70;
+  problem.headFlags.assign(problem.heads, 0);
+  const std::vector<float> factors(problem.heads * problem.dk * problem.dk);
+  problem.transition = factors.data();
+  const auto affine = makeAffine(problem);
+  BlockSize largest;
+  for (const Block block : affine->split(problem.elements())) {
+    largest.state = std::max(largest.state, affine->stateElements(block));
+    largest.coefficients = std::max(largest.coefficients, affine->coefficientElements(block));
+  }
+  CAPTURE(problem.op, problem.heads, problem.dk, problem.dv);
+  CHECK(finestBlock(problem).state == largest.state);
+  CHECK(finestBlock(problem).coefficients == largest.coefficients);
 }
 
 TEST_CASE("a scan of nothing sends nothing") {
