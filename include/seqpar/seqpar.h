@@ -186,19 +186,35 @@ SEQPAR_API seqparResult_t seqparCommSplit(seqparComm_t comm, int color, int key,
  */
 SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t comm);
 
-#define SEQPAR_MOST_COMPARED 32 /**< the most numbers of a seqparCommCompare() */
+#define SEQPAR_MOST_COMPARED 48 /**< the most arguments of a seqparCommCompare() */
+
+/** What a seqparCompared_t is, and so how a difference is told. */
+typedef enum {
+  seqparComparedNumber = 0, /**< `number` */
+  seqparComparedReal = 1,   /**< `real`; equal where its bits are */
+  seqparComparedArray = 2   /**< `array` of `number` elements: told by its length, or the first element that differs */
+} seqparComparedKind_t;
+
+/** An argument of a seqparCommCompare(). */
+typedef struct {
+  const char* name; /**< what errors and records of calls name it: a string that lives as long as the communicator */
+  int kind;         /**< a seqparComparedKind_t, the same on all ranks */
+  int64_t number;   /**< NUMBER: the argument. ARRAY: how many elements it has */
+  double real;      /**< REAL: the argument */
+  const int64_t* array; /**< ARRAY: read during the call only; NULL where it has no elements */
+} seqparCompared_t;
 
 /**
  * Collective over `comm`, for calls of libraries and programs on top of this one: where ranks compare their arguments
- * (seqparConfig_t::checkArguments), compares `count` numbers between them and returns when all ranks have come;
- * elsewhere it returns at once. `call` (at most 39 bytes) and names[count] are what errors and records of calls name:
- * strings that live as long as `comm`.
+ * (seqparConfig_t::checkArguments), compares arguments[count] between them and returns when all ranks have come;
+ * elsewhere it returns at once. `call` (at most 39 bytes) is what errors name: a string that lives as long as `comm`.
  *
- * Errors: InvalidArgument (NULL, a count beyond SEQPAR_MOST_COMPARED), InvalidUsage on every rank (numbers, or calls,
- * that differ: which, and on which ranks; `comm` stays as it is), RemoteError.
+ * Errors: InvalidArgument (NULL, a count beyond SEQPAR_MOST_COMPARED, an unknown kind, an array of fewer than no
+ * elements), InvalidUsage on every rank (arguments, or calls, that differ: which, and on which ranks; `comm` stays as
+ * it is), RemoteError.
  */
-SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const char* const* names, const int64_t* values,
-                                            int count, seqparComm_t comm);
+SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const seqparCompared_t* arguments, int count,
+                                            seqparComm_t comm);
 
 /**
  * Collective over `comm`: waits until all ranks have called it and all enqueued work is done. Afterwards only

@@ -17,7 +17,7 @@ CONSTANTS = {
     "SEQPAR_CONFIG_UNDEF_INT": -2147483648,
     "SEQPAR_UNIQUE_ID_BYTES": 128,
     "SEQPAR_SPLIT_NOCOLOR": -1,
-    "SEQPAR_MOST_COMPARED": 32,
+    "SEQPAR_MOST_COMPARED": 48,
     "SEQPAR_NO_PEER": -1,
     "SEQPAR_RING_MOST_TENSORS": 64,
     "SEQPAR_LINK_CLASSES": 3,
@@ -75,6 +75,11 @@ ENUMS = {
         "seqparTransportAuto": 0,
         "seqparTransportShared": 1,
         "seqparTransportNetwork": 2,
+    },
+    "seqparComparedKind_t": {
+        "seqparComparedNumber": 0,
+        "seqparComparedReal": 1,
+        "seqparComparedArray": 2,
     },
     "seqparLayoutKind_t": {
         "seqparContiguous": 0,
@@ -211,6 +216,16 @@ class seqparOob_t(Structure):
         ("nranks", c_int),
         ("allgather", c_void_p),
         ("context", c_void_p),
+    ]
+
+
+class seqparCompared_t(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("kind", c_int),
+        ("number", c_int64),
+        ("real", c_double),
+        ("array", c_void_p),
     ]
 
 
@@ -693,7 +708,7 @@ PROTOTYPES = {
     "seqparCommInitOob": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparCommSplit": (c_int, [c_void_p, c_int, c_int, c_void_p, c_void_p]),
     "seqparCommBarrier": (c_int, [c_void_p]),
-    "seqparCommCompare": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_void_p]),
+    "seqparCommCompare": (c_int, [c_void_p, c_void_p, c_int, c_void_p]),
     "seqparCommFinalize": (c_int, [c_void_p]),
     "seqparCommDestroy": (c_int, [c_void_p]),
     "seqparCommAbort": (c_int, [c_void_p]),

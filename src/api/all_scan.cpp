@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/convert.h"
 #include "base/env.h"
+#include "base/memory.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
 #include "scan/cost.h"
@@ -32,7 +33,31 @@ void requireCountable(const char* call, const seqparAllScanParams_t& params) {
   if (params.op == seqparScanMatrix) countBytes(call, "transition", {heads, rows, rows, bytes});
 }
 
-/// The shape and flags of a problem; buffers are not looked at.
+void checkFlags(const char* call, const seqparAllScanParams_t& params) {
+  if (params.flags == nullptr) return;
+  requireArray(call, "params->flags", params.flags, static_cast<size_t>(params.sequences), 1);
+  for (int64_t sequence = 0; sequence < params.sequences && params.heads > 0; ++sequence) {
+    const unsigned flags = params.flags[sequence];
+    if ((flags & ~kKnownFlags) != 0) {
+      fail(seqparInvalidArgument, call, ": params->flags[", sequence, "] is ", flags, ", expected bits of ",
+           kKnownFlags);
+    }
+  }
+}
+
+/// Those of each head. Not of what is only planned: that may be larger than any memory.
+std::vector<unsigned char> flagsOfHeads(const seqparAllScanParams_t& params) {
+  const auto count = static_cast<size_t>(params.heads);
+  auto all = allocateFor("the flags of heads", count, [&] { return std::vector<unsigned char>(count, 0); });
+  if (params.flags == nullptr || all.empty()) return all;
+  const int64_t heads = params.heads / params.sequences;
+  for (int64_t sequence = 0; sequence < params.sequences; ++sequence) {
+    std::memset(all.data() + sequence * heads, params.flags[sequence], static_cast<size_t>(heads));
+  }
+  return all;
+}
+
+/// The shape of a problem; buffers are not looked at, and flags only checked.
 ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   const int64_t mostExtent = std::numeric_limits<int64_t>::max();
   requireRange(call, "op", params.op, seqparScanSum, seqparScanMatrix);
@@ -66,20 +91,7 @@ ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   problem.stateType = static_cast<seqparDataType_t>(params.stateType);
   problem.wireType = static_cast<seqparDataType_t>(params.wireType);
   problem.decayForm = static_cast<seqparDecayForm_t>(params.decayForm);
-  problem.headFlags.resize(problem.heads, 0);
-  if (params.flags != nullptr) {
-    requireArray(call, "params->flags", params.flags, static_cast<size_t>(params.sequences), 1);
-    const size_t headsOfSequence = problem.heads / static_cast<size_t>(params.sequences);
-    for (int64_t sequence = 0; sequence < params.sequences && headsOfSequence > 0; ++sequence) {
-      const unsigned flags = params.flags[sequence];
-      if ((flags & ~kKnownFlags) != 0) {
-        fail(seqparInvalidArgument, call, ": params->flags[", sequence, "] is ", flags, ", expected bits of ",
-             kKnownFlags);
-      }
-      std::memset(problem.headFlags.data() + static_cast<size_t>(sequence) * headsOfSequence, static_cast<int>(flags),
-                  headsOfSequence);
-    }
-  }
+  checkFlags(call, params);
   return problem;
 }
 
@@ -185,6 +197,7 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
     problem->total = total;
     const bool empty = problem->elements() == 0;
     if (!empty) checkBuffers(call, *problem, initial, comm);
+    problem->headFlags = flagsOfHeads(given);
     const auto where = callerStream(call, stream, comm);
     const int fromEnvironment = algorithmOfEnvironment();
     compareRanks(call, given, fromEnvironment, comm);

@@ -11,6 +11,7 @@
 #include "base/current_call.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/nvtx.h"
 #include "comm/call_log.h"
 
@@ -50,7 +51,7 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
     if (error.result() != seqparInProgress) threadError() = named(call, error.what());
     return trace.result(error.result());
   } catch (const std::bad_alloc&) {
-    threadError() = concat(call, ": out of memory");
+    threadError() = concat(call, ": ", kNoMemory);
     return trace.result(seqparSystemError);
   } catch (const std::exception& error) {
     threadError() = concat(call, ": ", error.what());

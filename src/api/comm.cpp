@@ -5,6 +5,7 @@
 #include "api/boundary.h"
 #include "api/describe.h"
 #include "api/split.h"
+#include "base/checked.h"
 #include "base/versioned.h"
 #include "comm/agreement.h"
 
@@ -34,6 +35,22 @@ seqparResult_t end(const char* call, seqparComm_t handle, bool aborted) {
   });
 }
 
+NamedValue comparedArgument(const char* call, const seqparCompared_t& given, int index) {
+  const auto refuse = [&](const char* field, int64_t value, const char* expected) {
+    fail(seqparInvalidArgument, call, ": arguments[", index, "].", field, " is ", value, ", expected ", expected);
+  };
+  requirePointer(call, concat("arguments[", index, "].name").c_str(), given.name);
+  if (given.kind == seqparComparedNumber) return {given.name, given.number};
+  if (given.kind == seqparComparedReal) return namedReal(given.name, given.real);
+  if (given.kind != seqparComparedArray) refuse("kind", given.kind, "0 (number), 1 (real) or 2 (array)");
+  if (given.number < 0) refuse("number", given.number, "0 elements or more");
+  const auto array = concat("arguments[", index, "].array");
+  if (given.number > 0) requirePointer(call, array.c_str(), given.array);
+  const size_t bytes = countBytes(call, array.c_str(), {{"number", given.number}, {"bytes", sizeof(int64_t)}});
+  requireArray(call, array.c_str(), given.array, bytes, alignof(int64_t));
+  return namedArray(given.name, {given.array, static_cast<size_t>(given.number)});
+}
+
 }  // namespace
 
 extern "C" {
@@ -59,8 +76,8 @@ SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t handle) {
   });
 }
 
-SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const char* const* names, const int64_t* values,
-                                            int count, seqparComm_t handle) {
+SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const seqparCompared_t* arguments, int count,
+                                            seqparComm_t handle) {
   const char* const own = "seqparCommCompare";
   return onComm(call == nullptr ? own : call, handle, [&](Communicator& comm) {
     requirePointer(own, "call", call);
@@ -71,14 +88,9 @@ SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const char* const*
       fail(seqparInvalidArgument, own, ": count is ", count, ", expected 0 to ", SEQPAR_MOST_COMPARED);
     }
     std::vector<NamedValue> all;
-    if (count > 0) {
-      requirePointer(own, "names", names);
-      requirePointer(own, "values", values);
-    }
-    for (int i = 0; i < count; ++i) {
-      requirePointer(own, "names[...]", names[i]);
-      all.push_back({names[i], values[i]});
-    }
+    if (count > 0) requirePointer(own, "arguments", arguments);
+    all.reserve(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) all.push_back(comparedArgument(own, arguments[i], i));
     comm.compareNow(call, all);
   });
 }

@@ -27,24 +27,8 @@ HandleTable<RedistributePlan, seqparRedistributePlan_t>& plans() {
   return handleTable<RedistributePlan, seqparRedistributePlan_t>();
 }
 
-/// FNV-1a over numbers, to compare arguments of any length between ranks.
-class Digest {
- public:
-  void add(int64_t value) {
-    for (int byte = 0; byte < 8; ++byte) {
-      hash_ = (hash_ ^ (static_cast<uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3u;
-    }
-  }
-  int64_t value() const { return static_cast<int64_t>(hash_); }
-
- private:
-  uint64_t hash_ = 0xcbf29ce484222325u;
-};
-
-int64_t digestOfPacking(const seqparLayout_t& layout) {
-  Digest digest;
-  for (int64_t s = 0; s < layout.sequences; ++s) digest.add(layout.cuSeqlens[s]);
-  return digest.value();
+std::span<const int64_t> packingOf(const seqparLayout_t& layout) {
+  return {layout.cuSeqlens, layout.sequences == 0 ? 0 : static_cast<size_t>(layout.sequences) + 1};
 }
 
 std::vector<RowTensor> readTensors(const char* call, int tensors, const int64_t* outer, const int64_t* rowBytes,
@@ -76,29 +60,31 @@ void requireFit(const char* call, const Layout& from, const Layout& to, const Co
 /// The same on all ranks: both layouts and the tensors. Returns what stands for all of it.
 int64_t compareRanks(const char* call, const seqparLayout_t& from, const seqparLayout_t& to,
                      std::span<const RowTensor> tensors, Communicator& comm) {
-  Digest sizes;
+  std::vector<int64_t> outer, rowBytes;
   for (const auto& tensor : tensors) {
-    sizes.add(static_cast<int64_t>(tensor.outer));
-    sizes.add(static_cast<int64_t>(tensor.rowBytes));
+    outer.push_back(static_cast<int64_t>(tensor.outer));
+    rowBytes.push_back(static_cast<int64_t>(tensor.rowBytes));
   }
   const auto stripe = [](const seqparLayout_t& layout) { return layout.kind == seqparStriped ? layout.stripe : 1; };
-  const std::array<NamedValue, 13> values{{{"from->kind", from.kind},
+  const std::array<NamedValue, 14> values{{{"from->kind", from.kind},
                                            {"from->tokens", from.tokens},
                                            {"from->stripe", stripe(from)},
                                            {"from->slices", from.slices},
                                            {"from->sequences", from.sequences},
-                                           {"the hash of from->cuSeqlens", digestOfPacking(from)},
+                                           namedArray("from->cuSeqlens", packingOf(from)),
                                            {"to->kind", to.kind},
                                            {"to->stripe", stripe(to)},
                                            {"to->slices", to.slices},
                                            {"to->sequences", to.sequences},
-                                           {"the hash of to->cuSeqlens", digestOfPacking(to)},
+                                           namedArray("to->cuSeqlens", packingOf(to)),
                                            {"tensors", static_cast<int64_t>(tensors.size())},
-                                           {"the hash of outer and rowBytes", sizes.value()}}};
+                                           namedArray("outer", outer),
+                                           namedArray("rowBytes", rowBytes)}};
   comm.compareNow(call, values);
-  Digest all;
-  for (const auto& value : values) all.add(value.value);
-  return all.value();
+  std::vector<int64_t> all;
+  all.reserve(values.size());
+  for (const auto& value : values) all.push_back(value.value);
+  return fingerprint(all);
 }
 
 void checkBuffers(const char* call, const RedistributePlan& plan, const void* const* send, void* const* receive,
@@ -181,7 +167,7 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
       requirePointer(call, "receive", receive);
     }
     checkBuffers(call, *plan, send, receive, comm);
-    const NamedValue same{"the hash of the plan", plan->digest};
+    const NamedValue same{"the fingerprint of plan", plan->digest};
     comm.compareNext(call, {&same, 1});
     std::vector<const std::byte*> from;
     std::vector<std::byte*> into;

@@ -72,21 +72,16 @@ Members checkMembers(const char* call, const Given& given, const Communicator& c
   return out;
 }
 
-/// FNV-1a over numbers.
-int64_t hashOf(std::span<const size_t> values) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const size_t value : values) hash = (hash ^ value) * 0x100000001b3u;
-  return static_cast<int64_t>(hash);
-}
-
 template <typename Given>
 void compareRanks(const char* call, const Given& given, const Members& members, Communicator& comm,
                   std::vector<NamedValue> values) {
   if (given.group != nullptr) return;
   values.push_back({"shards->dataType", given.dataType});
+  static_assert(sizeof(size_t) == sizeof(int64_t));
+  const auto* const tokens = reinterpret_cast<const int64_t*>(members.tokens.data());
   values.push_back(
-      {given.tokensOfMembers != nullptr ? "the hash of shards->tokensOfMembers" : "the hash of shards->tokens",
-       hashOf(members.tokens)});
+      namedArray(given.tokensOfMembers != nullptr ? "shards->tokensOfMembers" : "shards->tokens of members",
+                 {tokens, members.tokens.size()}));
   comm.compareNext(call, values);
 }
 

@@ -8,19 +8,18 @@
 
 namespace seqpar::attn {
 
-/// An argument; the name is a literal.
-struct NamedNumber {
-  const char* name;
-  int64_t value;
-};
+/// Arguments for requireAgreement(); names are literals, arrays are read by it only.
+inline seqparCompared_t number(const char* name, int64_t value) {
+  return {name, seqparComparedNumber, value, 0, nullptr};
+}
+inline seqparCompared_t real(const char* name, float value) {
+  return {name, seqparComparedReal, 0, static_cast<double>(value), nullptr};
+}
+inline seqparCompared_t array(const char* name, std::span<const int64_t> elements) {
+  return {name, seqparComparedArray, static_cast<int64_t>(elements.size()), 0, elements.data()};
+}
 
 /// seqparCommCompare() in the name of `call`; nothing without a communicator. Throws Error.
-void requireAgreement(const char* call, std::span<const NamedNumber> numbers, seqparComm_t comm);
-
-/// A number for an array, which differs where arrays differ (FNV-1a).
-int64_t fingerprint(std::span<const int64_t> numbers, int64_t before = 0);
-
-/// A number for the bits of a float.
-int64_t bitsOf(float number);
+void requireAgreement(const char* call, std::span<const seqparCompared_t> arguments, seqparComm_t comm);
 
 }  // namespace seqpar::attn

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/nvtx.h"
 
 namespace seqpar::attn {
@@ -26,7 +27,7 @@ seqparResult_t guard(const char* call, Body&& body) noexcept {
     setLastError(call, error.what());
     return error.result();
   } catch (const std::bad_alloc&) {
-    setLastError(call, "no memory");
+    setLastError(call, kNoMemory);
     return seqparSystemError;
   } catch (const std::exception& error) {
     setLastError(call, error.what());

@@ -11,6 +11,8 @@
 namespace seqpar {
 namespace {
 
+static_assert(CallLog::kCalls * sizeof(CallRecord) == size_t{360} << 10, "docs/DEBUGGING.md says how much that is");
+
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 CallScope*& current() noexcept {
@@ -29,7 +31,8 @@ std::string describe(const CallRecord& record) {
   text += concat(", ", record.bytes.load(kRelaxed), " bytes");
   if (const char* algorithm = record.algorithm.load(kRelaxed)) text += concat(", ", algorithm);
   for (size_t i = 0; i < record.count.load(kRelaxed); ++i) {
-    text += concat(", ", record.names[i].load(kRelaxed), " ", record.values[i].load(kRelaxed));
+    text += concat(", ", record.names[i].load(kRelaxed), " ",
+                   inWords(record.kinds[i].load(kRelaxed), record.values[i].load(kRelaxed)));
   }
   const int64_t took = nanosecondsAt(record.returned.load(kRelaxed)) - nanosecondsAt(record.called.load(kRelaxed));
   return concat(text, ", ", took / 1000, " us");
@@ -82,6 +85,7 @@ void CallLog::collective(const char* call, std::span<const NamedValue> values) n
   for (size_t i = 0; i < count; ++i) {
     record.names[i].store(values[i].name, kRelaxed);
     record.values[i].store(values[i].value, kRelaxed);
+    record.kinds[i].store(values[i].kind, kRelaxed);
   }
   record.count.store(static_cast<uint32_t>(count), kRelaxed);
 }

@@ -31,6 +31,7 @@ struct CallRecord {
   std::atomic<uint32_t> count{0};  ///< of values
   std::array<std::atomic<const char*>, kMostValues> names{};
   std::array<std::atomic<int64_t>, kMostValues> values{};
+  std::array<std::atomic<NamedValue::Kind>, kMostValues> kinds{};  ///< of values
 };
 
 /// An operation's place in the record, which other calls may have taken since.

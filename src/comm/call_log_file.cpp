@@ -106,7 +106,9 @@ std::string recordJson(const CallRecord& record) {
     bool repeated = false;
     for (size_t j = 0; j < i; ++j) repeated = repeated || std::strcmp(record.names[j], record.names[i]) == 0;
     const std::string name = repeated ? concat(record.names[i].load(), " ", i) : record.names[i].load();
-    text += concat(i == 0 ? "" : ",", quoted(name), ":", record.values[i].load());
+    const auto kind = record.kinds[i].load();
+    const std::string value = inWords(kind, record.values[i].load());
+    text += concat(i == 0 ? "" : ",", quoted(name), ":", kind == NamedValue::Kind::Number ? value : quoted(value));
   }
   return text + "}}";
 }

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
+
 namespace seqpar {
 namespace {
 
@@ -180,6 +182,10 @@ void Communicator::execute(uint64_t ticket, const char* name, const std::functio
     record.end();
   } catch (const Error& error) {
     health_.fail(error.result(), error.what());
+    finish();
+    throw;
+  } catch (const std::bad_alloc&) {
+    health_.fail(seqparSystemError, concat(name, ": ", kNoMemory));
     finish();
     throw;
   } catch (const std::exception& error) {

@@ -1,13 +1,41 @@
 // An argument of a call, for comparisons and records.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <span>
+#include <string>
 
 namespace seqpar {
 
 struct NamedValue {
+  enum class Kind : uint8_t { Number, Real, Array };
+
   const char* name;  ///< a literal
-  int64_t value;
+  int64_t value;     ///< of a real its bits, of an array its fingerprint
+  Kind kind = Kind::Number;
+  std::span<const int64_t> elements{};  ///< of an array; not needed once the comparison is made
 };
+
+/// A number for an array, which differs where arrays differ (FNV-1a).
+inline int64_t fingerprint(std::span<const int64_t> elements) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const int64_t element : elements) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash = (hash ^ (static_cast<uint64_t>(element) >> (8 * byte) & 0xff)) * 0x100000001b3u;
+    }
+  }
+  return static_cast<int64_t>(hash);
+}
+
+inline NamedValue namedReal(const char* name, double value) {
+  return {name, std::bit_cast<int64_t>(value), NamedValue::Kind::Real};
+}
+inline NamedValue namedArray(const char* name, std::span<const int64_t> elements) {
+  return {name, fingerprint(elements), NamedValue::Kind::Array, elements};
+}
+
+/// Numbers and reals as they are; an array is known by its fingerprint alone.
+std::string inWords(NamedValue::Kind kind, int64_t value);
 
 }  // namespace seqpar

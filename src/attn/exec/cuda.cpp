@@ -57,9 +57,9 @@ CudaExec::CudaExec(int device, bool shared) : device_(device) {
   finished_ = makeEvent();
 }
 
-std::shared_ptr<void> CudaExec::allocate(size_t bytes) {
+std::shared_ptr<void> CudaExec::allocate(size_t bytes, const char* what) {
   const CurrentDevice current(device_);
-  return std::shared_ptr<std::byte[]>(allocateDevice(bytes));
+  return std::shared_ptr<std::byte[]>(allocateDevice(bytes, what));
 }
 
 void CudaExec::begin(void* stream) {

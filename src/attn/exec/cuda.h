@@ -23,7 +23,7 @@ class CudaExec final : public Exec {
   cudaStream_t stream() const { return main_; }
 
   int device() const override { return device_; }
-  std::shared_ptr<void> allocate(size_t bytes) override;
+  std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
   void begin(void* stream) override;
   /// A kernel that fails, fails the caller's next CUDA call; nothing is left to be guarded.
   void guard(std::span<const Tensor>) override {}

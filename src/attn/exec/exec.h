@@ -22,7 +22,7 @@ class Exec {
   virtual int device() const = 0;
 
   /// Memory for Prepare, of the kind that the plan works on, aligned to Arena::kAlignment. Throws Error.
-  virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
+  virtual std::shared_ptr<void> allocate(size_t bytes, const char* what) = 0;
 
   /// A call begins: its work goes to `stream`. finish() ends it, also after an exception.
   virtual void begin(void* stream) = 0;

@@ -10,6 +10,7 @@
 
 #include "attn/boundary.h"
 #include "base/convert.h"
+#include "base/memory.h"
 
 namespace seqpar::attn {
 namespace {
@@ -56,12 +57,13 @@ HostExec::~HostExec() {
   seqparEventDestroy(joined_);
 }
 
-std::shared_ptr<void> HostExec::allocate(size_t bytes) {
+std::shared_ptr<void> HostExec::allocate(size_t bytes, const char* what) {
   // States and partial sums go through memory once a pass: with small pages that costs linear attention 6 % of a step.
   constexpr size_t kLargePage = size_t{2} << 20;
   const size_t alignment = bytes >= kLargePage ? kLargePage : Arena::kAlignment;
   size_t room = bytes + alignment;
-  const std::shared_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(room);
+  const std::shared_ptr<std::byte[]> memory =
+      allocateFor(what, bytes, [&] { return std::make_unique_for_overwrite<std::byte[]>(room); });
   void* aligned = memory.get();
   std::align(alignment, bytes, aligned, room);
   if (alignment == kLargePage) madvise(aligned, bytes, MADV_HUGEPAGE);  // a wish: it may be refused
@@ -102,6 +104,9 @@ void HostExec::enqueue(seqparStream_t stream, std::function<void()> work) {
     HostExec& exec = *mine->exec;
     try {
       mine->work();
+    } catch (const std::bad_alloc&) {
+      setLastError(kNoMemory);
+      exec.failed_ = true;
     } catch (const std::exception& error) {
       setLastError(error.what());
       exec.failed_ = true;

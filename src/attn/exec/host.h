@@ -22,7 +22,7 @@ class HostExec final : public Exec {
   void launchBeside(std::function<void()> work) { enqueue(side_, std::move(work)); }
 
   int device() const override { return SEQPAR_HOST_DEVICE; }
-  std::shared_ptr<void> allocate(size_t bytes) override;
+  std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
   void begin(void* stream) override;
   void guard(std::span<const Tensor> outputs) override;
   void finish() override;

@@ -1,7 +1,6 @@
 #include "attn/plan/plan.h"
 
 #include <array>
-#include <iterator>
 #include <vector>
 
 #include "attn/agreement.h"
@@ -25,44 +24,48 @@ Tensor statesTensor(const Problem& p, float* data) {
   return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
 }
 
-int64_t fingerprintOf(const Sharding& shards, int64_t before) {
-  std::vector<int64_t> numbers;
-  for (const int rank : {0, shards.ranks() - 1}) {
-    for (const auto& run : shards.runsOf(rank))
-      numbers.insert(numbers.end(), {run.local, run.position, run.length, run.stride});
-  }
-  return fingerprint(numbers, fingerprint(shards.lengths(), before));
+/// What a sharding is made of; what is not read of a layout does not count.
+void addSharding(const std::array<const char*, 5>& names, const Sharding& shards, std::vector<seqparCompared_t>& to) {
+  const seqparLayout_t layout = shards.layout();
+  to.insert(to.end(),
+            {number(names[0], layout.kind), number(names[1], layout.kind == seqparStriped ? layout.stripe : 1),
+             number(names[2], layout.slices), array(names[3], shards.packing()), array(names[4], shards.lengths())});
 }
 
-/// Two of all that ranks give alike are arrays, of which a number is compared.
 void compareRanks(const char* call, const Problem& p, const AlgorithmRow& row) {
   const auto& d = p.desc;
-  const NamedNumber all[] = {{"desc->family", d.family},
-                             {"desc->algorithm", row.id},
-                             {"desc->batch", d.batch},
-                             {"desc->tokens", d.tokens},
-                             {"desc->kvTokens", d.kvTokens},
-                             {"desc->heads", d.heads},
-                             {"desc->kvHeads", d.kvHeads},
-                             {"desc->headDim", d.headDim},
-                             {"desc->valueDim", d.valueDim},
-                             {"desc->dataType", d.dataType},
-                             {"desc->gateType", d.gateType},
-                             {"desc->wireType", d.wireType},
-                             {"desc->scale, as bits", bitsOf(d.scale)},
-                             {"desc->mask", d.mask},
-                             {"desc->windowLeft", d.windowLeft},
-                             {"desc->windowRight", d.windowRight},
-                             {"desc->softcap, as bits", bitsOf(d.softcap)},
-                             {"desc->sinks", d.sinks},
-                             {"desc->inner", d.inner},
-                             {"desc->ulyssesOutside", d.ulyssesOutside},
-                             {"desc->training", d.training},
-                             {"desc->deterministic", d.deterministic},
-                             {"desc->reserve", d.reserve},
-                             {"the fingerprint of its layouts", fingerprintOf(p.keys, fingerprintOf(p.queries, 0))},
-                             {"the fingerprint of desc->cuSeqlens", fingerprint(p.cuSeqlens)}};
-  static_assert(std::size(all) <= SEQPAR_MOST_COMPARED);
+  std::vector<seqparCompared_t> all{number("desc->family", d.family),
+                                    number("desc->algorithm", row.id),
+                                    number("desc->batch", d.batch),
+                                    number("desc->tokens", d.tokens),
+                                    number("desc->kvTokens", d.kvTokens),
+                                    number("desc->heads", d.heads),
+                                    number("desc->kvHeads", d.kvHeads),
+                                    number("desc->headDim", d.headDim),
+                                    number("desc->valueDim", d.valueDim),
+                                    number("desc->dataType", d.dataType),
+                                    number("desc->gateType", d.gateType),
+                                    number("desc->wireType", d.wireType),
+                                    real("desc->scale", d.scale),
+                                    number("desc->mask", d.mask),
+                                    number("desc->windowLeft", d.windowLeft),
+                                    number("desc->windowRight", d.windowRight),
+                                    real("desc->softcap", d.softcap),
+                                    number("desc->sinks", d.sinks),
+                                    number("desc->inner", d.inner),
+                                    number("desc->ulyssesOutside", d.ulyssesOutside),
+                                    number("desc->training", d.training),
+                                    number("desc->deterministic", d.deterministic),
+                                    number("desc->reserve", d.reserve),
+                                    array("desc->cuSeqlens", p.cuSeqlens)};
+  addSharding({"the layout's kind", "the layout's stripe", "the layout's slices", "the layout's cuSeqlens",
+               "the tokens of ranks"},
+              p.queries, all);
+  if (p.crossAttention()) {
+    addSharding(
+        {"kvLayout's kind", "kvLayout's stripe", "kvLayout's slices", "kvLayout's cuSeqlens", "the keys of ranks"},
+        p.keys, all);
+  }
   requireAgreement(call, all, p.comm);
 }
 
@@ -110,7 +113,7 @@ Plan::~Plan() {
 
 void Plan::prepare(void* workspace) {
   if (workspace == nullptr && bytes_ > 0) {
-    memory_ = exec_->allocate(bytes_);
+    memory_ = exec_->allocate(bytes_, "the workspace of an attention plan");
     workspace = memory_.get();
   }
   Arena arena(workspace);

@@ -28,16 +28,20 @@ void requireFinite(const char* call, const char* field, float value) {
   }
 }
 
-/// Bytes of any array of the problem must stay far from overflowing.
-void requireSize(const char* call, std::initializer_list<int64_t> sizes) {
+/// Bytes of any array of the problem must stay far from overflowing. Linear attention keeps states of many places.
+void requireSize(const char* call, const seqparAttnDesc_t& d) {
   constexpr int64_t kMost = int64_t{1} << 52;
+  const bool softmax = d.family == seqparAttnSoftmax;
+  const int64_t ofHead = softmax ? std::max(d.headDim, d.valueDim) : d.headDim;
   int64_t product = 1;
-  for (const int64_t size : sizes) {
-    if (size != 0 && product > kMost / size) {
-      fail(seqparInvalidArgument, call, ": desc's sizes overflow: batch * tokens * heads * length is more than ",
-           kMost);
+  for (const int64_t size : {d.batch, std::max(d.tokens, d.kvTokens), d.heads, ofHead, softmax ? 1 : d.valueDim}) {
+    if (size > 0 && product > kMost / size) {
+      fail(seqparInvalidArgument, call, ": desc's sizes overflow: batch ", d.batch, " * tokens ",
+           std::max(d.tokens, d.kvTokens), " * heads ", d.heads,
+           softmax ? concat(" * length ", ofHead) : concat(" * headDim ", d.headDim, " * valueDim ", d.valueDim),
+           " is more than ", kMost);
     }
-    product *= size;
+    product *= std::max<int64_t>(1, size);
   }
 }
 
@@ -165,7 +169,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   if (!problem.softmax() && problem.layoutGiven && !problem.queries.contiguous()) {
     fail(seqparInvalidUsage, call, ": desc->layout is not contiguous, expected a contiguous one: linear attention");
   }
-  requireSize(call, {d.batch, std::max(d.tokens, d.kvTokens), d.heads, std::max(d.headDim, d.valueDim)});
+  requireSize(call, d);
   problem.cuSeqlens = readPacking(call, d.sequences, d.cuSeqlens, d.batch, d.tokens);
   if (problem.packed() && d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0 with packed sequences");
   if (d.kernel != nullptr) {

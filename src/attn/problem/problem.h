@@ -35,6 +35,8 @@ class Sharding {
   /// As given; with lengths of the caller `ranks` is 0. cuSeqlens is NULL.
   seqparLayout_t layout() const;
   int kind() const { return layout_.kind; }
+  /// Of the layout.
+  const std::vector<int64_t>& packing() const { return cuSeqlens_; }
   bool contiguous() const { return layout_.kind == seqparContiguous && layout_.sequences == 0 && layout_.slices == 1; }
 
  private:

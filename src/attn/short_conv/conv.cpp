@@ -10,6 +10,7 @@
 #include "attn/packing.h"
 #include "base/checked.h"
 #include "base/convert.h"
+#include "base/memory.h"
 #include "base/versioned.h"
 #include "seqpar/exchange.h"
 #include "seqpar/layout.h"
@@ -65,16 +66,11 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   auto bounds = readPacking(call, d.sequences, d.cuSeqlens, d.batch, tokens);
   if (bounds.empty()) bounds = {0, tokens};
-  const NamedNumber all[] = {{"desc->batch", d.batch},
-                             {"desc->channels", d.channels},
-                             {"desc->width", d.width},
-                             {"desc->silu", d.silu},
-                             {"desc->dataType", d.dataType},
-                             {"desc->weightType", d.weightType},
-                             {"desc->training", d.training},
-                             {"desc->tokens", tokens},
-                             {"the fingerprint of desc->tokensOfRanks", fingerprint(lengths)},
-                             {"the fingerprint of desc->cuSeqlens", fingerprint(bounds)}};
+  const seqparCompared_t all[] = {number("desc->batch", d.batch),        number("desc->channels", d.channels),
+                                  number("desc->width", d.width),        number("desc->silu", d.silu),
+                                  number("desc->dataType", d.dataType),  number("desc->weightType", d.weightType),
+                                  number("desc->training", d.training),  number("desc->tokens", tokens),
+                                  array("the tokens of ranks", lengths), array("desc->cuSeqlens", bounds)};
   requireAgreement(call, all, comm);
   shape_.batch = static_cast<size_t>(d.batch);
   shape_.tokens = static_cast<size_t>(lengths[static_cast<size_t>(rank)]);
@@ -91,7 +87,7 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
   passes_ = makePasses(shape_, training_, *exec_);
   Arena counting;
   carve(counting);
-  memory_ = exec_->allocate(counting.used());
+  memory_ = exec_->allocate(counting.used(), "the workspace of a short convolution");
   Arena arena(memory_.get());
   carve(arena);
   passes_->open();
@@ -122,8 +118,10 @@ void Conv::clearHalos() {
 
 void Conv::place(const std::vector<int64_t>& bounds, int64_t begin, int64_t end) {
   const auto halo = static_cast<int64_t>(shape_.halo());
-  shape_.before.reserve(shape_.tokens);  // all or nothing, before any of it is touched
-  shape_.behind.reserve(shape_.tokens);
+  allocateFor("the places of tokens in their sequences", 2 * shape_.tokens, [&] {
+    shape_.before.reserve(shape_.tokens);  // all or nothing, before any of it is touched
+    shape_.behind.reserve(shape_.tokens);
+  });
   size_t sequence = 0;
   for (int64_t t = begin; t < end; ++t) {
     while (bounds[sequence + 1] <= t) ++sequence;

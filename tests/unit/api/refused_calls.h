@@ -15,15 +15,8 @@
 
 #include "common/backend.h"
 #include "common/ranks.h"
+#include "common/sanitized.h"
 #include "seqpar/mesh.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SEQPAR_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SEQPAR_SANITIZED
-#endif
-#endif
 
 namespace seqpar::test {
 

@@ -2,6 +2,7 @@
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "bootstrap/bootstrap.h"
 #include "comm/ordered_control.h"
@@ -48,6 +49,16 @@ seqparResult_t sum(const float* state, float* total, int64_t dv, seqparComm_t co
   params.dk = params.heads;
   params.dv = dv;
   return seqparAllScan(state, nullptr, nullptr, nullptr, total, &params, comm, stream);
+}
+
+seqparCompared_t number(const char* name, int64_t value) {
+  return {name, seqparComparedNumber, value, 0, nullptr};
+}
+seqparCompared_t real(const char* name, double value) {
+  return {name, seqparComparedReal, 0, value, nullptr};
+}
+seqparCompared_t array(const char* name, const std::vector<int64_t>& elements) {
+  return {name, seqparComparedArray, static_cast<int64_t>(elements.size()), 0, elements.data()};
 }
 
 }  // namespace
@@ -107,29 +118,63 @@ TEST_CASE("a refused call leaves no comparison to the next") {
 }
 
 TEST_CASE("a program's own call is compared where calls are, in its own name") {
-  static const char* const kNames[] = {"rounds", "size"};
   const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
-    const int64_t same[] = {3, -4}, differs[] = {3, rank};
-    expectSuccess(seqparCommCompare("ownCall", kNames, same, 2, comms[0]), "seqparCommCompare", comms[0]);
-    expect(seqparCommCompare("ownCall", kNames, differs, 2, comms[0]) == seqparInvalidUsage, "no difference was found");
+    const seqparCompared_t same[] = {number("rounds", 3), number("size", -4)};
+    const seqparCompared_t differs[] = {number("rounds", 3), number("size", rank)};
+    expectSuccess(seqparCommCompare("ownCall", same, 2, comms[0]), "seqparCommCompare", comms[0]);
+    expect(seqparCommCompare("ownCall", differs, 2, comms[0]) == seqparInvalidUsage, "no difference was found");
     const std::string text = seqparGetLastError(comms[0]);
     expect(text == "ownCall: the ranks disagree: rank 1 has size 1, rank 0 has 0", text);
-    expectSuccess(seqparCommCompare("ownCall", nullptr, nullptr, 0, comms[0]), "the communicator stays", comms[0]);
-    for (const int count : {-1, SEQPAR_MOST_COMPARED + 1}) {
-      expect(seqparCommCompare("ownCall", kNames, same, count, comms[0]) == seqparInvalidArgument, "count ", count);
-    }
-    expect(seqparCommCompare(nullptr, kNames, same, 2, comms[0]) == seqparInvalidArgument, "call NULL");
-    expect(seqparCommCompare("ownCall", nullptr, same, 2, comms[0]) == seqparInvalidArgument, "names NULL");
-    expect(seqparCommCompare("a name of forty bytes, which is too long.", kNames, same, 2, comms[0]) ==
-               seqparInvalidArgument,
-           "a long name");
+    expectSuccess(seqparCommCompare("ownCall", nullptr, 0, comms[0]), "the communicator stays", comms[0]);
+    const auto refused = [&](const char* what, const char* call, const seqparCompared_t* arguments, int count) {
+      expect(seqparCommCompare(call, arguments, count, comms[0]) == seqparInvalidArgument, what);
+    };
+    refused("a count below 0", "ownCall", same, -1);
+    refused("too many", "ownCall", same, SEQPAR_MOST_COMPARED + 1);
+    refused("call NULL", nullptr, same, 2);
+    refused("arguments NULL", "ownCall", nullptr, 2);
+    refused("a long name", "a name of forty bytes, which is too long.", same, 2);
+    const seqparCompared_t unnamed = number(nullptr, 1), kind{"a", 3, 1, 0, nullptr},
+                           fewer{"a", seqparComparedArray, -1, 0, nullptr},
+                           none{"a", seqparComparedArray, 1, 0, nullptr};
+    for (const auto* one : {&unnamed, &kind, &fewer, &none}) refused("an argument", "ownCall", one, 1);
   });
   CHECK(errors == "");
   seqparComm_t alone = nullptr;  // which compares nothing
   REQUIRE(seqparCommInitAll(&alone, 1, nullptr) == seqparSuccess);
-  const int64_t values[] = {1, 2};
-  CHECK(seqparCommCompare("ownCall", kNames, values, 2, alone) == seqparSuccess);
+  const seqparCompared_t values[] = {number("rounds", 1), real("scale", 2)};
+  CHECK(seqparCommCompare("ownCall", values, 2, alone) == seqparSuccess);
   CHECK(seqparCommDestroy(alone) == seqparSuccess);
+}
+
+TEST_CASE("reals are told as reals, and arrays by their length or first element that differs") {
+  const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
+    std::vector<int64_t> many(1000, 7), few(static_cast<size_t>(3 + rank), 1);
+    many[500] += 2 * rank;
+    many[900] += rank;
+    const std::vector<int64_t> none;
+    const auto told = [&](const std::vector<seqparCompared_t>& arguments) -> std::string {
+      const int count = static_cast<int>(arguments.size());
+      return seqparCommCompare("ownCall", arguments.data(), count, comms[0]) == seqparInvalidUsage
+                 ? seqparGetLastError(comms[0])
+                 : "";
+    };
+    const auto expectText = [](const std::string& text, const std::string& expected) {
+      expect(text == (expected.empty() ? "" : "ownCall: the ranks disagree: " + expected), text);
+    };
+    expectText(told({real("scale", 0.5), array("lengths", none), array("sizes", {3, 4, 5})}), "");
+    expectText(told({real("scale", static_cast<double>(rank == 0 ? 0.1f : 30.5f))}),
+               "rank 1 has scale 30.5, rank 0 has 0.1");
+    expectText(told({real("scale", rank == 0 ? 0.1 : 0.25)}), "rank 1 has scale 0.25, rank 0 has 0.1");
+    expectText(told({array("sizes", many), number("count", rank), array("lengths", few)}),
+               "rank 1 has sizes[500] 9, rank 0 has 7; rank 1 has count 1, rank 0 has 0; "
+               "rank 1 has a length of lengths 4, rank 0 has 3");
+    expectText(told({array("lengths", rank == 0 ? none : many)}), "rank 1 has a length of lengths 1000, rank 0 has 0");
+    // What is an array on one rank alone cannot be gathered.
+    expectText(told({rank == 0 ? number("sizes", 1) : array("sizes", many)}),
+               "rank 1 has another kind of sizes than rank 0");
+  });
+  CHECK(errors == "");
 }
 
 TEST_CASE("comparisons beside the work: two control planes in opposite orders, and a difference names the argument") {

@@ -188,8 +188,8 @@ TEST_CASE("Ranks that disagree about a plan are told, if arguments are compared"
     const LayoutCase zigzag{seqparZigzag, 2, 10, 1, 1, {0, 4, 10}};
     auto other = zigzag;
     other.bounds[1] += rank;
-    disagree(create(other, 4), "rank 1 has the hash of from->cuSeqlens");
-    disagree(create(zigzag, 4 + rank), "rank 1 has the hash of outer and rowBytes");
+    disagree(create(other, 4), "rank 1 has from->cuSeqlens[1] 5, rank 0 has 4");
+    disagree(create(zigzag, 4 + rank), "rank 1 has rowBytes[0] 5, rank 0 has 4");
     other.bounds = zigzag.bounds;
     other.kind = rank == 0 ? seqparZigzag : seqparStriped;
     disagree(create(other, 4), "rank 1 has from->kind 2, rank 0 has 1");
@@ -202,7 +202,7 @@ TEST_CASE("Ranks that disagree about a plan are told, if arguments are compared"
     std::vector<std::byte> receive(80);
     const void* from = send.data();
     void* into = receive.data();
-    disagree(seqparRedistribute(rank == 0 ? first : plan, &from, &into, nullptr), "rank 1 has the hash of the plan");
+    disagree(seqparRedistribute(rank == 0 ? first : plan, &from, &into, nullptr), "rank 1 has the fingerprint of plan");
     expectSuccess(seqparRedistribute(first, &from, &into, nullptr), "seqparRedistribute", comm);
     expectSuccess(seqparRedistributePlanDestroy(first), "seqparRedistributePlanDestroy");
     expectSuccess(seqparRedistributePlanDestroy(plan), "seqparRedistributePlanDestroy");

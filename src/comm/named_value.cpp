@@ -1,0 +1,37 @@
+#include "comm/named_value.h"
+
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace seqpar {
+namespace {
+
+template <typename Number>
+std::string shortest(Number number) {
+  std::array<char, 64> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+/// As short as tells it from all others of its type; what fits a float was one.
+std::string shortestReal(double real) {
+  const auto narrow = static_cast<float>(real);
+  return static_cast<double>(narrow) == real ? shortest(narrow) : shortest(real);
+}
+
+}  // namespace
+
+std::string inWords(NamedValue::Kind kind, int64_t value) {
+  switch (kind) {
+    case NamedValue::Kind::Number:
+      return shortest(value);
+    case NamedValue::Kind::Real:
+      return shortestReal(std::bit_cast<double>(value));
+    case NamedValue::Kind::Array:
+      break;
+  }
+  return concat("an array with the fingerprint ", std::hex, static_cast<uint64_t>(value));
+}
+
+}  // namespace seqpar
