@@ -21,6 +21,10 @@ void measure(LinearCase& mine, void* stream) {
   outputs.maps = states.maps;
   outputs.apart = apart;
   outputs.out = mine.output();
+  attn::Outputs both = outputs;
+  both.segments = attn::cutForward(problem, attn::ctasAtOnce(problem), attn::leadsOutputs(problem));
+  both.maps = mine.maps(both.segments);
+  both.apart = attn::betterApart(problem, both.segments);
   const auto runStates = [=] {
     LinearCase::must(attn::launchSegmentStates(states, {stream, 0}), "launchSegmentStates");
   };
@@ -33,8 +37,7 @@ void measure(LinearCase& mine, void* stream) {
                            }},
                           {"outputs", all, runOutputs},
                           {"both", all, [=] {
-                             runStates();
-                             runOutputs();
+                             LinearCase::must(attn::launchForward(both, {stream, 0}), "launchForward");
                            }}});
 }
 

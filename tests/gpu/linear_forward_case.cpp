@@ -83,15 +83,17 @@ std::string ForwardSpec::name() const {
   std::ostringstream out;
   out << kTypes[type] << ", gate " << kGates[static_cast<int>(gate)] << ' ' << kTypes[gateType] << ' '
       << kDecays[static_cast<int>(decays)] << ", batch " << batch << ", tokens " << tokens << ", heads " << heads << '/'
-      << qkHeads << ", dk " << dk << ", dv " << dv << ", segments of " << segmentTokens << ", starts " << sequences
-      << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "") << ", seed " << seed;
+      << qkHeads << ", dk " << dk << ", dv " << dv << ", segments of " << segmentTokens << " after " << leadTokens
+      << ", starts " << sequences << (initial ? ", initial" : "") << (headsFirst ? ", heads first" : "") << ", seed "
+      << seed;
   return out.str();
 }
 
-attn::Segments ForwardSpec::segments() const {
+attn::Segments ForwardSpec::segments(int64_t lead) const {
   attn::Segments cut;
   cut.tokens = segmentTokens;
-  cut.count = static_cast<int>(std::max<int64_t>(1, (tokens + segmentTokens - 1) / segmentTokens));
+  if (lead < tokens) cut.begin = lead;
+  cut.count = static_cast<int>(std::max<int64_t>(1, (tokens - cut.begin + segmentTokens - 1) / segmentTokens));
   return cut;
 }
 

@@ -22,10 +22,12 @@ struct ForwardSpec {
   bool initial = true;
   bool headsFirst = false;       ///< tensors lie as [batch][head][token], otherwise [batch][token][head]
   int64_t segmentTokens = 1024;  ///< a multiple of 64
+  int64_t leadTokens = 0;        ///< before the first segment (launchForward()), at most; a multiple of 64
   int sequences = 0;             ///< packed ones that begin among the tokens, at most
   uint64_t seed = 0;
   std::string name() const;
-  attn::Segments segments() const;
+  /// After the first `lead` tokens, if some are left.
+  attn::Segments segments(int64_t lead) const;
 };
 
 /// A result in fp64, and how far from it the kernels' may be.

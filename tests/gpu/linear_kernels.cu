@@ -62,7 +62,7 @@ struct Results {
 };
 
 /// `ctas` bounds the launches; with `byHeads` each head is a launch of its own; without `rank` its map is not asked
-/// for; `apart` as SegmentStates has it.
+/// for, and launchForward() has both passes; `apart` as SegmentStates has it.
 Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apart = false) {
   const ForwardSpec& spec = test.spec;
   const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
@@ -83,7 +83,7 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apa
     problem.starts = starts.get();
     problem.startCount = static_cast<int64_t>(test.starts.size());
   }
-  const Segments segments = spec.segments();
+  const Segments segments = spec.segments(rank ? 0 : spec.leadTokens);
   const OnDevice<char> workspace(segmentMapsSize(problem, segments));
   SegmentStates first;
   first.problem = problem;
@@ -106,6 +106,10 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apa
   const Launch launch{nullptr, ctas};
   for (int head = 0; head < spec.heads; head += byHeads ? 1 : spec.heads) {
     first.heads = second.heads = {head, byHeads ? 1 : spec.heads};
+    if (!rank) {
+      check(launchForward(second, launch) == cudaSuccess, "launchForward: " + spec.name());
+      continue;
+    }
     check(launchSegmentStates(first, launch) == cudaSuccess, "launchSegmentStates: " + spec.name());
     check(launchOutputs(second, launch) == cudaSuccess, "launchOutputs: " + spec.name());
   }
@@ -172,6 +176,7 @@ ForwardSpec drawSpec(std::mt19937_64& random) {
   spec.initial = random() % 2 == 0;
   spec.headsFirst = random() % 2 == 0;
   spec.segmentTokens = 64 * static_cast<int64_t>(1 + random() % 20);
+  if (random() % 4 != 0) spec.leadTokens = 64 * static_cast<int64_t>(random() % 6);
   if (spec.batch == 1 && random() % 3 == 0) spec.sequences = 1 + static_cast<int>(random() % 9);
   spec.seed = random();
   return spec;
@@ -217,6 +222,36 @@ void checkRepeated(std::mt19937_64& random) {
   }
 }
 
+/// Many short items a CTA of pass 1, of which most chunks are forgotten: the warpgroup that finds out is items ahead of
+/// those that multiply.
+void checkShortItems(std::mt19937_64& random) {
+  static constexpr int64_t kTokens[] = {128, 192, 320, 512};
+  for (const Gate gate : {Gate::Channel, Gate::Token}) {
+    for (const int64_t tokens : kTokens) {
+      ForwardSpec spec;
+      spec.tokens = 2016;
+      spec.heads = spec.qkHeads = 4;
+      spec.dk = spec.dv = 128;
+      spec.gate = gate;
+      if (gate == Gate::Channel && random() % 2 == 0) spec.gateType = seqparBfloat16;
+      spec.decays = random() % 2 == 0 ? Decays::Thirty : Decays::Strong;
+      spec.segmentTokens = tokens;
+      spec.seed = random();
+      ForwardCase test(spec);
+      const Results many = run(test, 0, false, true);
+      for (const int ctas : {1, 5}) {
+        for (int again = 0; again < 3; ++again) {
+          check(run(test, ctas, false, true) == many, "many items a CTA: " + spec.name());
+        }
+      }
+      test.computeExpected();
+      compare("output of many items a CTA,", spec, test.out, toDoubles(many.out, spec.type));
+      compare("final state", spec, test.finalState, toDoubles(many.finalState));
+      compare("state of the rank", spec, test.rankState, toDoubles(many.rankState));
+    }
+  }
+}
+
 void checkRefused() {
   LinearProblem problem;
   problem.heads = problem.qkHeads = 1;
@@ -254,6 +289,7 @@ int main(int argc, char** argv) {
     checkCase(spec, random() % 2 == 0 ? 0 : 5, random() % 4 == 0, random() % 4 != 0, random() % 2 == 0);
   }
   checkRefused();
+  if (!small) checkShortItems(random);
   if (!small) checkNotFinite(random);
   if (!small) checkRepeated(random);
   std::printf("%d checks, %d failed, largest error %.2f of what is allowed\n", checks, failures, largest);

@@ -23,8 +23,8 @@ Bytes rounded(std::vector<double>& values, int type) {
   return bytes;
 }
 
-std::vector<double> normal(size_t count, std::mt19937_64& random) {
-  std::normal_distribution<double> draw;
+std::vector<double> normal(size_t count, std::mt19937_64& random, double deviation = 1) {
+  std::normal_distribution<double> draw(0, deviation);
   std::vector<double> values(count);
   for (double& value : values) value = draw(random);
   return values;
@@ -82,10 +82,10 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   s.dk = shape.dk;
   s.dv = shape.dv;
   s.scale = static_cast<float>(1 / std::sqrt(shape.dk));
-  inputs.q = normal(s.keySize(), random);
-  inputs.k = normal(s.keySize(), random);
+  inputs.q = normal(s.keySize(), random, shape.qScale);
+  inputs.k = normal(s.keySize(), random, shape.kScale);
   inputs.v = normal(s.valueSize(), random);
-  dOutValues = normal(s.valueSize(), random);
+  dOutValues = normal(s.valueSize(), random, shape.dOutScale);
   q = rounded(inputs.q, shape.type);
   k = rounded(inputs.k, shape.type);
   v = rounded(inputs.v, shape.type);

@@ -18,9 +18,10 @@ struct BackwardShape {
   attn::Gate gate = attn::Gate::Channel;
   int gateType = seqparFloat32;
   int64_t segmentTokens = 512;
-  double decay = 0.05;  ///< mean of -log a; infinity: some decays are 0, others 1
-  bool states = true;   ///< an initial state and a gradient of the final one
-  bool apart = false;   ///< maps as the passes leave them with `apart`
+  double decay = 0.05;                           ///< mean of -log a; infinity: some decays are 0, others 1
+  bool states = true;                            ///< an initial state and a gradient of the final one
+  bool apart = false;                            ///< maps as the passes leave them with `apart`
+  double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
   std::vector<int64_t> starts;
   std::string name() const;
 };

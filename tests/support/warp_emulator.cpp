@@ -256,6 +256,11 @@ float shuffleXor(float value, int mask) {
   return shuffle(value, lane() ^ mask);
 }
 
+uint32_t largestOfWarp(uint32_t x) {
+  for (int mask = 1; mask < 32; mask *= 2) x = std::max(x, bitsOf(shuffleXor(ofBits(x), mask)));
+  return x;
+}
+
 float exp2(float x) {
   if (x > 0) throw std::logic_error("an exponent above 0");
   return x < -126 ? 0.f : std::exp2(x);

@@ -77,15 +77,42 @@ Segments cutIntoSegments(const LinearProblem& problem, int ctas) {
   return best;
 }
 
+int mostApart(const LinearProblem& problem) {
+  return problem.gate == Gate::None ? 4 : 8;
+}
+
+Segments cutForward(const LinearProblem& problem, int ctas, bool beside) {
+  const Segments equal = cutIntoSegments(problem, ctas);
+  const int64_t tiles = (problem.dv + valueTile(problem) - 1) / valueTile(problem);
+  const int64_t items = std::max<int64_t>(problem.batch * problem.heads * tiles, 1), count = ctas / items;
+  if (!beside || count < 2 || count > mostApart(problem)) return equal;
+  // Outputs of the lead take as long as pass 1 of a segment where they are that percentage of it: it is faster where it
+  // reads no decays. It may also end early, where decays forget.
+  const bool reads = problem.gate == Gate::Token;
+  const int64_t percent = reads ? 55 : 30, most = reads ? 12 : 8;
+  const int64_t chunks = (problem.tokens + kChunkTokens - 1) / kChunkTokens;
+  const auto ceiling = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t each = std::max(ceiling(chunks - most, count), ceiling(chunks * 100, count * 100 + percent));
+  const int64_t tokens = each * kChunkTokens;
+  if (tokens < kLeastTokens || each * count >= chunks || tokens >= equal.tokens) return equal;
+  return {static_cast<int>(count), tokens, (chunks - each * count) * kChunkTokens};
+}
+
 size_t segmentMapsSize(const LinearProblem& problem, const Segments& segments) {
   const int64_t decays = mapsOf(problem, segments) * decayWidth(problem) * int64_t{sizeof(float)};
-  return statesSize(problem, segments) + static_cast<size_t>(roundUp(decays, 256));
+  return statesSize(problem, segments) + static_cast<size_t>(roundUp(decays, 256)) +
+         (segments.begin > 0 ? statesSize(problem, {}) : 0);
 }
 
 SegmentMaps segmentMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments) {
   SegmentMaps maps;
   maps.states = static_cast<float*>(workspace);
-  maps.logDecays = reinterpret_cast<float*>(static_cast<char*>(workspace) + statesSize(problem, segments));
+  char* at = static_cast<char*>(workspace) + statesSize(problem, segments);
+  if (segments.begin > 0) {
+    maps.lead = reinterpret_cast<float*>(at);
+    at += statesSize(problem, {});
+  }
+  maps.logDecays = reinterpret_cast<float*>(at);
   return maps;
 }
 

@@ -62,10 +62,11 @@ constexpr int kChunkTokens = 64;  ///< segments are cut at multiples of it
 /// 16 bytes, and so do gates of Gate::Channel.
 const char* whyNot(const LinearProblem& problem);
 
-/// How each head's tokens are cut: segment i has the tokens [i * tokens, (i + 1) * tokens) of the rank.
+/// How each head's tokens are cut: segment i has the tokens [begin + i * tokens, begin + (i + 1) * tokens) of the rank.
 struct Segments {
   int count = 1;       ///< at least 1, also for no tokens
   int64_t tokens = 0;  ///< of each but the last; a multiple of kChunkTokens
+  int64_t begin = 0;   ///< of the first; another launch has the tokens before it (launchForward())
 };
 
 /// The columns of v that one CTA works on; a head has ceil(dv / valueTile()) of them.
@@ -74,11 +75,17 @@ int valueTile(const LinearProblem& problem);
 /// As many segments as give `ctas` CTAs at once (ctasAtOnce(), or less) about the same work.
 Segments cutIntoSegments(const LinearProblem& problem, int ctas);
 
+/// The same for launchForward(), which may make outputs of some first tokens, the lead, beside pass 1 of the others, on
+/// SMs that it leaves idle: segments are shorter for it, and begin after the lead. `beside`: kernels can do that
+/// (leadsOutputs()).
+Segments cutForward(const LinearProblem& problem, int ctas, bool beside);
+
 /// Maps of segments, as workspace holds them: of each (batch, head), of each segment, the state [dk][dv] and the
 /// log-decay, [dk] for Gate::Channel and a number for the others.
 struct SegmentMaps {
   float* states = nullptr;     ///< [batch][heads][segments][dk][dv]
   float* logDecays = nullptr;  ///< [batch][heads][segments][decayWidth()]
+  float* lead = nullptr;       ///< [batch][heads][dk][dv], where segments begin after a lead: the state after it
 };
 SEQPAR_BOTH_INLINE int decayWidth(const LinearProblem& problem) {
   return problem.gate == Gate::Channel ? problem.dk : 1;
@@ -111,13 +118,21 @@ struct SegmentStates {
   /// `maps` keep what each segment by itself leaves of a state of 0, for Outputs and Gradients with the same; else as
   /// said above.
   bool apart = false;
+  bool packed = false;          ///< `maps`, apart, for Outputs with the same: as these kernels' threads have them
   bool allSegments = false;     ///< the last segment's map is made without state and logDecay too
   bool afterGradients = false;  ///< comes right behind a SegmentStateGradients of other maps, or what passes these on
 };
 
+/// Up to how many segments that is so: each CTA reads the states of the segments before its own, as far as decays leave
+/// something of them.
+int mostApart(const LinearProblem& problem);
+
 /// Whether the outputs are sooner there with `apart`, on the current device: few segments, whose states each CTA can
 /// put together itself. Only in builds with CUDA.
 bool betterApart(const LinearProblem& problem, const Segments& segments);
+
+/// Whether the current device starts outputs beside pass 1 (cutForward()). Only in builds with CUDA.
+bool leadsOutputs(const LinearProblem& problem);
 
 /// Pass 3, forward, after pass 1 and the scan between ranks.
 struct Outputs {
@@ -131,6 +146,8 @@ struct Outputs {
   bool apart = false;              ///< `maps` as SegmentStates leaves them with `apart`
   /// Comes right behind the first rank's StateScan (state_scan.h): `maps` are there when it starts.
   bool mapsAreThere = false;
+  bool packed = false;  ///< `maps` as SegmentStates leaves them with `packed`; launchForward() finds out itself
+  bool leads = false;   ///< one segment, right behind pass 1 of tokens after it, beside which it may start
 };
 
 /// Pass 1, backward: the same in reverse. Afterwards `maps` hold, of segment i: as state, what segments i+1 ... leave
@@ -187,6 +204,8 @@ int ctasAtOnce(const LinearProblem& problem);
 /// bits each time. Only in builds with CUDA.
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch);
 int launchOutputs(const Outputs& pass, const Launch& launch);
+/// Both passes of the forward, `pass` as for launchOutputs(): no rank's map is wanted.
+int launchForward(const Outputs& pass, const Launch& launch);
 int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch& launch);
 int launchGradients(const Gradients& pass, const Launch& launch);
 

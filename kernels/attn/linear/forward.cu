@@ -54,11 +54,40 @@ bool segmentStates(const SegmentStates&, int, bool, const Launch&, int&) {
 bool segmentStateGradients(const SegmentStateGradients&, int, bool, const Launch&, int&) {
   return false;
 }
+bool packs(const Outputs&) {
+  return false;
+}
 bool outputs(const Outputs&, const Launch&, int&) {
   return false;
 }
 }  // namespace hopper
 #endif
+
+namespace {
+
+bool ofRank(const SegmentStates& pass) {
+  return pass.state != nullptr || pass.logDecay != nullptr;
+}
+/// The last segment's map is needed for the map of the rank alone.
+int segmentsOf(const SegmentStates& pass) {
+  return pass.segments.count - (ofRank(pass) || pass.allSegments ? 0 : 1);
+}
+
+/// Pass 1 without the fold.
+int launchMaps(const SegmentStates& pass, const Launch& launch) {
+  if (!allowed(pass.problem, pass.heads)) return cudaErrorInvalidValue;
+  const int segments = segmentsOf(pass);
+  if (segments == 0) return cudaSuccess;
+  int error = cudaSuccess;
+  const bool early = pass.afterGradients && pass.segments.count > 1;
+  if (pass.problem.type == seqparFloat32) return runSegmentStatesFp32(pass, segments, launch);
+  if (hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, early, launch, error)) return error;
+  return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
+    return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
+  });
+}
+
+}  // namespace
 
 int ctasAtOnce(const LinearProblem& problem) {
   constexpr int kFp32Ctas = 8;  // of an SM; those kernels are slow in any case
@@ -73,31 +102,48 @@ int ctasAtOnce(const LinearProblem& problem) {
 }
 
 bool betterApart(const LinearProblem& problem, const Segments& segments) {
-  // Each CTA reads the states of the segments before its own, as far as decays leave something of them. With one decay
-  // a head the kernels are faster, and the fold costs less than 7 states.
-  const int most = problem.gate == Gate::Channel ? 8 : 4;
-  return segments.count <= most && problem.type != seqparFloat32 && hopper::fits(problem);
+  return segments.count <= mostApart(problem) && problem.type != seqparFloat32 && hopper::fits(problem);
+}
+
+bool leadsOutputs(const LinearProblem& problem) {
+  // With decays of channels both passes are bound by memory, and outputs beside pass 1 wait for it.
+  return problem.gate != Gate::Channel && problem.type != seqparFloat32 && hopper::fits(problem);
 }
 
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
-  if (!allowed(pass.problem, pass.heads)) return cudaErrorInvalidValue;
-  // The last segment's map is needed for the map of the rank alone.
-  const bool rank = pass.state != nullptr || pass.logDecay != nullptr;
-  const int segments = pass.segments.count - (rank || pass.allSegments ? 0 : 1);
-  if (segments == 0) return cudaSuccess;
-  int error = cudaSuccess;
-  const bool early = pass.afterGradients && pass.segments.count > 1;
-  if (pass.problem.type == seqparFloat32) {
-    error = runSegmentStatesFp32(pass, segments, launch);
-  } else if (!hopper::fits(pass.problem) || !hopper::segmentStates(pass, segments, early, launch, error)) {
-    error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
-      return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
-    });
-  }
-  if (error != cudaSuccess || (pass.apart && !rank)) return error;
+  const int error = launchMaps(pass, launch);
+  const bool rank = ofRank(pass);
+  if (error != cudaSuccess || segmentsOf(pass) == 0 || (pass.apart && !rank)) return error;
   return launchFold(
       {pass.problem, pass.segments, pass.heads, pass.maps, false, pass.apart, pass.state, pass.logDecay, pass.base},
       launch);
+}
+
+int launchForward(const Outputs& pass, const Launch& launch) {
+  Outputs others = pass;
+  others.packed = pass.apart && hopper::packs(pass);
+  SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
+  states.apart = pass.apart;
+  states.packed = others.packed;
+  const int64_t lead = pass.segments.begin;
+  if (lead == 0) {
+    const int error = launchSegmentStates(states, launch);
+    return error != cudaSuccess ? error : launchOutputs(others, launch);
+  }
+  int error = launchMaps(states, launch);
+  if (error != cudaSuccess) return error;
+  Outputs first = pass;
+  first.problem.tokens = lead;
+  first.segments = {1, lead};
+  first.finalState = pass.maps.lead;
+  first.leads = pass.segments.count > 1;
+  error = launchOutputs(first, launch);
+  if (error == cudaSuccess && !pass.apart) {
+    error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
+  }
+  if (error != cudaSuccess) return error;
+  others.initial = pass.maps.lead;
+  return launchOutputs(others, launch);
 }
 
 int launchOutputs(const Outputs& pass, const Launch& launch) {

@@ -11,6 +11,9 @@ bool fits(const LinearProblem& problem);
 /// CTAs at once on the current device; 0: an error.
 int ctasAtOnce(const LinearProblem& problem);
 
+/// Whether these kernels do both of its passes, and its maps can be `packed`.
+bool packs(const Outputs& pass);
+
 /// Launches, as kernels/attn/linear/instances.h has them, for what fits(). False: the copy engine cannot have these
 /// tensors, and nothing was launched; else `error` is a cudaError_t.
 bool segmentStates(const SegmentStates& pass, int segments, bool early, const Launch& launch, int& error);

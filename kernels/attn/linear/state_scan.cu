@@ -10,7 +10,6 @@ namespace {
 using Head = device::detail::Head;  // here a part of one
 
 constexpr int kScanThreads = 256;
-constexpr int kAtOnce = 4;         // segments whose states are on their way to a thread together
 constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: beside other work, which they leave SMs to
 
 enum class Role { First, Between, Last };  ///< Last: the rank's map is not wanted
@@ -54,6 +53,13 @@ class StateScanCta {
     }
     return !__syncthreads_or(failed);
   }
+  /// The first rank: `incoming`, for which it needs nothing of the kernel before.
+  __device__ __forceinline__ void putOwn() const {
+    for (int part = firstPart(); part < count_; part += step()) {
+      const int64_t at = placeOf(part);
+      if (has(part)) *reinterpret_cast<float4*>(pass_.incoming + at) = ownAt(at);
+    }
+  }
   __device__ __forceinline__ void run() const {
     for (int first = firstPart(); first < count_; first += step()) {
       if (!runParts(first)) return;
@@ -63,6 +69,13 @@ class StateScanCta {
  private:
   __device__ __forceinline__ int firstPart() const { return static_cast<int>(blockIdx.x) * kTogether; }
   __device__ __forceinline__ int step() const { return static_cast<int>(gridDim.x) * kTogether; }
+  /// This thread's numbers of a part, in states.
+  __device__ __forceinline__ int64_t placeOf(int part) const { return int64_t{part} * elements_ + 4 * packet_; }
+  /// What comes in on the first rank.
+  __device__ __forceinline__ float4 ownAt(int64_t at) const {
+    if (pass_.initial == nullptr || pass_.resets) return make_float4(0, 0, 0, 0);
+    return *reinterpret_cast<const float4*>(pass_.initial + at);
+  }
   __device__ __forceinline__ bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
 
   /// False: a rank has failed.
@@ -106,51 +119,45 @@ class StateScanCta {
 
   /// False: timed out, or stopped.
   __device__ __forceinline__ bool hop(const Head& head, int part, const Quarter& map, uint4& seen) const {
-    const int64_t at = int64_t{part} * elements_ + 4 * packet_;
+    const int64_t at = placeOf(part);
     float4 x = make_float4(0, 0, 0, 0);
     if (R != Role::First) {
       if (!head.take(packet_, seen)) return false;
       x = make_float4(__uint_as_float(seen.x), __uint_as_float(seen.y), __uint_as_float(seen.z),
                       __uint_as_float(seen.w));
-    } else if (pass_.initial != nullptr) {
-      x = *reinterpret_cast<const float4*>(pass_.initial + at);
+    } else {
+      x = ownAt(at);
     }
     if (pass_.resets) x = make_float4(0, 0, 0, 0);
     const float4 total = applied(map, x);
     const float numbers[4] = {total.x, total.y, total.z, total.w};
     if (R != Role::Last && !head.last()) head.put(packet_, numbers);
-    *reinterpret_cast<float4*>(pass_.incoming + at) = x;
+    if (R != Role::First) *reinterpret_cast<float4*>(pass_.incoming + at) = x;
     if (R != Role::Last && pass_.outgoing != nullptr) *reinterpret_cast<float4*>(pass_.outgoing + at) = total;
     return true;
   }
 
-  /// This thread's numbers of a part: all segments' maps as one.
+  /// This thread's numbers of a part: all segments' maps as one, from the last that applies until decays have left
+  /// nothing.
   __device__ __forceinline__ Quarter mapAt(int part) const {
-    const int size = pass_.dk * pass_.dv, parts = size / elements_;
-    const int first = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? first / pass_.dv : 0;
-    const int64_t before = int64_t{part / parts} * pass_.segments;
-    const auto mapOf = [&](int step) { return before + (pass_.reverse ? pass_.segments - 1 - step : step); };
-    Quarter all = {make_float4(0, 0, 0, 0), 0};
-    float logs = 0;
+    int step = pass_.segments - 1;
+    Quarter all = mapAt(part, step);
 #pragma unroll 1
-    for (int begin = 0; begin < pass_.segments; begin += kAtOnce) {
-      float4 states[kAtOnce];
-      float decays[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (begin + i >= pass_.segments) continue;
-        states[i] = *reinterpret_cast<const float4*>(pass_.maps.states + mapOf(begin + i) * size + first);
-        decays[i] = pass_.maps.logDecays[mapOf(begin + i) * pass_.width + channel];
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (begin + i >= pass_.segments) continue;
-        logs += decays[i];
-        all.state = applied({states[i], exp2f(decays[i] * kLog2e)}, all.state);
-      }
+    while (all.decay != 0 && --step >= 0) {
+      const Quarter before = mapAt(part, step);
+      all.state = applied(all, before.state);
+      all.decay *= before.decay;
     }
-    all.decay = pass_.forgets ? 0 : exp2f(logs * kLog2e);
+    if (pass_.forgets) all.decay = 0;
     return all;
+  }
+  /// Of the segment that applies as the `step`th.
+  __device__ __forceinline__ Quarter mapAt(int part, int step) const {
+    const int size = pass_.dk * pass_.dv, parts = size / elements_;
+    const int number = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? number / pass_.dv : 0;
+    const int64_t map = int64_t{part / parts} * pass_.segments + (pass_.reverse ? pass_.segments - 1 - step : step);
+    const float logDecay = pass_.maps.logDecays[map * pass_.width + channel];
+    return {*reinterpret_cast<const float4*>(pass_.maps.states + map * size + number), exp2f(logDecay * kLog2e)};
   }
 
   const StateScan& pass_;
@@ -167,6 +174,7 @@ template <Role R>
 __global__ void __launch_bounds__(kScanThreads, ctasOfSm(R)) stateScanKernel(const __grid_constant__ StateScan pass) {
   const StateScanCta<R> cta(pass);
   const bool fine = cta.awaitRoom();
+  if (R == Role::First && fine) cta.putOwn();
   if (R != Role::Last) waitForPriorKernel();
   if (R == Role::First && fine) {
     __threadfence();  // what the kernel before this one wrote is there for the next one

@@ -27,10 +27,10 @@ struct StateScan {
   float* outgoing = nullptr;       ///< out: what goes out; NULL: not wanted
 };
 
-/// `ctas`: at most as many, 0: one a part. The launch may start beside the kernel before it, and without `segments`
-/// needs nothing of it but that no kernel before that one reads `incoming`. The one behind it may start beside it: that
-/// of the first rank, or of one without `segments`, does so as soon as nothing here depends on another rank any more.
-/// Only in builds with CUDA. A cudaError_t.
+/// `ctas`: at most as many, 0: one a part. The launch may start beside the kernel before it. On the first rank and
+/// without `segments` it writes `incoming` meanwhile: neither that kernel nor one before that still runs reads it. The
+/// one behind it may start beside it: that of the first rank, or of one without `segments`, does so as soon as nothing
+/// here depends on another rank any more. Only in builds with CUDA. A cudaError_t.
 int launchStateScan(const StateScan& scan, const Launch& launch);
 
 /// Loads the kernel for the current device, which may wait for what runs there.

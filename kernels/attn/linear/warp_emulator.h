@@ -3,6 +3,7 @@
 // that a missing barrier gives wrong numbers, and an asynchronous copy happens as late as it may.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -113,6 +114,10 @@ inline uint32_t bitsOf(float x) {
 }
 inline float ofBits(uint32_t x) {
   return std::bit_cast<float>(x);
+}
+uint32_t largestOfWarp(uint32_t x);
+inline uint32_t largerOfPairs(uint32_t a, uint32_t b) {
+  return std::max(a & 0xffffu, b & 0xffffu) | std::max(a >> 16, b >> 16) << 16;
 }
 inline float reciprocal(float x) {
   return 1 / x;

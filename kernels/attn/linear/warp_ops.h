@@ -229,6 +229,15 @@ __device__ __forceinline__ uint32_t bitsOf(float x) {
 __device__ __forceinline__ float ofBits(uint32_t x) {
   return __uint_as_float(x);
 }
+__device__ __forceinline__ uint32_t largestOfWarp(uint32_t x) {
+  return __reduce_max_sync(0xffffffffu, x);
+}
+/// The larger of each of two pairs of 16 bits; sm_90 and up.
+__device__ __forceinline__ uint32_t largerOfPairs(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
 __device__ __forceinline__ float reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

@@ -40,4 +40,9 @@ void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, const Operand& b
   }
 }
 
+template <class T, Terms kB, int N>
+void multiplyStep(float (&c)[N][4], const uint32_t (&a)[4], const Operand& b, int rowsB, int step, bool add) {
+  multiplyLater(warp::kIsBf16<T>, c, N, {}, false, 0, a, b, kB == Terms::Rows, stepOf(kB, rowsB, step), add);
+}
+
 }  // namespace seqpar::attn::warpgroup

@@ -130,6 +130,13 @@ __device__ __forceinline__ void multiplyAll(float (&c)[N][4], const Operand& a, 
   }
 }
 
+/// One of these steps with its 16 terms of `a` in registers.
+template <class T, Terms kB, int N>
+__device__ __forceinline__ void multiplyStep(float (&c)[N][4], const uint32_t (&a)[4], const Operand& b, int rowsB,
+                                             int step, bool add) {
+  wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(c, a, matrixOf(b) + stepOf<kB>(rowsB, step), add);
+}
+
 }  // namespace seqpar::attn::warpgroup
 
 #else

@@ -79,6 +79,7 @@ SEQPAR_A_IN_MEMORY(128, 16, "%64, %65, p, 1, 1, %67, %68", "66")
   }
 SEQPAR_A_IN_REGISTERS(16, 2, "{%8, %9, %10, %11}, %12, p, 1, 1, %14", "13")
 SEQPAR_A_IN_REGISTERS(64, 8, "{%32, %33, %34, %35}, %36, p, 1, 1, %38", "37")
+SEQPAR_A_IN_REGISTERS(128, 16, "{%64, %65, %66, %67}, %68, p, 1, 1, %70", "69")
 
 #undef SEQPAR_TILE
 #undef SEQPAR_TILES2

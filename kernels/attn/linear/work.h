@@ -28,7 +28,7 @@ SEQPAR_BOTH_INLINE Item itemAt(int64_t index, const LinearProblem& problem, cons
   index /= heads.count;
   item.segment = firstSegment + static_cast<int>(index % segments);
   item.batch = index / segments;
-  item.begin = item.segment * cut.tokens;
+  item.begin = cut.begin + item.segment * cut.tokens;
   const int64_t end = item.begin + cut.tokens;
   item.end = end < problem.tokens ? end : problem.tokens;
   return item;

@@ -1,6 +1,7 @@
 #include "attn/linear/operator.h"
 
 #include "attn/boundary.h"
+#include "attn/linear/passes/beside.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -8,15 +9,6 @@ namespace {
 constexpr const char* kWho = "linear attention";
 
 }  // namespace
-
-Beside::~Beside() {
-  if (joined_) return;
-  try {
-    exec_.join();
-  } catch (const std::exception&) {
-    // What is on its way already is what the caller will hear of.
-  }
-}
 
 Shard shardOf(const Problem& problem, bool alone) {
   const auto& d = problem.desc;
@@ -37,7 +29,7 @@ Shard shardOf(const Problem& problem, bool alone) {
   shard.alone = alone;
   int64_t begin = 0;
   for (int r = 0; r < problem.rank(); ++r) begin += problem.queries.tokensOf(r);
-  shard.pieces = cutIntoPieces(problem.cuSeqlens, shard.batch, begin, begin + problem.tokens());
+  shard.pieces = cutIntoPieces(problem.cuSeqlens, begin, begin + problem.tokens());
   return shard;
 }
 
@@ -127,28 +119,14 @@ void LinearOperator::openOwnScan() {
 
 void LinearOperator::forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args) {
   requireHealthy();
-  passes_->states(in, mapWanted(args));
-  passes_->scan({seqparForward, flags_[seqparForward], firstState(args), incoming(args), args.final}, exec_.main());
-  passes_->outputs(in, out(args), problem_.rank() == 0 ? firstState(args) : incoming(args));
+  passes_->forwardWithScan(in, out(args),
+                           {flags_[seqparForward], mapWanted(args), firstState(args), incoming(args), args.final});
 }
 
 void LinearOperator::backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) {
   requireHealthy();
-  const bool wanted = mapWanted(args), knowsLast = problem_.rank() == problem_.ranks() - 1;
-  const OwnScan scan{seqparReverse, flags_[seqparReverse], lastGradient(args), behind_, firstGradient(args)};
-  passes_->stateGradients(in, gradients, wanted);
-  if (wanted && !knowsLast) {
-    // Others wait for what this rank sends, and this one for what comes.
-    Beside beside(exec_);
-    passes_->scan(scan, exec_.side());
-    passes_->recompute(in, args.saved);
-    beside.join();
-  } else {
-    if (wanted) passes_->scan(scan, exec_.main());
-    passes_->recompute(in, args.saved);
-    if (!wanted) passes_->scan(scan, exec_.main());
-  }
-  passes_->gradients(in, gradients, args.saved, knowsLast && !problem_.packed() ? lastGradient(args) : behind());
+  passes_->backwardWithScan(in, gradients, args.saved,
+                            {flags_[seqparReverse], mapWanted(args), lastGradient(args), behind_, firstGradient(args)});
 }
 
 void LinearOperator::requireHealthy() const {

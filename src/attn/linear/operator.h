@@ -36,8 +36,7 @@ class LinearOperator : public Operator {
   /// Collective: has the passes do scans, where they can. For scans of no named algorithm.
   void openOwnScan();
   bool ownScan() const { return ownScan_; }
-  /// The forward, and the backward, with scans by the passes: launches follow each other on the main stream, and those
-  /// that depend on no other rank start beside each other.
+  /// The forward, and the backward, with scans by the passes.
   void forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args);
   void backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args);
   /// The All-Scan of the map that the passes have left: the states that come in, and the one that goes out where it is
@@ -84,23 +83,6 @@ class LinearOperator : public Operator {
   float *incoming_ = nullptr, *behind_ = nullptr;
   uint8_t flags_[2] = {0, 0};  // of each direction
   bool ownScan_ = false;
-};
-
-/// Work beside main: begins when made, and is waited for by join(), or at the end if an exception comes first.
-class Beside {
- public:
-  explicit Beside(Exec& exec) : exec_(exec) { exec.fork(); }
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
-  ~Beside();
-  void join() {
-    joined_ = true;
-    exec_.join();
-  }
-
- private:
-  Exec& exec_;
-  bool joined_ = false;
 };
 
 /// The shard of this rank; throws nothing that readProblem() has checked.

@@ -28,7 +28,7 @@ Results compute(int threads, int64_t rows, int64_t columns, const std::vector<fl
   HostBlock block(exec, shape);
   Arena counting;
   block.carve(counting);
-  const auto memory = exec.allocate(counting.used());
+  const auto memory = exec.allocate(counting.used(), "a test");
   Arena arena(memory.get());
   block.carve(arena);
   auto inputs = numbers;

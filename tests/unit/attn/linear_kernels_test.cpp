@@ -84,6 +84,64 @@ TEST_CASE("segments cover all tokens, and items all segments, heads and tiles on
   }
 }
 
+TEST_CASE("a lead and the segments after it cover all tokens") {
+  for (const int64_t tokens : {0, 1, 65, 1000, 2041, 8192, 32768, 131072}) {
+    for (const int heads : {1, 3, 16, 24, 32, 66, 100, 200}) {
+      LinearProblem problem;
+      problem.tokens = tokens;
+      problem.heads = problem.qkHeads = heads;
+      problem.dk = problem.dv = 128;
+      problem.gate = heads % 2 == 0 ? Gate::Token : Gate::None;
+      const Segments equal = cutIntoSegments(problem, 132), cut = cutForward(problem, 132, true);
+      REQUIRE(cut.begin % kChunkTokens == 0);
+      REQUIRE(cut.tokens % kChunkTokens == 0);
+      REQUIRE(cut.begin + cut.count * cut.tokens >= tokens);
+      REQUIRE((cut.count == 1 || cut.begin + (cut.count - 1) * cut.tokens < tokens));
+      CHECK(cut.tokens <= equal.tokens);
+      // Outputs of the lead have SMs of their own beside pass 1.
+      if (cut.begin > 0) CHECK(cut.count * heads <= 132);
+      const Segments none = cutForward(problem, 132, false);
+      CHECK((none.begin == 0 && none.count == equal.count && none.tokens == equal.tokens));
+      int64_t covered = cut.begin * heads;
+      for (int64_t i = 0; i < itemCount(problem, {0, heads}, cut.count, 1); ++i) {
+        const Item item = itemAt(i, problem, {0, heads}, cut, cut.count, 1);
+        covered += item.end - item.begin;
+      }
+      CHECK(covered == tokens * heads);
+    }
+  }
+}
+
+TEST_CASE("segments of tokens with decays are shorter by what a lead takes beside pass 1") {
+  LinearProblem problem;
+  problem.tokens = 8192;
+  problem.heads = problem.qkHeads = 32;
+  problem.dk = problem.dv = 128;
+  problem.gate = Gate::Token;
+  const Segments few = cutForward(problem, 132, true);
+  CHECK((few.count == 4 && few.tokens == 29 * 64 && few.begin == 12 * 64));
+  problem.heads = problem.qkHeads = 16;
+  const Segments many = cutForward(problem, 132, true);
+  CHECK((many.count == 8 && many.tokens == 15 * 64 && many.begin == 8 * 64));
+  problem.gate = Gate::None;
+  CHECK(cutForward(problem, 132, true).begin == 0);
+}
+
+TEST_CASE("the lead's state lies beside the maps") {
+  LinearProblem problem;
+  problem.heads = problem.qkHeads = 3;
+  problem.dk = problem.dv = 16;
+  problem.tokens = 1000;
+  const Segments cut{2, 448, 128};
+  char memory[1];
+  const SegmentMaps maps = segmentMapsIn(memory, problem, cut);
+  const auto at = [&](const float* part) { return reinterpret_cast<const char*>(part) - memory; };
+  CHECK(at(maps.lead) >= at(maps.states) + 3 * 2 * 16 * 16 * 4);
+  CHECK(at(maps.logDecays) >= at(maps.lead) + 3 * 16 * 16 * 4);
+  CHECK(static_cast<int64_t>(segmentMapsSize(problem, cut)) >= at(maps.logDecays) + 3 * 2 * 4);
+  CHECK(segmentMapsIn(memory, problem, {2, 512}).lead == nullptr);
+}
+
 TEST_CASE("few heads are cut into as many segments as fill the device") {
   LinearProblem problem;
   problem.tokens = 8192;

@@ -91,11 +91,11 @@ struct Rank {
     shard.sequences = c.cuSeqlens.empty() ? 0 : c.cuSeqlens.size() - 1;
     shard.scale = c.scale;
     shard.alone = alone;
-    shard.pieces = cutIntoPieces(c.cuSeqlens, c.batch, static_cast<int64_t>(begin), static_cast<int64_t>(end));
+    shard.pieces = cutIntoPieces(c.cuSeqlens, static_cast<int64_t>(begin), static_cast<int64_t>(end));
     passes = makeHostPasses(shard, exec);
     Arena counting;
     passes->carve(counting);
-    memory = exec.allocate(counting.used());
+    memory = exec.allocate(counting.used(), "a test");
     std::memset(memory.get(), 0xff, counting.used());
     Arena arena(memory.get());
     passes->carve(arena);

@@ -83,14 +83,17 @@ TEST_CASE("an algorithm that cannot do something names those that can") {
 }
 
 TEST_CASE("ranks that compare their arguments name what differs between their plans") {
-  static const int64_t kPacked[] = {0, 3, 8}, kOtherwise[] = {0, 4, 8}, kLengths[] = {3, 5};
+  static const int64_t kPacked[] = {0, 3, 8}, kOtherwise[] = {0, 4, 8}, kWhole[] = {0, 8}, kLengths[] = {3, 5};
   const std::pair<const char*, void (*)(seqparAttnDesc_t&)> all[] = {
       {"rank 1 has desc->mask 0, rank 0 has 1", [](seqparAttnDesc_t& d) { d.mask = seqparAttnFull; }},
       {"desc->windowLeft 2", [](seqparAttnDesc_t& d) { d.windowLeft = 2; }},
-      {"desc->scale, as bits", [](seqparAttnDesc_t& d) { d.scale = 0.25f; }},
+      {"rank 1 has desc->scale 0.1, rank 0 has 0.3", [](seqparAttnDesc_t& d) { d.scale = 0.1f; }},
+      {"rank 1 has desc->softcap 30.5, rank 0 has 0", [](seqparAttnDesc_t& d) { d.softcap = 30.5f; }},
       {"desc->training 0", [](seqparAttnDesc_t& d) { d.training = 0; }},
-      {"the fingerprint of its layouts", [](seqparAttnDesc_t& d) { d.tokensOfRanks = kLengths; }},
-      {"the fingerprint of desc->cuSeqlens", [](seqparAttnDesc_t& d) { d.cuSeqlens = kOtherwise; }}};
+      {"rank 1 has the tokens of ranks[0] 3, rank 0 has 4", [](seqparAttnDesc_t& d) { d.tokensOfRanks = kLengths; }},
+      {"rank 1 has a length of desc->cuSeqlens 2, rank 0 has 3",
+       [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kWhole; }},
+      {"rank 1 has desc->cuSeqlens[1] 4, rank 0 has 3", [](seqparAttnDesc_t& d) { d.cuSeqlens = kOtherwise; }}};
   const RankThreads ranks(2, [](int) {
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
     config.checkArguments = 1;
@@ -104,6 +107,7 @@ TEST_CASE("ranks that compare their arguments name what differs between their pl
       auto desc = smallDesc();
       desc.algorithm = seqparAttnRing;
       desc.mask = seqparAttnCausal;
+      desc.scale = 0.3f;
       desc.sequences = 2;
       desc.cuSeqlens = kPacked;
       if (rank == 1) change(desc);

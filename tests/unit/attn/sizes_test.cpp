@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "common/sanitized.h"
+#include "rank_threads.h"
 #include "seqpar/attn.h"
+
+using seqpar::attn::test::RankThreads;
 
 namespace {
 
@@ -59,6 +63,57 @@ TEST_CASE("plans of sizes that wrap are refused") {
     }
   }
 }
+
+TEST_CASE("linear attention whose chunks' states wrap is refused") {
+  auto desc = smallPlan(seqparAttnGla);  // each tensor is countable, and so is a state
+  desc.tokens = int64_t{1} << 31;
+  desc.headDim = int64_t{1} << 18;
+  seqparAttnPlan_t plan = nullptr;
+  refused("states of chunks", "seqparAttnPlanCreate", seqparAttnPlanCreate(&plan, &desc, nullptr));
+}
+
+TEST_CASE("plans of any countable size are made, without memory for them") {
+  const auto [batch, tokens, heads, dim] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>({
+      {1, 64, int64_t{1} << 32, 128},  // 256 TiB of states
+      {int64_t{1} << 30, 2, 8, 64},
+      {4, int64_t{1} << 36, 16, 16},
+      {1, int64_t{1} << 42, 1, 16},
+  }));
+  const int family = GENERATE(seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum);
+  CAPTURE(batch, tokens, heads, dim, family);
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
+  desc.family = family;
+  desc.batch = batch;
+  desc.tokens = tokens;
+  desc.heads = heads;
+  desc.headDim = dim;
+  const RankThreads comms(2);
+  const auto said = comms.each([&](int rank) {
+    seqparAttnPlan_t plan = nullptr;
+    size_t bytes = 0;
+    if (seqparAttnPlanCreate(&plan, &desc, comms[rank]) != seqparSuccess) return std::string(seqparAttnGetLastError());
+    seqparAttnPlanWorkspaceSize(plan, &bytes);
+    seqparAttnPlanDestroy(plan);
+    return std::string(bytes > (size_t{1} << 40) ? "" : "a workspace of few bytes");
+  });
+  CHECK(said == std::vector<std::string>(2));
+}
+
+#ifndef SEQPAR_SANITIZED
+TEST_CASE("a workspace that there is no memory for is an error that tells its size") {
+  auto desc = smallPlan(seqparAttnGla);
+  desc.heads = int64_t{1} << 36;
+  seqparAttnPlan_t plan = nullptr;
+  size_t bytes = 0;
+  REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+  REQUIRE(seqparAttnPlanWorkspaceSize(plan, &bytes) == seqparSuccess);
+  REQUIRE(bytes > size_t{1} << 47);  // more than a process has addresses for
+  CHECK(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparSystemError);
+  CHECK(std::string(seqparAttnGetLastError()) ==
+        "seqparAttnPlanPrepare: no memory: " + std::to_string(bytes) + " bytes for the workspace of an attention plan");
+  CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+}
+#endif
 
 TEST_CASE("tensors whose strides wrap are refused") {
   const auto desc = smallPlan(seqparAttnSoftmax);

@@ -15,6 +15,8 @@ struct BetweenTiles {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
   static constexpr int kThreads = Columns<KD>::kThreads;
 
+  using Roundings = uint32_t[kTiles8][2];  ///< pairs in bf16, of this thread's two rows
+
   /// Decays between tiles, from their logarithms.
   SEQPAR_WARP static void makeDecays(Memory& memory, int thread) {
     for (int i = thread; i < KD; i += kThreads) {
@@ -54,7 +56,7 @@ struct BetweenTiles {
   /// Scales the parts of dq and dk that come from states, and makes the scaled operands. `roundings`: what the gates'
   /// terms q dq get if q is rounded there as in the state's gradient.
   SEQPAR_WARP static void scale(const Task& task, Memory& memory, const Gates& gates, const Raw<T, KD>& q,
-                                const Raw<T, KD>& k, Part& dq, Part& dk, Part& roundings, const Lane<KD>& me) {
+                                const Raw<T, KD>& k, Part& dq, Part& dk, Roundings& roundings, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -73,8 +75,8 @@ struct BetweenTiles {
                     high = warp::highOf<T>(qs) * factors[1].begin * task.scale;
         const uint32_t scaled = warp::pack<T>(low, high);
         *pairIn<KD>(memory.q, n, r, me) = scaled;
-        roundings[n][r * 2] = times(warp::lowOf<T>(scaled) - low, ofState[0]);
-        roundings[n][r * 2 + 1] = times(warp::highOf<T>(scaled) - high, ofState[1]);
+        roundings[n][r] = warp::pack<Bf16>(times(warp::lowOf<T>(scaled) - low, ofState[0]),
+                                           times(warp::highOf<T>(scaled) - high, ofState[1]));
         *pairIn<KD>(memory.k, n, r, me) =
             warp::pack<T>(warp::lowOf<T>(ks) * factors[0].end, warp::highOf<T>(ks) * factors[1].end);
         *pairIn<KD>(memory.nearKeys, n, r, me) =

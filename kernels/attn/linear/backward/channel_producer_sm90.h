@@ -1,7 +1,7 @@
 // What producers of the gradients' kernels do with decays of channels (channel_sm90.h).
 #pragma once
 
-#include "kernels/attn/linear/backward/memory_sm90.h"
+#include "kernels/attn/linear/backward/images_sm90.h"
 #include "kernels/attn/linear/backward/rows_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -10,6 +10,8 @@ template <class T>
 struct ChannelProducer {
   using Memory = ChannelMemory<T>;
   using Decays = ChannelDecays<T>;
+  using Images = ChunkImages<T>;
+  static constexpr bool kHasImages = std::is_same_v<T, Bf16>;
   static constexpr bool kDecaysFirst = true;  ///< the state's gradient becomes an operand with the chunk's decay
   static constexpr int kBatch = 4;            ///< accumulator tiles whose words are read before any is written
 
@@ -83,8 +85,24 @@ struct ChannelProducer {
       }
     }
   }
-  /// q becomes q p scale, k becomes k / p.
+  SEQPAR_WARP static void measure(int chunk, Memory& memory, const Half& me) {
+    if constexpr (kHasImages) Images::measure(chunk, memory, me);
+  }
+  /// q becomes q p scale, k becomes k / p, or images of these.
   SEQPAR_WARP static void scale(const Task& task, int chunk, Memory& memory, const Half& me) {
+    if constexpr (kHasImages) {
+      const ImageScales scales = Images::scalesOf(memory, task.scale);
+      if (me.thread == 0) memory.images[chunk % 2] = scales;
+      if (scales.fit != 0) {
+        return scaleTo(chunk, memory, task.scale * powerOf2(scales.queries), powerOf2(scales.keys), packHalves, me);
+      }
+    }
+    scaleTo(chunk, memory, task.scale, 1, warp::pack<T>, me);
+  }
+  /// q becomes q p ofQueries, k becomes k / p ofKeys.
+  template <class Pack>
+  SEQPAR_WARP static void scaleTo(int chunk, Memory& memory, float ofQueries, float ofKeys, const Pack& pack,
+                                  const Half& me) {
     T *q = memory.q(chunk), *k = memory.k(chunk);
     SEQPAR_UNROLL
     for (int first = 0; first < Half::kTiles8; first += kBatch) {
@@ -100,10 +118,9 @@ struct ChannelProducer {
         SEQPAR_UNROLL
         for (int i = 0; i < 4; ++i) {
           const float low = warp::exp2(Decays::lowOf(sums[j][i])), high = warp::exp2(Decays::highOf(sums[j][i]));
-          qs[j][i] = warp::pack<T>(warp::lowOf<T>(qs[j][i]) * (task.scale * low),
-                                   warp::highOf<T>(qs[j][i]) * (task.scale * high));
-          ks[j][i] = warp::pack<T>(warp::lowOf<T>(ks[j][i]) * warp::reciprocal(low),
-                                   warp::highOf<T>(ks[j][i]) * warp::reciprocal(high));
+          qs[j][i] = pack(warp::lowOf<T>(qs[j][i]) * (ofQueries * low), warp::highOf<T>(qs[j][i]) * (ofQueries * high));
+          ks[j][i] = pack(warp::lowOf<T>(ks[j][i]) * (ofKeys * warp::reciprocal(low)),
+                          warp::highOf<T>(ks[j][i]) * (ofKeys * warp::reciprocal(high)));
         }
         storeTiles(q, first + j * 2, qs[j], me);
         storeTiles(k, first + j * 2, ks[j], me);
@@ -111,7 +128,29 @@ struct ChannelProducer {
     }
   }
   SEQPAR_WARP static void copyScaled(const Task&, int, Memory&, const Half&) {}
-  SEQPAR_WARP static const T* queries(int chunk, Memory& memory) { return memory.q(chunk); }
+  /// The chunk's terms of the state's gradient, when the products are waited for: of the same queries as all others.
+  SEQPAR_WARP static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+    if constexpr (kHasImages) {
+      constexpr int kAtOnce = 2;
+      uint32_t words[kAtOnce][4], rests[kAtOnce][4];
+      const ImageScales& scales = memory.images[chunk % 2];
+      const bool fit = warp::uniform(scales.fit) != 0;
+      const float factor = powerOf2(fit ? -scales.queries : 0);
+      SEQPAR_UNROLL
+      for (int step = 0; step < kChunk / 16; ++step) {
+        auto &own = words[step % kAtOnce], &rest = rests[step % kAtOnce];
+        if (step > 0) warpgroup::commit();
+        if (step >= kAtOnce) warpgroup::await<kAtOnce - 1>();
+        Images::queriesOf(own, rest, memory.q(chunk), step, fit, factor, me);
+        warpgroup::begin();
+        gradient.add(own, memory.dOut(chunk), step);
+        gradient.add(rest, memory.dOut(chunk), step);
+      }
+    } else {
+      warpgroup::begin();
+      gradient.add(memory.q(chunk), memory.dOut(chunk), me);
+    }
+  }
 
   /// The log-decays of a state's row over the chunk.
   SEQPAR_WARP static float total(int row, int chunk, const Memory& memory) {

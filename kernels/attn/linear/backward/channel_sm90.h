@@ -8,6 +8,7 @@
 // after the chunk, which is rounded anew, it would not.
 #pragma once
 
+#include "kernels/attn/linear/backward/channel_producer_sm90.h"
 #include "kernels/attn/linear/backward/chunk_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -20,6 +21,16 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
   using typename Base::Part, typename Base::Products;
 
   SEQPAR_WARP void run() {
+    if constexpr (ChannelProducer<T>::kHasImages) {
+      if (warp::uniform(scales().fit) != 0) return runImages();
+    }
+    runAsT();
+  }
+
+ private:
+  using Images = ChunkImages<T>;
+
+  SEQPAR_WARP void runAsT() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
     Part dq, dk, dv;
@@ -34,15 +45,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       warpgroup::settle(a);
       warpgroup::settle(dk);
       Products::keepDiagonal(memory.own, dA, 1, me);
-      SEQPAR_UNROLL
-      for (int n = 0; n < 4; ++n) {
-        SEQPAR_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          const int t = Products::queryOf(e, me), s = Products::keyOf(n, e, me);
-          if (s >= t) dA[n][e] = 0;
-          if (s > t) a[n][e] = 0;
-        }
-      }
+      Products::clearUpper(dA, a, me);
       typename Products::Words ofDA, ofA;
       Products::pack(ofDA, restOfDA, dA);
       Products::pack(ofA, restOfA, a);
@@ -71,23 +74,124 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     warpgroup::await<0>();
     warpgroup::settle(dv);
     this->finishProducts(dq, dk, dv, token);
-    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
-    finishTiles<0>(dq, dk, own, dqRows, dkRows);
-    finishTiles<2>(dq, dk, own, dqRows, dkRows);
-    finishTiles<4>(dq, dk, own, dqRows, dkRows);
-    finishTiles<6>(dq, dk, own, dqRows, dkRows);
+    finish<T>({1, task.scale, 1, {own[0], own[1]}}, dq, dk, token);
+  }
+
+  /// The same of images: dq and dk are as these have them until they go out. What rests of A lies where the state's
+  /// gradient was.
+  SEQPAR_WARP void runImages() {
+    const ChunkOperands<T> operands = this->operands();
+    const int64_t token = this->token();
+    Part dq, dk, dv;
+    typename Products::Words rests;
+    int ofDA;
+    {
+      Scores dA, a;
+      Products::template first<Fp16>(operands, dA, a, dk, me);
+      warpgroup::await<0>();
+      warpgroup::settle(dA);
+      warpgroup::settle(a);
+      warpgroup::settle(dk);
+      Products::keepDiagonal(memory.own, dA, 1, me);
+      Products::clearUpper(dA, a, me);
+      Images::measure(dA, memory, me);
+      times(a, powerOf2(-scales().queries - scales().keys));
+      typename Products::Words words;
+      Products::pack(words, rests, a);
+      Roles::syncConsumers();  // v is not read any more
+      Products::store(operands.a, words, me);
+      ofDA = Images::scaleOf(memory);
+      Products::packHalvesOf(words, dA, powerOf2(ofDA));
+      Products::store(operands.dA, words, me);
+    }
+    warpgroup::publish();
+    backward::clear(dv);
+    addKeys(operands, dv);
+    warpgroup::settle(dv);
+    backward::clear(dq);
+    warpgroup::begin();
+    Products::queriesOfState(operands, dq, me, true);
+    warpgroup::commit();
+    times(dk, powerOf2(ofDA + scales().queries));
+    Roles::syncConsumers();  // nor is the state's gradient
+    me = me.again();
+    warpgroup::begin();
+    Products::addValues(operands.a, operands.dOut, dv, me);
+    Products::addImagesOfQueries(dk, operands, me);
+    warpgroup::commit();
+    Products::store(memory.after, rests, me);
+    warpgroup::publish();
+    warpgroup::await<1>();
+    warpgroup::settle(dq);
+    Roles::arriveStateRead();
+    times(dq, powerOf2(ofDA + scales().keys));
+    Roles::syncConsumers();
+    me = me.again();
+    warpgroup::begin();
+    Products::addValues(memory.after, operands.dOut, dv, me);
+    Products::addImagesOfKeys(dq, operands, me);
+    warpgroup::commit();
+    warpgroup::await<0>();
+    warpgroup::settle(dv);
+    this->finishProducts(dq, dk, dv, token);
+    const int ofQueries = scales().queries, ofKeys = scales().keys;
+    const float ofOwn = powerOf2(ofDA);
+    finish<Fp16>({powerOf2(-ofDA - ofQueries - ofKeys),
+                  task.scale * powerOf2(-ofDA - ofKeys),
+                  powerOf2(-ofDA - ofQueries),
+                  {ofOwn * memory.own[me.row], ofOwn * memory.own[me.row + 8]}},
+                 dq, dk, token);
+  }
+  SEQPAR_WARP const ImageScales& scales() const { return memory.images[chunk % 2]; }
+  /// dv = keys times the state's gradient; all products are done then.
+  SEQPAR_WARP void addKeys(const ChunkOperands<T>& operands, Part& dv) const {
+    constexpr int kAtOnce = 2;
+    const float factor = powerOf2(-scales().keys);
+    const Operand after{me.columnsOf(operands.after, kMatrixPanel)};
+    uint32_t keys[kAtOnce][4], next[4];
+    Images::loadKeys(next, operands.k, 0, me);
+    SEQPAR_UNROLL
+    for (int step = 0; step < kBlock / 16; ++step) {
+      auto& own = keys[step % kAtOnce];
+      if (step >= kAtOnce) warpgroup::await<kAtOnce - 1>();
+      Images::convertKeys(own, next, factor);
+      if (step + 1 < kBlock / 16) Images::loadKeys(next, operands.k, step + 1, me);
+      warpgroup::begin();
+      warpgroup::multiplyStep<T, Terms::Rows>(dv, own, after, kBlock, step, true);
+      warpgroup::commit();
+    }
+    warpgroup::await<0>();
+  }
+  template <int N>
+  SEQPAR_WARP static void times(float (&x)[N][4], float factor) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < N; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) x[n][e] *= factor;
+    }
+  }
+
+  /// What makes gradients of accumulators.
+  struct Factors {
+    float terms, dq, dk;
+    float own[2];  ///< what a token has of itself
+  };
+  template <class Image>
+  SEQPAR_WARP void finish(const Factors& by, Part& dq, Part& dk, int64_t token) {
+    const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
+    finishTiles<Image, 0>(dq, dk, by, dqRows, dkRows);
+    finishTiles<Image, 2>(dq, dk, by, dqRows, dkRows);
+    finishTiles<Image, 4>(dq, dk, by, dqRows, dkRows);
+    finishTiles<Image, 6>(dq, dk, by, dqRows, dkRows);
     dqRows.writePut(memory.q(chunk), me);
     dkRows.writePut(memory.k(chunk), me);
     Roles::arriveDone(chunk);
   }
-
- private:
   /// Of accumulator tiles n and n + 1: the gates' terms, where v and dOut were; then what tokens have of themselves,
   /// and the decays of dq and dk, which take the places of q and k.
-  template <int n>
-  SEQPAR_WARP void finishTiles(Part& dq, Part& dk, const float (&own)[2], const Rows& dqRows,
-                               const Rows& dkRows) const {
+  template <class Image, int n>
+  SEQPAR_WARP void finishTiles(Part& dq, Part& dk, const Factors& by, const Rows& dqRows, const Rows& dkRows) const {
     uint32_t qs[4], ks[4], sums[4];
     loadTiles(qs, memory.q(chunk), n, me);
     loadTiles(ks, memory.k(chunk), n, me);
@@ -95,18 +199,18 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int tile = n + i / 2, r = i % 2;
-      const float qPair[2] = {warp::lowOf<T>(qs[i]), warp::highOf<T>(qs[i])},
-                  kPair[2] = {warp::lowOf<T>(ks[i]), warp::highOf<T>(ks[i])},
+      const float qPair[2] = {warp::lowOf<Image>(qs[i]), warp::highOf<Image>(qs[i])},
+                  kPair[2] = {warp::lowOf<Image>(ks[i]), warp::highOf<Image>(ks[i])},
                   p[2] = {warp::exp2(Decays::lowOf(sums[i])), warp::exp2(Decays::highOf(sums[i]))};
       float &qLow = dq[tile][r * 2], &kLow = dk[tile][r * 2], &qHigh = dq[tile][r * 2 + 1],
             &kHigh = dk[tile][r * 2 + 1];
       warp::storePair(memory.terms(chunk, me.group) + pairIndex(me.row + r * 8, tile, me),
-                      qPair[0] * qLow - kPair[0] * kLow, qPair[1] * qHigh - kPair[1] * kHigh);
+                      by.terms * (qPair[0] * qLow - kPair[0] * kLow), by.terms * (qPair[1] * qHigh - kPair[1] * kHigh));
       SEQPAR_UNROLL
       for (int e = 0; e < 2; ++e) {
         float &q1 = e == 0 ? qLow : qHigh, &k1 = e == 0 ? kLow : kHigh;
-        q1 = task.scale * p[e] * (q1 + own[r] * kPair[e]);
-        k1 = warp::reciprocal(p[e]) * (k1 + own[r] * qPair[e]);
+        q1 = by.dq * p[e] * (q1 + by.own[r] * kPair[e]);
+        k1 = by.dk * warp::reciprocal(p[e]) * (k1 + by.own[r] * qPair[e]);
       }
     }
     dqRows.template put<T, n>(memory.q(chunk), dq, me);

@@ -28,9 +28,10 @@ struct StrongChannelChunk {
     Products::template makeMatrices<true, true>(task.scale, memory, me);
     Between::makeDecays(memory, me.thread);
     warp::syncBlock();
-    Part dq, dk, gateSums;
+    Part dq, dk;
+    typename Between::Roundings roundings;
     Products::multiplyByStates(memory, dq, dk, me);
-    Between::scale(task, memory, gates, q, k, dq, dk, gateSums, me);
+    Between::scale(task, memory, gates, q, k, dq, dk, roundings, me);
     Within::multiply(memory, gates, q, k, dq, dk, me);
     warp::syncBlock();
     Between::template multiply<2>(memory, gates, dq, dk, me);
@@ -40,7 +41,8 @@ struct StrongChannelChunk {
     Between::keepRests(memory, gates, q, k, me);
     warp::syncBlock();
     Between::template multiply<1>(memory, gates, dq, dk, me);
-    sumGates(memory, q, k, dq, dk, gateSums, me);
+    Part gateSums;
+    sumGates(memory, q, k, dq, dk, roundings, gateSums, me);
     Outputs::addOwnTerms(memory, q, k, dq, dk, me);
     Outputs::writeQueriesAndKeys(task, item, token, dq, dk, me);
     warp::syncBlock();
@@ -56,9 +58,10 @@ struct StrongChannelChunk {
   }
 
  private:
-  /// q dq - k dk and, in `sums`, what rounding adds to it, added up from each token to the end of its tile.
+  /// q dq - k dk and what rounding adds to it, added up from each token to the end of its tile.
   SEQPAR_WARP static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
-                                   const Part& dk, Part& sums, const Lane<KD>& me) {
+                                   const Part& dk, const typename Between::Roundings& roundings, Part& sums,
+                                   const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
       SEQPAR_UNROLL
@@ -69,7 +72,9 @@ struct StrongChannelChunk {
           const uint32_t qs = q.pair(n, r), ks = k.pair(n, r);
           const float qValue = e == 0 ? warp::lowOf<T>(qs) : warp::highOf<T>(qs);
           const float kValue = e == 0 ? warp::lowOf<T>(ks) : warp::highOf<T>(ks);
-          term[r] = sums[n][r * 2 + e] + (qValue * dq[n][r * 2 + e] - kValue * dk[n][r * 2 + e]);
+          const uint32_t both = roundings[n][r];
+          term[r] = (e == 0 ? warp::lowOf<Bf16>(both) : warp::highOf<Bf16>(both)) +
+                    (qValue * dq[n][r * 2 + e] - kValue * dk[n][r * 2 + e]);
         }
         Outputs::addToTileEnd(term[0], term[1], me);
         sums[n][e] = term[0];

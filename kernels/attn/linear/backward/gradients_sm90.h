@@ -177,6 +177,7 @@ struct GradientsKernel {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
     warp::awaitCopies<2>();  // but for values, dOut and the state
+    Producer::measure(chunk, memory, me);
     Roles::syncProducers();
     me = me.again();
     Producer::scale(task, chunk, memory, me);
@@ -190,8 +191,7 @@ struct GradientsKernel {
     warpgroup::publish();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
-    warpgroup::begin();
-    gradient.add(Producer::queries(chunk, memory), memory.dOut(chunk), me);
+    Producer::addTo(gradient, chunk, memory, me.again());
     warpgroup::commit();
     if (!isLast) Roles::awaitDone(chunk + 1);
     if (chunk > 0) {

@@ -52,14 +52,25 @@ SEQPAR_WARP Memory& memoryAgain() {
   return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::hidden(0));
 }
 
+/// Images of a chunk's queries and keys in fp16 (images_sm90.h): whether it has them, and the exponents of their
+/// scales.
+struct ImageScales {
+  int fit, queries, keys;
+};
+
 /// Of channel gates. In the sweep keys and values have three stages, the last one where E will be, and the last four
 /// tiles are two stages of gates.
 template <class T>
 struct ChannelMemory : ChunkTiles<T> {
   static constexpr int kImages = 1;
+  static constexpr int kWarps = Half::kThreads / 32;
   ChannelDecays<T> decays;
-  float carry[2][kBlock];  ///< row sums of S * E at the ends of two chunks
-  float own[kChunk];       ///< dA of a token with itself
+  float carry[2][kBlock];                   ///< row sums of S * E at the ends of two chunks
+  float own[kChunk];                        ///< dA of a token with itself
+  alignas(16) uint32_t largest[kWarps][2];  ///< q and k in bf16, from each warp
+  uint32_t largestOfDA[kWarps];
+  uint32_t leastTotal;  ///< of the log-decays of a chunk, without its sign
+  ImageScales images[2];
   alignas(16) char item[kItemBytes];
 
   /// Terms of the gates' gradients, of each half of the channels [64 tokens][64]: where v and dOut were. Of row r, unit

@@ -2,7 +2,7 @@
 // columns of 32 tokens; and those of these.
 #pragma once
 
-#include "kernels/attn/linear/backward/memory_sm90.h"
+#include "kernels/attn/linear/backward/images_sm90.h"
 #include "kernels/attn/linear/backward/rows_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
@@ -24,23 +24,25 @@ struct ChunkProducts {
   using P = Half;
   using Part = P::Part;
 
-  /// The matrices, and dk of the state's gradient.
+  /// The matrices, and dk of the state's gradient. q and k are in Image.
+  template <class Image = T>
   SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dk, const P& me) {
     const int row = me.group * 32 * kPanel;
     const Operand dOut{of.dOut, kTilePanelBytes}, v{of.v, kTilePanelBytes};
     warpgroup::begin();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dA, dOut, kChunk, Operand{of.v + row}, kChunk,
                                                                      false);
-    warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{of.q}, kChunk, Operand{of.k + row},
-                                                                     kChunk, false);
+    warpgroup::multiplyAll<Image, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{of.q}, kChunk, Operand{of.k + row},
+                                                                         kChunk, false);
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
         dk, v, kChunk, Operand{of.after + me.firstColumn * kPanel}, kBlock, false);
     warpgroup::commit();
   }
-  /// dq of the state; the caller commits.
-  SEQPAR_WARP static void queriesOfState(const ChunkOperands<T>& of, Part& dq, const P& me) {
+  /// dq (+)= that of the state; the caller commits. Numbers that a product does not add to take registers from the
+  /// loop's begin on: where these are short, numbers are cleared right before it, and added to.
+  SEQPAR_WARP static void queriesOfState(const ChunkOperands<T>& of, Part& dq, const P& me, bool add = false) {
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
-        dq, Operand{of.dOut, kTilePanelBytes}, kChunk, Operand{of.before + me.firstColumn * kPanel}, kBlock, false);
+        dq, Operand{of.dOut, kTilePanelBytes}, kChunk, Operand{of.before + me.firstColumn * kPanel}, kBlock, add);
   }
 
   /// dv, then what the matrices add to dq and dk: two groups.
@@ -70,6 +72,20 @@ struct ChunkProducts {
     warpgroup::commit();
   }
 
+  /// What the matrices add, of images in fp16 what dA adds; the caller commits.
+  SEQPAR_WARP static void addImagesOfKeys(Part& dq, const ChunkOperands<T>& of, const P& me) {
+    warpgroup::multiplyAll<Fp16, Terms::AlongRows, Terms::Rows, 4>(
+        dq, Operand{of.dA}, kChunk, Operand{me.columnsOf(of.k, kTilePanel)}, kChunk, true);
+  }
+  SEQPAR_WARP static void addImagesOfQueries(Part& dk, const ChunkOperands<T>& of, const P& me) {
+    warpgroup::multiplyAll<Fp16, Terms::Rows, Terms::Rows, 4>(dk, Operand{of.dA}, kChunk,
+                                                              Operand{me.columnsOf(of.q, kTilePanel)}, kChunk, true);
+  }
+  SEQPAR_WARP static void addValues(const T* a, const T* dOut, Part& dv, const P& me) {
+    warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, Operand{a}, kChunk,
+                                                           Operand{me.columnsOf(dOut, kTilePanel)}, kChunk, true);
+  }
+
   /// dA of a token with itself, by those threads that have it.
   SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
     const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // not from registers of long ago
@@ -83,6 +99,28 @@ struct ChunkProducts {
   }
 
   using Words = uint32_t[2][4];  ///< this thread's numbers of a matrix, rounded
+  /// Of two matrices that have no numbers above the diagonal, dA none on it.
+  SEQPAR_WARP static void clearUpper(Scores& dA, Scores& a, const P& me) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int t = queryOf(e, me), s = keyOf(n, e, me);
+        if (s >= t) dA[n][e] = 0;
+        if (s > t) a[n][e] = 0;
+      }
+    }
+  }
+  SEQPAR_WARP static void packHalvesOf(Words& words, const Scores& scores, float scale) {
+    SEQPAR_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      SEQPAR_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = scores[n * 2 + i / 2] + i % 2 * 2;
+        words[n][i] = packHalves(pair[0] * scale, pair[1] * scale);
+      }
+    }
+  }
   SEQPAR_WARP static void pack(Words& words, Words& rests, const Scores& scores) {
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {

@@ -45,6 +45,12 @@ struct State {
         Operand{values + panel(me) * kTilePanel, kTilePanelBytes}, kChunk, true);
   }
 
+  /// The same of 16 of the tokens, with this warp's keys transposed in registers (wgmma.cuh).
+  SEQPAR_WARP void add(const uint32_t (&keys)[4], const T* values, int step) {
+    static_assert(P::kThreads == 2 * warpgroup::kThreads);
+    warpgroup::multiplyStep<T, Terms::Rows>(x, keys, Operand{values, kTilePanelBytes}, kChunk, step, true);
+  }
+
   /// As an operand, in shared memory.
   SEQPAR_WARP void store(T* matrix, const P& me) const {
     SEQPAR_UNROLL

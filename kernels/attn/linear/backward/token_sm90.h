@@ -59,6 +59,7 @@ struct TokenProducer {
     const float last = sums[kChunk - 1];
     scaleRows(keys, keys, decayOf(last - sums[me.row]), decayOf(last - sums[me.row + 8]), me);
   }
+  SEQPAR_WARP static void measure(int, Memory&, const Half&) {}
   SEQPAR_WARP static void scale(const Task&, int, Memory&, const Half&) {}
   /// Queries with their decay from the chunk's beginning, keys with theirs to its end.
   SEQPAR_WARP static void copyScaled(const Task& task, int chunk, Memory& memory, const Half& me) {
@@ -68,7 +69,10 @@ struct TokenProducer {
     scaleRows(memory.keys, memory.k(chunk), decayOf(last - sum), decayOf(last - sum8), me);
   }
   SEQPAR_WARP static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
-  SEQPAR_WARP static const T* queries(int, Memory& memory) { return memory.queries; }
+  SEQPAR_WARP static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
+    warpgroup::begin();
+    gradient.add(memory.queries, memory.dOut(chunk), me);
+  }
 
   /// The log-decay of the chunk.
   SEQPAR_WARP static float total(int, int chunk, const Memory& memory) { return memory.sums[chunk % 2][kChunk - 1]; }

@@ -30,10 +30,11 @@ struct WithinTiles {
         if (me.g + e / 2 * 8 == n * 8 + me.c * 2 + e % 2) a[n][e] = own[n][e];
       }
     }
-    multiplyHalves<8>(gates, q, k, dA, rest, dq, dk, a, me);
-    multiplyHalves<4>(gates, q, k, dA, rest, dq, dk, a, me);
-    multiplyHalves<2>(gates, q, k, dA, rest, dq, dk, a, me);
-    multiplyHalves<1>(gates, q, k, dA, rest, dq, dk, a, me);
+    // In loops: otherwise there are more numbers than registers, and more instructions than the cache takes.
+    SEQPAR_ROLL
+    for (int half = 8; half > 0; half /= 2) multiplyHalves<0>(half, gates, q, k, dA, rest, dq, dk, a, me);
+    SEQPAR_ROLL
+    for (int half = 8; half > 0; half /= 2) multiplyHalves<1>(half, gates, q, k, dA, rest, dq, dk, a, me);
     float* to = memory.diagonals[me.tile * Columns<KD>::kParts + me.part];
     SEQPAR_UNROLL
     for (int n = 0; n < 2; ++n) {
@@ -43,6 +44,9 @@ struct WithinTiles {
   }
 
  private:
+  /// Whether `half` is the highest bit in which the tokens differ.
+  SEQPAR_WARP static bool differ(int t, int s, int half) { return (t ^ s) >= half && (t ^ s) < 2 * half; }
+
   /// The warp's tile of a matrix of which one of two numbers opposite each other is 0, with both the other.
   SEQPAR_WARP static void symmetric(Fragment& to, const T* matrix, const Lane<KD>& me) {
     Fragment transposed;
@@ -58,24 +62,23 @@ struct WithinTiles {
   /// and k of the lower ones, already laid out as both operands of A = x x^T; and the symmetric dA times x has dq in
   /// its upper rows and dk in its lower ones. What x and dA
   /// lose by rounding counts, too.
-  template <int kHalf>
-  SEQPAR_WARP static void multiplyHalves(const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
+  template <int kPart>
+  SEQPAR_WARP static void multiplyHalves(int half, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
                                          const Fragment& dA, const Fragment& dARest, Part& dq, Part& dk,
                                          float (&a)[2][4], const Lane<KD>& me) {
-    const bool upper0 = kHalf < 8 && (me.g & kHalf) != 0, upper1 = kHalf == 8 || (me.g & kHalf) != 0;
-    const int anchor = (kHalf == 8 ? 7 : (me.g & ~(2 * kHalf - 1)) + kHalf - 1) * 4 + me.c;
-    Fragment between, betweenRest;  // dA between the halves of blocks of 2 kHalf tokens
+    const bool whole = half == 8, inUpper = (me.g & half) != 0, upper0 = !whole && inUpper, upper1 = whole || inUpper;
+    const int anchor = (whole ? 7 : (me.g & ~(2 * half - 1)) + half - 1) * 4 + me.c;
+    Fragment between, betweenRest;  // dA between the halves of blocks of 2 half tokens
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int t = me.g + i % 2 * 8, s = me.c * 2 + i / 2 * 8;
-      const uint32_t low = ((t ^ s) / kHalf == 1) ? 0xffffu : 0u,
-                     high = ((t ^ (s + 1)) / kHalf == 1) ? 0xffff0000u : 0u;
+      const uint32_t low = differ(t, s, half) ? 0xffffu : 0u, high = differ(t, s + 1, half) ? 0xffff0000u : 0u;
       between[i] = dA[i] & (low | high);
       betweenRest[i] = dARest[i] & (low | high);
     }
     float product[2][4] = {};
     SEQPAR_UNROLL
-    for (int j = 0; j < kTiles8 / 2; ++j) {
+    for (int j = kPart * kTiles8 / 4; j < (kPart + 1) * kTiles8 / 4; ++j) {
       float factor[2][4];
       Fragment x, rest;
       SEQPAR_UNROLL
@@ -84,7 +87,8 @@ struct WithinTiles {
         for (int e = 0; e < 2; ++e) {
           const float sum0 = gates.sum[j * 2 + n][e], sum1 = gates.sum[j * 2 + n][e + 2];
           const float anchor0 = warp::shuffle(sum0, anchor);
-          const float anchor1 = kHalf == 8 ? anchor0 : warp::shuffle(sum1, anchor);
+          const float other = warp::shuffle(sum1, anchor);
+          const float anchor1 = whole ? anchor0 : other;
           factor[n][e] = decayOf(upper0 ? sum0 - anchor0 : anchor0 - sum0);
           factor[n][e + 2] = decayOf(upper1 ? sum1 - anchor1 : anchor1 - sum1);
         }
@@ -124,7 +128,7 @@ struct WithinTiles {
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) {
         const int t = me.g + e / 2 * 8, s = n * 8 + me.c * 2 + e % 2;
-        if (t > s && (t ^ s) / kHalf == 1) a[n][e] += product[n][e];
+        if (t > s && differ(t, s, half)) a[n][e] += product[n][e];
       }
     }
   }

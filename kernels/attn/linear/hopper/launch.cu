@@ -29,6 +29,15 @@ bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
                    problem);
 }
 
+bool encodeAll(OutputsKernel& kernel, const Outputs& pass) {
+  const LinearProblem& problem = pass.problem;
+  const Input out = {pass.out.data, pass.out.batch, pass.out.token, pass.out.head};
+  return encode16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem) &&
+         encode16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem) &&
+         encode16(kernel.values, problem.v, problem.dv, problem.heads, problem) && encodeGates(kernel.gates, problem) &&
+         encode16(kernel.out, out, problem.dv, problem.heads, problem);
+}
+
 /// act(the kind of gates as a constant).
 template <class Act>
 int dispatch(const LinearProblem& problem, const Act& act) {
@@ -79,21 +88,22 @@ bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool
   return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, early, launch, error);
 }
 
+bool packs(const Outputs& pass) {
+  const LinearProblem& problem = pass.problem;
+  OutputsKernel kernel = {};
+  return fits(problem) && problem.gate != Gate::Channel && problem.dk == kMostColumns &&
+         problem.dv % kMostColumns == 0 && encodeAll(kernel, pass);
+}
+
 bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
   OutputsKernel kernel = {pass, itemCount(problem, pass.heads, pass.segments.count, tilesOf(problem)), {}, {}, {}, {},
                           {}};
   error = cudaSuccess;
   if (kernel.items == 0) return true;
-  const Input out = {pass.out.data, pass.out.batch, pass.out.token, pass.out.head};
-  if (!encode16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem) ||
-      !encode16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem) ||
-      !encode16(kernel.values, problem.v, problem.dv, problem.heads, problem) || !encodeGates(kernel.gates, problem) ||
-      !encode16(kernel.out, out, problem.dv, problem.heads, problem)) {
-    return false;
-  }
+  if (!encodeAll(kernel, pass)) return false;
   // Without pass 1 before it, the kernel before may be the one that makes the inputs.
-  const bool early = pass.segments.count > 1;
+  const bool early = pass.segments.count > 1 || pass.leads;
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
                         OutputsShared::kBytes, launch.stream, early, kernel);

@@ -15,6 +15,7 @@ class OutputsCta {
  public:
   using Layout = OutputsShared;
   static constexpr bool kUniform = Kind == GateKind::Uniform;
+  static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as StatesCta has it
 
   __device__ __forceinline__ OutputsCta(const OutputsKernel& kernel, char* shared)
       : kernel_(kernel),
@@ -65,6 +66,7 @@ class OutputsCta {
     for (; chunks.more(); ++running) {
       const Chunk chunk = chunks.take();
       pipeline_.waitFree(running);
+      if (kInFlight < Layout::kStages && running >= kInFlight) pipeline_.waitFilled(running - kInFlight);
       const uint32_t stage = sharedAddress(shared_) + running % Layout::kStages * Layout::kStageBytes;
       const uint32_t filled = pipeline_.filled(running);
       const int token = static_cast<int>(chunk.token);
@@ -93,6 +95,7 @@ class OutputsCta {
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
+  if (Kind == GateKind::Uniform && kernel.pass.leads) letNextKernelStart();
   OutputsCta<T, Kind>(kernel, shared).run();
 }
 

@@ -1,8 +1,7 @@
 // The multiplying warpgroups of pass 3 (outputs.cuh).
 #pragma once
 
-#include "kernels/attn/linear/hopper/outputs_shared.cuh"
-#include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/hopper/state_before.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -18,6 +17,7 @@ class Multiplier {
  public:
   using Layout = OutputsShared;
   static constexpr float kToState = Numbers<T>::kStateScale;
+  static constexpr bool kTwoTiles = Kind == GateKind::Uniform;  ///< of outputs; others use the room otherwise
 
   __device__ __forceinline__ Multiplier(const OutputsKernel& kernel, char* shared, int which)
       : kernel_(kernel),
@@ -28,7 +28,11 @@ class Multiplier {
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
-    start(item);
+    if constexpr (Kind == GateKind::Uniform) {
+      StateBefore(kernel_.pass, shared_, which_).make(item, state_);
+    } else {
+      start(item);
+    }
     const bool wantsFinal = kernel_.pass.finalState != nullptr && item.segment == kernel_.pass.segments.count - 1;
     ForwardChunks chunks(problem_, item);
     int running = first;
@@ -55,16 +59,18 @@ class Multiplier {
       __syncwarp();
       if (lane_ == 0) arrive(pipeline.free(running));
     }
+    if (Kind == GateKind::Uniform && wantsFinal) putFinal(item);  // sooner, of a lead
     if (thread_ == 0) warp::awaitBulk();
     waitForPriorKernel();  // what comes next waits for this kernel alone
-    if (wantsFinal) {
-      putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
-               item.tile, which_);
-    }
+    if (Kind != GateKind::Uniform && wantsFinal) putFinal(item);
     return running - first;
   }
 
  private:
+  __device__ __forceinline__ void putFinal(const Item& item) {
+    putState(kernel_.pass.finalState + headIndex(item, problem_) * problem_.dk * problem_.dv, state_, problem_,
+             item.tile, which_);
+  }
   static __device__ __forceinline__ const float* vectors(const char* stage, int number) {
     return reinterpret_cast<const float*>(stage + Layout::kVectors) + number * kMostColumns;
   }
@@ -75,15 +81,16 @@ class Multiplier {
     for (int i = 0; i < 64; ++i) state_[i] = 0;
   }
 
-  /// The state before the item's segment: this rank's tokens before it, and `initial` decayed over them.
+  /// As StateBefore, with decays of channels, where registers are too few for two states at once: nearly the same code
+  /// as there spills more of them.
   __device__ __forceinline__ void start(const Item& item) {
     const Outputs& pass = kernel_.pass;
     const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
     clear();
     if (item.segment == 0 && pass.initial == nullptr) return;  // needs nothing of pass 1: its CTAs may run beside it
+    // Segment by segment backwards, or all of them as one; then what came before the first.
     if (!pass.mapsAreThere) waitForPriorKernel();
-      // Segment by segment backwards, or all of them as one; then what came before the first.
 #pragma unroll 1
     for (int next = item.segment; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
       const float* from = pass.initial == nullptr ? nullptr : pass.initial + headIndex(item, problem_) * size;
@@ -190,6 +197,7 @@ class Multiplier {
     const Operands with = operands(stage);
     uint32_t a[8][4];
     float out[32];
+    awaitOutTile();
     round(a);
     warpgroup::settle(state_);
     warpgroup::begin();
@@ -221,6 +229,7 @@ class Multiplier {
 #pragma unroll
     for (int i = 0; i < 64; ++i) sum += state_[i] * 0.0F;  // 0, or NaN
     const bool finite = !anyNamed(kMultiplyBarrier + which_, kGroupThreads, sum != sum);
+    awaitOutTile();
 #pragma unroll 1
     for (int block = 0; block < kChunk / kBlockTokens; ++block) {
       const int rows = block * kNextStepOfColumns;
@@ -320,7 +329,14 @@ class Multiplier {
     }
   }
   __device__ __forceinline__ char* outTile(int running) const {
-    return shared_ + Layout::kOut + (running % 2 * 2 + which_) * kTileBytes;
+    static_assert(Layout::kFine == Layout::kOut + 2 * kTileBytes);
+    return shared_ + Layout::kOut + ((kTwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
+  }
+  /// The room of outputs, once those of the chunk before have left.
+  __device__ __forceinline__ void awaitOutTile() const {
+    if (kTwoTiles) return;  // finish() has
+    if (thread_ == 0) warp::awaitBulkRead<0>();
+    syncGroup();
   }
   /// The same for 16 tokens, from `token` of the chunk on.
   __device__ __forceinline__ void putColumns(const float (&out)[8], int running, int token) const {
@@ -333,10 +349,10 @@ class Multiplier {
         sharedAddress(outTile(running)) + swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
         words);
   }
-  /// Sends outputs on. The room of the next chunk's outputs is free afterwards.
+  /// Sends outputs on. The room of the next chunk's outputs is free afterwards, if it is another.
   __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
     warpgroup::publish();
-    if (thread_ == 0) warp::awaitBulkRead<0>();
+    if (kTwoTiles && thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
     const char* const tile = outTile(running);
     const int column = item.tile * kMostColumns + which_ * kSwizzleColumns;

@@ -15,10 +15,13 @@ struct OutputsShared {
   static constexpr int kVectorBytes = 4 * kMostColumns;
   static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< what the vectors are: see the preparers
   static constexpr int kStages = 3;
-  static constexpr int kOut = kStages * kStageBytes;              ///< [2][2] tiles on their way to device memory
-  static constexpr int kSums = kOut + 4 * kTileBytes;             ///< for exact chunks: [2][16][128] fp32
-  static constexpr int kCarries = kSums + 2 * 16 * kVectorBytes;  ///< [2][128]
-  static constexpr int kExact = kCarries + 2 * kVectorBytes;      ///< [kStages]: whether a stage's chunk is exact
+  static constexpr int kOut = kStages * kStageBytes;  ///< a tile of each multiplier on its way to device memory
+  /// Decays of channels: two matrices, queries and keys for the scores (see ChannelPreparer); or, for exact chunks,
+  /// [2][16][128] fp32. Others: a second pair of tiles of outputs.
+  static constexpr int kFine = kOut + 2 * kTileBytes;
+  static constexpr int kSums = kFine;
+  static constexpr int kCarries = kFine + 2 * kMatrixBytes;   ///< [2][128]
+  static constexpr int kExact = kCarries + 2 * kVectorBytes;  ///< [kStages]: whether a stage's chunk is exact
   static constexpr int kBarriers = kExact + 16;
   static constexpr int kBytes = kBarriers + Pipeline<kStages>::kBarrierBytes;
   static_assert(kStageBytes % 1024 == 0 && kBytes <= 232448);
@@ -29,21 +32,31 @@ __device__ __forceinline__ int channelStep(int step) {
   return step / 4 * kTileBytes + step % 4 * kNextStepOfRows;
 }
 
-/// The preparing warpgroup: scores = Q K^T of a stage, D of 64 x 64.
+/// The preparing warpgroup: scores (+)= Q K^T, D of 64 x 64, of matrices in shared memory.
 template <class T>
-__device__ __forceinline__ void multiplyScores(float (&scores)[32], const char* stage) {
-  const uint32_t at = sharedAddress(stage);
-  const Matrix queries = rowsOf(at + OutputsShared::kQueries), keys = rowsOf(at + OutputsShared::kKeys);
-  warpgroup::settle(scores);
-  warpgroup::begin();
+__device__ __forceinline__ void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
+  const Matrix q = rowsOf(sharedAddress(queries)), k = rowsOf(sharedAddress(keys));
 #pragma unroll
   for (int step = 0; step < kMostColumns / 16; ++step) {
-    warpgroup::multiply<T, Terms::AlongRows, Terms::AlongRows>(scores, queries + channelStep(step),
-                                                               keys + channelStep(step), step > 0);
+    warpgroup::multiply<T, Terms::AlongRows, Terms::AlongRows>(scores, q + channelStep(step), k + channelStep(step),
+                                                               add || step > 0);
   }
+}
+/// addScores() of `act`, and waits for them.
+template <class Act>
+__device__ __forceinline__ void makeScores(float (&scores)[32], const Act& act) {
+  warpgroup::settle(scores);
+  warpgroup::begin();
+  act();
   warpgroup::commit();
   warpgroup::await<0>();
   warpgroup::settle(scores);
+}
+/// scores = Q K^T of a stage.
+template <class T>
+__device__ __forceinline__ void multiplyScores(float (&scores)[32], const char* stage) {
+  makeScores(scores,
+             [&] { addScores<T>(scores, stage + OutputsShared::kQueries, stage + OutputsShared::kKeys, false); });
 }
 
 /// Rounds scores to the stage's tile of them; 0 for keys after the query.

@@ -151,6 +151,42 @@ __device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (
   scaleTokens<T>(me, matrices, factors, [](int) {});
 }
 
+/// The preparing warpgroup: tokens of a matrix times their factors, lane t of each warp having those of tokens t and
+/// 32 + t; tokens from `begin` to `end` become 0. 16 bytes at a time: what all channels share needs no thread of its
+/// own.
+template <class T>
+__device__ __forceinline__ void scaleRows(char* matrix, float2 factors, int begin, int end) {
+  constexpr int kRowsAtOnce = kGroupThreads / 8;
+  const int thread = hide(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
+  char* const at = matrix + swizzled(row, thread % 8 * 16);
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    uint4 vectors[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      vectors[i] = *reinterpret_cast<const uint4*>(at + tile * kTileBytes + i * kRowsAtOnce * kRowBytes);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = row + i * kRowsAtOnce;
+      const float factor = __shfl_sync(0xffffffffU, i < 2 ? factors.x : factors.y, token % 32);
+      const bool keeps = token < begin || token >= end;
+      const auto scale = [&](uint32_t& word) {
+        const float2 two = Numbers<T>::unpack(word);
+        word = keeps ? Numbers<T>::pack(two.x * factor, two.y * factor) : 0;
+      };
+      scale(vectors[i].x);
+      scale(vectors[i].y);
+      scale(vectors[i].z);
+      scale(vectors[i].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      *reinterpret_cast<uint4*>(at + tile * kTileBytes + i * kRowsAtOnce * kRowBytes) = vectors[i];
+    }
+  }
+}
+
 /// A preparing thread's numbers of tokens from `begin` to `end` of the chunk become 0.
 __device__ __forceinline__ void clearTokens(const PrepareLane& me, char* matrix, int begin, int end) {
 #pragma unroll 1
@@ -166,6 +202,29 @@ __device__ __forceinline__ void eachOfState(float (&state)[64], int which, const
   const int row = 64 * which + 16 * warp + lane / 4;
 #pragma unroll
   for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
+}
+
+/// The same to and from memory that is only read so: [tile][which][16][thread], 4 numbers each.
+__device__ __forceinline__ int64_t packedOffset(int tile, int which) {
+  return (int64_t{tile} * 2 + which) * 64 * kGroupThreads + 4 * hide(static_cast<int>(threadIdx.x) % kGroupThreads);
+}
+__device__ __forceinline__ void putPacked(float* to, const float (&state)[64], int tile, int which) {
+  auto* const at = reinterpret_cast<float4*>(to + packedOffset(tile, which));
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    at[j * kGroupThreads] = make_float4(state[4 * j], state[4 * j + 1], state[4 * j + 2], state[4 * j + 3]);
+  }
+}
+__device__ __forceinline__ void getPacked(float (&state)[64], const float* from, int tile, int which) {
+  const auto* const at = reinterpret_cast<const float4*>(from + packedOffset(tile, which));
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const float4 four = at[j * kGroupThreads];
+    state[4 * j] = four.x;
+    state[4 * j + 1] = four.y;
+    state[4 * j + 2] = four.z;
+    state[4 * j + 3] = four.w;
+  }
 }
 
 /// A multiplier's part of a state to [dk][dv] of device memory.

@@ -1,15 +1,17 @@
-// How a warpgroup prepares a chunk of pass 3 for decays of each channel. A thread has two channels and 32 tokens.
+// How a warpgroup prepares a chunk of pass 3 for decays of each channel. A thread has four channels and 16 tokens.
 //
 // With L the sum of log2-decays and M what it is after the first 32 tokens, queries become q 2^(L - M) and keys
-// k 2^(M - L), for the scores as for the state, which has M as its reference during the chunk. Where a half's decays
-// are too strong for that, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the block's start, keys
-// k 2^(Lend - L), and scores within blocks, from exponents of at most 0.
+// k 2^(M - L), for the scores as for the state, which has M as its reference during the chunk. For the scores they are
+// not only rounded to T: narrow chunks have them in fp16, too, and wide ones what rounding to T takes from them. Where
+// a half's decays are too strong for both, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the
+// block's start, keys k 2^(Lend - L), and scores within blocks, from exponents of at most 0.
 //
 // Vectors of a stage: 0: what takes the state from the reference of the chunk before to this one's; 1: from this one's
 // to the chunk's end; 2 ... 5: decays of an exact chunk's blocks.
 #pragma once
 
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
+#include "kernels/attn/linear/hopper/quads.cuh"
 
 namespace seqpar::attn::hopper {
 
@@ -34,29 +36,31 @@ class ChannelPreparer {
     for (; next.length > 0; ++running) {
       chunk = next;
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
-      const float2 own = toLog2();
-      float2* const carries = reinterpret_cast<float2*>(shared_ + Layout::kCarries) + running % 2 * 64 + me_.pair;
-      const float2* const before =
-          reinterpret_cast<float2*>(shared_ + Layout::kCarries) + (running + 1) % 2 * 64 + me_.pair;
-      if (me_.half == 1) *carries = own;
+      const float4 own = sumUp(), other = shuffled(own), half = own + other;
+      float4* const carries = carriesAt(running % 2);
+      const float4* const before = carriesAt((running + 1) % 2);
+      if (me_.quarter == 3) *carries = half;
       pipeline.waitFilled(running);
-      const bool exact = anyNamed(kPrepareBarrier, kGroupThreads, !(own.x >= kSafeLog2 && own.y >= kSafeLog2));
-      putVectors(stage, own, carries_ ? *before : make_float2(0, 0), exact);
+      const float lowest = least(half);
+      const bool narrow = !any(!(lowest >= kNarrowLog2)), exact = !narrow && any(!(lowest >= kSafeLog2));
+      putVectors(stage, half, carries_ ? *before : make_float4(0, 0, 0, 0), exact);
       if (threadIdx.x % kGroupThreads == 0)
         reinterpret_cast<int*>(shared_ + Layout::kExact)[running % Layout::kStages] = exact;
       carries_ = !exact;
       if (chunk.length < kChunk) clearRows(stage + Layout::kValues, chunk.length, kChunk);
       take();
       if (exact) {
-        prepareExact(stage, chunk.length);
+        prepareExact(stage, chunk);
         load(next);
       } else {
-        scaleSafe(stage, own, chunk.length, next);
-        warpgroup::publish();
-        syncNamed(kPrepareBarrier, kGroupThreads);
-        float scores[32];
-        multiplyScores<T>(scores, stage);
-        putScores<T>(stage, scores);
+        // Of L - M before the thread's tokens.
+        const float4 start = me_.half == 0 ? (me_.quarter == 0 ? -1.0F * half : -1.0F * own)
+                                           : (me_.quarter == 2 ? make_float4(0, 0, 0, 0) : other);
+        if (narrow) {
+          prepareNarrow(stage, start, chunk.length, next);
+        } else {
+          prepareWide(stage, start, chunk.length, next);
+        }
       }
       warpgroup::publish();
       arrive(pipeline.prepared(running));
@@ -65,8 +69,11 @@ class ChannelPreparer {
   }
 
  private:
+  static constexpr int kTokens = 16;  ///< of a thread
   /// Half a chunk may be taken relative to its end or start down to this: what is multiplied by 2^64 fits.
   static constexpr float kSafeLog2 = -64;
+  /// Down to this, scores may be made of fp16.
+  static constexpr float kNarrowLog2 = -8;
 
   /// Where a chunk's gates come from.
   struct Rows {
@@ -76,119 +83,230 @@ class ChannelPreparer {
   };
   __device__ __forceinline__ Rows rowsOf(const Chunk& chunk) const {
     const int64_t stride = bytesOf(Kind) * problem_.gates.token;
-    return {rows_ + (chunk.token + 32 * me_.half) * stride, stride,
-            me_.channel < problem_.dk ? chunk.length - 32 * me_.half : 0};
+    return {rows_ + (chunk.token + me_.firstToken()) * stride, stride,
+            me_.channel < problem_.dk ? chunk.length - me_.firstToken() : 0};
   }
   /// `Count` more of a chunk's gates, from the thread's token `first` on; 0 for tokens and channels that are not there.
   template <int Count>
   __device__ __forceinline__ void load(Rows& from, int first) {
 #pragma unroll
     for (int t = first; t < first + Count; ++t) {
-      gates_[t] = readPair(from.at, t < from.length);
+      sums_[t] = readQuad(from.at, t < from.length);
       from.at += from.stride;
     }
   }
   __device__ __forceinline__ void load(const Chunk& chunk) {
     Rows from = rowsOf(chunk);
-    load<32>(from, 0);
+    load<kTokens>(from, 0);
   }
   /// Ordered as written, so that addresses need not be kept.
-  static __device__ __forceinline__ float2 readPair(const char* at, bool there) {
-    float2 two;
+  static __device__ __forceinline__ float4 readQuad(const char* at, bool there) {
+    float4 four;
     if constexpr (Kind == GateKind::Full) {
       asm volatile(
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
-          "@p ld.global.nc.L1::no_allocate.v2.f32 {%0, %1}, [%2];\n}"
-          : "=&f"(two.x), "=&f"(two.y)
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+          "mov.f32 %2, 0f00000000;\nmov.f32 %3, 0f00000000;\n"
+          "@p ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+          : "=&f"(four.x), "=&f"(four.y), "=&f"(four.z), "=&f"(four.w)
           : "l"(at), "r"(there ? 1 : 0));
     } else {
-      uint32_t word;
+      uint32_t low, high;
       asm volatile(
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n"
-          "@p ld.global.nc.L1::no_allocate.u32 %0, [%1];\n}"
-          : "=&r"(word)
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
+          "@p ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n}"
+          : "=&r"(low), "=&r"(high)
           : "l"(at), "r"(there ? 1 : 0));
-      two = Numbers<Bfloat16>::unpack(word);
+      const float2 a = Numbers<Bfloat16>::unpack(low), b = Numbers<Bfloat16>::unpack(high);
+      four = make_float4(a.x, a.y, b.x, b.y);
     }
-    return two;
+    return four;
   }
 
-  /// Gates become log2-decays; their sum.
-  __device__ __forceinline__ float2 toLog2() {
-    float2 sum = make_float2(0, 0);
+  /// Gates become their sums from the thread's first token on; the last, as log2.
+  __device__ __forceinline__ float4 sumUp() {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      gates_[i] = log2Pair(gates_[i]);
-      sum = make_float2(sum.x + gates_[i].x, sum.y + gates_[i].y);
-    }
-    return sum;
+    for (int t = 1; t < kTokens; ++t) sums_[t] = sums_[t - 1] + sums_[t];
+    return kLog2e * sums_[kTokens - 1];
+  }
+  /// Of the thread that has the same half's other tokens.
+  static __device__ __forceinline__ float4 shuffled(float4 x) {
+    constexpr unsigned kAll = 0xffffffffU;
+    return make_float4(__shfl_xor_sync(kAll, x.x, 16), __shfl_xor_sync(kAll, x.y, 16), __shfl_xor_sync(kAll, x.z, 16),
+                       __shfl_xor_sync(kAll, x.w, 16));
   }
 
-  __device__ __forceinline__ float2* vector(char* stage, int number) const {
-    return reinterpret_cast<float2*>(stage + Layout::kVectors + number * Layout::kVectorBytes) + me_.pair;
+  __device__ __forceinline__ float4* carriesAt(int which) const {
+    return reinterpret_cast<float4*>(shared_ + Layout::kCarries + which * Layout::kVectorBytes + 4 * me_.channel);
   }
-  __device__ __forceinline__ void putVectors(char* stage, float2 own, float2 before, bool exact) {
-    if (exact) own = make_float2(0, 0);
-    if (me_.half == 0) {
-      *vector(stage, 0) = make_float2(exp2Fast(before.x + own.x), exp2Fast(before.y + own.y));
-    } else {
-      *vector(stage, 1) = make_float2(exp2Fast(own.x), exp2Fast(own.y));
+  __device__ __forceinline__ float4* vector(char* stage, int number) const {
+    return reinterpret_cast<float4*>(stage + Layout::kVectors + number * Layout::kVectorBytes + 4 * me_.channel);
+  }
+  __device__ __forceinline__ void putVectors(char* stage, float4 half, float4 before, bool exact) {
+    if (exact) half = make_float4(0, 0, 0, 0);
+    if (me_.quarter == 0) {
+      *vector(stage, 0) = exp2Quad(before + half);
+    } else if (me_.quarter == 2) {
+      *vector(stage, 1) = exp2Quad(half);
     }
   }
 
-  /// As each 8 gates have been used, those of the next chunk take their place.
-  __device__ __forceinline__ void scaleSafe(char* stage, float2 own, int length, const Chunk& next) {
-    float2 sum = me_.half == 0 ? make_float2(-own.x, -own.y) : make_float2(0, 0);  // L - M
+  __device__ __forceinline__ bool any(bool mine) const {
+    return anyNamed(kPrepareBarrier, kGroupThreads, mine);
+  }
+
+  /// A thread's numbers of queries and keys times factors(t, by). keep(matrix, t, offset, products, words) sees each
+  /// four before they are rounded, and rounded, which will lie `offset` bytes into the matrix; done(t) comes after each
+  /// kAtOnce. Loads of these go together: none could pass a store.
+  template <class Keep, class Factors, class Done>
+  __device__ __forceinline__ void scale(char* stage, const Keep& keep, const Factors& factors, const Done& done) const {
+    constexpr int kAtOnce = 4;
     char* const matrices[2] = {stage + Layout::kQueries, stage + Layout::kKeys};
-    Rows rows = rowsOf(next);
-    scaleTokens<T>(
-        me_, matrices,
-        [&](int t, float2(&by)[2]) {
-          sum = make_float2(sum.x + gates_[t].x, sum.y + gates_[t].y);
-          by[0] = make_float2(exp2Fast(sum.x), exp2Fast(sum.y));
-          by[1] = make_float2(exp2Fast(-sum.x), exp2Fast(-sum.y));
-        },
-        [&](int t) { load<8>(rows, t); });
-    clearTokens(me_, matrices[1], length, kChunk);
+    const int start = hide(me_.offset(me_.firstToken()));
+    int at[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) at[i] = (start ^ i << 4) + i * kRowBytes;
+#pragma unroll
+    for (int t = 0; t < kTokens; t += kAtOnce) {
+      const auto offset = [&](int i) { return at[(t + i) % 8] + (t + i) / 8 * 8 * kRowBytes; };
+      uint2 words[kAtOnce][2];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) words[i][m] = *reinterpret_cast<const uint2*>(matrices[m] + offset(i));
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        float4 by[2];
+        factors(t + i, by);
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          const float2 a = Numbers<T>::unpack(words[i][m].x), b = Numbers<T>::unpack(words[i][m].y);
+          const float4 products = make_float4(a.x, a.y, b.x, b.y) * by[m];
+          words[i][m] = packed<T>(products);
+          keep(m, t + i, offset(i), products, words[i][m]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) *reinterpret_cast<uint2*>(matrices[m] + offset(i)) = words[i][m];
+      }
+      done(t, kAtOnce);
+    }
+  }
+  template <class To>
+  static __device__ __forceinline__ uint2 packed(float4 x) {
+    return make_uint2(Numbers<To>::pack(x.x, x.y), Numbers<To>::pack(x.z, x.w));
   }
 
-  __device__ __forceinline__ void prepareExact(char* stage, int length) {
-    constexpr int kBlock = kBlockTokens;
+  /// As gates have been used, those of the next chunk take their place. `keep`: as scale() has it.
+  template <class Keep>
+  __device__ __forceinline__ void scaleSafe(char* stage, float4 start, int length, const Chunk& next,
+                                            const Keep& keep) {
+    [[maybe_unused]] Rows rows = rowsOf(next);
+    scale(
+        stage, keep,
+        [&](int t, float4(&by)[2]) {
+          const float4 sum = fma(kLog2e, sums_[t], start);  // L - M
+          by[0] = exp2Quad(sum);
+          by[1] = exp2Quad(-1.0F * sum);
+        },
+        [&]([[maybe_unused]] int t, int) { load<4>(rows, t); });
+    clear(stage + Layout::kKeys, length);
+    clear(fine(1), length);
+  }
+  /// Zeros for the thread's tokens from `length` on.
+  __device__ __forceinline__ void clear(char* matrix, int length) const {
+#pragma unroll 1
+    for (int token = max(length, me_.firstToken()); token < me_.firstToken() + kTokens; ++token) {
+      *reinterpret_cast<uint2*>(matrix + me_.offset(token)) = make_uint2(0, 0);
+    }
+  }
+  __device__ __forceinline__ char* fine(int matrix) const {
+    return shared_ + Layout::kFine + matrix * kMatrixBytes;
+  }
+
+  /// Scores of queries and keys in fp16, which has three digits more than bf16. Where these do not fit (some are above
+  /// 65504), or are so small that they have fewer digits (one of 16 tokens is looked at), they are made of T.
+  __device__ __forceinline__ void prepareNarrow(char* stage, float4 start, int length, const Chunk& next) {
+    float greatest[2] = {0, 0};
+    scaleSafe(stage, start, length, next, [&](int matrix, int t, int offset, float4 products, uint2) {
+      *reinterpret_cast<uint2*>(fine(matrix) + offset) = packed<Float16>(products);
+      if (t == 0) greatest[matrix] = largest(products);
+    });
+    warpgroup::publish();
+    float scores[32];
+    bool fit = any(fminf(greatest[0], greatest[1]) >= kSmallest);
+    if (fit) {
+      makeScores(scores, [&] { addScores<Float16>(scores, fine(0), fine(1), false); });
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) sum = fmaf(scores[i], 0, sum);  // 0, or NaN
+      fit = !any(sum != 0);
+    }
+    if (!fit) multiplyScores<T>(scores, stage);
+    putScores<T>(stage, scores);
+  }
+  static constexpr float kSmallest = 0x1p-6F;
+
+  /// Exponents are beyond those of fp16: what rounding takes from queries and keys is multiplied too.
+  __device__ __forceinline__ void prepareWide(char* stage, float4 start, int length, const Chunk& next) {
+    scaleSafe(stage, start, length, next, [&](int matrix, int, int offset, float4 products, uint2 words) {
+      const float2 a = Numbers<T>::unpack(words.x), b = Numbers<T>::unpack(words.y);
+      *reinterpret_cast<uint2*>(fine(matrix) + offset) =
+          packed<T>(make_float4(products.x - a.x, products.y - a.y, products.z - b.x, products.w - b.y));
+    });
+    warpgroup::publish();
+    any(false);
+    float scores[32];
+    makeScores(scores, [&] {
+      addScores<T>(scores, stage + Layout::kQueries, stage + Layout::kKeys, false);
+      addScores<T>(scores, fine(0), stage + Layout::kKeys, true);
+      addScores<T>(scores, stage + Layout::kQueries, fine(1), true);
+    });
+    putScores<T>(stage, scores);
+  }
+
+  static __device__ __forceinline__ float4 bounded(float4 x) {
+    return make_float4(maxOrNan(x.x, kLeastLog2), maxOrNan(x.y, kLeastLog2), maxOrNan(x.z, kLeastLog2),
+                       maxOrNan(x.w, kLeastLog2));
+  }
+
+  /// A thread's tokens are a block.
+  __device__ __forceinline__ void prepareExact(char* stage, const Chunk& chunk) {
     char* const scores = stage + Layout::kScores;
     for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < kTileBytes / 16; i += kGroupThreads) {
       reinterpret_cast<uint4*>(scores)[i] = make_uint4(0, 0, 0, 0);
     }
-    char* const sums = shared_ + Layout::kSums + me_.half * kBlock * Layout::kVectorBytes;
+    load(chunk);  // again: their sums may be infinite
+    float4 sum = make_float4(0, 0, 0, 0);
+    char* const sums = shared_ + Layout::kSums + me_.quarter * kTokens * Layout::kVectorBytes;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int block = 2 * me_.half + r, pair = hide(me_.pair);
-      syncNamed(kPrepareBarrier, kGroupThreads);
-      float2 sum = make_float2(0, 0);
-#pragma unroll
-      for (int t = 0; t < kBlock; ++t) {
-        float2& gate = gates_[kBlock * r + t];
-        gate = sum = make_float2(sum.x + gate.x, sum.y + gate.y);
-        *reinterpret_cast<float2*>(sums + sumAt(t, pair)) = sum;
-      }
-      *vector(stage, 2 + block) = make_float2(exp2Fast(sum.x), exp2Fast(sum.y));
-      syncNamed(kPrepareBarrier, kGroupThreads);
-      scoreBlock(stage, sums, block);
+    for (int t = 0; t < kTokens; ++t) {
+      sums_[t] = sum = sum + bounded(kLog2e * sums_[t]);
+      *reinterpret_cast<float4*>(sums + sumAt(t, 2 * me_.quad + 32 * me_.tile)) = sum;
     }
+    *vector(stage, 2 + me_.quarter) = exp2Quad(sum);
     syncNamed(kPrepareBarrier, kGroupThreads);
-    char* const matrices[2] = {stage + Layout::kQueries, stage + Layout::kKeys};
-    scaleTokens<T>(me_, matrices, [&](int t, float2(&by)[2]) {
-      const float2 sum = gates_[t], end = gates_[t / kBlock * kBlock + kBlock - 1];
-      by[0] = make_float2(exp2Fast(sum.x), exp2Fast(sum.y));
-      by[1] = make_float2(exp2Fast(end.x - sum.x), exp2Fast(end.y - sum.y));
-    });
-    clearTokens(me_, matrices[1], length, kChunk);
+#pragma unroll 1
+    for (int block = 2 * me_.half; block < 2 * me_.half + 2; ++block) scoreBlock(stage, block);
+    syncNamed(kPrepareBarrier, kGroupThreads);
+    scale(
+        stage, [](int, int, int, float4, uint2) {},
+        [&](int t, float4(&by)[2]) {
+          by[0] = exp2Quad(sums_[t]);
+          by[1] = exp2Quad(sums_[kTokens - 1] + -1.0F * sums_[t]);
+        },
+        [](int, int) {});
+    clear(stage + Layout::kKeys, chunk.length);
   }
   static __device__ __forceinline__ int sumAt(int t, int pair) {
     return t * Layout::kVectorBytes + (8 * pair ^ (t & 7) << 4);
   }
 
   /// The scores within a block: each of 64 threads has a query and four keys.
-  __device__ __forceinline__ void scoreBlock(char* stage, const char* sums, int block) const {
+  __device__ __forceinline__ void scoreBlock(char* stage, int block) const {
+    const char* const sums = shared_ + Layout::kSums + block * kTokens * Layout::kVectorBytes;
     const int thread = hide(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
     float scores[4] = {};
 #pragma unroll 2
@@ -219,10 +337,10 @@ class ChannelPreparer {
 
   const LinearProblem& problem_;
   char* shared_;
-  PrepareLane me_;
+  QuadLane me_;
   const char* rows_ = nullptr;
   bool carries_ = false;  ///< whether the chunk before left the state with its middle as the reference
-  float2 gates_[32];
+  float4 sums_[kTokens];  ///< gates, and then their sums
 };
 
 }  // namespace seqpar::attn::hopper

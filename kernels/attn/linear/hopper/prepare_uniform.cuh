@@ -94,12 +94,9 @@ class UniformPreparer {
   }
 
   __device__ __forceinline__ void decayKeys(char* stage, float2 sums, int length) const {
-    const PrepareLane me;
     const float end = __shfl_sync(0xffffffffU, sums.y, 31);
-    const float factor = exp2Fast(end - (me.half == 0 ? sums.x : sums.y));  // of the half's token `lane`
-    char* const keys[1] = {stage + Layout::kKeys};
-    scaleTokens<T>(me, keys, [&](int t, float2(&by)[1]) { by[0].x = by[0].y = __shfl_sync(0xffffffffU, factor, t); });
-    clearTokens(me, keys[0], length, kChunk);
+    const float2 factors = make_float2(exp2Fast(end - sums.x), exp2Fast(end - sums.y));
+    scaleRows<T>(stage + Layout::kKeys, factors, length, kChunk);
   }
 
   const LinearProblem& problem_;

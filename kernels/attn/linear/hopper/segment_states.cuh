@@ -36,6 +36,8 @@ class StatesCta {
  public:
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
+  /// Chunks on their way at once: two of each CTA keep memory busy, and more are queues that other loads wait in.
+  static constexpr int kInFlight = P == Pass::Forward && Kind == GateKind::Uniform ? 2 : kStages;
 
   __device__ __forceinline__ StatesCta(const StatesKernel& kernel, char* shared)
       : kernel_(kernel),
@@ -77,6 +79,7 @@ class StatesCta {
     for (int number = 0; number < chunks.count; ++number) {
       const int running = first + number;
       pipeline_.waitFree(running);
+      if (kInFlight < kStages && running >= kInFlight) pipeline_.waitFilled(running - kInFlight);
       if (number >= kStages && skip_.skips(running - kStages)) return number;
       const uint32_t stage = base_ + running % kStages * Layout::kStageBytes;
       const uint32_t filled = pipeline_.filled(running);
@@ -162,23 +165,19 @@ class StatesCta {
   /// The same with one decay for all channels.
   __device__ __forceinline__ bool decayKeys(char* stage, Others others, float2 decays, float2& later) {
     if (later.x < kFlushedLog2) return false;
-    const PrepareLane me;
     constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane whose sum has all but its own
     const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
     const float2 total = make_float2(__shfl_sync(0xffffffffU, sums.x + decays.x, kLast),
                                      __shfl_sync(0xffffffffU, sums.y + decays.y, kLast));
-    float exponent;  // of this lane's token
-    if constexpr (P == Pass::Forward) {
-      exponent = me.half == 0 ? total.y + sums.x : sums.y;
-    } else {
-      exponent = me.half == 0 ? sums.x + decays.x : total.x + (sums.y + decays.y);
-    }
-    const float factor = exp2Fast(later.x + exponent);
-    char* const keys[1] = {stage + Layout::kKeys};
+    const float2 exponents = P == Pass::Forward ? make_float2(total.y + sums.x, sums.y)
+                                                : make_float2(sums.x + decays.x, total.x + (sums.y + decays.y));
+    char* const keys = stage + Layout::kKeys;
     if (problem_.gate != Gate::None) {
-      scaleTokens<T>(me, keys, [&](int t, float2(&by)[1]) { by[0].x = by[0].y = __shfl_sync(0xffffffffU, factor, t); });
+      const float2 factors = make_float2(exp2Fast(later.x + exponents.x), exp2Fast(later.x + exponents.y));
+      scaleRows<T>(keys, factors, others.first, others.last);
+    } else {
+      clearTokens(PrepareLane(), keys, others.first, others.last);
     }
-    clearTokens(me, keys[0], others.first, others.last);
     later.x += total.x + total.y;
     return true;
   }
@@ -254,7 +253,12 @@ class StatesCta {
       for (int i = 0; i < 64; ++i) state[i] *= problem_.scale;
     }
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
-    putState(kernel_.pass.maps.states + map * problem_.dk * problem_.dv, state, problem_, item.tile, which);
+    float* const to = kernel_.pass.maps.states + map * problem_.dk * problem_.dv;
+    if (Kind == GateKind::Uniform && kernel_.pass.packed) {
+      putPacked(to, state, item.tile, which);
+    } else {
+      putState(to, state, problem_, item.tile, which);
+    }
     return loaded;
   }
 

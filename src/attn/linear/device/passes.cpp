@@ -1,38 +1,35 @@
 #include "attn/linear/device/passes.h"
 
+#include <algorithm>
+
+#include "attn/linear/device/check.h"
 #include "device/upload.h"
-#include "kernels/attn/linear/state_scan.h"
 
 namespace seqpar::attn::linear {
-namespace {
-
-constexpr const char* kWho = "linear attention on a GPU";
-
-void check(int error, const char* launch) {
-  checkCuda(static_cast<cudaError_t>(error), launch);
-}
-
-}  // namespace
-
 DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec_(exec) {
   if (const char* const reason = whyNoKernel(shard)) {
-    fail(seqparInvalidUsage, kWho, ": no kernel for this: ", reason);
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for this: ", reason);
   }
   for (const auto& piece : shard_.pieces) {
     if (piece.begins) starts_.push_back(static_cast<int64_t>(piece.first));
   }
   const CurrentDevice current(exec.device());
   const int ctas = ctasAtOnce(withoutTensors(kernelProblem(shard)));
-  if (ctas == 0) fail(seqparInvalidUsage, kWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
+  if (ctas == 0)
+    fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
   whole_ = wholeOf(shard, ctas);
   parts_ = partsOf(shard, ctas);
-  whole_.apart = betterApart(withoutTensors(whole_.shape), whole_.segments);
+  const LinearProblem shape = withoutTensors(whole_.shape);
+  whole_.apart = betterApart(shape, whole_.segments);
+  forward_ = whole_;
+  forward_.segments = cutForward(shape, ctas, leadsOutputs(shape));
+  forward_.apart = betterApart(shape, forward_.segments);
   for (auto& part : parts_) part.apart = betterApart(withoutTensors(part.shape), part.segments);
 }
 
 void DevicePasses::carve(Arena& arena) {
   const PartSizes sizes = largestOf(whole_, parts_);
-  before_ = arena.take(sizes.maps);
+  before_ = arena.take(std::max(sizes.maps, segmentMapsSize(forward_.shape, forward_.segments)));
   if (shard_.training) {
     after_ = arena.take(sizes.maps);
     workspace_ = arena.take(sizes.gradients);
@@ -57,12 +54,12 @@ std::string DevicePasses::name() const {
 
 LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
   auto problem = problemOf(part, in);
-  if (&part == &whole_) {
+  if (&part == &whole_ || &part == &forward_) {
     problem.starts = deviceStarts_;
     problem.startCount = static_cast<int64_t>(starts_.size());
   }
   if (problem.tokens > 0) {
-    if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kWho, ": ", reason);
+    if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
   }
   return problem;
 }
@@ -72,21 +69,21 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
   return states == nullptr || !part.piece.begins ? nullptr : states + part.piece.sequence * shard_.states();
 }
 
-void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank) {
+void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients) {
   SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsOf(part, before_)};
   pass.apart = part.apart;
-  pass.afterGradients = ownScan_;
+  pass.afterGradients = afterGradients;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
     pass.state = rankState_;
     pass.logDecay = rankDecay_;
     pass.base = atBegin(part, in.initial);
   }
-  check(launchSegmentStates(pass, {exec_.main(), 0}), "segment states");
+  checkLaunch(launchSegmentStates(pass, {exec_.main(), 0}), "segment states");
 }
 
 void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
-                               float* final) {
+                               float* final, bool mapsAreThere) {
   const attn::Outputs pass{problem(part, in),
                            part.segments,
                            allHeads(),
@@ -95,8 +92,8 @@ void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor&
                            outputOf(out, part.piece.first),
                            final,
                            part.apart,
-                           mapsAreThere_ && &part == &whole_};
-  check(launchOutputs(pass, {exec_.main(), 0}), "outputs");
+                           mapsAreThere};
+  checkLaunch(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
 void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
@@ -110,7 +107,7 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
     pass.stateGradient = rankState_;
     pass.logDecay = rankDecay_;
   }
-  check(launchSegmentStateGradients(pass, {exec_.main(), 0}), "segment state gradients");
+  checkLaunch(launchSegmentStateGradients(pass, {exec_.main(), 0}), "segment state gradients");
 }
 
 void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved,
@@ -134,17 +131,10 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dGateType = pass.problem.gateType;
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
-  check(launchGradients(pass, {exec_.main(), 0}), "gradients");
-}
-
-void DevicePasses::keepMap(const Part& part, void* maps, bool forRank) {
-  map_.maps = readsMaps(part) ? mapsOf(part, maps) : SegmentMaps{rankState_, rankDecay_};
-  map_.segments = !forRank ? 0 : readsMaps(part) ? part.segments.count : 1;
+  checkLaunch(launchGradients(pass, {exec_.main(), 0}), "gradients");
 }
 
 void DevicePasses::states(const Inputs& in, bool mapWanted) {
-  ownScan_ = beside_ = mapsAreThere_ = false;
-  keepMap(byParts(in) ? parts_.back() : whole_, before_, mapWanted);
   if (!byParts(in)) return makeStates(whole_, in, mapWanted);
   // outputs() makes the others' when it comes to them.
   if (mapWanted) makeStates(parts_.back(), in, true);
@@ -157,8 +147,10 @@ void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* inc
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
-  makeStates(whole_, in, false);
-  makeOutputs(whole_, in, out, incoming, final);
+  const attn::Outputs pass{
+      problem(forward_, in), forward_.segments, allHeads(), mapsOf(forward_, before_), incoming, outputOf(out), final,
+      forward_.apart};
+  checkLaunch(launchForward(pass, {exec_.main(), 0}), "outputs");
 }
 
 void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
@@ -170,12 +162,7 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
-  const bool parts = byParts(in, gradients);
-  keepMap(parts ? parts_.front() : whole_, after_, mapWanted);
-  // Beside seqparAllScan() pass 1 of the forward would take its SMs.
-  ownScan_ = windows_ && !parts;
-  beside_ = false;
-  if (!parts) return makeStateGradients(whole_, in, gradients, mapWanted, false);
+  if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted, false);
   if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true, false);
 }
 
@@ -186,7 +173,7 @@ void DevicePasses::recompute(const Inputs& in, const float*) {
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
-  makeGradients(whole_, in, gradients, saved, incoming, nullptr, ownScan_ && !beside_);
+  makeGradients(whole_, in, gradients, saved, incoming, nullptr, false);
 }
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
@@ -219,34 +206,6 @@ void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const
                   part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial), true);
     if (ofHeads) exec_.add(to.dGate, mine.dGate);
   }
-}
-
-bool DevicePasses::openScan(seqparComm_t comm) {
-  const CurrentDevice current(exec_.device());
-  const int parts = stateParts(static_cast<int>(shard_.dk), static_cast<int>(shard_.dv));
-  check(loadStateScan(), "the scan of states");
-  windows_ = openWindows(comm, static_cast<int64_t>(shard_.allHeads()) * parts,
-                         static_cast<int64_t>(shard_.stateSize()) / parts, shard_.training);
-  return windows_.has_value();
-}
-
-void DevicePasses::scan(const OwnScan& args, void* stream) {
-  beside_ = stream != exec_.main();
-  mapsAreThere_ = args.direction == seqparForward && windows_->of(args.direction).position == 0;
-  StateScan scan;
-  scan.scan = windows_->of(args.direction);
-  scan.dk = static_cast<int>(shard_.dk);
-  scan.dv = static_cast<int>(shard_.dv);
-  scan.width = static_cast<int>(shard_.width());
-  scan.maps = map_.maps;
-  scan.segments = map_.segments;
-  scan.reverse = args.direction == seqparReverse;
-  scan.forgets = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
-  scan.resets = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;
-  scan.initial = args.initial;
-  scan.incoming = args.incoming;
-  scan.outgoing = args.outgoing;
-  check(launchStateScan(scan, {stream, windows_->ctas()}), "the scan of states");
 }
 
 void DevicePasses::copyStates(float* to, const float* from) {

@@ -32,7 +32,8 @@ class DevicePasses final : public Passes {
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                      float* dBefore) override;
   bool openScan(seqparComm_t comm) override;
-  void scan(const OwnScan& scan, void* stream) override;
+  void forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) override;
+  void backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved, const OwnScan& scan) override;
   void copyStates(float* to, const float* from) override;
 
  private:
@@ -42,17 +43,23 @@ class DevicePasses final : public Passes {
     return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
   }
   LinearProblem problem(const Part& part, const Inputs& in) const;
-  /// For scan(): the maps of a part's segments, if it can read them, or else the rank's.
-  void keepMap(const Part& part, void* maps, bool forRank);
+  /// Whether the scan reads the maps of a part's segments, and not the rank's.
   bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
+  /// `maps`: of the part.
+  void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, void* maps, void* stream);
+  /// Whether what comes into the scan is this rank's own.
+  bool isFirst(seqparDirection_t direction) const { return windows_->of(direction).position == 0; }
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
   SegmentMaps mapsOf(const Part& part, void* memory) const { return segmentMapsIn(memory, part.shape, part.segments); }
   /// `states` of the sequence that begins with the part; NULL: there are none, or it began before.
   template <class Number>
   Number* atBegin(const Part& part, Number* states) const;
 
-  void makeStates(const Part& part, const Inputs& in, bool forRank);
-  void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  /// `afterGradients`: as SegmentStates has it.
+  void makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients = false);
+  /// `mapsAreThere`: as attn::Outputs has it.
+  void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
+                   bool mapsAreThere = false);
   /// `afterStates`: right after makeStates().
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
                           bool afterStates);
@@ -67,20 +74,13 @@ class DevicePasses final : public Passes {
   Shard shard_;
   Exec& exec_;
   Part whole_;
+  Part forward_;  // the whole, cut for launchForward()
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
-  std::optional<ScanWindows> windows_;  // for scan()
-  /// The rank's map, as scan() reads it.
-  struct {
-    SegmentMaps maps;
-    int segments = 0;
-  } map_;
-  bool ownScan_ = false;       // of the backward under way: launches on the main stream may start beside each other
-  bool beside_ = false;        // its scan() is on another stream
-  bool mapsAreThere_ = false;  // as Outputs has it, after scan()
+  std::optional<ScanWindows> windows_;  // once openScan() was successful
   std::vector<int64_t> starts_;
   int64_t* deviceStarts_ = nullptr;
 };

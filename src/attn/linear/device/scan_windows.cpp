@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "attn/boundary.h"
+#include "attn/linear/device/check.h"
 
 namespace seqpar::attn::linear {
 namespace {
-
-constexpr const char* kWho = "linear attention on a GPU";
 
 /// CTAs that wait for other ranks on a GPU that ranks share: together they leave most of it to what they wait for.
 constexpr int kSharedCtas = 64;
@@ -22,7 +21,7 @@ void ScanWindows::Destroy::operator()(seqparScanDevice_t* scan) const {
 std::optional<ScanWindows> openWindows(seqparComm_t comm, int64_t heads, int64_t elements, bool both) {
   ScanWindows windows;
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
-  require(seqparCommQuery(comm, &info), kWho, comm);
+  require(seqparCommQuery(comm, &info), kDeviceWho, comm);
   if (info.sharing > 1) windows.ctas_ = std::max(1, kSharedCtas / info.sharing);
   for (const auto direction : {seqparForward, seqparReverse}) {
     if (direction == seqparReverse && !both) break;
@@ -30,7 +29,7 @@ std::optional<ScanWindows> openWindows(seqparComm_t comm, int64_t heads, int64_t
     scan = ScanWindows::Handle(new seqparScanDevice_t SEQPAR_SCAN_DEVICE_INITIALIZER);
     const auto result = seqparScanDeviceCreate(scan.get(), heads, elements, direction, comm);
     if (result == seqparInvalidUsage) return std::nullopt;  // on all ranks
-    require(result, kWho, comm);
+    require(result, kDeviceWho, comm);
   }
   return windows;
 }

@@ -10,9 +10,9 @@ namespace seqpar::attn::linear {
 
 void HostPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
   const size_t heads = shard_.heads, width = shard_.width();
-  exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+  exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
     const size_t s = task / heads, h = task % heads;
-    const Segment& segment = chunks_.segments[s];
+    const Segment segment = chunks_.segment(s);
     for (size_t n = segment.chunks; n-- > 0;) {
       const size_t c = segment.firstChunk + n;
       const bool latest = n + 1 == segment.chunks;
@@ -42,9 +42,9 @@ void HostPasses::foldBack(const float* after, bool keep, float* before, float* d
     } else {
       std::fill_n(running, size, 0.0f);
     }
-    for (size_t s = chunks_.segments.size(); s-- > 0;) {
-      const Segment& segment = chunks_.segments[s];
-      if (segment.batch != b) continue;
+    const size_t segments = chunks_.segmentsOfEntry();
+    for (size_t s = (b + 1) * segments; s-- > b * segments;) {
+      const Segment segment = chunks_.segment(s);
       if (keep) std::copy_n(running, size, slot(backward_, segment.firstChunk + segment.chunks - 1, h));
       addDecayedState(segmentDecay(backward_, s, h), width, shard_.dk, shard_.dv, end(backward_, s, h), running,
                       running);
@@ -73,8 +73,9 @@ void HostPasses::recompute(const Inputs& in, const float* saved) {
 
 void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c, size_t keyHead, int thread,
                                 float* carried) {
-  const size_t group = shard_.group(), size = shard_.stateSize(), batch = chunks_.segment(c).batch;
-  const size_t first = chunks_.firstToken(c), lastChunk = chunks_.segment(c).firstChunk + chunks_.segment(c).chunks - 1;
+  const Segment segment = chunks_.segmentOf(c);
+  const size_t group = shard_.group(), size = shard_.stateSize(), batch = segment.batch;
+  const size_t first = chunks_.firstToken(c), lastChunk = segment.firstChunk + segment.chunks - 1;
   Chunk& chunk = place(thread, c);
   const size_t rows = chunk.rows(), keys = rows * shard_.dk;
   chunk.loadQueries(in.q, keyHead, shard_.scale);
@@ -145,7 +146,7 @@ void HostPasses::backwardAlone(const Inputs& in, const Gradients& to, const floa
   recompute(in, saved);
   exec_.launch([this, in, to, incoming, dBefore] {
     const size_t heads = shard_.keyHeads, size = shard_.stateSize(), group = shard_.group();
-    if (split_ || chunks_.count() == 0) {
+    if (chunks_.split() || chunks_.count() == 0) {
       walkGradients(in, to);
       foldBack(incoming, true, dBefore, to.dInitial);
       exec_.pool().each(chunks_.count() * heads, [&](size_t task, int thread) {
@@ -156,12 +157,11 @@ void HostPasses::backwardAlone(const Inputs& in, const Gradients& to, const floa
     }
     if (to.dInitial != nullptr) std::fill_n(to.dInitial, shard_.sequences * shard_.heads * size, 0.0f);
     if (dBefore != nullptr) std::fill_n(dBefore, shard_.states(), 0.0f);
-    exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+    exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
       const size_t s = task / heads, first = task % heads * group;
-      const Segment& segment = chunks_.segments[s];
+      const Segment segment = chunks_.segment(s);
       float* const carried = carried_ + static_cast<size_t>(thread) * group * size;
-      const bool fromBehind = incoming != nullptr && segment.piece->goesOn &&
-                              (s + 1 == chunks_.segments.size() || chunks_.segments[s + 1].batch != segment.batch);
+      const bool fromBehind = incoming != nullptr && segment.piece->goesOn && chunks_.lastOfEntry(s);
       if (fromBehind) {
         std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, carried);
       } else {

@@ -10,9 +10,9 @@ namespace seqpar::attn::linear {
 
 void HostPasses::walkStates(const Inputs& in) {
   const size_t heads = shard_.heads, width = shard_.width();
-  exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+  exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
     const size_t s = task / heads, h = task % heads;
-    const Segment& segment = chunks_.segments[s];
+    const Segment segment = chunks_.segment(s);
     for (size_t n = 0; n < segment.chunks; ++n) {
       const size_t c = segment.firstChunk + n;
       const bool last = n + 1 == segment.chunks;
@@ -42,9 +42,9 @@ void HostPasses::fold(const float* initial, const float* before, bool keep, floa
       }
     };
     set(before == nullptr ? nullptr : before + task * size);
-    for (size_t s = 0; s < chunks_.segments.size(); ++s) {
-      const Segment& segment = chunks_.segments[s];
-      if (segment.batch != b) continue;
+    const size_t segments = chunks_.segmentsOfEntry();
+    for (size_t s = b * segments; s < (b + 1) * segments; ++s) {
+      const Segment segment = chunks_.segment(s);
       if (segment.piece->begins && !segment.continues) {
         set(initial == nullptr ? nullptr : initial + (segment.piece->sequence * heads + h) * size);
       }
@@ -100,7 +100,7 @@ void HostPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size
     std::copy_n(within, chunk.rows() * shard_.dv, chunk.out());
   }
   chunk.attendState(stateBefore(chunk, c, h), chunk.out());
-  storeTile(chunk.out(), out, chunks_.segment(c).batch, chunks_.firstToken(c), chunk.rows(), h);
+  storeTile(chunk.out(), out, chunks_.segmentOf(c).batch, chunks_.firstToken(c), chunk.rows(), h);
 }
 
 void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
@@ -116,7 +116,7 @@ void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incom
 
 void HostPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
                                const float* incoming, float* final) {
-  const Segment& segment = chunks_.segments[s];
+  const Segment segment = chunks_.segment(s);
   const size_t size = shard_.stateSize();
   float* const state = threads_[static_cast<size_t>(thread)].state();
   const float* const before =
@@ -136,8 +136,8 @@ void HostPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, si
     storeTile(chunk.out(), out, segment.batch, chunks_.firstToken(c), chunk.rows(), h);
     chunk.updateState(state, state);
   }
-  const bool lastOfRank = s + 1 == chunks_.segments.size() || chunks_.segments[s + 1].batch != segment.batch;
-  if (final != nullptr && lastOfRank) std::copy_n(state, size, final + (segment.batch * shard_.heads + h) * size);
+  if (final != nullptr && chunks_.lastOfEntry(s))
+    std::copy_n(state, size, final + (segment.batch * shard_.heads + h) * size);
 }
 
 void HostPasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
@@ -147,8 +147,8 @@ void HostPasses::forwardAlone(const Inputs& in, const Tensor& out, const float* 
   }
   exec_.launch([this, in, out, incoming, final] {
     const size_t heads = shard_.heads;
-    if (!split_) {
-      exec_.pool().each(chunks_.segments.size() * heads, [&](size_t task, int thread) {
+    if (!chunks_.split()) {
+      exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
         segmentOutput(in, out, task / heads, task % heads, thread, incoming, final);
       });
       return;

@@ -21,9 +21,8 @@ float* takeFloats(Arena& arena, size_t count) {
 HostPasses::HostPasses(const Shard& shard, HostExec& exec)
     : shard_(shard),
       exec_(exec),
-      chunks_(cutIntoChunks(shard_.pieces, shard.keyHeads, static_cast<size_t>(exec.pool().threads()))),
+      chunks_(shard_.pieces, shard.batch, shard.keyHeads, static_cast<size_t>(exec.pool().threads())),
       scratch_(static_cast<size_t>(exec.pool().threads())) {
-  split_ = std::any_of(chunks_.segments.begin(), chunks_.segments.end(), [](const auto& s) { return s.continues; });
   withinRoom_ = shard.alone ? 0 : std::min(kMostBesideScan, chunks_.count() * shard.heads);
   withinDone_.resize(withinRoom_);
 }
@@ -34,7 +33,7 @@ std::string HostPasses::name() const {
 }
 
 HostPasses::Walk HostPasses::carveWalk(Arena& arena) const {
-  const size_t heads = shard_.heads, chunks = chunks_.count(), segments = chunks_.segments.size();
+  const size_t heads = shard_.heads, chunks = chunks_.count(), segments = chunks_.segments();
   Walk walk;
   walk.slots = takeFloats(arena, chunks * heads * shard_.stateSize());
   walk.decays = takeFloats(arena, chunks * heads * shard_.width());
@@ -51,8 +50,8 @@ void HostPasses::carve(Arena& arena) {
     rankDecay_ = takeFloats(arena, shard_.allHeads() * width);
     within_ = takeFloats(arena, withinRoom_ * kChunk * shard_.dv);
   }
-  if (shard_.training || !shard_.alone || split_) forward_ = carveWalk(arena);
-  if (shard_.training && (!shard_.alone || split_)) backward_ = carveWalk(arena);
+  if (shard_.training || !shard_.alone || chunks_.split()) forward_ = carveWalk(arena);
+  if (shard_.training && (!shard_.alone || chunks_.split())) backward_ = carveWalk(arena);
   if (shard_.training) {
     carried_ = takeFloats(arena, scratch_.size() * shard_.group() * shard_.stateSize());
     if (shard_.family->gate == GateShape::OfHead) fixedGates_ = takeFloats(arena, chunks_.count() * shard_.heads);
@@ -66,7 +65,7 @@ void HostPasses::carve(Arena& arena) {
 
 Chunk& HostPasses::place(int thread, size_t chunk) {
   Chunk& placed = threads_[static_cast<size_t>(thread)];
-  placed.place(chunks_.segment(chunk).batch, chunks_.firstToken(chunk), chunks_.tokens(chunk));
+  placed.place(chunks_.segmentOf(chunk).batch, chunks_.firstToken(chunk), chunks_.tokens(chunk));
   return placed;
 }
 
@@ -77,16 +76,17 @@ Decay HostPasses::decayOf(const Inputs& in) const {
 void HostPasses::rankDecays(const Walk& walk) {
   const size_t heads = shard_.heads, width = shard_.width();
   std::fill_n(rankDecay_, shard_.allHeads() * width, 1.0f);
-  for (size_t s = 0; s < chunks_.segments.size(); ++s) {
-    multiplyEach(segmentDecay(walk, s, 0), 1, heads * width, rankDecay_ + chunks_.segments[s].batch * heads * width);
+  for (size_t s = 0; s < chunks_.segments(); ++s) {
+    multiplyEach(segmentDecay(walk, s, 0), 1, heads * width, rankDecay_ + chunks_.segment(s).batch * heads * width);
   }
 }
 
 const float* HostPasses::stateBefore(Chunk& chunk, size_t c, size_t head) const {
   const float* const state = slot(forward_, c, head);
-  if (chunks_.first(c)) return state;
-  addDecayedState(decayAt(forward_, c, head), shard_.width(), shard_.dk, shard_.dv, state,
-                  slot(forward_, chunks_.segment(c).firstChunk, head), chunk.state());
+  const size_t first = chunks_.segmentOf(c).firstChunk;
+  if (c == first) return state;
+  addDecayedState(decayAt(forward_, c, head), shard_.width(), shard_.dk, shard_.dv, state, slot(forward_, first, head),
+                  chunk.state());
   return chunk.state();
 }
 

@@ -85,7 +85,6 @@ class HostPasses final : public Passes {
   Shard shard_;
   HostExec& exec_;
   Chunks chunks_;
-  bool split_ = false;  ///< some piece has several segments
   static constexpr seqparDecayForm_t kDecayForm = seqparDecayLinear;
 
   Walk forward_, backward_;

@@ -17,20 +17,11 @@ size_t chunksOf(const Piece& piece) {
 
 }  // namespace
 
-size_t Chunks::firstToken(size_t chunk) const {
-  return segment(chunk).firstToken + (chunk - segment(chunk).firstChunk) * kChunk;
-}
-
-size_t Chunks::tokens(size_t chunk) const {
-  return std::min(kChunk, segment(chunk).firstToken + segment(chunk).tokens - firstToken(chunk));
-}
-
-Chunks cutIntoChunks(const std::vector<Piece>& pieces, size_t heads, size_t threads) {
+Chunks::Chunks(const std::vector<Piece>& pieces, size_t batch, size_t heads, size_t threads) : batch_(batch) {
   size_t all = 0;
   for (const auto& piece : pieces) all += chunksOf(piece);
   const size_t most = threads <= 1 ? std::numeric_limits<size_t>::max()
-                                   : std::max(kFewestChunks, all * heads / (kTasksOfThread * threads));
-  Chunks result;
+                                   : std::max(kFewestChunks, all * batch * heads / (kTasksOfThread * threads));
   for (const auto& piece : pieces) {
     const size_t chunks = chunksOf(piece);
     const size_t segments = chunks / most + (chunks % most != 0 ? 1 : 0);
@@ -38,12 +29,37 @@ Chunks cutIntoChunks(const std::vector<Piece>& pieces, size_t heads, size_t thre
       const size_t begin = chunks * s / segments, end = chunks * (s + 1) / segments;
       const size_t firstToken = piece.first + begin * kChunk;
       const size_t behind = std::min(piece.first + end * kChunk, piece.first + piece.tokens);
-      result.segmentOfChunk.insert(result.segmentOfChunk.end(), end - begin, result.segments.size());
-      result.segments.push_back({piece.batch, firstToken, behind - firstToken, result.count() - (end - begin),
-                                 end - begin, s > 0, s + 1 < segments, &piece});
+      entry_.push_back(
+          {0, firstToken, behind - firstToken, chunksOfEntry_, end - begin, s > 0, s + 1 < segments, &piece});
+      chunksOfEntry_ += end - begin;
     }
+    split_ = split_ || segments > 1;
   }
-  return result;
+}
+
+Segment Chunks::segment(size_t number) const {
+  const size_t batch = number / segmentsOfEntry();
+  Segment segment = entry_[number % segmentsOfEntry()];
+  segment.batch = batch;
+  segment.firstChunk += batch * chunksOfEntry_;
+  return segment;
+}
+
+Segment Chunks::segmentOf(size_t chunk) const {
+  const size_t batch = chunk / chunksOfEntry_;
+  const auto behind = std::upper_bound(entry_.begin(), entry_.end(), chunk % chunksOfEntry_,
+                                       [](size_t c, const Segment& segment) { return c < segment.firstChunk; });
+  return segment(batch * segmentsOfEntry() + static_cast<size_t>(behind - entry_.begin()) - 1);
+}
+
+size_t Chunks::firstToken(size_t chunk) const {
+  const Segment segment = segmentOf(chunk);
+  return segment.firstToken + (chunk - segment.firstChunk) * kChunk;
+}
+
+size_t Chunks::tokens(size_t chunk) const {
+  const Segment segment = segmentOf(chunk);
+  return std::min(kChunk, segment.tokens - (chunk - segment.firstChunk) * kChunk);
 }
 
 }  // namespace seqpar::attn::linear

@@ -17,20 +17,30 @@ struct Segment {
   const Piece* piece = nullptr;
 };
 
-struct Chunks {
-  std::vector<Segment> segments;
-  std::vector<size_t> segmentOfChunk;
+/// The cut of a batch, whose entries are cut alike: chunks and segments are numbered entry by entry. What is kept grows
+/// with the pieces of one entry only.
+class Chunks {
+ public:
+  /// So that `threads` have about equal work, pieces staying whole where there are enough of them. `heads`: that are
+  /// worked on independently. `pieces` must outlive this.
+  Chunks(const std::vector<Piece>& pieces, size_t batch, size_t heads, size_t threads);
 
-  size_t count() const { return segmentOfChunk.size(); }
+  size_t count() const { return batch_ * chunksOfEntry_; }
+  size_t segments() const { return batch_ * segmentsOfEntry(); }
+  size_t segmentsOfEntry() const { return entry_.size(); }
+  bool split() const { return split_; }  ///< some piece has several segments
+
+  Segment segment(size_t number) const;
+  bool lastOfEntry(size_t segment) const { return (segment + 1) % segmentsOfEntry() == 0; }
+
+  Segment segmentOf(size_t chunk) const;
   size_t firstToken(size_t chunk) const;
   size_t tokens(size_t chunk) const;
-  bool first(size_t chunk) const { return segment(chunk).firstChunk == chunk; }  ///< of its segment
-  bool last(size_t chunk) const { return segment(chunk).firstChunk + segment(chunk).chunks == chunk + 1; }
-  const Segment& segment(size_t chunk) const { return segments[segmentOfChunk[chunk]]; }
-};
 
-/// Cuts pieces so that `threads` have about equal work, pieces staying whole where there are enough of them. `heads`:
-/// that are worked on independently.
-Chunks cutIntoChunks(const std::vector<Piece>& pieces, size_t heads, size_t threads);
+ private:
+  std::vector<Segment> entry_;  // of the first one
+  size_t batch_, chunksOfEntry_ = 0;
+  bool split_ = false;
+};
 
 }  // namespace seqpar::attn::linear

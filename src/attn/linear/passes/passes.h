@@ -24,9 +24,9 @@ struct Gradients {
 
 /// A scan by the passes themselves.
 struct OwnScan {
-  seqparDirection_t direction = seqparForward;
   uint8_t flags = 0;               ///< Shard::flags()
-  const float* initial = nullptr;  ///< what comes in on the first rank; NULL: zeros
+  bool mapWanted = false;          ///< the rank's map is part of what another rank, or `outgoing`, gets
+  const float* initial = nullptr;  ///< what comes in on the first rank, whose own it is; NULL: zeros
   float* incoming = nullptr;       ///< out
   float* outgoing = nullptr;       ///< out; NULL: not wanted
 };
@@ -70,12 +70,13 @@ class Passes {
   virtual void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
                              float* dBefore) = 0;
 
-  /// Collective, after open(): prepares scan(), where the passes have it and the ranks can do it: on all alike. `comm`
-  /// must outlive the passes.
+  /// Collective, after open(): prepares the two functions behind it, where the passes have them and the ranks can do
+  /// it: on all alike. `comm` must outlive the passes.
   virtual bool openScan(seqparComm_t) { return false; }
-  /// The scan of the map that states() or stateGradients() left, in place of seqparAllScan(), on one of the Exec's
-  /// streams. If the map was not wanted, it may come after other passes too.
-  virtual void scan(const OwnScan&, void*) {}
+  /// states(), a scan of the rank's map in place of seqparAllScan(), and outputs().
+  virtual void forwardWithScan(const Inputs&, const Tensor& /*out*/, const OwnScan&) {}
+  /// stateGradients(), the scan, recompute() and gradients().
+  virtual void backwardWithScan(const Inputs&, const Gradients&, const float* /*saved*/, const OwnScan&) {}
 
   /// to = from, or zeros for NULL: states of the whole rank.
   virtual void copyStates(float* to, const float* from) = 0;

@@ -13,19 +13,16 @@ uint8_t Shard::flags(seqparDirection_t direction) const {
   return static_cast<uint8_t>(bits);
 }
 
-std::vector<Piece> cutIntoPieces(std::span<const int64_t> cuSeqlens, size_t batch, int64_t begin, int64_t end) {
+std::vector<Piece> cutIntoPieces(std::span<const int64_t> cuSeqlens, int64_t begin, int64_t end) {
   std::vector<Piece> pieces;
   if (begin == end) return pieces;
-  if (cuSeqlens.empty()) {
-    for (size_t b = 0; b < batch; ++b) pieces.push_back({b, 0, static_cast<size_t>(end - begin), false, b, true});
-    return pieces;
-  }
+  if (cuSeqlens.empty()) return {{0, static_cast<size_t>(end - begin), false, 0, true}};
   for (size_t s = 0; s + 1 < cuSeqlens.size(); ++s) {
     const int64_t from = std::max(cuSeqlens[s], begin), to = std::min(cuSeqlens[s + 1], end);
     if (from >= to) continue;
     const bool ends = cuSeqlens[s + 1] <= end && cuSeqlens[s + 1] < cuSeqlens.back();
     pieces.push_back(
-        {0, static_cast<size_t>(from - begin), static_cast<size_t>(to - from), from == cuSeqlens[s], s, !ends});
+        {static_cast<size_t>(from - begin), static_cast<size_t>(to - from), from == cuSeqlens[s], s, !ends});
   }
   return pieces;
 }

@@ -12,7 +12,7 @@ namespace seqpar::attn::linear {
 
 /// A run of tokens of one sequence on one rank.
 struct Piece {
-  size_t batch = 0, first = 0, tokens = 0;
+  size_t first = 0, tokens = 0;
   bool begins = false;  ///< the sequence begins here: the state before is `initial` of `sequence`, else what comes in
   size_t sequence = 0;  ///< of packed sequences
   bool goesOn = true;   ///< the rank's last piece: its state goes on to the next rank, or is the final one
@@ -26,7 +26,7 @@ struct Shard {
   seqparDataType_t type = seqparFloat32, gateType = seqparFloat32;
   float scale = 1;
   bool training = true, alone = false;  ///< alone: no scan takes place
-  std::vector<Piece> pieces;            ///< by batch entry, then by tokens; none of no tokens
+  std::vector<Piece> pieces;            ///< of one batch entry; all are alike. None of no tokens
 
   size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
   size_t group() const { return heads / keyHeads; }
@@ -37,7 +37,7 @@ struct Shard {
   uint8_t flags(seqparDirection_t direction) const;
 };
 
-/// The pieces of tokens begin ... end - 1 of the whole. `cuSeqlens` empty: one sequence, `batch` times.
-std::vector<Piece> cutIntoPieces(std::span<const int64_t> cuSeqlens, size_t batch, int64_t begin, int64_t end);
+/// The pieces of tokens begin ... end - 1 of the whole. `cuSeqlens` empty: one sequence.
+std::vector<Piece> cutIntoPieces(std::span<const int64_t> cuSeqlens, int64_t begin, int64_t end);
 
 }  // namespace seqpar::attn::linear

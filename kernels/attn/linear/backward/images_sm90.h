@@ -1,0 +1,141 @@
+// Queries and keys of a chunk with their decays, and the matrix dA, as products take them: where T is bf16, images in
+// fp16, which has three digits more. Each is the numbers times a power of 2, from the largest of them in the chunk.
+//
+// The power of keys leaves room for the decays that they are divided by, 2^kLeastTotal at least: the less a chunk
+// decays, the more digits have its small numbers, of which fp16 has fewer below 2^-14.
+#pragma once
+
+#include "kernels/attn/linear/backward/memory_sm90.h"
+
+namespace seqpar::attn::backward::sm90 {
+
+/// 2^exponent, from -126 to 127.
+SEQPAR_WARP float powerOf2(int exponent) {
+  return warp::ofBits(static_cast<uint32_t>(exponent + 127) << 23);
+}
+/// An exponent of 2 that is above `x`, which is not negative; NaN and inf: 129.
+SEQPAR_WARP int exponentAbove(float x) {
+  return static_cast<int>(warp::bitsOf(x) >> 23) - 126;
+}
+/// Two numbers in fp16, which are in its range.
+SEQPAR_WARP uint32_t packHalves(float low, float high) {
+  return floatsToHalves(low, high);
+}
+
+template <class T>
+struct ChunkImages {
+  using Memory = ChannelMemory<T>;
+  static constexpr float kLeastTotal = -28;  ///< of the logarithms of decays of a chunk that has images
+  static constexpr int kMost = 15;           ///< images are below 2^kMost: half of fp16's range
+  static constexpr int kFarthest = 24;    ///< queries and keys beyond 2 to the power of it, or its inverse, have none
+  static constexpr int kMostOfKeys = 11;  ///< exponent of the keys' scale: scaleOf() counts on it
+
+  /// Producers, whose own copies have arrived: the largest queries and keys. For scalesOf() behind a barrier.
+  SEQPAR_WARP static void measure(int chunk, Memory& memory, const Half& me) {
+    const int row = me.thread / 16, unit = me.thread % 16;
+    uint32_t q = largestOf(unitOf<kChunk>(memory.q(chunk), row, unit)),
+             k = largestOf(unitOf<kChunk>(memory.k(chunk), row, unit));
+    if (me.thread < kBlock / 4) {  // a warp
+      uint32_t totals[4], least = 0;
+      warp::load(totals, memory.decays.sums[chunk % 2].totals + me.thread * 4);
+      SEQPAR_UNROLL
+      for (const uint32_t total : totals) least = larger(least, total & kAbsolute);
+      least = warp::largestOfWarp(least);
+      if (me.lane == 0) memory.leastTotal = least;
+    }
+    q = warp::largestOfWarp(q);
+    k = warp::largestOfWarp(k);
+    if (me.lane == 0) {
+      memory.largest[me.thread / 32][0] = q;
+      memory.largest[me.thread / 32][1] = k;
+    }
+  }
+  /// Whether the chunk gets images, and which. `scale`: that of queries.
+  SEQPAR_WARP static ImageScales scalesOf(const Memory& memory, float scale) {
+    uint32_t q = 0, k = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < Memory::kWarps; i += 2) {
+      uint32_t both[4];
+      warp::load(both, memory.largest[i]);
+      q = larger(q, larger(both[0], both[2]));
+      k = larger(k, larger(both[1], both[3]));
+    }
+    const int ofQ = exponentOf(fabsf(scale) * warp::ofBits(q << 16)), ofK = exponentOf(warp::ofBits(k << 16));
+    const float decay = warp::ofBits(memory.leastTotal);
+    if (!(decay <= -kLeastTotal) || abs(ofQ) > kFarthest || abs(ofK) > kFarthest) return {0, 0, 0};
+    const int ofKeys = kMost - ofK - static_cast<int>(decay) - 1;
+    return {1, kMost - ofQ, ofKeys < kMostOfKeys ? ofKeys : kMostOfKeys};
+  }
+
+  /// Consumers: for scaleOf() behind a barrier.
+  template <int N>
+  SEQPAR_WARP static void measure(const float (&dA)[N][4], Memory& memory, const Half& me) {
+    float most = 0;
+    SEQPAR_UNROLL
+    for (int n = 0; n < N; ++n) {
+      SEQPAR_UNROLL
+      for (int e = 0; e < 4; ++e) most = fmaxf(most, fabsf(dA[n][e]));
+    }
+    const uint32_t bits = warp::largestOfWarp(warp::bitsOf(most));
+    if (me.lane == 0) memory.largestOfDA[me.thread / 32] = bits;
+  }
+  /// The exponent by which dA is multiplied.
+  SEQPAR_WARP static int scaleOf(const Memory& memory) {
+    constexpr int kLeast = -80, kMostOf = 48;  // products with the images' scales stay in range
+    uint32_t most = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < Memory::kWarps; i += 4) {
+      uint32_t words[4];
+      warp::load(words, memory.largestOfDA + i);
+      most = larger(most, larger(larger(words[0], words[1]), larger(words[2], words[3])));
+    }
+    const int exponent = kMost - exponentAbove(warp::ofBits(most));
+    return exponent < kLeast ? kLeast : exponent > kMostOf ? kMostOf : exponent;
+  }
+
+  /// Channels 16 step ... of the tokens of this warp, of the image of keys; as the left operand of a product in T.
+  SEQPAR_WARP static void loadKeys(uint32_t (&image)[4], const T* keys, int step, const Half& me) {
+    warp::loadMatrices(image, unitOf<kChunk>(keys, me.warpIndex * 16 + me.lane % 16, step * 2 + me.lane / 16));
+  }
+  SEQPAR_WARP static void convertKeys(uint32_t (&words)[4], const uint32_t (&image)[4], float factor) {
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      words[i] = warp::pack<T>(warp::lowOf<Fp16>(image[i]) * factor, warp::highOf<Fp16>(image[i]) * factor);
+    }
+  }
+  /// Tokens 16 step ... of the channels of this warp, in T and what rests of them, from queries or their image.
+  SEQPAR_WARP static void queriesOf(uint32_t (&words)[4], uint32_t (&rests)[4], const T* queries, int step, bool image,
+                                    float factor, const Half& me) {
+    const int row = me.lane / 16 * 8 + me.lane % 8, unit = me.warpIndex * 2 + me.lane / 8 % 2;
+    warp::loadTransposed(words, queries + me.group * kTilePanel + (step * 16 + row) * kPanel + (unit ^ row % 8) * 8);
+    SEQPAR_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      rests[i] = 0;
+      if (!image) continue;
+      const float low = warp::lowOf<Fp16>(words[i]) * factor, high = warp::highOf<Fp16>(words[i]) * factor;
+      words[i] = warp::pack<T>(low, high);
+      rests[i] = restOf<T>(low, high, words[i]);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kAbsolute = 0x7fffffff;
+
+  SEQPAR_WARP static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+  /// Of 0, which any power of 2 fits: 0.
+  SEQPAR_WARP static int exponentOf(float x) { return x == 0 ? 0 : exponentAbove(x); }
+  /// Of the rows that this thread has fetched, as the bits of a number in bf16.
+  SEQPAR_WARP static uint32_t largestOf(const T* from) {
+    uint32_t pair = 0;
+    SEQPAR_UNROLL
+    for (int i = 0; i < kChunk; i += Half::kThreads / 16) {
+      uint32_t words[4];
+      warp::load(words, from + i * kPanel);
+      SEQPAR_UNROLL
+      for (const uint32_t word : words) pair = warp::largerOfPairs(pair, word & 0x7fff7fffu);
+    }
+    return larger(pair & 0xffffu, pair >> 16);
+  }
+};
+
+}  // namespace seqpar::attn::backward::sm90

@@ -1,0 +1,48 @@
+// Four neighboring channels of a chunk's tokens, which a thread has together: 8 bytes of a matrix, 16 of fp32 gates.
+#pragma once
+
+#include "kernels/attn/linear/hopper/pipeline.cuh"
+
+namespace seqpar::attn::hopper {
+
+/// What a preparing thread has of a chunk: four channels, and 16 tokens.
+struct QuadLane {
+  int half, quarter;        ///< of the chunk: 32 tokens, and the 16 of them that are the thread's
+  int tile, quad, channel;  ///< channels `channel` to `channel` + 3, which are number `quad` of a row of the tile
+
+  __device__ __forceinline__ QuadLane() {
+    const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+    half = thread / 64;
+    quarter = thread / 16 % 2 + 2 * half;
+    tile = thread / 32 % 2;
+    quad = thread % 16;
+    channel = 64 * tile + 4 * quad;
+  }
+  __device__ __forceinline__ int firstToken() const { return 16 * quarter; }
+  /// The byte of a matrix at which the channels of a token are.
+  __device__ __forceinline__ int offset(int token) const { return tile * kTileBytes + swizzled(token, 8 * quad); }
+};
+
+__device__ __forceinline__ float4 operator+(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+__device__ __forceinline__ float4 operator*(float a, float4 b) {
+  return make_float4(a * b.x, a * b.y, a * b.z, a * b.w);
+}
+__device__ __forceinline__ float4 operator*(float4 a, float4 b) {
+  return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+__device__ __forceinline__ float4 fma(float a, float4 b, float4 c) {
+  return make_float4(fmaf(a, b.x, c.x), fmaf(a, b.y, c.y), fmaf(a, b.z, c.z), fmaf(a, b.w, c.w));
+}
+__device__ __forceinline__ float4 exp2Quad(float4 x) {
+  return make_float4(exp2Fast(x.x), exp2Fast(x.y), exp2Fast(x.z), exp2Fast(x.w));
+}
+__device__ __forceinline__ float least(float4 x) {
+  return fminf(fminf(x.x, x.y), fminf(x.z, x.w)) + 0 * (x.x + x.y + x.z + x.w);  // NaN where one is
+}
+__device__ __forceinline__ float largest(float4 x) {
+  return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+}
+
+}  // namespace seqpar::attn::hopper

@@ -1,0 +1,76 @@
+// The forward and the backward around a scan by a kernel of ZECO's own (kernels/attn/linear/state_scan.h). Launches
+// follow each other on the main stream, and those that depend on no other rank start beside each other.
+#include "attn/linear/device/check.h"
+#include "attn/linear/device/passes.h"
+#include "attn/linear/passes/beside.h"
+#include "kernels/attn/linear/state_scan.h"
+
+namespace seqpar::attn::linear {
+
+bool DevicePasses::openScan(seqparComm_t comm) {
+  const CurrentDevice current(exec_.device());
+  const int parts = stateParts(static_cast<int>(shard_.dk), static_cast<int>(shard_.dv));
+  checkLaunch(loadStateScan(), "the scan of states");
+  windows_ = openWindows(comm, static_cast<int64_t>(shard_.allHeads()) * parts,
+                         static_cast<int64_t>(shard_.stateSize()) / parts, shard_.training);
+  return windows_.has_value();
+}
+
+void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
+  const bool parts = byParts(in);
+  states(in, scan.mapWanted);
+  launchScan(scan, seqparForward, parts ? parts_.back() : whole_, before_, exec_.main());
+  const bool first = isFirst(seqparForward);
+  const float* const incoming = first ? scan.initial : scan.incoming;
+  if (parts) return outputsByParts(in, out, incoming, nullptr);
+  makeOutputs(whole_, in, out, incoming, nullptr, first);
+}
+
+void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients, const float* saved,
+                                    const OwnScan& scan) {
+  const bool parts = byParts(in, gradients);
+  const Part& sender = parts ? parts_.front() : whole_;
+  const auto launch = [&](void* stream) { launchScan(scan, seqparReverse, sender, after_, stream); };
+  const auto statesAgain = [&] {
+    if (!byParts(in)) makeStates(whole_, in, false, !parts);
+  };
+  stateGradients(in, gradients, scan.mapWanted);
+  // On a rank between others these wait for what it sends, and it for what comes.
+  const bool beside = scan.mapWanted && !isFirst(seqparReverse);
+  if (beside) {
+    Beside side(exec_);
+    launch(exec_.side());
+    statesAgain();
+    side.join();
+  } else {
+    if (scan.mapWanted) launch(exec_.main());
+    statesAgain();
+    if (!scan.mapWanted) launch(exec_.main());
+  }
+  clearInitialGradients(gradients);
+  const bool packed = shard_.sequences > 0;  // then the scan says whether `initial` comes in
+  const float* const incoming = isFirst(seqparReverse) && !packed ? scan.initial : scan.incoming;
+  if (parts) return gradientsByParts(in, gradients, saved, incoming);
+  makeGradients(whole_, in, gradients, saved, incoming, nullptr, !beside);
+}
+
+void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, void* maps,
+                              void* stream) {
+  const bool reads = readsMaps(part);
+  StateScan scan;
+  scan.scan = windows_->of(direction);
+  scan.dk = static_cast<int>(shard_.dk);
+  scan.dv = static_cast<int>(shard_.dv);
+  scan.width = static_cast<int>(shard_.width());
+  scan.maps = reads ? mapsOf(part, maps) : SegmentMaps{rankState_, rankDecay_};
+  scan.segments = !args.mapWanted ? 0 : reads ? part.segments.count : 1;
+  scan.reverse = direction == seqparReverse;
+  scan.forgets = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
+  scan.resets = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;
+  scan.initial = args.initial;
+  scan.incoming = args.incoming;
+  scan.outgoing = args.outgoing;
+  checkLaunch(launchStateScan(scan, {stream, windows_->ctas()}), "the scan of states");
+}
+
+}  // namespace seqpar::attn::linear

@@ -1,0 +1,203 @@
+// Backward kernels of linear attention on an emulated CTA, compared with the reference.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/attn/linear/backward/exact.h"
+#include "kernels/attn/linear/backward/gradients.h"
+#include "kernels/attn/linear/backward/plan.h"
+#include "support/linear_backward_case.h"
+
+namespace seqpar::attn::backward::test {
+
+using seqpar::test::BackwardCase;
+using seqpar::test::BackwardShape;
+using seqpar::test::relativeError;
+
+inline constexpr double kZeros = std::numeric_limits<double>::infinity();
+
+inline std::vector<double> wide(const std::vector<float>& x) {
+  return {x.begin(), x.end()};
+}
+
+/// fp32 terms of a gradient of tokens, one a block, as the kernels write them before they are added up.
+struct Terms {
+  std::vector<float> numbers;
+  Target target;
+  int heads, blocks, width;
+
+  Terms(const LinearProblem& problem, int blockCount, int columns)
+      : numbers(static_cast<size_t>(problem.batch * problem.tokens * problem.heads * blockCount * columns), NAN),
+        heads(problem.heads),
+        blocks(blockCount),
+        width(columns) {
+    target.data = numbers.data();
+    target.block = width;
+    target.head = int64_t{blocks} * width;
+    target.token = heads * target.head;
+    target.batch = problem.tokens * target.token;
+  }
+  std::vector<double> sum(int group) const {
+    std::vector<double> sums(numbers.size() / (static_cast<size_t>(group) * blocks), 0);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const size_t column = i % width, head = i / width / blocks;
+      sums[head / group * width + column] += numbers[i];
+    }
+    return sums;
+  }
+};
+
+/// The kernels for one type and one size of blocks.
+template <class T, int kDimension, bool kChannel>
+struct Kernels {
+  static constexpr bool kExact = std::is_same_v<T, float>;
+  using Number = std::conditional_t<kExact, Bf16, T>;
+  static constexpr int kThreads = kExact ? kExactThreads : warpsOf(kDimension) * 32;
+
+  static void maps(const Task& task, uint64_t seed) {
+    using Memory = SweepMemory<Number, kDimension, kDimension, kChannel>;
+    warp::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
+      if constexpr (kExact) {
+        ExactKernel::segmentMaps(task);
+      } else {
+        segmentMaps<T, kDimension, kDimension, kChannel, true>(task);
+      }
+    });
+  }
+  static void gradients(const Task& task, uint64_t seed) {
+    using Memory = GradientsMemory<Number, kDimension, kDimension>;
+    warp::run(2, kThreads, kExact ? sizeof(ExactMemory) : kItemBytes + sizeof(Memory), seed, [&] {
+      if constexpr (kExact) {
+        ExactKernel::gradients(task);
+      } else {
+        GradientsKernel<T, kDimension, kDimension, kChannel>::run(task);
+      }
+    });
+  }
+};
+
+/// Operands, states and results are rounded once each, independently.
+inline void checkError(const char* what, const std::vector<double>& found, const std::vector<double>& expected,
+                       double most) {
+  INFO(what);
+  CHECK(relativeError(found, expected) <= most);
+}
+
+/// Gradients of 16 bits, in tensors of their own, are those of 32 bits rounded.
+template <class K>
+void checkNarrow(Task task, uint64_t seed, const std::vector<float>& dq, const std::vector<float>& dk,
+                 const std::vector<float>& dv) {
+  const std::vector<float>* wide[] = {&dq, &dk, &dv};
+  std::vector<uint16_t> narrow[3];
+  Target* targets[] = {&task.dq, &task.dkOut, &task.dvOut};
+  const auto type = std::is_same_v<typename K::Number, Bf16> ? seqparBfloat16 : seqparFloat16;
+  for (int i = 0; i < 3; ++i) {
+    narrow[i].assign(wide[i]->size() + 8, 0xffff);
+    auto* data = narrow[i].data();
+    while (reinterpret_cast<uintptr_t>(data) % 16 != 0) ++data;
+    targets[i]->data = data;
+    targets[i]->type = type;
+    targets[i]->wide = true;
+  }
+  K::gradients(task, seed);
+  for (int i = 0; i < 3; ++i) {
+    const auto* data = static_cast<const uint16_t*>(targets[i]->data);
+    size_t wrong = 0;
+    for (size_t n = 0; n < wide[i]->size(); ++n) {
+      wrong += data[n] != (warp::pack<typename K::Number>((*wide[i])[n], 0) & 0xffffu);
+    }
+    INFO("dq, dk, dv: " << i);
+    CHECK(wrong == 0);
+  }
+}
+
+/// `mostOfTokens`: of the gradients of q, k, v and the gates; 0: what a few roundings of everything make.
+template <class T, class K, bool kChannel>
+void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
+  shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
+  const uint64_t seed = std::random_device{}();
+  INFO(shape.name() << ", seed " << seed);
+  const BackwardCase c(shape, seed);
+  const LinearProblem problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data(),
+                                          shape.starts.empty() ? nullptr : shape.starts.data());
+  const double unit = K::kExact ? 0x1p-20 : std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
+  const double most = 4 * unit, tokens = mostOfTokens > 0 ? mostOfTokens : most;
+  // With decays of channels, none of which a chunk forgets, what cancels is rounded alike, and no rounding is left of
+  // it.
+  const bool cancels = kChannel && shape.starts.empty() && shape.decay < 1;
+  const double mostOfGates = cancels ? tokens : most * (1 + c.gateRoundings(64));
+
+  Task task = taskOf(problem, c.segments, {0, problem.heads}, c.dOutput(c.dOut.data()));
+  std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
+  task.maps = {states.data(), logs.data()};
+  K::maps(task, seed);
+  if (c.segments.count == 1) {  // then it is the rank's
+    checkError("map", wide(states), wide(c.stateGradient), most);
+    const auto decays = [](const std::vector<float>& from) {
+      std::vector<double> result;
+      for (const float log : from) result.push_back(std::exp(static_cast<double>(log)));
+      return result;
+    };
+    checkError("decays", decays(logs), decays(c.logDecay), 1e-4);
+  }
+
+  auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
+  task.before = {before.data(), beforeLog.data()};
+  task.after = {after.data(), afterLog.data()};
+  task.apart = shape.apart;
+  task.initial = c.initial.empty() ? nullptr : c.initial.data();
+  task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
+  const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
+  Terms dq(problem, task.valueBlocks, problem.dk), dk(problem, task.valueBlocks, problem.dk),
+      dv(problem, task.keyBlocks, problem.dv), gates(problem, gateBlocks, kChannel ? problem.dk : 1);
+  std::vector<float> dInitial(c.stateGradient.size(), NAN);
+  task.dq = dq.target;
+  task.dkOut = dk.target;
+  task.dvOut = dv.target;
+  task.dGates = gates.target;
+  task.dGates.wide = seed % 2 == 0;
+  task.dInitial = dInitial.data();
+  const Workspace workspace = workspaceOf(problem, c.segments);
+  std::vector<char> scratch(static_cast<size_t>(workspace.size));
+  task.states = scratch.data() + std::max<int64_t>(workspace.states, 0);
+  task.decays = scratch.data() + std::max<int64_t>(workspace.decays, 0);
+  K::gradients(task, seed);
+  if (!K::kExact && task.keyBlocks == 1 && task.valueBlocks == 1 && task.group == 1) {
+    checkNarrow<K>(task, seed, dq.numbers, dk.numbers, dv.numbers);
+  }
+
+  checkError("dq", dq.sum(task.group), c.expected.dq, tokens);
+  checkError("dk", dk.sum(task.group), c.expected.dk, tokens);
+  checkError("dv", dv.sum(1), c.expected.dv, tokens);
+  checkError("dInitial", wide(dInitial), c.expected.dInitial, most);
+  if (shape.gate == Gate::None) return;
+  std::vector<double> sums = gates.sum(1);
+  if (shape.gate == Gate::Head) {
+    std::vector<double> heads(shape.heads, 0);
+    for (size_t i = 0; i < sums.size(); ++i) heads[i % heads.size()] += sums[i];
+    sums = heads;
+  }
+  checkError("gates", sums, c.expectedGates(), mostOfGates);
+}
+
+template <class T, int kDimension, bool kChannel>
+void check(const BackwardShape& shape, double mostOfTokens = 0) {
+  checkKernels<T, Kernels<T, kDimension, kChannel>, kChannel>(shape, mostOfTokens);
+}
+
+inline BackwardShape shapeOf(Gate gate, int64_t tokens, int dk, int dv, double decay) {
+  BackwardShape shape;
+  shape.gate = gate;
+  shape.tokens = tokens;
+  shape.dk = dk;
+  shape.dv = dv;
+  shape.decay = decay;
+  shape.segmentTokens = 64;
+  return shape;
+}
+
+}  // namespace seqpar::attn::backward::test

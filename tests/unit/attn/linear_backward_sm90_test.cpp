@@ -1,0 +1,132 @@
+// The backward kernels of linear attention for compute capability 9.0 on an emulated CTA.
+#include <memory>
+
+#include "kernels/attn/linear/backward/gradients_sm90.h"
+#include "linear_backward_check.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::backward;
+using namespace seqpar::attn::backward::test;
+using namespace seqpar::test;
+
+namespace {
+
+/// Those of sm_90, which leave segments with strong decays to the others.
+template <class T, bool kChannel>
+struct KernelsSm90 {
+  static constexpr bool kExact = false;
+  using Number = T;
+
+  static void maps(const Task& task, uint64_t seed) {
+    warp::run(2, sm90::MapsPlace::kThreads, sizeof(sm90::MapsMemory<T, kChannel>), seed,
+              [&] { sm90::segmentMaps<T, kChannel>(task); });
+  }
+  static void gradients(Task task, uint64_t seed) {
+    using Kernel = sm90::GradientsKernel<T, kChannel>;
+    std::vector<uint32_t> strong(static_cast<size_t>(itemsOf(task)), 7);
+    task.strong = strong.data();
+    warp::run(2, sm90::kGradientThreads, sizeof(typename Kernel::Memory), seed, [&] { Kernel::run(task); });
+    if (kChannel) Kernels<T, kBlock, kChannel>::gradients(task, seed);
+  }
+};
+
+template <class T, bool kChannel>
+void checkSm90(const BackwardShape& shape, double mostOfTokens = 0) {
+  checkKernels<T, KernelsSm90<T, kChannel>, kChannel>(shape, mostOfTokens);
+}
+
+}  // namespace
+
+TEST_CASE("backward kernels of sm_90 with a decay a channel") {
+  checkSm90<Bf16, true>(shapeOf(Gate::Channel, 130, 128, 128, 0.05));
+  BackwardShape one = shapeOf(Gate::Channel, 330, 128, 96, 0.05);
+  one.segmentTokens = 384;
+  checkSm90<Bf16, true>(one);
+  one.gateType = seqparBfloat16;
+  checkSm90<Bf16, true>(one);
+  checkSm90<Fp16, true>(shapeOf(Gate::Channel, 65, 112, 80, 0.02));
+  BackwardShape apart = shapeOf(Gate::Channel, 200, 128, 128, 0.02);
+  apart.apart = true;
+  checkSm90<Bf16, true>(apart);
+  apart.gate = Gate::Token;
+  checkSm90<Bf16, false>(apart);
+}
+
+TEST_CASE("backward kernels of sm_90 round queries and keys to fp16") {
+  // What is left in bf16 are states, and the keys that they get and are multiplied by.
+  constexpr double kMost = 0x1.8p-10;
+  BackwardShape shape = shapeOf(Gate::Channel, 330, 128, 128, 0.05);
+  shape.segmentTokens = 384;
+  shape.states = false;
+  checkSm90<Bf16, true>(shape, kMost);
+  shape.decay = 0.15;
+  shape.qScale = 1e-5;
+  shape.kScale = 1e4;
+  shape.dOutScale = 1e-6;
+  checkSm90<Bf16, true>(shape, kMost);
+}
+
+TEST_CASE("small keys of sm_90's chunks keep their digits in fp16 where decays are weak") {
+  using Images = sm90::ChunkImages<Bf16>;
+  const auto memory = std::make_unique<sm90::ChannelMemory<Bf16>>();
+  for (int i = 0; i < sm90::ChannelMemory<Bf16>::kWarps; ++i) {
+    memory->largest[i][0] = warp::bitsOf(1.0f) >> 16;
+    memory->largest[i][1] = warp::bitsOf(5.0f) >> 16;
+  }
+  for (const float decay : {0.0f, 4.6f, 12.0f, 27.9f}) {
+    memory->leastTotal = warp::bitsOf(decay);
+    const sm90::ImageScales scales = Images::scalesOf(*memory, 1);
+    REQUIRE(scales.fit == 1);
+    const float scale = sm90::powerOf2(scales.keys);
+    CHECK(5.0f * std::exp2(decay) * scale <= 0x1p15f);  // the last token's, divided by its decay
+    for (int i = 0; i < 100; ++i) {
+      const float key = 5.0f * std::exp2(-0.11f * static_cast<float>(i));
+      const float image = warp::lowOf<Fp16>(sm90::packHalves(key * scale, 0)) / scale;
+      CHECK(std::abs(image - key) <= key * std::max(0x1p-11f, std::exp2(0.11f * i + decay - 37)));
+    }
+  }
+  memory->leastTotal = warp::bitsOf(28.1f);
+  CHECK(Images::scalesOf(*memory, 1).fit == 0);
+  memory->leastTotal = warp::bitsOf(std::numeric_limits<float>::quiet_NaN());
+  CHECK(Images::scalesOf(*memory, 1).fit == 0);
+}
+
+TEST_CASE("backward kernels of sm_90 round to bf16 what fp16 does not hold") {
+  BackwardShape shape = shapeOf(Gate::Channel, 130, 128, 128, 0.3);  // some chunks decay below 2^-28
+  shape.segmentTokens = 192;
+  checkSm90<Bf16, true>(shape);
+  shape.decay = 0.05;
+  shape.states = false;
+  shape.kScale = 1e-12;
+  checkSm90<Bf16, true>(shape);
+  shape.qScale = 1e10;
+  shape.kScale = 1;
+  checkSm90<Bf16, true>(shape);
+}
+
+TEST_CASE("backward kernels of sm_90 leave strong decays to others") {
+  checkSm90<Bf16, true>(shapeOf(Gate::Channel, 100, 128, 128, 30));
+  BackwardShape packed = shapeOf(Gate::Channel, 250, 128, 128, 0.05);
+  packed.starts = {-3, 70, 200};
+  checkSm90<Bf16, true>(packed);
+  packed.apart = true;
+  checkSm90<Bf16, true>(packed);
+}
+
+TEST_CASE("backward kernels of sm_90 with a decay a token or a head, and without") {
+  BackwardShape shape = shapeOf(Gate::Token, 200, 128, 128, 0.05);
+  shape.heads = 2;
+  shape.segmentTokens = 128;
+  checkSm90<Bf16, false>(shape);
+  shape.starts = {-3, 0, 5, 64, 65, 130, 200};
+  shape.decay = kZeros;
+  checkSm90<Fp16, false>(shape);
+  shape.starts.clear();
+  shape.gate = Gate::None;
+  shape.tokens = 100;
+  checkSm90<Bf16, false>(shape);
+  shape.gate = Gate::Head;
+  shape.dk = 144;
+  checkSm90<Bf16, false>(shape);
+}
