@@ -219,6 +219,19 @@ def operators(comm):
         compare(comm, lambda *a: sp.attention(*a, comm, causal=True, layout=straight, **{"algorithm": "ring", **options}),
                 lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3,
                 terms=100 if "inner" in options else 2.0 ** 12)  # fp16 rounds to 11 bits
+    for options in ({"algorithm": "ulysses"}, {"algorithm": "allgather_kv"}, {"algorithm": "usp", "inner": n},
+                    {"algorithm": "ring"}):
+        reserving = lambda *a: sp.attention(*a, comm, causal=True, reserve=True, **options)
+        compare(comm, reserving, lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3, terms=100)
+        twice = lambda x: reserving(*(reserving(x, x, x),) * 3)  # each of the calls keeps its own
+        compare(comm, twice, lambda x: softmax(*(softmax(x, x, x, True),) * 3, True), (q,), (SEQ,), terms=200)
+        shapes = [jax.ShapeDtypeStruct((x.shape[0], x.shape[1] // n, *x.shape[2:]), x.dtype) for x in (q, k, v)]
+        size = sp.explain(*shapes, comm, causal=True, reserve=True, **options)["reserveBytes"]
+        assert (size > 0) == (n > 1 and options["algorithm"] != "ring"), (options, size)
+        passes = sharded(reserving, (SEQ,) * 3, SEQ)
+        both = str(jax.make_jaxpr(jax.grad(lambda *a: passes(*a).sum()))(q, k, v))
+        assert (f"u8[{size}]" in both) == (size > 0), both  # it goes from one pass to the other,
+        assert "u8[" not in str(jax.make_jaxpr(passes)(q, k, v))  # and there is none without the other
     shard = jax.ShapeDtypeStruct((2, 4, 2 * n, DK), jnp.float32)
     told = sp.explain(shard, shard, shard, comm, causal=True)
     assert told["ranks"] == n and told["algorithm"], told
@@ -311,6 +324,15 @@ def errors(comm):
     raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
     raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
     raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))
+    attend = lambda x: sharded(lambda x: sp.attention(x, x, x, comm), (SEQ,), SEQ)(x)
+    eager = lambda x: jax.shard_map(lambda x: sp.all_gather(x, comm), mesh=MESH, in_specs=SEQ, out_specs=P(), check_vma=False)(x)
+    once = lambda x: jax.grad(lambda x: (attend(x) ** 2).sum())(x)
+    raises(NotImplementedError, "attention under jax.vmap", lambda: jax.vmap(attend)(x[None]))
+    raises(NotImplementedError, "all_gather under jax.vmap", lambda: jax.vmap(eager)(x[None]))
+    raises(NotImplementedError, "attention under jax.vmap", lambda: jax.jacrev(attend)(x))
+    raises(TypeError, "a derivative of attention in forward mode, or a second one", lambda: jax.grad(lambda x: once(x).sum())(x))
+    raises(TypeError, "forward-mode autodiff (jvp) to a custom_vjp function", lambda: jax.jvp(attend, (x,), (x,)))  # JAX's words
+    raises(TypeError, "expected reverse mode", lambda: jax.jvp(eager, (x,), (x,)))
     for keep in (True, False):  # the communicator is closed while the result is under way
         busy = sp.Comm(MESH, "sp")
 

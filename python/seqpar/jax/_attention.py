@@ -1,6 +1,7 @@
 """Softmax and linear attention on libseqpar_attn's plans, inside of jax.shard_map."""
 
 import ctypes
+import functools
 import json
 
 import jax
@@ -32,11 +33,16 @@ def _plan(comm, fields, layout, cu_seqlens, rank, handle):
     return comm.plans[key]
 
 
+# What a family is called here.
+_NAMES = {"softmax": "attention", "gla": "gla", "scalar": "simple_gla", "fixed": "retention", "sum": "linear_attention"}
+
+
 def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
     """An Operator of a plan. inputs: the names of the arrays in seqparAttnForwardArgs_t, each with the name of its gradient;
     results: (name there, shape) of what forward writes, `saved` of them only for the backward pass. The first result's
     gradient is dOut; a second one may have its own name."""
     names = [name for name, _ in inputs]
+    operator_name = next(_NAMES[family] for family, number in _abi.FAMILIES.items() if number == fields["family"])
     description = (tuple(sorted(fields.items())), layout, cu_seqlens, tuple(names))
     at = lambda kind, name: getattr(kind, name).offset  # the address is the first field of a tensor
 
@@ -48,14 +54,14 @@ def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
                         Filled(_abi.AttnForwardArgs(), places), STREAM)
 
         made, token = custom_call(comm, ("attn_forward", description), list(arrays),
-                                  [shape for _, shape, _ in results], make, token)
+                                  [shape for _, shape, _ in results], make, token, name=operator_name)
         shown = tuple(x for x, (name, _, _) in zip(made, results) if name not in saved)
         return shown, token, (arrays, made)
 
     def backward(kept, grads, token):
         arrays, made = kept
         named = [(name, x) for name, x in zip(names, arrays)]
-        named += [(name, x) for x, (name, _, _) in zip(made, results) if name in ("out", "lse", "saved") and
+        named += [(name, x) for x, (name, _, _) in zip(made, results) if name in ("out", "lse", "saved", "reserve") and
                   hasattr(_abi.AttnBackwardArgs, name)]
         shown = [gradient for name, _, gradient in results if name not in saved]
         named += [(name, g) for name, g in zip(shown, grads) if name]
@@ -72,7 +78,7 @@ def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
             aliases[len(operands)] = names.index("initial")
             operands.append(jnp.zeros(arrays[names.index("initial")].shape, jnp.float32))
         gradients, token = custom_call(comm, ("attn_backward", description, tuple(name for name, _ in named)), operands,
-                                       [_like(x) for x in arrays], make, token, aliases)
+                                       [_like(x) for x in arrays], make, token, aliases, operator_name)
         return gradients, token
 
     return Operator(forward, backward)
@@ -93,7 +99,7 @@ def _checked(what, comm, q, k, v, layout, cu_seqlens, linear):
 
 
 def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=None, softcap=0.0, cu_seqlens=None, layout=None,
-                    algorithm="auto", deterministic=False, wire=None, inner=0):
+                    algorithm="auto", deterministic=False, wire=None, inner=0, reserve=False):
     """(fields of a seqparAttnDesc_t, layout, bounds of the packed sequences)."""
     bounds = _checked("attention", comm, q, k, v, layout, cu_seqlens, linear=False)
     (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
@@ -105,8 +111,20 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
             "valueDim": value_dim, "dataType": data_type("attention", q), "scale": _shapes.scale_of("attention", scale) or 0.0,
             "mask": int(causal), "windowLeft": left, "windowRight": right, "softcap": float(softcap),
-            "sinks": int(sinks is not None), "deterministic": int(deterministic), "inner": int(inner),
+            "sinks": int(sinks is not None), "deterministic": int(deterministic), "inner": int(inner), "reserve": int(bool(reserve)),
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, layout, bounds
+
+
+def _reserve_size(comm, fields, layout, bounds):
+    """Bytes that the plan's forward pass leaves for its backward pass, on the rank that has most."""
+
+    def of_rank(rank, handle):
+        size = ctypes.c_size_t()
+        _abi.check_attn(_abi.attn_lib().seqparAttnPlanReserveSize(_plan(comm, fields, layout, bounds, rank, handle),
+                                                                  ctypes.byref(size)))
+        return size.value
+
+    return max(comm.on_each_rank(of_rank))
 
 
 def explain(q, k, v, comm, *, sinks=None, **options):
@@ -128,6 +146,8 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
         k, v        [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
         causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic, inner    as seqpar.torch.attention() has them
         wire        "float32", "float16", "bfloat16": how partial results travel; None: float32
+        reserve     the forward pass keeps what it has exchanged until the backward pass, which then sends less: of "ulysses",
+                    "usp", "megatron_sp" and "allgather_kv", for explain()'s reserveBytes a call that is differentiated
         layout      Layout of the tokens; None: contiguous as shard_map cuts, but zigzag for "zigzag" and striped for "striped"
         return_lse  (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
     """
@@ -136,7 +156,16 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")] + ([] if sinks is None else [("sinks", "dSinks")])
     results = [("out", _like(q, (batch, local, heads, value_dim)), "dOut"),
                ("lse", jax.ShapeDtypeStruct((batch, heads, local), jnp.float32), None)]
-    operator = _operator(comm, fields, layout, bounds, inputs, results, saved=())
+    operator = _operator(comm, {**fields, "reserve": 0}, layout, bounds, inputs, results, saved=())
+    if fields["reserve"]:
+        @functools.cache
+        def reserving():  # only a call that is differentiated makes that plan
+            size = _reserve_size(comm, fields, layout, bounds)
+            kept = [("reserve", jax.ShapeDtypeStruct((size,), jnp.uint8), None)] if size else []
+            return _operator(comm, fields, layout, bounds, inputs, results + kept, saved=("reserve",))
+
+        operator = Operator(lambda *given: reserving().forward(*given), lambda *given: reserving().backward(*given),
+                            alone=operator.forward)
     out, lse = apply(comm, operator, q, k, v, *([] if sinks is None else [sinks.astype(jnp.float32)]))
     return (out, jax.lax.stop_gradient(lse)) if return_lse else out
 

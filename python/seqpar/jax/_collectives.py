@@ -40,7 +40,8 @@ def _heads_call(comm, function, x, shape, heads, query_heads, local, token):
     shards = _abi.HeadShards(dataType=data_type("heads", x), batch=batch, heads=heads, queryHeads=query_heads, headDim=dim,
                              tokens=local)
     make = lambda rank, handle: Call(function, Operand(0), Result(0), shards, COMM, STREAM)
-    return custom_call(comm, (function, heads, query_heads), [x], [_like(x, shape)], make, token)
+    name = "to_heads" if function == "seqparSequenceToHeads" else "to_sequence"
+    return custom_call(comm, (function, heads, query_heads), [x], [_like(x, shape)], make, token, name=name)
 
 
 def _heads_here(comm, heads, query_heads):

@@ -153,14 +153,36 @@ def _count():
 _numbers = _count()
 
 
-def custom_call(comm, description, arrays, results, make, token, aliases=None):
-    """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result that begins as it}."""
+def custom_call(comm, description, arrays, results, make, token, aliases=None, name=None):
+    """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result that begins as it}.
+    name: what errors call it; None: description[0]."""
     comm.require_axis()
     key = comm.key((description, tuple((x.shape, x.dtype.name) for x in arrays)), len(arrays) + 1, make)
-    name = "seqpar_host" if comm.platform == "cpu" else "seqpar_gpu"
+    target = "seqpar_host" if comm.platform == "cpu" else "seqpar_gpu"
     # The token goes through, so that the calls of a program are a chain. They have no other side effects: what nobody uses
     # is left out, on all devices alike.
-    call = jax.ffi.ffi_call(name, [*results, jax.ShapeDtypeStruct((), jnp.float32)],
+    call = jax.ffi.ffi_call(target, [*results, jax.ShapeDtypeStruct((), jnp.float32)],
                             input_output_aliases={len(arrays): len(results), **(aliases or {})})
-    outputs = call(*arrays, token, key=np.int64(key))
+    run = _without_other_transformations(name or description[0], lambda *operands: call(*operands, key=np.int64(key)))
+    outputs = run(*arrays, token)
     return tuple(outputs[:-1]), outputs[-1]
+
+
+def _without_other_transformations(name, function):
+    """The function, with errors in its name where JAX would batch or differentiate it: derivatives are custom_vjp's, a
+    step above, and batches are axes of the arrays."""
+    batchable = jax.custom_batching.custom_vmap(function)
+
+    @batchable.def_vmap
+    def batched(*_):
+        raise NotImplementedError(f"seqpar.jax: {name} under jax.vmap (which jacrev uses too): not supported, expected the "
+                                  f"batch as an axis of its arrays")
+
+    differentiable = jax.custom_jvp(batchable)
+
+    @differentiable.defjvp
+    def derivative(*_):
+        raise TypeError(f"seqpar.jax: a derivative of {name} in forward mode, or a second one (jvp, jacfwd, hessian): not "
+                        f"supported, expected first derivatives in reverse mode (grad, value_and_grad, vjp)")
+
+    return differentiable

@@ -11,15 +11,16 @@ from jax.ad_checkpoint import checkpoint_name
 class Operator:
     """A collective with its derivative. forward(arrays, token) returns (results, token, what backward needs);
     backward(kept, gradients of the results, token) returns (gradients of the arrays, token). The token of the backward pass
-    is the gradient of the forward pass's, so that the calls run in the opposite order there."""
+    is the gradient of the forward pass's, so that the calls run in the opposite order there. Where nobody differentiates,
+    `alone` takes the place of forward."""
 
-    def __init__(self, forward, backward):
-        self.forward, self.backward = forward, backward
+    def __init__(self, forward, backward, alone=None):
+        self.forward, self.backward, self.alone = forward, backward, alone or forward
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(operator, token, *arrays):
-    results, token, _ = operator.forward(arrays, token)
+    results, token, _ = operator.alone(arrays, token)
     return results, token
 
 
@@ -38,9 +39,21 @@ def _backward(operator, saved, gradients):
 _run.defvjp(_forward, _backward)
 
 
+def _reverse_only(operator, *arrays):
+    """_run(), with an error that says what there is where JAX says that custom_vjp has no forward mode. In shard_map
+    without jit it does not come to that: it cannot hash what it would run."""
+    try:
+        return _run(operator, *arrays)
+    except TypeError as error:
+        if not any(words in str(error) for words in ("forward-mode", "unhashable type: 'Unhashable'")):
+            raise
+        raise TypeError("seqpar.jax: a derivative in forward mode (jvp, jacfwd): not supported, expected reverse mode (grad, "
+                        "value_and_grad, vjp)") from error
+
+
 def apply(comm, operator, *arrays):
     """The results, as a tuple. They are named "seqpar" for jax.checkpoint's policies."""
     with comm.ordered() as (token, given):
-        results, token = _run(operator, token, *arrays)
+        results, token = _reverse_only(operator, token, *arrays)
         given.append(token)
     return tuple(checkpoint_name(x, "seqpar") for x in results)

@@ -1,5 +1,6 @@
 """Communicators over the groups of torch.distributed."""
 
+import collections
 import contextlib
 import ctypes
 import itertools
@@ -13,6 +14,9 @@ _comms = {}  # name -> Comm: what the operators, whose arguments are plain, look
 # The handle of torch's current stream of a GPU, without the object around it, where this release has that.
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
                           lambda index: torch.cuda.current_stream(index).cuda_stream)
+
+
+_tickets = itertools.count()  # of start(), of all communicators
 
 
 class Error(_abi.Error, dist.DistBackendError):
@@ -50,7 +54,7 @@ class Comm:
         self.plans, self.uses, self._most_plans = {}, itertools.count(), plans
         self.prepared = {}  # of _prepared.py
         self.index = -1 if device.type == "cpu" else device.index  # as torch.Tensor.get_device() has it
-        self._side, self._started, self._tickets = None, {}, itertools.count()
+        self._side, self._started, self._abandoned = None, {}, collections.deque()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
         _comms[name] = self
@@ -121,10 +125,11 @@ class Comm:
     def start(self, launch, made, kept):
         """Runs launch() beside the current stream. `made` are its outputs; `kept` stay alive until finish() of the number
         that this returns."""
+        self._release_abandoned()
         origin = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         with self._beside():
             launch()
-        number = next(self._tickets)
+        number = next(_tickets)
         self._started[number] = (made, kept, self._event(), origin)
         return number
 
@@ -139,13 +144,38 @@ class Comm:
             here.wait_event(event)
             if here != origin:  # whose next work could take the memory of what is freed here
                 origin.wait_event(event)
+            self._release_abandoned()
             return made
         self.run("seqparEventSynchronize", event)
         self.run("seqparEventDestroy", event)
+        self._release_abandoned()
         failed = ctypes.c_int()
         self.run("seqparCommGetAsyncError", self.handle, ctypes.byref(failed))
         call(_abi.check, failed.value, self._handle)
         return made
+
+    def abandon(self, number):
+        """Nobody will call finish(): what start() keeps is freed when the operation is over, at the latest at the next start()
+        or finish() behind that. The operation itself goes on, since the other ranks take part in it. From any thread."""
+        self._abandoned.append(number)
+        self._release_abandoned()
+
+    def _release_abandoned(self):
+        for _ in range(len(self._abandoned)):
+            try:
+                number = self._abandoned.popleft()
+            except IndexError:  # another thread looks, too
+                return
+            if number in self._started and not self._over(self._started[number][2]):
+                self._abandoned.append(number)
+            elif entry := self._started.pop(number, None):
+                if self.device.type == "cpu":
+                    _abi.lib.seqparEventDestroy(entry[2])
+
+    def _over(self, event):
+        if self.device.type == "cpu":
+            return _abi.lib.seqparEventQuery(event) != _abi.RESULTS["InProgress"]
+        return not torch.cuda.is_current_stream_capturing() and event.query()
 
     def plan(self, key, make, destroy):
         """The plan with this description, made at its first use. Collective then: all ranks describe alike, so that they
@@ -165,6 +195,7 @@ class Comm:
                 self.run("seqparStreamDestroy", self._side)
             self._side = None
             self._started.clear()
+            self._abandoned.clear()
             self.prepared.clear()
             while self.plans:
                 self.plans.pop(next(iter(self.plans))).free()
@@ -186,6 +217,13 @@ class Comm:
 
     def __exit__(self, *ignored):
         self.close()
+
+
+def abandon(number):
+    """Comm.abandon() of the communicator that gave the number, if it is open."""
+    for one in list(_comms.values()):
+        if number in one._started:
+            one.abandon(number)
 
 
 def require(comm):

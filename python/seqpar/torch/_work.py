@@ -1,20 +1,34 @@
 """Collectives at once, or in two halves with work of the caller's between them."""
 
+import contextlib
+import ctypes
 import functools
 
+import torch
+
+from ._comm import abandon
 from ._define import without_gradient
 
 
 class Work:
     """A collective under way beside the current stream. wait() gives its results, once; the inputs stay unchanged until
-    then. All ranks start and wait in the same order. Gradients flow through wait(), whose backward pass is one call."""
+    then. All ranks start and wait in the same order. Gradients flow through wait(), whose backward pass is one call. The
+    results of a Work that is dropped instead are freed when they are there."""
 
     def __init__(self, function, ticket, arguments):
         self._function, self._ticket, self._arguments = function, ticket, arguments
+        self._waited = False
 
     def wait(self):
         """The results; on a GPU later work of the current stream is ordered behind them, and nothing synchronizes."""
+        self._waited = True
         return self._function.apply(self._ticket, *self._arguments)
+
+    def __del__(self):
+        # At any place of the program, and at its end, when there may be nothing left to ask.
+        with contextlib.suppress(Exception):
+            if not self._waited and type(self._ticket) is torch.Tensor:  # in a graph that is captured there is no number
+                abandon(ctypes.c_int64.from_address(self._ticket.data_ptr()).value)
 
 
 def at_once(function, *arguments):

@@ -1,5 +1,6 @@
 """Merges, rings, work in two halves, short convolutions, kernels of the caller's, and the cache of plans."""
 
+import gc
 import itertools
 
 import torch
@@ -111,6 +112,19 @@ def work_in_two_halves(comm, seed):
     work = sp.start_all_gather(whole(seed, 1, 2), comm)
     work.wait()
     raises(RuntimeError, "waited for once", work.wait)
+    others = set(comm._started)  # of operators that were called without a Work
+    for _ in range(5):  # dropped: they run all the same, in order, and leave nothing behind
+        sp.start_redistribute(whole(seed, 1, 6, 2), *layouts, comm)
+        dropped = sp.start_all_gather(whole(seed, 1, 2), comm)
+    dropped = [dropped]
+    dropped.append(dropped)  # for the garbage collector
+    del dropped
+    gc.collect()
+    sp.start_all_gather(whole(seed, 1, 2), comm).wait()
+    if comm.device.type == "cuda":
+        torch.cuda.synchronize()
+        sp.start_all_gather(whole(seed, 1, 2), comm).wait()
+    assert set(comm._started) == others, (set(comm._started), others)
     raises(TypeError, "float64", sp.start_all_scan, whole(seed, 1, 2, 2).double(), None, comm, op="sum")
 
 
