@@ -51,6 +51,7 @@ ldd /usr/lib/x86_64-linux-gnu/libseqpar_attn.so.0.2
 for program in /usr/bin/seqpar_* /usr/bin/mesh_schedule; do "$program" --help > /dev/null; done
 seqpar_info -t 2 | head -4
 seqpar_all_scan_perf -t 2 -b 64K -e 64K -n 5 | tail -8
+if OMPI_COMM_WORLD_SIZE=2 seqpar_info; then echo "expected an error under mpirun, built without MPI"; exit 1; fi
 if SEQPAR_TRANSPORT=network seqpar_info -t 2; then echo "expected an error without UCX"; exit 1; fi
 python3 -m seqpar info -t 2 --json | python3 -m json.tool > /dev/null
 apt-get -qq install -y --no-install-recommends libucx0 gcc libc6-dev pkg-config > /dev/null

@@ -15,19 +15,30 @@
 namespace seqpar::perf {
 namespace {
 
-class OneProcess : public Processes {
- public:
-  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    if (!mine.empty()) std::memcpy(all.data(), mine.data(), mine.size());
-  }
-  void split(int) override {}
-};
-
 /// A number that a launcher left in the environment.
 int launched(const char* name, int otherwise) {
   const char* const value = std::getenv(name);
   return value == nullptr ? otherwise : static_cast<int>(parseInteger(value, 0, 1 << 20));
 }
+
+class OneProcess : public Processes {
+ public:
+  /// Without MPI what mpirun started would be as many processes, each by itself.
+  OneProcess() {
+#ifndef SEQPAR_PERF_MPI
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+      if (launched(name, 1) == 1) continue;
+      throw UsageError(std::string(name) + " is " + std::getenv(name) +
+                       ", but this program was built without MPI: expected RANK, WORLD_SIZE, MASTER_ADDR and "
+                       "MASTER_PORT, ranks as threads (-t), or a build with -DSEQPAR_MPI=ON");
+    }
+#endif
+  }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (!mine.empty()) std::memcpy(all.data(), mine.data(), mine.size());
+  }
+  void split(int) override {}
+};
 
 /// Processes that were given nothing but an environment: they agree over the library itself, in host memory.
 class EnvironmentProcesses : public Processes {
