@@ -1,43 +1,53 @@
 #include <array>
-#include <deque>
-#include <functional>
-#include <vector>
 
 #include "kernels/attn/linear/warpgroup_ops.h"
+#include "support/emulated_cta.h"
 
 namespace seqpar::attn::warpgroup {
 namespace {
 
-using Group = std::vector<std::function<void()>>;
-struct Queue {
-  std::deque<Group> committed;
-  Group open;
+warp::Fiber& mine() {
+  return warp::cta->fibers[static_cast<size_t>(warp::thread())];
+}
+
+/// 16 terms of an operand. `rows`: one term a row.
+struct Terms16 {
+  bool bf16;
+  Operand operand;
+  int offset;
+  bool rows;
+
+  const uint16_t* at(int line, int term) const {
+    const auto start = reinterpret_cast<uintptr_t>(operand.start) + static_cast<uintptr_t>(offset);
+    const int by = rows ? line / 64 * operand.panels + term / 8 * kGroupBytes + term % 8 * kRowBytes + line % 64 * 2
+                        : line / 8 * kGroupBytes + line % 8 * kRowBytes + term * 2;
+    const uintptr_t address = start + static_cast<uintptr_t>(by);
+    return reinterpret_cast<const uint16_t*>(address ^ ((address >> 7 & 7) << 4));
+  }
+  float number(int line, int term) const {
+    const uint16_t bits = *at(line, term);
+    return bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
+  }
+  /// Eight numbers that lie together at a time.
+  void read(int firstLine, int lines) const {
+    const int stepOfLines = rows ? 8 : 1, stepOfTerms = rows ? 1 : 8;
+    for (int line = firstLine; line < firstLine + lines; line += stepOfLines) {
+      for (int term = 0; term < 16; term += stepOfTerms) test::reads(at(line, term), 16);
+    }
+  }
 };
-std::vector<Queue> queues(1024);  // of each thread of the CTA
-Queue& mine() {
-  return queues[static_cast<size_t>(warp::thread())];
-}
-
-float numberAt(bool bf16, uintptr_t address) {
-  const uintptr_t swizzled = address ^ ((address >> 7 & 7) << 4);
-  const uint16_t bits = *reinterpret_cast<const uint16_t*>(swizzled);
-  return bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
-}
-
-/// Number (line, term) of an operand: `rows`: one term a row.
-float numberOf(bool bf16, const Operand& operand, int offset, bool rows, int line, int term) {
-  const auto start = reinterpret_cast<uintptr_t>(operand.start) + static_cast<uintptr_t>(offset);
-  const int at = rows ? line / 64 * operand.panels + term / 8 * kGroupBytes + term % 8 * kRowBytes + line % 64 * 2
-                      : line / 8 * kGroupBytes + line % 8 * kRowBytes + term * 2;
-  return numberAt(bf16, start + static_cast<uintptr_t>(at));
-}
 
 }  // namespace
 
 void begin() {}
+void publish() {
+  char& mark = warp::ownWarp().toUnits;
+  test::lead(mark);
+  warp::asUnits([&] { test::follow(mark); });
+}
 void commit() {
-  mine().committed.push_back(std::move(mine().open));
-  mine().open.clear();
+  mine().committed.push_back(std::move(mine().products));
+  mine().products.clear();
 }
 void awaitAllBut(int left) {
   auto& groups = mine().committed;
@@ -45,11 +55,13 @@ void awaitAllBut(int left) {
     for (const auto& product : groups.front()) product();
     groups.pop_front();
   }
+  warp::together(warp::meet(10), [] {});
+  warp::followUnits();
 }
 
 void multiplyLater(bool bf16, float (*c)[4], int tiles, const Operand& a, bool rowsA, int offsetA,
                    const uint32_t* words, const Operand& b, bool rowsB, int offsetB, bool add) {
-  const int lane = warp::thread() % 32, row = warp::thread() % kThreads / 32 * 16 + lane / 4;
+  const int lane = warp::lane(), firstRow = warp::thread() % kThreads / 32 * 16;
   std::array<std::array<float, 16>, 2> left{};
   if (words != nullptr) {
     for (int i = 0; i < 4; ++i) {
@@ -63,19 +75,28 @@ void multiplyLater(bool bf16, float (*c)[4], int tiles, const Operand& a, bool r
     }
   }
   const bool memory = words == nullptr;
-  mine().open.push_back([=] {
+  const Terms16 ofA{bf16, a, offsetA, rowsA}, ofB{bf16, b, offsetB, rowsB};
+  const auto read = [=] {  // once a warp
+    if (lane != 0) return;
+    warp::asUnits([&] {
+      if (memory) ofA.read(firstRow, 16);
+      ofB.read(0, tiles * 8);
+    });
+  };
+  warp::together(warp::meet(11), [] {});
+  read();
+  mine().products.push_back([=] {
+    read();
     auto values = left;
     if (memory) {
       for (int r = 0; r < 2; ++r) {
-        for (int k = 0; k < 16; ++k) values[r][k] = numberOf(bf16, a, offsetA, rowsA, row + r * 8, k);
+        for (int k = 0; k < 16; ++k) values[r][k] = ofA.number(firstRow + lane / 4 + r * 8, k);
       }
     }
     for (int n = 0; n < tiles; ++n) {
       for (int e = 0; e < 4; ++e) {
         float sum = add ? c[n][e] : 0.f;
-        for (int k = 0; k < 16; ++k) {
-          sum += values[e / 2][k] * numberOf(bf16, b, offsetB, rowsB, n * 8 + lane % 4 * 2 + e % 2, k);
-        }
+        for (int k = 0; k < 16; ++k) sum += values[e / 2][k] * ofB.number(n * 8 + lane % 4 * 2 + e % 2, k);
         c[n][e] = sum;
       }
     }

@@ -68,9 +68,7 @@ template <int kLeft>
 void awaitBulkRead() {
   awaitBulkBut(kLeft);
 }
-inline void awaitBulk() {
-  awaitBulkBut(0);
-}
+void awaitBulk();
 inline void prefetch(const void*) {}
 inline void storePair(float* to, float low, float high) {
   to[0] = low;

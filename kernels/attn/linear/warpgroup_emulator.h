@@ -1,5 +1,5 @@
 // A CPU in the place of kernels/attn/linear/warpgroup_ops.h, over the fibers of warp_emulator.h. A product is made when
-// its group is waited for, so that what overwrites an operand too early gives wrong numbers.
+// its group is waited for, so that what overwrites an operand too early gives wrong numbers, and a race.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ void await() {
 }
 template <int N>
 void settle(float (&)[N][4]) {}
-inline void publish() {}
+void publish();
 template <int kCount>
 void giveRegisters() {}
 template <int kCount>

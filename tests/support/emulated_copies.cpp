@@ -1,0 +1,88 @@
+// Asynchronous copies of an emulated CTA. They are under way from their call until they are waited for: their source is
+// read as late as it may be, and what was at their destination is gone at once.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/attn/linear/warp_ops.h"
+#include "support/emulated_cta.h"
+
+namespace seqpar::attn::warp {
+namespace {
+
+constexpr char kGone = static_cast<char>(0xff);  // NaN
+
+void perform(const Copy& copy) {
+  test::writes(copy.to, static_cast<size_t>(copy.bytes));
+  if (!copy.valid) {
+    std::memset(copy.to, 0, copy.bytes);
+    return;
+  }
+  test::reads(copy.from, static_cast<size_t>(copy.bytes));
+  std::memcpy(copy.to, copy.from, copy.bytes);
+}
+
+Fiber& self() {
+  return cta->fibers[cta->current];
+}
+
+}  // namespace
+
+void copyAsync(void* to, const void* from, bool valid) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || (valid && reinterpret_cast<uintptr_t>(from) % 16 != 0)) {
+    throw std::logic_error("an asynchronous copy is not aligned");
+  }
+  const Copy copy{to, from, valid};
+  test::writes(to, static_cast<size_t>(copy.bytes));
+  std::memset(to, kGone, copy.bytes);
+  self().groups.back().push_back(copy);
+}
+void commitCopies() {
+  self().groups.emplace_back();
+}
+void awaitAllBut(int left) {
+  CopyGroups& groups = self().groups;
+  while (static_cast<int>(groups.size()) - 1 > left) {
+    for (const Copy& copy : groups.front()) perform(copy);
+    groups.erase(groups.begin());
+  }
+}
+
+void storeBulk(void* to, const void* from, int bytes) {
+  asUnits([&] { test::reads(from, static_cast<size_t>(bytes)); });
+  self().bulk.back().push_back({to, from, true, bytes});
+}
+void commitBulk() {
+  self().bulk.emplace_back();
+}
+/// Until their source, in shared memory, may be replaced.
+void awaitBulkBut(int left) {
+  Fiber& fiber = self();
+  asUnits([&] {
+    for (; static_cast<int>(fiber.bulk.size() - 1 - fiber.bulkTaken) > left; ++fiber.bulkTaken) {
+      for (Copy& copy : fiber.bulk[fiber.bulkTaken]) {
+        const auto* from = static_cast<const char*>(copy.from);
+        test::reads(from, static_cast<size_t>(copy.bytes));
+        copy.taken.assign(from, from + copy.bytes);
+      }
+    }
+  });
+  followUnits();
+}
+/// Until they have been written.
+void awaitBulk() {
+  awaitBulkBut(0);
+  Fiber& fiber = self();
+  asUnits([&] {
+    for (const auto& group : fiber.bulk) {
+      for (const Copy& copy : group) {
+        test::writes(copy.to, copy.taken.size());
+        std::copy(copy.taken.begin(), copy.taken.end(), static_cast<char*>(copy.to));
+      }
+    }
+  });
+  followUnits();
+  fiber.bulk.assign(1, {});
+  fiber.bulkTaken = 0;
+}
+
+}  // namespace seqpar::attn::warp

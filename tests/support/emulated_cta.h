@@ -1,0 +1,122 @@
+// The CTA that is emulated at the moment: its threads, which are fibers, and how the lanes of a warp meet.
+#pragma once
+
+#include <ucontext.h>
+
+#include <csetjmp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "support/strands.h"
+
+namespace seqpar::attn::warp {
+
+/// A copy that is under way.
+struct Copy {
+  void* to;
+  const void* from;
+  bool valid;
+  int bytes = 16;
+  std::vector<char> taken = {};  ///< of a bulk copy whose source has been read
+};
+using CopyGroups = std::vector<std::vector<Copy>>;  ///< the last one is not committed yet
+using Products = std::vector<std::function<void()>>;
+
+struct Fiber {
+  ucontext_t start;
+  jmp_buf state;
+  bool begun = false, done = false;
+  std::unique_ptr<char[]> stack;
+  test::Strand strand;
+  CopyGroups groups{1}, bulk{1};
+  size_t bulkTaken = 0;  ///< so many groups of `bulk` have been read
+  Products products;     ///< that are not committed yet
+  std::deque<Products> committed;
+};
+
+/// What the lanes of a warp meet for.
+struct Meeting {
+  int arrived = 0;
+  uint64_t round = 0;
+  int what = 0;
+  uint32_t in[32][7];
+  const void* rows[32];
+  uint32_t out[32][4];
+  char mark;
+
+  test::Strand units;  ///< the asynchronous units that work for this warp
+  char toUnits, fromUnits;
+};
+
+/// What threads of a CTA wait at. A mark a round, for who does not wait may be a round ahead of others.
+struct Barrier {
+  static constexpr int kMarks = 64;
+  int arrived = 0;
+  uint64_t round = 0;
+  char marks[kMarks], marksOfUnits[kMarks];
+};
+
+struct Cta {
+  int index = 0, count = 0, threads = 0;
+  std::vector<Fiber> fibers;
+  std::vector<Meeting> warps;
+  std::vector<char> shared;
+  int current = 0;
+  Barrier barriers[17];        ///< named ones, and that of the block
+  bool all[2] = {true, true};  ///< what the threads at the block's barrier say, and at the next one
+  jmp_buf scheduler;
+  test::Strand ofScheduler = test::Strand::current();
+  char begin, end;
+  const std::function<void()>* kernel = nullptr;
+  bool moved = false;
+};
+extern Cta* cta;
+
+/// Back to the scheduler, which comes back later.
+void yield();
+
+inline int lane() {
+  return cta->current % 32;
+}
+inline Meeting& ownWarp() {
+  return cta->warps[cta->current / 32];
+}
+/// The lanes of a warp must meet for the same thing.
+Meeting& meet(int what);
+
+/// Waits until all lanes of the warp have come, the last of which makes `result`.
+template <class Result>
+void together(Meeting& warp, const Result& result) {
+  cta->moved = true;
+  test::lead(warp.mark);
+  if (++warp.arrived == 32) {
+    test::follow(warp.mark);
+    result();
+    test::lead(warp.mark);
+    warp.arrived = 0;
+    ++warp.round;
+    return;
+  }
+  for (const uint64_t round = warp.round; warp.round == round;) yield();
+  test::follow(warp.mark);
+}
+
+/// Does `act` as the asynchronous units that work for this warp, which see what has been published to them only.
+template <class Act>
+void asUnits(const Act& act) {
+  ownWarp().units.enter();
+  act();
+  cta->fibers[cta->current].strand.enter();
+}
+/// What this thread does next is after all that these units have done.
+inline void followUnits() {
+  Meeting& warp = ownWarp();
+  asUnits([&] { test::lead(warp.fromUnits); });
+  test::follow(warp.fromUnits);
+}
+
+}  // namespace seqpar::attn::warp
