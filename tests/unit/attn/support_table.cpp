@@ -16,13 +16,15 @@ using namespace seqpar::attn;  // NOLINT(google-build-using-namespace)
 constexpr const char* kBegin = "<!-- made by support_table: begin -->\n";
 constexpr const char* kEnd = "<!-- made by support_table: end -->\n";
 
-/// As readProblem() would make it on a communicator of so many ranks, which this program does not have.
+/// As readProblem() would make it on a communicator of so many ranks, which this program does not have: a causal call,
+/// which all algorithms can do, unless `change` says otherwise.
 Problem problemOn(int ranks, const std::function<void(seqparAttnDesc_t&)>& change, bool softmax) {
   seqparAttnDesc_t d = SEQPAR_ATTN_DESC_INITIALIZER;
   d.family = softmax ? seqparAttnSoftmax : seqparAttnGla;
   d.tokens = 64;
   d.heads = 8;
   d.headDim = 16;
+  if (softmax) d.mask = seqparAttnCausal;
   change(d);
   Problem problem = readProblem("support_table", &d, nullptr);
   problem.info.nranks = ranks;
@@ -41,8 +43,8 @@ struct Feature {
 const std::vector<Feature>& features() {
   static const int64_t kBounds[] = {0, 1, 3, 40, 64};
   static const std::vector<Feature> all{
-      {"full", [](seqparAttnDesc_t&) {}, -1, false, 4, true},
-      {"causal", [](seqparAttnDesc_t& d) { d.mask = seqparAttnCausal; }, -1, false, 4, true},
+      {"causal", [](seqparAttnDesc_t&) {}, -1, false, 4, true},
+      {"full", [](seqparAttnDesc_t& d) { d.mask = seqparAttnFull; }, -1, false, 4, true},
       {"window", [](seqparAttnDesc_t& d) { d.windowLeft = 5; }},
       {"packed", [](seqparAttnDesc_t& d) { d.sequences = 4, d.cuSeqlens = kBounds; }},
       {"GQA", [](seqparAttnDesc_t& d) { d.kvHeads = 2; }},
@@ -181,7 +183,7 @@ std::string tables() {
     }
   }
   out << "\n";
-  for (size_t n = 0; n < notes.size(); ++n) out << "(" << n + 1 << ") " << notes[n] << "\n";
+  for (size_t n = 0; n < notes.size(); ++n) out << "(" << n + 1 << ") " << notes[n] << "  \n";
   return out.str();
 }
 
