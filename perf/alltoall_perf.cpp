@@ -176,7 +176,7 @@ int main(int argc, char** argv) {
     parser.addNames('d', "datatype", "of the elements: float, half, bfloat16 or all (bfloat16)", typeNames(),
                     choices.types);
     parser.addCount(0, "heads", "heads, rounded up to a multiple of the ranks (32)", 1 << 20, choices.heads);
-    parser.addCount(0, "dim", "elements of a head, fewer if one token does not fit SIZE (128)", 1 << 20,
+    parser.addCount(0, "head-dim,--dim", "elements of a head, fewer if one token does not fit SIZE (128)", 1 << 20,
                     choices.headDim);
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };

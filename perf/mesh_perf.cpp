@@ -194,12 +194,12 @@ void addOptions(OptionParser& parser, MeshSettings& settings) {
   parser.add(0, "form", "NAMES", "steps, atonce or all (all)",
              [&](const std::string& text) { settings.forms = parseNames(text, kForms); });
   parser.addNames('d', "datatype", "of blocks: float, half, bfloat16 or all (float)", typeNames(), settings.types);
-  parser.add(0, "wire", "TYPE", "of partial results: float, half, bfloat16 (float)",
-             [&](const std::string& text) { settings.problem.wireType = parseName(text, typeNames()); });
+  parser.addName(0, "wire", "of partial results: float, half or bfloat16 (float)", typeNames(),
+                 settings.problem.wireType);
   parser.add(0, "heads", "N", "query heads (8)", number(settings.problem.heads));
-  parser.add(0, "kv-heads", "N", "heads of keys and values, a divisor of the query heads (8)",
+  parser.add(0, "kv-heads", "N", "heads of keys and values, a divisor of --heads (as many)",
              number(settings.problem.kvHeads));
-  parser.add(0, "dim", "N", "length of a query, a key and a value (128)", number(settings.problem.headDim));
+  parser.add(0, "head-dim,--dim", "N", "length of a query, a key and a value (128)", number(settings.problem.headDim));
 }
 
 }  // namespace
@@ -217,9 +217,7 @@ int main(int argc, char** argv) {
   program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) { addOptions(parser, settings); };
   program.checkOptions = [&](Settings&) {
-    if (settings.problem.heads % settings.problem.kvHeads != 0) {
-      throw UsageError("option --kv-heads: expected a divisor of --heads");
-    }
+    settings.problem.kvHeads = keyHeadsOf(settings.problem.heads, settings.problem.kvHeads);
   };
   program.layout = [] {
     return Layout{{{"type", "", 8, InPlot::Panel}, {"pass", "", 8}, {"shape", "", 7}, {"by", "", 6}},

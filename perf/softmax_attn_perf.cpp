@@ -304,15 +304,17 @@ int main(int argc, char** argv) {
       "memory what it adds to what the GPU, or the process, has in use; model and sent are the cost model's.";
   program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
+  program.hasPeers = false;
   program.layout = [&] { return layoutOf(choices); };
   program.addOptions = [&](OptionParser& parser) {
-    parser.addNames(0, "algo", "names of algorithms or all (local, ring, zigzag, allgather_kv, ulysses)", kAlgorithms,
+    parser.addNames('A', "algo", "names of algorithms or all (local, ring, zigzag, allgather_kv, ulysses)", kAlgorithms,
                     choices.algorithms);
     parser.addNames(0, "mask", "full, causal or all (all)", kMasks, choices.masks);
     parser.addNames(0, "pass", "forward, backward, step (both) or all (forward, step)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);
     parser.addCount(0, "heads", "heads of queries (32)", 1 << 20, choices.heads);
-    parser.addCount(0, "kv-heads", "heads of keys and values (as many)", 1 << 20, choices.kvHeads);
+    parser.addCount(0, "kv-heads", "heads of keys and values, a divisor of --heads (as many)", 1 << 20,
+                    choices.kvHeads);
     parser.addCount(0, "head-dim", "length of a query and of a value (128)", 1 << 20, choices.headDim);
     parser.addCount(0, "window", "tokens before its own that a token sees (all)", 1 << 30, choices.window);
     parser.addCount(0, "documents", "packed sequences of 512 to so many tokens (one sequence)", 1 << 30,
@@ -333,7 +335,8 @@ int main(int argc, char** argv) {
     parser.addName(0, "wire", "of partial results: float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {
-    if (choices.kvHeads == 0) choices.kvHeads = choices.heads;
+    choices.kvHeads =
+        static_cast<size_t>(keyHeadsOf(static_cast<long>(choices.heads), static_cast<long>(choices.kvHeads)));
     if (choices.balance && choices.error > 0) throw UsageError("option --error: only of shards of equal lengths");
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };

@@ -57,8 +57,9 @@ void ScanSettings::addTo(OptionParser& parser) {
   parser.add(0, "heads", "N", "heads (as many as fit the size); with it, dv is what fits", length(shape.heads));
   parser.add(0, "dk", "N", "rows of a head's state (128, fewer below one head)", length(shape.dk));
   parser.add(0, "dv", "N", "columns of a head's state (128, fewer below one row)", length(shape.dv));
-  parser.add(0, "wire", "TYPE", "type in which states travel: same, float, half, bfloat16 (same)",
-             [this](const std::string& text) { wire = text == "same" ? -1 : parseName(text, typeNames()); });
+  Names wires = typeNames();
+  wires.insert(wires.begin(), {"same", -1});
+  parser.addName(0, "wire", "type in which states travel: same, float, half or bfloat16 (same)", wires, wire);
   parser.add(0, "outputs", "NAME", "prefix, total or both (prefix)",
              [this](const std::string& text) { outputs = static_cast<Outputs>(parseName(text, kOutputs)); });
 }

@@ -11,10 +11,12 @@ constexpr size_t kTextBytes = 256;
 
 void require(seqparResult_t result, const char* call, seqparComm_t comm) {
   if (result == seqparSuccess) return;
-  std::string text = std::string(call) + ": " + seqparGetErrorString(result);
   const std::string detail = seqparGetLastError(comm);
-  if (!detail.empty()) text += ": " + detail;
-  throw std::runtime_error(text);
+  throw std::runtime_error(withCall(call, detail.empty() ? seqparGetErrorString(result) : detail));
+}
+
+std::string withCall(const std::string& call, const std::string& text) {
+  return text.starts_with(call + ":") ? text : call + ": " + text;
 }
 
 std::vector<double> Group::gather(std::span<const double> mine) {

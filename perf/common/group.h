@@ -14,6 +14,8 @@ namespace seqpar::perf {
 
 /// Throws std::runtime_error with the call and the library's own sentence unless `result` is success.
 void require(seqparResult_t result, const char* call, seqparComm_t comm = nullptr);
+/// An error's text, with the call in front where it does not name it itself.
+std::string withCall(const std::string& call, const std::string& text);
 
 /// One rank's place among all ranks.
 class Group {

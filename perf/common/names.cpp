@@ -89,6 +89,20 @@ std::vector<int> parseNames(const std::string& text, const Names& names) {
   }
 }
 
+std::string shownBytes(size_t bytes) {
+  for (const auto& [suffix, shift] : {std::pair("G", 30), std::pair("M", 20), std::pair("K", 10)}) {
+    if (bytes != 0 && bytes % (size_t{1} << shift) == 0) return std::to_string(bytes >> shift) + suffix;
+  }
+  return std::to_string(bytes);
+}
+
+long keyHeadsOf(long heads, long given) {
+  if (given == 0) return heads;
+  if (heads % given == 0) return given;
+  throw UsageError("option --kv-heads: '" + std::to_string(given) + "' is no divisor of --heads, " +
+                   std::to_string(heads));
+}
+
 const std::string& nameOf(int value, const Names& names) {
   for (const auto& entry : names) {
     if (entry.second == value) return entry.first;

@@ -22,6 +22,12 @@ double parseNumber(const std::string& text, double least, double most);
 /// A number of bytes, with an optional suffix K, M or G (powers of 1024) in either case.
 size_t parseBytes(const std::string& text);
 
+/// As parseBytes() reads it: "2M".
+std::string shownBytes(size_t bytes);
+
+/// --kv-heads, or as many as --heads where that was not given (0). Throws UsageError unless it divides them.
+long keyHeadsOf(long heads, long given);
+
 /// Names that an option accepts and what they stand for.
 using Names = std::vector<std::pair<std::string, int>>;
 /// The value of one name.

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 namespace seqpar::perf {
 namespace {
@@ -9,6 +10,15 @@ constexpr size_t kHelpColumn = 36;
 
 std::string spelling(char shortName, const std::string& name) {
   return (shortName != 0 ? std::string{'-', shortName, ','} : std::string()) + "--" + name;
+}
+
+/// Says of the first of `rest`, which no option took, what it is.
+std::string unknown(std::span<char* const> arguments, const std::vector<std::string>& rest) {
+  const auto first = std::find_if(arguments.begin(), arguments.end(), [&](const char* argument) {
+    return std::find(rest.begin(), rest.end(), argument) != rest.end();
+  });
+  const std::string text = first == arguments.end() ? rest.front() : *first;
+  return text.starts_with("-") ? "there is no option " + text : "'" + text + "' belongs to no option";
 }
 
 }  // namespace
@@ -51,7 +61,10 @@ void OptionParser::add(char shortName, const std::string& name, const std::strin
 
 void OptionParser::addOptional(char shortName, const std::string& name, const std::string& argument,
                                const std::string& help, Setter set) {
-  make(shortName, name, argument, help, std::move(set)).default_str("1")->expected(0, 1);
+  make(shortName, name, argument, help, std::move(set))
+      .default_str("1")
+      ->expected(0, 1)
+      ->option_text("[" + argument + "]");
 }
 
 void OptionParser::addWithVariable(const std::string& name, const std::string& argument, const std::string& help,
@@ -84,6 +97,8 @@ bool OptionParser::parse(std::span<char* const> arguments) {
     app_->parse(std::move(reversed));
   } catch (const CLI::CallForHelp&) {
     return false;
+  } catch (const CLI::ExtrasError&) {
+    throw UsageError(unknown(arguments, app_->remaining()) + "; -h lists what there is");
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; -h lists what there is");
   }

@@ -17,7 +17,8 @@ std::string numberText(double value) {
   if (std::isnan(value)) return "-";
   char digits[32];
   const double size = std::fabs(value);
-  std::snprintf(digits, sizeof digits, "%.*f", size < 100 ? 2 : size < 10000 ? 1 : 0, value);
+  const int places = size == 0 ? 2 : size < 0.1 ? 4 : size < 100 ? 2 : size < 10000 ? 1 : 0;
+  std::snprintf(digits, sizeof digits, "%.*f", places, value);
   return digits;
 }
 

@@ -52,8 +52,10 @@ void checkGpus(const Program& program, const Settings& settings) {
 }
 
 /// MPI's ways are those of all ranks of mpirun, one a process.
-void checkPeers(const Settings& settings) {
-  if (!settings.peers || settings.gpu) return;
+void checkPeers(const Program& program, const Settings& settings) {
+  if (!settings.peers) return;
+  if (!program.hasPeers) throw UsageError("option --peers: " + program.name + " has none");
+  if (settings.gpu) return;
   if (launchMode() != LaunchMode::Mpi || ranksHere(settings) != 1 || !settings.split.empty()) {
     throw UsageError(
         "option --peers: MPI is not there; start with mpirun a build that has MPI, with one rank a process and without "
@@ -101,7 +103,7 @@ int runProgram(const Program& program, int argc, char** argv) {
   Settings settings;
   try {
     OptionParser parser(program.name, program.summary);
-    settings.addTo(parser);
+    settings.addTo(parser, program.defaultBytes);
     parser.group("Of " + program.name);
     program.addOptions(parser);
     settings.addIgnoredTo(parser);
@@ -111,7 +113,7 @@ int runProgram(const Program& program, int argc, char** argv) {
     }
     settings.finish(program.defaultBytes);
     checkGpus(program, settings);
-    checkPeers(settings);
+    checkPeers(program, settings);
     if (program.checkOptions) program.checkOptions(settings);
   } catch (const UsageError& error) {
     if (speaks()) complain(program.name, error.what());

@@ -34,6 +34,7 @@ struct Session {
 struct Program {
   std::string name, summary;
   size_t defaultBytes = 32 << 20;  ///< the size where none is given
+  bool hasPeers = true;            ///< measures something beside the library with --peers
   bool knowsGpus = false;          ///< gives collectives nothing but Buffer::data() and Session::stream
   std::function<void(OptionParser&)> addOptions;
   std::function<void(Settings&)> checkOptions;  ///< after parsing; throws UsageError; may be empty

@@ -36,17 +36,18 @@ void readVariable(const char* name, const OptionParser::Setter& setter) {
 
 }  // namespace
 
-void Settings::addTo(OptionParser& parser) {
+void Settings::addTo(OptionParser& parser, size_t defaultBytes) {
   parser.group("Ranks, as in nccl-tests");
   parser.add('t', "nthreads", "N", "threads of a process (if neither -t nor -g is given and nothing launched more: 2)",
              integer(threads, 1, 1024));
   parser.add('g', "ngpus", "N", "GPUs, and so ranks, of a thread (1); implies --device gpu",
              [this](const auto& text) { devices = static_cast<int>(parseInteger(text, 1, 1024)); });
   parser.group("Sizes, as in nccl-tests");
-  parser.add('b', "minbytes", "BYTES", "smallest size; K, M and G are accepted", [this](const auto& text) {
-    minBytes = parseBytes(text);
-    minGiven = true;
-  });
+  parser.add('b', "minbytes", "BYTES", "smallest size; K, M and G are accepted (" + shownBytes(defaultBytes) + ")",
+             [this](const auto& text) {
+               minBytes = parseBytes(text);
+               minGiven = true;
+             });
   parser.add('e', "maxbytes", "BYTES", "largest size (as -b's default, at least -b)", [this](const auto& text) {
     maxBytes = parseBytes(text);
     maxGiven = true;

@@ -56,7 +56,7 @@ struct Settings {
   std::vector<std::string> notes;  ///< what has no effect here, and why
 
   /// Adds the options that set these fields.
-  void addTo(OptionParser& parser);
+  void addTo(OptionParser& parser, size_t defaultBytes);
   /// Adds those of nccl-tests' options that the binary has not taken and that mean nothing to it.
   void addIgnoredTo(OptionParser& parser);
   /// nccl-tests' environment variables, defaults that depend on others, and contradictions, which are UsageErrors. Call

@@ -11,10 +11,10 @@ namespace seqpar::perf {
 
 /// The attention that is moved for.
 struct MeshProblem {
-  int64_t tokens = 1;  ///< of a block
-  int64_t heads = 8, kvHeads = 8, headDim = 128;
-  int type = seqparFloat32;      ///< of blocks
-  int wireType = seqparFloat32;  ///< of partial results, also where they lie
+  int64_t tokens = 1;                             ///< of a block
+  int64_t heads = 8, kvHeads = 0, headDim = 128;  ///< kvHeads 0: not given yet
+  int type = seqparFloat32;                       ///< of blocks
+  int wireType = seqparFloat32;                   ///< of partial results, also where they lie
 };
 
 /// One rank's buffers for one pass on one mesh.

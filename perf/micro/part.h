@@ -18,6 +18,7 @@ inline Program partProgram(std::string name, std::string summary, std::vector<Co
   program.name = std::move(name);
   program.summary = std::move(summary);
   program.knowsGpus = onGpu;
+  program.hasPeers = false;
   program.addOptions = [](OptionParser&) {};
   program.checkOptions = [onGpu](Settings& settings) {
     if (onGpu && !settings.gpu) throw UsageError("option --device: this measures kernels, so give it a GPU by -g 1");

@@ -15,7 +15,7 @@ constexpr size_t kDefaultBytes = 1 << 20;
 /// Parses a command line into `settings`; false if it asks for help.
 bool parse(Settings& settings, std::vector<std::string> arguments) {
   OptionParser parser("program", "summary");
-  settings.addTo(parser);
+  settings.addTo(parser, kDefaultBytes);
   settings.addIgnoredTo(parser);
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -65,6 +65,21 @@ TEST_CASE("Sizes take suffixes and nothing else") {
     CAPTURE(text);
     CHECK_THROWS_AS(parseBytes(text), UsageError);
   }
+}
+
+TEST_CASE("Sizes are shown as they are read") {
+  for (const size_t bytes : {0ul, 1ul, 1000ul, 1024ul, 1536ul, 2ul << 20, 3ul << 30}) {
+    CAPTURE(bytes);
+    CHECK(parseBytes(shownBytes(bytes)) == bytes);
+  }
+  CHECK(shownBytes(2 << 20) == "2M");
+}
+
+TEST_CASE("Heads of keys divide those of queries") {
+  CHECK(keyHeadsOf(8, 0) == 8);
+  CHECK(keyHeadsOf(8, 2) == 2);
+  CHECK_THROWS_WITH(keyHeadsOf(8, 3), "option --kv-heads: '3' is no divisor of --heads, 8");
+  CHECK_THROWS_AS(keyHeadsOf(8, 16), UsageError);
 }
 
 TEST_CASE("Numbers out of range are refused") {
@@ -195,7 +210,8 @@ TEST_CASE("Complaints name the option and the value") {
   CHECK_THAT(complaint({"--nonsense"}), Catch::Contains("--nonsense"));
   CHECK_THAT(complaint({"-b", "many"}), Catch::Contains("-b") && Catch::Contains("many"));
   CHECK_THAT(complaint({"-n"}), Catch::Contains("--iters") && Catch::Contains("required"));
-  CHECK_THAT(complaint({"stray"}), Catch::Contains("stray"));
+  CHECK_THAT(complaint({"stray"}), Catch::Contains("'stray' belongs to no option"));
+  CHECK_THAT(complaint({"--algae", "ring"}), Catch::Contains("there is no option --algae"));
   CHECK_THAT(complaint({"-b", "2M", "-e", "1M"}), Catch::Contains("-e"));
   CHECK_THAT(complaint({"-f", "0"}), Catch::Contains("-f"));
   CHECK_THAT(complaint({"-z", "4"}), Catch::Contains("-z") && Catch::Contains("4"));
