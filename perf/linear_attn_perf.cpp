@@ -13,6 +13,7 @@ const Names kFamilies{
     {"gla", seqparAttnGla}, {"scalar", seqparAttnScalar}, {"fixed", seqparAttnFixed}, {"sum", seqparAttnSum}};
 const Names kAlgorithms{
     {"local", seqparAttnLocal}, {"zeco", seqparAttnZeco}, {"lasp1", seqparAttnLasp1}, {"lasp2", seqparAttnLasp2}};
+const Names kGateTypes{{"float", seqparFloat32}, {"bfloat16", seqparBfloat16}};
 struct Choices {
   std::vector<int> families{seqparAttnGla};
   std::vector<int> algorithms{seqparAttnLocal, seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
@@ -21,6 +22,7 @@ struct Choices {
   std::vector<int> types{seqparFloat32};
   int type = seqparFloat32;  ///< of `types`, the one in turn
   int gateType = seqparFloat32, wireType = seqparFloat32;
+  double gateNormalizer = kGateNormalizer;
 };
 
 /// Elements of a rank with that many tokens.
@@ -35,6 +37,7 @@ LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
   sizes.saved = c.batch * c.heads * c.keyDim * c.valueDim;
   sizes.type = c.type;
   sizes.gateType = c.gateType;
+  sizes.gateNormalizer = c.gateNormalizer;
   return sizes;
 }
 
@@ -118,6 +121,7 @@ int main(int argc, char** argv) {
       "communication as far as it shows.";
   program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
+  program.hasPeers = false;
   program.layout = [] {
     return Layout{{{"type", "", 8, InPlot::Panel}, {"family", "", 7, InPlot::Panel}, {"pass", "", 9}, {"by", "", 6}},
                   false,
@@ -125,19 +129,25 @@ int main(int argc, char** argv) {
   };
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames('F', "family", "gla, scalar, fixed, sum or all (gla)", kFamilies, choices.families);
-    parser.addNames(0, "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
+    parser.addNames('A', "algo", "local, zeco, lasp1, lasp2 or all (all)", kAlgorithms, choices.algorithms);
     parser.addNames(0, "pass", "forward, backward, step (both) or all (all)", passNames(), choices.passes);
     parser.addCount(0, "batch", "sequences (1)", 1 << 20, choices.batch);
     parser.addCount(0, "heads", "heads of values (8)", 1 << 20, choices.heads);
-    parser.addCount(0, "kv-heads", "heads of queries and keys (as many)", 1 << 20, choices.keyHeads);
+    parser.addCount(0, "kv-heads", "heads of queries and keys, a divisor of --heads (as many)", 1 << 20,
+                    choices.keyHeads);
     parser.addCount(0, "head-dim", "length of a query (128)", 1 << 20, choices.keyDim);
     parser.addCount(0, "value-dim", "length of a value (as a query)", 1 << 20, choices.valueDim);
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (float)", typeNames(), choices.types);
-    parser.addName(0, "gates", "float or bfloat16 (float)", typeNames(), choices.gateType);
+    parser.addName(0, "gates", "type of the decays: float or bfloat16 (float)", kGateTypes, choices.gateType);
+    parser.add(0, "gate-normalizer", "X",
+               "the logarithms of decays, those of numbers between 1/4 and 1, are divided by it: 16 as in GLA's\n"
+               "models, 1 for strong decays (16)",
+               [&](const std::string& text) { choices.gateNormalizer = parseNumber(text, 1e-3, 1e6); });
     parser.addName(0, "wire", "float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {
-    if (choices.keyHeads == 0) choices.keyHeads = choices.heads;
+    choices.keyHeads =
+        static_cast<size_t>(keyHeadsOf(static_cast<long>(choices.heads), static_cast<long>(choices.keyHeads)));
     if (choices.valueDim == 0) choices.valueDim = choices.keyDim;
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };

@@ -17,12 +17,29 @@ std::unique_ptr<Buffer> make(size_t count, int type, Group& group) {
 /// Numbers that differ; beyond them a buffer repeats itself. A prime, so that no two rows of it are alike.
 constexpr size_t kPattern = (1 << 20) - 3;
 
-/// Fills with next(), rounded to numbers of 8 bits, which all types have exactly.
-template <class Next>
-void fill(Buffer& buffer, int type, Next next) {
-  const size_t count = buffer.bytes() / bytesOf(type);
-  std::vector<float> numbers(std::min(count, kPattern));
-  for (auto& number : numbers) number = std::ldexp(std::round(std::ldexp(next(), 7)), -7);
+/// Numbers in [0, 1), the same for a seed.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : state_(seed) {}
+  float next() {
+    state_ = state_ * 1664525u + 1013904223u;
+    return static_cast<float>(state_ >> 16) * 0x1p-16f;
+  }
+
+ private:
+  unsigned state_;
+};
+
+/// Rounded to 8 bits, which all types have.
+float toEightBits(float number) {
+  return std::ldexp(std::round(std::ldexp(number, 7)), -7);
+}
+
+size_t numbersOf(const Buffer& buffer, int type) {
+  return std::min(buffer.bytes() / bytesOf(type), kPattern);
+}
+
+void fill(Buffer& buffer, int type, const std::vector<float>& numbers) {
   std::vector<std::byte> pattern(numbers.size() * bytesOf(type));
   encode(numbers, type, pattern.data());
   auto* const to = buffer.as<std::byte>();
@@ -40,7 +57,16 @@ const Names& passNames() {
 }
 
 void requireAttn(seqparResult_t result, const char* call) {
-  if (result != seqparSuccess) throw std::runtime_error(std::string(call) + ": " + seqparAttnGetLastError());
+  if (result != seqparSuccess) throw std::runtime_error(withCall(call, seqparAttnGetLastError()));
+}
+
+std::vector<float> drawnGates(size_t count, double normalizer, unsigned seed) {
+  Draw draw(seed);
+  std::vector<float> gates(count);
+  for (auto& gate : gates) {
+    gate = static_cast<float>(toEightBits(std::log(0.25f + 0.75f * draw.next())) / normalizer);
+  }
+  return gates;
 }
 
 size_t tokensFor(size_t bytes, size_t bytesOfToken) {
@@ -55,14 +81,16 @@ Layer::Layer(const LayerSizes& sizes, Group& group) : sizes_(sizes) {
   for (auto* buffer : {&gate_, &dGate_}) *buffer = make(sizes.gate, sizes.gateType, group);
   saved_ = make(sizes.saved, seqparFloat32, group);
   lse_ = make(sizes.lse, seqparFloat32, group);
-  unsigned state = 12345u + static_cast<unsigned>(group.rank());
-  const auto next = [&] {
-    state = state * 1664525u + 1013904223u;
-    return static_cast<float>(state >> 16) * 0x1p-16f;
-  };
-  for (auto* buffer : {&q_, &k_, &v_, &dOut_}) fill(**buffer, sizes.type, [&] { return 2 * next() - 1; });
-  // As GLA's gates are: the sixteenth part of the logarithm of a sigmoid.
-  if (gate_) fill(*gate_, sizes.gateType, [&] { return std::log(0.25f + 0.75f * next()) / 16; });
+  const unsigned seed = 12345u + static_cast<unsigned>(group.rank());
+  Draw draw(seed);
+  for (auto* buffer : {&q_, &k_, &v_, &dOut_}) {
+    std::vector<float> numbers(numbersOf(**buffer, sizes.type));
+    for (auto& number : numbers) number = toEightBits(2 * draw.next() - 1);
+    fill(**buffer, sizes.type, numbers);
+  }
+  if (gate_) {
+    fill(*gate_, sizes.gateType, drawnGates(numbersOf(*gate_, sizes.gateType), sizes.gateNormalizer, seed));
+  }
 }
 
 seqparAttnForwardArgs_t Layer::forward() const {

@@ -22,14 +22,23 @@ void requireAttn(seqparResult_t result, const char* call);
 /// Tokens of a rank whose queries have about `bytes`.
 size_t tokensFor(size_t bytes, size_t bytesOfToken);
 
+/// By what GLA's models divide the logarithms of decays (gate_logit_normalizer).
+constexpr double kGateNormalizer = 16;
+
 /// Elements of a rank's arrays; gradients have as many.
 struct LayerSizes {
   size_t q, k, v, out;
   size_t gate = 0, saved = 0, lse = 0;  ///< 0: there is none
   int type = seqparFloat32, gateType = seqparFloat32;
+  double gateNormalizer = kGateNormalizer;
 };
 
-/// One rank's arrays, which the plans of all algorithms work on; inputs have numbers that all types hold exactly.
+/// Logarithms of decays: of numbers between 1/4 and 1, in 8 bits, divided by `normalizer`. They begin anew with each
+/// call.
+std::vector<float> drawnGates(size_t count, double normalizer, unsigned seed);
+
+/// One rank's arrays, which the plans of all algorithms work on; inputs have numbers that all types hold exactly
+/// (gates: with a normalizer that is a power of 2).
 class Layer {
  public:
   Layer(const LayerSizes& sizes, Group& group);

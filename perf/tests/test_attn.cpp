@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "attn/reference.h"
+#include "common/values.h"
 
 using namespace seqpar::perf;
 
@@ -17,6 +20,24 @@ TEST_CASE("what a plan expects is read from its explanation") {
   CHECK(expected.us(kStep) == 1000004.5);
   CHECK(expected.bytes == 6);
   CHECK_THROWS(expectationOf("{}"));
+}
+
+TEST_CASE("decays are divided by the normalizer, and all types have them exactly where it is a power of 2") {
+  const unsigned seed = GENERATE(1u, 7u);
+  const auto whole = drawnGates(1000, 1, seed);
+  CHECK(*std::max_element(whole.begin(), whole.end()) <= 0);
+  CHECK(*std::min_element(whole.begin(), whole.end()) < -1.3f);  // log(1/4) is -1.386
+  for (const double normalizer : {0.25, 1.0, 3.0, kGateNormalizer, 1024.0}) {
+    const auto gates = drawnGates(1000, normalizer, seed);
+    for (size_t i = 0; i < gates.size(); ++i) {
+      CAPTURE(normalizer, i);
+      CHECK(gates[i] == static_cast<float>(whole[i] / normalizer));
+      if (normalizer == 3) continue;
+      std::array<std::byte, 2> stored{};
+      encode(std::span(&gates[i], 1), seqparBfloat16, stored.data());
+      CHECK(decode(stored.data(), 0, seqparBfloat16) == gates[i]);
+    }
+  }
 }
 
 TEST_CASE("the reference's ranges are each other's inverse") {
