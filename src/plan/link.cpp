@@ -11,10 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kBlock = size_t{64} << 10;
 constexpr int kLaps = 8;
-constexpr int kEmptyBlocks = 64;
-constexpr int kFullBlocks = 16;
 constexpr int kRepetitions = 6;
 
 double secondsSince(Clock::time_point start) {
@@ -62,23 +59,18 @@ double stream(Mailbox& mail, const Row& row, int blocks, size_t bytes, std::span
 }
 
 Link measureRow(Mailbox& mail, const Row& row) {
-  std::vector<std::byte> buffer(2 * kBlock);
-  Link link{1, 1, 1};
+  std::vector<std::byte> buffer(2 * LinkTimes::kBlock);
   ring(mail, row);  // the first lap wakes sleepers
-  const double hops = static_cast<double>(row.ranks.size());
+  LinkTimes least;
   // The first repetitions touch memory for the first time; the least time is that of none of those.
   for (int repetition = 0; repetition < kRepetitions; ++repetition) {
-    link.alpha = std::min(link.alpha, ring(mail, row));
-    const double fill = hops * link.alpha;
-    const double empty = stream(mail, row, kEmptyBlocks, 0, buffer);
-    link.overhead = std::min(link.overhead, std::max(0.0, empty - fill) / kEmptyBlocks);
-    const double full = stream(mail, row, kFullBlocks, kBlock, buffer);
-    // Each block is kFullBlocks-th of the stream, and the pipeline fills over hops - 1 of them.
-    const double rounds = kFullBlocks + hops - 2;
-    const double perBlock = std::max(0.0, full - fill) / rounds - link.overhead;
-    link.secondsPerByte = std::min(link.secondsPerByte, std::max(perBlock, 1e-9) / static_cast<double>(kBlock));
+    LinkTimes times;
+    times.hop = ring(mail, row);
+    times.empty = stream(mail, row, LinkTimes::kEmptyBlocks, 0, buffer);
+    times.full = stream(mail, row, LinkTimes::kFullBlocks, LinkTimes::kBlock, buffer);
+    least.keepLeast(times);
   }
-  return link;
+  return least.link(row.ranks.size());
 }
 
 /// The ranks of the largest group; `groups` has each rank's.
@@ -118,6 +110,25 @@ Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
 }
 
 }  // namespace
+
+void LinkTimes::keepLeast(const LinkTimes& other) {
+  hop = std::min(hop, other.hop);
+  empty = std::min(empty, other.empty);
+  full = std::min(full, other.full);
+}
+
+Link LinkTimes::link(size_t ranks) const {
+  const auto hops = static_cast<double>(ranks);
+  const double fill = hops * hop;
+  Link link;
+  link.alpha = hop;
+  link.overhead = std::max(0.0, empty - fill) / kEmptyBlocks;
+  // Each block is kFullBlocks-th of the stream, and the pipeline fills over hops - 1 of them.
+  const double rounds = kFullBlocks + hops - 2;
+  const double perBlock = std::max(0.0, full - fill) / rounds - link.overhead;
+  link.secondsPerByte = std::max(perBlock, 1e-9) / static_cast<double>(kBlock);
+  return link;
+}
 
 LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology) {
   LinkModel model;

@@ -1,6 +1,8 @@
 // The measured constants of the cost models: what a message costs on this communicator, as it is placed and loaded now.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 #include "bootstrap/allgather.h"
@@ -15,6 +17,23 @@ struct Link {
   double alpha = 0;           ///< seconds from a rank's message to the next rank's, empty message
   double secondsPerByte = 0;  ///< of a rank that forwards a stream: 1 / B
   double overhead = 0;        ///< seconds for one more block in a stream: o
+};
+
+/// What was measured along a row of ranks, in seconds. A rank that loses its processor for a moment makes any of the
+/// three longer, none shorter: so the least of each counts, and constants are made of these alone.
+struct LinkTimes {
+  static constexpr int kEmptyBlocks = 64, kFullBlocks = 16;
+  static constexpr size_t kBlock = size_t{64} << 10;
+
+  double hop = kNever;    ///< of an empty message from a rank to the next
+  double empty = kNever;  ///< of kEmptyBlocks empty blocks down the row, and word of it back
+  double full = kNever;   ///< the same of kFullBlocks blocks of kBlock bytes
+
+  void keepLeast(const LinkTimes& other);
+  Link link(size_t ranks) const;
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
 };
 
 struct LinkModel {
