@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "linear_forward_case.h"
+#include "support/linear_forward_case.h"
 
 namespace {
 

@@ -9,7 +9,11 @@
 namespace seqpar::attn::warp {
 namespace {
 
-constexpr char kGone = static_cast<char>(0xff);  // NaN
+Fiber& self() {
+  return cta->fibers[cta->current];
+}
+
+}  // namespace
 
 void perform(const Copy& copy) {
   test::writes(copy.to, static_cast<size_t>(copy.bytes));
@@ -21,19 +25,19 @@ void perform(const Copy& copy) {
   std::memcpy(copy.to, copy.from, copy.bytes);
 }
 
-Fiber& self() {
-  return cta->fibers[cta->current];
+void spoil(const Copy& copy) {
+  constexpr char kNan = static_cast<char>(0xff);
+  test::writes(copy.to, static_cast<size_t>(copy.bytes));
+  std::memset(copy.to, kNan, copy.bytes);
 }
 
-}  // namespace
-
-void copyAsync(void* to, const void* from, bool valid) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || (valid && reinterpret_cast<uintptr_t>(from) % 16 != 0)) {
-    throw std::logic_error("an asynchronous copy is not aligned");
-  }
-  const Copy copy{to, from, valid};
-  test::writes(to, static_cast<size_t>(copy.bytes));
-  std::memset(to, kGone, copy.bytes);
+void copyAsync(void* to, const void* from, bool valid, int bytes) {
+  const auto aligned = [&](const void* place) {
+    return reinterpret_cast<uintptr_t>(place) % static_cast<uintptr_t>(bytes) == 0;
+  };
+  if (!aligned(to) || (valid && !aligned(from))) throw std::logic_error("an asynchronous copy is not aligned");
+  const Copy copy{to, from, valid, bytes};
+  spoil(copy);
   self().groups.back().push_back(copy);
 }
 void commitCopies() {

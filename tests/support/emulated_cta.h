@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -52,12 +54,36 @@ struct Meeting {
   char toUnits, fromUnits;
 };
 
-/// What threads of a CTA wait at. A mark a round, for who does not wait may be a round ahead of others.
-struct Barrier {
+/// What orders the rounds of a barrier: a mark a round, for who does not wait may be a round ahead of others.
+struct Marks {
   static constexpr int kMarks = 64;
+  char ofThreads[kMarks], ofUnits[kMarks];
+
+  void arrive(uint64_t round);
+  void leave(uint64_t round);
+};
+
+/// What threads of a CTA wait at.
+struct Barrier {
   int arrived = 0;
   uint64_t round = 0;
-  char marks[kMarks], marksOfUnits[kMarks];
+  bool any[2] = {};  ///< what a thread says in this round, and in the next one
+  Marks marks;
+};
+
+/// A box of a tensor on its way.
+struct Transfer {
+  std::vector<Copy> copies;
+  test::Strand engine;
+};
+
+/// A barrier in shared memory: a round ends when all threads have arrived and all bytes have come.
+struct TransferBarrier {
+  int count = 0, arrived = 0;
+  int64_t bytesToCome = 0;
+  uint64_t round = 0;
+  std::list<Transfer> transfers;
+  Marks marks;
 };
 
 struct Cta {
@@ -66,8 +92,9 @@ struct Cta {
   std::vector<Meeting> warps;
   std::vector<char> shared;
   int current = 0;
-  Barrier barriers[17];        ///< named ones, and that of the block
-  bool all[2] = {true, true};  ///< what the threads at the block's barrier say, and at the next one
+  Barrier barriers[17];  ///< named ones, and that of the block
+  std::map<uint32_t, TransferBarrier> transferBarriers;
+  std::list<Transfer> ended;  ///< kept, for who ends one may be another than who began it
   jmp_buf scheduler;
   test::Strand ofScheduler = test::Strand::current();
   char begin, end;
@@ -112,6 +139,19 @@ void asUnits(const Act& act) {
   act();
   cta->fibers[cta->current].strand.enter();
 }
+inline void Marks::arrive(uint64_t round) {
+  test::lead(ofThreads[round % kMarks]);
+  asUnits([&] { test::lead(ofUnits[round % kMarks]); });
+}
+inline void Marks::leave(uint64_t round) {
+  test::follow(ofThreads[round % kMarks]);
+  asUnits([&] { test::follow(ofUnits[round % kMarks]); });
+}
+/// Makes a copy as `asUnits` or another does it.
+void perform(const Copy& copy);
+/// What is at a copy's destination is gone.
+void spoil(const Copy& copy);
+
 /// What this thread does next is after all that these units have done.
 inline void followUnits() {
   Meeting& warp = ownWarp();

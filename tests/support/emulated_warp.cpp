@@ -87,6 +87,11 @@ void storeMatrices(void* row, const uint32_t (&from)[4]) {
   });
 }
 
+void storeTransposed(void* row, const uint32_t (&from)[4]) {
+  const uint32_t turned[4] = {transpose(from[0]), transpose(from[1]), transpose(from[2]), transpose(from[3])};
+  storeMatrices(row, turned);
+}
+
 uint32_t transpose(uint32_t pair) {
   Meeting& warp = meet(4);
   warp.in[lane()][0] = pair;

@@ -86,21 +86,22 @@ void runCta(Cta& own, std::mt19937_64& random) {
   }
 }
 
-void syncAt(Barrier& barrier, int threads, bool wait) {
+/// Whether any thread says so.
+bool syncAt(Barrier& barrier, int threads, bool wait, bool mine = false) {
   cta->moved = true;
   const uint64_t round = barrier.round;
-  char &mark = barrier.marks[round % Barrier::kMarks], &ofUnits = barrier.marksOfUnits[round % Barrier::kMarks];
-  test::lead(mark);
-  asUnits([&] { test::lead(ofUnits); });
+  barrier.any[round % 2] |= mine;
+  barrier.marks.arrive(round);
   if (++barrier.arrived == threads) {
+    barrier.any[(round + 1) % 2] = false;
     barrier.arrived = 0;
     ++barrier.round;
   } else {
     while (wait && barrier.round == round) yield();
   }
-  if (!wait) return;
-  test::follow(mark);
-  asUnits([&] { test::follow(ofUnits); });
+  if (!wait) return false;
+  barrier.marks.leave(round);
+  return barrier.any[round % 2];
 }
 
 }  // namespace
@@ -149,12 +150,12 @@ void syncWarpgroup(int group) {
   syncBarrier(group + 1, 128, true);
 }
 
+bool anyAtBarrier(int id, int threads, bool value) {
+  return syncAt(cta->barriers[id], threads, true, value);
+}
+
 bool allOfBlock(bool value) {
-  const uint64_t round = cta->barriers[kOfBlock].round;
-  cta->all[round % 2] &= value;
-  cta->all[(round + 1) % 2] = true;
-  syncBlock();
-  return cta->all[round % 2];
+  return !syncAt(cta->barriers[kOfBlock], cta->threads, true, !value);
 }
 
 Meeting& meet(int what) {

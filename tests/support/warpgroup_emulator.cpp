@@ -13,16 +13,16 @@ warp::Fiber& mine() {
 /// 16 terms of an operand. `rows`: one term a row.
 struct Terms16 {
   bool bf16;
-  Operand operand;
-  int offset;
+  Matrix matrix;
   bool rows;
 
   const uint16_t* at(int line, int term) const {
-    const auto start = reinterpret_cast<uintptr_t>(operand.start) + static_cast<uintptr_t>(offset);
-    const int by = rows ? line / 64 * operand.panels + term / 8 * kGroupBytes + term % 8 * kRowBytes + line % 64 * 2
+    const auto field = [&](int first) { return static_cast<uint32_t>(matrix.descriptor >> first & 0x3fffU) << 4; };
+    const int panels = static_cast<int>(field(16));
+    const int by = rows ? line / 64 * panels + term / 8 * kGroupBytes + term % 8 * kRowBytes + line % 64 * 2
                         : line / 8 * kGroupBytes + line % 8 * kRowBytes + term * 2;
-    const uintptr_t address = start + static_cast<uintptr_t>(by);
-    return reinterpret_cast<const uint16_t*>(address ^ ((address >> 7 & 7) << 4));
+    const uint32_t address = field(0) + static_cast<uint32_t>(by);
+    return reinterpret_cast<const uint16_t*>(warp::sharedAt(address ^ (address >> 7 & 7U) << 4));
   }
   float number(int line, int term) const {
     const uint16_t bits = *at(line, term);
@@ -39,7 +39,6 @@ struct Terms16 {
 
 }  // namespace
 
-void begin() {}
 void publish() {
   char& mark = warp::ownWarp().toUnits;
   test::lead(mark);
@@ -59,8 +58,8 @@ void awaitAllBut(int left) {
   warp::followUnits();
 }
 
-void multiplyLater(bool bf16, float (*c)[4], int tiles, const Operand& a, bool rowsA, int offsetA,
-                   const uint32_t* words, const Operand& b, bool rowsB, int offsetB, bool add) {
+void multiplyLater(bool bf16, float (*c)[4], int tiles, Matrix a, bool rowsA, const uint32_t* words, Matrix b,
+                   bool rowsB, bool add) {
   const int lane = warp::lane(), firstRow = warp::thread() % kThreads / 32 * 16;
   std::array<std::array<float, 16>, 2> left{};
   if (words != nullptr) {
@@ -75,7 +74,7 @@ void multiplyLater(bool bf16, float (*c)[4], int tiles, const Operand& a, bool r
     }
   }
   const bool memory = words == nullptr;
-  const Terms16 ofA{bf16, a, offsetA, rowsA}, ofB{bf16, b, offsetB, rowsB};
+  const Terms16 ofA{bf16, a, rowsA}, ofB{bf16, b, rowsB};
   const auto read = [=] {  // once a warp
     if (lane != 0) return;
     warp::asUnits([&] {

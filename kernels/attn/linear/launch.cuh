@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attn/linear/prior_kernel.cuh"
+
 namespace seqpar::attn {
 
 /// Lets a kernel have that much shared memory.
@@ -23,21 +25,6 @@ int occupancyOf(Kernel kernel, int threads, int sharedBytes) {
   const cudaError_t error =
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernel, threads, static_cast<size_t>(sharedBytes));
   return error == cudaSuccess ? ctas : 0;
-}
-
-/// What a kernel does first that may be started before the one before it ends; earlier architectures have no such
-/// starts.
-__device__ inline void waitForPriorKernel() {
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-}
-
-/// The next kernel of the stream may be started, if it can: it finds room as CTAs of this one end.
-__device__ inline void letNextKernelStart() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
 }
 
 /// Whether the current device starts kernels early: those of compute capability 9.0 and later do.

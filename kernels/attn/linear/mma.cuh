@@ -5,17 +5,22 @@
 // c[3] row g+8. So C of X becomes A of X, and of its transpose B, by rounding alone.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
-#include "kernels/numbers.h"
+#include "kernels/attn/linear/warp_ops.h"
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#else
+#include "kernels/attn/linear/cuda_emulator.h"
+#endif
 
 namespace seqpar::attn {
 
 using Bfloat16 = __nv_bfloat16;
 using Float16 = __half;
+
+#ifdef __CUDACC__
 
 /// Four 8 x 8 matrices of 16-bit numbers; lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i.
 __device__ __forceinline__ void loadMatrices(uint32_t (&out)[4], uint32_t address) {
@@ -31,6 +36,37 @@ __device__ __forceinline__ void loadTransposed(uint32_t (&out)[4], uint32_t addr
                : "memory");
 }
 
+/// 2^x, x at most about 126; below -126 it is 0.
+__device__ __forceinline__ float exp2Fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// The larger number, or NaN where one is.
+__device__ __forceinline__ float maxOrNan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
+#else
+
+inline void loadMatrices(uint32_t (&out)[4], uint32_t address) {
+  warp::loadMatrices(out, warp::sharedAt(address));
+}
+inline void loadTransposed(uint32_t (&out)[4], uint32_t address) {
+  warp::loadTransposed(out, warp::sharedAt(address));
+}
+inline float exp2Fast(float x) {
+  return x < -126 ? 0 : std::exp2(x);
+}
+inline float maxOrNan(float a, float b) {
+  return a != a || b != b ? NAN : std::max(a, b);
+}
+
+#endif
+
 template <class T>
 struct Numbers;
 
@@ -45,10 +81,7 @@ struct Numbers<Bfloat16> {
   }
   static __device__ __forceinline__ uint32_t pack(float low, float high) { return floatsToBfloats(low, high); }
   static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    warp::multiplyAdd<Bf16>(c, a, b0, b1);
   }
 };
 
@@ -62,25 +95,8 @@ struct Numbers<Float16> {
   }
   static __device__ __forceinline__ uint32_t pack(float low, float high) { return floatsToHalves(low, high); }
   static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    warp::multiplyAdd<Fp16>(c, a, b0, b1);
   }
 };
-
-/// 2^x, x at most about 126; below -126 it is 0.
-__device__ __forceinline__ float exp2Fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-/// The larger number, or NaN where one is.
-__device__ __forceinline__ float maxOrNan(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-  return larger;
-}
 
 }  // namespace seqpar::attn

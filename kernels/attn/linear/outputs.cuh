@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attn/linear/block_outputs.cuh"
-#include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/prior_kernel.cuh"
 #include "kernels/attn/linear/scores.cuh"
 #include "kernels/attn/linear/stage.cuh"
 #include "kernels/attn/linear/starts.cuh"
@@ -220,7 +220,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
                                                              item.head * pass.out.head + column);
 
   for (int number = 0; number < stages; ++number) {
-    waitCopies<Layout::kStages - 2>();
+    awaitCopies<Layout::kStages - 2>();
     __syncthreads();
     loadStage(number + Layout::kStages - 1);
     char* const loaded = shared + number % Layout::kStages * Loaded::kBytes;
@@ -319,7 +319,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
                                        there - block * kBlockTokens, problem.dv - column);
     }
   }
-  waitCopies<0>();
+  awaitCopies<0>();
   if (pass.finalState != nullptr && item.segment == pass.segments.count - 1) {
     state.store(pass.finalState + headIndex(item, problem) * problem.dk * problem.dv + column, problem.dk, problem.dv,
                 problem.dv - column);

@@ -76,7 +76,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   };
   for (int number = 0; number < Layout::kStages - 1; ++number) loadStage(number);
   for (int number = 0; number < stages; ++number) {
-    waitCopies<Layout::kStages - 2>();
+    awaitCopies<Layout::kStages - 2>();
     bool forgotten = later.x < kForgottenLog2;
     if (PerChannel) {
       forgotten = forgotten && later.y < kForgottenLog2;
@@ -125,7 +125,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
       }
     }
   }
-  waitCopies<0>();
+  awaitCopies<0>();
 
   const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;
   const int64_t map = mapIndex(item, problem, pass.segments);

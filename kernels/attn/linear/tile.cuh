@@ -3,13 +3,14 @@
 
 #include <cstdint>
 
+#include "kernels/attn/linear/mma.cuh"
 #include "kernels/attn/linear/shape.h"
 
 namespace seqpar::attn {
 
-__device__ __forceinline__ uint32_t sharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+using warp::sharedAddress;
+
+#ifdef __CUDACC__
 
 /// 16 bytes to shared memory; zeros where not `present`, and then nothing is read.
 __device__ __forceinline__ void copy16(uint32_t to, const void* from, bool present) {
@@ -18,14 +19,20 @@ __device__ __forceinline__ void copy16(uint32_t to, const void* from, bool prese
 __device__ __forceinline__ void copy4(uint32_t to, const void* from, bool present) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(present ? 4 : 0) : "memory");
 }
-__device__ __forceinline__ void commitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
+
+#else
+
+inline void copy16(uint32_t to, const void* from, bool present) {
+  warp::copyAsync(warp::sharedAt(to), from, present);
 }
-/// Waits until at most `Pending` of this thread's latest groups are on their way.
-template <int Pending>
-__device__ __forceinline__ void waitCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+inline void copy4(uint32_t to, const void* from, bool present) {
+  warp::copyAsync(warp::sharedAt(to), from, present, 4);
 }
+
+#endif
+
+using warp::awaitCopies;
+using warp::commitCopies;
 
 /// kStageTokens rows of `Width` 16-bit numbers. The gaps between rows, and between each 8 of them, let loadMatrices()
 /// read 8 rows, and a warp 2 numbers a lane of rows 8 apart, without bank conflicts.

@@ -26,6 +26,7 @@ bool allOfBlock(bool value);
 void syncWarp();
 void syncWarpgroup(int group);  ///< warpgroup_ops.h's sync()
 void syncBarrier(int id, int threads, bool wait);
+bool anyAtBarrier(int id, int threads, bool value);
 template <int kId, int kThreads>
 void syncNamed() {
   syncBarrier(kId, kThreads, true);
@@ -35,6 +36,12 @@ void arriveNamed() {
   syncBarrier(kId, kThreads, false);
 }
 char* sharedMemory();
+inline uint32_t sharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(static_cast<const char*>(pointer) - sharedMemory());
+}
+inline char* sharedAt(uint32_t address) {
+  return sharedMemory() + address;
+}
 inline void awaitPriorKernel() {}
 
 inline int hidden(int value) {
@@ -53,8 +60,9 @@ float exp2(float x);
 void loadMatrices(uint32_t (&to)[4], const void* row);
 void loadTransposed(uint32_t (&to)[4], const void* row);
 void storeMatrices(void* row, const uint32_t (&from)[4]);
+void storeTransposed(void* row, const uint32_t (&from)[4]);
 uint32_t transpose(uint32_t pair);
-void copyAsync(void* to, const void* from, bool valid);
+void copyAsync(void* to, const void* from, bool valid, int bytes = 16);
 void commitCopies();
 void awaitAllBut(int left);
 template <int kLeft>

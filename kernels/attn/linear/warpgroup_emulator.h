@@ -4,9 +4,11 @@
 
 #include <cstdint>
 
+#include "kernels/attn/linear/wgmma.cuh"
+
 namespace seqpar::attn::warpgroup {
 
-void begin();
+inline void begin() {}
 void commit();
 void awaitAllBut(int left);
 template <int kLeft>
@@ -24,25 +26,17 @@ inline void sync(int group) {
   warp::syncWarpgroup(group);
 }
 
-/// 16 terms of c (+)= a b, c of 64 x 8 * tiles. `a` in registers: 4 words; else NULL.
-void multiplyLater(bool bf16, float (*c)[4], int tiles, const Operand& a, bool rowsA, int offsetA,
-                   const uint32_t* words, const Operand& b, bool rowsB, int offsetB, bool add);
+/// 16 terms of c (+)= a b, c of 64 x 8 * tiles. `a` in registers: 4 words; otherwise these are NULL.
+void multiplyLater(bool bf16, float (*c)[4], int tiles, Matrix a, bool rowsA, const uint32_t* words, Matrix b,
+                   bool rowsB, bool add);
 
-inline int stepOf(Terms terms, int rowsOfPanel, int step) {
-  return terms == Terms::Rows ? step * 2 * kGroupBytes : step / 4 * rowsOfPanel * kRowBytes + step % 4 * 32;
+template <bool kBf16, int kTransposeA, int kTransposeB, int kTiles>
+void wgmma(float (&c)[kTiles][4], Matrix a, Matrix b, bool add) {
+  multiplyLater(kBf16, c, kTiles, a, kTransposeA != 0, nullptr, b, kTransposeB != 0, add);
 }
-
-template <class T, Terms kA, Terms kB, int kSteps, int N>
-void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, const Operand& b, int rowsB, bool add) {
-  for (int step = 0; step < kSteps; ++step) {
-    multiplyLater(warp::kIsBf16<T>, c, N, a, kA == Terms::Rows, stepOf(kA, rowsA, step), nullptr, b, kB == Terms::Rows,
-                  stepOf(kB, rowsB, step), add || step > 0);
-  }
-}
-
-template <class T, Terms kB, int N>
-void multiplyStep(float (&c)[N][4], const uint32_t (&a)[4], const Operand& b, int rowsB, int step, bool add) {
-  multiplyLater(warp::kIsBf16<T>, c, N, {}, false, 0, a, b, kB == Terms::Rows, stepOf(kB, rowsB, step), add);
+template <bool kBf16, int kTransposeB, int kTiles>
+void wgmma(float (&c)[kTiles][4], const uint32_t (&a)[4], Matrix b, bool add) {
+  multiplyLater(kBf16, c, kTiles, {}, false, a, b, kTransposeB != 0, add);
 }
 
 }  // namespace seqpar::attn::warpgroup

@@ -8,9 +8,7 @@
 #pragma once
 
 #include "kernels/attn/linear/warp_ops.h"
-#ifdef __CUDACC__
 #include "kernels/attn/linear/wgmma.cuh"
-#endif
 
 namespace seqpar::attn::warpgroup {
 
@@ -34,10 +32,6 @@ enum class Terms { AlongRows, Rows };
 
 namespace seqpar::attn::warpgroup {
 
-__device__ __forceinline__ Matrix matrixOf(const Operand& operand) {
-  return matrixAt(warp::sharedAddress(operand.start), operand.panels);
-}
-
 /// What registers hold goes to the products that follow.
 __device__ __forceinline__ void begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -58,15 +52,6 @@ __device__ __forceinline__ void settle(float (&c)[N][4]) {
     SEQPAR_UNROLL
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[n][e])::"memory");
   }
-}
-/// Accumulators in one row: columns 8 j + 2 p and + 1 of both rows are c[4 j] to c[4 j + 3].
-template <int Count>
-__device__ __forceinline__ auto& tilesOf(float (&c)[Count]) {
-  return reinterpret_cast<float(&)[Count / 4][4]>(c);
-}
-template <int Count>
-__device__ __forceinline__ void settle(float (&c)[Count]) {
-  settle(tilesOf(c));
 }
 /// Ordinary stores to shared memory before it are seen by products that begin after the next barrier.
 __device__ __forceinline__ void publish() {
@@ -98,31 +83,54 @@ __device__ __forceinline__ void sync(int group) {
   }
 }
 
+}  // namespace seqpar::attn::warpgroup
+
+#else
+
+#include "kernels/attn/linear/warpgroup_emulator.h"
+
+#endif
+
+namespace seqpar::attn::warpgroup {
+
+SEQPAR_DEVICE Matrix matrixOf(const Operand& operand) {
+  return matrixAt(warp::sharedAddress(operand.start), operand.panels);
+}
+
+/// Accumulators in one row: columns 8 j + 2 p and + 1 of both rows are c[4 j] to c[4 j + 3].
+template <int Count>
+SEQPAR_DEVICE auto& tilesOf(float (&c)[Count]) {
+  return reinterpret_cast<float(&)[Count / 4][4]>(c);
+}
+template <int Count>
+SEQPAR_DEVICE void settle(float (&c)[Count]) {
+  settle(tilesOf(c));
+}
+
 /// Bytes from one step of 16 terms to another.
 template <Terms kTerms>
-__device__ __forceinline__ int stepOf(int rowsOfPanel, int step) {
+SEQPAR_DEVICE int stepOf(int rowsOfPanel, int step) {
   return kTerms == Terms::Rows ? step * 2 * kGroupBytes : step / 4 * rowsOfPanel * kRowBytes + step % 4 * 32;
 }
 
 /// c (+)= a b, 16 terms.
 template <class T, Terms kA, Terms kB, int N>
-__device__ __forceinline__ void multiply(float (&c)[N][4], Matrix a, Matrix b, bool add) {
+SEQPAR_DEVICE void multiply(float (&c)[N][4], Matrix a, Matrix b, bool add) {
   wgmma<warp::kIsBf16<T>, kA == Terms::Rows ? 1 : 0, kB == Terms::Rows ? 1 : 0>(c, a, b, add);
 }
 template <class T, Terms kA, Terms kB, int Count>
-__device__ __forceinline__ void multiply(float (&c)[Count], Matrix a, Matrix b, bool add) {
+SEQPAR_DEVICE void multiply(float (&c)[Count], Matrix a, Matrix b, bool add) {
   multiply<T, kA, kB>(tilesOf(c), a, b, add);
 }
 /// The same with `a` in registers, as wgmma.cuh says.
 template <class T, Terms kB, int Count>
-__device__ __forceinline__ void multiply(float (&c)[Count], const uint32_t (&a)[4], Matrix b, bool add) {
+SEQPAR_DEVICE void multiply(float (&c)[Count], const uint32_t (&a)[4], Matrix b, bool add) {
   wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(tilesOf(c), a, b, add);
 }
 
 /// c (+)= a b for kSteps times 16 terms. Rows of a panel: of an operand whose terms lie along the rows.
 template <class T, Terms kA, Terms kB, int kSteps, int N>
-__device__ __forceinline__ void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, const Operand& b, int rowsB,
-                                            bool add) {
+SEQPAR_DEVICE void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, const Operand& b, int rowsB, bool add) {
   const Matrix startA = matrixOf(a), startB = matrixOf(b);  // steps never leave shared memory: no carry
   SEQPAR_UNROLL
   for (int step = 0; step < kSteps; ++step) {
@@ -132,15 +140,9 @@ __device__ __forceinline__ void multiplyAll(float (&c)[N][4], const Operand& a, 
 
 /// One of these steps with its 16 terms of `a` in registers.
 template <class T, Terms kB, int N>
-__device__ __forceinline__ void multiplyStep(float (&c)[N][4], const uint32_t (&a)[4], const Operand& b, int rowsB,
-                                             int step, bool add) {
+SEQPAR_DEVICE void multiplyStep(float (&c)[N][4], const uint32_t (&a)[4], const Operand& b, int rowsB, int step,
+                                bool add) {
   wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(c, a, matrixOf(b) + stepOf<kB>(rowsB, step), add);
 }
 
 }  // namespace seqpar::attn::warpgroup
-
-#else
-
-#include "kernels/attn/linear/warpgroup_emulator.h"
-
-#endif

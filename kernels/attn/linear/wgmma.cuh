@@ -9,23 +9,25 @@
 
 #include <cstdint>
 
+#include "kernels/both.h"
+
 namespace seqpar::attn::warpgroup {
 
 /// A matrix in shared memory as tensor cores take it: in panels of rows of 128 bytes, whose 16-byte units are swizzled.
 struct Matrix {
   uint64_t descriptor;
   /// `bytes` further; within a panel or to another one.
-  __device__ __forceinline__ Matrix operator+(int bytes) const {
-    return {descriptor + static_cast<uint64_t>(bytes >> 4)};
-  }
+  SEQPAR_DEVICE Matrix operator+(int bytes) const { return {descriptor + static_cast<uint64_t>(bytes >> 4)}; }
 };
 /// PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", with 128-byte swizzle; `panelBytes` from one
 /// panel to the next.
-__device__ __forceinline__ Matrix matrixAt(uint32_t address, int panelBytes) {
+SEQPAR_DEVICE Matrix matrixAt(uint32_t address, int panelBytes) {
   constexpr uint64_t kBetweenEightRows = 1024;
   return {uint64_t{address & 0x3ffffU} >> 4 | static_cast<uint64_t>(panelBytes >> 4) << 16 |
           kBetweenEightRows >> 4 << 32 | uint64_t{1} << 62};
 }
+
+#ifdef __CUDACC__
 
 #define SEQPAR_TILE(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 #define SEQPAR_TILES2(c) SEQPAR_TILE((c)[0]), SEQPAR_TILE((c)[1])
@@ -93,5 +95,7 @@ SEQPAR_A_IN_REGISTERS(128, 16, "{%64, %65, %66, %67}, %68, p, 1, 1, %70", "69")
 #undef SEQPAR_WGMMA
 #undef SEQPAR_A_IN_MEMORY
 #undef SEQPAR_A_IN_REGISTERS
+
+#endif
 
 }  // namespace seqpar::attn::warpgroup

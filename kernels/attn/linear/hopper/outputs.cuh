@@ -6,7 +6,7 @@
 #include "kernels/attn/linear/hopper/outputs_multiply.cuh"
 #include "kernels/attn/linear/hopper/prepare_channels.cuh"
 #include "kernels/attn/linear/hopper/prepare_uniform.cuh"
-#include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/prior_kernel.cuh"
 
 namespace seqpar::attn::hopper {
 

@@ -102,6 +102,11 @@ class ChannelPreparer {
   /// Ordered as written, so that addresses need not be kept.
   static __device__ __forceinline__ float4 readQuad(const char* at, bool there) {
     float4 four;
+#ifndef __CUDACC__
+    if (!there) return make_float4(0, 0, 0, 0);
+    const float2 low = readGates<Kind>(at, 0, 0), high = readGates<Kind>(at, 0, 2);
+    four = make_float4(low.x, low.y, high.x, high.y);
+#else
     if constexpr (Kind == GateKind::Full) {
       asm volatile(
           "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
@@ -119,6 +124,7 @@ class ChannelPreparer {
       const float2 a = Numbers<Bfloat16>::unpack(low), b = Numbers<Bfloat16>::unpack(high);
       four = make_float4(a.x, a.y, b.x, b.y);
     }
+#endif
     return four;
   }
 

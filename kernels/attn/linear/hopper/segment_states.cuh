@@ -6,7 +6,7 @@
 
 #include "kernels/attn/linear/hopper/matrix.cuh"
 #include "kernels/attn/linear/hopper/segment_chunks.cuh"
-#include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/prior_kernel.cuh"
 
 namespace seqpar::attn::hopper {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
-#include "kernels/attn/linear/launch.cuh"
+#include "kernels/attn/linear/prior_kernel.cuh"
 
 namespace seqpar::attn::hopper {
 

@@ -1,9 +1,8 @@
 // Descriptions of tensors for the copy engine (tma.cuh), made on the host.
 #pragma once
 
-#include <cuda.h>
-
 #include "kernels/attn/linear/args.h"
+#include "kernels/attn/linear/hopper/tma.cuh"
 
 namespace seqpar::attn::hopper {
 

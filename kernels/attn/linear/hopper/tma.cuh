@@ -5,9 +5,13 @@
 // multiples of 1024 bytes and are what matrix.cuh describes to the tensor cores.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
+
+#ifdef __CUDACC__
+#include <cuda.h>
+#else
+#include "kernels/attn/linear/hopper/tma_emulator.h"
+#endif
 
 namespace seqpar::attn::hopper {
 
@@ -18,6 +22,8 @@ constexpr int kRowBytes = 2 * kSwizzleColumns;
 __device__ __forceinline__ constexpr int swizzled(int row, int byte) {
   return row * kRowBytes + (byte ^ (row & 7) << 4);
 }
+
+#ifdef __CUDACC__
 
 /// A barrier in shared memory, of 8 bytes: a phase ends when `count` threads have arrived and all bytes announced have
 /// come. Phases are told apart by their parity, the first one's being 0.
@@ -99,5 +105,7 @@ __device__ __forceinline__ void storeTransposed(uint32_t address, const uint32_t
                "r"(words[1]), "r"(words[2]), "r"(words[3])
                : "memory");
 }
+
+#endif
 
 }  // namespace seqpar::attn::hopper

@@ -1,4 +1,4 @@
-#include "linear_forward_case.h"
+#include "support/linear_forward_case.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,145 @@
+// CUDA's words for compilers other than nvcc, so that kernels (.cuh) of linear attention run on the emulated CTA of
+// warp_emulator.h. Shared memory is the CTA's: kernels get it as an argument of what their entry points call.
+#pragma once
+
+#include <math.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "kernels/attn/linear/warp_ops.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __shared__
+#define __align__(bytes)
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+inline uint2 make_uint2(uint32_t x, uint32_t y) {
+  return {x, y};
+}
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  return {x, y, z, w};
+}
+
+struct __nv_bfloat16 {
+  uint16_t bits;
+};
+struct __half {
+  uint16_t bits;
+};
+struct __half2 {
+  uint32_t bits;
+};
+inline float2 __half22float2(__half2 two) {
+  return {seqpar::halfToFloat(two.bits & 0xffffU), seqpar::halfToFloat(two.bits >> 16)};
+}
+inline float __uint_as_float(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+inline size_t __cvta_generic_to_shared(const void* pointer) {
+  return seqpar::attn::warp::sharedAddress(pointer);
+}
+
+namespace seqpar::attn::warp {
+
+struct Index {
+  unsigned x;
+};
+inline Index threadIndex() {
+  return {static_cast<unsigned>(thread())};
+}
+inline Index blockIndex() {
+  return {static_cast<unsigned>(block())};
+}
+inline Index gridSize() {
+  return {static_cast<unsigned>(blocks())};
+}
+inline bool anyOfWarp(bool value) {
+  return largestOfWarp(value ? 1 : 0) != 0;
+}
+/// Of a word, or of two of them.
+template <class Number>
+Number shuffleAny(Number number, int from) {
+  if constexpr (sizeof(Number) == 4) {
+    return std::bit_cast<Number>(bitsOf(shuffle(std::bit_cast<float>(number), from)));
+  } else {
+    const auto bits = std::bit_cast<uint64_t>(number);
+    const uint64_t low = bitsOf(shuffle(ofBits(static_cast<uint32_t>(bits)), from)),
+                   high = bitsOf(shuffle(ofBits(static_cast<uint32_t>(bits >> 32)), from));
+    return std::bit_cast<Number>(low | high << 32);
+  }
+}
+
+}  // namespace seqpar::attn::warp
+
+#define threadIdx (::seqpar::attn::warp::threadIndex())
+#define blockIdx (::seqpar::attn::warp::blockIndex())
+#define gridDim (::seqpar::attn::warp::gridSize())
+
+/// Of whole warps only, as all kernels here call them.
+template <class Number>
+Number __shfl_sync(unsigned, Number number, int from) {
+  return seqpar::attn::warp::shuffleAny(number, from % 32);
+}
+template <class Number>
+Number __shfl_xor_sync(unsigned, Number number, int mask) {
+  return seqpar::attn::warp::shuffleAny(number, seqpar::attn::warp::thread() % 32 ^ mask);
+}
+template <class Number>
+Number __shfl_up_sync(unsigned, Number number, int distance) {
+  const int lane = seqpar::attn::warp::thread() % 32;
+  return seqpar::attn::warp::shuffleAny(number, lane < distance ? lane : lane - distance);
+}
+template <class Number>
+Number __shfl_down_sync(unsigned, Number number, int distance) {
+  const int lane = seqpar::attn::warp::thread() % 32;
+  return seqpar::attn::warp::shuffleAny(number, lane + distance > 31 ? lane : lane + distance);
+}
+inline int __any_sync(unsigned, bool value) {
+  return seqpar::attn::warp::anyOfWarp(value) ? 1 : 0;
+}
+inline int __all_sync(unsigned, bool value) {
+  return seqpar::attn::warp::anyOfWarp(!value) ? 0 : 1;
+}
+inline void __syncwarp() {
+  seqpar::attn::warp::syncWarp();
+}
+inline void __syncthreads() {
+  seqpar::attn::warp::syncBlock();
+}
+inline int __syncthreads_and(bool value) {
+  return seqpar::attn::warp::allOfBlock(value) ? 1 : 0;
+}
+inline int __syncthreads_or(bool value) {
+  return seqpar::attn::warp::allOfBlock(!value) ? 0 : 1;
+}
+
+namespace seqpar::attn {
+
+using std::max;
+using std::min;
+
+}  // namespace seqpar::attn

@@ -1,0 +1,136 @@
+// The forward kernels of linear attention for compute capability 9.0 on an emulated CTA, and their pass 1 of the
+// backward.
+#include "kernels/attn/linear/hopper/outputs.cuh"
+#include "kernels/attn/linear/hopper/segment_states.cuh"
+#include "kernels/attn/linear/hopper/tensor_map.h"
+#include "linear_backward_check.h"
+#include "linear_forward_check.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::test;
+
+namespace {
+
+using hopper::GateKind;
+using hopper::Pass;
+
+int tilesOf(const LinearProblem& problem) {
+  return (problem.dv + hopper::kMostColumns - 1) / hopper::kMostColumns;
+}
+
+void map16(CUtensorMap& map, const Input& tensor, int columns, int heads, const LinearProblem& problem) {
+  hopper::encodeMap(map, {tensor, problem.type, columns, heads, hopper::kSwizzleColumns, hopper::kChunk, true},
+                    problem);
+}
+void mapGates(CUtensorMap& map, const LinearProblem& problem) {
+  if (problem.gate != Gate::Channel) return;
+  hopper::encodeMap(
+      map, {problem.gates, problem.gateType, problem.dk, problem.heads, hopper::kMostColumns, hopper::kChunk, false},
+      problem);
+}
+
+/// act(the kind of gates as a constant).
+template <class Act>
+void withKind(const LinearProblem& problem, const Act& act) {
+  if (problem.gate != Gate::Channel) return act(std::integral_constant<GateKind, GateKind::Uniform>());
+  if (problem.gateType == seqparFloat32) return act(std::integral_constant<GateKind, GateKind::Full>());
+  act(std::integral_constant<GateKind, GateKind::Half>());
+}
+
+template <Pass P>
+void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
+  const LinearProblem& problem = pass.problem;
+  const int segments = pass.segments.count;
+  hopper::StatesKernel kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)),
+                                 {},   {},       {}};
+  map16(kernel.keys, keys, problem.dk, problem.qkHeads, problem);
+  map16(kernel.values, values, problem.dv, problem.heads, problem);
+  mapGates(kernel.gates, problem);
+  withKind(problem, [&](auto kind) {
+    using Layout = hopper::StatesShared<kind()>;
+    warp::run(ctas, hopper::kThreads, Layout::kBytes, seed,
+              [&] { hopper::StatesCta<Bfloat16, kind(), P>(kernel, warp::sharedMemory()).run(); });
+  });
+}
+
+struct Sm90 {
+  static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
+    runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
+  }
+  static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
+    const LinearProblem& problem = pass.problem;
+    hopper::OutputsKernel kernel = {
+        pass, itemCount(problem, pass.heads, pass.segments.count, tilesOf(problem)), {}, {}, {}, {}, {}};
+    map16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem);
+    map16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem);
+    map16(kernel.values, problem.v, problem.dv, problem.heads, problem);
+    mapGates(kernel.gates, problem);
+    map16(kernel.out, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head}, problem.dv, problem.heads,
+          problem);
+    withKind(problem, [&](auto kind) {
+      warp::run(ctas, hopper::kThreads, hopper::OutputsShared::kBytes, seed,
+                [&] { hopper::OutputsCta<Bfloat16, kind()>(kernel, warp::sharedMemory()).run(); });
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("forward kernels of sm_90 with a decay a channel") {
+  for (const Decays decays : {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Mixed}) {
+    checkForward<Sm90>(specOf(Gate::Channel, 130, 128, 128, decays), true);
+  }
+  ForwardSpec spec = specOf(Gate::Channel, 200, 80, 144, Decays::Typical);
+  spec.gateType = seqparBfloat16;
+  spec.heads = 2;
+  spec.segmentTokens = 128;
+  checkForward<Sm90>(spec, false);
+}
+
+TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without") {
+  for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
+    checkForward<Sm90>(specOf(gate, 200, 128, 128, Decays::Typical), true, 2, true);
+  }
+  checkForward<Sm90>(specOf(Gate::Token, 130, 128, 128, Decays::Mixed), true);
+  ForwardSpec spec = specOf(Gate::Token, 100, 96, 64, Decays::Strong);
+  spec.batch = 2;
+  spec.headsFirst = true;
+  checkForward<Sm90>(spec, false);
+}
+
+TEST_CASE("forward kernels of sm_90 with packed sequences") {
+  for (const Gate gate : {Gate::Channel, Gate::Token}) {
+    ForwardSpec spec = specOf(gate, 210, 128, 128, Decays::Typical);
+    spec.sequences = 4;
+    checkForward<Sm90>(spec, true);
+  }
+}
+
+TEST_CASE("forward kernels of sm_90 with many short items a CTA, most of which is forgotten") {
+  for (const Gate gate : {Gate::Channel, Gate::Token}) {
+    ForwardSpec spec = specOf(gate, 1000, 128, 64, Decays::Thirty);
+    spec.segmentTokens = 192;
+    checkForward<Sm90>(spec, true, 1);
+  }
+}
+
+TEST_CASE("pass 1 of the backward on sm_90") {
+  for (const Gate gate : {Gate::Channel, Gate::Token}) {
+    auto shape = backward::test::shapeOf(gate, 130, 128, 128, 0.05);
+    shape.segmentTokens = 192;
+    const uint64_t seed = std::random_device{}();
+    INFO(shape.name() << ", seed " << seed);
+    const seqpar::test::BackwardCase c(shape, seed);
+    REQUIRE(c.segments.count == 1);
+    SegmentStates pass;
+    pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data(), nullptr);
+    pass.segments = c.segments;
+    pass.heads = {0, 1};
+    std::vector<float> states(c.stateGradient.size(), NAN), logs(c.logDecay.size(), NAN);
+    pass.maps = {states.data(), logs.data()};
+    runStates<Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
+    CHECK(seqpar::test::relativeError(backward::test::wide(states), backward::test::wide(c.stateGradient)) <= 0x1p-7);
+    for (size_t i = 0; i < logs.size(); ++i) CHECK(std::exp(logs[i]) == Approx(std::exp(c.logDecay[i])).margin(1e-4));
+  }
+}

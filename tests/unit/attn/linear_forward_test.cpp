@@ -1,0 +1,74 @@
+// The forward kernels of linear attention for sm_80 and up on an emulated CTA.
+#include "kernels/attn/linear/outputs.cuh"
+#include "kernels/attn/linear/segment_states.cuh"
+#include "linear_forward_check.h"
+
+using namespace seqpar;
+using namespace seqpar::attn;
+using namespace seqpar::attn::test;
+
+namespace {
+
+template <class T, int kDk, bool kChannel>
+struct Portable {
+  using Shape = KernelShape<kDk>;
+
+  /// act(item) for each item of a CTA, with a barrier behind it.
+  template <class Pass, class Act>
+  static void each(const Pass& pass, const Act& act) {
+    const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues, segments = pass.segments.count;
+    const int64_t items = itemCount(pass.problem, pass.heads, segments, tiles);
+    for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
+      act(itemAt(index, pass.problem, pass.heads, pass.segments, segments, tiles));
+      warp::syncBlock();
+    }
+  }
+  static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
+    warp::run(ctas, Shape::kThreads, SegmentStatesShared<Shape, kChannel>::kBytes, seed, [&] {
+      each(pass, [&](const Item& item) { segmentState<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
+    });
+  }
+  static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
+    warp::run(ctas, Shape::kThreads, OutputsShared<Shape, kChannel>::kBytes, seed, [&] {
+      each(pass, [&](const Item& item) { outputsOf<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("forward kernels with a decay a channel") {
+  for (const Decays decays : {Decays::Typical, Decays::Slow, Decays::Strong, Decays::Mixed}) {
+    checkForward<Portable<Bfloat16, 64, true>>(specOf(Gate::Channel, 130, 64, 64, decays), false);
+  }
+  ForwardSpec spec = specOf(Gate::Channel, 100, 112, 144, Decays::Typical);
+  spec.type = seqparFloat16;
+  spec.gateType = seqparBfloat16;
+  spec.heads = 2;
+  checkForward<Portable<Float16, 128, true>>(spec, false);
+}
+
+TEST_CASE("forward kernels with a decay a token or a head, and without") {
+  for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
+    ForwardSpec spec = specOf(gate, 150, 128, 64, Decays::Typical);
+    spec.segmentTokens = 128;
+    checkForward<Portable<Bfloat16, 128, false>>(spec, false);
+  }
+  ForwardSpec spec = specOf(Gate::Token, 70, 256, 48, Decays::Mixed);
+  spec.batch = 2;
+  spec.headsFirst = true;
+  checkForward<Portable<Bfloat16, 256, false>>(spec, false);
+}
+
+TEST_CASE("forward kernels with packed sequences") {
+  for (const Gate gate : {Gate::Channel, Gate::Token}) {
+    ForwardSpec spec = specOf(gate, 210, 64, 64, Decays::Typical);
+    spec.sequences = 4;
+    spec.segmentTokens = 128;
+    if (gate == Gate::Channel) {
+      checkForward<Portable<Bfloat16, 64, true>>(spec, false);
+    } else {
+      checkForward<Portable<Bfloat16, 64, false>>(spec, false);
+    }
+  }
+}
