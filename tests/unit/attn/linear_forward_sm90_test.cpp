@@ -1,8 +1,6 @@
 // The forward kernels of linear attention for compute capability 9.0 on an emulated CTA, and their pass 1 of the
 // backward.
-#include "kernels/attn/linear/hopper/outputs.cuh"
-#include "kernels/attn/linear/hopper/segment_states.cuh"
-#include "kernels/attn/linear/hopper/tensor_map.h"
+#include "kernels/attn/linear/hopper/kernel_arguments.cuh"
 #include "linear_backward_check.h"
 #include "linear_forward_check.h"
 
@@ -12,45 +10,16 @@ using namespace seqpar::attn::test;
 
 namespace {
 
-using hopper::GateKind;
 using hopper::Pass;
-
-int tilesOf(const LinearProblem& problem) {
-  return (problem.dv + hopper::kMostColumns - 1) / hopper::kMostColumns;
-}
-
-void map16(CUtensorMap& map, const Input& tensor, int columns, int heads, const LinearProblem& problem) {
-  hopper::encodeMap(map, {tensor, problem.type, columns, heads, hopper::kSwizzleColumns, hopper::kChunk, true},
-                    problem);
-}
-void mapGates(CUtensorMap& map, const LinearProblem& problem) {
-  if (problem.gate != Gate::Channel) return;
-  hopper::encodeMap(
-      map, {problem.gates, problem.gateType, problem.dk, problem.heads, hopper::kMostColumns, hopper::kChunk, false},
-      problem);
-}
-
-/// act(the kind of gates as a constant).
-template <class Act>
-void withKind(const LinearProblem& problem, const Act& act) {
-  if (problem.gate != Gate::Channel) return act(std::integral_constant<GateKind, GateKind::Uniform>());
-  if (problem.gateType == seqparFloat32) return act(std::integral_constant<GateKind, GateKind::Full>());
-  act(std::integral_constant<GateKind, GateKind::Half>());
-}
 
 template <Pass P>
 void runStates(const SegmentStates& pass, const Input& keys, const Input& values, int ctas, uint64_t seed) {
-  const LinearProblem& problem = pass.problem;
-  const int segments = pass.segments.count;
-  hopper::StatesKernel kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)),
-                                 {},   {},       {}};
-  map16(kernel.keys, keys, problem.dk, problem.qkHeads, problem);
-  map16(kernel.values, values, problem.dv, problem.heads, problem);
-  mapGates(kernel.gates, problem);
-  withKind(problem, [&](auto kind) {
-    using Layout = hopper::StatesShared<kind()>;
-    warp::run(ctas, hopper::kThreads, Layout::kBytes, seed,
+  hopper::StatesKernel kernel;
+  REQUIRE(setArguments(kernel, pass, pass.segments.count, keys, values));
+  hopper::dispatch(pass.problem, [&](auto kind) {
+    warp::run(ctas, hopper::kThreads, hopper::StatesShared<kind()>::kBytes, seed,
               [&] { hopper::StatesCta<Bfloat16, kind(), P>(kernel, warp::sharedMemory()).run(); });
+    return 0;
   });
 }
 
@@ -59,18 +28,12 @@ struct Sm90 {
     runStates<Pass::Forward>(pass, pass.problem.k, pass.problem.v, ctas, seed);
   }
   static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
-    const LinearProblem& problem = pass.problem;
-    hopper::OutputsKernel kernel = {
-        pass, itemCount(problem, pass.heads, pass.segments.count, tilesOf(problem)), {}, {}, {}, {}, {}};
-    map16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem);
-    map16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem);
-    map16(kernel.values, problem.v, problem.dv, problem.heads, problem);
-    mapGates(kernel.gates, problem);
-    map16(kernel.out, {pass.out.data, pass.out.batch, pass.out.token, pass.out.head}, problem.dv, problem.heads,
-          problem);
-    withKind(problem, [&](auto kind) {
+    hopper::OutputsKernel kernel;
+    REQUIRE(setArguments(kernel, pass));
+    hopper::dispatch(pass.problem, [&](auto kind) {
       warp::run(ctas, hopper::kThreads, hopper::OutputsShared::kBytes, seed,
                 [&] { hopper::OutputsCta<Bfloat16, kind()>(kernel, warp::sharedMemory()).run(); });
+      return 0;
     });
   }
 };

@@ -1,0 +1,58 @@
+// What the kernels of both passes are given, made on the host from what their launches are.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/attn/linear/hopper/outputs.cuh"
+#include "kernels/attn/linear/hopper/segment_states.cuh"
+#include "kernels/attn/linear/hopper/tensor_map.h"
+
+namespace seqpar::attn::hopper {
+
+inline int tilesOf(const LinearProblem& problem) {
+  return (problem.dv + kMostColumns - 1) / kMostColumns;
+}
+
+inline bool encode16(CUtensorMap& map, const Input& tensor, int columns, int heads, const LinearProblem& problem) {
+  return encodeMap(map, {tensor, problem.type, columns, heads, kSwizzleColumns, kChunk, true}, problem);
+}
+
+/// Of gates of channels; others are not read by the copy engine.
+inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
+  return problem.gate != Gate::Channel ||
+         encodeMap(map, {problem.gates, problem.gateType, problem.dk, problem.heads, kMostColumns, kChunk, false},
+                   problem);
+}
+
+/// Of the first `segments` segments; backward: of the last, with queries for keys and dOut for values. False: the copy
+/// engine cannot.
+inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int segments, const Input& keys,
+                         const Input& values) {
+  const LinearProblem& problem = pass.problem;
+  kernel = {pass, segments, itemCount(problem, pass.heads, segments, tilesOf(problem)), {}, {}, {}};
+  return kernel.items == 0 ||
+         (encode16(kernel.keys, keys, problem.dk, problem.qkHeads, problem) &&
+          encode16(kernel.values, values, problem.dv, problem.heads, problem) && encodeGates(kernel.gates, problem));
+}
+
+inline bool setArguments(OutputsKernel& kernel, const Outputs& pass) {
+  const LinearProblem& problem = pass.problem;
+  const int64_t items = itemCount(problem, pass.heads, pass.segments.count, tilesOf(problem));
+  kernel = {pass, items, {}, {}, {}, {}, {}};
+  const Input out = {pass.out.data, pass.out.batch, pass.out.token, pass.out.head};
+  return items == 0 ||
+         (encode16(kernel.queries, problem.q, problem.dk, problem.qkHeads, problem) &&
+          encode16(kernel.keys, problem.k, problem.dk, problem.qkHeads, problem) &&
+          encode16(kernel.values, problem.v, problem.dv, problem.heads, problem) &&
+          encodeGates(kernel.gates, problem) && encode16(kernel.out, out, problem.dv, problem.heads, problem));
+}
+
+/// act(the kind of gates as a constant).
+template <class Act>
+int dispatch(const LinearProblem& problem, const Act& act) {
+  if (problem.gate != Gate::Channel) return act(std::integral_constant<GateKind, GateKind::Uniform>());
+  if (problem.gateType == seqparFloat32) return act(std::integral_constant<GateKind, GateKind::Full>());
+  return act(std::integral_constant<GateKind, GateKind::Half>());
+}
+
+}  // namespace seqpar::attn::hopper
