@@ -147,7 +147,7 @@ Estimate estimateUsp(const Problem& problem, double flops) {
              keys = static_cast<double>(problem.keys.longest());
   const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
   const double kv = copies * model.kvBytes(keys), sums = copies * model.kvSumBytes(keys);
-  const double sumsHome = leaves * kv;  // rounded once before
+  const double sumsHome = leaves * (d.kvHeads % size != 0 ? sums : kv);  // where heads are copied, shares of sums
   const int64_t mostHeads = (d.heads + size - 1) / size;
   const double busiest = static_cast<double>(mostHeads) / static_cast<double>(d.heads);
   const double scores = model.mostScores() * size * busiest;
@@ -296,18 +296,22 @@ Estimate estimateStarTrail(const Problem& problem, double flops) {
   const auto& d = problem.desc;
   const int size = ranksOfTeam(problem), rows = problem.ranks() / (size * size);
   const auto tokens = static_cast<double>(problem.queries.longest()), others = tokens * (size - 1);
+  const auto wire = problem.wireType();
   const double q = model.qBytes(others), out = model.outBytes(others), kv = model.kvBytes(others);
+  const double dq = model.bytes(others, d.heads, d.headDim, wire), sums = model.kvSumBytes(others);
+  const double partial = model.bytes(others, d.heads, d.valueDim, wire);
   const double numbers = model.bytes(others, d.heads, 1, seqparFloat32);
   const double teamKv = model.kvBytes(tokens * size), teamSums = model.kvSumBytes(tokens * size);
-  const double moved = size > 1 ? teamKv : 0, sumsHome = rows > 1 ? teamSums : 0;
+  const double moved = size > 1 ? teamKv : 0, movedSums = size > 1 ? teamSums : 0, sumsHome = rows > 1 ? teamSums : 0;
   const double load = model.sendUs(q) + model.sendUs(kv) + model.sendUs(moved);
   const double forwardRing = (rows - 1) * model.sendUs(teamKv);
   const double backwardRing = (rows - 1) * (model.sendUs(teamKv) + model.sendUs(teamSums));
   const double scores = model.mostScores();  // a team's rows, a part of their keys each
-  return {load + model.besideUs(model.blockUs(scores, false), forwardRing) + model.sendUs(out + numbers),
+  return {load + model.besideUs(model.blockUs(scores, false), forwardRing) + model.sendUs(partial + numbers),
           load + model.sendUs(2 * out + numbers) + model.besideUs(model.blockUs(scores, true), backwardRing) +
-              model.sendUs(sumsHome) + model.sendUs(q) + model.sendUs(moved) + model.sendUs(kv),
-          3 * q + 3 * out + 2 * numbers + 3 * kv + 3 * moved + (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
+              model.sendUs(sumsHome) + model.sendUs(dq) + model.sendUs(movedSums) + model.sendUs(sums),
+          2 * q + dq + 2 * out + partial + 2 * numbers + 2 * kv + sums + 2 * moved + movedSums +
+              (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
 }
 
 }  // namespace seqpar::attn

@@ -95,9 +95,12 @@ void RingOperator::load(const Tensor& k, const Tensor& v) {
 }
 
 void RingOperator::forward(const seqparAttnForwardArgs_t& args) {
+  forward(args, outTensor(problem_, args.out));
+}
+
+void RingOperator::forward(const seqparAttnForwardArgs_t& args, const Tensor& out) {
   const auto own = inputs(args);
   load(own.k, own.v);
-  const Tensor out = outTensor(problem_, args.out);
   const Rows lse = lseRows(problem_, args.lse);
   block_->clear(partial_, out, lse);
   rotation_.turn({[&](int step) {
@@ -121,11 +124,14 @@ void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const
 }
 
 void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
+  backward(args, {queryTensor(problem_, args.dq), keyTensor(problem_, args.dk), valueTensor(problem_, args.dv)});
+}
+
+void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGradients& to) {
   const auto own = inputs(args);
   load(own.k, own.v);
   makeDelta(*block_, args, delta_);
-  const Tensor dq = queryTensor(problem_, args.dq);
-  block_->clear(GradientOf::Queries, dq_, dq);
+  block_->clear(GradientOf::Queries, dq_, to.dq);
   const auto dkOf = [&](int64_t tokens) { return dk_.rows(0, tokens); };
   const auto dvOf = [&](int64_t tokens) { return dv_.rows(0, tokens); };
   Rotation::Turn turn;
@@ -133,8 +139,8 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
     if (step == 0) {
       // One's own may wait where they end, and the only share of a sum where it is sent from.
-      block_->clear(GradientOf::Keys, ownDk_, keyTensor(problem_, args.dk));
-      block_->clear(GradientOf::Values, ownDv_, valueTensor(problem_, args.dv));
+      block_->clear(GradientOf::Keys, ownDk_, to.dk);
+      block_->clear(GradientOf::Values, ownDv_, to.dv);
       return addGradients(0, early_, own, args, ownDk_, ownDv_);
     }
     if (seen.empty()) return;
@@ -161,12 +167,12 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
   };
   turn.meanwhile = [&] {
     if (!late_.empty()) addGradients(0, late_, own, args, ownDk_, ownDv_);
-    block_->finish(dq_, dq);
+    block_->finish(dq_, to.dq);
   };
   rotation_.turn(turn);
   const int64_t first = rotation_.range(problem_.rank()).first;
-  block_->finish(ownDk_, std::array{Addend{rotation_.homeTensor(0), first}}, keyTensor(problem_, args.dk));
-  block_->finish(ownDv_, std::array{Addend{rotation_.homeTensor(1), first}}, valueTensor(problem_, args.dv));
+  block_->finish(ownDk_, std::array{Addend{rotation_.homeTensor(0), first}}, to.dk);
+  block_->finish(ownDv_, std::array{Addend{rotation_.homeTensor(1), first}}, to.dv);
 }
 
 std::string refusesZigzag(const Problem& problem) {

@@ -23,6 +23,9 @@ class RingOperator : public SoftmaxOperator {
   void open() override;
   void forward(const seqparAttnForwardArgs_t& args) override;
   void backward(const seqparAttnBackwardArgs_t& args) override;
+  /// The same into tensors of any type, in the place of the arguments'.
+  void forward(const seqparAttnForwardArgs_t& args, const Tensor& out);
+  void backward(const seqparAttnBackwardArgs_t& args, const BlockGradients& to);
 
  private:
   /// Fills the ring's own tensors and begins a call.

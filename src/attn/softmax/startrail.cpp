@@ -1,7 +1,7 @@
 // STARTRAIL: StarTrail (arXiv 2407.00611), concentric rings: teams of C consecutive ranks gather their queries, keys
 // and values. The teams are an array of C columns: in each row, member m of a team in column j begins with the keys of
 // the team in column j + m, and these go round the rows, so that C members see all keys in a C-th of the steps. Partial
-// outputs are reduced and scattered in the team. Backward is the same with gradients.
+// outputs are reduced and scattered in the team, in the wire's type. Backward is the same with gradients.
 #include <algorithm>
 
 #include "attn/boundary.h"
@@ -71,22 +71,27 @@ class StarTrailOperator final : public SoftmaxOperator {
     block_->carve(arena);
     ring_.carve(arena);
     const int64_t tokens = part_.tokens(), keys = std::max(part_.kvTokens(), tokens), own = problem_.tokens();
-    const auto wide = [&](int64_t count, int64_t heads, int64_t dim) {
+    const auto input = [&](int64_t count, int64_t heads, int64_t dim) {
       return arena.tensor(problem_.type(), d.batch, count, heads, dim);
     };
-    q_ = wide(tokens, d.heads, d.headDim);
-    out_ = wide(tokens, d.heads, d.valueDim);
+    const auto partial = [&](int64_t count, int64_t heads, int64_t dim) {
+      return arena.tensor(problem_.wireType(), d.batch, count, heads, dim);
+    };
+    q_ = input(tokens, d.heads, d.headDim);
+    partialOut_ = partial(tokens, d.heads, d.valueDim);
     lse_ = arena.rows(d.batch, d.heads, tokens);
-    for (auto* const k : {&teamK_, &ringK_}) *k = wide(keys, d.kvHeads, d.headDim);
-    for (auto* const v : {&teamV_, &ringV_}) *v = wide(keys, d.kvHeads, d.valueDim);
-    stage_ = wide(own, d.heads, std::max(d.headDim, d.valueDim));
-    ownOut_ = wide(own, d.heads, d.valueDim);
+    for (auto* const k : {&teamK_, &ringK_}) *k = input(keys, d.kvHeads, d.headDim);
+    for (auto* const v : {&teamV_, &ringV_}) *v = input(keys, d.kvHeads, d.valueDim);
+    stage_ = arena.take(static_cast<size_t>(d.batch * own * d.heads * std::max(d.headDim, d.valueDim)) *
+                        std::max(bytesOf(problem_.type()), bytesOf(problem_.wireType())));
+    ownOut_ = partial(own, d.heads, d.valueDim);
     partial_ = takePartial(arena, own);
     if (!problem_.training()) return;
-    dOut_ = wide(tokens, d.heads, d.valueDim);
-    dq_ = wide(tokens, d.heads, d.headDim);
-    dk_ = wide(keys, d.kvHeads, d.headDim);
-    dv_ = wide(keys, d.kvHeads, d.valueDim);
+    out_ = input(tokens, d.heads, d.valueDim);
+    dOut_ = input(tokens, d.heads, d.valueDim);
+    dq_ = partial(tokens, d.heads, d.headDim);
+    for (auto* const dk : {&teamDk_, &ringDk_}) *dk = partial(keys, d.kvHeads, d.headDim);
+    for (auto* const dv : {&teamDv_, &ringDv_}) *dv = partial(keys, d.kvHeads, d.valueDim);
     delta_ = arena.rows(d.batch, d.heads, own);
   }
 
@@ -101,11 +106,11 @@ class StarTrailOperator final : public SoftmaxOperator {
     part.q = given(q_);
     part.k = given(keysOfRing(ringK_));
     part.v = given(keysOfRing(ringV_));
-    part.out = given(out_);
     part.lse = lse_.data;
-    ring_.forward(part);
-    const auto shards = shardsOf(out_.type, out_.batch, out_.heads * out_.dim);
-    require(seqparReduceScatterLse(out_.data, lse_.data, ownOut_.data, partial_.lse.data, out_.heads, &shards,
+    ring_.forward(part, partialOut_);
+    const auto& sent = partialOut_;
+    const auto shards = shardsOf(sent.type, sent.batch, sent.heads * sent.dim);
+    require(seqparReduceScatterLse(sent.data, lse_.data, ownOut_.data, partial_.lse.data, sent.heads, &shards,
                                    problem_.comm, exec_.main()),
             kWho, problem_.comm);
     exec_.copy(partial_.out, ownOut_);
@@ -126,14 +131,11 @@ class StarTrailOperator final : public SoftmaxOperator {
     part.out = given(out_);
     part.dOut = given(dOut_);
     part.lse = lse_.data;
-    part.dq = given(dq_);
-    part.dk = given(keysOfRing(dk_));
-    part.dv = given(keysOfRing(dv_));
-    ring_.backward(part);
+    ring_.backward(part, {dq_, keysOfRing(ringDk_), keysOfRing(ringDv_)});
     scatter(dq_, queryTensor(problem_, args.dq));
-    shift(keysOfRing(dk_), keysOfRing(dv_), place_.member, keysOfTeam(teamK_), keysOfTeam(teamV_));
-    scatter(keysOfTeam(teamK_), keyTensor(problem_, args.dk));
-    scatter(keysOfTeam(teamV_), valueTensor(problem_, args.dv));
+    shift(keysOfRing(ringDk_), keysOfRing(ringDv_), place_.member, keysOfTeam(teamDk_), keysOfTeam(teamDv_));
+    scatter(keysOfTeam(teamDk_), keyTensor(problem_, args.dk));
+    scatter(keysOfTeam(teamDv_), valueTensor(problem_, args.dv));
   }
 
  private:
@@ -157,20 +159,20 @@ class StarTrailOperator final : public SoftmaxOperator {
     return shards;
   }
 
-  Tensor staged(const Tensor& like) const {
-    return denseTensor(stage_.data, like.type, like.batch, like.tokens, like.heads, like.dim);
+  Tensor staged(const Tensor& like, seqparDataType_t type) const {
+    return denseTensor(stage_, type, like.batch, like.tokens, like.heads, like.dim);
   }
 
   void gather(const Tensor& own, const Tensor& all) {
-    const Tensor from = staged(own);
+    const Tensor from = staged(own, own.type);
     exec_.copy(from, own);
     const auto shards = shardsOf(own.type, own.batch, own.heads * own.dim);
     require(seqparAllGather(from.data, all.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
   }
 
   void scatter(const Tensor& sum, const Tensor& to) {
-    const Tensor arrives = staged(to);
-    const auto shards = shardsOf(to.type, to.batch, to.heads * to.dim);
+    const Tensor arrives = staged(to, sum.type);
+    const auto shards = shardsOf(sum.type, to.batch, to.heads * to.dim);
     require(seqparReduceScatter(sum.data, arrives.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
     exec_.copy(to, arrives);
   }
@@ -203,10 +205,13 @@ class StarTrailOperator final : public SoftmaxOperator {
   std::vector<int64_t> lengths_;  ///< tokens of its members
   Problem part_;
   RingOperator ring_;
-  Tensor q_, out_, dOut_, dq_;                      ///< of the team
-  Tensor teamK_, teamV_, ringK_, ringV_, dk_, dv_;  ///< of the team; of that whose keys this rank begins with
+  Tensor q_, out_, dOut_;                 ///< of the team
+  Tensor teamK_, teamV_, ringK_, ringV_;  ///< of the team; of that whose keys this rank begins with
+  Tensor partialOut_, dq_;                ///< of the team, of some keys, in the wire's type
+  Tensor teamDk_, teamDv_, ringDk_, ringDv_;
   Rows lse_, delta_;
-  Tensor stage_, ownOut_;  ///< of this rank
+  void* stage_ = nullptr;  ///< one tensor of this rank's tokens, on its way
+  Tensor ownOut_;          ///< of this rank
   Partial partial_;
 };
 

@@ -66,8 +66,10 @@ class UspOperator final : public SoftmaxOperator {
     if (!problem_.training()) return;
     dOut_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
     dq_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
-    dk_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.headDim);
-    dv_ = arena.tensor(type, d.batch, kvTokens, kvHeads, d.valueDim);
+    // Where each key head has one rank of the group, its gradients are whole.
+    const auto sum = exchange_.copiesKvHeads() ? problem_.wireType() : type;
+    dk_ = arena.tensor(sum, d.batch, kvTokens, kvHeads, d.headDim);
+    dv_ = arena.tensor(sum, d.batch, kvTokens, kvHeads, d.valueDim);
     delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
     dSinks_ = static_cast<float*>(arena.take(static_cast<size_t>(heads) * sizeof(float)));
   }
@@ -112,11 +114,8 @@ class UspOperator final : public SoftmaxOperator {
       part.dOut = given(dOut_);
       part.lse = lse_.data;
       part.sinks = sinksOfHeads(args.sinks);
-      part.dq = given(dq_);
-      part.dk = given(dk_);
-      part.dv = given(dv_);
       part.dSinks = dSinks_;
-      ring_->backward(part);
+      ring_->backward(part, {dq_, dk_, dv_});
     }
     exchange_.toSequence(dq_, queryTensor(problem_, args.dq), exchange_.queries());
     exchange_.toSequence(dk_, keyTensor(problem_, args.dk), exchange_.keys());

@@ -37,6 +37,46 @@ TEST_CASE("softmax attention: every algorithm with every feature", "[softmax]") 
   }
 }
 
+/// Whether `got` is the expected numbers, rounded to the type once, but for what sums in fp32 lose.
+std::string roundedOnce(const std::vector<double>& got, const Numbers& expected, seqparDataType_t type) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double bound = epsilonOf(type) * std::abs(expected.value[i]) + 0x1p-16 * expected.size[i] + 0x1p-24;
+    if (!(std::abs(got[i] - expected.value[i]) <= bound)) {
+      return std::to_string(got[i]) + ", expected " + std::to_string(expected.value[i]);
+    }
+  }
+  return "";
+}
+
+TEST_CASE("softmax attention: partial results travel in fp32, whatever the type of the tensors", "[softmax]") {
+  const int ranks = GENERATE(2, 4, 6);
+  const RankThreads group(ranks);
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (const auto& row : seqpar::attn::algorithms()) {
+    if (!row.softmax || row.id == seqparAttnLocal) continue;
+    for (int inner = 0; inner <= ranks; ++inner) {
+      if (inner != 0 && ranks % inner != 0) continue;
+      SoftmaxSpec s = drawSpec(random, ranks);
+      s.algorithm = row.id;
+      s.inner = inner;
+      s.mask = seqparAttnCausal;
+      s.type = seqparBfloat16;
+      s.heads = ranks;
+      s.kvHeads = 1;
+      s.tokens = 16 * ranks;
+      CAPTURE(seed, ranks, row.name, s.text());
+      if (!refusalOf(row, s, group[0]).empty()) continue;
+      const SoftmaxCase c(s, random());
+      const SoftmaxAnswer answer(c);
+      SoftmaxResult result(c, NAN);
+      REQUIRE(runOn(c, &group, {}, result) == "");
+      CHECK(roundedOnce(result.out, answer.out, s.type) == "");
+      CHECK(roundedOnce(result.dv, answer.dv, s.type) == "");  // needs nothing that was rounded before
+    }
+  }
+}
+
 TEST_CASE("softmax attention: more tokens than a tile of the host kernel has", "[softmax]") {
   const int ranks = GENERATE(1, 3);
   const RankThreads group(ranks);
