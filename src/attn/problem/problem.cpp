@@ -90,12 +90,12 @@ void readMask(const char* call, seqparAttnDesc_t& d) {
 Sharding readLayout(const char* call, const char* field, const seqparLayout_t* given, int ranks) {
   const seqparLayout_t defaults = SEQPAR_LAYOUT_INITIALIZER;
   const auto layout = readVersioned(call, field, given, defaults);
-  Sharding sharding(call, layout);
+  // First: the lengths of as many shards as a wrong number says would take minutes, or all memory.
   if (layout.ranks != ranks) {
     fail(seqparInvalidArgument, call, ": ", field, "->ranks is ", layout.ranks, ", expected ", ranks,
          ", the ranks of the communicator");
   }
-  return sharding;
+  return Sharding(call, layout);
 }
 
 void readComm(const char* call, Problem& problem) {

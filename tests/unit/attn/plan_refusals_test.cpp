@@ -80,6 +80,9 @@ TEST_CASE("an algorithm that cannot do something names those that can") {
                       "local, ring, ring_pass_q, burst"));
   layout.ranks = 2;
   CHECK_THAT(createError(desc, seqparInvalidArgument), Catch::Contains("desc->layout->ranks is 2, expected 1"));
+  layout.ranks = INT32_MAX;  // answered at once, without a list of as many shards
+  CHECK_THAT(createError(desc, seqparInvalidArgument),
+             Catch::Contains("desc->layout->ranks is 2147483647, expected 1"));
 }
 
 TEST_CASE("ranks that compare their arguments name what differs between their plans") {
