@@ -99,10 +99,18 @@ def _find(name, named, beside=()):
     return named or next((str(f / name) for f in folders if (f / name).exists()), name)
 
 
+def _open(path, variable, mode):
+    try:
+        return ctypes.CDLL(path, mode=mode)
+    except OSError as error:
+        raise ImportError(f"seqpar: {error}. `pip install .` in the sources puts the library into the package; {variable} names "
+                          f"another file") from error
+
+
 def _load():
     path = _find(f"libseqpar.{_SONAME}", os.environ.get("SEQPAR_LIBRARY"))
     # Global, so that libseqpar_attn is bound to this library and not to another one that the loader may find.
-    return path, _bind(ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), attn=False)
+    return path, _bind(_open(path, "SEQPAR_LIBRARY", ctypes.RTLD_GLOBAL), attn=False)
 
 
 _path, lib = _load()
@@ -116,7 +124,7 @@ def attn_lib():
         folder = pathlib.Path(_path).resolve().parent
         beside = [folder, folder / "attn"] if os.sep in _path else []
         path = _find(f"libseqpar_attn.{_SONAME}", os.environ.get("SEQPAR_ATTN_LIBRARY"), beside)
-        _attn = _bind(ctypes.CDLL(path), attn=True)
+        _attn = _bind(_open(path, "SEQPAR_ATTN_LIBRARY", ctypes.DEFAULT_MODE), attn=True)
     return _attn
 
 

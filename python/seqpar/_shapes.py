@@ -27,11 +27,12 @@ def require_sinks(what, sinks, heads):
         raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one a head")
 
 
-def require_options(what, options, known):
-    """Raises TypeError for an option that is not among the known ones."""
+def require_options(what, options, known, more=()):
+    """Raises TypeError for an option that is not among the known ones; `more` are those that came another way."""
     for name in options:
         if name not in known:
-            raise TypeError(f"{what}() got an unexpected keyword argument {name!r}, expected one of {', '.join(sorted(known))}")
+            raise TypeError(f"{what}() got an unexpected keyword argument {name!r}, expected one of "
+                            f"{', '.join(sorted({*known, *more}))}")
 
 
 def integers(what, values, least):

@@ -6,6 +6,7 @@ SEQPAR_TEST_DEVICE=cuda runs it on the first DEVICES GPUs.
 """
 
 import os
+import pathlib
 import sys
 
 import jax
@@ -21,6 +22,9 @@ import numpy as np  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec as P  # noqa: E402
 
 import seqpar.jax as sp  # noqa: E402
+import stub_file  # noqa: E402
+from seqpar import _abi  # noqa: E402
+from seqpar.jax import _attention  # noqa: E402
 
 EPS = 2.0 ** -23
 SEED = int(os.environ.get("SEQPAR_SEED") or np.random.SeedSequence().entropy % 2 ** 31)
@@ -310,6 +314,9 @@ def errors(comm):
     raises(RuntimeError, "called outside, expected a call inside of jax.shard_map over the axis 'sp'",
            lambda: sp.attention(x, x, x, comm))
     raises(ValueError, "one a head", lambda: attend(sinks=jnp.zeros(n + 2)))
+    raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
+    raises(TypeError, "retention() got an unexpected keyword argument 'layout'",
+           lambda: sharded(lambda x: sp.retention(x, x, x, jnp.zeros(n), comm, layout=None), (SEQ,), SEQ)(x))
     raises(ValueError, "expected (left, right)", lambda: attend(window=5))
     raises(ValueError, "expected another number than 0", lambda: attend(scale=0.0))
     raises(TypeError, "expected a seqpar.jax.Layout", lambda: attend(layout="zigzag"))
@@ -356,9 +363,19 @@ def errors(comm):
     raises(Exception, "closed", lambda: function(x))
 
 
+def stubs(comm):
+    """What type checkers are told is what the functions take."""
+    stub = stub_file.read(pathlib.Path(sp.__file__).with_suffix(".pyi"))
+    linear = {name: _attention._LINEAR_OPTIONS for name in _attention._NAMES.values() if name != "attention"}
+    stub_file.compare(stub, sp, {"attention": _attention._OPTIONS, "explain": _attention._OPTIONS, **linear})
+    literals = stub.literals
+    assert {*literals["_Softmax"], *literals["_Linear"]} == set(_abi.ATTN_ALGORITHMS)
+    assert set(literals["_Scan"]) == set(_abi.ALGORITHMS) and set(literals["_Kind"]) == set(_abi.LAYOUTS)
+
+
 def main():
     with sp.Comm(MESH, "sp") as comm:
-        for check in (collectives, merging_partial_attention, scans, operators, order_and_composition, errors):
+        for check in (collectives, merging_partial_attention, scans, operators, order_and_composition, errors, stubs):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check(comm)

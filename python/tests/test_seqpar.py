@@ -151,6 +151,13 @@ class Collectives(unittest.TestCase):
 
         run_ranks([Late(), Late()], lambda comm, rank: work(rank))
 
+    def test_a_library_that_is_not_there_is_told_with_what_to_do(self):
+        done = subprocess.run([sys.executable, "-c", "import seqpar"], capture_output=True, text=True,
+                              env={**os.environ, "SEQPAR_LIBRARY": "/nowhere/libseqpar.so",
+                                   "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[1])})
+        self.assertIn("ImportError: seqpar: /nowhere/libseqpar.so", done.stderr)
+        self.assertIn("SEQPAR_LIBRARY names another file", done.stderr)
+
     def test_from_env_as_two_processes(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import inspect
 import json
 
 import jax
@@ -115,6 +116,9 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, layout, bounds
 
 
+_OPTIONS = frozenset(inspect.signature(_softmax_fields).parameters) - {"q", "k", "v", "comm", "sinks"}
+
+
 def _reserve_size(comm, fields, layout, bounds):
     """Bytes that the plan's forward pass leaves for its backward pass, on the rank that has most."""
 
@@ -130,6 +134,7 @@ def _reserve_size(comm, fields, layout, bounds):
 def explain(q, k, v, comm, *, sinks=None, **options):
     """What attention() with these arguments does, as a dictionary: the algorithm, its modeled time and layout, and why others
     are slower or cannot do it. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
+    _shapes.require_options("explain", options, _OPTIONS, ("sinks",))
     fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
     plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
     attn, size = _abi.attn_lib(), ctypes.c_size_t()
@@ -151,6 +156,7 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
         layout      Layout of the tokens; None: contiguous as shard_map cuts, but zigzag for "zigzag" and striped for "striped"
         return_lse  (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
     """
+    _shapes.require_options("attention", options, _OPTIONS, ("sinks", "return_lse"))
     fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
     (batch, local, heads, _), value_dim = q.shape, v.shape[3]
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")] + ([] if sinks is None else [("sinks", "dSinks")])
@@ -171,7 +177,8 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
 
 
 def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
-            algorithm="auto", wire=None):
+            algorithm="auto", wire=None, **unknown):
+    _shapes.require_options(_NAMES[family], unknown, _LINEAR_OPTIONS)
     bounds = _checked(family, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     expected = {"gla": (batch, local, heads, dim), "scalar": (batch, local, heads), "fixed": (heads,)}
@@ -226,3 +233,6 @@ def retention(q, k, v, log_decay, comm, **options):
 def linear_attention(q, k, v, comm, **options):
     """gla() without decay (arXiv 2006.16236)."""
     return _linear("sum", q, k, v, None, comm, **options)
+
+
+_LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire")

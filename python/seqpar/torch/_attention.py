@@ -162,7 +162,7 @@ def _training(q, k, v, sinks):
 
 
 def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layout=None, **options):
-    _shapes.require_options("attention", options, _OPTIONS)
+    _shapes.require_options("attention", options, _OPTIONS, ("kernel", "return_lse"))
     _shapes.require_fit("attention", q.shape, k.shape, v.shape, linear=False)
     _shapes.require_sinks("attention", sinks, q.shape[2])
     training = _training(q, k, v, sinks)

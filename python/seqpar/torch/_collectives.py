@@ -222,6 +222,8 @@ def reduce_scatter(x, comm, *, dim=1, tokens=None, _run=at_once):
 def halo(x, comm, *, left=0, right=0, dim=1, periodic=False, tokens=None, _run=at_once):
     """(left, right): the tokens before and behind this rank's contiguous shard, zeros beyond the ends of the sequence.
     Shards may be shorter than a halo. Packed sequences: a halo does not stop where one begins."""
+    if left < 0 or right < 0:
+        raise ValueError(f"halo: left and right are {left} and {right}, expected numbers of tokens")
     return _run(_Halo, x, _axis(x, dim), left, right, periodic, list(tokens or []), comm.name)
 
 

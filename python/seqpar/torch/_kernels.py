@@ -31,9 +31,9 @@ class LocalCall:
     window: tuple
     scale: float
     softcap: float
-    sinks: torch.Tensor = None
-    cu_seqlens_q: tuple = None
-    cu_seqlens_k: tuple = None
+    sinks: "torch.Tensor | None" = None
+    cu_seqlens_q: "tuple[int, ...] | None" = None
+    cu_seqlens_k: "tuple[int, ...] | None" = None
 
     def mask(self, queries, keys, device=None):
         """bool [queries][keys]: which key each query sees; None: all."""

@@ -35,7 +35,7 @@ class Layout:
     ranks: int
     stripe: int = 1
     slices: int = 1
-    cu_seqlens: tuple = None
+    cu_seqlens: "tuple[int, ...] | None" = None
     lengths: tuple = dataclasses.field(init=False, repr=False, compare=False, default=())
     key: str = dataclasses.field(init=False, repr=False, compare=False, default="")
 

@@ -34,6 +34,7 @@ def tensors_that_do_not_fit(comm, seed):
     raises(ValueError, "expected [batch][tokens][heads][dim]", sp.to_heads, x[0], comm)
     raises(IndexError, "dim is 7", sp.all_gather, x, comm, dim=7)
     raises(ValueError, "got no tensors", sp.shift, (), comm)
+    raises(ValueError, "halo: left and right are -1 and 0", sp.halo, x, comm, left=-1)
 
 
 @check
@@ -41,6 +42,7 @@ def options_that_mean_nothing(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     attend = lambda **options: sp.attention(x, x, x, comm, **options)
     raises(TypeError, "attention() got an unexpected keyword argument 'casual'", attend, casual=True)
+    raises(TypeError, "kernel, kv_layout, layout, reserve, return_lse", attend, casual=True)
     raises(TypeError, "gla() got an unexpected keyword argument 'causal'", sp.gla, x, x, x, -x.abs(), comm, causal=True)
     for window in (5, (1, 2, 3)):
         raises(ValueError, "expected (left, right)", attend, window=window)
