@@ -29,14 +29,14 @@ macro(seqpar_deb component package section synopsis text)
           DESTINATION ${seqpar_doc} COMPONENT ${component})
 endmacro()
 
-set(about "seqpar moves what sequence-parallel training has to move: states of linear\nattention (All-Scan), heads and sequence (Ulysses), rings of keys and values,\nhalos and layouts, between processes, threads and GPUs.")
+set(about "seqpar computes softmax and linear attention over a sequence that is cut across\nranks, and moves what that takes: states of linear attention (All-Scan), heads\nand sequence (Ulysses), rings of keys and values, halos and layouts, between\nprocesses, threads and GPUs.")
 seqpar_deb(runtime ${library_package} libs "collective communication for sequence parallelism"
            "${about}\n\nThis package has the libraries. UCX is used where ranks of several hosts talk,\nNCCL between GPUs of several hosts; both are opened where needed.")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libucx0")
 
 seqpar_deb(development libseqpar-dev libdevel "collective communication for sequence parallelism: headers"
-           "${about}\n\nThis package has headers, a CMake package, pkg-config files and examples.")
+           "${about}\n\nThis package has headers, a CMake package, pkg-config files, examples and\ndocuments.")
 set(CPACK_COMPONENT_DEVELOPMENT_DEPENDS runtime)
 
 seqpar_deb(tools seqpar-tools utils "collective communication for sequence parallelism: programs"
@@ -46,7 +46,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/attn)
 
 seqpar_deb(python python3-seqpar python "collective communication for sequence parallelism: Python"
-           "${about}\n\nThis package has the Python interface, for numpy and PyTorch.")
+           "${about}\n\nThis package has the Python interface, for numpy, PyTorch and JAX.")
 set(CPACK_COMPONENT_PYTHON_DEPENDS runtime)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "python3 (>= 3.9)")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)

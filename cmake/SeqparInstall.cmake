@@ -1,5 +1,5 @@
 # What `cmake --install` puts in place, by component: `runtime` (the libraries), `development` (headers, the CMake
-# package, pkg-config files, examples), `tools` (seqpar_info, mesh_schedule, the perf binaries, their man pages) and
+# package, pkg-config files, examples, documents), `tools` (seqpar_info, mesh_schedule, the perf binaries, their man pages) and
 # `python`. The tree may be moved: what is in it finds the rest from where it lies.
 include(CMakePackageConfigHelpers)
 
@@ -43,8 +43,14 @@ foreach(pc seqpar seqpar_attn)
 endforeach()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.c" PATTERN "*.cpp" PATTERN "*.cu" PATTERN "*.h" PATTERN "*.py"
+        FILES_MATCHING PATTERN "*.c" PATTERN "*.cpp" PATTERN "*.cu" PATTERN "*.h" PATTERN "*.py" PATTERN "*.md"
         PATTERN "__pycache__" EXCLUDE)
+# The pages that headers, errors and examples name, placed to each other as in the sources.
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/SECURITY.md
+        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
+install(FILES ${PROJECT_SOURCE_DIR}/perf/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/perf COMPONENT development)
 
 # --- Programs ---
 # seqpar_install_program(TARGET NAME SUMMARY): installs it under this name, with a man page made from its --help.

@@ -18,6 +18,10 @@ if grep -rlF -e "$build" -e "$work/first" "$prefix" --include='*.cmake' --includ
   exit 1
 fi
 
+for page in $(grep -rhoE '(docs|perf|examples)/[A-Za-z_/]+\.md' "$prefix/include" | sort -u) README.md docs/index.md examples/all_scan.c; do
+  [ -f "$prefix/share/doc/seqpar/$page" ] || { echo "$page, which headers name, is not installed"; exit 1; }
+done
+
 echo "== CMake package"
 "$cmake" -S "$consumer" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
