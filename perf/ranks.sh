@@ -2,11 +2,20 @@
 # Starts a command as RANKS processes of this host, which count as NODES hosts to the library and to NCCL.
 # usage: ranks.sh RANKS NODES COMMAND...
 set -eu
-ranks=$1 nodes=$2
-shift 2
+# The ranks' port is bound as long as this runs, without listening, so that no other program gets it before rank 0 does.
+if [ "$1" != --port-held ]; then
+  exec python3 -c '
+import os, socket, sys
+held = socket.socket()
+held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+held.bind(("127.0.0.1", 0))
+held.set_inheritable(True)
+os.environ["MASTER_PORT"] = str(held.getsockname()[1])
+os.execv(sys.argv[1], [sys.argv[1], "--port-held", *sys.argv[2:]])' "$0" "$@"
+fi
+ranks=$2 nodes=$3
+shift 3
 export WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1
-MASTER_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-export MASTER_PORT
 pids='' rank=0 status=0
 while [ $rank -lt "$ranks" ]; do
   if [ "$nodes" -gt 1 ]; then

@@ -159,9 +159,12 @@ class Collectives(unittest.TestCase):
         self.assertIn("SEQPAR_LIBRARY names another file", done.stderr)
 
     def test_from_env_as_two_processes(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        # Bound as long as this runs, without listening, so that no other program gets the port before rank 0 does.
+        held = socket.socket()
+        self.addCleanup(held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
         program = ("import numpy as np, seqpar\n"
                    "with seqpar.Communicator.from_env(timeout=600) as comm:\n"
                    "    _, total = comm.all_scan(np.ones((1, 2, 2), np.float32), op='sum')\n"

@@ -2,9 +2,10 @@
 // MPI, or by the variables that torchrun sets.
 #include <cstdlib>
 #include <cstring>
-#include <random>
+#include <optional>
 #include <string>
 
+#include "common/reserved_port.h"
 #include "common/run_processes.h"
 #include "mp/suites.h"
 
@@ -12,12 +13,14 @@ using namespace seqpar::test;
 
 namespace {
 
-/// The launcher's numbers as torchrun would hand them over; the port is drawn by rank 0.
+/// The launcher's numbers as torchrun would hand them over; the port is rank 0's.
 seqparComm_t initByEnvironment() {
   int rank = 0, ranks = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  int port = 20000 + static_cast<int>(std::random_device{}() % 20000);
+  std::optional<ReservedPort> reserved;
+  if (rank == 0) reserved.emplace();
+  int port = reserved ? reserved->number() : 0;
   MPI_Bcast(&port, 1, MPI_INT, 0, MPI_COMM_WORLD);
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);

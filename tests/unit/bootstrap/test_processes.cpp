@@ -1,9 +1,10 @@
 // Ranks as processes: rendezvous in every way, and the death and standstill of some.
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <random>
+#include <memory>
 
 #include "bootstrap/socket.h"
+#include "common/reserved_port.h"
 #include "processes.h"
 
 using namespace seqpar;
@@ -20,18 +21,13 @@ void checkAllFine(Processes& processes, int nranks) {
   }
 }
 
-/// A port that is free now, and not one that the system gives to clients.
-uint16_t freePort() {
-  std::random_device random;
-  for (int tries = 0; tries < 100; ++tries) {
-    const auto port = static_cast<uint16_t>(20000 + random() % 10000);
-    try {
-      return listenOn("", port).port;
-    } catch (const Error&) {
-      continue;
-    }
+/// The port behind `port`; null if somebody has it.
+std::unique_ptr<ReservedPort> reserveAfter(uint16_t port) {
+  try {
+    return port < 65535 ? std::make_unique<ReservedPort>(static_cast<uint16_t>(port + 1)) : nullptr;
+  } catch (const std::system_error&) {
+    return nullptr;
   }
-  throw std::runtime_error("no free port found");
 }
 
 void setEnvironment(int rank, int nranks, uint16_t port) {
@@ -75,9 +71,9 @@ TEST_CASE("processes with an id meet, gather and leave") {
 TEST_CASE("processes meet as their environment says, twice") {
   const int nranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(nranks);
-  const auto port = freePort();
-  Processes processes(nranks, [nranks, port](int number, Page&) {
-    setEnvironment(number, nranks, port);
+  const ReservedPort port;
+  Processes processes(nranks, [&](int number, Page&) {
+    setEnvironment(number, nranks, port.number());
     setenv("TORCHELASTIC_RUN_ID", "some run", 1);
     for (int time = 0; time < 2; ++time) {
       // Rank 0 need not be the first.
@@ -92,10 +88,14 @@ TEST_CASE("processes meet as their environment says, twice") {
 }
 
 TEST_CASE("beside torchrun's own store, the next port is used") {
-  const auto store = listenOn("", 0);
-  REQUIRE(store.port < 65535);
-  const uint16_t port = store.port;
-  Processes processes(2, [port](int number, Page&) {
+  auto store = listenOn("", 0);
+  auto next = reserveAfter(store.port);
+  for (int tries = 0; !next && tries < 1000; ++tries) {
+    store = listenOn("", 0);
+    next = reserveAfter(store.port);
+  }
+  REQUIRE(next);
+  Processes processes(2, [port = store.port](int number, Page&) {
     setEnvironment(number, 2, port);
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     const auto join = joinFromEnvironment(withTimeout(kNoTimeoutMs));
@@ -106,15 +106,22 @@ TEST_CASE("beside torchrun's own store, the next port is used") {
 }
 
 TEST_CASE("ranks with different secrets do not meet") {
-  const auto port = freePort();
-  Processes processes(2, [port](int number, Page&) {
-    setEnvironment(number, 2, port);
-    setenv("SEQPAR_BOOTSTRAP_TOKEN", number == 0 ? "one" : "two", 1);
-    joinFromEnvironment(withTimeout(1500));
+  // The root tells of it after the timeout, if it gets to run before rank 0 waits no longer for its answer.
+  const auto wrong = withGrowingTimeout(1500, [](int timeoutMs) -> std::string {
+    const ReservedPort port;
+    Processes processes(2, [&](int number, Page&) {
+      setEnvironment(number, 2, port.number());
+      setenv("SEQPAR_BOOTSTRAP_TOKEN", number == 0 ? "one" : "two", 1);
+      joinFromEnvironment(withTimeout(timeoutMs));
+    });
+    processes.start();
+    const auto first = processes.reportOf(0), second = processes.reportOf(1);
+    const auto says = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+    const bool right = says(first, "rank 1 did not arrive at rank 0") &&
+                       (says(second, "rank 0 did not arrive") || says(second, "cannot connect"));
+    return right ? "" : first + "; " + second;
   });
-  processes.start();
-  CHECK_THAT(processes.reportOf(0), Contains("rank 1 did not arrive at rank 0"));
-  CHECK_THAT(processes.reportOf(1), Contains("rank 0 did not arrive") || Contains("cannot connect"));
+  CHECK(wrong == "");
 }
 
 TEST_CASE("the environment's errors are named") {
