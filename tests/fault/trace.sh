@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs a job in which rank 1 differs, and looks for lines in what seqpar.trace makes of the flight records.
-# usage: trace.sh PYTHON TRACE.PY FOLDER DIFFER CASE LINE...
+# usage: trace.sh PYTHON TRACE.PY DIFFER CASE LINE...
 set -u
-python=$1 trace=$2 folder=$3 differ=$4 case=$5
-shift 5
-rm -rf "$folder"
-mkdir -p "$folder"
+python=$1 trace=$2 differ=$3 case=$4
+shift 4
+folder=$(mktemp -d) || exit
+trap 'rm -rf "$folder"' EXIT
 SEQPAR_TRACE_FILE=$folder/%r.json "$differ" "$case" || exit 1
 answer=$("$python" "$trace" "$folder"/*.json)
 status=$?
