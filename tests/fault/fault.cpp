@@ -69,6 +69,14 @@ int shortTimeout() {
   return timeoutMs;
 }
 
+/// attempt(timeout in ms) with short timeouts, which grow until it is true: in time of its own a rank may be held up
+/// for longer than before, and then all have given up before anything was done to them.
+bool withShortTimeouts(const std::function<bool(int timeoutMs)>& attempt) {
+  const int first = shortTimeout();
+  if (first == 0) return false;
+  return withGrowingTimeout(first, [&](int timeoutMs) { return std::string(attempt(timeoutMs) ? "" : "?"); }).empty();
+}
+
 /// Waits to be killed.
 void linger() {
   while (true) pause();
@@ -138,7 +146,6 @@ void attend(seqparComm_t comm, Report& report) {
 
 /// Ranks get a signal in the middle of their work.
 bool signalled(const std::vector<int>& ranks, int number, int timeoutMs, void (*work)(seqparComm_t, Report&) = scan) {
-  if (timeoutMs == 0) return false;
   Job job(kRanks, timeoutMs, work);
   if (!job.running()) return false;
   usleep(200000);
@@ -148,9 +155,7 @@ bool signalled(const std::vector<int>& ranks, int number, int timeoutMs, void (*
 }
 
 /// One rank stops calling while it lives on.
-bool stuck() {
-  const int timeoutMs = shortTimeout();
-  if (timeoutMs == 0) return false;
+bool stuck(int timeoutMs) {
   Job job(kRanks, timeoutMs, [](seqparComm_t comm, Report& report) {
     if (report.rank == 1) linger();
     scan(comm, report);
@@ -294,12 +299,13 @@ int main(int argc, char** argv) {
        [] {
          return signalled({0, 2}, SIGKILL, kNoTimeoutMs);
        }},
-      {"stop", [] { return signalled({1}, SIGSTOP, shortTimeout()); }},
+      {"stop", [] { return withShortTimeouts([](int timeoutMs) { return signalled({1}, SIGSTOP, timeoutMs); }); }},
       {"kill-exchange", [] { return signalled({1}, SIGKILL, kNoTimeoutMs, exchange); }},
       {"kill-attention", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, attend); }},
       {"kill-layer", [] { return signalled({2}, SIGKILL, kNoTimeoutMs, layersUntilFailure); }},
-      {"stop-exchange", [] { return signalled({2}, SIGSTOP, shortTimeout(), exchange); }},
-      {"stuck", stuck},
+      {"stop-exchange",
+       [] { return withShortTimeouts([](int timeoutMs) { return signalled({2}, SIGSTOP, timeoutMs, exchange); }); }},
+      {"stuck", [] { return withShortTimeouts(stuck); }},
       {"late", late},
       {"exit", exits},
       {"leave-stream", leavesStreams},
