@@ -23,12 +23,14 @@ from plot_losses import plot
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--devices", type=int, default=2, help="devices of the CPU")
-    p.add_argument("--gpu", action="store_true")
+    p.add_argument("--gpu", action="store_true", help="on GPUs")
     p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files")
-    for name, value in (("layers", 2), ("width", 64), ("heads", 2), ("tokens", 256), ("batch", 2), ("steps", 20), ("seed", 0)):
-        p.add_argument(f"--{name}", type=int, default=value)
-    p.add_argument("--lr", type=float, default=0.1)
-    p.add_argument("--algorithm", default="zigzag")
+    for name, value, text in (("layers", 2, "blocks of the model"), ("width", 64, "numbers of a token between the blocks"),
+                              ("heads", 2, "of attention"), ("tokens", 256, "of a sequence, over all devices"),
+                              ("batch", 2, "sequences of a step"), ("steps", 20, "of training"), ("seed", 0, "of parameters and batches")):
+        p.add_argument(f"--{name}", type=int, default=value, help=f"{text} ({value})")
+    p.add_argument("--lr", type=float, default=0.1, help="learning rate (0.1)")
+    p.add_argument("--algorithm", default="zigzag", help="of attention; see seqpar.jax (zigzag)")
     p.add_argument("--plot", help="a PNG of the losses")
     return p.parse_args()
 

@@ -17,18 +17,22 @@ import seqpar.torch as sp
 from plot_losses import plot
 
 
+class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """The text as it is, and defaults behind what options mean."""
+
+
 def parser(text, **defaults):
-    p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=text, formatter_class=Help)
     p.add_argument("--sp", type=int, default=1, help="ranks that share a sequence; the others are data parallel")
     p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files: bytes are tokens")
-    p.add_argument("--layers", type=int, default=2)
-    p.add_argument("--width", type=int, default=64)
-    p.add_argument("--heads", type=int, default=2)
+    p.add_argument("--layers", type=int, default=2, help="blocks of the model")
+    p.add_argument("--width", type=int, default=64, help="numbers of a token between the blocks")
+    p.add_argument("--heads", type=int, default=2, help="of attention")
     p.add_argument("--tokens", type=int, default=256, help="of a sequence, over all its ranks")
     p.add_argument("--batch", type=int, default=2, help="sequences of a step in each data-parallel group")
-    p.add_argument("--steps", type=int, default=20)
-    p.add_argument("--lr", type=float, default=3e-3)
-    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--steps", type=int, default=20, help="of training")
+    p.add_argument("--lr", type=float, default=3e-3, help="learning rate")
+    p.add_argument("--seed", type=int, default=0, help="of parameters and batches")
     p.add_argument("--algorithm", default="auto", help="of attention; see seqpar.torch")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
