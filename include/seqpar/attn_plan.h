@@ -256,8 +256,8 @@ typedef struct {
   seqparAttnTensor_t v;    /**< [batch][kv tokens][kvHeads; linear: heads][valueDim] */
   seqparAttnTensor_t out;  /**< [batch][tokens][heads][valueDim], out. A row that sees nothing is 0 */
   float* lse;              /**< softmax: [batch][heads][tokens] dense, out: natural logarithm of the row's sum of
-                                exponentials, sinks included; -inf for a row that sees nothing, no
-                                sink either. NULL with training = 0 */
+                                exponentials, sinks included; -inf for a row that sees neither a key
+                                nor a sink. NULL with training = 0 */
   const float* sinks;      /**< softmax with `sinks`: [heads] */
   seqparAttnTensor_t gate; /**< linear: natural logarithms of the decays, as the family says; at most 0. -inf forgets */
   const float* initial; /**< linear: [batch][heads][headDim][valueDim], the state before the first token of all. Read on
