@@ -19,19 +19,19 @@ std::vector<int64_t> readPacking(const char* call, int64_t sequences, const int6
   if (batch != 1) fail(seqparInvalidArgument, call, ": desc->batch is ", batch, ", expected 1 with packed sequences");
   requireArray(call, "desc->cuSeqlens", cuSeqlens, static_cast<size_t>(sequences + 1) * sizeof(int64_t),
                alignof(int64_t));
-  std::vector<int64_t> bounds(cuSeqlens, cuSeqlens + sequences + 1);
-  for (size_t s = 0; s < bounds.size(); ++s) {
-    const int64_t least = s == 0 ? 0 : bounds[s - 1];
-    if (bounds[s] < least || (s == 0 && bounds[s] != 0)) {
-      fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", s, "] is ", bounds[s], ", expected ",
-           s == 0 ? "0" : concat("at least cuSeqlens[", s - 1, "], ", least));
+  // Each is looked at before the next: with a wrong `sequences` what lies behind the array is hardly a packing.
+  for (int64_t i = 0; i <= sequences; ++i) {
+    const int64_t bound = cuSeqlens[i], least = i == 0 ? 0 : cuSeqlens[i - 1];
+    if (bound < least || (i == 0 && bound != 0)) {
+      fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", i, "] is ", bound, ", expected ",
+           i == 0 ? "0" : concat("at least cuSeqlens[", i - 1, "], ", least));
+    }
+    if (bound > tokens || (i == sequences && bound != tokens)) {
+      fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", i, "] is ", bound, ", expected ",
+           i == sequences ? "" : "at most ", tokens, ", the number of tokens");
     }
   }
-  if (bounds.back() != tokens) {
-    fail(seqparInvalidArgument, call, ": desc->cuSeqlens[", sequences, "] is ", bounds.back(), ", expected ", tokens,
-         ", the number of tokens");
-  }
-  return bounds;
+  return {cuSeqlens, cuSeqlens + sequences + 1};
 }
 
 std::vector<int64_t> readLengths(const char* call, const int64_t* tokensOfRanks, int ranks) {

@@ -22,6 +22,7 @@ TEST_CASE("a description with something wrong is refused by name") {
     seqparResult_t result = seqparInvalidArgument;
   };
   static const int64_t kDescending[] = {0, 5, 3, 8}, kShort[] = {0, 7}, kLate[] = {1, 8};
+  static const int64_t kEnded[] = {0, 8, 3}, kBeyond[] = {0, 9};
   const Wrong all[] = {
       {"desc->magic is 1", [](seqparAttnDesc_t& d) { d.magic = 1; }},
       {"desc->family is 9, expected 0 to 4", [](seqparAttnDesc_t& d) { d.family = 9; }},
@@ -55,6 +56,10 @@ TEST_CASE("a description with something wrong is refused by name") {
        [](seqparAttnDesc_t& d) { d.sequences = INT64_MAX, d.cuSeqlens = kShort; }},
       {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 5",
        [](seqparAttnDesc_t& d) { d.sequences = 3, d.cuSeqlens = kDescending; }},
+      {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 8",  // what lies behind that is not read
+       [](seqparAttnDesc_t& d) { d.sequences = int64_t{1} << 40, d.cuSeqlens = kEnded; }},
+      {"desc->cuSeqlens[1] is 9, expected at most 8",
+       [](seqparAttnDesc_t& d) { d.sequences = int64_t{1} << 40, d.cuSeqlens = kBeyond; }},
       {"desc->cuSeqlens[1] is 7, expected 8", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kShort; }},
       {"desc->cuSeqlens[0] is 1, expected 0", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kLate; }},
       {"softcap and sinks", [](seqparAttnDesc_t& d) { d.family = seqparAttnGla, d.sinks = 1; }, seqparInvalidUsage},
