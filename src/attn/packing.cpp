@@ -35,6 +35,8 @@ std::vector<int64_t> readPacking(const char* call, int64_t sequences, const int6
 }
 
 std::vector<int64_t> readLengths(const char* call, const int64_t* tokensOfRanks, int ranks) {
+  requireArray(call, "desc->tokensOfRanks", tokensOfRanks, static_cast<size_t>(ranks) * sizeof(int64_t),
+               alignof(int64_t));
   std::vector<int64_t> lengths(tokensOfRanks, tokensOfRanks + ranks);
   for (int r = 0; r < ranks; ++r) {
     const int64_t length = lengths[static_cast<size_t>(r)];

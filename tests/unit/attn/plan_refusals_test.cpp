@@ -62,6 +62,8 @@ TEST_CASE("a description with something wrong is refused by name") {
        [](seqparAttnDesc_t& d) { d.sequences = int64_t{1} << 40, d.cuSeqlens = kBeyond; }},
       {"desc->cuSeqlens[1] is 7, expected 8", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kShort; }},
       {"desc->cuSeqlens[0] is 1, expected 0", [](seqparAttnDesc_t& d) { d.sequences = 1, d.cuSeqlens = kLate; }},
+      {"desc->tokensOfRanks is 0x1, expected an address that is a multiple of its elements' 8 bytes",
+       [](seqparAttnDesc_t& d) { d.tokensOfRanks = reinterpret_cast<const int64_t*>(uintptr_t{1}); }},
       {"softcap and sinks", [](seqparAttnDesc_t& d) { d.family = seqparAttnGla, d.sinks = 1; }, seqparInvalidUsage},
   };
   for (const auto& wrong : all) {
