@@ -20,6 +20,7 @@ runs this, or SEQPAR_TORCH_VENV's. SEQPAR_LIBRARY names a library that was built
 """
 
 import argparse
+import contextlib
 import csv
 import os
 import pathlib
@@ -75,10 +76,8 @@ class Ranks:
     """Processes that run items one after the other; what they print is shown as it comes."""
 
     def __init__(self, ranks, items):
-        import socket
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        self.held = contextlib.ExitStack()
+        port = self.held.enter_context(venvs.reserved_port())
         self.outcomes, self.processes = queue.Queue(), []
         device = os.environ.get("SEQPAR_TEST_DEVICE", "cuda")
         for rank in range(ranks):
@@ -114,6 +113,7 @@ class Ranks:
                 process.kill()
         for thread in self.threads:
             thread.join()
+        self.held.close()
         return all(process.wait() == 0 for process in self.processes)
 
 

@@ -1,12 +1,15 @@
 """Virtual environments for the tests, made at first use: build/torch-venv (minutes and 5 GB), build/jax-venv and
 build/docs-venv (half a minute each), or the folders that SEQPAR_TORCH_VENV, SEQPAR_JAX_VENV and SEQPAR_DOCS_VENV name."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
+import tempfile
 
 PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers"), "jax": ("jax", "numpy", "matplotlib"),
             "docs": ("sphinx", "myst-parser")}
@@ -56,15 +59,20 @@ def readme_block(heading):
     return block[1]
 
 
+@contextlib.contextmanager
+def reserved_port():
+    """A port of 127.0.0.1 that the system gives to nobody else meanwhile: bound, and not listened at, which who allows
+    reuse may do, as torch does."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
 def run_ranks(ranks, arguments, timeout=900, **more):
     """Runs a Python program as so many ranks, with torchrun's variables. Returns the exit statuses, and all output."""
-    import socket
-    import tempfile
     python = interpreter()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryFile("w+") as output:
+    with reserved_port() as port, tempfile.TemporaryFile("w+") as output:
         processes = []
         try:
             for rank in range(ranks):

@@ -57,7 +57,7 @@ class CudaBlock final : public Block {
   int64_t rowHeads() const { return shape_.rowHeads == 0 ? shape_.heads : shape_.rowHeads; }
   std::vector<Prepared> prepareSteps(const Work& work, bool backward);
   bool build(Prepared& prepared, const Work& work, bool backward);
-  void describe(Prepared& prepared, const Work& work);
+  void describe(Prepared& prepared);
   void load(const Prepared& prepared);
   Work* place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);  ///< null: it was not expected
   const Work& find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);

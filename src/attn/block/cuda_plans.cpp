@@ -130,7 +130,7 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   return true;
 }
 
-void CudaBlock::describe(Prepared& prepared, const Work& work) {
+void CudaBlock::describe(Prepared& prepared) {
   const auto& step = prepared.step;
   std::vector<softmax::Band> bands;
   std::vector<int32_t> rows, columns;
@@ -183,7 +183,7 @@ std::vector<CudaBlock::Prepared> CudaBlock::prepareSteps(const Work& work, bool 
   const auto append = [&](BlockStep step) {
     Prepared prepared;
     prepared.step = std::move(step);
-    describe(prepared, work);
+    describe(prepared);
     if (prepared.step.kind != BlockStep::Kind::Bands && !build(prepared, work, backward)) {
       refused.insert(refused.end(), prepared.step.rectangles.begin(), prepared.step.rectangles.end());
       return;
