@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import pathlib
 
 
 @dataclasses.dataclass
@@ -43,6 +44,14 @@ def read(path):
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript) and node.value.value.id == "Literal":
             stub.literals[node.targets[0].id] = ast.literal_eval(node.value.slice)
     return stub
+
+
+def compare_names(abi):
+    """The names in _names.pyi are those of the library's enumerations."""
+    names = read(pathlib.Path(abi.__file__).with_name("_names.pyi")).literals
+    assert {*names["Softmax"], *names["Linear"]} == set(abi.ATTN_ALGORITHMS)
+    assert {*names["Softmax"]} & {*names["Linear"]} == {"auto", "local"}
+    assert set(names["Scan"]) == set(abi.ALGORITHMS) and set(names["Kind"]) == set(abi.LAYOUTS)
 
 
 def compare(stub, module, options, ignored=()):

@@ -147,7 +147,7 @@ inline void Marks::leave(uint64_t round) {
   test::follow(ofThreads[round % kMarks]);
   asUnits([&] { test::follow(ofUnits[round % kMarks]); });
 }
-/// Makes a copy as `asUnits` or another does it.
+/// Makes a copy, in the name of the strand that is at work.
 void perform(const Copy& copy);
 /// What is at a copy's destination is gone.
 void spoil(const Copy& copy);

@@ -7,15 +7,10 @@ from jax import Array
 from jax.sharding import Mesh
 
 from .._abi import Error as Error
+from .._names import Kind as _Kind, Linear as _Linear, Scan as _Scan, Softmax as _Softmax
 
 _Bounds = Sequence[int] | None
 _Type = Literal["float32", "float16", "bfloat16"] | None
-_Kind = Literal["contiguous", "zigzag", "striped"]
-_Softmax = Literal[
-    "auto", "local", "ring", "ring_pass_q", "zigzag", "striped", "burst", "double_ring", "allgather_kv", "ulysses", "usp", "mesh",
-    "attention2d", "dist_attn", "startrail", "ring_self_attention", "megatron_sp"]
-_Linear = Literal["auto", "local", "zeco", "lasp1", "lasp2"]
-_Scan = Literal["auto", "chain", "oneshot", "transposed", "doubling", "hier", "lasp1", "lasp2"]
 
 class Comm:
     size: int

@@ -9,17 +9,12 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from .._abi import Error as Error
+from .._names import Kind as _Kind, Linear as _Linear, Scan as _Scan, Softmax as _Softmax
 
 _T = TypeVar("_T")
 _Tensors = TypeVar("_Tensors", Tensor, tuple[Tensor, ...])
 _Bounds = Sequence[int] | Tensor | None
 _Type = torch.dtype | str | None
-_Kind = Literal["contiguous", "zigzag", "striped"]
-_Softmax = Literal[
-    "auto", "local", "ring", "ring_pass_q", "zigzag", "striped", "burst", "double_ring", "allgather_kv", "ulysses", "usp", "mesh",
-    "attention2d", "dist_attn", "startrail", "ring_self_attention", "megatron_sp"]
-_Linear = Literal["auto", "local", "zeco", "lasp1", "lasp2"]
-_Scan = Literal["auto", "chain", "oneshot", "transposed", "doubling", "hier", "lasp1", "lasp2"]
 _Kernel = Callable[[Tensor, Tensor, Tensor, "LocalCall"], Tensor] | str | None
 
 SAVE_OPS: frozenset[Any]
