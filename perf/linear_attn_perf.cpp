@@ -23,6 +23,7 @@ struct Choices {
   int type = seqparFloat32;  ///< of `types`, the one in turn
   int gateType = seqparFloat32, wireType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
+  bool reserve = false;
 };
 
 /// Elements of a rank with that many tokens.
@@ -54,6 +55,7 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   desc.dataType = c.type;
   desc.gateType = c.gateType;
   desc.wireType = c.wireType;
+  desc.reserve = c.reserve ? 1 : 0;
   return desc;
 }
 
@@ -143,6 +145,8 @@ int main(int argc, char** argv) {
                "the logarithms of decays, those of numbers between 1/4 and 1, are divided by it: 16 as in GLA's\n"
                "models, 1 for strong decays (16)",
                [&](const std::string& text) { choices.gateNormalizer = parseNumber(text, 1e-3, 1e6); });
+    parser.add(0, "reserve", "", "plans that keep the forward's states of segments for backward, on GPUs",
+               [&](const std::string&) { choices.reserve = true; });
     parser.addName(0, "wire", "float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {

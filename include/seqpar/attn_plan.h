@@ -180,10 +180,11 @@ typedef struct {
   int deterministic;  /**< 1: results are bitwise reproducible on GPUs too, backward included, at a cost; 0 (default):
                            backward of GPU block kernels may add in any order. Hosts always are */
   const seqparAttnKernel_t* kernel; /**< softmax: block kernel in place of the library's; NULL: the library's */
-  int reserve; /**< softmax: 1: forward leaves what it has exchanged in the caller's `reserve`, and backward reads it
-                    there in place of exchanging it again: fewer bytes on the way, for seqparAttnPlanReserveSize() bytes
-                    from each forward pass to its backward pass; 0 (default): (out, lse) is all that stays. ULYSSES,
-                    MEGATRON_SP, USP and ALLGATHER_KV leave something, the others 0 bytes */
+  int reserve; /**< 1: forward leaves in the caller's `reserve`, for backward to read, what it would exchange or compute
+                    again: seqparAttnPlanReserveSize() bytes from each forward pass to its backward pass; 0 (default):
+                    (out, lse), or `saved`, is all that stays. Softmax: what has been exchanged, by ULYSSES,
+                    MEGATRON_SP, USP and ALLGATHER_KV. Linear, on GPUs: states within the rank, by every algorithm; of
+                    packed sequences with `initial` or dInitial they are computed again. All others: 0 bytes */
 } seqparAttnDesc_t;
 
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
@@ -266,7 +267,7 @@ typedef struct {
                              for backward. NULL with training = 0 */
   float* final;         /**< linear: [batch][heads][headDim][valueDim], out: the state after this rank's last token.
                              NULL: not wanted */
-  void* reserve;        /**< softmax: seqparAttnPlanReserveSize() bytes, aligned to 16, out: what this pass leaves for
+  void* reserve;        /**< seqparAttnPlanReserveSize() bytes, aligned to 16, out: what this pass leaves for
                              its backward pass, in the plan's own form. Not read where that is 0 */
 } seqparAttnForwardArgs_t;
 
@@ -307,7 +308,7 @@ typedef struct {
                                       ranks is the gradient */
   float* dInitial;               /**< linear: out, gradient of `initial`: on rank 0; with packed sequences on every
                                       rank its share. NULL: not wanted */
-  const void* reserve;           /**< softmax: as the forward pass wrote it */
+  const void* reserve;           /**< as the forward pass wrote it */
 } seqparAttnBackwardArgs_t;
 
 #define SEQPAR_ATTN_BACKWARD_INITIALIZER                                                                          \

@@ -74,9 +74,10 @@ TEST_CASE("linear attention on GPUs agrees with the recurrence") {
       options.placement = all.placement();
       options.headsFirst = random() % 2 == 0;
       options.padding = random() % 2 == 0 ? 8 : 0;
+      options.reserve = random() % 2 == 0;
       constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
       options.algorithm = kAlgorithms[random() % 3];
-      CAPTURE(c.describe(), lengths, options.algorithm, options.headsFirst, options.padding, seed);
+      CAPTURE(c.describe(), lengths, options.algorithm, options.headsFirst, options.padding, options.reserve, seed);
       check(all.group(), c, lengths, options, termsOfType(type), leastOfStates(c));
     }
   }
@@ -98,9 +99,10 @@ void checkPacked(bool given) {
     LinearOptions options;
     options.placement = all.placement();
     options.initialGradient = given;
+    options.reserve = random() % 2 == 0;
     constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2};
     options.algorithm = kAlgorithms[random() % 3];
-    CAPTURE(c.describe(), lengths, c.cuSeqlens, options.algorithm, seed);
+    CAPTURE(c.describe(), lengths, c.cuSeqlens, options.algorithm, options.reserve, seed);
     check(all.group(), c, lengths, options, termsOfType(c.dataType));
   }
 }

@@ -146,8 +146,9 @@ struct Outputs {
   bool apart = false;              ///< `maps` as SegmentStates leaves them with `apart`
   /// Comes right behind the first rank's StateScan (state_scan.h): `maps` are there when it starts.
   bool mapsAreThere = false;
-  bool packed = false;  ///< `maps` as SegmentStates leaves them with `packed`; launchForward() finds out itself
-  bool leads = false;   ///< one segment, right behind pass 1 of tokens after it, beside which it may start
+  bool keepsMaps = false;  ///< `maps` are there afterwards as pass 1 leaves them for Gradients
+  bool packed = false;     ///< `maps` as SegmentStates leaves them with `packed`; launchForward() finds out itself
+  bool leads = false;      ///< one segment, right behind pass 1 of tokens after it, beside which it may start
 };
 
 /// Pass 1, backward: the same in reverse. Afterwards `maps` hold, of segment i: as state, what segments i+1 ... leave
@@ -179,6 +180,7 @@ struct Gradients {
   SegmentMaps after;                     ///< as pass 1 of the backward left them
   bool apart = false;                    ///< both as passes leave them with `apart`
   bool early = false;                    ///< a pass 1 comes right before, beside which it may start; with `apart`
+  bool beforeIsThere = false;            ///< `before` are of an earlier call, and are only read
   const float* initial = nullptr;        ///< as for outputs()
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0
   Output dq, dk, dv;                     ///< of problem.type; dq and dk [..][qkHeads][dk]

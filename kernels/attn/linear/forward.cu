@@ -121,7 +121,7 @@ int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
 
 int launchForward(const Outputs& pass, const Launch& launch) {
   Outputs others = pass;
-  others.packed = pass.apart && hopper::packs(pass);
+  others.packed = pass.apart && !pass.keepsMaps && hopper::packs(pass);
   SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
   states.apart = pass.apart;
   states.packed = others.packed;
@@ -154,9 +154,13 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
   if (pass.apart) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   if (error != cudaSuccess) return error;
   if (full) return runOutputsFp32(pass, launch);
-  return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
+  error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });
+  if (error != cudaSuccess || !pass.apart || !pass.keepsMaps) return error;
+  SegmentStates unfolded = {pass.problem, pass.segments, pass.heads, pass.maps};
+  unfolded.apart = true;
+  return launchMaps(unfolded, launch);
 }
 
 }  // namespace seqpar::attn

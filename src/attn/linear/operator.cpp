@@ -27,6 +27,7 @@ Shard shardOf(const Problem& problem, bool alone) {
   shard.scale = d.scale;
   shard.training = problem.training();
   shard.alone = alone;
+  shard.reserves = problem.reserves();
   int64_t begin = 0;
   for (int r = 0; r < problem.rank(); ++r) begin += problem.queries.tokensOf(r);
   shard.pieces = cutIntoPieces(problem.cuSeqlens, begin, begin + problem.tokens());

@@ -12,6 +12,7 @@ namespace seqpar::attn::linear {
 class LinearOperator : public Operator {
  public:
   void carve(Arena& arena) override;
+  void carveReserve(Arena& arena) override { passes_->carveReserve(arena); }
   void open() override { passes_->open(); }
   std::string blockName() const override { return passes_->name(); }
 

@@ -84,7 +84,6 @@ void readMask(const char* call, seqparAttnDesc_t& d) {
          d.windowRight, ", ", d.softcap, " and ", d.sinks, ", expected none of them: linear attention has no softmax");
   }
   if (d.kvTokens != 0) refuse(call, "kvTokens", d.kvTokens, "0: linear attention has no cross-attention");
-  if (d.reserve != 0) refuse(call, "reserve", d.reserve, "0: linear attention's backward needs `saved` alone");
 }
 
 Sharding readLayout(const char* call, const char* field, const seqparLayout_t* given, int ranks) {

@@ -87,6 +87,7 @@ struct LinearOptions {
   int algorithm = seqparAttnAuto;
   bool onStream = false, training = true, headsFirst = false;
   bool initialGradient = true;  ///< wanted
+  bool reserve = false;         ///< forward leaves its states, and other inputs' forward pass comes before backward
   size_t padding = 0;
   int repeats = 1;
   int wireType = seqparFloat32;

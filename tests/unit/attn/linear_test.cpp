@@ -103,6 +103,7 @@ TEST_CASE("types, strides, head counts and sizes of linear attention") {
       LinearOptions options;
       options.padding = 3;
       options.headsFirst = type != seqparFloat16;
+      options.reserve = type == seqparFloat16;
       CAPTURE(c.describe(), seed);
       check(ranks, c, lengths, options);
       options.training = false;

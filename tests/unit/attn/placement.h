@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -37,6 +38,26 @@ class Placed {
   const Placement* placement_;
   int rank_;
   void* placed_ = nullptr;
+};
+
+/// Memory of a plan's own form, aligned to no more than it must be.
+class Reserve {
+ public:
+  Reserve(size_t bytes, const Placement* placement, int rank) {
+    if (bytes == 0) return;
+    if (placement == nullptr) onHost_.resize(bytes / sizeof(Unit) + 2);
+    const auto place = reinterpret_cast<uintptr_t>(
+        placement == nullptr ? onHost_.data() : placement->allocate(rank, bytes + sizeof(Unit)));
+    data_ = reinterpret_cast<void*>(place % (2 * sizeof(Unit)) == 0 ? place + sizeof(Unit) : place);
+  }
+  void* data() const { return data_; }
+
+ private:
+  struct alignas(16) Unit {
+    std::byte bytes[16];
+  };
+  std::vector<Unit> onHost_;
+  void* data_ = nullptr;
 };
 
 }  // namespace seqpar::attn::test

@@ -45,8 +45,6 @@ TEST_CASE("a description with something wrong is refused by name") {
       {"desc->windowLeft is -2", [](seqparAttnDesc_t& d) { d.windowLeft = -2; }},
       {"desc->sinks is 2", [](seqparAttnDesc_t& d) { d.sinks = 2; }},
       {"desc->reserve is 2, expected 0 to 1", [](seqparAttnDesc_t& d) { d.reserve = 2; }},
-      {"desc->reserve is 1, expected 0: linear attention",
-       [](seqparAttnDesc_t& d) { d.family = seqparAttnGla, d.reserve = 1; }},
       {"desc->training is 3", [](seqparAttnDesc_t& d) { d.training = 3; }},
       {"desc->inner is 3, expected a divisor of the communicator's 1 ranks", [](seqparAttnDesc_t& d) { d.inner = 3; }},
       {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},

@@ -100,26 +100,6 @@ class PlacedFloats {
   float* placed_ = nullptr;
 };
 
-/// Memory of a plan's own form, aligned to no more than it must be.
-class Reserve {
- public:
-  Reserve(size_t bytes, const Placement* placement, int rank) {
-    if (bytes == 0) return;
-    if (placement == nullptr) onHost_.resize(bytes / sizeof(Unit) + 2);
-    const auto place = reinterpret_cast<uintptr_t>(
-        placement == nullptr ? onHost_.data() : placement->allocate(rank, bytes + sizeof(Unit)));
-    data_ = reinterpret_cast<void*>(place % (2 * sizeof(Unit)) == 0 ? place + sizeof(Unit) : place);
-  }
-  void* data() const { return data_; }
-
- private:
-  struct alignas(16) Unit {
-    std::byte bytes[16];
-  };
-  std::vector<Unit> onHost_;
-  void* data_ = nullptr;
-};
-
 /// In place of a number that another rank has.
 constexpr double kElsewhere = 1e200;
 

@@ -97,7 +97,7 @@ struct GradientsKernel {
   SEQPAR_WARP static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
     {
       StateOf state;
-      if (item.segment > 0) warp::awaitPriorKernel();
+      if (item.segment > 0 && !task.beforeIsThere) warp::awaitPriorKernel();
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.again());
       consumeSweep(task, item, state, me);
       if constexpr (!kChannel) {

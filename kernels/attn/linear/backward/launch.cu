@@ -193,6 +193,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
   task.after = pass.after;
+  task.beforeIsThere = pass.beforeIsThere;
   task.initial = pass.initial;
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;

@@ -31,9 +31,10 @@ struct Task {
   int segments = 1;
   int64_t segmentTokens = 0;
 
-  SegmentMaps maps;           ///< the segment pass: out
-  SegmentMaps before, after;  ///< the gradients
-  bool apart = false;         ///< these: states are each map's own
+  SegmentMaps maps;            ///< the segment pass: out
+  SegmentMaps before, after;   ///< the gradients
+  bool apart = false;          ///< these: states are each map's own
+  bool beforeIsThere = false;  ///< before this kernel and the one before it
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;

@@ -29,7 +29,9 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
 
 void DevicePasses::carve(Arena& arena) {
   const PartSizes sizes = largestOf(whole_, parts_);
-  before_ = arena.take(std::max(sizes.maps, segmentMapsSize(forward_.shape, forward_.segments)));
+  if (!shard_.reserves || !parts_.empty()) {
+    before_ = arena.take(std::max(sizes.maps, segmentMapsSize(forward_.shape, forward_.segments)));
+  }
   if (shard_.training) {
     after_ = arena.take(sizes.maps);
     workspace_ = arena.take(sizes.gradients);
@@ -40,6 +42,10 @@ void DevicePasses::carve(Arena& arena) {
     rankDecay_ = static_cast<float*>(arena.take(shard_.allHeads() * shard_.width() * sizeof(float)));
   }
   deviceStarts_ = static_cast<int64_t*>(arena.take(starts_.size() * sizeof(int64_t)));
+}
+
+void DevicePasses::carveReserve(Arena& arena) {
+  kept_ = arena.take(segmentMapsSize(whole_.shape, whole_.segments));
 }
 
 void DevicePasses::open() {
@@ -70,7 +76,7 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
 }
 
 void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients) {
-  SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsOf(part, before_)};
+  SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsBefore(part)};
   pass.apart = part.apart;
   pass.afterGradients = afterGradients;
   pass.allSegments = forRank && readsMaps(part);
@@ -84,15 +90,9 @@ void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, 
 
 void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
                                float* final, bool mapsAreThere) {
-  const attn::Outputs pass{problem(part, in),
-                           part.segments,
-                           allHeads(),
-                           mapsOf(part, before_),
-                           incoming,
-                           outputOf(out, part.piece.first),
-                           final,
-                           part.apart,
-                           mapsAreThere};
+  const attn::Outputs pass{
+      problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out, part.piece.first), final,
+      part.apart,        mapsAreThere,  keeps(part)};
   checkLaunch(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
@@ -118,7 +118,8 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.segments = part.segments;
   pass.heads = allHeads();
   pass.dOut = inputOf(to.dOut, first);
-  pass.before = mapsOf(part, before_);
+  pass.before = mapsBefore(part);
+  pass.beforeIsThere = keeps(part);
   pass.after = mapsOf(part, after_);
   pass.apart = part.apart;
   pass.early = early;
@@ -147,9 +148,10 @@ void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* inc
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
-  const attn::Outputs pass{
-      problem(forward_, in), forward_.segments, allHeads(), mapsOf(forward_, before_), incoming, outputOf(out), final,
-      forward_.apart};
+  const Part& part = shard_.reserves ? whole_ : forward_;
+  attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
+  pass.apart = part.apart;
+  pass.keepsMaps = keeps(part);
   checkLaunch(launchForward(pass, {exec_.main(), 0}), "outputs");
 }
 
@@ -167,7 +169,11 @@ void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, 
 }
 
 void DevicePasses::recompute(const Inputs& in, const float*) {
-  if (!byParts(in)) makeStates(whole_, in, false);
+  if (!byParts(in)) statesAgain(in);
+}
+
+void DevicePasses::statesAgain(const Inputs& in, bool afterGradients) {
+  if (!keeps(whole_)) makeStates(whole_, in, false, afterGradients);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
@@ -180,8 +186,8 @@ void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, c
                                  const float* incoming, float* dBefore) {
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
-  makeStates(whole_, in, false);
-  makeStateGradients(whole_, in, gradients, false, true);
+  statesAgain(in);
+  makeStateGradients(whole_, in, gradients, false, !keeps(whole_));
   makeGradients(whole_, in, gradients, saved, incoming, dBefore, true);
 }
 

@@ -14,6 +14,7 @@ class DevicePasses final : public Passes {
   DevicePasses(const Shard& shard, Exec& exec);
 
   void carve(Arena& arena) override;
+  void carveReserve(Arena& arena) override;
   void open() override;
   std::string name() const override;
 
@@ -42,11 +43,15 @@ class DevicePasses final : public Passes {
   bool byParts(const Inputs& in, const Gradients& to) const {
     return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
   }
+  /// Whether the forward leaves the states of a part's segments in the caller's memory.
+  bool keeps(const Part& part) const { return shard_.reserves && &part == &whole_; }
+  SegmentMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
   LinearProblem problem(const Part& part, const Inputs& in) const;
   /// Whether the scan reads the maps of a part's segments, and not the rank's.
   bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
   /// `maps`: of the part.
-  void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, void* maps, void* stream);
+  void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const SegmentMaps& maps,
+                  void* stream);
   /// Whether what comes into the scan is this rank's own.
   bool isFirst(seqparDirection_t direction) const { return windows_->of(direction).position == 0; }
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
@@ -67,6 +72,8 @@ class DevicePasses final : public Passes {
                      float* dBefore, bool early);
   /// Both passes of each part.
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
+  /// The forward's states of the whole again, unless it has left them.
+  void statesAgain(const Inputs& in, bool afterGradients = false);
   /// Those of sequences that begin on other ranks stay 0.
   void clearInitialGradients(const Gradients& to);
   void gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming);
@@ -77,6 +84,7 @@ class DevicePasses final : public Passes {
   Part forward_;  // the whole, cut for launchForward()
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
+  void* kept_ = nullptr;                       // maps before the segments of the whole, in place of before_
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;

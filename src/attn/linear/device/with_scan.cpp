@@ -18,8 +18,9 @@ bool DevicePasses::openScan(seqparComm_t comm) {
 
 void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
   const bool parts = byParts(in);
+  const Part& sender = parts ? parts_.back() : whole_;
   states(in, scan.mapWanted);
-  launchScan(scan, seqparForward, parts ? parts_.back() : whole_, before_, exec_.main());
+  launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   const bool first = isFirst(seqparForward);
   const float* const incoming = first ? scan.initial : scan.incoming;
   if (parts) return outputsByParts(in, out, incoming, nullptr);
@@ -30,21 +31,21 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
                                     const OwnScan& scan) {
   const bool parts = byParts(in, gradients);
   const Part& sender = parts ? parts_.front() : whole_;
-  const auto launch = [&](void* stream) { launchScan(scan, seqparReverse, sender, after_, stream); };
-  const auto statesAgain = [&] {
-    if (!byParts(in)) makeStates(whole_, in, false, !parts);
+  const auto launch = [&](void* stream) { launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream); };
+  const auto again = [&] {
+    if (!parts) statesAgain(in, true);
   };
   stateGradients(in, gradients, scan.mapWanted);
   // On a rank between others these wait for what it sends, and it for what comes.
-  const bool beside = scan.mapWanted && !isFirst(seqparReverse);
+  const bool beside = scan.mapWanted && !isFirst(seqparReverse) && !keeps(sender);
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
-    statesAgain();
+    again();
     side.join();
   } else {
     if (scan.mapWanted) launch(exec_.main());
-    statesAgain();
+    again();
     if (!scan.mapWanted) launch(exec_.main());
   }
   clearInitialGradients(gradients);
@@ -54,15 +55,15 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   makeGradients(whole_, in, gradients, saved, incoming, nullptr, !beside);
 }
 
-void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, void* maps,
-                              void* stream) {
+void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part,
+                              const SegmentMaps& maps, void* stream) {
   const bool reads = readsMaps(part);
   StateScan scan;
   scan.scan = windows_->of(direction);
   scan.dk = static_cast<int>(shard_.dk);
   scan.dv = static_cast<int>(shard_.dv);
   scan.width = static_cast<int>(shard_.width());
-  scan.maps = reads ? mapsOf(part, maps) : SegmentMaps{rankState_, rankDecay_};
+  scan.maps = reads ? maps : SegmentMaps{rankState_, rankDecay_};
   scan.segments = !args.mapWanted ? 0 : reads ? part.segments.count : 1;
   scan.reverse = direction == seqparReverse;
   scan.forgets = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;

@@ -38,6 +38,9 @@ class Passes {
 
   /// Takes memory. Runs as Arena says.
   virtual void carve(Arena& arena) = 0;
+  /// Of a shard that reserves: takes what the forward leaves for recompute(), in the caller's memory. Runs as Arena
+  /// says, before each call too.
+  virtual void carveReserve(Arena&) {}
   /// Builds what is needed. Throws Error.
   virtual void open() = 0;
   virtual std::string name() const = 0;

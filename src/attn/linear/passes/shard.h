@@ -26,6 +26,7 @@ struct Shard {
   seqparDataType_t type = seqparFloat32, gateType = seqparFloat32;
   float scale = 1;
   bool training = true, alone = false;  ///< alone: no scan takes place
+  bool reserves = false;                ///< forward leaves for backward what it can of its states
   std::vector<Piece> pieces;            ///< of one batch entry; all are alike. None of no tokens
 
   size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
