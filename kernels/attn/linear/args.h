@@ -191,6 +191,10 @@ struct Gradients {
 };
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments);
 
+/// How many SMs of the current device launchGradients() leaves to others where it starts `early`; 0 also where it does
+/// not. Only in builds with CUDA.
+int smsBesideGradients(const LinearProblem& problem, const Segments& segments);
+
 /// A cudaStream_t, and how many CTAs a launch may have at once (0: as many as there is work), so that kernels of the
 /// scan between ranks find room.
 struct Launch {

@@ -12,11 +12,19 @@ using Head = device::detail::Head;  // here a part of one
 constexpr int kScanThreads = 256;
 constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: beside other work, which they leave SMs to
 
-enum class Role { First, Between, Last };  ///< Last: the rank's map is not wanted
-/// Parts that a CTA waits for together, as many as registers hold.
+/// Last: the rank's map is not wanted. Beside: the same, on the few SMs that the next kernel leaves.
+enum class Role { First, Between, Last, Beside };
+SEQPAR_BOTH_INLINE constexpr bool hasMap(Role role) {
+  return role == Role::First || role == Role::Between;
+}
+/// Parts that kScanThreads wait for together, as many as registers hold.
 constexpr int togetherIn(Role role) {
   if (role == Role::First) return 1;
-  return role == Role::Last ? 4 : 2;
+  return role == Role::Between ? 2 : 4;
+}
+/// Groups of kScanThreads in a CTA.
+constexpr int groupsIn(Role role) {
+  return role == Role::Beside ? 4 : 1;
 }
 
 /// Four neighboring numbers of a rank's map of a head.
@@ -30,19 +38,20 @@ __device__ __forceinline__ float4 applied(const Quarter& map, const float4& x) {
   return make_float4(on(map.state.x, x.x), on(map.state.y, x.y), on(map.state.z, x.z), on(map.state.w, x.w));
 }
 
-/// Parts, one packet of each a thread.
+/// Parts, one packet of each a thread of kScanThreads.
 template <Role R>
-class StateScanCta {
+class StateScanGroup {
  public:
-  static constexpr int kTogether = togetherIn(R);
+  static constexpr int kTogether = togetherIn(R), kGroups = groupsIn(R);
 
-  __device__ __forceinline__ explicit StateScanCta(const StateScan& pass)
+  __device__ __forceinline__ explicit StateScanGroup(const StateScan& pass)
       : pass_(pass),
         count_(static_cast<int>(pass.scan.heads)),
         elements_(static_cast<int>(pass.scan.elements)),
-        packet_(static_cast<int>(threadIdx.x)) {}
+        group_(static_cast<int>(threadIdx.x) / kScanThreads),
+        packet_(static_cast<int>(threadIdx.x) % kScanThreads) {}
 
-  /// Waits until everything that this CTA sends has room. False: a rank has failed.
+  /// Waits until everything that this group sends has room. False: a rank has failed.
   __device__ __forceinline__ bool awaitRoom() const {
     bool failed = false;
     for (int first = firstPart(); first < count_ && packet_ < kTogether; first += step()) {
@@ -51,7 +60,7 @@ class StateScanCta {
       failed = head.stopped() || !head.waitForRoom();
       if (failed) head.stop();
     }
-    return !__syncthreads_or(failed);
+    return !any(failed);
   }
   /// The first rank: `incoming`, for which it needs nothing of the kernel before.
   __device__ __forceinline__ void putOwn() const {
@@ -67,8 +76,21 @@ class StateScanCta {
   }
 
  private:
-  __device__ __forceinline__ int firstPart() const { return static_cast<int>(blockIdx.x) * kTogether; }
-  __device__ __forceinline__ int step() const { return static_cast<int>(gridDim.x) * kTogether; }
+  /// A barrier of the group, and whether `mine` is true for any of it.
+  __device__ __forceinline__ bool any(bool mine) const {
+    if (kGroups == 1) return __syncthreads_or(mine) != 0;
+    int any;
+    asm volatile(
+        "{\n.reg .pred p, q;\nsetp.ne.s32 p, %1, 0;\nbarrier.cta.red.or.pred q, %2, %3, p;\nselp.s32 %0, 1, 0, q;\n}"
+        : "=r"(any)
+        : "r"(mine ? 1 : 0), "r"(1 + group_), "r"(kScanThreads)
+        : "memory");
+    return any != 0;
+  }
+  __device__ __forceinline__ int firstPart() const {
+    return (static_cast<int>(blockIdx.x) * kGroups + group_) * kTogether;
+  }
+  __device__ __forceinline__ int step() const { return static_cast<int>(gridDim.x) * kGroups * kTogether; }
   /// This thread's numbers of a part, in states.
   __device__ __forceinline__ int64_t placeOf(int part) const { return int64_t{part} * elements_ + 4 * packet_; }
   /// What comes in on the first rank.
@@ -84,7 +106,7 @@ class StateScanCta {
     Quarter maps[kTogether] = {};
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      if (R != Role::Last && has(first + i)) maps[i] = mapAt(first + i);
+      if (hasMap(R) && has(first + i)) maps[i] = mapAt(first + i);
     }
     uint4 seen[kTogether];
     bool failed = false;
@@ -94,7 +116,7 @@ class StateScanCta {
         seen[0] = head.load(0);
         failed = !head.await(0, seen[0]);
       }
-      failed = __syncthreads_or(failed) != 0;
+      failed = any(failed);
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         if (has(first + i)) seen[i] = Head(head, first + i).load(packet_);
@@ -104,7 +126,7 @@ class StateScanCta {
     for (int i = 0; i < kTogether; ++i) {
       if (has(first + i) && !failed) failed = !hop(Head(head, first + i), first + i, maps[i], seen[i]);
     }
-    failed = __syncthreads_or(failed) != 0;
+    failed = any(failed);
     if (packet_ < kTogether && first + packet_ < count_) {
       const Head mine(head, first + packet_);
       if (failed) {
@@ -131,9 +153,9 @@ class StateScanCta {
     if (pass_.resets) x = make_float4(0, 0, 0, 0);
     const float4 total = applied(map, x);
     const float numbers[4] = {total.x, total.y, total.z, total.w};
-    if (R != Role::Last && !head.last()) head.put(packet_, numbers);
+    if (hasMap(R) && !head.last()) head.put(packet_, numbers);
     if (R != Role::First) *reinterpret_cast<float4*>(pass_.incoming + at) = x;
-    if (R != Role::Last && pass_.outgoing != nullptr) *reinterpret_cast<float4*>(pass_.outgoing + at) = total;
+    if (hasMap(R) && pass_.outgoing != nullptr) *reinterpret_cast<float4*>(pass_.outgoing + at) = total;
     return true;
   }
 
@@ -161,38 +183,40 @@ class StateScanCta {
   }
 
   const StateScan& pass_;
-  int count_, elements_, packet_;
+  int count_, elements_, group_, packet_;
 };
 
 /// CTAs that an SM must have room for: they wait for packets side by side.
 constexpr int ctasOfSm(Role role) {
-  return role == Role::Between ? 4 : 5;
+  return role == Role::Between ? 4 : role == Role::Beside ? 1 : 5;
 }
 
 /// The next kernel may start once nothing here depends on another rank any more: then its CTAs may wait on all SMs.
 template <Role R>
-__global__ void __launch_bounds__(kScanThreads, ctasOfSm(R)) stateScanKernel(const __grid_constant__ StateScan pass) {
-  const StateScanCta<R> cta(pass);
-  const bool fine = cta.awaitRoom();
-  if (R == Role::First && fine) cta.putOwn();
-  if (R != Role::Last) waitForPriorKernel();
+__global__ void __launch_bounds__(kScanThreads* groupsIn(R), ctasOfSm(R))
+    stateScanKernel(const __grid_constant__ StateScan pass) {
+  if (R == Role::Beside) letNextKernelStart();
+  const StateScanGroup<R> group(pass);
+  const bool fine = group.awaitRoom();
+  if (R == Role::First && fine) group.putOwn();
+  if (hasMap(R)) waitForPriorKernel();
   if (R == Role::First && fine) {
     __threadfence();  // what the kernel before this one wrote is there for the next one
     letNextKernelStart();
   }
-  if (fine) cta.run();
-  if (R == Role::Last) {
-    letNextKernelStart();
-    waitForPriorKernel();
-  }
+  if (fine) group.run();
+  if (R == Role::Last) letNextKernelStart();
+  if (!hasMap(R)) waitForPriorKernel();
 }
 
 template <Role R>
 cudaError_t start(const StateScan& scan, const Launch& launch) {
   int ctas = launch.ctas;
   if (R != Role::First) ctas = ctas > 0 ? std::min(ctas, kMostWaiting) : kMostWaiting;
-  const int64_t groups = (scan.scan.heads + togetherIn(R) - 1) / togetherIn(R);
-  return launchKernel(stateScanKernel<R>, gridOf(groups, ctas), kScanThreads, 0, launch.stream, true, scan);
+  constexpr int kParts = togetherIn(R) * groupsIn(R);
+  const int64_t blocks = (scan.scan.heads + kParts - 1) / kParts;
+  return launchKernel(stateScanKernel<R>, gridOf(blocks, ctas), kScanThreads * groupsIn(R), 0, launch.stream, true,
+                      scan);
 }
 
 }  // namespace
@@ -206,12 +230,14 @@ int stateParts(int dk, int dv) {
 int launchStateScan(const StateScan& scan, const Launch& launch) {
   if (scan.scan.heads == 0) return cudaSuccess;
   if (scan.scan.position == 0) return start<Role::First>(scan, launch);
-  return scan.segments > 0 ? start<Role::Between>(scan, launch) : start<Role::Last>(scan, launch);
+  if (scan.segments > 0) return start<Role::Between>(scan, launch);
+  return scan.beside ? start<Role::Beside>(scan, launch) : start<Role::Last>(scan, launch);
 }
 
 int loadStateScan() {
   cudaFuncAttributes attributes;
-  for (auto* kernel : {stateScanKernel<Role::First>, stateScanKernel<Role::Between>, stateScanKernel<Role::Last>}) {
+  for (auto* kernel : {stateScanKernel<Role::First>, stateScanKernel<Role::Between>, stateScanKernel<Role::Last>,
+                       stateScanKernel<Role::Beside>}) {
     const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
     if (error != cudaSuccess) return error;
   }

@@ -25,12 +25,14 @@ struct StateScan {
   const float* initial = nullptr;  ///< [batch][heads][dk][dv]: what comes in on the first rank; NULL: 0
   float* incoming = nullptr;       ///< out: what comes in
   float* outgoing = nullptr;       ///< out: what goes out; NULL: not wanted
+  bool beside = false;  ///< without `segments`: the kernel behind it starts at once, beside this one's waiting
 };
 
 /// `ctas`: at most as many, 0: one a part. The launch may start beside the kernel before it. On the first rank and
 /// without `segments` it writes `incoming` meanwhile: neither that kernel nor one before that still runs reads it. The
 /// one behind it may start beside it: that of the first rank, or of one without `segments`, does so as soon as nothing
-/// here depends on another rank any more. Only in builds with CUDA. A cudaError_t.
+/// here depends on another rank any more, or, `beside`, at once: then `ctas` are few enough to leave it its SMs. Only
+/// in builds with CUDA. A cudaError_t.
 int launchStateScan(const StateScan& scan, const Launch& launch);
 
 /// Loads the kernel for the current device, which may wait for what runs there.

@@ -150,6 +150,13 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 }  // namespace
 }  // namespace backward
 
+int smsBesideGradients(const LinearProblem& problem, const Segments& segments) {
+  using namespace backward;
+  if (!sm90PassesOf(problem.gate).gradients || !hasSm90(problem) || segments.count < 2) return 0;
+  const int64_t items = itemsOf(taskOf(problem, segments, {0, problem.heads}, {}));
+  return static_cast<int>(std::max<int64_t>(sms() - items, 0));
+}
+
 int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch& launch) {
   using namespace backward;
   const auto stream = static_cast<cudaStream_t>(launch.stream);

@@ -49,9 +49,12 @@ class DevicePasses final : public Passes {
   LinearProblem problem(const Part& part, const Inputs& in) const;
   /// Whether the scan reads the maps of a part's segments, and not the rank's.
   bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
-  /// `maps`: of the part.
+  /// SMs for a scan that waits beside the gradients' sweep over the states that the forward has left; 0: it comes
+  /// before them.
+  int besideGradients() const { return shard_.reserves && windows_->ctas() == 0 ? idle_ : 0; }
+  /// `maps`: of the part. `beside`: what besideGradients() says, if this is such a scan.
   void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const SegmentMaps& maps,
-                  void* stream);
+                  void* stream, int beside = 0);
   /// Whether what comes into the scan is this rank's own.
   bool isFirst(seqparDirection_t direction) const { return windows_->of(direction).position == 0; }
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
@@ -82,6 +85,7 @@ class DevicePasses final : public Passes {
   Exec& exec_;
   Part whole_;
   Part forward_;  // the whole, cut for launchForward()
+  int idle_ = 0;  // SMs that its gradients leave
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   void* kept_ = nullptr;                       // maps before the segments of the whole, in place of before_

@@ -31,22 +31,21 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
                                     const OwnScan& scan) {
   const bool parts = byParts(in, gradients);
   const Part& sender = parts ? parts_.front() : whole_;
-  const auto launch = [&](void* stream) { launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream); };
-  const auto again = [&] {
-    if (!parts) statesAgain(in, true);
+  const auto launch = [&](void* stream, int ctas = 0) {
+    launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
   };
   stateGradients(in, gradients, scan.mapWanted);
   // On a rank between others these wait for what it sends, and it for what comes.
-  const bool beside = scan.mapWanted && !isFirst(seqparReverse) && !keeps(sender);
+  const bool again = !parts && !keeps(whole_), beside = scan.mapWanted && !isFirst(seqparReverse) && again;
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
-    again();
+    statesAgain(in, true);
     side.join();
   } else {
     if (scan.mapWanted) launch(exec_.main());
-    again();
-    if (!scan.mapWanted) launch(exec_.main());
+    if (again) statesAgain(in, true);
+    if (!scan.mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
   }
   clearInitialGradients(gradients);
   const bool packed = shard_.sequences > 0;  // then the scan says whether `initial` comes in
@@ -56,7 +55,7 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
 }
 
 void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part,
-                              const SegmentMaps& maps, void* stream) {
+                              const SegmentMaps& maps, void* stream, int beside) {
   const bool reads = readsMaps(part);
   StateScan scan;
   scan.scan = windows_->of(direction);
@@ -71,7 +70,8 @@ void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, 
   scan.initial = args.initial;
   scan.incoming = args.incoming;
   scan.outgoing = args.outgoing;
-  checkLaunch(launchStateScan(scan, {stream, windows_->ctas()}), "the scan of states");
+  scan.beside = beside > 0;
+  checkLaunch(launchStateScan(scan, {stream, scan.beside ? beside : windows_->ctas()}), "the scan of states");
 }
 
 }  // namespace seqpar::attn::linear
