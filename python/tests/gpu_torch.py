@@ -40,7 +40,8 @@ CHECKS = {
                "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
                "kernels_of_the_caller", "plans_are_forgotten_in_turn", "other_default_devices", "explanations",
                "later_calls_equal_the_first", "operators_are_registered_well", "checkpointing_gives_equal_gradients",
-               "what_forward_reserves_is_its_own", "errors_say_what_is_wrong", "groups_and_closing"),
+               "what_forward_reserves_is_its_own", "what_linear_attention_reserves_is_its_own", "errors_say_what_is_wrong",
+               "groups_and_closing"),
     "drop_ins": ("drop_ins", "context_parallel_as_torch_has_it", "models_of_transformers"),
 }
 PARITY = (

@@ -30,6 +30,7 @@ import torch_checks.collectives
 import torch_checks.composition
 import torch_checks.drop_ins
 import torch_checks.pieces
+import torch_checks.reserves
 from seqpar import _abi
 from seqpar.testing import parity
 from seqpar.torch import _attention, _plans
@@ -171,7 +172,7 @@ def boundary(comm, seed):
             ("sp.all_gather, of what needs a gradient", lambda: sp.all_gather(leaf, comm))]
     q = torch.ones(1, 128, 2, 64, device=device, dtype=torch.bfloat16)
     k, v, grad = (q.clone() for _ in range(3))
-    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    leaves, decay = [x.detach().requires_grad_() for x in (q, k, v)], -torch.ones_like(q, dtype=torch.float32)
     forward, both = attention_by_ctypes(q, comm)
     rows += [("seqparAttnForward by ctypes", forward),
              ("sp.attention, forward", lambda: sp.attention(q, k, v, comm, causal=True, algorithm="ring")),
@@ -179,7 +180,11 @@ def boundary(comm, seed):
              ("an autograd.Function that does nothing", lambda: torch.autograd.grad(
                  Nothing.apply(*leaves, [torch.empty_like(q)]), leaves, grad)),
              ("sp.attention, forward and backward", lambda: torch.autograd.grad(
-                 sp.attention(*leaves, comm, causal=True, algorithm="ring"), leaves, grad))]
+                 sp.attention(*leaves, comm, causal=True, algorithm="ring"), leaves, grad)),
+             ("sp.gla, forward", lambda: sp.gla(q, k, v, decay, comm)),
+             *((f"sp.gla, forward and backward, {what}", lambda reserve=reserve: torch.autograd.grad(
+                 sp.gla(*leaves, decay, comm, reserve=reserve), leaves, grad))
+               for what, reserve in (("reserve", True), ("without", False)))]
     for name, function in rows:
         function()
         us = least_us(function)

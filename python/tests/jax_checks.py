@@ -5,9 +5,11 @@
 SEQPAR_TEST_DEVICE=cuda runs it on the first DEVICES GPUs.
 """
 
+import contextlib
 import os
 import pathlib
 import sys
+import unittest.mock
 
 import jax
 
@@ -259,6 +261,36 @@ def operators(comm):
     same(final(k_like_q, k, v)[-1], jnp.einsum("bthd,bthe->bhde", k, v), 100)
 
 
+def what_linear_attention_reserves(comm):
+    """Its forward pass leaves something on GPUs. On hosts the size is made up, and the library does not look there."""
+    n = comm.size
+    (q, k), v, x = (whole(i, 2, 4 * n, n, DK) for i in (30, 31)), whole(32, 2, 4 * n, n, DV), whole(33, 1, 4 * n, n, 16)
+    gate, slow = -abs(whole(34, 2, 4 * n, n, DK)), -abs(whole(35, 1, 4 * n, n))
+
+    def passes(**options):
+        """The jaxprs of forward, and of forward and backward."""
+        function = sharded(lambda *a: sp.gla(*a, comm, **options), (SEQ,) * 4, SEQ)
+        return [str(jax.make_jaxpr(f)(q, k, v, gate)) for f in (function, jax.grad(lambda *a: function(*a).sum()))]
+
+    assert all("u8[" not in text for text in passes(reserve=False))
+    assert ("u8[" in passes()[1]) == ON_GPU
+    with contextlib.nullcontext() if ON_GPU else unittest.mock.patch.object(_attention, "_reserve_size", lambda *_: 64):
+        forward, both = passes()
+        assert "u8[" in both and "u8[" not in forward
+        for options in ({}, {"reserve": False}, {"algorithm": "lasp2"}):
+            compare(comm, lambda *a: sp.gla(*a, comm, **options), lambda q, k, v, g: recurrence(q, k, v, jnp.exp(g)),
+                    (q, k, v, gate), (SEQ,) * 4, terms=300)
+        final = sharded(lambda *a: sp.linear_attention(*a, comm, output_final_state=True)[1][None], (SEQ,) * 3, P("sp"))
+        exact = lambda q, k, v: jnp.einsum("bthd,bthe->bhde", k, v)
+        of_last = lambda *a: (final(*a)[-1] ** 2).sum()
+        for one, other in zip(*(jax.grad(f, (1, 2))(q, k, v) for f in (of_last, lambda *a: (exact(*a) ** 2).sum()))):
+            same(one / abs(other).max(), other / abs(other).max(), 200)
+        layer = lambda x, g: jnp.tanh(sp.simple_gla(x, x, x, g, comm))
+        once = lambda x, g: jnp.tanh(recurrence(x, x, x, jnp.exp(g)))
+        for block in (layer, jax.checkpoint(layer)):  # each of the calls keeps its own
+            compare(comm, lambda x, g: block(block(x, g), g), lambda x, g: once(once(x, g), g), (x, slow), (SEQ, SEQ), terms=300)
+
+
 def order_and_composition(comm):
     """Independent calls, which XLA may run in any order, many times; rematerialization that saves the calls; a second axis."""
     n = comm.size
@@ -373,7 +405,8 @@ def stubs(comm):
 
 def main():
     with sp.Comm(MESH, "sp") as comm:
-        for check in (collectives, merging_partial_attention, scans, operators, order_and_composition, errors, stubs):
+        for check in (collectives, merging_partial_attention, scans, operators, what_linear_attention_reserves,
+                      order_and_composition, errors, stubs):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check(comm)

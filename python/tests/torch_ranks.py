@@ -17,6 +17,7 @@ import torch_checks.collectives
 import torch_checks.composition
 import torch_checks.drop_ins
 import torch_checks.pieces
+import torch_checks.reserves
 import torch_checks.stubs
 
 

@@ -131,6 +131,18 @@ def _reserve_size(comm, fields, layout, bounds):
     return max(comm.on_each_rank(of_rank))
 
 
+def _reserving(comm, fields, layout, bounds, inputs, results, saved, alone):
+    """An Operator whose forward pass leaves what it can for its backward pass; where nobody differentiates it is `alone`."""
+
+    @functools.cache
+    def of_plan():  # only a call that is differentiated makes that plan
+        size = _reserve_size(comm, fields, layout, bounds)
+        kept = [("reserve", jax.ShapeDtypeStruct((size,), jnp.uint8), None)] if size else []
+        return _operator(comm, fields, layout, bounds, inputs, results + kept, saved=(*saved, "reserve"))
+
+    return Operator(lambda *given: of_plan().forward(*given), lambda *given: of_plan().backward(*given), alone=alone.forward)
+
+
 def explain(q, k, v, comm, *, sinks=None, **options):
     """What attention() with these arguments does, as a dictionary: the algorithm, its modeled time and layout, and why others
     are slower or cannot do it. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
@@ -164,20 +176,13 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
                ("lse", jax.ShapeDtypeStruct((batch, heads, local), jnp.float32), None)]
     operator = _operator(comm, {**fields, "reserve": 0}, layout, bounds, inputs, results, saved=())
     if fields["reserve"]:
-        @functools.cache
-        def reserving():  # only a call that is differentiated makes that plan
-            size = _reserve_size(comm, fields, layout, bounds)
-            kept = [("reserve", jax.ShapeDtypeStruct((size,), jnp.uint8), None)] if size else []
-            return _operator(comm, fields, layout, bounds, inputs, results + kept, saved=("reserve",))
-
-        operator = Operator(lambda *given: reserving().forward(*given), lambda *given: reserving().backward(*given),
-                            alone=operator.forward)
+        operator = _reserving(comm, fields, layout, bounds, inputs, results, (), operator)
     out, lse = apply(comm, operator, q, k, v, *([] if sinks is None else [sinks.astype(jnp.float32)]))
     return (out, jax.lax.stop_gradient(lse)) if return_lse else out
 
 
 def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
-            algorithm="auto", wire=None, **unknown):
+            algorithm="auto", wire=None, reserve=True, **unknown):
     _shapes.require_options(_NAMES[family], unknown, _LINEAR_OPTIONS)
     bounds = _checked(family, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
@@ -200,8 +205,13 @@ def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, outp
         raise TypeError(f"{family}: initial_state is {initial_state.dtype.name}, expected float32")
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")]
     inputs += ([] if gate is None else [("gate", "dGate")]) + ([] if initial_state is None else [("initial", "dInitial")])
-    results = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal"), ("saved", state, None)]
-    operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",))
+    shown = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal")]
+    results = [*shown, ("saved", state, None)]
+    if reserve:
+        alone = _operator(comm, {**fields, "training": 0}, None, bounds, inputs, shown, saved=())
+        operator = _reserving(comm, {**fields, "reserve": 1}, None, bounds, inputs, results, ("saved",), alone)
+    else:
+        operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",))
     arrays = [x for x in (q, k, v, gate, initial_state) if x is not None]
     out, final = apply(comm, operator, *arrays)
     return (out, final) if output_final_state else out
@@ -216,6 +226,8 @@ def gla(q, k, v, log_decay, comm, **options):
         output_final_state     (out, state behind this rank's last token); its gradient is the last rank's
         algorithm              "auto", "zeco", "lasp1", "lasp2", "local"
         wire                   "float32", "float16", "bfloat16": how states travel; None: float32
+        reserve                a forward pass that is differentiated keeps its states within the rank until the backward pass,
+                               which then need not compute them again: on GPUs
     """
     return _linear("gla", q, k, v, log_decay, comm, **options)
 
@@ -235,4 +247,4 @@ def linear_attention(q, k, v, comm, **options):
     return _linear("sum", q, k, v, None, comm, **options)
 
 
-_LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire")
+_LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire", "reserve")

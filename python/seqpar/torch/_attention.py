@@ -235,4 +235,4 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
     if function == "attention":
         return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
     family = _abi.choose("explain: function", function, {"attention": "softmax", **_linear.FAMILIES})
-    return _plans.explain(comm, _linear.describe(family, q, k, v, log_decay, comm, **options), q, k, v, log_decay)
+    return _plans.explain(comm, _linear.describe(family, q, k, v, log_decay, comm, **options)[0], q, k, v, log_decay)

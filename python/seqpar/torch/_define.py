@@ -13,7 +13,7 @@ _library = torch.library.Library("seqpar", "DEF")
 _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 _PLAIN = frozenset({int, bool, str, float, type(None)})
-_MEMORY = frozenset({torch.Tensor, torch.nn.Parameter})
+_MEMORY = frozenset({torch.Tensor, torch.nn.Parameter})  # no subclass that traces or shards
 _never = lambda: True  # where a release lacks one of these, the dispatcher takes all calls
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", _never)
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", _never)
@@ -39,6 +39,11 @@ def plain(arguments, gradients=True):
         elif (kind is not list and kind is not tuple) or (argument and not plain(argument, gradients)):
             return False
     return True
+
+
+def real(tensor):
+    """Whether it has memory of its own, and stands for nothing that a tracer runs later."""
+    return type(tensor) in _MEMORY
 
 
 def without_gradient(arguments):

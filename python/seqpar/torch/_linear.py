@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _shapes
 from . import _plans, _prepared
 from ._comm import call, find
-from ._define import define, eager, plain, without_gradient
+from ._define import define, eager, plain, real, without_gradient
 from ._layout import bounds_of, require_fit
 
 
@@ -29,12 +29,13 @@ def _forward_outputs(q, k, v, gate, initial, spec, name):
 
 
 def _forward_launch(made, q, k, v, gate, initial, spec, name):
-    comm, (out, saved, final) = find(name), made
+    comm, (out, saved, final, *reserve) = find(name), made
     plan = _plans.plan_of(comm, spec, q, k, v, gate)
     (q, tq), (k, tk), (v, tv), (gate, tg) = *map(_plans.view, (q, k, v)), _gate(gate)
     initial, initial_pointer = _plans.floats(initial)
     arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gate=tg, initial=initial_pointer,
-                                     saved=saved.data_ptr(), final=final.data_ptr())
+                                     saved=saved.data_ptr(), final=final.data_ptr(),
+                                     reserve=_plans.reserved(reserve[0])[1] if reserve else None)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -46,7 +47,7 @@ def _backward_outputs(grad, d_final, q, k, v, gate, initial, saved, spec, name):
     return (like(q), like(k), like(v), like(gate), d_initial)
 
 
-def _backward_launch(made, grad, d_final, q, k, v, gate, initial, saved, spec, name):
+def _backward_launch(made, grad, d_final, q, k, v, gate, initial, saved, spec, name, reserve=None):
     comm = find(name)
     plan = _plans.plan_of(comm, spec, q, k, v, gate)
     (grad, to), (q, tq), (k, tk), (v, tv) = map(_plans.view, (grad, q, k, v))
@@ -58,6 +59,8 @@ def _backward_launch(made, grad, d_final, q, k, v, gate, initial, saved, spec, n
         q=tq, k=tk, v=tv, gate=tg, saved=saved.data_ptr(), initial=initial_pointer, dOut=to, dFinal=d_final_pointer,
         dq=_plans.view(made[0])[1], dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1],
         dGate=_gate(None if gate is None else made[3])[1], dInitial=None if initial is None else made[4].data_ptr())
+    if reserve is not None:
+        reserve, arguments.reserve = _plans.reserved(reserve)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -68,20 +71,44 @@ _backward = define("linear_attention_backward(Tensor grad, Tensor? d_final, Tens
                    _backward_outputs, _backward_launch)
 
 
+def _reserving_outputs(q, k, v, gate, initial, spec, name):
+    return (*_forward_outputs(q, k, v, gate, initial, spec, name), _plans.reserve(find(name), spec, q, k, v, gate))
+
+
+# The same where the forward pass leaves something for the backward pass, the last tensor of one and of the other.
+_reserving_forward = define(
+    "linear_attention_reserving(Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? initial, str spec, str comm) -> "
+    "(Tensor, Tensor, Tensor, Tensor)", _reserving_outputs, _forward_launch)
+_reserving_backward = define(
+    "linear_attention_reserving_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor? gate, "
+    "Tensor? initial, Tensor saved, Tensor reserve, str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    lambda grad, d_final, q, k, v, gate, initial, saved, reserve, spec, name: _backward_outputs(
+        grad, d_final, q, k, v, gate, initial, saved, spec, name),
+    lambda made, grad, d_final, q, k, v, gate, initial, saved, reserve, spec, name: _backward_launch(
+        made, grad, d_final, q, k, v, gate, initial, saved, spec, name, reserve))
+
+
+def _gradients(grad, d_final, q, k, v, gate, initial, saved, reserve, spec, comm):
+    """What the operators' backward pass makes, None for what there is not."""
+    if reserve is None:
+        made = _backward(grad, d_final, q, k, v, gate, initial, saved, spec, comm)
+    else:
+        made = _reserving_backward(grad, d_final, q, k, v, gate, initial, saved, reserve, spec, comm)
+    return (*made[:3], None if gate is None else made[3], None if initial is None else made[4])
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, gate, initial, spec, comm):
-        out, saved, final = _forward(q, k, v, gate, initial, spec, comm)
-        ctx.save_for_backward(q, k, v, gate, initial, saved)
+    def forward(ctx, q, k, v, gate, initial, spec, comm, reserving):
+        out, saved, final, *reserve = (_reserving_forward if reserving else _forward)(q, k, v, gate, initial, spec, comm)
+        ctx.save_for_backward(q, k, v, gate, initial, saved, next((x for x in reserve if x.numel()), None))
         ctx.rest = (spec, comm)
         return out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_final):
-        q, k, v, gate, initial, saved = ctx.saved_tensors
-        dq, dk, dv, d_gate, d_initial = _backward(grad, d_final, q, k, v, gate, initial, saved, *ctx.rest)
-        return (dq, dk, dv, None if gate is None else d_gate, None if initial is None else d_initial, None, None)
+        return (*_gradients(grad, d_final, *ctx.saved_tensors, *ctx.rest), None, None, None)
 
 
 def _prepare_call(comm, spec, q, k, v, gate):
@@ -90,12 +117,13 @@ def _prepare_call(comm, spec, q, k, v, gate):
     if any(taken is not x for (taken, _), x in zip(seen, (q, k, v, gate))):
         return None
     of = dict(zip(("q", "k", "v", "gate"), (tensor for _, tensor in seen)))
-    decay = [] if gate is None else ["gate"]
+    decay, reserve = [] if gate is None else ["gate"], _plans.reserve_size(comm, spec, q, k, v, gate)
+    kept = ["reserve"] if reserve else []
     prepared = _prepared.Prepared(
         comm, _plans.key_of(spec, q, k, v, gate), spec,
-        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *decay, "saved", "final")),
+        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *decay, "saved", "final", *kept)),
         (_abi.AttnBackwardArgs(**of), ("q", "k", "v", *decay, "saved", "dOut", "dFinal", "dq", "dk", "dv",
-                                       *("dGate" for _ in decay))))
+                                       *("dGate" for _ in decay), *kept)), reserve)
     (batch, tokens), (heads, value_dim) = q.shape[:2], v.shape[2:]
     prepared.sizes = (batch, tokens, heads, value_dim)
     prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)
@@ -104,39 +132,43 @@ def _prepare_call(comm, spec, q, k, v, gate):
 
 
 def _run_prepared(prepared, q, places, with_saved, with_final):
-    """places: of q, k, v and, if there is one, the decay."""
-    out = q.new_empty_strided(prepared.sizes, prepared.strides)
+    """places: of q, k, v and, if there is one, the decay. The last result is None where the pass leaves nothing."""
+    out, reserve = q.new_empty_strided(prepared.sizes, prepared.strides), None
     saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
-    prepared.run(False, [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))],
-                 q)
-    return out, saved, final
+    places = [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))]
+    if prepared.keeps:
+        reserve = prepared.reserve()
+        places.append(reserve.data_ptr())
+    prepared.run(False, places, q)
+    return out, saved, final, reserve
 
 
 class _PreparedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, gate, with_final, prepared, places):
-        out, saved, final = _run_prepared(prepared, q, places, True, with_final)
-        ctx.save_for_backward(q, k, v, gate, saved)
+        out, saved, final, reserve = _run_prepared(prepared, q, places, True, with_final)
+        ctx.save_for_backward(q, k, v, gate, saved, reserve)
         ctx.prepared = prepared
         return out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_final):
-        q, k, v, gate, saved = ctx.saved_tensors  # hooks may have given others than were saved
-        prepared, tensors = ctx.prepared, [x for x in (q, k, v, gate, saved, grad, d_final) if x is not None]
+        q, k, v, gate, saved, reserve = ctx.saved_tensors  # hooks may have given others than were saved
+        prepared, tensors = ctx.prepared, [x for x in (q, k, v, gate, saved, grad, d_final, reserve) if x is not None]
         places = None
         if (eager() and plain(tensors) and (q.stride(), k.stride(), v.stride()) == prepared.forms and
                 all(x.is_contiguous() for x in tensors[3:])):
             places = prepared.places(*tensors)
         if places is None:
-            dq, dk, dv, d_gate, _ = _backward(grad, d_final, q, k, v, gate, None, saved, prepared.spec, prepared.name)
-            return dq, dk, dv, None if gate is None else d_gate, None, None, None
+            made = _gradients(grad, d_final, q, k, v, gate, None, saved, reserve, prepared.spec, prepared.name)
+            return (*made[:4], None, None, None)
         dq, dk, dv = prepared.gradients(q, k, v)
         d_gate = None if gate is None else torch.empty_like(gate)
+        kept = [] if reserve is None else [places.pop()]
         if d_final is None:
             places.append(0)
-        prepared.run(True, [*places, *(x.data_ptr() for x in (dq, dk, dv, d_gate) if x is not None)], q)
+        prepared.run(True, [*places, *(x.data_ptr() for x in (dq, dk, dv, d_gate) if x is not None), *kept], q)
         return dq, dk, dv, d_gate, None, None, None
 
 
@@ -152,7 +184,7 @@ def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=
         if training:
             out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), gate, output_final_state, prepared, places)
         else:
-            out, _, final = _run_prepared(prepared, q, places, False, output_final_state)
+            out, _, final, _ = _run_prepared(prepared, q, places, False, output_final_state)
         return (out, final) if output_final_state else out
     out, final, spec = _run_operator(family, q, k, v, gate, comm, initial_state, **options)
     if key is not None:
@@ -161,8 +193,8 @@ def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=
 
 
 def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
-             wire=None, **unknown):
-    """What the operators take for it, of arguments that fit each other."""
+             wire=None, reserve=True, **unknown):
+    """(what the operators take for it, whether the reserving ones do), of arguments that fit each other."""
     name = _NAMES[family]
     _shapes.require_options(name, unknown, _OPTIONS)
     _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
@@ -179,19 +211,24 @@ def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seq
     if initial_state is not None and tuple(initial_state.shape) != state:
         raise ValueError(f"{name}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate, initial_state))
-    return _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
+    # A compiled graph must know the sizes of what is saved, and the plan's reserve is known to itself alone. The library
+    # computes the states of packed sequences that begin with given ones anew.
+    reserving = bool(reserve and training and not torch.compiler.is_compiling() and real(q) and
+                     (bounds is None or initial_state is None))
+    spec = _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
                        scale=_shapes.scale_of(name, scale),
                        cu_seqlens=None if bounds is None else ",".join(map(str, bounds)),
-                       wire=None if wire is None else str(wire).removeprefix("torch."))
+                       wire=None if wire is None else str(wire).removeprefix("torch."), reserve=1 if reserving else None)
+    return spec, reserving
 
 
 def _run_operator(family, q, k, v, gate, comm, initial_state, **options):
     """(out, state, spec)."""
-    spec = describe(family, q, k, v, gate, comm, initial_state, **options)
+    spec, reserving = describe(family, q, k, v, gate, comm, initial_state, **options)
     if without_gradient((q, k, v, gate, initial_state)):
         out, _, final = _forward(q, k, v, gate, initial_state, spec, comm.name)
     else:
-        out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name)
+        out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name, reserving)
     return out, final, spec
 
 
@@ -210,6 +247,8 @@ def gla(q, k, v, log_decay, comm, **options):
         layout        a contiguous Layout; None: shards of equal length
         algorithm     "auto", "zeco", "lasp1", "lasp2", "local"
         wire          type in which states travel; None: float32
+        reserve       the forward pass keeps its states within the rank until the backward pass, which then need not compute
+                      them again: on GPUs, for explain()'s reserveBytes a call; under torch.compile nothing is kept
     """
     return _run("gla", q, k, v, log_decay, comm, **options)
 
@@ -232,4 +271,4 @@ def linear_attention(q, k, v, comm, **options):
 # The functions by the families that they are of.
 FAMILIES = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}
 _NAMES = {family: name for name, family in FAMILIES.items()}
-_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire")
+_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire", "reserve")

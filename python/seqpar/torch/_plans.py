@@ -147,13 +147,18 @@ def floats(x):
     return x, x.data_ptr()
 
 
-def reserve(comm, text, q, k, v):
-    """New memory for what the plan's forward pass leaves for its backward pass."""
+def reserve_size(comm, text, q, k, v, gate=None):
+    """Bytes that the plan's forward pass leaves for its backward pass."""
+    size, plan = ctypes.c_size_t(), plan_of(comm, text, q, k, v, gate)
+    call(_abi.check_attn, _abi.attn_lib().seqparAttnPlanReserveSize(plan, ctypes.byref(size)))
+    return size.value
+
+
+def reserve(comm, text, q, k, v, gate=None):
+    """New memory of reserve_size() bytes."""
     if isinstance(q, FakeTensor):
         return q.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
-    size = ctypes.c_size_t()
-    call(_abi.check_attn, _abi.attn_lib().seqparAttnPlanReserveSize(plan_of(comm, text, q, k, v), ctypes.byref(size)))
-    return q.new_empty(size.value, dtype=torch.uint8)
+    return q.new_empty(reserve_size(comm, text, q, k, v, gate), dtype=torch.uint8)
 
 
 def reserved(x):

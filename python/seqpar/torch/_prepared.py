@@ -32,17 +32,20 @@ class _Template:
 
 
 class Prepared:
-    """The passes of one plan for tensors of one form. spec: what the operators take for it."""
+    """The passes of one plan for tensors of one form. spec: what the operators take for it. reserve: bytes that the forward
+    pass leaves for the backward pass."""
 
-    def __init__(self, comm, key, spec, forward, backward):
+    def __init__(self, comm, key, spec, forward, backward, reserve=0):
         self.spec, self.name = spec, comm.name
         self._plan, self._uses = comm.plans[key], comm.uses
         self._templates = [_Template(*part) for part in (forward, backward)]
-        self._aligned = 15 if comm.device.type == "cuda" else 0  # kernels read 16 bytes at a time
+        self.keeps = reserve
+        self._aligned = 15 if reserve or comm.device.type == "cuda" else 0  # kernels read 16 bytes at a time
         attn = _abi.attn_lib()
         self._functions = attn.seqparAttnForward, attn.seqparAttnBackward
         self._stream = comm.stream
-        self._float = torch.empty(0, dtype=torch.float32, device=comm.device)  # where to make others: a type among the arguments takes longer
+        # Where to make others: a type among the arguments takes longer.
+        self._float, self._byte = (torch.empty(0, dtype=x, device=comm.device) for x in (torch.float32, torch.uint8))
 
     def places(self, *tensors):
         """The addresses of inputs; None where the plan has been forgotten, or kernels could not read them."""
@@ -56,6 +59,10 @@ class Prepared:
     def floats(self, sizes):
         """A new float32 tensor."""
         return self._float.new_empty(sizes)
+
+    def reserve(self):
+        """New memory for what the forward pass leaves."""
+        return self._byte.new_empty(self.keeps)
 
     def gradients(self, *tensors):
         """New tensors for the gradients of these."""

@@ -51,42 +51,6 @@ def explanations(comm, seed):
 
 
 @check
-def what_forward_reserves_is_its_own(comm, seed):
-    """Several forward passes before their backward passes, with hooks that move what was saved: to the bit as without."""
-    sinks = whole(seed + 5, 4)
-    xs = [whole(seed + 10 * comm.rank + i, 1, 6, 3, 4, 16) for i in range(2)]
-
-    def moved(x):
-        room = torch.empty(x.numel() + 3, dtype=x.dtype, device=x.device)
-        return torch.as_strided(room, x.shape, x.stride(), 3).copy_(x) if x.dtype == torch.uint8 else x
-
-    def run(reserve, algorithm, unpack=lambda x: x, attention=sp.attention, **options):
-        leaves, outs = [x.clone().requires_grad_() for x in xs], []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: x, unpack):
-            for x in leaves:
-                outs.append(attention(*(y.contiguous() for y in x.unbind(2)), comm, causal=True, algorithm=algorithm,
-                                      reserve=reserve, deterministic=True, **options))
-        for out in outs:
-            out.backward(torch.ones_like(out))
-        return [*outs, *(x.grad for x in leaves)]
-
-    q = xs[0][:, :, 0].clone().requires_grad_()
-    for algorithm, some in (("ulysses", True), ("usp", True), ("megatron_sp", True), ("allgather_kv", True), ("ring", False)):
-        told = [sp.explain(q, q, q, comm, causal=True, algorithm=algorithm, reserve=r)["reserveBytes"] for r in (False, True)]
-        assert told[0] == 0 and (told[1] > 0) == (some and comm.size > 1), (algorithm, told)
-        for options in ({}, {"sinks": sinks}):
-            expected = run(False, algorithm, **options)
-            for unpack in (lambda x: x, moved):
-                for one, other in zip(run(True, algorithm, unpack, **options), expected):
-                    assert one.equal(other), (algorithm, unpack is moved, list(options))
-    compiled = torch.compile(sp.attention, backend="aot_eager", fullgraph=True)  # as without
-    for one, other in zip(run(True, "ulysses", attention=compiled), run(False, "ulysses")):
-        assert one.equal(other)
-    with torch.no_grad():
-        assert sp.attention(q, q, q, comm, algorithm="ulysses", reserve=True).equal(sp.attention(q, q, q, comm, algorithm="ulysses"))
-
-
-@check
 def later_calls_equal_the_first(comm, seed):
     """The first call of a form goes through the operators, later ones are prepared: to the bit the same, whatever asks."""
     qkv = whole(seed + comm.rank, 2, 6, 3, 2, 16)
