@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _shapes
 from . import _linear, _plans, _prepared
 from ._comm import call, find
-from ._define import define, eager, plain, without_gradient
+from ._define import define, eager, plain, require_tensors, without_gradient
 from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
 
@@ -157,11 +157,16 @@ _OPTIONS = frozenset(inspect.signature(_spec).parameters) - {"local", "kv_local"
 
 
 def _training(q, k, v, sinks):
-    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
-                                        (sinks is not None and sinks.requires_grad))
+    try:
+        return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
+                                            (sinks is not None and sinks.requires_grad))
+    except AttributeError:
+        require_tensors("attention", q, k, v, sinks=sinks)
+        raise
 
 
 def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layout=None, **options):
+    require_tensors("attention", q, k, v, sinks=sinks)
     _shapes.require_options("attention", options, _OPTIONS, ("kernel", "return_lse"))
     _shapes.require_fit("attention", q.shape, k.shape, v.shape, linear=False)
     _shapes.require_sinks("attention", sinks, q.shape[2])
@@ -205,6 +210,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     All ranks give the same options. A plan is made at the first call of a description and kept until comm.close().
     """
     if kernel is not None:
+        require_tensors("attention", q, k, v, sinks=sinks)
         if return_lse:
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)

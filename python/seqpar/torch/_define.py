@@ -147,6 +147,13 @@ def data_type(what, tensor):
     return _abi.TYPES[_TYPES[dtype]]
 
 
+def require_tensors(what, q, k, v, **others):
+    """Raises TypeError for what is no tensor; `others` may be None."""
+    for name, x in {"q": q, "k": k, "v": v, **{name: x for name, x in others.items() if x is not None}}.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{what}: {name} is a {type(x).__module__}.{type(x).__qualname__}, expected a torch.Tensor")
+
+
 def require_place(what, comm, *tensors):
     """Raises ValueError unless all tensors are in the communicator's memory."""
     for tensor in tensors:

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _shapes
 from . import _plans, _prepared
 from ._comm import call, find
-from ._define import define, eager, plain, real, without_gradient
+from ._define import define, eager, plain, real, require_tensors, without_gradient
 from ._layout import bounds_of, require_fit
 
 
@@ -173,8 +173,12 @@ class _PreparedLinear(torch.autograd.Function):
 
 
 def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
-    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
-                                            (gate is not None and gate.requires_grad))
+    try:
+        training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
+                                                (gate is not None and gate.requires_grad))
+    except AttributeError:
+        require_tensors(_NAMES[family], q, k, v, log_decay=gate)
+        raise
     key, prepared = ((None, None) if initial_state is not None else
                      _prepared.find(comm, family, q, k, v, gate, training, options))
     places = None
@@ -196,6 +200,7 @@ def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seq
              wire=None, reserve=True, **unknown):
     """(what the operators take for it, whether the reserving ones do), of arguments that fit each other."""
     name = _NAMES[family]
+    require_tensors(name, q, k, v, log_decay=gate, initial_state=initial_state)
     _shapes.require_options(name, unknown, _OPTIONS)
     _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
     expected = {"gla": (*q.shape[:2], v.shape[2], q.shape[3]), "scalar": tuple(v.shape[:3]), "fixed": (v.shape[2],)}

@@ -38,6 +38,28 @@ def tensors_that_do_not_fit(comm, seed):
 
 
 @check
+def what_is_no_tensor(comm, seed):
+    x = whole(seed, 1, 4, 2, 8)
+    array, leaf, decay = x.cpu().numpy(), x.clone().requires_grad_(), -x.abs()
+    for i, name in enumerate("qkv"):
+        for others in (x, leaf):
+            tensors = [array if j == i else others for j in range(3)]
+            text = f"{name} is a numpy.ndarray, expected a torch.Tensor"
+            raises(TypeError, f"attention: {text}", sp.attention, *tensors, comm)
+            raises(TypeError, f"attention: {text}", sp.attention, *tensors, comm, kernel=sp.sdpa)
+            raises(TypeError, f"gla: {text}", sp.gla, *tensors, decay, comm)
+            raises(TypeError, f"linear_attention: {text}", sp.linear_attention, *tensors, comm)
+            with torch.no_grad():
+                raises(TypeError, f"attention: {text}", sp.attention, *tensors, comm)
+                raises(TypeError, f"linear_attention: {text}", sp.linear_attention, *tensors, comm)
+    raises(TypeError, "q is a builtins.NoneType", sp.attention, None, x, x, comm)
+    for tensors in ((x, x, x), (leaf, x, x)):
+        raises(TypeError, "sinks is a numpy.ndarray", sp.attention, *tensors, comm, sinks=array[0, 0, :, 0])
+        raises(TypeError, "simple_gla: log_decay is a numpy.ndarray", sp.simple_gla, *tensors, -abs(array[..., 0]), comm)
+        raises(TypeError, "initial_state is a builtins.list", sp.linear_attention, *tensors, comm, initial_state=[0.0])
+
+
+@check
 def options_that_mean_nothing(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     attend = lambda **options: sp.attention(x, x, x, comm, **options)
