@@ -158,8 +158,9 @@ def errors_say_what_is_wrong(comm, seed):
            layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
     raises(ValueError, "layout.ranks", sp.shard, x, sp.Layout("zigzag", 4, comm.size + 1), comm)
     raises(ValueError, "log_decay has the shape", sp.gla, x, x, x, x[..., 0], comm)
-    longer = whole(seed, 1, 4 + comm.rank, 2, 8)
-    raises(ValueError, "different plans", sp.attention, longer, longer, longer, comm)
+    if comm.size > 1:
+        longer = whole(seed, 1, 4 + comm.rank, 2, 8)
+        raises(ValueError, "different plans", sp.attention, longer, longer, longer, comm)
     assert issubclass(sp.Error, dist.DistBackendError)
     assert sp.comm() is comm
 
@@ -180,11 +181,12 @@ def other_default_devices(comm, seed):
 
 @check
 def groups_and_closing(comm, seed):
-    group = dist.new_group([0, 1])
-    if comm.rank < 2:
+    members = list(range(min(2, comm.size)))
+    group = dist.new_group(members)
+    if comm.rank in members:
         with sp.comm(group) as part:
-            assert (part.size, part.rank) == (2, comm.rank)
-            same(sp.all_gather(torch.full((1,), float(part.rank)), part, dim=0), torch.tensor([0.0, 1.0]))
+            assert (part.size, part.rank) == (len(members), comm.rank)
+            same(sp.all_gather(torch.full((1,), float(part.rank)), part, dim=0), torch.tensor([0.0, 1.0])[:len(members)])
             x = whole(seed, 1, 4, 2, 8)
             sp.attention(x, x, x, part)
         raises(RuntimeError, "no open communicator", sp.all_gather, x, part)
