@@ -160,8 +160,8 @@ typedef struct {
   int64_t heads;    /**< of queries and outputs (softmax), of values and outputs (linear); at least 1 */
   int64_t kvHeads;  /**< softmax: heads of keys and values; linear: heads of queries and keys. A divisor of heads; 0: as
                          many */
-  int64_t headDim;  /**< length of a query and of a key, at least 1 */
-  int64_t valueDim; /**< length of a value; 0: headDim */
+  int64_t headDim;  /**< length of a query and of a key, at least 1. Linear, on GPUs: a multiple of 16, at most 256 */
+  int64_t valueDim; /**< length of a value; 0: headDim. Linear, on GPUs: a multiple of 16 */
   int dataType;     /**< a seqparDataType_t: of q, k, v, out and their gradients */
   int gateType;     /**< a seqparDataType_t: linear: of g and its gradient: fp32 or bf16 */
   int wireType;     /**< a seqparDataType_t: in which partial results (sums, outputs, states) travel; fp32 by default */

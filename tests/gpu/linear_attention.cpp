@@ -42,8 +42,9 @@ LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, s
   for (const auto length : lengths) c.tokens += static_cast<size_t>(length);
   c.heads = 4;
   c.keyHeads = random() % 2 == 0 ? 4 : 2;
-  c.dk = 16 << random() % 4;
-  c.dv = 16 * (1 + random() % 5);
+  const bool wide = random() % 6 == 0;  // as models of GLA and RetNet have them
+  c.dk = wide ? 256 : 16 << random() % 4;
+  c.dv = 16 * (wide ? 17 + random() % 16 : 1 + random() % 5);
   c.dataType = type;
   c.gateType = family == seqparAttnGla && type == seqparBfloat16 && random() % 2 == 0 ? seqparBfloat16 : seqparFloat32;
   c.strength = static_cast<DecayStrength>(random() % 3);

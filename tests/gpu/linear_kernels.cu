@@ -158,8 +158,9 @@ void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, bool 
 }
 
 ForwardSpec drawSpec(std::mt19937_64& random) {
-  static constexpr int kDimensions[][2] = {{64, 64},  {128, 128}, {128, 128}, {256, 256}, {16, 16},  {48, 80},
-                                           {96, 112}, {128, 64},  {64, 128},  {128, 256}, {192, 160}};
+  static constexpr int kDimensions[][2] = {{64, 64},   {128, 128}, {128, 128}, {256, 256}, {16, 16},
+                                           {48, 80},   {96, 112},  {128, 64},  {64, 128},  {128, 256},
+                                           {192, 160}, {128, 528}, {256, 512}};
   static constexpr int kTokens[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 500, 1000, 2041};
   ForwardSpec spec;
   const auto& dimensions = kDimensions[random() % std::size(kDimensions)];

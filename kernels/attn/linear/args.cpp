@@ -31,10 +31,11 @@ size_t statesSize(const LinearProblem& problem, const Segments& segments) {
 }  // namespace
 
 const char* whyNot(const LinearProblem& problem) {
-  const auto fits = [](int dimension) { return dimension >= 16 && dimension <= kMostDimension && dimension % 16 == 0; };
+  const auto fits = [](int dimension) { return dimension >= 16 && dimension % 16 == 0; };
   if (problem.batch < 0 || problem.tokens < 0 || problem.heads < 1) return "a negative size, or no heads";
   if (problem.qkHeads < 1 || problem.heads % problem.qkHeads != 0) return "heads are not a multiple of q/k heads";
-  if (!fits(problem.dk) || !fits(problem.dv)) return "dk and dv are not multiples of 16 from 16 to 256";
+  if (!fits(problem.dk) || problem.dk > kMostKeyDimension) return "dk is not a multiple of 16 from 16 to 256";
+  if (!fits(problem.dv)) return "dv is not a multiple of 16";
   const bool full = problem.type == seqparFloat32;
   if (!full && problem.type != seqparBfloat16 && problem.type != seqparFloat16) return "an unknown type of q, k and v";
   const bool perChannel = problem.gate == Gate::Channel;

@@ -42,7 +42,7 @@ struct LinearProblem {
   int64_t tokens = 0;         ///< of this rank; 0: states pass through
   int heads = 0;              ///< of v, of the gate and of the states
   int qkHeads = 0;            ///< of q and k; divides heads: head h reads q/k head h / (heads / qkHeads)
-  int dk = 0, dv = 0;         ///< multiples of 16, at most kMostDimension
+  int dk = 0, dv = 0;         ///< multiples of 16; dk at most kMostKeyDimension
   int type = seqparBfloat16;  ///< a seqparDataType_t: of q, k, v, out and their gradients
   float scale = 1;
   Gate gate = Gate::None;
@@ -55,7 +55,7 @@ struct LinearProblem {
   int64_t startCount = 0;
 };
 
-constexpr int kMostDimension = 256;
+constexpr int kMostKeyDimension = 256;
 constexpr int kChunkTokens = 64;  ///< segments are cut at multiples of it
 
 /// Why no kernel can do `problem`; NULL: there is one. 16-bit tensors need addresses and strides that are multiples of

@@ -54,7 +54,7 @@ TEST_CASE("forward kernels with a decay a token or a head, and without") {
     spec.segmentTokens = 128;
     checkForward<Portable<Bfloat16, 128, false>>(spec, false);
   }
-  ForwardSpec spec = specOf(Gate::Token, 70, 256, 48, Decays::Mixed);
+  ForwardSpec spec = specOf(Gate::Token, 70, 256, 272, Decays::Mixed);
   spec.batch = 2;
   spec.headsFirst = true;
   checkForward<Portable<Bfloat16, 256, false>>(spec, false);

@@ -167,7 +167,8 @@ TEST_CASE("problems that no kernel can do are named") {
   };
   CHECK(refused([](LinearProblem& p) { p.qkHeads = 3; }));
   CHECK(refused([](LinearProblem& p) { p.dk = 24; }));
-  CHECK(refused([](LinearProblem& p) { p.dv = 272; }));
+  CHECK(refused([](LinearProblem& p) { p.dk = 272; }));
+  CHECK(refused([](LinearProblem& p) { p.dv = 520; }));
   CHECK(refused([](LinearProblem& p) { p.type = 7; }));
   CHECK(refused([](LinearProblem& p) { p.gate = Gate::Token; }));
   CHECK(refused([](LinearProblem& p) { p.gateType = seqparFloat16; }));
