@@ -110,12 +110,12 @@ def checkpointing_gives_equal_gradients(comm, seed):
             counts[function] = counts.get(function, 0) + 1
             return function(*arguments, **(named or {}))
 
-    weight, layouts = whole(seed + 2, 32, 3), [sp.Layout(kind, 6 * comm.size, comm.size) for kind in ("contiguous", "zigzag")]
+    weight, layouts = whole(seed + 2, 64, 3), [sp.Layout(kind, 6 * comm.size, comm.size) for kind in ("contiguous", "zigzag")]
 
     def block(x):
         o = sp.attention(x, x, x, comm, causal=True, algorithm="ring")
         work = sp.start_redistribute(o, *layouts, comm)
-        o = o + sp.short_conv(o.flatten(2), weight, comm, activation="silu").unflatten(2, (4, 8)) + work.wait()
+        o = o + sp.short_conv(o.flatten(2), weight, comm, activation="silu").unflatten(2, (4, 16)) + work.wait()
         o = o + sp.attention(o, o, o, comm, causal=True, algorithm="ulysses", kernel=sp.sdpa)
         o = o + sp.attention(o, o, o, comm, causal=True, algorithm="ulysses", reserve=True)
         o = sp.linear_attention(o, o, sp.linear_attention(o, o, o, comm, reserve=False), comm)
@@ -134,7 +134,7 @@ def checkpointing_gives_equal_gradients(comm, seed):
     grads, sent = [], []
     for run in (block, lambda x: checkpoint(block, x, use_reentrant=False),
                 lambda x: checkpoint(block, x, use_reentrant=False, context_fn=selective)):
-        x = whole(seed + comm.rank, 1, 6, 4, 8).requires_grad_()
+        x = whole(seed + comm.rank, 1, 6, 4, 16).requires_grad_()
         counts.clear()
         with Count():
             run(x).square().sum().backward()
