@@ -19,9 +19,8 @@ import torch  # noqa: E402
 from fla_kernels import compile_only, few_configurations  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--shapes", nargs="*", default=["8192x32", "8192x16", "32768x32"], help="tokens x heads")
+parser.add_argument("--shapes", nargs="*", default=["8192x32", "8192x16", "32768x32"], help="tokens x heads, or tokens x heads x length of a key x length of a value")
 parser.add_argument("--families", nargs="*", default=["gla", "scalar"], choices=["gla", "scalar"])
-parser.add_argument("--head-dim", type=int, default=128)
 parser.add_argument("--configs", type=int, default=2)
 parser.add_argument("--repeats", type=int, default=20)
 parser.add_argument("--errors", action="store_true")
@@ -30,12 +29,18 @@ parser.add_argument("--warm", type=int, nargs=2)
 args = parser.parse_args()
 
 
-def inputs(family, tokens, heads, divisor=16):
+def sizes_of(shape):
+    """(tokens, heads, length of a key, length of a value)."""
+    sizes = tuple(map(int, shape.split("x")))
+    return sizes if len(sizes) == 4 else (*sizes, 128, 128)
+
+
+def inputs(family, tokens, heads, key_dim=128, value_dim=128, divisor=16):
     """q, k, v and the logarithms of decays, drawn as FLA's own benchmarks do; a gradient of the output."""
     random = torch.Generator("cuda").manual_seed(tokens + heads)
     normal = lambda *shape: torch.randn(shape, generator=random, device="cuda")
-    shape = (1, tokens, heads, args.head_dim)
-    q, k, v, grad = (normal(*shape).bfloat16() for _ in range(4))
+    shape = (1, tokens, heads, key_dim)
+    q, k, v, grad = (normal(1, tokens, heads, dim).bfloat16() for dim in (key_dim, key_dim, value_dim, value_dim))
     g = torch.nn.functional.logsigmoid(normal(*(shape if family == "gla" else shape[:3]))) / divisor
     return [x.requires_grad_() for x in (q, k, v, g)], grad
 
@@ -94,8 +99,8 @@ def median_us(graph):
     return 1e3 * times[len(times) // 2]
 
 
-def measure(family, tokens, heads):
-    tensors, grad = inputs(family, tokens, heads)
+def measure(family, shape):
+    tensors, grad = inputs(family, *sizes_of(shape))
     ours, theirs = (passes(make(family), tensors, grad) for make in (seqpar, fla))
     for what in ours:
         graphs = {"seqpar": graph_of(ours[what]), "FLA": graph_of(theirs[what])}
@@ -111,7 +116,7 @@ def measure(family, tokens, heads):
         if not notes and what == "forward":
             a, b = (kept.float() for _, kept in graphs.values())
             notes.append(f"apart {((a - b).norm() / b.norm()).item():.1e}")
-        print(f"{family:<7} {tokens:>6} {heads:>5} {what:<17} {shown['seqpar']:10.1f} {shown['FLA']:10.1f} "
+        print(f"{family:<7} {shape:<16} {what:<17} {shown['seqpar']:10.1f} {shown['FLA']:10.1f} "
               f"{shown['FLA'] / shown['seqpar']:7.2f}  {'; '.join(notes)}", flush=True)
         del graphs
 
@@ -121,8 +126,8 @@ def warm(share, shares):
     torch.cuda.set_device(share % torch.cuda.device_count())
     begin = time.perf_counter()
     for family in args.families:
-        for heads in sorted({int(shape.split("x")[1]) for shape in [args.errors_shape, *args.shapes]}):
-            tensors, grad = inputs(family, 256, heads)
+        for sizes in sorted({sizes_of(shape)[1:] for shape in [args.errors_shape, *args.shapes]}):
+            tensors, grad = inputs(family, 256, *sizes)
             for function in passes(fla(family), tensors, grad).values():
                 try:
                     function()
@@ -143,9 +148,9 @@ def recurrence(q, k, v, g):
     return torch.stack(outputs).unsqueeze(0) * q.shape[3] ** -0.5
 
 
-def errors(family, tokens, heads, divisor):
+def errors(family, shape, divisor):
     """Of the outputs and of the gradients of q, k, v and the decays."""
-    tensors, grad = inputs(family, tokens, heads, divisor)
+    tensors, grad = inputs(family, *sizes_of(shape), divisor)
     exact = [x.detach().double().requires_grad_() for x in tensors]
     out = recurrence(*exact)
     expected = [out.detach(), *torch.autograd.grad(out, exact, grad.double())]
@@ -157,18 +162,18 @@ def errors(family, tokens, heads, divisor):
         except Exception as error:  # what FLA refuses
             results += [torch.full((), float("nan"), device="cuda")] * 4
         shown = "".join(f" {((a.double() - b).norm() / b.norm()).item():9.1e}" for a, b in zip(results, expected))
-        print(f"{family:<7} {tokens:>6} {heads:>5} / {divisor:<3} {name:<7}{shown}", flush=True)
+        print(f"{family:<7} {shape:<16} / {divisor:<3} {name:<7}{shown}", flush=True)
 
 
-def most_memory(family, tokens, heads):
+def most_memory(family, shape):
     """GiB of a forward and backward beside its inputs and outputs: of PyTorch, and of a plan, which takes its own."""
     def beside_torch():
         free, total = torch.cuda.mem_get_info()
         return total - free - torch.cuda.memory_reserved()
 
     for name, make in (("seqpar", seqpar), ("FLA", fla)):
-        small, small_grad = inputs(family, 256, heads)
-        tensors, grad = inputs(family, tokens, heads)
+        small, small_grad = inputs(family, 256, *sizes_of(shape)[1:])
+        tensors, grad = inputs(family, *sizes_of(shape))
         try:
             passes(make(family), small, small_grad)["forward+backward"]()  # loads kernels
             torch.cuda.synchronize()
@@ -178,25 +183,25 @@ def most_memory(family, tokens, heads):
             torch.cuda.synchronize()
             peak = torch.cuda.max_memory_allocated() - allocated - grad.numel() * grad.element_size()
             plan = beside_torch() - others
-            print(f"{family:<7} {tokens:>6} {heads:>5} {name:<7} {(peak + plan) / 2**30:6.2f} GiB, "
+            print(f"{family:<7} {shape:<16} {name:<7} {(peak + plan) / 2**30:6.2f} GiB, "
                   f"of which {plan / 2**30:.2f} beside PyTorch's", flush=True)
             del kept
         except Exception as error:  # what FLA refuses
-            print(f"{family:<7} {tokens:>6} {heads:>5} {name:<7} {str(error).strip().splitlines()[0][:100]}", flush=True)
+            print(f"{family:<7} {shape:<16} {name:<7} {str(error).strip().splitlines()[0][:100]}", flush=True)
 
 
 few_configurations(args.configs)
 if args.warm:
     warm(*args.warm)
 elif args.errors:
-    print(f"{'family':<7} {'tokens':>6} {'heads':>5} decays      {'out':>9} {'dq':>9} {'dk':>9} {'dv':>9} {'dg':>9}")
+    print(f"{'family':<7} {'shape':<16} decays      {'out':>9} {'dq':>9} {'dk':>9} {'dv':>9} {'dg':>9}")
     for one in args.families:
         for divisor in (16, 1):
-            errors(one, *map(int, args.errors_shape.split("x")), divisor)
+            errors(one, args.errors_shape, divisor)
     for one in args.families:
-        most_memory(one, *map(int, args.shapes[0].split("x")))
+        most_memory(one, args.shapes[0])
 else:
-    print(f"{'family':<7} {'tokens':>6} {'heads':>5} {'pass':<17} {'seqpar us':>10} {'FLA us':>10} {'times':>7}")
+    print(f"{'family':<7} {'shape':<16} {'pass':<17} {'seqpar us':>10} {'FLA us':>10} {'times':>7}")
     for one in args.families:
         for shape in args.shapes:
-            measure(one, *map(int, shape.split("x")))
+            measure(one, shape)
