@@ -73,15 +73,18 @@ cudaError_t withInstance(const LinearProblem& problem, const Work& work) {
   return problem.type == seqparBfloat16 ? size.template operator()<Bf16>() : size.template operator()<Fp16>();
 }
 
+/// The caller's tensor.
+Target wholeTarget(const Output& output, int type) {
+  const auto fits = [&](int64_t elements) { return elements % (type == seqparFloat32 ? 4 : 8) == 0; };
+  const bool wide = reinterpret_cast<uintptr_t>(output.data) % 16 == 0 && fits(output.batch) && fits(output.token) &&
+                    fits(output.head);
+  return {output.data, output.batch, output.token, output.head, 0, type, wide};
+}
+
 /// Terms in the workspace, or the caller's tensor.
 Target targetOf(const Output& output, int type, char* workspace, int64_t offset, const LinearProblem& problem,
                 int blocks, int width) {
-  if (offset < 0) {
-    const auto fits = [&](int64_t elements) { return elements % (type == seqparFloat32 ? 4 : 8) == 0; };
-    const bool wide = reinterpret_cast<uintptr_t>(output.data) % 16 == 0 && fits(output.batch) && fits(output.token) &&
-                      fits(output.head);
-    return {output.data, output.batch, output.token, output.head, 0, type, wide};
-  }
+  if (offset < 0) return wholeTarget(output, type);
   Target terms;
   terms.data = workspace + offset;
   terms.block = width;
@@ -92,13 +95,16 @@ Target targetOf(const Output& output, int type, char* workspace, int64_t offset,
 }
 
 cudaError_t addUp(const Sum& sum, const Launch& launch) {
-  const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width;
+  constexpr int kTogether = 4;
+  const int numbers = sum.width % kTogether == 0 ? kTogether : 1;
+  const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width / numbers;
   if (count == 0) return cudaSuccess;
   const int64_t most = launch.ctas > 0 ? launch.ctas : sms() * 16;
   const int64_t ctas = std::min<int64_t>((count + kSumThreads - 1) / kSumThreads, most);
   void* arguments[] = {const_cast<Sum*>(&sum)};
-  return cudaLaunchKernel(reinterpret_cast<const void*>(&addTerms), dim3(static_cast<unsigned>(ctas)),
-                          dim3(kSumThreads), arguments, 0, static_cast<cudaStream_t>(launch.stream));
+  const auto kernel = numbers == 1 ? &addTerms<1> : &addTerms<kTogether>;
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(ctas)), dim3(kSumThreads),
+                          arguments, 0, static_cast<cudaStream_t>(launch.stream));
 }
 
 /// The maps on both sides of segments, from those of each by itself.
@@ -115,7 +121,7 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
   const auto* base = static_cast<const char*>(pass.workspace);
   const auto sumOf = [&](int64_t offset, const Output& to, int type, int group, int blocks, int width) {
     return Sum{reinterpret_cast<const float*>(base + offset),
-               {to.data, to.batch, to.token, to.head, 0, type},
+               wholeTarget(to, type),
                problem.batch,
                problem.tokens,
                problem.heads,

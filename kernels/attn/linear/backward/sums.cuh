@@ -16,21 +16,68 @@ struct Sum {
   int heads, group, blocks, width;
   int firstHead, headCount;  ///< of the target
 };
-__global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
-  const int64_t count = sum.batch * sum.tokens * sum.headCount * sum.width;
-  for (int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kSumThreads) {
-    const int column = static_cast<int>(i % sum.width);
-    const int64_t rest = i / sum.width, row = rest / sum.headCount;
-    const int head = sum.firstHead + static_cast<int>(rest % sum.headCount);
-    const float* first = sum.terms + ((row * sum.heads + int64_t{head} * sum.group) * sum.blocks) * sum.width + column;
-    float value = 0;
-    for (int term = 0; term < sum.group * sum.blocks; ++term) value += first[int64_t{term} * sum.width];
-    const int64_t at = row / sum.tokens * sum.to.batch + row % sum.tokens * sum.to.token + head * sum.to.head + column;
-    if (sum.to.type == seqparFloat32) {
-      static_cast<float*>(sum.to.data)[at] = value;
+
+/// kNumbers neighboring numbers of a sum of terms, each added in its own order.
+template <int kNumbers>
+__device__ __forceinline__ void addUpTo(float (&value)[kNumbers], const float* first, int terms, int stride) {
+#pragma unroll
+  for (int i = 0; i < kNumbers; ++i) value[i] = 0;
+#pragma unroll 4
+  for (int term = 0; term < terms; ++term) {
+    if constexpr (kNumbers == 4) {
+      const float4 four = __ldcs(reinterpret_cast<const float4*>(first + int64_t{term} * stride));
+      value[0] += four.x;
+      value[1] += four.y;
+      value[2] += four.z;
+      value[3] += four.w;
     } else {
-      static_cast<uint16_t*>(sum.to.data)[at] = static_cast<uint16_t>(
-          sum.to.type == seqparBfloat16 ? warp::pack<Bf16>(value, 0) : warp::pack<Fp16>(value, 0));
+      value[0] += first[int64_t{term} * stride];
+    }
+  }
+}
+
+template <int kNumbers>
+__device__ __forceinline__ void put(const Target& to, int64_t at, const float (&value)[kNumbers]) {
+  const auto shortOf = [&](float low, float high) {
+    return to.type == seqparBfloat16 ? warp::pack<Bf16>(low, high) : warp::pack<Fp16>(low, high);
+  };
+  if (kNumbers == 4 && to.wide) {
+    if (to.type == seqparFloat32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(to.data) + at) =
+          make_float4(value[0], value[1 % kNumbers], value[2 % kNumbers], value[3 % kNumbers]);
+    } else {
+      *reinterpret_cast<uint2*>(static_cast<uint16_t*>(to.data) + at) =
+          make_uint2(shortOf(value[0], value[1 % kNumbers]), shortOf(value[2 % kNumbers], value[3 % kNumbers]));
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kNumbers; ++i) {
+    if (to.type == seqparFloat32) {
+      static_cast<float*>(to.data)[at + i] = value[i];
+    } else {
+      static_cast<uint16_t*>(to.data)[at + i] = static_cast<uint16_t>(shortOf(value[i], 0));
+    }
+  }
+}
+
+/// `width` is a multiple of kNumbers. The threads of a block have a row, or several that are short.
+template <int kNumbers>
+__global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
+  const int units = sum.width / kNumbers, ofRow = sum.headCount * units;
+  const int rowsAtOnce = ofRow < kSumThreads ? kSumThreads / ofRow : 1;
+  const int thread = static_cast<int>(threadIdx.x), own = rowsAtOnce > 1 ? thread / ofRow : 0;
+  if (own >= rowsAtOnce) return;
+  const int64_t rows = sum.batch * sum.tokens, step = int64_t{gridDim.x} * rowsAtOnce;
+  for (int64_t row = int64_t{blockIdx.x} * rowsAtOnce + own; row < rows; row += step) {
+    const int64_t sequence = sum.batch == 1 ? 0 : row / sum.tokens;
+    const int64_t to = sequence * sum.to.batch + (row - sequence * sum.tokens) * sum.to.token;
+    for (int unit = thread - own * ofRow; unit < ofRow; unit += kSumThreads) {
+      const int ofHead = unit / units, head = sum.firstHead + ofHead, column = (unit - ofHead * units) * kNumbers;
+      const int64_t first = (row * sum.heads + int64_t{head} * sum.group) * sum.blocks * sum.width + column;
+      float value[kNumbers];
+      addUpTo(value, sum.terms + first, sum.group * sum.blocks, sum.width);
+      put(sum.to, to + head * sum.to.head + column, value);
     }
   }
 }
