@@ -123,6 +123,12 @@ TEST_CASE("backward kernels of sm_90 with a decay a token or a head, and without
   shape.decay = kZeros;
   checkSm90<Fp16, false>(shape);
   shape.starts.clear();
+  shape.dk = 64;
+  shape.dv = 48;
+  shape.decay = 0.05;
+  checkSm90<Bf16, false>(shape);
+  shape.dk = shape.dv = 128;
+  shape.decay = kZeros;
   shape.gate = Gate::None;
   shape.tokens = 100;
   checkSm90<Bf16, false>(shape);

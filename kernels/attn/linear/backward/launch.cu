@@ -25,10 +25,11 @@ int sms() {
   return count;
 }
 
-/// Whether the kernels of sm_90 can do it: blocks of 16-bit numbers, more than 64 wide, on a device that has wgmma.
+/// Whether the kernels of sm_90 are for it: blocks of 16-bit numbers, with decays of channels more than 64 wide, on a
+/// device that has wgmma.
 bool hasSm90(const LinearProblem& problem) {
 #ifdef SEQPAR_HOPPER
-  if (problem.type == seqparFloat32 || dimensionOf(problem) != kBlock) return false;
+  if (problem.type == seqparFloat32 || mostDimensionOf(problem) != kBlock) return false;
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
@@ -158,7 +159,7 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 
 int smsBesideGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
-  if (!sm90PassesOf(problem.gate).gradients || !hasSm90(problem) || segments.count < 2) return 0;
+  if (!hasSm90(problem) || segments.count < 2) return 0;
   const int64_t items = itemsOf(taskOf(problem, segments, {0, problem.heads}, {}));
   return static_cast<int>(std::max<int64_t>(sms() - items, 0));
 }
@@ -174,7 +175,7 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const int segments = pass.segments.count - (rank || pass.allSegments ? 0 : 1);
   if (segments == 0) return cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
-  const bool sm90 = sm90PassesOf(pass.problem.gate).maps && hasSm90(pass.problem);
+  const bool sm90 = hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
   const bool early = pass.afterStates && pass.segments.count > 1;
@@ -218,7 +219,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     task.dGates = targetOf(pass.dGates, pass.dGateType, base, workspace.gates, problem,
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
-  const bool sm90 = sm90PassesOf(problem.gate).gradients && hasSm90(problem), channel = problem.gate == Gate::Channel;
+  const bool sm90 = hasSm90(problem), channel = problem.gate == Gate::Channel;
   task.apart = pass.apart && sm90;
   if (pass.apart && !sm90) {
     const int folded = foldBoth(pass, launch);
@@ -230,7 +231,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
                        stream);
   } else {
     task.states = base + workspace.states;
-    const int ctas = ctasFor(itemsOf(task), ctasOf(dimensionOf(problem)), launch);
+    const int ctas = ctasFor(itemsOf(task), sm90 ? 1 : ctasOf(dimensionOf(problem)), launch);
     error = cudaSuccess;
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);

@@ -9,6 +9,10 @@ int dimensionOf(const LinearProblem& problem) {
   return problem.dk <= 64 && problem.dv <= 64 ? 64 : kBlock;
 }
 
+int mostDimensionOf(const LinearProblem& problem) {
+  return problem.gate == Gate::Channel ? dimensionOf(problem) : kBlock;
+}
+
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
   Workspace result;
   const auto take = [&](int64_t bytes) {
@@ -18,7 +22,7 @@ Workspace workspaceOf(const LinearProblem& problem, const Segments& segments) {
   };
   const Task task = taskOf(problem, segments, {0, problem.heads}, {});
   if (problem.type != seqparFloat32) {
-    const int64_t dimension = dimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
+    const int64_t dimension = mostDimensionOf(problem), chunks = (segments.tokens + kChunkTokens - 1) / kChunkTokens;
     const int64_t kept = std::min<int64_t>(itemsOf(task), kMostCtas) * chunks;
     result.states = take(kept * dimension * dimension * 2);
     result.strong = take(itemsOf(task) * int64_t{sizeof(uint32_t)});

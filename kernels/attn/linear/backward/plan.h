@@ -11,17 +11,9 @@ constexpr int kMostCtas = 320;
 
 /// 64 or 128: rows and columns of the kernels' blocks.
 int dimensionOf(const LinearProblem& problem);
-
-/// Which passes the kernels of sm_90 do where they can: those in which they are the faster ones
-/// (docs/perf/linear_attention.md).
-struct Sm90Passes {
-  bool maps, gradients;
-};
-constexpr Sm90Passes sm90PassesOf(Gate gate) {
-  if (gate == Gate::Channel) return {true, true};
-  if (gate == Gate::None) return {true, true};
-  return {true, true};  // one decay a token, or a head
-}
+/// The same of the largest that may do it: those of sm_90 have kBlock, which short rows fill in part, and where decays
+/// are of channels strong ones come back to the others.
+int mostDimensionOf(const LinearProblem& problem);
 
 /// Where things lie in gradientsWorkspaceSize() bytes. An offset below 0: not needed.
 struct Workspace {
