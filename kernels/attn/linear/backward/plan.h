@@ -11,8 +11,8 @@ constexpr int kMostCtas = 320;
 
 /// 64 or 128: rows and columns of the kernels' blocks.
 int dimensionOf(const LinearProblem& problem);
-/// The same of the largest that may do it: those of sm_90 have kBlock, which short rows fill in part, and where decays
-/// are of channels strong ones come back to the others.
+/// The same of the largest kernels that may do it. Those of sm_90 have kBlock alone, of which short heads use a part;
+/// with decays of channels they leave strong ones to the others, and short heads altogether.
 int mostDimensionOf(const LinearProblem& problem);
 
 /// Where things lie in gradientsWorkspaceSize() bytes. An offset below 0: not needed.

@@ -34,7 +34,7 @@ struct Task {
   SegmentMaps maps;            ///< the segment pass: out
   SegmentMaps before, after;   ///< the gradients
   bool apart = false;          ///< these: states are each map's own
-  bool beforeIsThere = false;  ///< before this kernel and the one before it
+  bool beforeIsThere = false;  ///< `before` is, when the kernel before this one begins
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;
