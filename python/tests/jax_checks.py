@@ -335,7 +335,9 @@ def order_and_composition(comm):
 def errors(comm):
     n = comm.size
     x = whole(17, 1, 2 * n, n + 1, 4)
-    raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
+    if n > 1:
+        raises(ValueError, "equally many", lambda: sharded(lambda x: sp.to_heads(x, comm), (SEQ,), SEQ)(x))
+        raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
     attend = lambda **options: sharded(lambda x: sp.attention(x, x, x, comm, **options), (SEQ,), SEQ)(x)
     call = lambda function, k, v: sharded(lambda x: function(x, k(x), v(x), comm), (SEQ,), SEQ)(x)
     all_of = lambda x: x
@@ -361,7 +363,6 @@ def errors(comm):
     raises(ValueError, "expected one of", lambda: attend(algorithm="rings"))
     raises(sp.Error, "striped", lambda: attend(algorithm="striped", layout=sp.Layout("contiguous", 2 * n, n)))
     raises(TypeError, "int32", lambda: sharded(lambda x: sp.reduce_scatter(x.astype(jnp.int32), comm), (P(),), SEQ)(x))
-    raises(ValueError, "expected as many", lambda: sp.Layout("zigzag", 4 * n + 1, n))
     raises(ValueError, "axis is 'cp'", lambda: sp.Comm(MESH, "cp"))
     attend = lambda x: sharded(lambda x: sp.attention(x, x, x, comm), (SEQ,), SEQ)(x)
     eager = lambda x: jax.shard_map(lambda x: sp.all_gather(x, comm), mesh=MESH, in_specs=SEQ, out_specs=P(), check_vma=False)(x)

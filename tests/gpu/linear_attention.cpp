@@ -84,6 +84,32 @@ TEST_CASE("linear attention on GPUs agrees with the recurrence") {
   }
 }
 
+TEST_CASE("long sequences on GPUs are cut into segments") {
+  PlacedRanks all(placed);
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (const int family : kFamilies) {
+    for (const auto strength : {DecayStrength::Weak, DecayStrength::Strong}) {
+      std::vector<int64_t> lengths;
+      for (int r = 0; r < placed.ranks; ++r) lengths.push_back(512 + static_cast<int64_t>(random() % 700));
+      auto c = makeCase(family, lengths, seqparBfloat16, random);
+      c.heads = c.keyHeads = 2;
+      c.dk = 128 - 16 * (random() % 3);
+      c.dv = 16 * (1 + random() % 9);
+      c.strength = strength;
+      c.fill(random());
+      for (const bool reserve : {false, true}) {
+        LinearOptions options;
+        options.placement = all.placement();
+        options.repeats = 2;
+        options.reserve = reserve;
+        CAPTURE(c.describe(), lengths, reserve, seed);
+        check(all.group(), c, lengths, options, termsOfType(c.dataType));
+      }
+    }
+  }
+}
+
 /// `given`: sequences begin with states of the caller's, which get gradients.
 void checkPacked(bool given) {
   PlacedRanks all(placed);

@@ -44,6 +44,7 @@ struct GradientsKernel {
       warpgroup::takeRegisters<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
     }
+    warp::awaitPriorKernel();  // as the next one waits for this kernel alone, which strong decays leave at once
   }
 
   /// act(item, its index) for those of this CTA that the kernels can do.
