@@ -1,4 +1,4 @@
-"""Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three; and
+"""Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three and one; and
 examples/shard_map.py, whose losses do not depend on it; and the code blocks of docs/jax.md and the README.
 
     test_jax.py --gpu       the checks on one GPU and on two, with the interpreter that runs this, or SEQPAR_JAX_VENV's
@@ -34,7 +34,7 @@ def main():
         on_gpus()
     python, failed = venvs.interpreter("jax"), 0
     with tempfile.TemporaryDirectory() as cache:  # the handlers are compiled anew
-        for arguments in (["2"], ["3", "collectives"]):
+        for arguments in (["2"], ["3", "collectives"], ["1", "operators", "errors"]):
             failed |= subprocess.run([python, CHECKS, *arguments], env=venvs.environment(SEQPAR_CACHE=cache),
                                      timeout=900).returncode
         losses = []
