@@ -241,6 +241,11 @@ def operators(comm):
     shard = jax.ShapeDtypeStruct((2, 4, 2 * n, DK), jnp.float32)
     told = sp.explain(shard, shard, shard, comm, causal=True)
     assert told["ranks"] == n and told["algorithm"], told
+    of_head = lambda *shape: jax.ShapeDtypeStruct((*shape, 2 * n), jnp.float32)
+    decays = {"gla": shard, "simple_gla": of_head(2, 4), "retention": of_head(), "linear_attention": None}
+    for function, decay in decays.items():
+        told = sp.explain(shard, shard, shard, comm, function=function, log_decay=decay, algorithm="lasp2")
+        assert (told["ranks"], told["algorithm"]) == (n, "lasp2"), told
     bounds, layout = (0, 1, tokens // 2 + 1, tokens), sp.Layout("zigzag", tokens, n)
     compare(comm, lambda *a: sp.attention(*a, comm, causal=True, cu_seqlens=bounds, layout=layout, algorithm="zigzag"),
             lambda *a: sp.shard(softmax(*(sp.unshard(x, layout) for x in a), causal=True, bounds=bounds), layout),
@@ -273,7 +278,12 @@ def what_linear_attention_reserves(comm):
         return [str(jax.make_jaxpr(f)(q, k, v, gate)) for f in (function, jax.grad(lambda *a: function(*a).sum()))]
 
     assert all("u8[" not in text for text in passes(reserve=False))
-    assert ("u8[" in passes()[1]) == ON_GPU
+    shapes = [jax.ShapeDtypeStruct((a.shape[0], 4, *a.shape[2:]), a.dtype) for a in (q, k, v, gate)]
+    sizes = [sp.explain(*shapes[:3], comm, function="gla", log_decay=shapes[3], reserve=reserve)["reserveBytes"]
+             for reserve in (False, True)]
+    assert sizes[0] == 0 and (sizes[1] > 0) == ON_GPU, sizes
+    both = passes()[1]
+    assert (f"u8[{sizes[1]}]" in both) == ("u8[" in both) == ON_GPU
     with contextlib.nullcontext() if ON_GPU else unittest.mock.patch.object(_attention, "_reserve_size", lambda *_: 64):
         forward, both = passes()
         assert "u8[" in both and "u8[" not in forward
@@ -354,6 +364,14 @@ def errors(comm):
     raises(ValueError, "expected (left, right)", lambda: attend(window=5))
     raises(ValueError, "expected another number than 0", lambda: attend(scale=0.0))
     raises(TypeError, "expected a seqpar.jax.Layout", lambda: attend(layout="zigzag"))
+    told = lambda **options: sp.explain(x[:, :2], x[:, :2], x[:, :2], comm, **options)
+    raises(ValueError, "expected one of attention, gla, simple_gla", lambda: told(function="mamba"))
+    raises(ValueError, "gla: log_decay is None, expected (1, 2,", lambda: told(function="gla"))
+    raises(ValueError, "simple_gla: log_decay has the shape (1, 2,", lambda: told(function="simple_gla", log_decay=x[:, :2]))
+    for function in ("attention", "linear_attention"):
+        raises(ValueError, "expected none", lambda: told(function=function, log_decay=x[:, :2]))
+    raises(TypeError, "retention() got an unexpected keyword argument 'causal'",
+           lambda: told(function="retention", log_decay=jnp.zeros(n + 1), causal=True))
     state = jnp.zeros((2, 3, 4))
     scan = lambda **named: sharded(lambda x: sp.all_scan(state, **named, comm=comm)[0], (SEQ,), P())(x)
     raises(ValueError, "all_scan: transition", lambda: scan(transition=jnp.zeros(2)))
@@ -400,7 +418,7 @@ def stubs(comm):
     """What type checkers are told is what the functions take."""
     stub = stub_file.read(pathlib.Path(sp.__file__).with_suffix(".pyi"))
     linear = {name: _attention._LINEAR_OPTIONS for name in _attention._NAMES.values() if name != "attention"}
-    stub_file.compare(stub, sp, {"attention": _attention._OPTIONS, "explain": _attention._OPTIONS, **linear})
+    stub_file.compare(stub, sp, {"attention": _attention._OPTIONS, "explain": {"**options"}, **linear})
     stub_file.compare_names(_abi)
 
 

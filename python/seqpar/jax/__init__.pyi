@@ -40,10 +40,9 @@ def attention(q: Array, k: Array, v: Array, comm: Comm, *, sinks: Array | None =
               softcap: float = 0.0, cu_seqlens: _Bounds = None, layout: Layout | None = None,
               algorithm: _Softmax = "auto", deterministic: bool = False, wire: _Type = None, inner: int = 0,
               reserve: bool = False) -> tuple[Array, Array]: ...
-def explain(q: Any, k: Any, v: Any, comm: Comm, *, sinks: Any = None, causal: bool = False, window: tuple[int, int] = (-1, -1), scale: float | None = None,
-            softcap: float = 0.0, cu_seqlens: _Bounds = None, layout: Layout | None = None,
-            algorithm: _Softmax = "auto", deterministic: bool = False, wire: _Type = None, inner: int = 0,
-            reserve: bool = False) -> dict[str, Any]: ...
+def explain(q: Any, k: Any, v: Any, comm: Comm, *,
+            function: Literal["attention", "gla", "simple_gla", "retention", "linear_attention"] = "attention",
+            log_decay: Any = None, **options: Any) -> dict[str, Any]: ...
 @overload
 def gla(q: Array, k: Array, v: Array, log_decay: Array, comm: Comm, *, scale: float | None = None,
         initial_state: Array | None = None, output_final_state: Literal[False] = False, cu_seqlens: _Bounds = None,

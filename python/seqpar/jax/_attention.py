@@ -143,19 +143,6 @@ def _reserving(comm, fields, layout, bounds, inputs, results, saved, alone):
     return Operator(lambda *given: of_plan().forward(*given), lambda *given: of_plan().backward(*given), alone=alone.forward)
 
 
-def explain(q, k, v, comm, *, sinks=None, **options):
-    """What attention() with these arguments does, as a dictionary: the algorithm, its modeled time and layout, and why others
-    are slower or cannot do it. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
-    _shapes.require_options("explain", options, _OPTIONS, ("sinks",))
-    fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
-    plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
-    attn, size = _abi.attn_lib(), ctypes.c_size_t()
-    _abi.check_attn(attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))
-    room = ctypes.create_string_buffer(size.value)
-    _abi.check_attn(attn.seqparAttnPlanExplain(plan, room, ctypes.byref(size)))
-    return json.loads(room.value)
-
-
 def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
     """Softmax attention of this rank's queries to all ranks' keys. Differentiable.
 
@@ -181,35 +168,41 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
     return (out, jax.lax.stop_gradient(lse)) if return_lse else out
 
 
-def _linear(family, q, k, v, gate, comm, *, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
-            algorithm="auto", wire=None, reserve=True, **unknown):
-    _shapes.require_options(_NAMES[family], unknown, _LINEAR_OPTIONS)
-    bounds = _checked(family, comm, q, k, v, None, cu_seqlens, linear=True)
+def _linear_fields(family, q, k, v, gate, comm, scale=None, initial_state=None, cu_seqlens=None, algorithm="auto", wire=None,
+                   reserve=True, **unknown):
+    """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a call that is differentiated."""
+    name = _NAMES[family]
+    _shapes.require_options(name, unknown, _LINEAR_OPTIONS)
+    bounds = _checked(name, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
-    expected = {"gla": (batch, local, heads, dim), "scalar": (batch, local, heads), "fixed": (heads,)}
-    if gate is not None and gate.shape != expected[family]:
-        raise ValueError(f"{family}: log_decay has the shape {gate.shape}, expected {expected[family]}")
+    _shapes.require_decay(name, family, gate, q.shape, v.shape)
     if gate is not None and gate.dtype.name not in ("float32", "bfloat16"):
-        raise TypeError(f"{family}: log_decay is {gate.dtype.name}, expected float32 or bfloat16")
+        raise TypeError(f"{name}: log_decay is {gate.dtype.name}, expected float32 or bfloat16")
     if initial_state is not None and bounds is not None:
-        raise ValueError(f"{family}: got initial_state and cu_seqlens, expected one of them")
-    fields = {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
-              "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
-              "valueDim": value_dim, "dataType": data_type(family, q), "scale": _shapes.scale_of(family, scale) or 0.0,
-              "gateType": 0 if gate is None else data_type(family, gate),
-              "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}
+        raise ValueError(f"{name}: got initial_state and cu_seqlens, expected one of them")
+    state = (batch, heads, dim, value_dim)
+    if initial_state is not None and initial_state.shape != state:
+        raise ValueError(f"{name}: initial_state has the shape {initial_state.shape}, expected {state}")
+    if initial_state is not None and initial_state.dtype != jnp.float32:
+        raise TypeError(f"{name}: initial_state is {initial_state.dtype.name}, expected float32")
+    return {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
+            "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
+            "valueDim": value_dim, "dataType": data_type(name, q), "scale": _shapes.scale_of(name, scale) or 0.0,
+            "gateType": 0 if gate is None else data_type(name, gate), "reserve": int(bool(reserve)),
+            "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
+
+
+def _linear(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
+    fields, bounds = _linear_fields(family, q, k, v, gate, comm, initial_state=initial_state, **options)
+    (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     state = jax.ShapeDtypeStruct((batch, heads, dim, value_dim), jnp.float32)
-    if initial_state is not None and initial_state.shape != state.shape:
-        raise ValueError(f"{family}: initial_state has the shape {initial_state.shape}, expected {state.shape}")
-    if initial_state is not None and initial_state.dtype != state.dtype:
-        raise TypeError(f"{family}: initial_state is {initial_state.dtype.name}, expected float32")
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")]
     inputs += ([] if gate is None else [("gate", "dGate")]) + ([] if initial_state is None else [("initial", "dInitial")])
     shown = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal")]
     results = [*shown, ("saved", state, None)]
-    if reserve:
-        alone = _operator(comm, {**fields, "training": 0}, None, bounds, inputs, shown, saved=())
-        operator = _reserving(comm, {**fields, "reserve": 1}, None, bounds, inputs, results, ("saved",), alone)
+    if fields["reserve"]:
+        alone = _operator(comm, {**fields, "training": 0, "reserve": 0}, None, bounds, inputs, shown, saved=())
+        operator = _reserving(comm, fields, None, bounds, inputs, results, ("saved",), alone)
     else:
         operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",))
     arrays = [x for x in (q, k, v, gate, initial_state) if x is not None]
@@ -248,3 +241,24 @@ def linear_attention(q, k, v, comm, **options):
 
 
 _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire", "reserve")
+
+
+def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
+    """What attention() with these arguments does, as a dictionary: the algorithm, its modeled time and layout, and why others
+    are slower or cannot do it. function: of another one, "gla", "simple_gla", "retention" or "linear_attention", with its
+    log_decay. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
+    family = _abi.choose("explain: function", function, {name: family for family, name in _NAMES.items()})
+    if family == "softmax":
+        _shapes.require_options("explain", options, _OPTIONS, ("sinks",))
+        if log_decay is not None:
+            raise ValueError("explain: log_decay was given, expected none with attention")
+        fields, layout, bounds = _softmax_fields(q, k, v, comm, options.pop("sinks", None), **options)
+    else:
+        fields, bounds = _linear_fields(family, q, k, v, log_decay, comm, **options)
+        layout = None
+    plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
+    attn, size = _abi.attn_lib(), ctypes.c_size_t()
+    _abi.check_attn(attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))
+    room = ctypes.create_string_buffer(size.value)
+    _abi.check_attn(attn.seqparAttnPlanExplain(plan, room, ctypes.byref(size)))
+    return json.loads(room.value)

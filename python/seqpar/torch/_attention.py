@@ -239,6 +239,8 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
     layout, and why others are slower or cannot do it. function: of another one, "gla", "simple_gla", "retention" or
     "linear_attention", with its log_decay."""
     if function == "attention":
+        if log_decay is not None:
+            raise ValueError("explain: log_decay was given, expected none with attention")
         return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
     family = _abi.choose("explain: function", function, {"attention": "softmax", **_linear.FAMILIES})
     return _plans.explain(comm, _linear.describe(family, q, k, v, log_decay, comm, **options)[0], q, k, v, log_decay)

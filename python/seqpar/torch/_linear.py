@@ -203,9 +203,7 @@ def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seq
     require_tensors(name, q, k, v, log_decay=gate, initial_state=initial_state)
     _shapes.require_options(name, unknown, _OPTIONS)
     _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
-    expected = {"gla": (*q.shape[:2], v.shape[2], q.shape[3]), "scalar": tuple(v.shape[:3]), "fixed": (v.shape[2],)}
-    if gate is not None and tuple(gate.shape) != expected[family]:
-        raise ValueError(f"{name}: log_decay has the shape {tuple(gate.shape)}, expected {expected[family]}")
+    _shapes.require_decay(name, family, gate, q.shape, v.shape)
     if gate is not None and gate.dtype not in (torch.float32, torch.bfloat16):
         raise TypeError(f"{name}: log_decay is {gate.dtype}, expected torch.float32 or torch.bfloat16")
     if layout is not None:

@@ -48,6 +48,9 @@ def explanations(comm, seed):
         told = sp.explain(x, x, x, comm, function=function, log_decay=decay, algorithm="lasp2")
         assert told["ranks"] == comm.size and told["algorithm"] == "lasp2", told
     raises(ValueError, "expected one of attention, gla", sp.explain, x, x, x, comm, function="mamba")
+    raises(ValueError, "gla: log_decay is None", sp.explain, x, x, x, comm, function="gla")
+    for function in ("attention", "linear_attention"):
+        raises(ValueError, "expected none", sp.explain, x, x, x, comm, function=function, log_decay=x)
 
 
 @check
