@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "api/boundary.h"
+#include "base/thread.h"
 #include "base/versioned.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/config.h"
@@ -103,13 +104,13 @@ SEQPAR_API seqparResult_t seqparCommInitAll(seqparComm_t* comms, int nranks, con
     std::vector<std::exception_ptr> errors(count);
     std::vector<std::jthread> makers;
     for (size_t rank = 0; rank < count; ++rank) {
-      makers.emplace_back([&, rank] {
+      makers.push_back(startThread<std::jthread>("a rank", [&, rank] {
         try {
           made[rank] = makeEntry(*group[rank], configs[rank]);
         } catch (...) {
           errors[rank] = std::current_exception();
         }
-      });
+      }));
     }
     makers.clear();
     for (const auto& error : errors) {

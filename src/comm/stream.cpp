@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "base/memory.h"
+#include "base/thread.h"
 
 namespace seqpar {
 
-HostStream::HostStream(unsigned awake) : thread_([this, awake] { serve(awake); }) {}
+HostStream::HostStream(unsigned awake) : thread_(startThread("a stream", [this, awake] { serve(awake); })) {}
 
 HostStream::~HostStream() {
   {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "transport/agree.h"
 
 namespace seqpar {
@@ -52,7 +53,7 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
   // Only once all have their endpoints, since a greeting waits for its answer.
   together(control, [&] {
     if (network == nullptr) return;
-    network->thread_ = std::thread([raw = network.get()] { raw->serve(); });
+    network->thread_ = startThread("the network", [raw = network.get()] { raw->serve(); });
     network->greet(timeout);
   });
   return network;

@@ -1,12 +1,23 @@
 #include "attn/exec/pool.h"
 
+#include "base/thread.h"
+
 namespace seqpar::attn {
 
 ThreadPool::ThreadPool(int threads) {
-  for (int t = 1; t < threads; ++t) threads_.emplace_back([this, t] { serve(t); });
+  try {
+    for (int t = 1; t < threads; ++t) threads_.push_back(startThread("a rank's work", [this, t] { serve(t); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -27,6 +27,7 @@ class ThreadPool {
   void each(size_t count, const std::function<void(size_t task, int thread)>& body);
 
  private:
+  void stop();
   void serve(int thread);
   void work(int thread);
 

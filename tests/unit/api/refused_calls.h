@@ -2,17 +2,16 @@
 // unless a program has put its own ranksOnDevices() and backend() in place.
 #pragma once
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/address_limit.h"
 #include "common/backend.h"
 #include "common/ranks.h"
 #include "common/sanitized.h"
@@ -34,28 +33,17 @@ class Limits {
     setenv("SEQPAR_TIMEOUT", "20", 1);
 #ifndef SEQPAR_SANITIZED
     if (ranksOnDevices()) return;
-    REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
-    long pages = 0;
-    std::FILE* const file = std::fopen("/proc/self/statm", "r");
-    REQUIRE(file != nullptr);
-    REQUIRE(std::fscanf(file, "%ld", &pages) == 1);
-    std::fclose(file);
-    rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + (rlim_t{1} << 30);
-    REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
-    limited_ = true;
+    space_.emplace(size_t{1} << 30);
 #endif
   }
   Limits(const Limits&) = delete;
   Limits& operator=(const Limits&) = delete;
   ~Limits() {
-    if (limited_) setrlimit(RLIMIT_AS, &before_);
     unsetenv("SEQPAR_TIMEOUT");
   }
 
  private:
-  rlimit before_{};
-  bool limited_ = false;
+  std::optional<AddressLimit> space_;
 };
 
 /// Small buffers between guards, as all ranks have.

@@ -4,7 +4,9 @@
 #include <thread>
 #include <vector>
 
+#include "common/address_limit.h"
 #include "common/ranks.h"
+#include "common/sanitized.h"
 
 using namespace seqpar::test;
 
@@ -135,11 +137,56 @@ TEST_CASE("collectives on streams run in the order of the calls, also on two str
   CHECK(errors == "");
 }
 
-TEST_CASE("bad streams and functions are refused") {
+TEST_CASE("bad streams, events and functions are refused") {
   const Stream stream;
+  seqparEvent_t event = nullptr;
+  REQUIRE(seqparEventCreate(&event) == seqparSuccess);
+  float ms = -1;
   CHECK(seqparStreamLaunch(stream.handle, nullptr, nullptr) == seqparInvalidArgument);
   CHECK(seqparStreamCreate(nullptr) == seqparInvalidArgument);
   CHECK(seqparEventCreate(nullptr) == seqparInvalidArgument);
-  CHECK(seqparStreamWaitEvent(stream.handle, nullptr) == seqparInvalidArgument);
-  CHECK(seqparEventRecord(nullptr, stream.handle) == seqparInvalidArgument);
+  CHECK(seqparEventElapsedTime(nullptr, event, event) == seqparInvalidArgument);
+  CHECK(seqparStreamDestroy(nullptr) == seqparSuccess);
+  CHECK(seqparEventDestroy(nullptr) == seqparSuccess);
+  int other = 0;
+  auto* const noStream = reinterpret_cast<seqparStream_t>(&other);
+  auto* const noEvent = reinterpret_cast<seqparEvent_t>(&other);
+  CHECK(seqparStreamDestroy(noStream) == seqparInvalidArgument);
+  CHECK(seqparEventDestroy(noEvent) == seqparInvalidArgument);
+  for (seqparStream_t bad : {noStream, seqparStream_t{nullptr}}) {
+    CHECK(seqparStreamSynchronize(bad) == seqparInvalidArgument);
+    CHECK(seqparStreamQuery(bad) == seqparInvalidArgument);
+    CHECK(seqparStreamLaunch(
+              bad, [](void*) {}, nullptr) == seqparInvalidArgument);
+    CHECK(seqparEventRecord(event, bad) == seqparInvalidArgument);
+    CHECK(seqparStreamWaitEvent(bad, event) == seqparInvalidArgument);
+  }
+  for (seqparEvent_t bad : {noEvent, seqparEvent_t{nullptr}}) {
+    CHECK(seqparEventRecord(bad, stream.handle) == seqparInvalidArgument);
+    CHECK(seqparStreamWaitEvent(stream.handle, bad) == seqparInvalidArgument);
+    CHECK(seqparEventSynchronize(bad) == seqparInvalidArgument);
+    CHECK(seqparEventQuery(bad) == seqparInvalidArgument);
+    CHECK(seqparEventElapsedTime(&ms, bad, event) == seqparInvalidArgument);
+    CHECK(seqparEventElapsedTime(&ms, event, bad) == seqparInvalidArgument);
+  }
+  CHECK(ms == -1);
+  CHECK(seqparEventDestroy(event) == seqparSuccess);
 }
+
+#ifndef SEQPAR_SANITIZED
+TEST_CASE("a stream that finds no thread is a SystemError") {
+  std::vector<seqparStream_t> streams;
+  seqparResult_t result = seqparSuccess;
+  {
+    const AddressLimit limit(size_t{64} << 20);
+    while (result == seqparSuccess && streams.size() < 1000) {
+      seqparStream_t stream = nullptr;
+      result = seqparStreamCreate(&stream);
+      if (result == seqparSuccess) streams.push_back(stream);
+    }
+  }
+  CHECK(result == seqparSystemError);
+  CHECK_THAT(seqparGetLastError(nullptr), Catch::StartsWith("seqparStreamCreate: no thread for a stream: "));
+  for (seqparStream_t stream : streams) CHECK(seqparStreamDestroy(stream) == seqparSuccess);
+}
+#endif
