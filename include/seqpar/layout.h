@@ -76,7 +76,8 @@ SEQPAR_API seqparResult_t seqparLayoutToGlobal(const seqparLayout_t* layout, int
 /** Stores which rank holds token `global`, and its index there. Errors: as above; InvalidArgument (global range). */
 SEQPAR_API seqparResult_t seqparLayoutToLocal(const seqparLayout_t* layout, int64_t global, int* rank, int64_t* local);
 
-/** Stores the global index of every token of `rank`, such as for rotary embeddings: globals[local length]. */
+/** Stores the global index of every token of `rank`, such as for rotary embeddings: globals[local length]. Errors: as
+ * seqparLayoutLocalLength(). */
 SEQPAR_API seqparResult_t seqparLayoutGlobals(const seqparLayout_t* layout, int rank, int64_t* globals);
 
 /**
@@ -93,7 +94,8 @@ typedef struct {
 
 /**
  * Stores the number of runs of `rank`, and the first `capacity` of them, ascending, in runs[capacity]; NULL with
- * capacity 0. A sequence gives at most two runs a rank, and the ends of a slice may cut one into three.
+ * capacity 0. A sequence gives at most two runs a rank, and the ends of a slice may cut one into three. Errors: as
+ * seqparLayoutLocalLength(); InvalidArgument (capacity below 0).
  */
 SEQPAR_API seqparResult_t seqparLayoutRuns(const seqparLayout_t* layout, int rank, seqparLayoutRun_t* runs,
                                            int64_t capacity, int64_t* count);
@@ -101,7 +103,8 @@ SEQPAR_API seqparResult_t seqparLayoutRuns(const seqparLayout_t* layout, int ran
 /**
  * Where packed sequences begin among the tokens of `rank`, as attention kernels want it:
  * localCuSeqlens[s] is the number of this rank's tokens before cuSeqlens[s], for s in 0..sequences. The sequences are
- * given apart from the layout, so that this serves layouts of the whole as well.
+ * given apart from the layout, so that this serves layouts of the whole as well. Errors: as seqparLayoutLocalLength();
+ * InvalidArgument (`sequences` below 1, a packing that does not ascend or end at the number of tokens).
  */
 SEQPAR_API seqparResult_t seqparLayoutLocalCuSeqlens(const seqparLayout_t* layout, int rank, const int64_t* cuSeqlens,
                                                      int64_t sequences, int64_t* localCuSeqlens);

@@ -149,12 +149,14 @@ SEQPAR_API seqparResult_t seqparMeshCreate(seqparMesh_t* mesh, int a, int b, con
 /** Frees a mesh; work that is on a stream is not affected. NULL is allowed. Errors: InvalidArgument (no such mesh). */
 SEQPAR_API seqparResult_t seqparMeshDestroy(seqparMesh_t mesh);
 
-/** Stores the sizes of the Q groups and of the KV groups; either pointer may be NULL. */
+/** Stores the sizes of the Q groups and of the KV groups; either pointer may be NULL. Errors: InvalidArgument (no such
+ * mesh). */
 SEQPAR_API seqparResult_t seqparMeshShape(seqparMesh_t mesh, int* a, int* b);
 
 /**
  * The group of this rank. `ranks` [a or b], out: the members by position; `position`, out: this rank's. Either may be
- * NULL. Block #u of this rank is the block of ranks[(position - u) modulo size]. Errors: InvalidArgument (axis).
+ * NULL. Block #u of this rank is the block of ranks[(position - u) modulo size]. Errors: InvalidArgument (no such
+ * mesh, axis).
  */
 SEQPAR_API seqparResult_t seqparMeshGroup(seqparMesh_t mesh, int axis, int* ranks, int* position);
 
@@ -180,7 +182,7 @@ typedef struct {
  *   steps, tiles          out; NULL for both: only the numbers
  *   stepCount, tileCount  in: entries of the arrays (not read if those are NULL); out: what the schedule has
  *
- * Errors: InvalidArgument (pass, NULL, arrays that are too short).
+ * Errors: InvalidArgument (no such mesh, pass, NULL, arrays that are too short).
  */
 SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, int pass, seqparMeshStep_t* steps,
                                              seqparMeshTile_t* tiles, int* stepCount, int* tileCount);
@@ -192,7 +194,7 @@ SEQPAR_API seqparResult_t seqparMeshSchedule(seqparMesh_t mesh, int pass, seqpar
  *   text   out, ends with a zero byte; NULL: only the length
  *   bytes  in: room in `text`; out: bytes of the text, the zero byte included
  *
- * Errors: InvalidArgument (pass, NULL, room that is too short).
+ * Errors: InvalidArgument (no such mesh, pass, NULL, room that is too short).
  */
 SEQPAR_API seqparResult_t seqparMeshScheduleText(seqparMesh_t mesh, int pass, int json, char* text, size_t* bytes);
 

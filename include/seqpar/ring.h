@@ -140,7 +140,7 @@ SEQPAR_API seqparResult_t seqparRingScratch(const seqparRingParams_t* params, se
 /**
  * Collective over the ring's ranks: waits for a transfer that is under way, then frees the ring and its own memory,
  * except for what graphs still use. Before the communicator is destroyed. NULL is allowed. On a communicator that has
- * failed it waits for nobody.
+ * failed it waits for nobody. Errors: InvalidArgument (no ring).
  */
 SEQPAR_API seqparResult_t seqparRingDestroy(seqparRing_t ring);
 
@@ -150,22 +150,22 @@ SEQPAR_API seqparResult_t seqparRingDestroy(seqparRing_t ring);
  * Returns when that is enqueued. `stream` is the stream on which the tensors are computed; NULL: the calling thread (on
  * a GPU: the default stream), so that the transfer may begin at once. Until seqparRingWait(), current tensors may be
  * read, not written. It counts as a collective call of the communicator: later ones begin when the transfer is done.
- * Errors: InvalidArgument, InvalidUsage (the transfer before was not waited for; the round has no more, or was begun
- * outside of the stream's capture, or in one), RemoteError.
+ * Errors: InvalidArgument (no ring, no stream), InvalidUsage (the transfer before was not waited for; the round has no
+ * more, or was begun outside of the stream's capture, or in one), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparRingPost(seqparRing_t ring, void* stream);
 
 /**
  * Waits until the posted transfer is done: later work of `stream` may use the next tensors, which are the current ones
- * from now on. NULL: waits in the call (on a GPU: the default stream). Errors: InvalidUsage (nothing was posted, or not
- * in the capture of `stream`), RemoteError.
+ * from now on. NULL: waits in the call (on a GPU: the default stream). Errors: InvalidArgument (no ring, no stream),
+ * InvalidUsage (nothing was posted, or not in the capture of `stream`), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparRingWait(seqparRing_t ring, void* stream);
 
 /**
  * Begins a new round: the current tensors are this rank's own again, in the buffers of the beginning, whatever they
- * hold now. Allowed at any step. Not collective. Errors: InvalidUsage (a posted transfer was not waited for, outside of
- * captures).
+ * hold now. Allowed at any step. Not collective. Errors: InvalidArgument (no ring), InvalidUsage (a posted transfer was
+ * not waited for, outside of captures).
  */
 SEQPAR_API seqparResult_t seqparRingReset(seqparRing_t ring);
 
@@ -181,11 +181,11 @@ SEQPAR_API seqparResult_t seqparRingResetFrom(seqparRing_t ring, const void* con
 
 /**
  * Stores the address and the length of current tensor `tensor`; either may be NULL for what is not wanted. The address
- * of an empty tensor in the ring's own memory is NULL. Not collective. Errors: InvalidArgument.
+ * of an empty tensor in the ring's own memory is NULL. Not collective. Errors: InvalidArgument (no ring, tensor).
  */
 SEQPAR_API seqparResult_t seqparRingCurrent(seqparRing_t ring, int tensor, void** pointer, size_t* bytes);
 
-/** Fills `info`. Not collective. Errors: InvalidArgument. */
+/** Fills `info`. Not collective. Errors: InvalidArgument (no ring, NULL, wrong magic). */
 SEQPAR_API seqparResult_t seqparRingQuery(seqparRing_t ring, seqparRingInfo_t* info);
 
 /**

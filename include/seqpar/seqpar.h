@@ -8,6 +8,9 @@
  *  - It returns a seqparResult_t and never throws, exits or prints (except through SEQPAR_DEBUG). On anything but
  *    seqparSuccess, seqparGetLastError() has a sentence that names the call, the argument, its value and what was
  *    expected.
+ *  - Two errors are possible everywhere: InvalidArgument for a handle that was never made or is freed already, and for
+ *    NULL in its place where that is not allowed; and SystemError where the library finds no memory for objects of its
+ *    own.
  *  - Arguments are checked before anything is sent: a call that returns seqparInvalidArgument or seqparInvalidUsage for
  *    its own arguments has had no effect on any rank. It may be repeated, corrected.
  *    Where one rank alone is refused, the others have begun and wait for it, until it has repeated the call or the
@@ -115,7 +118,7 @@ SEQPAR_API seqparResult_t seqparGetUniqueId(seqparUniqueId* id);
  */
 SEQPAR_API seqparResult_t seqparCommInitRank(seqparComm_t* comm, int nranks, seqparUniqueId id, int rank);
 
-/** seqparCommInitRank() with a configuration; NULL means all defaults. */
+/** seqparCommInitRank() with a configuration; NULL means all defaults. Errors: as seqparCommInitRank. */
 SEQPAR_API seqparResult_t seqparCommInitRankConfig(seqparComm_t* comm, int nranks, seqparUniqueId id, int rank,
                                                    const seqparConfig_t* config);
 
@@ -218,33 +221,38 @@ SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const seqparCompar
 
 /**
  * Collective over `comm`: waits until all ranks have called it and all enqueued work is done. Afterwards only
- * seqparCommDestroy() and the query functions may be called. Errors: RemoteError.
+ * seqparCommDestroy() and the query functions may be called. Errors: InvalidArgument (no communicator), RemoteError.
  */
 SEQPAR_API seqparResult_t seqparCommFinalize(seqparComm_t comm);
 
 /**
  * Frees `comm`: waits for its enqueued work, then for the other ranks to call it too (calls seqparCommFinalize() if
  * that was not done). On a communicator that has failed it waits for nobody. NULL is allowed and does nothing. The
- * handle is invalid afterwards whatever is returned. Errors: RemoteError (the wait for the others failed).
+ * handle is invalid afterwards whatever is returned. Errors: InvalidArgument (no communicator), RemoteError (the wait
+ * for the others failed).
  */
 SEQPAR_API seqparResult_t seqparCommDestroy(seqparComm_t comm);
 
 /**
  * Ends `comm` at once and frees it: work under way on this rank returns seqparRemoteError, and so do all other ranks,
  * which learn of it. May be called from any thread, also while another thread is inside a call on `comm`; returns when
- * that thread has left the call. The handle is invalid afterwards. NULL is allowed.
+ * that thread has left the call. The handle is invalid afterwards. NULL is allowed. Errors: InvalidArgument (no
+ * communicator).
  */
 SEQPAR_API seqparResult_t seqparCommAbort(seqparComm_t comm);
 
 /**
  * Stores the state of `comm`: seqparSuccess while it works; seqparRemoteError (or another error) once it is lost. An
- * error stays. Returns without waiting.
+ * error stays. Returns without waiting. Errors: InvalidArgument (NULL, no communicator).
  */
 SEQPAR_API seqparResult_t seqparCommGetAsyncError(seqparComm_t comm, seqparResult_t* asyncError);
 
-SEQPAR_API seqparResult_t seqparCommCount(seqparComm_t comm, int* count);   /**< number of ranks */
-SEQPAR_API seqparResult_t seqparCommUserRank(seqparComm_t comm, int* rank); /**< this rank, from 0 */
-SEQPAR_API seqparResult_t seqparCommDevice(seqparComm_t comm, int* device); /**< SEQPAR_HOST_DEVICE or a CUDA device */
+/** Stores the number of ranks. Errors: InvalidArgument (NULL, no communicator). */
+SEQPAR_API seqparResult_t seqparCommCount(seqparComm_t comm, int* count);
+/** Stores this rank, from 0. Errors: InvalidArgument (NULL, no communicator). */
+SEQPAR_API seqparResult_t seqparCommUserRank(seqparComm_t comm, int* rank);
+/** Stores SEQPAR_HOST_DEVICE or the CUDA device. Errors: InvalidArgument (NULL, no communicator). */
+SEQPAR_API seqparResult_t seqparCommDevice(seqparComm_t comm, int* device);
 
 /** What seqparCommQuery() tells. Start from SEQPAR_COMM_INFO_INITIALIZER. */
 typedef struct {
@@ -294,31 +302,44 @@ SEQPAR_API seqparResult_t seqparMemFree(void* pointer);
  * Work enqueued on one stream runs in order on the stream's own thread, beside the caller. Every collective takes a
  * stream as its last argument: on a host communicator a seqparStream_t, or NULL to run to completion in the call.
  * Collectives of one communicator run in the order in which they were called, also when given different streams.
+ *
+ * seqparStreamSynchronize() alone tells errors of enqueued work. Streams go on behind work that has failed, so that
+ * their events pass and they become idle.
  * -------------------------------------------------------------------------------------------------------------------
  */
 
-SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream); /**< makes a stream, with its thread */
-/** Waits for the stream's work, then frees it. NULL is allowed. */
+/** Makes a stream, with its thread. Errors: InvalidArgument (NULL), SystemError (no thread). */
+SEQPAR_API seqparResult_t seqparStreamCreate(seqparStream_t* stream);
+/** Waits for the stream's work, then frees it. Errors of the work that seqparStreamSynchronize() has not told are lost.
+ * NULL is allowed. Errors: InvalidArgument (no stream). */
 SEQPAR_API seqparResult_t seqparStreamDestroy(seqparStream_t stream);
-/** Waits for all work enqueued so far. Returns the first error of work since the last call, and forgets it. */
+/** Waits for all work enqueued so far. Returns the first error of work since the last call, and forgets it. Errors:
+ * InvalidArgument (no stream), those of the collectives that were enqueued. */
 SEQPAR_API seqparResult_t seqparStreamSynchronize(seqparStream_t stream);
-/** seqparSuccess if the stream is idle, seqparInProgress if not. */
+/** seqparSuccess if the stream is idle, seqparInProgress if not. Errors: InvalidArgument (no stream). */
 SEQPAR_API seqparResult_t seqparStreamQuery(seqparStream_t stream);
-/** Enqueues a call of function(argument). It must not call into this library on the same stream, and must not throw. */
+/** Enqueues a call of function(argument). It must not call into this library on the same stream, and must not throw.
+ * Errors: InvalidArgument (no stream, `function` NULL). */
 SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*function)(void*), void* argument);
 
-SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event); /**< makes an event that is not recorded yet */
-/** Frees an event; work that waits for it is not affected. NULL is allowed. */
+/** Makes an event that is not recorded yet. Errors: InvalidArgument (NULL). */
+SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event);
+/** Frees an event; work that waits for it is not affected. NULL is allowed. Errors: InvalidArgument (no event). */
 SEQPAR_API seqparResult_t seqparEventDestroy(seqparEvent_t event);
-/** Marks the point that `stream` has reached with all its work so far. A later record replaces it. */
+/** Marks the point that `stream` has reached with all its work so far. A later record replaces it. Errors:
+ * InvalidArgument (no event, no stream). */
 SEQPAR_API seqparResult_t seqparEventRecord(seqparEvent_t event, seqparStream_t stream);
-/** Later work of `stream` waits for the event's latest record (for nothing, if there was none). */
+/** Later work of `stream` waits for the event's latest record (for nothing, if there was none). Errors: InvalidArgument
+ * (no stream, no event). */
 SEQPAR_API seqparResult_t seqparStreamWaitEvent(seqparStream_t stream, seqparEvent_t event);
-/** Waits in the caller for the event's latest record. */
+/** Waits in the caller for the event's latest record (for nothing, if there was none). Errors: InvalidArgument (no
+ * event). */
 SEQPAR_API seqparResult_t seqparEventSynchronize(seqparEvent_t event);
-/** seqparSuccess if the event's latest record has passed (or there was none), else seqparInProgress. */
+/** seqparSuccess if the event's latest record has passed (or there was none), else seqparInProgress. Errors:
+ * InvalidArgument (no event). */
 SEQPAR_API seqparResult_t seqparEventQuery(seqparEvent_t event);
-/** Milliseconds between two passed records. Errors: InvalidUsage (not recorded), InProgress (not passed). */
+/** Stores the milliseconds between two passed records. Errors: InvalidArgument (NULL, no event), InvalidUsage (not
+ * recorded), InProgress (not passed). */
 SEQPAR_API seqparResult_t seqparEventElapsedTime(float* milliseconds, seqparEvent_t start, seqparEvent_t end);
 
 /* ---------------------------------------------------------------------------------------------------------------------
