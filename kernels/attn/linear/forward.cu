@@ -158,6 +158,7 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });
   if (error != cudaSuccess || !pass.apart || !pass.keepsMaps) return error;
+  // The fold has put together what Gradients want apart.
   SegmentStates unfolded = {pass.problem, pass.segments, pass.heads, pass.maps};
   unfolded.apart = true;
   return launchMaps(unfolded, launch);

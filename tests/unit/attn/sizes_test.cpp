@@ -6,17 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "attn/exec/pool.h"
-#include "base/error.h"
-#include "common/address_limit.h"
 #include "common/sanitized.h"
 #include "rank_threads.h"
 #include "seqpar/attn.h"
 
-using seqpar::Error;
-using seqpar::attn::ThreadPool;
 using seqpar::attn::test::RankThreads;
-using seqpar::test::AddressLimit;
 
 namespace {
 
@@ -118,17 +112,6 @@ TEST_CASE("a workspace that there is no memory for is an error that tells its si
   CHECK(std::string(seqparAttnGetLastError()) ==
         "seqparAttnPlanPrepare: no memory: " + std::to_string(bytes) + " bytes for the workspace of an attention plan");
   CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
-}
-
-TEST_CASE("threads of a rank that cannot be had are a SystemError, and those that were had end") {
-  const AddressLimit limit(size_t{64} << 20);
-  try {
-    const ThreadPool pool(1000);
-    FAIL("there were threads");
-  } catch (const Error& error) {
-    CHECK(error.result() == seqparSystemError);
-    CHECK_THAT(error.what(), Catch::StartsWith("no thread for a rank's work: "));
-  }
 }
 #endif
 

@@ -21,7 +21,7 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   parts_ = partsOf(shard, ctas);
   const LinearProblem shape = withoutTensors(whole_.shape);
   whole_.apart = betterApart(shape, whole_.segments);
-  if (whole_.apart) idle_ = smsBesideGradients(shape, whole_.segments);
+  if (shard_.reserves && whole_.apart) idle_ = smsBesideGradients(shape, whole_.segments);
   forward_ = whole_;
   forward_.segments = cutForward(shape, ctas, leadsOutputs(shape));
   forward_.apart = betterApart(shape, forward_.segments);

@@ -51,7 +51,7 @@ class DevicePasses final : public Passes {
   bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
   /// SMs for a scan that waits beside the gradients' sweep over the states that the forward has left; 0: it comes
   /// before them.
-  int besideGradients() const { return shard_.reserves && windows_->ctas() == 0 ? idle_ : 0; }
+  int besideGradients() const { return windows_->ctas() == 0 ? idle_ : 0; }
   /// `maps`: of the part. `beside`: what besideGradients() says, if this is such a scan.
   void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const SegmentMaps& maps,
                   void* stream, int beside = 0);
@@ -85,7 +85,7 @@ class DevicePasses final : public Passes {
   Exec& exec_;
   Part whole_;
   Part forward_;  // the whole, cut for launchForward()
-  int idle_ = 0;  // SMs that its gradients leave
+  int idle_ = 0;  // SMs that its gradients leave, where forward leaves its states
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
   void* kept_ = nullptr;                       // maps before the segments of the whole, in place of before_
