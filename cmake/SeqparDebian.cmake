@@ -1,5 +1,5 @@
 # Debian packages by CPack, in a build that is configured for /usr: `cmake --preset debian`, then cpack in its folder.
-# The versions of the libraries' interface are in the name of their package, so that several can be installed.
+# Package names of the libraries contain the interface version, so that several versions can be installed.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME seqpar)
 set(CPACK_PACKAGE_VENDOR seqpar)
@@ -18,7 +18,7 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXE
 
 set(library_package libseqpar${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 
-# seqpar_deb(COMPONENT PACKAGE SECTION SYNOPSIS TEXT): the fields that all have. Lists are joined by "; " in CPack.
+# seqpar_deb(COMPONENT PACKAGE SECTION SYNOPSIS TEXT): the fields of every package. CPack joins lists by "; ".
 macro(seqpar_deb component package section synopsis text)
   string(TOUPPER ${component} upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${package})
@@ -52,7 +52,7 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "python3 (>= 3.9)")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS "python3-numpy")
 
-# The changelog that Debian asks for, with the date of the sources.
+# The changelog that Debian requires, with the date of the sources.
 execute_process(COMMAND git -C ${PROJECT_SOURCE_DIR} log -1 --format=%cD OUTPUT_VARIABLE seqpar_changelog_date
                 OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT seqpar_changelog_date)

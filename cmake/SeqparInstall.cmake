@@ -1,10 +1,10 @@
-# What `cmake --install` puts in place, by component: `runtime` (the libraries), `development` (headers, the CMake
-# package, pkg-config files, examples, documents), `tools` (seqpar_info, mesh_schedule, the perf binaries, their man pages) and
-# `python`. The tree may be moved: what is in it finds the rest from where it lies.
+# Install rules of `cmake --install`, by component: `runtime` (the libraries), `development` (headers, the CMake
+# package, pkg-config files, examples, documents), `tools` (seqpar_info, mesh_schedule, the perf binaries, their man
+# pages) and `python`. The installed tree is relocatable: all paths in it are relative.
 include(CMakePackageConfigHelpers)
 
 set(seqpar_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/seqpar)
-# In /usr the loader finds libraries by itself, and distributions want no other way.
+# In /usr the loader finds libraries without an rpath, as distributions require.
 set(seqpar_in_usr FALSE)
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   set(seqpar_in_usr TRUE)
@@ -23,7 +23,7 @@ install(TARGETS seqpar seqpar_attn EXPORT seqparTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime ${seqpar_namelink}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-# --- What programs are built with ---
+# --- Development files ---
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/seqpar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 
@@ -34,10 +34,14 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/seqparConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/seqparConfig.cmake ${PROJECT_BINARY_DIR}/seqparConfigVersion.cmake
         DESTINATION ${seqpar_package_dir} COMPONENT development)
 
-# The .pc files find their prefix from where they lie.
+# The .pc files compute their prefix from their location.
 file(RELATIVE_PATH seqpar_pc_up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 cmake_path(SET seqpar_pc_prefix NORMALIZE "${seqpar_pc_up}/.")
 foreach(pc seqpar seqpar_attn)
+  set(seqpar_pc_link "-l${pc}")
+  if(SKBUILD)  # no link without the version, and in no folder that the loader searches
+    set(seqpar_pc_link "-l:lib${pc}.so.${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} -Wl,-rpath,\${libdir}")
+  endif()
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${pc}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 endforeach()
@@ -45,15 +49,15 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.c" PATTERN "*.cpp" PATTERN "*.cu" PATTERN "*.h" PATTERN "*.py" PATTERN "*.md"
         PATTERN "__pycache__" EXCLUDE)
-# The pages that headers, errors and examples name, placed to each other as in the sources.
+# The pages that headers, errors and examples name, with the relative paths of the sources.
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/SECURITY.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "reference" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/perf/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/perf COMPONENT development)
 
 # --- Programs ---
-# seqpar_install_program(TARGET NAME SUMMARY): installs it under this name, with a man page made from its --help.
+# seqpar_install_program(TARGET NAME SUMMARY): installs TARGET as NAME, with a man page generated from its --help.
 find_program(SEQPAR_HELP2MAN help2man)
 if(NOT SEQPAR_HELP2MAN)
   message(STATUS "seqpar: no help2man: man pages are not installed")

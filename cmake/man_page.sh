@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # man_page.sh HELP2MAN PROGRAM NAME VERSION SUMMARY PAGE
-# Makes the man page of a program that is installed as NAME from what it answers to --help.
+# Generates the man page of a program, installed as NAME, from its --help output.
 set -euo pipefail
 help2man=$1 program=$2 name=$3 version=$4 summary=$5 page=$6
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$(dirname "$page")"
 ln -s "$program" "$work/$name"
-# The program calls itself by the name that it was built with.
+# The program's help contains the target's name, not the installed name.
 cat > "$work/include" << END
 [author]
 Made from what the program prints with \-\-help. More is in the documents of the sources: README.md, docs/ and perf/README.md.

@@ -1,4 +1,4 @@
-// What SEQPAR_PCH precompiles: what many sources include. Nothing includes this file.
+// The headers that SEQPAR_PCH precompiles, since many sources include them. Do not include this file.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 /*
- * A collective on GPUs: every GPU of this machine is a rank, with a thread and a stream of its own, and gets the tokens
- * of all others. Needs a CUDA build; one GPU will do.
+ * All-gather on GPUs: every GPU of this machine is a rank with its own thread and stream. Needs a CUDA build and at
+ * least one GPU.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,7 +9,7 @@
 #include <seqpar/exchange.h>
 #include <stdio.h>
 
-enum { MOST_GPUS = 16, TOKENS = 1024, WIDTH = 64 }; /* of a rank */
+enum { MOST_GPUS = 16, TOKENS = 1024, WIDTH = 64 }; /* per rank */
 
 static void* rank_main(void* comm) {
   int rank = -1, ranks = 0, device = -1;
@@ -28,7 +28,7 @@ static void* rank_main(void* comm) {
 
   shards.tokens = TOKENS;
   shards.inner = WIDTH;
-  if (seqparAllGather(mine, all, &shards, comm, stream) != seqparSuccess) /* enqueued: returns at once */
+  if (seqparAllGather(mine, all, &shards, comm, stream) != seqparSuccess) /* enqueues and returns */
     fprintf(stderr, "rank %d: %s\n", rank, seqparGetLastError(comm));
   cudaMemcpyAsync(&last, all + (size_t)TOKENS * WIDTH * (size_t)ranks - 1, sizeof last, cudaMemcpyDefault, stream);
   cudaStreamSynchronize(stream);

@@ -1,5 +1,5 @@
 /*
- * All-Scan on four ranks, which are threads of this process.
+ * All-Scan on four ranks, threads of this process.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,7 @@ enum { RANKS = 4, DK = 2, DV = 3 }; /* one head, a state of DK x DV */
 
 static void* rank_main(void* comm) {
   float state[DK * DV] = {1, 1, 1, 1, 1, 1}, decay[DK] = {0.5f, 0.5f}, total[DK * DV];
-  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER; /* forward, one decay a row, fp32 */
+  seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER; /* forward, one decay per row, fp32 */
   int rank = -1;
   params.heads = 1;
   params.dk = DK;

@@ -3,12 +3,12 @@
 #include <seqpar/attn.h>
 #include <stdio.h>
 
-enum { RANKS = 4, LOCAL = 16, HEADS = 2, DIM = 8, SIZE = LOCAL * HEADS * DIM }; /* LOCAL tokens a rank */
+enum { RANKS = 4, LOCAL = 16, HEADS = 2, DIM = 8, SIZE = LOCAL * HEADS * DIM }; /* LOCAL tokens per rank */
 
 static void* rank_main(void* comm) {
   float q[SIZE] = {0}, k[SIZE] = {0}, v[SIZE], out[SIZE], lse[HEADS * LOCAL]; /* [batch][tokens][heads][dim] */
   float d_out[SIZE], dq[SIZE], dk[SIZE], dv[SIZE];
-  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER; /* softmax, fp32, the algorithm that the model chooses */
+  seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER; /* softmax, fp32, algorithm chosen by the cost model */
   seqparAttnForwardArgs_t forward = SEQPAR_ATTN_FORWARD_INITIALIZER;
   seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;
   seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER; /* contiguous */
@@ -16,7 +16,7 @@ static void* rank_main(void* comm) {
   int rank = -1;
   seqparCommUserRank(comm, &rank);
   for (int i = 0; i < SIZE; ++i) {
-    v[i] = (float)(rank * LOCAL + i / (HEADS * DIM)); /* the token's number */
+    v[i] = (float)(rank * LOCAL + i / (HEADS * DIM)); /* the token's index */
     d_out[i] = 1;
   }
   layout.ranks = RANKS;
@@ -36,12 +36,12 @@ static void* rank_main(void* comm) {
   backward.dq.data = dq;
   backward.dk.data = dk;
   backward.dv.data = dv;
-  if (seqparAttnPlanCreate(&plan, &desc, comm) != seqparSuccess || /* once, */
-      seqparAttnPlanPrepare(plan, NULL, 0) != seqparSuccess ||     /* with memory of its own; */
-      seqparAttnForward(plan, &forward, NULL) != seqparSuccess ||  /* then as often as wanted: */
-      seqparAttnBackward(plan, &backward, NULL) != seqparSuccess)  /* all ranks in the same order */
+  if (seqparAttnPlanCreate(&plan, &desc, comm) != seqparSuccess || /* once */
+      seqparAttnPlanPrepare(plan, NULL, 0) != seqparSuccess ||     /* NULL: the plan allocates its workspace */
+      seqparAttnForward(plan, &forward, NULL) != seqparSuccess ||  /* then repeatedly, */
+      seqparAttnBackward(plan, &backward, NULL) != seqparSuccess)  /* in the same order on all ranks */
     fprintf(stderr, "rank %d: %s\n", rank, seqparAttnGetLastError());
-  else /* queries of zeros see all tokens up to their own alike */
+  else /* zero queries weigh all visible tokens equally */
     printf("rank %d: the mean of the tokens up to my last one is %g; the gradient of my first value %g\n", rank,
            out[SIZE - 1], dv[0]);
   seqparAttnPlanDestroy(plan);

@@ -1,8 +1,8 @@
-// Linear attention's state made and passed along in one kernel: each block sums k v^T over its rank's tokens for one
-// head, in shared memory, and hands the head to the next rank as soon as it is there, while other blocks still work.
-// Ranks are threads, on the GPUs that there are, several on one where there are fewer GPUs than ranks. Their kernels
-// wait for each other, so between the first launch and the last one's end nobody may do what waits for a whole GPU:
-// allocate, free, or load a kernel. Every rank checks its final states against plain sums.
+// Computes linear attention's state and passes it along in one kernel: each block sums k v^T over its rank's tokens for
+// one head, in shared memory, and sends the head to the next rank as soon as it is complete, while other blocks still
+// work. Ranks are threads; several ranks share a GPU if there are fewer GPUs than ranks. Their kernels wait for each
+// other, so between the first launch and the end of the last kernel no rank may run an operation that waits for a whole
+// GPU: allocate, free, or load a kernel. Every rank checks its final states against a direct sum.
 #include <cuda_runtime.h>
 #include <seqpar/seqpar_device.cuh>
 
@@ -24,7 +24,7 @@ __host__ __device__ float keyOf(int rank, int head, int token, int i) {
 __host__ __device__ float valueOf(int rank, int head, int token, int j) {
   return static_cast<float>((rank * 3 + head + token * 2 + j * 7) % 7 - 3);
 }
-/* What a rank's tokens leave of a row of the state that comes in: a power of two. */
+/* Decay of a row of the incoming state over a rank's tokens: a power of two. */
 __host__ __device__ float decayOf(int rank, int row) {
   return (rank + row) % 3 == 0 ? 0.5F : 1.0F;
 }
@@ -40,7 +40,7 @@ __global__ void makeAndPass(seqparScanDevice_t scan, int rank, float* totals) {
     state[element] = sum;
   }
   __syncthreads();
-  // Where this returns false, a rank has failed; the communicator says which.
+  // False: a rank has failed; the communicator's error names it.
   seqpar::device::passHead(scan, head, [&](int64_t element, float4 x) {
     const float decay = decayOf(rank, static_cast<int>(element) / kSize);
     const float* const own = state + element;
@@ -51,7 +51,7 @@ __global__ void makeAndPass(seqparScanDevice_t scan, int rank, float* totals) {
   });
 }
 
-/* Elements of all heads that differ from what the sums say. */
+/* Number of elements of all heads that differ from the direct sum. */
 int countWrong(int rank, const std::vector<float>& got) {
   int wrong = 0;
   for (int head = 0; head < kHeads; ++head) {
@@ -69,7 +69,7 @@ int countWrong(int rank, const std::vector<float>& got) {
   return wrong;
 }
 
-/* One rank; 0 if all is well. */
+/* One rank; 0 on success. */
 int runRank(seqparComm_t comm, int rank, int device, std::barrier<>& meeting) {
   std::vector<float> got(std::size_t{kHeads} * kSize * kSize);
   seqparScanDevice_t scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
@@ -79,7 +79,7 @@ int runRank(seqparComm_t comm, int rank, int device, std::barrier<>& meeting) {
       cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
       cudaMalloc(&totals, got.size() * sizeof(float)) != cudaSuccess) {
     std::fprintf(stderr, "rank %d: no memory on the GPU\n", rank);
-    std::exit(1); /* the others would wait */
+    std::exit(1); /* the other ranks would wait */
   }
   meeting.arrive_and_wait();
   const bool open = seqparScanDeviceCreate(&scan, kHeads, kSize * kSize, seqparForward, comm) == seqparSuccess;
@@ -105,7 +105,7 @@ int runRank(seqparComm_t comm, int rank, int device, std::barrier<>& meeting) {
 
 int main() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* more streams would be served one after the other */
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* more streams than this share hardware queues */
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
     std::printf("skipped: no GPU\n");

@@ -5,8 +5,8 @@
     torchrun --nproc-per-node 2 examples/finetune_hf.py --sp 2                    the same losses
     torchrun --nproc-per-node 2 examples/finetune_hf.py --sp 2 --device cuda --dtype bfloat16 --model ./my-llama --tokens 65536
 
---model names a folder with a model of your own; without it one is made from a configuration, for bytes. The model's attention
-is attn_implementation="seqpar"; nothing else of it is changed.
+--model names a folder with a model; without it a byte-level model is created from a configuration. The model's attention is
+attn_implementation="seqpar"; everything else is unchanged.
 """
 
 import torch
@@ -34,7 +34,7 @@ def main():
     ranks = training.start(o)
     layout = sp.Layout("zigzag", o.tokens, ranks.comm.size)
     seqpar.torch.transformers.register(ranks.comm, layout=layout, algorithm=o.algorithm)
-    torch.manual_seed(o.seed)  # equal parameters everywhere
+    torch.manual_seed(o.seed)  # equal parameters on all ranks
     model = model_of(o).to(ranks.device)
     if o.recompute:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a hybrid, three layers of gated linear attention for each of softmax attention, its sequences sharded over ranks.
+"""Trains a hybrid with sequences sharded over ranks: three layers of gated linear attention per layer of softmax attention.
 
     python examples/hybrid.py
     torchrun --nproc-per-node 2 examples/hybrid.py --sp 2                          the same losses
 
-Linear attention wants contiguous shards, for its states go from rank to rank; a causal softmax wants the zigzag layout, which
-gives every rank as much to do. Around each softmax layer the hidden states move from one to the other and back.
+Linear attention needs contiguous shards, because its states are passed from rank to rank; causal softmax attention needs the
+zigzag layout for equal work on all ranks. Around each softmax layer the hidden states move between the layouts.
 """
 
 import torch
@@ -34,7 +34,7 @@ def main():
     o = p.parse_args()
     ranks = training.start(o)
     contiguous, zigzag = (sp.Layout(kind, o.tokens, ranks.comm.size) for kind in ("contiguous", "zigzag"))
-    torch.manual_seed(o.seed)  # equal parameters everywhere
+    torch.manual_seed(o.seed)  # equal parameters on all ranks
     with ranks.device:
         mixers = [Softmax(o.width, o.heads, 1) if i % 4 == 3 else Linear(o.width, o.heads) for i in range(o.layers)]
         model = training.Model(o.width, [training.Block(o.width, mixer) for mixer in mixers], o.recompute)

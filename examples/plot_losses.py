@@ -1,4 +1,4 @@
-"""The picture of the losses, for training examples of any framework."""
+"""Plots the losses of the training examples of all frameworks."""
 
 
 def plot(losses, path):

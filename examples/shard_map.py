@@ -2,10 +2,10 @@
 """Trains a causal transformer on bytes in JAX, its sequences sharded over the devices of one process.
 
     python examples/shard_map.py --devices 1
-    python examples/shard_map.py --devices 2                                      devices of the CPU; the same losses
+    python examples/shard_map.py --devices 2                                      CPU devices; the same losses
     python examples/shard_map.py --gpu --tokens 65536 --width 1024 --heads 8      all GPUs of the process
 
-Each line has the step, the loss (nats a byte), tokens a second, and memory. With --plot the losses become a PNG.
+Each line contains the step, the loss (nats per byte), tokens per second, and memory. --plot writes the losses as a PNG.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from plot_losses import plot
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--devices", type=int, default=2, help="devices of the CPU")
-    p.add_argument("--gpu", action="store_true", help="on GPUs")
+    p.add_argument("--devices", type=int, default=2, help="number of CPU devices")
+    p.add_argument("--gpu", action="store_true", help="run on GPUs")
     p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files")
     for name, value, text in (("layers", 2, "blocks of the model"), ("width", 64, "numbers of a token between the blocks"),
                               ("heads", 2, "of attention"), ("tokens", 256, "of a sequence, over all devices"),
                               ("batch", 2, "sequences of a step"), ("steps", 20, "of training"), ("seed", 0, "of parameters and batches")):
         p.add_argument(f"--{name}", type=int, default=value, help=f"{text} ({value})")
     p.add_argument("--lr", type=float, default=0.1, help="learning rate (0.1)")
-    p.add_argument("--algorithm", default="zigzag", help="of attention; see seqpar.jax (zigzag)")
+    p.add_argument("--algorithm", default="zigzag", help="attention algorithm; see seqpar.jax (zigzag)")
     p.add_argument("--plot", help="a PNG of the losses")
     return p.parse_args()
 
@@ -56,7 +56,7 @@ def main():
     mesh = Mesh(np.array(jax.devices()), ("sp",))
     comm = sp.Comm(mesh, "sp")
     layout = sp.Layout("zigzag", o.tokens, comm.size)
-    kind = jnp.bfloat16 if o.gpu else jnp.float32  # of attention, whose fast kernels take 16 bits
+    kind = jnp.bfloat16 if o.gpu else jnp.float32  # attention's fast kernels need 16 bits
     normalized = lambda x: x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
 
     def rotated(x, positions):
@@ -68,7 +68,7 @@ def main():
     @functools.partial(jax.shard_map, mesh=mesh, in_specs=(P(), P(None, "sp"), P(None, "sp"), P("sp")), out_specs=P("sp"),
                        check_vma=False)
     def losses_of(parameters, ids, labels, positions):
-        """Each rank's share of the mean loss, from its tokens."""
+        """This rank's part of the mean loss, from its tokens."""
         x = parameters["embedding"][ids]
         for layer in parameters["layers"]:
             heads = (normalized(x) @ layer["qkv"]).reshape(*ids.shape, o.heads, -1)
@@ -85,7 +85,7 @@ def main():
     def step_of(parameters, ids, labels, positions):
         loss, gradients = jax.value_and_grad(lambda p: losses_of(p, ids, labels, positions).sum())(parameters)
         norm = jnp.sqrt(sum((g * g).sum() for g in jax.tree.leaves(gradients)))
-        rate = o.lr / jnp.maximum(1, norm)  # no step is longer than lr
+        rate = o.lr / jnp.maximum(1, norm)  # limits a step to lr
         return loss, jax.tree.map(lambda p, g: p - rate * g, parameters, gradients)
 
     path = pathlib.Path(o.data)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains a transformer with sliding windows, its sequences sharded over ranks, on a kernel that knows nothing of ranks: each
-rank fetches the keys and values of the window before its shard (a halo), whose gradients go back by the halo's adjoint.
+"""Trains a transformer with sliding windows and sequences sharded over ranks, with an ordinary attention kernel: each rank
+receives the keys and values of the window before its shard (a halo), and the halo's adjoint returns their gradients.
 
     python examples/swa_halo.py
     torchrun --nproc-per-node 2 examples/swa_halo.py --sp 2                        the same losses
 
-Any kernel will do in the place of scaled_dot_product_attention: FlashAttention takes (q, k, v, causal=True,
-window_size=(window, 0)) as they are here.
+Any kernel can replace scaled_dot_product_attention, for example FlashAttention with (q, k, v, causal=True,
+window_size=(window, 0)).
 """
 
 import torch
@@ -29,18 +29,18 @@ class SlidingWindow(torch.nn.Module):
         before, _ = sp.halo(torch.cat((k, v), 3), comm, left=self.window, tokens=layout.lengths)
         k, v = torch.cat((before, torch.cat((k, v), 3)), 1).chunk(2, 3)
         query, key = positions[:, None], torch.arange(-self.window, x.shape[1], device=x.device) + positions[0]
-        seen = (key <= query) & (key >= query - self.window) & (key >= 0)  # no token is before the first
+        seen = (key <= query) & (key >= query - self.window) & (key >= 0)  # no token before the first
         out = F.scaled_dot_product_attention(*(y.transpose(1, 2) for y in (q, k, v)), attn_mask=seen)
         return self.out(out.transpose(1, 2).flatten(2))
 
 
 def main():
     p = training.parser(__doc__)
-    p.add_argument("--window", type=int, default=32, help="tokens before its own that a token sees")
+    p.add_argument("--window", type=int, default=32, help="number of visible tokens before the own token")
     o = p.parse_args()
     ranks = training.start(o)
     layout = sp.Layout("contiguous", o.tokens, ranks.comm.size)
-    torch.manual_seed(o.seed)  # equal parameters everywhere
+    torch.manual_seed(o.seed)  # equal parameters on all ranks
     with ranks.device:
         blocks = [training.Block(o.width, SlidingWindow(o.width, o.heads, o.window)) for _ in range(o.layers)]
         model = training.Model(o.width, blocks, o.recompute)

@@ -2,14 +2,14 @@
 """Trains a language model of gated linear attention on bytes, its sequences sharded over ranks.
 
     python examples/train_gla.py                                                 one process
-    torchrun --nproc-per-node 2 examples/train_gla.py --sp 2                      the same losses, half of each sequence a rank
+    torchrun --nproc-per-node 2 examples/train_gla.py --sp 2                      the same losses, half of each sequence per rank
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 1                      data parallel
     torchrun --nproc-per-node 2 examples/train_gla.py --sp 2 --device cuda --dtype bfloat16 \\
-        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 65536 --beside     1 G parameters, 32K tokens a GPU, and
-                                                                                  data parallelism of as many beside it
+        --layers 18 --width 2048 --heads 16 --batch 1 --tokens 65536 --baseline   1 G parameters, 32K tokens per GPU,
+                                                                                  and the same with data parallelism
 
-Each line has the step, the loss (nats a byte, over all ranks), tokens a second over all ranks, and memory; the last one the
-median of tokens a second and rank. With --plot the losses become a PNG (matplotlib), with --log a CSV.
+Each line contains the step, the loss (nats per byte, over all ranks), tokens per second over all ranks, and memory; the last
+line is the median of tokens per second and rank. --plot writes the losses as a PNG (matplotlib), --log as a CSV.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class GatedLinearAttention(torch.nn.Module):
 def run(o, last=True):
     ranks = training.start(o)
     layout = sp.Layout("contiguous", o.tokens, ranks.comm.size)
-    torch.manual_seed(o.seed)  # equal parameters everywhere
+    torch.manual_seed(o.seed)  # equal parameters on all ranks
     with ranks.device:
         blocks = [training.Block(o.width, GatedLinearAttention(o.width, o.heads)) for _ in range(o.layers)]
         model = training.Model(o.width, blocks, o.recompute)
@@ -51,18 +51,18 @@ def run(o, last=True):
 
 def main():
     p = training.parser(__doc__)
-    p.add_argument("--beside", action="store_true", help="before it and behind it, since clocks drift, data parallel training "
-                   "of as many tokens, whose mean speed is told beside this one's")
+    p.add_argument("--baseline", action="store_true", help="also run data parallel training of as many tokens, before and "
+                   "after, because clocks drift, and print the ratio of the speeds")
     o = p.parse_args()
-    if not o.beside:
+    if not o.baseline:
         return run(o)
     data_parallel = argparse.Namespace(**{**vars(o), "sp": 1, "tokens": o.tokens // o.sp, "log": None, "plot": None})
     before, _ = run(data_parallel, last=False)
     rate, first = run(o, last=False)
-    behind, _ = run(data_parallel)
+    after, _ = run(data_parallel)
     if first:
-        alone = (before + behind) / 2
-        print(f"{rate / alone:.4f} of the {alone:.0f} tokens/s a rank of data parallelism")
+        alone = (before + after) / 2
+        print(f"{rate / alone:.4f} of the {alone:.0f} tokens/s per rank of data parallelism")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains a causal transformer on bytes, its sequences sharded over ranks, by any algorithm of softmax attention.
+"""Trains a causal transformer on bytes, with sequences sharded over ranks and any softmax attention algorithm.
 
     python examples/train_gpt.py                                                 one process
     torchrun --nproc-per-node 2 examples/train_gpt.py --sp 2 --algorithm zigzag   the same losses
     torchrun --nproc-per-node 2 examples/train_gpt.py --sp 2 --device cuda --dtype bfloat16 --algorithm zigzag \\
         --layers 12 --width 1024 --heads 8 --kv-heads 2 --tokens 131072 --batch 1     128K tokens
 
-Progress, --plot and --log as in train_gla.py. The layout follows from the algorithm, or is --layout.
+Progress, --plot and --log as in train_gla.py. --layout sets the layout; default: by algorithm.
 """
 
 import torch
@@ -39,7 +39,7 @@ def main():
     ranks = training.start(o)
     kind = o.layout or {"zigzag": "zigzag", "striped": "striped"}.get(o.algorithm, "contiguous")
     layout = sp.Layout(kind, o.tokens, ranks.comm.size)
-    torch.manual_seed(o.seed)  # equal parameters everywhere
+    torch.manual_seed(o.seed)  # equal parameters on all ranks
     with ranks.device:
         blocks = [training.Block(o.width, Attention(o.width, o.heads, o.kv_heads)) for _ in range(o.layers)]
         model = training.Model(o.width, blocks, o.recompute)

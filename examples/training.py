@@ -1,4 +1,4 @@
-"""What the training examples share: options, data, groups of ranks, the loop with its progress line, and the plot."""
+"""Common parts of the training examples: options, data, groups of ranks, the loop with its progress line, and the plot."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ from plot_losses import plot
 
 
 class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """The text as it is, and defaults behind what options mean."""
+    """Unwrapped text, with defaults after the help of options."""
 
 
 def parser(text, **defaults):
@@ -26,18 +26,18 @@ def parser(text, **defaults):
     p.add_argument("--sp", type=int, default=1, help="ranks that share a sequence; the others are data parallel")
     p.add_argument("--data", default="/usr/share/common-licenses", help="a file, or a folder of files: bytes are tokens")
     p.add_argument("--layers", type=int, default=2, help="blocks of the model")
-    p.add_argument("--width", type=int, default=64, help="numbers of a token between the blocks")
-    p.add_argument("--heads", type=int, default=2, help="of attention")
-    p.add_argument("--tokens", type=int, default=256, help="of a sequence, over all its ranks")
-    p.add_argument("--batch", type=int, default=2, help="sequences of a step in each data-parallel group")
-    p.add_argument("--steps", type=int, default=20, help="of training")
+    p.add_argument("--width", type=int, default=64, help="hidden dimension")
+    p.add_argument("--heads", type=int, default=2, help="attention heads")
+    p.add_argument("--tokens", type=int, default=256, help="tokens of a sequence, over all its ranks")
+    p.add_argument("--batch", type=int, default=2, help="sequences per step in each data-parallel group")
+    p.add_argument("--steps", type=int, default=20, help="training steps")
     p.add_argument("--lr", type=float, default=3e-3, help="learning rate")
-    p.add_argument("--seed", type=int, default=0, help="of parameters and batches")
-    p.add_argument("--algorithm", default="auto", help="of attention; see seqpar.torch")
+    p.add_argument("--seed", type=int, default=0, help="seed of parameters and batches")
+    p.add_argument("--algorithm", default="auto", help="attention algorithm; see seqpar.torch")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
-                   help="of activations and matrix products (autocast); parameters are float32")
-    p.add_argument("--recompute", action="store_true", help="layers run again in the backward pass: less memory")
+                   help="type of activations and matrix products (autocast); parameters are float32")
+    p.add_argument("--recompute", action="store_true", help="recompute layers in the backward pass: less memory")
     p.add_argument("--plot", help="a PNG of the losses")
     p.add_argument("--log", help="a CSV of step and loss")
     p.set_defaults(**defaults)
@@ -46,7 +46,7 @@ def parser(text, **defaults):
 
 @dataclasses.dataclass
 class Ranks:
-    """comm: the ranks that share this rank's sequences. group: the number of its data-parallel group, of so many groups."""
+    """comm: the ranks that share this rank's sequences. group: the index of its data-parallel group among `groups`."""
 
     comm: object
     mesh: object
@@ -64,7 +64,7 @@ class Ranks:
 
 
 def start(o):
-    """The ranks as --sp arranges them; one rank without torchrun."""
+    """The ranks, arranged by --sp; one rank without torchrun."""
     if "RANK" not in os.environ:
         return Ranks(sp.comm(device=o.device), None, 0, 1, torch.device(o.device))
     device = torch.device(o.device)
@@ -88,7 +88,7 @@ def bytes_of(path):
 
 
 def batch_of(data, step, group, o):
-    """Batch of a group in a step. The sequences of all groups are the same for any way of sharding."""
+    """Batch of a group in a step. The sequences of all groups do not depend on the sharding."""
     def sequence(number):
         random = torch.Generator().manual_seed(1_000_003 * o.seed + 1009 * step + number)
         begin = int(torch.randint(max(1, len(data) - o.tokens), (), generator=random))
@@ -98,7 +98,7 @@ def batch_of(data, step, group, o):
 
 
 def rotated(x, positions, base=10000.0):
-    """Rotary position embeddings (arXiv 2104.09864) of [batch][tokens][heads][dim], at the tokens' places in the whole."""
+    """Rotary position embeddings (arXiv 2104.09864) of [batch][tokens][heads][dim], at the tokens' positions in the whole sequence."""
     half = x.shape[-1] // 2
     angles = positions[:, None, None].float() * base ** (-torch.arange(half, device=x.device) / half)
     a, b = x.float().chunk(2, -1)
@@ -106,13 +106,13 @@ def rotated(x, positions, base=10000.0):
 
 
 def normalized(x):
-    """x over its root mean square, in its own type: autocast would make it float32, and every product cast that again."""
+    """x divided by its root mean square, in its own type: autocast would convert it to float32, and every product back."""
     with torch.autocast(x.device.type, enabled=False):
         return F.rms_norm(x, x.shape[-1:])
 
 
 class Block(torch.nn.Module):
-    """A layer: `mixer`, which sees other tokens, and an MLP."""
+    """A layer: `mixer`, which attends to other tokens, and an MLP."""
 
     def __init__(self, width, mixer):
         super().__init__()
@@ -150,18 +150,18 @@ def memory_mib(device):
 
 
 def progress(step, loss, tokens, seconds, mib):
-    """The line of a step. tokens: of all ranks."""
+    """Prints the line of a step. tokens: of all ranks."""
     print(f"step {step:4d}  loss {loss:.6f}  {tokens / seconds:10.0f} tokens/s  {mib:7.0f} MiB", flush=True)
 
 
 def median(seconds):
-    """Of the steps behind the first three, which make plans and allocate; infinity without any."""
+    """Median of the steps after the first three, which create plans and allocate; infinity without any."""
     late = sorted(seconds[3:])
     return late[len(late) // 2] if late else float("inf")
 
 
 def finish(losses, o):
-    """The CSV and the plot, where they are wanted."""
+    """Writes the CSV and the plot if requested."""
     if o.log:
         pathlib.Path(o.log).write_text("step,loss\n" + "".join(f"{i},{x:.9g}\n" for i, x in enumerate(losses)))
     if o.plot:
@@ -169,17 +169,17 @@ def finish(losses, o):
 
 
 def train(o, ranks, model, layout, logits_of, averaged=False, last=True):
-    """Trains `model`, whose logits_of(ids, positions) are of this rank's tokens in `layout`. The loss is the mean over the
-    tokens of all ranks. averaged: the model averages gradients over all ranks by itself (FSDP2), else they are summed here.
-    last: no other training follows. Returns the median of tokens a second and rank."""
+    """Trains `model`; logits_of(ids, positions) returns the logits of this rank's tokens in `layout`. The loss is the mean
+    over the tokens of all ranks. averaged: the model averages gradients over all ranks (FSDP2), else they are summed here.
+    last: no other training follows. Returns the median of tokens per second and rank."""
     data = bytes_of(o.data)
     optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, fused=ranks.device.type == "cuda" and not averaged)
     if ranks.first:
         count = sum(p.numel() for p in model.parameters())
-        print(f"{count / 1e6:.2f} M parameters, {ranks.count} ranks, {ranks.comm.size} a sequence of {o.tokens} tokens",
+        print(f"{count / 1e6:.2f} M parameters, {ranks.count} ranks, {ranks.comm.size} per sequence of {o.tokens} tokens",
               flush=True)
     autocast = torch.autocast(ranks.device.type, torch.bfloat16) if o.dtype == "bfloat16" else contextlib.nullcontext()
-    # Of all ranks' losses: each sequence's last token has no label.
+    # Number of labels of all ranks: each sequence's last token has none.
     labels_of_step = (o.tokens - 1) * o.batch * ranks.groups
     losses, seconds, started = [], [], time.perf_counter()
     for step in range(o.steps):
@@ -190,7 +190,7 @@ def train(o, ranks, model, layout, logits_of, averaged=False, last=True):
         optimizer.zero_grad()
         (loss * ranks.count if averaged else loss).backward()
         total = loss.detach().clone()
-        if dist.is_initialized():  # shares of the mean: all is added up, over sequences' shards and over data
+        if dist.is_initialized():  # parts of the mean: summed over shards and data-parallel groups
             dist.all_reduce(total)
             for parameter in () if averaged else model.parameters():
                 dist.all_reduce(parameter.grad)
@@ -203,7 +203,7 @@ def train(o, ranks, model, layout, logits_of, averaged=False, last=True):
     rate = o.tokens * o.batch / ranks.comm.size / median(seconds)
     if ranks.first:
         if len(seconds) > 3:
-            print(f"median of {len(seconds) - 3} steps: {rate:.0f} tokens/s a rank", flush=True)
+            print(f"median of {len(seconds) - 3} steps: {rate:.0f} tokens/s per rank", flush=True)
         finish(losses, o)
     if last:
         sp.close()

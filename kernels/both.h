@@ -1,12 +1,12 @@
-// What functions are declared with that kernels share with host code and with tests on CPU threads: kernels when nvcc
-// reads a header, ordinary functions otherwise.
+// Declaration macros of functions that kernels share with host code and with tests on CPU threads: device functions
+// when nvcc compiles the header, ordinary functions otherwise.
 #pragma once
 
 #ifdef __CUDACC__
 #define SEQPAR_BOTH __host__ __device__
 #define SEQPAR_BOTH_INLINE __host__ __device__ __forceinline__
 #define SEQPAR_DEVICE __device__ __forceinline__
-/// What is rare is kept out of the way: a kernel that runs once is as fast as its instructions come.
+/// Rare paths stay out of line: a kernel that runs once is bound by its instruction fetches.
 #define SEQPAR_RARE __device__ __noinline__
 #define SEQPAR_UNROLL _Pragma("unroll")
 #define SEQPAR_ROLLED _Pragma("unroll 1")

@@ -1,12 +1,12 @@
-// What both ways through byte FIFOs have in common: the words at their ends.
+// Words at the ends of a byte FIFO, common to LL packets and chunks.
 //
-// Memory has, all static:
-//   Vec16 loadPacket(const Vec16*), void storePacket(Vec16*, Vec16): relaxed, of the whole system, 16 bytes as one;
+// Memory provides, all static:
+//   Vec16 loadPacket(const Vec16*), void storePacket(Vec16*, Vec16): relaxed, system scope, 16 bytes at once;
 //   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
-//   uint64_t look(const uint64_t*), void tell(uint64_t*, uint64_t): of words that say what was read: nothing that was
-//     written needs to be seen with them, so relaxed will do where a load that has returned its value is over;
+//   uint64_t look(const uint64_t*), void tell(uint64_t*, uint64_t): for counters of packets read. No other write has to
+//     be visible with them, so relaxed suffices once a load has returned its value;
 //   uint32_t load(const uint32_t*), void store(uint32_t*, uint32_t): relaxed;
-//   uint64_t now(): nanoseconds; void pause(): after a look that found nothing.
+//   uint64_t now(): nanoseconds; void pause(): after an unsuccessful poll.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The memory and the threads of byte FIFOs in a kernel: a channel is a CTA.
+// Memory and thread groups of byte FIFOs in a kernel: a channel is a CTA.
 #pragma once
 
 #include "kernels/byte_fifo.h"
@@ -8,7 +8,7 @@ namespace seqpar {
 
 struct ByteFifoMemory : CudaMemory {
   static SEQPAR_DEVICE Vec16 loadPacket(const Vec16* from) {
-    // Of the type b128: a vector's elements would each be an access of its own in the memory model.
+    // Type b128: in the memory model, the elements of a vector access are separate accesses.
     std::uint64_t low, high;
     asm volatile("{\n .reg .b128 packet;\n ld.relaxed.sys.global.b128 packet, [%2];\n mov.b128 {%0, %1}, packet;\n}"
                  : "=l"(low), "=l"(high)
@@ -34,22 +34,22 @@ struct ByteFifoMemory : CudaMemory {
   }
 };
 
-/// This thread's warp in the CTA, in a way from which the compiler knows that it is one number for the warp.
+/// This thread's warp in the CTA; the shuffle tells the compiler that the value is warp-uniform.
 SEQPAR_DEVICE int warpNumber() {
   return __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
 }
 
-/// Threads of a CTA that work together: whole warps, with barrier number `id` of their own.
+/// Threads of a CTA that work together: whole warps that use named barrier `id`.
 class WarpsGroup {
  public:
-  static constexpr int kShare = 1;  ///< payloads that a thread keeps the books of: there are fewer than 32
+  static constexpr int kShare = 1;  ///< payloads in one thread's bookkeeping: there are fewer than 32
 
   __device__ WarpsGroup(int id, int firstWarp, int warps) : id_(id), first_(firstWarp), warps_(warps) {}
   SEQPAR_DEVICE int warps() const { return warps_; }
   SEQPAR_DEVICE int warp() const { return warpNumber() - first_; }
   SEQPAR_DEVICE int thread() const { return static_cast<int>(threadIdx.x) - first_ * 32; }
   SEQPAR_DEVICE int threads() const { return warps_ * 32; }
-  /// A barrier; true if any thread brings true.
+  /// Barrier; returns true if `mine` is true on any thread.
   SEQPAR_DEVICE bool any(bool mine) const {
     int result;
     asm volatile(

@@ -1,7 +1,7 @@
-// Where byte FIFOs lie: through them raw bytes of any pattern travel between peers. A byte FIFO joins two peers on one
-// channel, both ways; each end has its own memory for what arrives, and both number it by the peer at the other end and
-// the channel. Short payloads go in packets whose arrival is in the data (packets.h), long ones in chunks that are
-// announced (chunks.h).
+// Memory layout of byte FIFOs, which transfer bytes of any pattern between peers. A byte FIFO connects two peers on one
+// channel, in both directions. Each end has receive memory in its own window, indexed by the remote peer and the
+// channel. Short payloads use packets that carry their own arrival flag (exchange/ll_packets.h), long payloads use
+// announced chunks (exchange/chunks.h).
 #pragma once
 
 #include <cstddef>
@@ -12,47 +12,46 @@
 namespace seqpar {
 
 struct ByteFifoLayout {
-  /// Packets of 16 bytes, of which 12 are data, in blocks of 128: three of them, read crosswise, carry three times 32
-  /// vecs of 16 bytes, so that a warp's accesses are whole at either end.
+  /// A packet has 16 bytes, 12 of them payload. A block of 128 packets carries 96 Vec16, three for each lane of a warp,
+  /// so the accesses of a warp are whole at both ends.
   static constexpr std::uint32_t kBlockVec16s = 96;
   static constexpr std::uint32_t kBlockBytes = kBlockVec16s * 16;
   static constexpr std::uint32_t kBlockPackets = 128;
   static constexpr std::uint32_t kBlocks = 32;
-  /// A receiver owes the room of fewer blocks than this, so that kMostBlocks always fit in the end.
+  /// A receiver defers credit for fewer blocks than this, so kMostBlocks blocks always fit eventually.
   static constexpr std::uint32_t kOwedBlocks = kBlocks / 4;
   static constexpr std::uint32_t kMostBlocks = kBlocks - kOwedBlocks;
   static constexpr std::size_t kPacketsBytes = std::size_t{kBlocks} * kBlockPackets * 16;
 
-  /// A channel's chunks go through rings of their own, by turns: each is one warp's business at either end.
+  /// A channel's chunks alternate between rings; one warp at either end owns each ring.
   static constexpr std::uint32_t kWarpFifos = 8;
   static constexpr std::uint32_t kSlots = 2;
   static constexpr std::uint32_t kChunk = 16 << 10;
   static constexpr std::size_t kWarpFifoBytes = std::size_t{kSlots} * kChunk;
 
-  /// At each end: what has come in, then the words by which the peer tells how far it is.
-  static constexpr std::size_t kWord = 32;  ///< words of different writers share no sector
+  /// Each end: received data, followed by the counters that the peer writes.
+  static constexpr std::size_t kWord = 32;  ///< counters of different writers share no sector
   static constexpr std::size_t kPackets = 0;
   static constexpr std::size_t kChunks = kPackets + kPacketsBytes;
-  static constexpr std::size_t kArrived =
-      kChunks + kWarpFifos * kWarpFifoBytes;                            ///< by warp FIFO: chunks that have come
-  static constexpr std::size_t kTaken = kArrived + kWarpFifos * kWord;  ///< by warp FIFO: chunks the peer has taken
-  static constexpr std::size_t kRoom = kTaken + kWarpFifos * kWord;     ///< blocks of packets the peer has taken
+  static constexpr std::size_t kArrived = kChunks + kWarpFifos * kWarpFifoBytes;  ///< by warp FIFO: chunks announced
+  static constexpr std::size_t kTaken = kArrived + kWarpFifos * kWord;  ///< by warp FIFO: chunks that the peer has read
+  static constexpr std::size_t kRoom = kTaken + kWarpFifos * kWord;     ///< blocks of packets that the peer has read
   static constexpr std::size_t kEnd = kRoom + 4 * kWord;
 
   SEQPAR_BOTH static constexpr std::size_t number(int peer, int channel, int channels) {
     return static_cast<std::size_t>(peer) * static_cast<std::size_t>(channels) + static_cast<std::size_t>(channel);
   }
-  /// In a rank's window: its end of the byte FIFO with `peer`.
+  /// Offset, in a rank's window, of its end of the byte FIFO with `peer`.
   SEQPAR_BOTH static constexpr std::size_t end(int peer, int channel, int channels) {
     return number(peer, channel, channels) * kEnd;
   }
   SEQPAR_BOTH static constexpr std::size_t windowBytes(int peers, int channels) { return end(peers, 0, channels); }
 };
 
-/// A rank's bookkeeping of a byte FIFO, in its own memory, kept from call to call. Zeros at first.
+/// A rank's counters of a byte FIFO, in its own memory, kept between calls. Initially zero.
 struct alignas(32) ByteFifoState {
   std::uint64_t blocksSent = 0, blocksReceived = 0;
-  std::uint64_t blocksGiven = 0;  ///< received, and the peer knows it
+  std::uint64_t blocksGiven = 0;  ///< received, and reported to the peer
   std::uint64_t unused = 0;
   std::uint64_t chunksSent[ByteFifoLayout::kWarpFifos] = {};
   std::uint64_t chunksReceived[ByteFifoLayout::kWarpFifos] = {};
@@ -62,7 +61,7 @@ struct alignas(32) ByteFifoState {
   }
 };
 
-/// A rank's end of a byte FIFO on channel 0; those of the other channels follow.
+/// A rank's end of a byte FIFO on channel 0; the ends of the other channels follow in memory.
 struct ByteFifoEnd {
   std::byte* here;   ///< its own end, in its own window
   std::byte* there;  ///< the peer's end

@@ -1,4 +1,4 @@
-// What channels need beside FIFOs: credit for streams; steps in which a channel talks to many peers.
+// Additions to FIFOs for channels: credit for streams, and steps that exchange packets with many peers.
 #pragma once
 
 #include "kernels/fifo.h"
@@ -7,7 +7,7 @@ namespace seqpar {
 
 /// Shared by the threads of a channel.
 struct ChannelPositions {
-  /// What is needed to send to a peer and to receive from it, worked out once.
+  /// Precomputed addresses and positions for sending to and receiving from a peer.
   struct alignas(32) FifoCursor {
     LamportPacket* out;
     LamportPacket* in;
@@ -16,25 +16,25 @@ struct ChannelPositions {
   };
   FifoCursor cursors[kMostPeers];
   FifoState state[kMostPeers];
-  /// Warps that are through with a span of packets, by the span's number.
+  /// Per span of packets: the number of warps that have finished it.
   static constexpr int kSpans = 2 * kRingPackets / kCreditPackets;
   std::uint32_t through[kSpans];
 
-  /// Cursor i is where state i says.
+  /// Sets cursor i from state i.
   SEQPAR_DEVICE void place(int i) {
     cursors[i].sent = static_cast<std::uint32_t>(state[i].sent);
     cursors[i].received = static_cast<std::uint32_t>(state[i].received);
   }
 };
 
-/// Gives credit for what a channel takes from one peer in a stream, of which every warp takes some of each part:
-/// without a barrier, so that no warp waits for the publishing, which takes as long as all stores of the channel take
-/// to arrive.
+/// Gives credit for packets that a channel receives from one peer in a stream, when every warp reads part of each span.
+/// Uses no barrier, so no warp waits for the publishing store, which takes as long as all stores of the channel need to
+/// arrive.
 template <class Memory, class Group>
 class SpanCredit {
  public:
-  /// `packets` will be taken, from position `received` on, of which `given` has been given back. By all threads,
-  /// together.
+  /// `packets` packets will be read, starting at position `received`; credit up to `given` was given. Called by all
+  /// threads together.
   SEQPAR_DEVICE SpanCredit(const PeerView& view, int peer, int channel, const Group& group, ChannelPositions& shared,
                            const FifoState& state, std::uint32_t packets)
       : view_(view),
@@ -52,8 +52,8 @@ class SpanCredit {
     group.sync();
   }
 
-  /// This thread is through with the packets below `end`, counted from the begin; so are the other threads of its warp.
-  /// False: one of these has given up.
+  /// This thread and the other threads of its warp have finished the packets below `end`, counted from the start of the
+  /// stream. Returns false if one of them has given up.
   SEQPAR_DEVICE bool through(bool ok, std::uint32_t end) {
     if (!long_) return ok;
     if (!group_.warpAll(ok)) return false;
@@ -67,7 +67,7 @@ class SpanCredit {
     return true;
   }
 
-  /// What the peer knows of, or will when the last warp is through.
+  /// Position that the peer knows, or will know when the last warp has finished.
   SEQPAR_DEVICE std::uint64_t given() const { return given_; }
 
  private:
@@ -81,7 +81,7 @@ class SpanCredit {
   std::uint32_t spanEnd_ = 0;
 };
 
-/// Sends as a Sender does, to a ring that has room.
+/// Sends as Sender does, to a ring that has space.
 template <class Memory>
 class CursorSender {
  public:
@@ -99,9 +99,9 @@ class CursorSender {
   std::uint32_t base_;
 };
 
-/// In a step a channel sends some packets to each peer and receives some from each, numbered from 0 anew. A step sends
-/// at most kMostPackets packets to a peer. Its begin is reserve(), its end is agreeStep() and then endStep(); if one
-/// times out all threads leave without another word.
+/// In a step, a channel sends packets to each peer and receives packets from each, numbered from 0 in every step, at
+/// most kMostPackets to a peer. reserve() starts a step; agreeStep(), then endStep(), end it. After a timeout all
+/// threads leave and publish nothing more.
 template <class Memory, class Group>
 class SteppedFifos {
  public:
@@ -126,7 +126,7 @@ class SteppedFifos {
     return Receiver<Memory>(view_, peer, RingPlace{at_.cursors[peer].in, at_.cursors[peer].received});
   }
 
-  /// Waits until packetsTo(peer) packets have room, for all peers. False: timed out.
+  /// Waits until each peer's ring has space for packetsTo(peer) packets. Returns false on timeout.
   template <class PacketsTo>
   SEQPAR_DEVICE bool reserve(const PacketsTo& packetsTo) {
     if (!tight_) return true;
@@ -140,11 +140,11 @@ class SteppedFifos {
     return !group_.any(late);
   }
 
-  /// A barrier: all threads are done with the step. `ok`: and none has given up. False: one had, here or elsewhere.
+  /// Barrier at the end of a step. Returns true if `ok` holds on all threads; false: one gave up, here or elsewhere.
   SEQPAR_DEVICE bool agreeStep(bool ok) const { return !group_.any(!ok); }
 
-  /// reset(warp) puts back the packets that many threads had wanted, by the threads of one warp, which then counts the
-  /// step and gives credit, while the others go on. `last`: there is no further step, but finish().
+  /// One warp calls reset(warp) to reset the packets that several threads read, counts the step and gives credit, while
+  /// the other warps continue. `last`: no step follows, only finish().
   template <class PacketsTo, class PacketsFrom, class Reset>
   SEQPAR_DEVICE void endStep(bool last, const PacketsTo& packetsTo, const PacketsFrom& packetsFrom,
                              const Reset& reset) {
@@ -170,7 +170,7 @@ class SteppedFifos {
     endStep(last, packetsTo, packetsFrom, [](const auto&) {});
   }
 
-  /// After the last step.
+  /// Called after the last step.
   SEQPAR_DEVICE void finish() {
     if (!group_.inFirstWarp()) return;
     const auto warp = group_.warp();
@@ -181,7 +181,7 @@ class SteppedFifos {
   }
 
  private:
-  /// A step may have to wait for credit.
+  /// Whether a step may have to wait for credit.
   SEQPAR_DEVICE bool isTight(int peer) const {
     return at_.state[peer].sent + kMostPackets > at_.state[peer].credit + kRingPackets;
   }

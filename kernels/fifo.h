@@ -1,25 +1,24 @@
-// Fifos between peers: one-way queues of 16-byte packets from channel l of one rank to channel l of another. A channel
-// is a CTA of a kernel (Memory and Group of fifo_cuda.h), or a thread of a test.
+// FIFOs between peers: one-way queues of 16-byte packets from channel l of one rank to channel l of another. A channel
+// is a CTA of a kernel (Memory and Group of fifo_cuda.cuh) or a thread of a test.
 //
-// Arrival is in the data: a word of a ring that is kAbsent has not arrived. So a sender never sends kAbsent (see
-// sendable()), and a receiver puts a packet back to kAbsent once it has read it. It then gives credit for packets, and
-// a sender waits for credit before it would overrun the ring. Positions count up for ever and are kept in device memory
-// between kernels, so that calls follow each other without a barrier.
+// Arrival is in the data: a word of a ring that equals kAbsent has not arrived. A sender therefore never sends kAbsent
+// (see sendable()), and a receiver resets a packet to kAbsent after it has read it. The receiver then gives credit, and
+// a sender waits for credit before it would overrun the ring. Positions only grow and are kept in device memory between
+// kernels, so consecutive calls need no barrier.
 //
-// Memory has, all static:
+// Memory provides, all static:
 //   LamportPacket load(const LamportPacket*), void store(LamportPacket*, LamportPacket), uint32_t load(const
-//   uint32_t*), void store(uint32_t*, uint32_t):
-//     relaxed, of the whole system, each word of a packet by itself;
+//   uint32_t*), void store(uint32_t*, uint32_t): relaxed, system scope, each word of a packet separately;
 //   void storeIf(bool, LamportPacket*, LamportPacket): store() without a branch; void writeIf(bool, LamportPacket*,
-//   LamportPacket): a caller's packet, so; uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
-//   uint64_t now(): nanoseconds; void pause(): after a look that found nothing;
-//   void prefetch(const void*): the memory will be read soon.
-//   uint32_t increment(uint32_t* counter, uint32_t last): adds 1 in the channel's shared memory, or begins anew from 0
-//   at
-//     `last`, acquires and releases for the channel; gives the number before.
-// Group is the threads of a channel: int thread(), int threads(), void sync(), bool any(bool) (a barrier, too). Its
-// warps, in a test single threads: int warps(), bool leads(): one thread of each, bool inFirstWarp(), bool
-// warpAll(bool) (a barrier of the warp), warp(): with thread() and threads().
+//   LamportPacket): the same for a packet of the caller's buffer, by an ordinary store;
+//   uint64_t acquire(const uint64_t*), void release(uint64_t*, uint64_t);
+//   uint64_t now(): nanoseconds; void pause(): after an unsuccessful poll;
+//   void prefetch(const void*): prefetches memory that will be read soon;
+//   uint32_t increment(uint32_t* counter, uint32_t last): adds 1 in the channel's shared memory, or wraps to 0 at
+//     `last`; acquires and releases for the channel; returns the previous value.
+// Group is the threads of a channel: int thread(), int threads(), void sync(), bool any(bool) (also a barrier). For its
+// warps, single threads in a test: int warps(), bool leads(): one thread of each warp, bool inFirstWarp(), bool
+// warpAll(bool) (also a barrier of the warp), warp(): with thread() and threads().
 #pragma once
 
 #include <cstdint>
@@ -36,11 +35,11 @@ struct alignas(16) LamportPacket {
 };
 
 constexpr std::uint32_t kAbsent = 0xffffffffU;
-/// What is sent in place of kAbsent: another NaN, or two.
+/// Sent instead of kAbsent: another NaN, or two.
 constexpr std::uint32_t kAbsentAsFloat = 0x7fffffffU;
 constexpr std::uint32_t kAbsentAsHalves = 0x7fff7fffU;
 
-/// A caller's packet, by ordinary accesses: nvcc does not join those of the words.
+/// Reads a packet of the caller's buffer with one vector access: nvcc does not merge the accesses of the words.
 SEQPAR_DEVICE LamportPacket readPacket(const LamportPacket* from) {
 #ifdef __CUDACC__
   const uint4 all = *reinterpret_cast<const uint4*>(from);
@@ -59,24 +58,24 @@ SEQPAR_DEVICE bool complete(const LamportPacket& packet) {
          packet.word[3] != kAbsent;
 }
 
-/// Where packets are numbered from.
+/// A ring and the position of packet 0.
 struct RingPlace {
   LamportPacket* ring;
   std::uint32_t base;
 };
 
-/// A packet of a ring, numbered from `base`.
+/// Packet of a ring, numbered from `base`.
 template <class Index>
 SEQPAR_DEVICE LamportPacket* packetAt(LamportPacket* ring, Index base, std::uint32_t index) {
   return ring + ((static_cast<std::uint32_t>(base) + index) & (kRingPackets - 1));
 }
 
-/// The sending end of a fifo. Packets are numbered from `base`, the position at which it was made. Every packet is
-/// written once, by any thread, after reserve().
+/// The sending end of a FIFO. Packets are numbered from `base`, the position at construction. Every packet is written
+/// once, by any thread, after reserve().
 template <class Memory>
 class Sender {
  public:
-  /// `credit`: packets that the peer is known to have taken.
+  /// `credit`: packets that the peer is known to have read.
   SEQPAR_DEVICE Sender(const PeerView& view, int peer, int channel, std::uint64_t base, std::uint64_t credit)
       : view_(view),
         peer_(peer),
@@ -94,16 +93,16 @@ class Sender {
                                                   FifoLayout::creditOffset(view.size, view.channels, peer, channel));
   }
 
-  /// Waits until packets below `end` have room. False: timed out.
+  /// Waits until the ring has space for packets below `end`. Returns false on timeout.
   SEQPAR_DEVICE bool reserve(std::uint32_t end) {
     if (base_ + end > credit_ + kRingPackets)
       credit_ = await(view_, peer_, credits_, base_ + end - kRingPackets, credit_);
     return base_ + end <= credit_ + kRingPackets;
   }
 
-  /// No word of `packet` is kAbsent.
+  /// No word of `packet` may be kAbsent.
   SEQPAR_DEVICE void put(std::uint32_t index, const LamportPacket& packet) const { Memory::store(slot(index), packet); }
-  /// One word of a packet of which no other word is written by put(); number 4 * packet + word.
+  /// Writes word 4 * packet + word. put() must not write any other word of that packet.
   SEQPAR_DEVICE void putWord(std::uint32_t index, std::uint32_t word) const {
     Memory::store(&slot(index / 4)->word[index % 4], word);
   }
@@ -111,7 +110,7 @@ class Sender {
   SEQPAR_DEVICE std::uint64_t credit() const { return credit_; }
 
  private:
-  /// Waits for credit of at least `wanted`; less: timed out.
+  /// Waits for credit of at least `wanted`. Returns less on timeout.
   SEQPAR_RARE static std::uint64_t await(const PeerView& view, int peer, const std::uint64_t* credits,
                                          std::uint64_t wanted, std::uint64_t credit) {
     Wait<Memory> wait(view, peer);
@@ -130,14 +129,14 @@ class Sender {
   std::uint64_t base_, credit_;
 };
 
-/// The receiving end. Every packet is taken or reset once. Packets that many threads want are looked at
-/// by all of them, and reset after a barrier.
+/// The receiving end. Every packet is taken or reset once. Packets for several threads are polled by all of them and
+/// reset after a barrier.
 template <class Memory>
 class Receiver {
  public:
   SEQPAR_DEVICE Receiver(const PeerView& view, int peer, int channel, std::uint64_t base)
       : Receiver(view, peer, RingPlace{ring(view, peer, channel), static_cast<std::uint32_t>(base)}) {}
-  /// Of a ring that is known.
+  /// For a ring at a known address.
   SEQPAR_DEVICE Receiver(const PeerView& view, int peer, RingPlace place)
       : view_(view), peer_(peer), ring_(place.ring), base_(place.base) {}
 
@@ -146,14 +145,14 @@ class Receiver {
                                             FifoLayout::ringOffset(view.channels, peer, channel));
   }
 
-  /// Looks once; what is not complete() has not arrived, or not whole.
+  /// Polls once; a packet that is not complete() has not fully arrived.
   SEQPAR_DEVICE LamportPacket look(std::uint32_t index) const { return Memory::load(slot(index)); }
-  /// For the thread that has found the packet complete, or that knows that all have.
+  /// Called by the thread that found the packet complete, or that knows that all threads did.
   SEQPAR_DEVICE void reset(std::uint32_t index) const {
     Memory::store(slot(index), LamportPacket{{kAbsent, kAbsent, kAbsent, kAbsent}});
   }
 
-  /// Waits for the packet `index`, of which `packet` is what look() gave, and resets it. False: timed out.
+  /// Waits for the packet `index` and resets it; `packet` is the value that look() returned. Returns false on timeout.
   SEQPAR_DEVICE bool take(std::uint32_t index, LamportPacket& packet) const {
     if (!await(index, packet)) return false;
     reset(index);
@@ -170,11 +169,12 @@ class Receiver {
     return true;
   }
 
-  /// Looks once at one word (see Sender::putWord).
+  /// Polls one word once (see Sender::putWord).
   SEQPAR_DEVICE std::uint32_t lookWord(std::uint32_t index) const {
     return Memory::load(&slot(index / 4)->word[index % 4]);
   }
-  /// Waits for one word, of which `word` is what lookWord() gave, and leaves it there. False: timed out.
+  /// Waits for one word and leaves it in the ring; `word` is the value that lookWord() returned. Returns false on
+  /// timeout.
   SEQPAR_DEVICE bool awaitWord(std::uint32_t index, std::uint32_t& word) const {
     Wait<Memory> wait(view_, peer_);
     SEQPAR_ROLLED
@@ -198,15 +198,14 @@ SEQPAR_BOTH inline FifoState* fifoState(const PeerView& view, int peer, int chan
   return reinterpret_cast<FifoState*>(view.state) + FifoLayout::number(view.channels, peer, channel);
 }
 
-/// A FIFO at the beginning of a call, or of a step of one; the same at both ends, even if calls that left it untouched
-/// have been here.
+/// A FIFO at the start of a call or of a step: the same at both ends, even after calls that did not use it.
 SEQPAR_DEVICE FifoState begun(FifoState state) {
   state.sent = (state.sent + kCallPackets - 1) / kCallPackets * kCallPackets;
   state.received = (state.received + kCallPackets - 1) / kCallPackets * kCallPackets;
   return state;
 }
 
-/// Tells `peer` that `taken` of its packets are taken and reset, by threads that have met in a barrier since.
+/// Tells `peer` that `taken` of its packets are read and reset. The threads that did so have passed a barrier since.
 template <class Memory>
 SEQPAR_DEVICE void giveCredit(const PeerView& view, int peer, int channel, std::uint64_t taken) {
   Memory::release(reinterpret_cast<std::uint64_t*>(
@@ -214,8 +213,8 @@ SEQPAR_DEVICE void giveCredit(const PeerView& view, int peer, int channel, std::
                   taken);
 }
 
-/// Counts `packets` that were taken and reset, by threads that have met in a barrier since, and gives credit once
-/// enough is owed.
+/// Counts `packets` packets that were read and reset, and gives credit once enough is owed. The threads that read them
+/// have passed a barrier since.
 template <class Memory>
 SEQPAR_DEVICE void countTaken(const PeerView& view, int peer, int channel, FifoState& state, std::uint32_t packets) {
   state.received += packets;

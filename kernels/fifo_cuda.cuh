@@ -1,4 +1,4 @@
-// The memory and the threads of FIFOs in a kernel: a channel is a CTA.
+// Memory and thread groups of FIFOs in a kernel: a channel is a CTA.
 #pragma once
 
 #include "kernels/fifo.h"
@@ -71,7 +71,7 @@ struct CudaWarpGroup {
   static SEQPAR_DEVICE int thread() { return static_cast<int>(threadIdx.x % 32); }
   static SEQPAR_DEVICE int threads() { return 32; }
   static SEQPAR_DEVICE void sync() { __syncwarp(); }
-  /// True if any thread brings true.
+  /// Returns true if `mine` is true on any thread.
   static SEQPAR_DEVICE bool any(bool mine) { return __any_sync(0xffffffffU, mine ? 1 : 0) != 0; }
 };
 

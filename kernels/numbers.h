@@ -30,7 +30,7 @@ SEQPAR_DEVICE std::uint32_t asBits(float value) {
 
 #ifndef __CUDACC__
 
-/// What a GPU has instructions for.
+/// Conversions that a GPU has instructions for.
 inline std::uint16_t toBfloat(float value) {
   const std::uint32_t bits = asBits(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
@@ -49,7 +49,7 @@ inline std::uint16_t toHalf(float value) {
   } else if (magnitude >= 0x38800000U) {
     half = (magnitude - 0x38000000U + 0x0fffU + ((magnitude >> 13) & 1U)) >> 13;
   } else {
-    // The last digit of 0.5 is worth the least subnormal, so the addition rounds.
+    // The last bit of 0.5 has the weight of the smallest subnormal, so the addition rounds.
     half = asBits(asFloat(magnitude) + 0.5F) - 0x3f000000U;
   }
   return static_cast<std::uint16_t>(half | sign);
@@ -62,7 +62,7 @@ inline float ofHalf(std::uint16_t bits) {
     return asFloat(sign | (shifted + 0x70000000U) | (shifted > 0x0f800000U ? 0x00400000U : 0U));
   }
   if (shifted >= 0x00800000U) return asFloat(sign | (shifted + 0x38000000U));
-  // A subnormal's digits, given the exponent of the least normal number, are too large by exactly that number.
+  // With the exponent of the smallest normal number, a subnormal's digits are too large by exactly that number.
   return asFloat(sign | asBits(asFloat(shifted + 0x38800000U) - asFloat(0x38800000U)));
 }
 
@@ -73,7 +73,7 @@ SEQPAR_DEVICE float bfloatToFloat(std::uint32_t bits) {
   return asFloat(bits << 16);
 }
 
-/// Two of them, the first in the lower bits.
+/// Two values, the first in the lower bits.
 SEQPAR_DEVICE std::uint32_t floatsToBfloats(float low, float high) {
 #ifdef __CUDACC__
   std::uint32_t both;
@@ -95,7 +95,7 @@ SEQPAR_DEVICE float halfToFloat(std::uint32_t bits) {
 #endif
 }
 
-/// Two of them, the first in the lower bits.
+/// Two values, the first in the lower bits.
 SEQPAR_DEVICE std::uint32_t floatsToHalves(float low, float high) {
 #ifdef __CUDACC__
   std::uint32_t both;

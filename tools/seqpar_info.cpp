@@ -1,4 +1,4 @@
-// seqpar_info: what the library sees of the ranks it is started with, and what it would choose for them.
+// seqpar_info: prints the library's view of the ranks that it is started with, and its choices for them.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// Small help around calls of seqpar/attn.h.
+// Helpers for calls of seqpar/attn.h.
 #pragma once
 
 #include <stdexcept>
@@ -11,7 +11,7 @@ inline void checkAttention(seqparResult_t result) {
   if (result != seqparSuccess) throw std::runtime_error(seqparAttnGetLastError());
 }
 
-/// All strides 0: dense. The library reads what it is given as inputs, and does not write there.
+/// All strides 0: dense. The library does not write to inputs.
 inline seqparAttnTensor_t denseTensor(const std::vector<float>& numbers) {
   return {const_cast<float*>(numbers.data()), 0, 0, 0};
 }

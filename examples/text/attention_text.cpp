@@ -1,5 +1,5 @@
-// Causal softmax attention over a text that is sharded across ranks, forward and backward, by one algorithm after the
-// other: errors against the definition in fp64, times, and the bytes that a rank sends.
+// Causal softmax attention over a text that is sharded across ranks, forward and backward, with every
+// algorithm: errors against the definition in fp64, times, and the bytes that a rank sends.
 //
 //   attention_text [FILE] [--ranks N] [--tokens N] [--repeat N]
 //
@@ -20,15 +20,15 @@ namespace {
 constexpr const char* kUsage =
     "usage: attention_text [FILE] [--ranks N] [--tokens N] [--repeat N]\n"
     "  FILE       any file; its bytes are the tokens (default /usr/share/common-licenses/GPL-3)\n"
-    "  --ranks    number of ranks where neither mpirun nor RANK/WORLD_SIZE set it (default 4)\n"
-    "  --tokens   how many of the bytes to take (default 1500); the check takes the square of it\n"
-    "  --repeat   how often to run; the fastest run counts (default 5)\n";
+    "  --ranks    number of ranks if neither mpirun nor RANK/WORLD_SIZE sets it (default 4)\n"
+    "  --tokens   number of bytes to use (default 1500); the check takes quadratic time\n"
+    "  --repeat   number of runs; the fastest run is reported (default 5)\n";
 
-/// The whole definition on every rank, whose queries are shared out.
+/// The whole definition on every rank; ranks compute different queries.
 SoftmaxReference referenceOf(const Ranks& ranks, const Inputs& whole, const std::vector<float>& dOut,
                              const Shape& shape, size_t tokens) {
   SoftmaxReference sum(whole.q.size());
-  // Later queries see more: cut where the triangle's area is shared evenly.
+  // Later queries see more keys: cut the triangle into equal areas.
   const auto boundary = [&](size_t rank) {
     return static_cast<size_t>(static_cast<double>(tokens) *
                                std::sqrt(static_cast<double>(rank) / static_cast<double>(ranks.count())));
@@ -44,7 +44,7 @@ SoftmaxReference referenceOf(const Ranks& ranks, const Inputs& whole, const std:
   return sum;
 }
 
-/// One algorithm's line.
+/// The line of one algorithm.
 struct Line {
   Errors out, gradients;
   double forwardMs = 0, backwardMs = 0;
@@ -100,7 +100,8 @@ int runRank(const Options& options, seqparComm_t comm) {
   bool good = true;
   for (int algorithm = seqparAttnLocal; algorithm <= seqparAttnMegatronSp; ++algorithm) {
     const bool exchanges = algorithm != seqparAttnLocal;
-    if (exchanges == (ranks.count() == 1)) continue;  // with one rank nothing is exchanged, with more everything is
+    if (exchanges == (ranks.count() == 1))
+      continue;  // one rank: only algorithms without exchange; several ranks: only the others
     const char* const name = seqparAttnAlgorithmName(algorithm);
     if (name == nullptr) continue;
     SoftmaxOperator attention(shape, static_cast<int64_t>(text->size()), algorithm, comm);
@@ -123,9 +124,10 @@ int runRank(const Options& options, seqparComm_t comm) {
   int status = good ? 0 : 1;
   if (prints) {
     std::printf(
-        "\nerror           share of the sum of a number's terms without signs, against the definition in fp64\n");
-    std::printf("bound           of what fp32 rounding explains\n");
-    std::printf("sent            forward and backward together, of a rank, by the model\n");
+        "\nerror           relative to the sum of the magnitudes of an element's terms, against the definition in "
+        "fp64\n");
+    std::printf("bound           error bound of fp32 rounding\n");
+    std::printf("sent            per rank, forward and backward, by the model\n");
     std::printf("result          %s\n", good ? "OK" : "WRONG");
   }
   ranks.broadcast(std::span(&status, 1));

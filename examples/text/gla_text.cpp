@@ -1,4 +1,4 @@
-// Gated linear attention over a text that is sharded across ranks, forward and backward: outputs are compared with its
+// Gated linear attention over a text that is sharded across ranks, forward and backward: outputs are compared with the
 // definition, gradients with those of one rank.
 //
 //   gla_text [FILE] [--ranks N] [--repeat N] [--gpu]
@@ -29,7 +29,7 @@ constexpr const char* kUsage =
     "  --repeat   how often to run; the fastest run counts (default 5)\n"
     "  --gpu      ranks compute on GPUs; with fewer GPUs than ranks, they share\n";
 
-/// What the scan of these states is expected to take.
+/// Predicted time of the scan of these states.
 seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   params.heads = static_cast<int64_t>(shape.heads);
@@ -41,13 +41,13 @@ seqparScanEstimate_t planScan(const Shape& shape, seqparComm_t comm) {
   return estimates[0];
 }
 
-/// One rank's line of the table.
+/// The line of one rank.
 struct Line {
   size_t first = 0, tokens = 0;
   Deviation deviation, gradients;
 };
 
-/// The run whose slowest rank was the fastest.
+/// The run with the fastest slowest rank.
 size_t bestRun(const std::vector<Time>& times, size_t repeat) {
   const auto slowest = [&](size_t run) {
     double most = 0;
@@ -146,8 +146,8 @@ int runRank(const Options& options, seqparComm_t comm) {
     distributed.fetch(outputs);
   }
 
-  // One rank alone with the whole text, on its host. The others do the same, untimed, to have the gradients to compare
-  // with.
+  // One rank alone with the whole text, on its host. The other ranks do the same, untimed, for the comparison of
+  // gradients.
   Line single;
   single.tokens = text->size();
   Time singleTime;

@@ -1,4 +1,4 @@
-// How far the gradients of several ranks are from those of one rank.
+// Errors of the gradients of several ranks against those of one rank.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "operator.h"
 #include "reference.h"
 
-/// The inputs without their signs. Gradients of these are the sums of magnitudes of what gradients are sums of.
+/// The absolute values of the inputs. Their gradients are the sums of the magnitudes of all terms of a gradient.
 inline Inputs withoutSigns(const Inputs& inputs) {
   Inputs result = inputs;
   for (auto* numbers : {&result.q, &result.k, &result.v}) {
@@ -17,10 +17,10 @@ inline Inputs withoutSigns(const Inputs& inputs) {
   return result;
 }
 
-/// Differences of `mine`, tokens first ... of the text, from `whole`, as shares of a bound: fp32 rounds each term, of
-/// magnitude `sizes`, once for each sum that it is part of (dk, dv, a chunk's 64 tokens, twice) and 6 times for each
-/// decay that it meets, of which 1024 leave nothing of it at this gate's mean of -0.04. Gradients of decays are
-/// differences of sums over the tokens behind: of |q dq| and |k dk| over a chunk, and of what lies behind it.
+/// Differences of `mine`, tokens first ... of the text, from `whole`, relative to a bound: fp32 rounds each term, of
+/// magnitude `sizes`, once per sum (dk, dv, a chunk's 64 tokens, twice) and 6 times per decay factor; 1024 factors
+/// reduce it to nothing at this gate's mean of -0.04. Gradients of decays are differences of sums over the later
+/// tokens: of |q dq| and |k dk| over a chunk, and of all later chunks.
 inline Deviation compareGradients(const Inputs& all, const Outputs& whole, const Outputs& sizes, const Outputs& mine,
                                   size_t first, const Shape& shape) {
   const double unit = 2 * 0x1p-24 * static_cast<double>(shape.dk + shape.dv + 128 + 6 * 1024);

@@ -27,7 +27,7 @@ Launcher launcher() {
                                                                                 : Launcher::Threads;
 }
 
-/// Runs one rank. If it fails it ends the communicator, so that the other ranks do not wait for it.
+/// Runs one rank. On failure it ends the communicator, so that the other ranks do not wait.
 int runRank(seqparComm_t comm, const RankMain& rankMain) {
   try {
     const int status = rankMain(comm);

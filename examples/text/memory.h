@@ -1,4 +1,4 @@
-// Where a rank's arrays lie: on the host, or on a GPU, with a communicator of it.
+// Memory of a rank's arrays, on the host or on a GPU, and the GPU's communicator.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 #include <cuda_runtime_api.h>
 #endif
 
-/// Before the first CUDA call, for ranks that share a GPU: a kernel's first launch must not wait for the device, where
-/// another rank's kernel waits for it, nor one stream behind another.
+/// Called before the first CUDA call, for ranks that share a GPU: the first launch of a kernel must not wait for the
+/// device, and streams must not share hardware queues, because kernels of the ranks wait for each other.
 inline void letRanksShareGpus() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -31,7 +31,7 @@ inline int countGpus() {
   return count;
 }
 
-/// The GPU of this rank: its number on its host, where the launcher tells it, modulo the GPUs.
+/// The GPU of this rank: its local rank, if the launcher sets it, modulo the number of GPUs.
 inline int gpuOf(size_t rank) {
   for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"}) {
     if (const char* const local = std::getenv(name)) return std::atoi(local) % countGpus();
@@ -39,7 +39,7 @@ inline int gpuOf(size_t rank) {
   return static_cast<int>(rank) % countGpus();
 }
 
-/// A communicator of the ranks' GPUs. Its id goes through the one they have.
+/// A communicator of the ranks' GPUs. The host communicator distributes its id.
 class GpuComm {
  public:
   GpuComm(const Ranks& ranks, int device) {
@@ -60,7 +60,7 @@ class GpuComm {
   seqparComm_t comm_ = nullptr;
 };
 
-/// Arrays of one rank, by the host's vectors that they are copies of. On the host they are those vectors.
+/// Arrays of one rank, identified by the host vectors that they copy. On the host they are the vectors themselves.
 class Memory {
  public:
   explicit Memory(int device = SEQPAR_HOST_DEVICE) : device_(device) {
@@ -79,7 +79,7 @@ class Memory {
 #endif
   }
 
-  /// The array that calls get for `numbers`, which stay where they are.
+  /// The array for `numbers` in calls; `numbers` must not move.
   float* place(const std::vector<float>& numbers) {
     auto* const host = const_cast<float*>(numbers.data());
     if (device_ == SEQPAR_HOST_DEVICE) return host;
@@ -93,7 +93,7 @@ class Memory {
 #endif
     return copy;
   }
-  /// The array back to the vector that it is a copy of.
+  /// Copies an array back to its vector.
   void fetch(std::vector<float>& numbers) const {
 #ifdef EXAMPLE_HAS_CUDA
     for (const auto& [host, copy] : copies_) {

@@ -14,7 +14,7 @@ struct Outputs {
   std::vector<float> out, dq, dk, dv, dLogDecay;
 };
 
-/// What a run took: on the clock, and of a processor. They differ where ranks wait for each other or share processors.
+/// Wall time and processor time of a run. They differ if ranks wait for each other or share processors.
 struct Time {
   double wall = 0, processor = 0;  // ms
 };
@@ -29,8 +29,7 @@ inline Time now() {
 
 class Operator {
  public:
-  /// `tokensOfRanks`: how many tokens each rank has. With comm nullptr there is one rank, on the host; `device` is the
-  /// communicator's.
+  /// `tokensOfRanks`: tokens per rank. comm nullptr: one rank, on the host; `device` is the communicator's.
   Operator(const Shape& shape, const std::vector<int64_t>& tokensOfRanks, seqparComm_t comm,
            int device = SEQPAR_HOST_DEVICE)
       : memory_(device) {
@@ -48,7 +47,7 @@ class Operator {
   Operator& operator=(const Operator&) = delete;
   ~Operator() { seqparAttnPlanDestroy(plan_); }
 
-  /// What run() takes and makes. `to` gets room for it here, and stays where it is until fetch().
+  /// Inputs and results of run(). Allocates the results in `to`, which must not move until fetch().
   void place(const Inputs& inputs, const std::vector<float>& dOut, Outputs& to) {
     for (auto* array : {&to.dq, &to.dk, &to.dLogDecay}) array->resize(inputs.q.size());
     for (auto* array : {&to.out, &to.dv}) array->resize(inputs.v.size());
@@ -74,7 +73,7 @@ class Operator {
     backward_.dv = dense(to.dv);
     backward_.dGate = dense(to.dLogDecay);
   }
-  /// The forward pass, and the backward pass from the gradient of the outputs.
+  /// The forward pass, and the backward pass with the gradient of the outputs.
   Time run() {
     const Time start = now();
     checkAttention(seqparAttnForward(plan_, &forward_, memory_.stream()));

@@ -1,4 +1,4 @@
-// The command lines of the text examples, and the file that they name.
+// Command lines of the text examples, and their input file.
 #pragma once
 
 #include <cerrno>
@@ -33,7 +33,7 @@ inline int parseNumber(const std::string& option, const char* text, int most) {
   return static_cast<int>(number);
 }
 
-/// [FILE] [--ranks N] [--repeat N], where there are GPUs [--gpu], and with a default for it [--tokens N]. Throws
+/// [FILE] [--ranks N] [--repeat N], [--gpu] if there are GPUs, [--tokens N] if it has a default. Throws
 /// std::invalid_argument.
 inline Options parseOptions(int count, char** words, bool knowsGpus, size_t defaultTokens = 0) {
   Options options;
@@ -63,7 +63,7 @@ inline Options parseOptions(int count, char** words, bool knowsGpus, size_t defa
 
 using Text = std::vector<unsigned char>;
 
-/// The bytes of a file; nothing, after a word on why, if there are none.
+/// The bytes of a file; nothing, after an error message, if it cannot be read or is empty.
 inline std::optional<Text> readFile(const std::string& program, const std::string& path) {
   if (std::filesystem::is_directory(path)) {
     std::cerr << program << ": " << path << " is a directory, expected a file\n";

@@ -1,4 +1,4 @@
-// What the text examples' main() does: options, ranks, exit statuses 2 (bad arguments) and 3 (a call failed).
+// main() of the text examples: options, ranks, exit statuses 2 (bad arguments) and 3 (a call failed).
 #pragma once
 
 #include <functional>

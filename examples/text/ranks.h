@@ -1,4 +1,4 @@
-// Small help around a communicator: failing calls throw, and a few steps that all ranks do together.
+// Helpers for a communicator: failing calls throw; a few collective steps.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 #include "seqpar/seqpar.h"
 
-/// Throws the text that `comm` (may be null) has for a failed call.
+/// Throws the error text of `comm` (may be null) for a failed call.
 inline void require(seqparResult_t result, seqparComm_t comm = nullptr) {
   if (result == seqparSuccess) return;
   throw std::runtime_error(std::string(seqparGetErrorString(result)) + ": " + seqparGetLastError(comm));
@@ -34,7 +34,7 @@ class Ranks {
     }
   }
 
-  /// The values of all ranks, in rank order, on rank 0; nothing elsewhere.
+  /// The values of all ranks, in rank order, on rank 0; empty on other ranks.
   template <typename T>
   std::vector<T> gather(const std::vector<T>& mine) const {
     const size_t bytes = mine.size() * sizeof(T);

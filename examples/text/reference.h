@@ -1,4 +1,4 @@
-// The definition of gated linear attention, token by token in fp64, and how far a result is from it.
+// The definition of gated linear attention, token by token in fp64, and errors of a result against it.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 #include "text.h"
 
-/// How far outputs are from the definition.
+/// Errors of outputs against the definition.
 struct Deviation {
   double absolute = 0;  ///< largest |actual - exact|
-  double relative = 0;  ///< largest |actual - exact|, as a share of the sum of the output's terms without their signs
-  double ofBound = 0;   ///< largest share of the bound that rounding explains; more than 1 is wrong
+  double relative = 0;  ///< largest |actual - exact| relative to the sum of the magnitudes of the output's terms
+  double ofBound = 0;   ///< largest error relative to the rounding bound; more than 1 is wrong
   double largest = 0;   ///< largest |exact|
 
   void add(const Deviation& other) {
@@ -25,12 +25,13 @@ struct Deviation {
   }
 };
 
-/// One head's state and, for each number of it, the sum of its terms' magnitudes and a bound of the rounding error that
-/// an fp32 computation may have made.
+/// One head's state and, for each element, the sum of its terms' magnitudes and a bound of the rounding error of an
+/// fp32 computation.
 ///
-/// The bound is a running error analysis. With u = 2^-24, a term is rounded at most 6 times for each token whose decay
-/// it meets: 4 u for an exponential good to two units in the last place, u for the product, u for sums of logarithms
-/// and of chunks. Once, in its chunk and in its output, it is part of sums of up to 64 tokens and of dk rows.
+/// The bound is a running error analysis. With u = 2^-24, a term is rounded at most 6 times per token with a decay
+/// applied to it: 4 u for an exponential good to two units in the last place, u for the product, u for sums of
+/// logarithms and of chunks. It is part of one sum of up to 64 tokens in its chunk, and of one sum of dk rows in its
+/// output.
 class HeadState {
  public:
   explicit HeadState(size_t size) : value_(size), magnitude_(size), error_(size) {}
@@ -71,8 +72,8 @@ class HeadState {
   std::vector<double> value_, magnitude_, error_;
 };
 
-/// Compares `out`, the outputs of tokens first ... of the text, with the definition, which begins at the first token of
-/// the text whatever `first` is.
+/// Compares `out`, the outputs of tokens first ... of the text, with the definition, which starts at the first token of
+/// the text for any `first`.
 inline Deviation compareWithDefinition(const Inputs& all, std::span<const float> out, size_t first,
                                        const Shape& shape) {
   const auto [heads, dk, dv] = shape;

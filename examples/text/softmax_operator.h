@@ -26,7 +26,7 @@ class SoftmaxOperator {
     desc.headDim = static_cast<int64_t>(shape.dk);
     desc.mask = seqparAttnCausal;
     const auto result = seqparAttnPlanCreate(&plan_, &desc, comm);
-    if (result == seqparInvalidUsage) {  // the same on every rank: the algorithm cannot do this
+    if (result == seqparInvalidUsage) {  // equal on every rank: the algorithm does not support this
       refusal_ = seqparAttnGetLastError();
       return;
     }
@@ -45,15 +45,15 @@ class SoftmaxOperator {
   SoftmaxOperator& operator=(const SoftmaxOperator&) = delete;
   ~SoftmaxOperator() { seqparAttnPlanDestroy(plan_); }
 
-  /// Why there is none; empty: there is.
+  /// The reason if there is no plan; empty if there is one.
   const std::string& refusal() const { return refusal_; }
-  /// Of this rank's tokens in the text, in the order in which the plan wants them.
+  /// This rank's tokens in the text, in the plan's order.
   const std::vector<int64_t>& positions() const { return positions_; }
   const char* layoutName() const {
     constexpr const char* kNames[] = {"contiguous", "zigzag", "striped"};
     return kNames[layout_.kind];
   }
-  /// What the plan's explanation says of the algorithm's traffic.
+  /// Traffic of the algorithm, from the plan's explanation.
   double bytesSent(const std::string& algorithm) const {
     size_t length = 0;
     checkAttention(seqparAttnPlanExplain(plan_, nullptr, &length));
@@ -65,7 +65,7 @@ class SoftmaxOperator {
     return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + key.size(), nullptr);
   }
 
-  /// The milliseconds of the forward and of the backward pass.
+  /// Milliseconds of the forward and of the backward pass.
   std::pair<double, double> run(const Inputs& inputs, const std::vector<float>& dOut, SoftmaxResults& to) {
     for (auto* array : {&to.out, &to.dq, &to.dk, &to.dv}) array->resize(inputs.q.size());
     to.lse.resize(positions_.size() * shape_.heads);

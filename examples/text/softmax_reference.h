@@ -1,4 +1,4 @@
-// The definition of causal softmax attention and its gradients in fp64, and how far results are from it.
+// The definition of causal softmax attention and its gradients in fp64, and errors of results against it.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "text.h"
 
-/// A tensor of the definition: each number, the sum of its terms' magnitudes, and a bound of what fp32 may be off.
+/// A tensor of the definition: each element, the sum of its terms' magnitudes, and a bound of the fp32 error.
 struct Exact {
   std::vector<double> value, magnitude, bound;
   explicit Exact(size_t size = 0) : value(size), magnitude(size), bound(size) {}
@@ -27,11 +27,11 @@ struct SoftmaxReference {
   explicit SoftmaxReference(size_t size) : out(size), dq(size), dk(size), dv(size) {}
 };
 
-/// Adds what queries first ... end - 1 contribute.
+/// Adds the contributions of queries first ... end - 1.
 ///
-/// The bound: with u = 2^-24, a score of d terms is off by (d + 4) u of its terms' magnitudes, which its exponential
-/// and the row's sum take over as relative errors, twice; a sum of n terms adds n u of the terms' magnitudes, and what
-/// is made of sums (delta, dp) their lengths.
+/// The bound: with u = 2^-24, a score of d terms has an error of (d + 4) u of its terms' magnitudes, which its
+/// exponential and the row's sum inherit as relative errors, twice; a sum of n terms adds n u of the terms' magnitudes,
+/// and values computed from sums (delta, dp) add the lengths of the sums.
 inline void addQueries(const Inputs& in, const std::vector<float>& dOut, const Shape& shape, size_t first, size_t end,
                        SoftmaxReference& to) {
   constexpr double kUnit = 0x1p-24;
@@ -44,7 +44,7 @@ inline void addQueries(const Inputs& in, const std::vector<float>& dOut, const S
       const float* const q = &in.q[(i * heads + h) * dim];
       const float* const gradient = &dOut[(i * heads + h) * dim];
       double most = -std::numeric_limits<double>::infinity(), sum = 0;
-      double error = 0;  // of a score, the largest of the row: the row's sum may have it
+      double error = 0;  // largest error of a score in the row; the row's sum inherits it
       for (size_t j = 0; j <= i; ++j) {
         const float* const k = &in.k[(j * heads + h) * dim];
         double score = 0, size = 0;
@@ -94,7 +94,7 @@ inline void addQueries(const Inputs& in, const std::vector<float>& dOut, const S
   }
 }
 
-/// The largest errors of `found`, the rows of the tokens at `positions`: of the magnitude, and of the bound.
+/// The largest errors of `found`, the rows of the tokens at `positions`, relative to the magnitude and to the bound.
 struct Errors {
   double relative = 0, ofBound = 0;
 

@@ -1,5 +1,4 @@
-// From the bytes of a text to the inputs of gated linear attention, by tables that are fixed: every rank makes the
-// same.
+// Converts the bytes of a text to the inputs of gated linear attention, by fixed tables that are equal on all ranks.
 #pragma once
 
 #include <cmath>
@@ -12,13 +11,13 @@ struct Shape {
   size_t heads = 4, dk = 64, dv = 64;
 };
 
-/// Queries, keys, values and log-decays of some tokens, as a plan for gated linear attention takes them.
+/// Queries, keys, values and log-decays of some tokens, in the layout of a plan for gated linear attention.
 struct Inputs {
   std::vector<float> q, k, v, logDecay;
 };
 
-/// Embeds a byte as a random vector and projects it by random matrices. As a token's inputs depend on its byte alone,
-/// the projections are made once, for each of the 256 bytes.
+/// Embeds a byte as a random vector and projects it by random matrices. A token's inputs depend on its byte
+/// only, so the projections are computed once for each of the 256 bytes.
 class Embedding {
  public:
   explicit Embedding(Shape shape) {
@@ -36,13 +35,13 @@ class Embedding {
   Inputs operator()(std::span<const unsigned char> text) const {
     return {look(text, q_), look(text, k_), look(text, v_), look(text, logDecay_)};
   }
-  /// What a loss might send back: it depends on the byte too.
+  /// A synthetic gradient of the outputs, which also depends on the byte.
   std::vector<float> outputGradients(std::span<const unsigned char> text) const { return look(text, outputGradient_); }
 
  private:
   static constexpr size_t kBytes = 256, kModel = 64;
 
-  /// Numbers of variance 1. Only the generator's own numbers are used: distributions differ between standard libraries.
+  /// Values of variance 1, from the generator directly, because distributions differ between standard libraries.
   static std::vector<float> draw(std::mt19937& random, size_t count) {
     std::vector<float> numbers(count);
     for (auto& number : numbers) number = (static_cast<float>(random() >> 8) * 0x1p-23f - 1.0f) * 1.7320508f;

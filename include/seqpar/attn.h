@@ -1,10 +1,10 @@
 /*
- * seqpar/attn.h - attention over a sequence that is sharded across ranks: all of libseqpar_attn, which stands on
+ * seqpar/attn.h - attention over a sequence that is sharded across ranks: the interface of libseqpar_attn, which uses
  * libseqpar.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * The conventions of seqpar.h hold here too, with one difference: the text of an error is seqparAttnGetLastError()'s.
+ * The conventions of seqpar.h apply, except that seqparAttnGetLastError() returns the text of an error.
  */
 #ifndef SEQPAR_ATTN_H_
 #define SEQPAR_ATTN_H_
@@ -18,8 +18,8 @@ extern "C" {
 #endif
 
 /**
- * The text of the latest failed call into this library by the calling thread: the call, the argument, its value and
- * what was expected. An empty string if there was none. It lives until the thread's next failed call. Never NULL.
+ * The text of the calling thread's latest failed call of this library: the call, the argument, its value and the
+ * expected value. An empty string if there was none. Valid until the thread's next failed call. Never NULL.
  */
 SEQPAR_API const char* seqparAttnGetLastError(void);
 

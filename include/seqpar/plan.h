@@ -1,9 +1,9 @@
 /*
- * plan.h - what the planner knows: measured constants of the links, and what movements of data should take by them.
+ * seqpar/plan.h - measured link constants, and predicted times of data movements.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * The conventions of seqpar.h hold. Nothing here is collective, and all ranks get the same answers.
+ * The conventions of seqpar.h apply. No function here is collective; all ranks get equal results.
  */
 #ifndef SEQPAR_PLAN_H_
 #define SEQPAR_PLAN_H_
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/** Classes of pairs of ranks. */
+/** Classes of rank pairs. */
 typedef enum {
   seqparLinkProcess = 0, /**< threads of one process */
   seqparLinkNode = 1,    /**< processes of one node */
@@ -23,42 +23,42 @@ typedef enum {
 
 #define SEQPAR_LINK_CLASSES 3 /**< number of classes */
 
-/** What seqparLinkQuery() tells. Start from SEQPAR_LINK_INFO_INITIALIZER. */
+/** Result of seqparLinkQuery(). Start from SEQPAR_LINK_INFO_INITIALIZER. */
 typedef struct {
   size_t size;       /**< sizeof(seqparLinkInfo_t) */
   unsigned magic;    /**< SEQPAR_STRUCT_MAGIC */
   unsigned version;  /**< SEQPAR_VERSION_CODE */
   int pairs;         /**< pairs of ranks of this class; 0: the constants below are those of the nearest class */
-  int remembered;    /**< 1: from the file that SEQPAR_TUNING_CACHE names; 0: measured when the communicator was made */
+  int remembered;    /**< 1: read from the SEQPAR_TUNING_CACHE file; 0: measured at creation of the communicator */
   double alphaUs;    /**< latency of an empty message, one way, us */
-  double bandwidth;  /**< bytes a second of a hop in a stream, with all ranks of the class at work; 0: not measured */
+  double bandwidth;  /**< bytes per second of a hop in a stream, with all ranks of the class active; 0: not measured */
   double overheadUs; /**< cost of one more message in a stream, us */
 } seqparLinkInfo_t;
 
 #define SEQPAR_LINK_INFO_INITIALIZER \
   { sizeof(seqparLinkInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, 0, 0, 0., 0., 0. }
 
-/** Fills `info` for a seqparLinkClass_t. Errors: InvalidArgument (no such class, NULL, wrong magic). */
+/** Fills `info` for a seqparLinkClass_t. Errors: InvalidArgument (unknown class, NULL, wrong magic). */
 SEQPAR_API seqparResult_t seqparLinkQuery(seqparComm_t comm, int linkClass, seqparLinkInfo_t* info);
 
-/** Movements of data over a group of n ranks; `bytes` means: */
+/** Data movements over a group of n ranks, with the meaning of `bytes`: */
 typedef enum {
-  seqparMoveShift = 0,         /**< what every rank sends to the next of the group: a step of a ring */
-  seqparMoveRing = 1,          /**< the same, n - 1 times, one after the other */
-  seqparMoveAllGather = 2,     /**< what every rank contributes */
-  seqparMoveReduceScatter = 3, /**< the result that every rank gets, a sum of n contributions */
-  seqparMoveAllToAll = 4       /**< what every rank has, of which 1 / n goes to each */
+  seqparMoveShift = 0,         /**< sent by every rank to the next of the group: a step of a ring */
+  seqparMoveRing = 1,          /**< the same, n - 1 times in sequence */
+  seqparMoveAllGather = 2,     /**< contributed by every rank */
+  seqparMoveReduceScatter = 3, /**< received by every rank: a sum of n contributions */
+  seqparMoveAllToAll = 4       /**< held by every rank: 1 / n is sent to each */
 } seqparMove_t;
 
 #define SEQPAR_MOVES 5 /**< number of movements */
 
 /**
- * Stores the model's time of a seqparMove_t, us: alpha-beta forms with the measured constants of the slowest class of
- * links in the group. A model: no contention with other traffic is foreseen.
+ * Stores the predicted time of a seqparMove_t, us, from alpha-beta formulas with the constants of the slowest link
+ * class in the group. Contention with other traffic is not modeled.
  *
  *   ranks  [nranks] the group, in ring order; NULL: all ranks, and nranks is not read
  *
- * Errors: InvalidArgument (no such movement, NULL, ranks that are none or twice in the list).
+ * Errors: InvalidArgument (unknown movement, NULL, invalid or repeated ranks).
  */
 SEQPAR_API seqparResult_t seqparMoveEstimate(int move, size_t bytes, const int* ranks, int nranks, seqparComm_t comm,
                                              double* us);

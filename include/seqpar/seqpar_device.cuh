@@ -1,26 +1,26 @@
 /*
- * seqpar/seqpar_device.cuh - All-Scan from inside kernels, for CUDA C++17 and newer (nvcc).
+ * seqpar/seqpar_device.cuh - All-Scan inside kernels, for CUDA C++17 and newer (nvcc).
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * A kernel that makes states can pass them along the ranks itself, a head as soon as it is there, instead of writing
- * all of them for a collective that comes later. In each scan every rank does, for each head h and in this order,
+ * A kernel that computes states can pass them along the ranks itself, each head as soon as it is complete, instead of
+ * writing all heads for a later collective. In each scan every rank runs, for each head h and in this order,
  *
- *     x_h from the position before it     waitHead()      zeros at position 0
- *     total_h = A_h x_h + S_h             the kernel's own arithmetic
- *     total_h to the position after it    publishHead()   nothing at the last position
+ *     x_h from the previous position      waitHead()      zeros at position 0
+ *     total_h = A_h x_h + S_h             the kernel's arithmetic
+ *     total_h to the next position        publishHead()   no effect at the last position
  *
- * or all three in one by passHead(), which keeps the numbers in registers and passes each packet on at once: the lowest
- * latency where the state's elements do not mix (SUM, SCALAR and DIAG).
+ * or all three together with passHead(), which keeps the elements in registers and forwards each packet immediately:
+ * the lowest latency for element-wise transitions (SUM, SCALAR and DIAG).
  *
- * All functions are called by all threads of a block together, and begin and end with a barrier of the block. Which
- * block has which head is the caller's choice; a head belongs to one block at a time, and different blocks work on
- * different heads at the same time. A block that waits occupies its SM, so ranks should take the heads in the same
- * order: blocks that are started first wait for what is published first. publishHead() waits only until the next
- * position has taken the head two scans ago.
+ * All threads of a block call each function together; it starts and ends with a block barrier. The caller assigns heads
+ * to blocks; a head belongs to one block at a time, and different blocks process different heads concurrently. A
+ * waiting block occupies its SM, so ranks should process the heads in the same order: blocks that start first wait for
+ * the heads that are published first. publishHead() waits only until the next position has consumed the head of the
+ * scan before the last.
  *
- * They return false, on all threads of the block, when a rank has failed or did not answer in time. Nothing that the
- * kernel computes after that may be used; what it still publishes is not sent.
+ * The functions return false, on all threads of the block, if a rank has failed or did not respond in time. The kernel
+ * must not use its later results; anything that it still publishes is not sent.
  */
 #ifndef SEQPAR_SEQPAR_DEVICE_CUH_
 #define SEQPAR_SEQPAR_DEVICE_CUH_
@@ -30,15 +30,16 @@
 namespace seqpar {
 namespace device {
 
-/** What follows is the library's own; the functions to use are at the end of the file. */
+/** Internal; the public functions are at the end of the file. */
 namespace detail {
 
-/* A packet is 16 bytes, a Lamport packet: its arrival is in the data, since a word of kAbsent is not there yet. The
-   receiver puts packets back to kAbsent and gives credit to the sender; there are two sets of packets, for scans of
-   even and of odd numbers. */
+/*
+ * A Lamport packet of 16 bytes: arrival is encoded in the data; a word equal to kAbsent has not arrived. The receiver
+ * resets packets to kAbsent and gives credit to the sender. Two sets of packets alternate between even and odd scans.
+ */
 constexpr uint32_t kAbsent = 0xffffffffU;
-constexpr uint32_t kNan = 0x7fffffffU; /* sent in place of a number that looks like kAbsent */
-constexpr uint32_t kPolls = 2048;      /* between looks at the clock and at host memory */
+constexpr uint32_t kNan = 0x7fffffffU; /* replaces an element with the bits of kAbsent */
+constexpr uint32_t kPolls = 2048;      /* polls between reads of the clock and of host memory */
 constexpr uint64_t kSets = 2;
 
 struct Counts {
@@ -73,7 +74,7 @@ __device__ inline unsigned threadsOfBlock() {
   return blockDim.x * blockDim.y * blockDim.z;
 }
 
-/* One head, as one block has it in one scan. */
+/* One head of one scan in one block. */
 class Head {
  public:
   __device__ Head(const seqparScanDevice_t& scan, int64_t head) : scan_(scan), head_(head) {
@@ -81,7 +82,7 @@ class Head {
     received_ = counts.received;
     sent_ = counts.sent;
   }
-  /* Another head of the same scan, while none of them has been counted. */
+  /* Another head of the same scan, before any of them has been counted. */
   __device__ Head(const Head& other, int64_t head)
       : scan_(other.scan_), head_(head), received_(other.received_), sent_(other.sent_) {}
 
@@ -89,7 +90,7 @@ class Head {
   __device__ bool last() const { return scan_.position + 1 == scan_.positions; }
   __device__ uint64_t packets() const { return (static_cast<uint64_t>(scan_.elements) + 3) / 4; }
 
-  /* Waits until the packets to the next position are free. For one thread. False: timed out or aborted. */
+  /* Waits until the packets to the next position are free. Called by one thread. False: timed out or aborted. */
   __device__ bool waitForRoom() const {
     if (last() || sent_ < kSets) return true;
     const uint64_t* const credit = static_cast<const uint64_t*>(scan_.creditIn) + head_;
@@ -102,7 +103,7 @@ class Head {
   }
 
   __device__ uint4 load(uint64_t packet) const { return loadPacket(inbox() + packet); }
-  /* Waits for a packet, of which `seen` is what load() gave. False: timed out or aborted. */
+  /* Waits for a packet; `seen` is the result of load(). False: timed out or aborted. */
   __device__ bool await(uint64_t packet, uint4& seen) const {
     uint64_t start = 0;
     for (uint32_t polls = 1; !complete(seen); ++polls) {
@@ -111,7 +112,7 @@ class Head {
     }
     return true;
   }
-  /* The same, and resets it. */
+  /* Like await(), then resets the packet. */
   __device__ bool take(uint64_t packet, uint4& seen) const {
     if (!await(packet, seen)) return false;
     storePacket(inbox() + packet, make_uint4(kAbsent, kAbsent, kAbsent, kAbsent));
@@ -122,7 +123,7 @@ class Head {
     storePacket(to, make_uint4(sendable(numbers[0]), sendable(numbers[1]), sendable(numbers[2]), sendable(numbers[3])));
   }
 
-  /* For one thread, after a barrier that follows the last take(). */
+  /* Called by one thread, after a barrier that follows the last take(). */
   __device__ void countReceived() const {
     countsOf()->received = received_ + 1;
     if (first()) return;
@@ -131,12 +132,12 @@ class Head {
   }
   __device__ void countSent() const { countsOf()->sent = sent_ + 1; }
 
-  /* Of all heads: a wait has ended in vain. */
+  /* For all heads: a wait has timed out or was aborted. */
   __device__ bool stopped() const { return *stopWord() != 0; }
   __device__ void stop() const { *stopWord() = 1; }
 
  private:
-  /* Counts of all heads, then the word that stops everything. */
+  /* Counts of all heads, followed by the stop word. */
   __device__ Counts* countsOf() const { return static_cast<Counts*>(scan_.counts) + head_; }
   __device__ volatile uint32_t* stopWord() const {
     return reinterpret_cast<volatile uint32_t*>(static_cast<Counts*>(scan_.counts) + scan_.heads);
@@ -160,8 +161,10 @@ class Head {
   uint64_t received_, sent_;
 };
 
-/* Steps through a head's packets, as many at once as are in flight: act(first element of the packet, x), which returns
-   what is put where `sends`. */
+/*
+ * Processes a head's packets, several in flight: act(first element of the packet, x) returns the data to send if
+ * `sends`.
+ */
 template <bool Receives, bool Sends, class Act>
 __device__ inline bool run(const seqparScanDevice_t& scan, int64_t number, const Act& act) {
   constexpr unsigned kInFlight = 4;
@@ -210,8 +213,8 @@ __device__ inline bool run(const seqparScanDevice_t& scan, int64_t number, const
 }  // namespace detail
 
 /**
- * Waits for x of `head` and writes it to `destination`, [elements] in shared or global memory, where all threads of the
- * block see it. Position 0 gets zeros.
+ * Waits for x of `head` and writes it to `destination`, [elements] in shared or global memory, visible to all threads
+ * of the block. Position 0 receives zeros.
  */
 __device__ inline bool waitHead(const seqparScanDevice_t& scan, int64_t head, float* destination) {
   return detail::run<true, false>(scan, head, [&](int64_t element, float4 x) {
@@ -223,7 +226,7 @@ __device__ inline bool waitHead(const seqparScanDevice_t& scan, int64_t head, fl
   });
 }
 
-/** Sends `source`, [elements] that threads of the block have written to shared or global memory, as total of `head`. */
+/** Sends `source`, [elements] in shared or global memory written by threads of the block, as total of `head`. */
 __device__ inline bool publishHead(const seqparScanDevice_t& scan, int64_t head, const float* source) {
   return detail::run<false, true>(scan, head, [&](int64_t element, float4) {
     float numbers[4] = {0, 0, 0, 0};
@@ -236,9 +239,9 @@ __device__ inline bool publishHead(const seqparScanDevice_t& scan, int64_t head,
 
 /**
  * waitHead(), the kernel's arithmetic and publishHead() in one: calls step(element, x) once for every four elements
- * from `element` on (a multiple of 4), on some thread of the block, and sends the float4 that it returns at once. What
- * is beyond the last element comes as zeros and is not looked at. At position 0 x is zeros; what the last position's
- * step returns goes nowhere, so a state that is wanted is stored by `step` itself.
+ * starting at `element` (a multiple of 4), on some thread of the block, and sends the returned float4 immediately.
+ * Elements beyond the last one are zeros and their results are ignored. At position 0 x is zeros. The results of the
+ * last position are not sent, so `step` itself stores a state that is needed.
  */
 template <class Step>
 __device__ inline bool passHead(const seqparScanDevice_t& scan, int64_t head, const Step& step) {

@@ -1,5 +1,5 @@
 /*
- * seqpar_mpi.h - makes a communicator from an MPI communicator. Header only: the library itself does not link MPI.
+ * seqpar/seqpar_mpi.h - communicator from an MPI communicator. Header only: the library does not link MPI.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,9 +17,9 @@ static inline int seqparMpiAllgather(const void* mine, void* all, size_t bytes, 
 }
 
 /**
- * Collective over `mpi`: makes *comm of the same ranks in the same order. `mpi` is used during the call only. `config`
- * NULL: all defaults. MPI must be initialized, by a thread level that lets the calling thread call it. Errors: as
- * seqparCommInitOob.
+ * Collective over `mpi`: creates *comm with the same ranks in the same order. `mpi` is used during the call only.
+ * `config` NULL: all defaults. MPI must be initialized with a thread level that allows the calling thread to call it.
+ * Errors: as seqparCommInitOob.
  */
 static inline seqparResult_t seqparCommInitMPI(seqparComm_t* comm, MPI_Comm mpi, const seqparConfig_t* config) {
   seqparOob_t oob = SEQPAR_OOB_INITIALIZER;

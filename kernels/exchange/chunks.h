@@ -1,16 +1,16 @@
-// Long payloads through byte FIFOs: in chunks that are announced when they are complete. Every warp FIFO of a channel
-// has a warp at either end, which waits for nobody but its peers: while one waits for its stores to arrive, others move
-// data.
+// Long payloads through byte FIFOs, in chunks that are announced when they are complete. Every warp FIFO of a channel
+// has one warp at either end, which waits only for its peers: while one warp waits for its stores to arrive, others
+// move data.
 //
-// A warp goes through its payloads in steps, one chunk of each a step. A warp that waits in step k waits for something
-// that an earlier step, or this one, of another warp does, so no order of payloads can lock.
+// A warp processes its payloads in steps, one chunk of each payload per step. A warp that waits in step k waits for an
+// action that another warp takes in step k or earlier, so no order of payloads can deadlock.
 #pragma once
 
 #include "kernels/exchange/regions.h"
 
 namespace seqpar::device {
 
-/// The chunks of one warp FIFO of one channel of a payload: step k's begins at first + k * stride.
+/// The chunks of one warp FIFO of one channel of a payload: the chunk of step k starts at first + k * stride.
 struct WarpFifo {
   std::uint64_t first, end, stride;
   std::uint32_t chunk;
@@ -29,11 +29,11 @@ struct WarpFifo {
   }
 };
 
-/// What the threads of a warp share, by payload: chunks before this call, and those with what is done of it, which is
-/// one thread's business.
+/// Shared by the threads of a warp, by payload: chunk counters at the start of this call and the current counters. One
+/// thread updates a payload's counters.
 struct ChunkCounts {
   std::uint64_t before[kMostPeers], after[kMostPeers];
-  std::uint64_t taken[kMostPeers];  ///< of what is sent, as far as known; as `after`
+  std::uint64_t taken[kMostPeers];  ///< of the sent chunks, as far as known; updated like `after`
 };
 
 SEQPAR_DEVICE std::size_t packetAt(int warpFifo, std::uint64_t chunk) {
@@ -45,7 +45,7 @@ SEQPAR_DEVICE std::size_t wordOf(std::size_t words, int warpFifo) {
   return words + static_cast<std::size_t>(warpFifo) * ByteFifoLayout::kWord;
 }
 
-/// Whether any payload has a chunk in this step.
+/// Returns whether any payload has a chunk in this step.
 SEQPAR_DEVICE bool anyHas(const PeerPayload* payloads, int count, int channel, int warpFifo, std::uint32_t step) {
   bool any = false;
   SEQPAR_ROLLED
@@ -53,7 +53,7 @@ SEQPAR_DEVICE bool anyHas(const PeerPayload* payloads, int count, int channel, i
   return any;
 }
 
-/// Sends what a warp FIFO of a channel has of all payloads of the list that go in chunks. False: timed out.
+/// Sends this warp FIFO's share of all chunked payloads of the list. Returns false on timeout.
 template <class Memory, class Warp>
 SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                               int count, int channel, int warpFifo, ChunkCounts& counts) {
@@ -100,8 +100,8 @@ SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* reg
   return true;
 }
 
-/// Waits for a chunk, by all threads of the warp: each acquires, since each must see what was announced, and waiting is
-/// cheaper without. False: timed out.
+/// Waits for a chunk; called by all threads of the warp. Each thread acquires, since each must see the announced data;
+/// the polling itself is relaxed, which is cheaper. Returns false on timeout.
 template <class Memory>
 SEQPAR_DEVICE bool awaitChunk(const WaitPolicy& waitPolicy, const PeerPayload& payload, int channel, int warpFifo,
                               std::uint64_t number) {
@@ -111,7 +111,7 @@ SEQPAR_DEVICE bool awaitChunk(const WaitPolicy& waitPolicy, const PeerPayload& p
          (awaitPeer<Memory>(waitPolicy, payload.peer, [&] { return Memory::look(arrived) > number; }) && there());
 }
 
-/// Receives what a warp FIFO of a channel has of all payloads of the list that come in chunks. False: timed out.
+/// Receives this warp FIFO's share of all chunked payloads of the list. Returns false on timeout.
 template <class Memory, class Warp>
 SEQPAR_DEVICE bool receiveChunks(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                                  int count, int channel, int warpFifo, ChunkCounts& counts) {
@@ -143,9 +143,9 @@ SEQPAR_DEVICE bool receiveChunks(const WaitPolicy& waitPolicy, const RegionArg* 
   return true;
 }
 
-/// The same for payloads, one at least, that are as long as each other and all come in chunks: take(part, slots) sees a
-/// chunk of each at once, by all threads of the warp; `slots`, theirs to share, has room for an address a payload.
-/// False: timed out.
+/// Receives payloads, at least one, that have the same length and all use chunks: all threads of the warp call
+/// take(part, slots), which gets one chunk of each payload at a time. `slots`, shared by the warp, has room for one
+/// address per payload. Returns false on timeout.
 template <class Memory, class Warp, class Take>
 SEQPAR_DEVICE bool takeChunks(const WaitPolicy& waitPolicy, const PeerPayload* payloads, int count, int channel,
                               int warpFifo, ChunkCounts& counts, const std::byte** slots, const Take& take) {

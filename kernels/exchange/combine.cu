@@ -1,4 +1,4 @@
-// Terms of sums that lie ready on one GPU.
+// Sums of terms that are in the memory of one GPU.
 #include <algorithm>
 
 #include "kernels/exchange/launch.h"
@@ -21,7 +21,7 @@ __device__ void combineSum(const CombineArgs& args, const SumArg& sum) {
     const auto out = [&](int) { return addressOf(sum.region, position); };
     const auto termAt = [&](int term, int) { return args.terms[sum.first + term] + position; };
     if constexpr (kLse) {
-      // A term may be left out.
+      // A term may have weight 0.
       const RowWeights weights(args.lse, lseRow(args.lse, position));
       addTerms<Number, Access, 1>(has, false, true, sum.count, out, termAt,
                                   [&](int term, int) { return weights.of(term); });

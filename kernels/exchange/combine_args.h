@@ -1,4 +1,4 @@
-// What the kernels are told that work on one GPU: on payloads that NCCL sends, and on terms of sums.
+// Arguments of the kernels that work on one GPU: on payloads that NCCL sends, and on terms of sums.
 #pragma once
 
 #include "kernels/exchange/lse_args.h"
@@ -6,7 +6,7 @@
 
 namespace seqpar::device {
 
-/// A payload and the memory, aligned to 16, where it lies or shall lie in one region.
+/// A payload and the contiguous memory, aligned to 16 bytes, that it is copied from or to.
 struct PayloadCopy {
   PeerPayload payload;
   std::byte* memory;
@@ -23,14 +23,14 @@ struct PayloadArgs {
   SEQPAR_BOTH const RegionArg* regions() const { return far != nullptr ? far : near; }
 };
 
-/// One region and its terms: if `existing`, first what stands there, then terms [first, first + count) of the list.
+/// One region and its terms: if `existing`, first the region's content, then terms [first, first + count) of the list.
 struct SumArg {
   RegionArg region;  ///< its width also divides the terms' addresses and a row's bytes
   int first, count;
   int existing;
 };
 
-/// Regions that do not overlap each other.
+/// Sums into regions that do not overlap.
 struct CombineArgs {
   static constexpr int kMostSums = 32;
   static constexpr int kMostTerms = 128;
@@ -38,7 +38,7 @@ struct CombineArgs {
   SumArg sums[kMostSums];
   int count = 0;
   const std::byte* terms[kMostTerms];
-  LseArgs lse;  ///< where its rows are not 0: of the only sum
+  LseArgs lse;  ///< if its rows are not 0: of the only sum
 };
 
 }  // namespace seqpar::device

@@ -1,5 +1,5 @@
-// Short payloads through byte FIFOs: in packets of 12 bytes and the number of the ring's epoch, so that arrival is in
-// the data and a payload takes one store, whatever bits it has. A block of packets is a warp's work at either end.
+// Short payloads through byte FIFOs, in packets of 12 bytes and the number of the ring's epoch: arrival is in the data,
+// and a payload of any bit pattern takes one store. One warp at either end processes a block of packets.
 #pragma once
 
 #include "kernels/exchange/regions.h"
@@ -11,8 +11,8 @@ SEQPAR_DEVICE std::uint32_t blocksOf(const Part& part) {
          ByteFifoLayout::kBlockBytes;
 }
 
-/// Where block number `block` of a byte FIFO lies in a ring, and the flag of its packets, which no earlier epoch has:
-/// rings are zeros at first.
+/// Offset of block `block` of a byte FIFO in a ring, and the flag of its packets. No earlier epoch has that flag: rings
+/// are initially zero.
 struct BlockPlace {
   std::size_t offset;
   std::uint32_t flag;
@@ -22,7 +22,7 @@ struct BlockPlace {
         flag(static_cast<std::uint32_t>(block / ByteFifoLayout::kBlocks + 1)) {}
 };
 
-/// Calls work(payload, block) for the blocks of all payloads that are this warp's.
+/// Calls work(payload, block) for this warp's blocks of all payloads.
 template <class Group, class Work>
 SEQPAR_DEVICE void forBlocks(const PeerPayload* payloads, int count, int channel, const Group& group,
                              const Work& work) {
@@ -37,7 +37,7 @@ SEQPAR_DEVICE void forBlocks(const PeerPayload* payloads, int count, int channel
   }
 }
 
-/// Sends all payloads of the list that go in packets. False: timed out.
+/// Sends all payloads of the list that use packets. Returns false on timeout.
 template <class Memory, class Group>
 SEQPAR_DEVICE bool sendPackets(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                                int count, int channel, const Group& group) {
@@ -75,7 +75,7 @@ SEQPAR_DEVICE bool sendPackets(const WaitPolicy& waitPolicy, const RegionArg* re
   return ok;
 }
 
-/// Receives all payloads of the list that come in packets. False: timed out.
+/// Receives all payloads of the list that use packets. Returns false on timeout.
 template <class Memory, class Group>
 SEQPAR_DEVICE bool receivePackets(const WaitPolicy& waitPolicy, const RegionArg* regions, const PeerPayload* payloads,
                                   int count, int channel, const Group& group) {
@@ -111,8 +111,8 @@ SEQPAR_DEVICE bool receivePackets(const WaitPolicy& waitPolicy, const RegionArg*
   return ok;
 }
 
-/// A thread's share of the payloads' bookkeeping: read ahead, so that a call's end waits for nothing, and written after
-/// a barrier behind sendPackets() or receivePackets() of all threads.
+/// A thread's share of the payloads' bookkeeping: read early, so the end of a call does not wait for loads, and written
+/// after a barrier that follows sendPackets() or receivePackets() of all threads.
 template <class Group>
 class PacketSends {
  public:
@@ -148,7 +148,7 @@ class PacketReceives {
       given_[i] = mine ? payloads[payload].end.on(channel).state->blocksGiven : 0;
     }
   }
-  /// Room is given back by the quarter ring.
+  /// Credit is given per quarter of the ring.
   template <class Memory>
   SEQPAR_DEVICE void finish(const PeerPayload* payloads, int count, int channel, const Group& group) const {
     SEQPAR_UNROLL

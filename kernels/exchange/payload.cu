@@ -1,4 +1,5 @@
-// Payloads between their regions and plain memory, on one GPU: what NCCL sends, and what is combined later.
+// Copies payloads between their regions and contiguous memory on one GPU: data that NCCL sends, or that is combined
+// later.
 #include <algorithm>
 
 #include "kernels/exchange/launch.h"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kPayloadThreads = 512;
 
-/// Channel l of each payload is CTA l's.
+/// CTA l copies channel l of each payload.
 template <bool kGather>
 __global__ void __launch_bounds__(kPayloadThreads) payloadKernel(const __grid_constant__ PayloadArgs args) {
   for (int i = 0; i < args.count; ++i) {

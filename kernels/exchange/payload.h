@@ -1,5 +1,5 @@
-// Payloads of bytes that lie in regions: exchange/route.h's StridedRegion with its buffer's address worked in, for
-// kernels and for the host code that fills them in.
+// Payloads of bytes in strided regions: StridedRegion of exchange/route.h with absolute addresses, for kernels and for
+// the host code that fills them in.
 #pragma once
 
 #include <cstddef>
@@ -21,33 +21,33 @@ struct Divider {
 /// One region of a payload.
 struct RegionArg {
   std::byte* base;          ///< of the first run
-  std::uint64_t begin;      ///< where the region begins in its payload
+  std::uint64_t begin;      ///< offset of the region in its payload
   std::uint64_t bytes;      ///< of the region
   std::uint64_t stride[3];  ///< bytes
-  Divider run;              ///< vecs of a run; by 0: the whole region is one
+  Divider run;              ///< vecs of a run; by 0: the whole region is one run
   Divider count1, count2;
-  std::uint16_t width;  ///< divides begin, all addresses and runs of more than one: 16, 8, 4, 2 or 1
+  std::uint16_t width;  ///< divides the offset, all addresses and runs of more than one: 16, 8, 4, 2 or 1
   std::uint8_t shift;   ///< a vec is 1 << shift bytes, which width divides
   bool huge;            ///< 2^31 vecs or more
 };
 
-/// What a payload's vecs of 16 bytes are like.
+/// Form of a payload's vecs of 16 bytes.
 enum class Vec16Kind : std::uint8_t {
   Whole,   ///< each is whole in one region, and aligned
   Words,   ///< the payload is a run of words of 4 bytes
   Narrow,  ///< neither
 };
 
-/// All that goes to, or comes from, one peer.
+/// All bytes that go to, or arrive from, one peer.
 struct PeerPayload {
   std::uint64_t bytes;
   std::uint64_t each;  ///< bytes of a channel, a multiple of 128; the last channels may have fewer
   ByteFifoEnd end;
   int peer;
   int channels;  ///< CTAs that share the payload
-  int first;     ///< regions [first, first + count) of the list, ascending by `begin`
+  int first;     ///< regions [first, first + count) of the list, in ascending order
   int count;
-  std::uint32_t chunk;  ///< bytes of a chunk, a multiple of 128; 0: the payload goes in packets
+  std::uint32_t chunk;  ///< bytes of a chunk, a multiple of 128; 0: the payload uses packets
   Vec16Kind vecs;
 };
 

@@ -1,4 +1,4 @@
-// An exchange whose receiver adds everything that comes into one region, out of the byte FIFOs.
+// An exchange that adds all incoming payloads into one region, directly out of the receiver's byte FIFOs.
 #include "kernels/exchange/launch.h"
 #include "kernels/exchange/route_kernel.cuh"
 #include "kernels/exchange/sums.cuh"
@@ -7,7 +7,7 @@
 namespace seqpar::device {
 namespace {
 
-/// By one warp: the part of the region whose terms lie in slots.
+/// One warp adds the terms in `slots` into the part of the region.
 template <typename Number>
 __device__ void sumSlots(const RecvReduceArgs& sum, const Part& part, const std::byte* const* slots) {
   constexpr int kVec16s = 4;

@@ -1,4 +1,4 @@
-// Walking over payloads of bytes that lie in regions.
+// Iteration over payloads of bytes in strided regions.
 #pragma once
 
 #include "kernels/byte_fifo.h"
@@ -6,7 +6,7 @@
 
 namespace seqpar::device {
 
-/// The part of a payload that is a channel's business.
+/// The part of a payload that a channel transfers.
 struct Part {
   std::uint64_t begin, end;
 };
@@ -33,7 +33,7 @@ SEQPAR_DEVICE std::byte* addressInRuns(const RegionArg& region, std::uint32_t ve
          (static_cast<std::uint64_t>(vec - row * region.run.by) << region.shift);
 }
 
-/// The address of a byte of any region, counted from the region's begin.
+/// The address of a byte of any region, counted from the start of the region.
 SEQPAR_DEVICE std::byte* addressOf(const RegionArg& region, std::uint64_t position) {
   if (region.run.by == 0) return region.base + position;
   const std::uint64_t vec = position >> region.shift;
@@ -45,7 +45,7 @@ SEQPAR_DEVICE std::byte* addressOf(const RegionArg& region, std::uint64_t positi
          row % region.count2.by * region.stride[2] + (vec % region.run.by << region.shift) + rest;
 }
 
-/// Addresses of a range's bytes by their offset: in one run; in runs, where offsets are multiples of 16; in any region.
+/// Addresses of a range's bytes by offset: in one run; in runs, for offsets that are multiples of 16; in any region.
 struct InOneRun {
   std::byte* base;
   SEQPAR_DEVICE std::byte* operator()(std::uint64_t offset) const { return base + offset; }
@@ -63,7 +63,7 @@ struct InRegion {
   SEQPAR_DEVICE std::byte* operator()(std::uint64_t offset) const { return addressOf(*region, begin + offset); }
 };
 
-/// Copies vecs, of which `rank` of `threads` does every threads-th, with kInFlight of them on their way at once.
+/// Copies vecs: thread `rank` of `threads` copies every threads-th vec, with kInFlight loads in flight.
 template <typename Value, int kInFlight, typename Index, typename From, typename Into>
 SEQPAR_DEVICE void copyVec16s(Index vecs, int rank, int threads, const From& from, const Into& into) {
   const auto step = static_cast<Index>(threads);
@@ -83,7 +83,8 @@ SEQPAR_DEVICE void copyVec16s(Index vecs, int rank, int threads, const From& fro
   }
 }
 
-/// Copies `bytes` between two addressings of one range: both give multiples of `width` wherever the offset is one.
+/// Copies `bytes` between two addressings of one range; both return multiples of `width` for offsets that are multiples
+/// of it.
 template <typename From, typename Into>
 SEQPAR_RARE void copySlowly(std::uint32_t width, std::uint64_t bytes, int rank, int threads, From from, Into into) {
   const auto vecs = [&](auto vec) {
@@ -108,12 +109,12 @@ SEQPAR_RARE void copySlowly(std::uint32_t width, std::uint64_t bytes, int rank, 
   }
 }
 
-/// A region whose vecs are of 16 bytes.
+/// Whether all vecs of the region have 16 bytes.
 SEQPAR_DEVICE bool isEasy(const RegionArg& region) {
   return region.width == 16 && !region.huge;
 }
 
-/// The first region of the payload that ends behind `position`.
+/// The first region of the payload that ends after `position`.
 SEQPAR_DEVICE int regionAt(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position) {
   int low = payload.first;
   int high = payload.first + payload.count - 1;
@@ -129,8 +130,8 @@ SEQPAR_DEVICE int regionAt(const RegionArg* regions, const PeerPayload& payload,
   return low;
 }
 
-/// Copies the range of a payload, fewer than 2^32 bytes, from its regions to `linear` (kGather) or back. `range.begin`
-/// is a multiple of 16, and `linear` is aligned to 16.
+/// Copies a range of a payload, less than 2^32 bytes, from its regions to `linear` (kGather) or back. The range's
+/// offset is a multiple of 16, and `linear` is aligned to 16 bytes.
 template <bool kGather>
 SEQPAR_DEVICE void copyPayload(const RegionArg* regions, const PeerPayload& payload, Part range, std::byte* linear,
                                int rank, int threads) {
@@ -167,7 +168,7 @@ SEQPAR_DEVICE void copyPayload(const RegionArg* regions, const PeerPayload& payl
   }
 }
 
-/// Calls access(address, width, offset) for all of up to 16 bytes of a payload from `position` on, a multiple of 16.
+/// Calls access(address, width, offset) for up to 16 bytes of a payload starting at `position`, a multiple of 16.
 template <typename Access>
 SEQPAR_DEVICE void accessVec16(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position,
                                std::uint32_t bytes, const Access& access) {
@@ -183,7 +184,7 @@ SEQPAR_DEVICE void accessVec16(const RegionArg* regions, const PeerPayload& payl
   }
 }
 
-/// Vec16Kind that are not whole in one region, or not aligned.
+/// Vecs that are not whole in one region, or not aligned.
 struct NarrowVec16s {
   SEQPAR_RARE static Vec16 gather(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position,
                                   std::uint32_t bytes) {
@@ -257,14 +258,14 @@ struct NarrowVec16s {
   }
 };
 
-/// Where the whole vec of 16 bytes at `position` lies in a payload of such.
+/// The address of the whole vec at `position`, in a payload of Vec16Kind::Whole.
 SEQPAR_DEVICE std::byte* unitAt(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position) {
   const RegionArg& region = regions[payload.count == 1 ? payload.first : regionAt(regions, payload, position)];
   const std::uint64_t inside = position - region.begin;
   return region.run.by == 0 ? region.base + inside : addressInRuns(region, static_cast<std::uint32_t>(inside >> 4));
 }
 
-/// Up to 16 bytes of a payload from `position` on.
+/// Up to 16 bytes of a payload starting at `position`.
 SEQPAR_DEVICE Vec16 gatherVec16(const RegionArg* regions, const PeerPayload& payload, std::uint64_t position) {
   if (payload.vecs == Vec16Kind::Whole) return *reinterpret_cast<const Vec16*>(unitAt(regions, payload, position));
   return NarrowVec16s::gather(regions, payload, position,
@@ -281,14 +282,14 @@ SEQPAR_DEVICE void scatterVec16(const RegionArg* regions, const PeerPayload& pay
 }
 
 struct OwnPayload {
-  /// What a rank sends to itself: every overlap of a region that is sent with one that is received.
+  /// A rank's transfer to itself: every overlap of a sent region with a received one.
   SEQPAR_RARE static void copy(const RegionArg* regions, const PeerPayload& send, const PeerPayload& receive, int rank,
                                int threads) {
     int out = send.first;
     int in = receive.first;
     SEQPAR_ROLLED
     while (out < send.first + send.count && in < receive.first + receive.count) {
-      // In registers: what is written might be these regions, for all that the compiler knows.
+      // Copies in registers: the compiler must assume that the stores alias the region list.
       const RegionArg from = regions[out];
       const RegionArg into = regions[in];
       const std::uint64_t begin = greater(from.begin, into.begin);

@@ -8,12 +8,12 @@
 namespace seqpar::device {
 namespace {
 
-/// CTAs for what a rank copies to itself.
+/// Bytes per CTA of a rank's copy to itself.
 constexpr std::uint64_t kSelfPart = 32 << 10;
-/// The most that a communicator has.
+/// The largest number of channels of a communicator.
 constexpr std::uint64_t kMostChannels = 128;
 
-/// Warps that find something to do in channel 0, which has most, if all payloads go in packets.
+/// Warps that have work in channel 0, the longest one, if all payloads use packets.
 int warpsFor(std::span<const PeerPayload> payloads) {
   std::uint64_t blocks = 0;
   for (const auto& payload : payloads) {

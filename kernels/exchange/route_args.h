@@ -1,4 +1,4 @@
-// What the kernels of an exchange between peers are told, for the host code that fills it in too.
+// Arguments of the kernels of an exchange between peers, also for the host code that fills them in.
 #pragma once
 
 #include "kernels/byte_fifo.h"
@@ -7,26 +7,26 @@
 
 namespace seqpar::device {
 
-/// The most regions of a kernel's parameter, which a graph can keep.
+/// The most regions in a kernel parameter, which a graph can keep.
 constexpr int kMostInlineRegions = 256;
 
-/// Regions travel in the kernel's parameter up to a number, and lie in device memory beyond. A small parameter comes
-/// faster, and its regions are read by instructions of their own.
+/// Up to kRegions regions are part of the kernel's parameter; more are in device memory. A small parameter arrives
+/// earlier, and its regions are read by constant-memory instructions.
 template <int kPayloads, int kRegions>
 struct RouteArgs {
   static constexpr int kMostPayloads = kPayloads;
   static constexpr int kMostRegions = kRegions;
 
   WaitPolicy waitPolicy;
-  int sends, receives;                ///< payloads, none of and to this rank itself
-  int packetsCtas;                    ///< of packetsKernel: channels; CTAs beyond copy what stays on the rank
-  PeerPayload selfSend, selfReceive;  ///< with no regions if there is nothing
-  PeerPayload payloads[kPayloads];    ///< those to send, then those to receive
+  int sends, receives;                ///< payloads, excluding this rank's to itself
+  int packetsCtas;                    ///< of packetsKernel: channels; further CTAs copy the rank's data to itself
+  PeerPayload selfSend, selfReceive;  ///< no regions if empty
+  PeerPayload payloads[kPayloads];    ///< sent payloads, then received payloads
   const RegionArg* far;               ///< all regions, if they are not inline
   RegionArg near[kRegions];
 };
 
-/// The CTAs among which the payloads are shared.
+/// The number of CTAs that share the payloads.
 template <class Args>
 int channelsOf(const Args& args) {
   int channels = 0;
@@ -36,17 +36,17 @@ int channelsOf(const Args& args) {
   return channels;
 }
 
-/// Short lists, the usual ones, get small parameters.
+/// Short lists, the usual case, use small parameters.
 using FewArgs = RouteArgs<14, 16>;
 using ManyArgs = RouteArgs<2 * (kMostPeers - 1), kMostInlineRegions>;
 
-/// A sum, of vecs that are whole: every payload that comes is a term, and each is as long as the region.
+/// A sum of whole vecs: every incoming payload is a term, and each is as long as the region.
 struct RecvReduceArgs {
   RegionArg region;
   const std::byte* own;  ///< this rank's own term, in one run
-  int existing;          ///< what stands in the region is the first term
+  int existing;          ///< the region's content is the first term
   int count;
-  std::int8_t payload[kMostPeers];  ///< by term: which of those that come; -1: the own
+  std::int8_t payload[kMostPeers];  ///< by term: index of the incoming payload; -1: own
 };
 
 }  // namespace seqpar::device

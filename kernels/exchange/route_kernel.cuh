@@ -1,4 +1,4 @@
-// An exchange between peers in one kernel. Channel l of a payload is CTA l's.
+// An exchange between peers in one kernel. CTA l transfers channel l of a payload.
 #pragma once
 
 #include "kernels/byte_fifo_cuda.cuh"
@@ -10,10 +10,10 @@ namespace seqpar::device {
 
 constexpr int kWarpFifos = static_cast<int>(ByteFifoLayout::kWarpFifos);
 constexpr int kPacketsWarps = 16;
-/// A warp each to send and to receive a warp FIFO.
+/// One warp to send and one to receive each warp FIFO.
 constexpr int kRouteWarps = 2 * kWarpFifos;
 
-/// What the rank sends to itself, by CTAs from number `first` on.
+/// Copies the rank's data to itself, by the CTAs starting at number `first`.
 template <class Args>
 __device__ void copyOwn(const Args& args, const RegionArg* regions, int first) {
   const int cta = static_cast<int>(blockIdx.x) - first;
@@ -22,7 +22,7 @@ __device__ void copyOwn(const Args& args, const RegionArg* regions, int first) {
                    (static_cast<int>(gridDim.x) - first) * static_cast<int>(blockDim.x));
 }
 
-/// All payloads go in packets: every warp sends, and then receives.
+/// All payloads use packets: every warp sends, then receives.
 template <class Args>
 __global__ void __launch_bounds__(kPacketsWarps * 32) packetsKernel(const __grid_constant__ Args args) {
   const RegionArg* const regions = args.near;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kPacketsWarps * 32) packetsKernel(const __grid
   if (channel >= args.packetsCtas) return copyOwn(args, regions, args.packetsCtas);
   const WarpsGroup group(1, 0, static_cast<int>(blockDim.x / 32));
   bool ok = sendPackets<ByteFifoMemory>(args.waitPolicy, regions, sends, args.sends, channel, group);
-  // While it is on its way.
+  // Overlaps with the packets in flight.
   if (args.selfSend.count > 0 && static_cast<int>(gridDim.x) == args.packetsCtas) copyOwn(args, regions, 0);
   const PacketSends<WarpsGroup> sent(sends, args.sends, channel, group);
   const PacketReceives<WarpsGroup> received(receives, args.receives, channel, group);
@@ -71,7 +71,7 @@ __device__ void receiveRoute(const Args& args, const RegionArg* regions, int war
                                                counts);
 }
 
-/// Half of the warps send and half receive, so that no order of sends and receives can lock.
+/// Half of the warps send and half receive, so no order of sends and receives can deadlock.
 template <class Args, bool kFar>
 __global__ void __launch_bounds__(kRouteWarps * 32) routeKernel(const __grid_constant__ Args args) {
   __shared__ ChunkCounts counts[kRouteWarps];

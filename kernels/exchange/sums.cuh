@@ -1,4 +1,4 @@
-// Adding terms in fp32 in their order, and the weights of softmax results.
+// Adds terms in fp32, in their order, and computes the weights of softmax results.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,7 +9,7 @@
 
 namespace seqpar::device {
 
-/// act(number) with a number of the type.
+/// Calls act() with a value of the type.
 template <typename Act>
 auto withNumber(seqparDataType_t type, const Act& act) {
   switch (type) {
@@ -22,7 +22,7 @@ auto withNumber(seqparDataType_t type, const Act& act) {
   }
 }
 
-/// Numbers of one access.
+/// Elements of one access.
 template <typename Number, typename Access>
 struct Numbers {
   static constexpr int kCount = sizeof(Access) / sizeof(Number);
@@ -42,7 +42,7 @@ struct Numbers {
   }
 };
 
-/// The weights of one row, from the largest lse and the sum of what the others are beside it.
+/// Weights of one row: exp(lse - max) over their sum.
 class RowWeights {
  public:
   __device__ RowWeights(const LseArgs& lse, std::uint64_t row) : lse_(lse), row_(row) {
@@ -66,7 +66,7 @@ class RowWeights {
   float most_ = -INFINITY, sum_ = 0;
 };
 
-/// The row of lse at a position of the region.
+/// The row of lse that belongs to a position of the region.
 __device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t position) {
   const std::uint64_t row = position / lse.rowBytes;
   const std::uint64_t token = row / lse.heads;
@@ -74,13 +74,13 @@ __device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t positio
   return (outer * lse.heads + (row - token * lse.heads)) * lse.tokens + (token - outer * lse.tokens);
 }
 
-/// Sums of kVec16s accesses of a region, of which the first is there; out(u) is where number u stands, termAt(i, u)
-/// where its term i does, and weightOf(i, u) the term's weight. `begun`: the sum begins with what stands there if
-/// `existing`, else with 0, and not with the first term.
+/// Sums of kVec16s accesses of a region; has[0] is true. out(u) is the address of access u, termAt(i, u) the address of
+/// its term i, and weightOf(i, u) the term's weight. The sum starts with the region's content if `existing`, otherwise
+/// with 0 if `begun`, otherwise with the first term.
 template <typename Number, typename Access, int kVec16s, typename Out, typename TermAt, typename WeightOf>
 __device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existing, bool begun, int count,
                                          const Out& out, const TermAt& termAt, const WeightOf& weightOf) {
-  constexpr int kTogether = 4;  // terms that are fetched at once
+  constexpr int kTogether = 4;  // terms loaded at once
   using Values = Numbers<Number, Access>;
   Values total[kVec16s] = {};
   if (existing) {

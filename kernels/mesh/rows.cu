@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::size_t kMostCtas = 1024;
 
-/// exp(a - merged) and exp(b - merged), as src/mesh/rows.h has them for hosts.
+/// exp(a - merged) and exp(b - merged), as in src/mesh/rows.h for hosts.
 __device__ float2 weightsOf(float a, float b) {
   const float most = isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
   if (most == -INFINITY) return {0, 0};
@@ -26,7 +26,7 @@ __device__ float mergedLse(float a, float b) {
   return most + logf((a == -INFINITY ? 0 : expf(a - most)) + (b == -INFINITY ? 0 : expf(b - most)));
 }
 
-/// kWidth divides dim where there are rows.
+/// kWidth divides dim if there are rows.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ CombineRows args) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads * kWidth;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ 
       }
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
-        // A weight of 0 leaves its side out, whatever it holds.
+        // A weight of 0 excludes its side, even NaN or infinity.
         const float mine = weight.x == 0 ? 0 : weight.x * sum.value[k];
         sum.value[k] = weight.y == 0 ? mine : mine + weight.y * theirs.value[k];
       }

@@ -1,4 +1,4 @@
-// Partial results of one block from two sides, made into one on a GPU.
+// Combines partial results of one block from two sides, on a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,9 +21,9 @@ struct CombineRows {
   seqparDataType_t dataType, wireType, result;
 };
 
-/// out becomes data, or data + carry, or the two merged by lse and carryLse; lse is left as it is.
+/// out = data, or data + carry, or the two merged by lse and carryLse; lse is unchanged.
 cudaError_t launchCombineRows(const CombineRows& args, cudaStream_t stream);
-/// lse becomes the merged one.
+/// lse = merged lse.
 cudaError_t launchMergeLse(float* lse, const float* carryLse, std::size_t rows, cudaStream_t stream);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// Counting on the device, in stream order, for the host to look at.
+// A counter on the device, incremented in stream order and polled by the host.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +7,7 @@
 
 namespace seqpar {
 
-/// Adds 1 to `counter`, in mapped host memory; also when replayed from a graph.
+/// Adds 1 to `counter`, in mapped host memory. A replayed graph also adds.
 cudaError_t launchMark(volatile std::uint32_t* counter, cudaStream_t stream);
 
 }  // namespace seqpar

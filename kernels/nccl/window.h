@@ -1,4 +1,4 @@
-// What only device code can ask of NCCL's symmetric windows. For NCCL 2.28 and later.
+// Addresses of NCCL's symmetric windows, which only device code can query. Requires NCCL 2.28 or later.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,7 +6,8 @@
 
 namespace seqpar {
 
-/// pointers[peer] = where peer's part of `window` is mapped here, for the first `peers`; device memory.
+/// pointers[peer] = local address of the peer's part of `window`, for the first `peers` peers; `pointers` is device
+/// memory.
 cudaError_t launchFindPeers(ncclWindow_t window, int peers, void** pointers, cudaStream_t stream);
 
 }  // namespace seqpar

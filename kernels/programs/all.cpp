@@ -1,4 +1,4 @@
-// What kernels run, as host compilers and clang-tidy see it; the CUDA build and unit tests use the headers themselves.
+// The kernels' programs for host compilers and clang-tidy; the CUDA build and unit tests use the headers themselves.
 #include "kernels/attn/linear/backward/exact.h"
 #include "kernels/attn/linear/backward/gradients.h"
 #include "kernels/attn/linear/backward/plan.h"

@@ -1,20 +1,20 @@
-// The arrays of a scan, under one name each from the call to the kernel.
+// The arrays of a scan, under the same names from the call to the kernel.
 #pragma once
 
 #include <cstddef>
 
 namespace seqpar {
 
-/// One rank's arrays. `Unit`: what state, initial, prefix and total are taken for; void where a type beside them says.
+/// One rank's arrays. `Unit`: element type of state, initial, prefix and total; void if a separate field has the type.
 template <typename Unit>
 struct ScanArrays {
   const Unit* state = nullptr;
   const float* transition = nullptr;  ///< null: ones
-  const Unit* initial = nullptr;      ///< null: zeros, also where position 0 is not this one
-  Unit* prefix = nullptr;             ///< null: not wanted
-  Unit* total = nullptr;              ///< null: not wanted
+  const Unit* initial = nullptr;      ///< null: zeros. Used at position 0 only
+  Unit* prefix = nullptr;             ///< null: not written
+  Unit* total = nullptr;              ///< null: not written
 
-  /// The arrays from `bytes` of states and `numbers` of the transition on, as units of another kind.
+  /// The arrays advanced by `bytes` of states and `numbers` elements of the transition, with another element type.
   template <typename Other>
   ScanArrays<Other> from(std::size_t bytes, std::size_t numbers) const {
     const auto in = [bytes](const void* data) {

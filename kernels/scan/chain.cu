@@ -13,7 +13,7 @@ int launchChain(const PeerView& view, const ScanTask& task, void* stream) {
     if (Shape::kFast && !task.flags) {
       using OneRow = FastChainProgram<CudaMemory, CtaGroup, 1, true>;
       using Rows = FastChainProgram<CudaMemory, CtaGroup, 1, false>;
-      // Long streams need more in flight, and others come through sooner with less.
+      // Long streams need more packets in flight; short ones finish sooner with fewer.
       constexpr int kLongVecs = 2;
       using LongRows = FastChainProgram<CudaMemory, CtaGroup, kLongVecs, false>;
       const std::uint32_t threads = scanThreads(task);

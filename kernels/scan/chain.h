@@ -1,5 +1,5 @@
-// CHAIN: every packet goes through the positions by itself: taken from the predecessor, hopped, and sent on at once.
-// Source: ZeCO, arXiv 2507.01004, All-Scan, with packets for blocks.
+// CHAIN: every packet passes through the positions independently: received from the predecessor, hopped, and sent on at
+// once. Source: ZeCO, arXiv 2507.01004, All-Scan, with packets as blocks.
 #pragma once
 
 #include "kernels/channel.h"
@@ -7,7 +7,7 @@
 
 namespace seqpar {
 
-/// One channel's part. Its threads go through rows of vecs; `kVecs`: those of a row that a thread has in flight.
+/// One channel's part. Its threads process rows of vecs; `kVecs`: vecs of a row that a thread has in flight.
 template <class Shape, class Memory, class Group, int kVecs>
 class ChainProgram {
  public:
@@ -23,7 +23,7 @@ class ChainProgram {
         before_(task.first() ? view.self : task.peerAt[task.position - 1]),
         after_(task.last() ? view.self : task.peerAt[task.position + 1]) {}
 
-  /// False: timed out.
+  /// Returns false on timeout.
   SEQPAR_DEVICE bool run() {
     const auto row = static_cast<std::uint32_t>(group_.threads()) * kVecs;
     Fetched mine = fetch(range_.begin);
@@ -64,7 +64,7 @@ class ChainProgram {
 
   static constexpr int kAhead = 2;  // rows
 
-  /// This rank's part of a thread's vecs of a row, not yet looked at.
+  /// This rank's part of a thread's vecs of a row, loaded but not used yet.
   struct Fetched {
     Raw own[kVecs];
     Factors factors[kVecs];

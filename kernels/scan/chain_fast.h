@@ -1,5 +1,5 @@
-// CHAIN of fast vecs without flags, in as few instructions after a packet's arrival as can be. On the wire as in
-// chain_channel.h.
+// CHAIN of fast vecs without flags, with as few instructions as possible after a packet's arrival. The wire format is
+// that of chain.h.
 #pragma once
 
 #include "kernels/channel.h"
@@ -7,8 +7,8 @@
 
 namespace seqpar {
 
-/// One channel's part. Its threads go through rows of vecs, of which each thread has kVecs, and those in flight at
-/// once. kOneRow: there is one row only; see fits().
+/// One channel's part. Its threads process rows of vecs; each thread has kVecs vecs of a row in flight. kOneRow: there
+/// is only one row; see fits().
 template <class Memory, class Group, int kVecs, bool kOneRow>
 class FastChainProgram {
  public:
@@ -16,12 +16,12 @@ class FastChainProgram {
                                  ChannelPositions& shared)
       : view_(view), task_(task), channel_(channel), group_(group), shared_(shared), range_(task.part(channel)) {}
 
-  /// Whether channels of so many threads can do their parts.
+  /// Whether channels of `threads` threads can process their parts.
   static bool fits(const ScanTask& task, std::uint32_t threads) {
     return !kOneRow || task.part(0, 4).size() <= threads * kVecs;
   }
 
-  /// False: timed out.
+  /// Returns false on timeout.
   SEQPAR_DEVICE bool run() {
     const auto step = static_cast<std::uint32_t>(group_.threads()) * kVecs;
     Row row;
@@ -47,7 +47,7 @@ class FastChainProgram {
         place(row, begin + step);
         if (kVecs == 1) fetch(row);
         ok = !now.has[0] || hopRow(now, ends, next);
-        if (kVecs > 1) fetch(row);  // there are no registers for two rows
+        if (kVecs > 1) fetch(row);  // registers do not suffice for two rows
         for (int i = 0; i < kVecs; ++i) prefetch(row.vec[i] + kAhead * step);
         ok = credit.through(ok, (begin + step < range_.end ? begin + step : range_.end) - range_.begin);
       }
@@ -65,7 +65,7 @@ class FastChainProgram {
     bool has[kVecs];
     FastVec mine[kVecs];
   };
-  /// Rings, and the numbers of packets in them less the numbers of their vecs.
+  /// Rings, and the offset from a vec's index to its packet's index.
   struct Ends {
     LamportPacket* in;
     LamportPacket* out;
@@ -101,7 +101,7 @@ class FastChainProgram {
     float factor[kVecs];
     SEQPAR_UNROLL
     for (int i = 0; i < kVecs; ++i) {
-      // Where there is no further vec, it looks where the first one does.
+      // A thread without a further vec polls its first one.
       const std::uint32_t vec = row.has[i] ? row.vec[i] : row.vec[0];
       in[i] = packetAt(ends.in, ends.inAt, vec);
       out[i] = packetAt(ends.out, ends.outAt, vec);
@@ -119,7 +119,8 @@ class FastChainProgram {
       }
       return true;
     }
-    // Everything is done at every look, though without effect: when the packets come, the instructions are at hand.
+    // Every poll executes the whole hop, without effect until the packets arrive: then the instructions are in the
+    // cache.
     Wait<Memory> wait(view_, task_.before);
     SEQPAR_ROLLED
     for (;;) {
@@ -143,7 +144,7 @@ class FastChainProgram {
     }
   }
 
-  /// After a barrier behind everything, by one thread.
+  /// Called by one thread, after a barrier that follows all other accesses.
   SEQPAR_DEVICE void finish(FifoState in, const FifoState& out, std::uint64_t credit) const {
     if (!task_.last()) {
       FifoState& state = task_.fifo(task_.after, channel_);

@@ -1,4 +1,4 @@
-// DOUBLING: in each round everyone prepends what a position some way before it knows. Source: Traeff, exclusive scan
+// DOUBLING: in each round every position prepends the map known to an earlier position. Source: Traeff, exclusive scan
 // with 123-doubling, arXiv 2507.04785.
 #pragma once
 
@@ -36,7 +36,7 @@ class DoublingProgram {
   static constexpr std::uint32_t kRow = 512;  // vecs of a step
   static_assert(MapPackets<Shape>::most(kRow) <= SteppedFifos<Memory, Group>::kMostPackets);
 
-  /// The packets from one position to another: they meet in one round at most.
+  /// The packets from one position to another: two positions exchange packets in at most one round.
   SEQPAR_DEVICE std::uint32_t packetsBetween(VecRange vecs, int from, int to) const {
     if (from < 0 || to < 0) return 0;
     SEQPAR_ROLLED

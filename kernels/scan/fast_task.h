@@ -1,6 +1,6 @@
-// A scan of fast vecs (see vecs.h) without flags, the usual one, as its own kernels see it. A small one is done in
-// microseconds, of which a kernel's parameters, which come from memory packet by packet, cost tenths: so everything is
-// worked out by the host and lies close together.
+// Kernel argument of a scan of fast vecs (see vecs.h) without flags, the usual case. A small scan takes microseconds,
+// and loading kernel parameters, packet by packet, takes tenths of one: so the host computes everything and packs it
+// densely.
 #pragma once
 
 #include "kernels/fifo.h"
@@ -17,12 +17,12 @@ struct FastTask : ScanArrays<LamportPacket> {
   int positions = 1;
   seqparDecayForm_t decayForm = seqparDecayLinear;
   int channels = 1;                   ///< of the FIFOs, not of this scan
-  int before = 0, after = 0;          ///< the peers next to this one
-  LamportPacket* in = nullptr;        ///< rings of what peers send, by peer and channel
+  int before = 0, after = 0;          ///< the previous and the next peer
+  LamportPacket* in = nullptr;        ///< rings that the peers write, by peer and channel
   FifoState* states = nullptr;        ///< by peer and channel
-  LamportPacket* outAfter = nullptr;  ///< the rings at the peer after this one, by channel
+  LamportPacket* outAfter = nullptr;  ///< the rings at the next peer, by channel
   std::int8_t peerAt[kMostPeers] = {};
-  LamportPacket* out[kMostPeers] = {};  ///< the rings at others, by position; then by channel
+  LamportPacket* out[kMostPeers] = {};  ///< the rings at the other peers, by position, then by channel
 
   SEQPAR_BOTH bool first() const { return position == 0; }
   SEQPAR_BOTH bool last() const { return position + 1 == positions; }
@@ -32,14 +32,14 @@ struct FastTask : ScanArrays<LamportPacket> {
   SEQPAR_BOTH FifoState& fifo(int peer, int channel) const {
     return states[FifoLayout::number(channels, peer, channel)];
   }
-  /// The vecs of a channel; none is without.
+  /// The vecs of a channel, at least one.
   SEQPAR_BOTH VecRange part(int channel) const {
     const std::uint32_t begin = channelVecs * static_cast<std::uint32_t>(channel);
     return {begin, vecs - begin < channelVecs ? vecs : begin + channelVecs};
   }
 };
 
-/// Of a task of fast vecs without flags.
+/// From a task of fast vecs without flags.
 inline FastTask makeFastTask(const PeerView& view, const ScanTask& task) {
   FastTask fast;
   static_cast<ScanArrays<LamportPacket>&>(fast) = task.from<LamportPacket>(0, 0);
@@ -59,7 +59,7 @@ inline FastTask makeFastTask(const PeerView& view, const ScanTask& task) {
   }
   if (!fast.first()) fast.before = fast.peerAt[fast.position - 1];
   if (!fast.last()) fast.after = fast.peerAt[fast.position + 1];
-  fast.outAfter = fast.out[fast.last() ? fast.position : fast.position + 1];  // the last one does not use it
+  fast.outAfter = fast.out[fast.last() ? fast.position : fast.position + 1];  // unused on the last position
   return fast;
 }
 
@@ -83,7 +83,7 @@ SEQPAR_DEVICE LamportPacket absentPacket() {
   return {{kAbsent, kAbsent, kAbsent, kAbsent}};
 }
 
-/// c x + s, and s itself where c is 0.
+/// c x + s; s if c is 0.
 SEQPAR_DEVICE FastValues applied(float c, const FastValues& x, const FastValues& s) {
   FastValues after = s;
   if (c != 0.0F) {
@@ -92,7 +92,7 @@ SEQPAR_DEVICE FastValues applied(float c, const FastValues& x, const FastValues&
   return after;
 }
 
-/// This rank's part of a vec, only fetched.
+/// This rank's part of a vec, loaded but not used yet.
 struct FastVec {
   LamportPacket own{};
   float factor = 1;

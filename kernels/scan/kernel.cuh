@@ -1,4 +1,4 @@
-// How a channel program becomes a kernel: a CTA a channel, one launch a call.
+// Turns a channel program into a kernel: one CTA per channel, one launch per call.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,7 +26,7 @@ cudaError_t launchScanKernel(const PeerView& view, const ScanTask& task, cudaStr
   return launchKernel(scanKernel<Program>, {task.channels, scanThreads(task, packets), 0, stream}, view, task);
 }
 
-/// A kernel of a program for fast vecs without flags, whose task lies in front.
+/// A kernel of a program for fast vecs without flags; the task is the first parameter.
 template <class Program>
 __global__ void __launch_bounds__(kMostThreads)
     fastKernel(const __grid_constant__ FastTask task, const __grid_constant__ PeerView view) {

@@ -1,5 +1,5 @@
-// LASP1, a baseline: a channel receives all that its rings hold, then combines, then sends. Source: LASP, arXiv
-// 2404.02882; states that are larger than the rings go in pieces.
+// LASP1, a baseline: a channel receives as much as its rings hold, then combines, then sends. Source: LASP, arXiv
+// 2404.02882; states larger than the rings are sent in pieces.
 #pragma once
 
 #include "kernels/channel.h"

@@ -1,5 +1,5 @@
-// What the algorithms send of a range of vecs: a packet a vec with the state, then packets with its factors, four to a
-// packet. Position 0 sends no factors: nothing comes before it.
+// Packets of a map of a range of vecs: one packet per vec with the state, then packets with the factors, four in each.
+// Position 0 sends no factors: it has no predecessor.
 #pragma once
 
 #include "kernels/channel.h"
@@ -16,7 +16,7 @@ class MapPackets {
  public:
   using Factors = typename Vecs<Shape>::Factors;
 
-  /// `begin`: the number of the map's first packet in its fifo.
+  /// The last argument is the index of the map's first packet in its FIFO.
   SEQPAR_DEVICE MapPackets(const Vecs<Shape>& vecs, VecRange range, std::uint32_t begin)
       : vecs_(vecs), range_(range), begin_(begin), firstFactor_(vecs.factorNumber(range.begin, 0)) {}
 
@@ -25,14 +25,14 @@ class MapPackets {
     if (!relative || range.size() == 0) return range.size();
     return range.size() + MapPackets(vecs, range, 0).factorPackets();
   }
-  /// More than this many packets a map of `vecs` vecs never has.
+  /// Upper bound of the packets of a map of `vecs` vecs.
   static constexpr std::uint32_t most(std::uint32_t vecs) { return vecs + (vecs * Shape::kFactors + 3) / 4 + 1; }
 
   SEQPAR_DEVICE std::uint32_t packetOf(std::uint32_t vec) const { return begin_ + (vec - range_.begin); }
 
-  /// The words that a thread sends of its vec's factors: each is sent by the thread that has its first element here.
+  /// The words that a thread sends of its vec's factors: the thread with a factor's first element sends it.
   struct Words {
-    std::uint32_t at[Shape::kFactors];  ///< kNone: another thread's
+    std::uint32_t at[Shape::kFactors];  ///< kNone: another thread sends it
   };
   static constexpr std::uint32_t kNone = 0xffffffffU;
 
@@ -56,7 +56,7 @@ class MapPackets {
     putFactors(out, words(vec), factors);
   }
 
-  /// Looks once.
+  /// Polls once.
   template <class Memory>
   SEQPAR_DEVICE Factors lookFactors(const Receiver<Memory>& in, std::uint32_t vec) const {
     Factors factors;
@@ -66,7 +66,7 @@ class MapPackets {
     return factors;
   }
 
-  /// Waits for the factors of a vec, of which `factors` is what lookFactors() gave. False: timed out.
+  /// Waits for the factors of a vec; `factors` is the value that lookFactors() returned. Returns false on timeout.
   template <class Memory>
   SEQPAR_DEVICE bool awaitFactors(const Receiver<Memory>& in, std::uint32_t vec, Factors& factors) const {
     for (int i = 0; i < Shape::kFactors; ++i) {
@@ -78,7 +78,7 @@ class MapPackets {
     return true;
   }
 
-  /// After a barrier behind all looks, by all threads together.
+  /// Called by all threads together, after a barrier that follows all polls.
   template <class Memory, class Group>
   SEQPAR_DEVICE void resetFactors(const Receiver<Memory>& in, const Group& group) const {
     if (range_.size() == 0) return;

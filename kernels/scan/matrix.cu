@@ -14,10 +14,10 @@
 namespace seqpar {
 namespace {
 
-/// Shared memory that every GPU with the tensor core formats used here grants a CTA, less what the runtime keeps.
+/// Shared memory available to a CTA on every GPU with the tensor core formats used here, without the runtime's reserve.
 constexpr std::size_t kSharedBytes = 99 << 10;
 
-/// What a thread needs without spilling; other kernels still find some beside a CTA.
+/// Registers that a thread needs to avoid spilling; leaves some of the SM's registers to other kernels.
 constexpr int kRegisters = 192;
 
 using AnyProduct = CudaTensorProduct;
@@ -36,15 +36,15 @@ __global__ void __maxnreg__(kRegisters)
   runChain(view, scan, shares, shared);
 }
 
-/// For matrices so large that shared memory holds no two panels: `scratch` has them for all channels. A kernel of its
-/// own, since addresses that may be of either memory are slow.
+/// For matrices so large that shared memory cannot hold two panels: `scratch` holds the panels of all channels. A
+/// separate kernel, because generic addresses are slow.
 __global__ void __maxnreg__(kRegisters)
     matrixChainOfLarge(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan,
                        ChannelShares shares, SplitPair* scratch) {
   runChain(view, scan, shares, scratch + blockIdx.x * (2 * scan.group * pairsOf(scan.dk)));
 }
 
-/// Threads of all teams of a CTA, which fill an SM.
+/// Threads of all teams of a CTA; they fill an SM.
 constexpr int kTeamThreads = 512;
 
 template <int Rows>
@@ -76,7 +76,7 @@ template <int Rows, bool reverse>
 using CudaTeams =
     MatrixTeams<Rows, CudaMemory, CudaTeam<Rows>, CudaExactProduct<Rows, reverse ? Matrices::Columns : Matrices::Rows>>;
 
-/// Heads of the usual sizes have kernels that are short: a kernel that runs once is as fast as its instructions come.
+/// Heads of the usual sizes have short kernels: a kernel that runs once is bound by its instruction fetches.
 template <int Rows, bool reverse>
 __global__ void __launch_bounds__(kTeamThreads)
     matrixTeams(const __grid_constant__ PeerView view, const __grid_constant__ MatrixScan scan, ChannelShares shares) {
@@ -132,7 +132,7 @@ cudaError_t launchPanels(const PeerView& view, MatrixScan scan, bool pipelined, 
   return launched != cudaSuccess ? launched : freed;
 }
 
-/// The programs to which maps travel.
+/// The programs that exchange maps.
 enum class MapProgram { Oneshot, Lasp2, Transposed, Doubling };
 
 constexpr int matricesOf(MapProgram program) {
@@ -164,7 +164,7 @@ __global__ void __maxnreg__(kRegisters)
 cudaError_t launchMaps(const PeerView& view, MatrixScan scan, MapProgram program, void* stream) {
   const int most = mostMapPanels(matricesOf(program), static_cast<std::size_t>(scan.dk), view.channels);
   const int cursors = std::min(mostCursors(view.channels), kMostMatrixChannels);
-  // A matrix is sent once a group: large groups, but enough of them for all CTAs.
+  // A group sends its matrix once: use large groups, but enough of them for all CTAs.
   scan.group = std::clamp(scan.heads * scan.panels() / cursors, 1, std::min(most, scan.panels()));
   const std::size_t bytes = mapBytes(scan.dk, scan.group, matricesOf(program));
   const cudaError_t result = allowSharedMemory(reinterpret_cast<const void*>(matrixMaps), kMapBytes);

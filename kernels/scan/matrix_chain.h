@@ -1,14 +1,14 @@
-// CHAIN and LASP1 for MATRIX: a channel takes the panels of its groups from the position before, hops, and sends them
-// on. CHAIN has one panel in a group; LASP1 as many as shared memory holds, all of which arrive before any is worked
-// on. matrix_teams.h has CHAIN for the usual sizes, with the same packets in the same order.
+// CHAIN and LASP1 for MATRIX: a channel receives the panels of its groups from the previous position, hops, and sends
+// them on. A group of CHAIN is one panel; a group of LASP1 is as many panels as shared memory holds, and all of them
+// arrive before the hop. matrix_teams.h implements CHAIN for the usual sizes, with the same packets in the same order.
 #pragma once
 
 #include "kernels/scan/matrix_product.h"
 
 namespace seqpar {
 
-/// A channel. Shared memory is 2 * scan.group panels of pairs, so that one group is filled while slow warps still read
-/// the other.
+/// A channel. Shared memory is 2 * scan.group panels of pairs: one group is filled while slow warps still read the
+/// other.
 template <class Memory, class Group, class Product>
 class MatrixChain {
  public:
@@ -51,8 +51,8 @@ class MatrixChain {
     return {data, scan_, panels.head, panels.first + i};
   }
 
-  /// Loads what this thread needs first of a group, long before it does; packets of x may not have arrived yet. Called
-  /// when the packets of earlier groups are counted as taken.
+  /// Loads early what this thread needs first of a group; packets of x may not have arrived yet. Called when the
+  /// packets of earlier groups are counted as taken.
   SEQPAR_DEVICE void lookAhead(int number) {
     const int fragment = group_.thread();
     if (number == kNone || fragment >= fragments_) return;
@@ -60,7 +60,7 @@ class MatrixChain {
     if (!scan_.first()) seen_ = lookAtFragment<AnyPanels>(in_, takenPackets_, fragments_, fragment, scan_.wireType);
   }
 
-  /// S of a fragment; `ahead` is that of this thread's first one.
+  /// S of a fragment; `ahead` is the S of this thread's first fragment.
   SEQPAR_DEVICE void loadState(const PanelGroup& panels, int i, int fragment, const float (&ahead)[8],
                                float (&s)[8]) const {
     if (i == 0 && fragment == group_.thread()) {
@@ -71,7 +71,7 @@ class MatrixChain {
     }
   }
 
-  /// What comes in is not part of what goes out, which so needs not wait.
+  /// The output does not depend on the incoming state, so sending it does not wait.
   SEQPAR_DEVICE bool passBy(const PanelGroup& panels, int next) {
     for (int i = 0; i < panels.count; ++i) {
       reserve();
@@ -92,7 +92,7 @@ class MatrixChain {
       takenPackets_ += scan_.first() ? 0 : packets_;
     }
     lookAhead(next);
-    if (scan_.first()) return true;  // what is late shows at the end
+    if (scan_.first()) return true;  // a timeout is reported at the end
     if (group_.any(late_)) return false;
     credit();
     return true;
@@ -145,7 +145,7 @@ class MatrixChain {
     return true;
   }
 
-  /// x of a fragment: what a head that begins a sequence has is zeros.
+  /// x of a fragment: zeros if the head starts a sequence.
   SEQPAR_DEVICE void arrive(const PanelGroup& panels, int i, int fragment, float (&x)[8]) {
     SEQPAR_UNROLL
     for (int n = 0; n < 8; ++n) x[n] = 0;
@@ -177,8 +177,8 @@ class MatrixChain {
       putFragment<AnyPanels>(out_, sentPackets_, fragments_, fragment, scan_.wireType, numbers);
   }
 
-  /// After a barrier that follows the taking. Telling the other side holds up the thread that does it, so half a ring
-  /// is waited for.
+  /// Called after a barrier that follows the reads. Giving credit stalls the thread that does it, so credit is given
+  /// for at least half a ring.
   SEQPAR_DEVICE void credit(std::uint32_t least = kRingPackets / 2) {
     const std::uint64_t taken = received_ + takenPackets_;
     if (taken - given_ < least) return;

@@ -1,22 +1,22 @@
-// The ends of a CTA's FIFOs to and from all peers, for programs that send and receive in no common steps.
+// The ends of a CTA's FIFOs to and from all peers, for programs that send and receive independently.
 #pragma once
 
 #include "kernels/fifo.h"
 
 namespace seqpar {
 
-/// A cursor of CTA number n has the rings of this many channels, from channel n * ways on, and goes from one to the
-/// next with each piece of a message: a ring has no room for the map of a large matrix.
+/// The cursor of CTA n has the rings of `ways` channels, starting at channel n * ways, and switches to the next one
+/// after each piece of a message: one ring is too small for the map of a large matrix.
 SEQPAR_BOTH constexpr int cursorWays(int channels) {
   return channels > 1 ? 2 : 1;
 }
-/// CTAs that so many channels have cursors for.
+/// Number of CTAs that `channels` channels provide cursors for.
 SEQPAR_BOTH constexpr int mostCursors(int channels) {
   return channels / cursorWays(channels);
 }
 
-/// Of the FIFOs with each peer, shared by the threads of a CTA: packets sent or received, what is known of the credit
-/// for them, and which FIFO the next piece takes.
+/// Shared by the threads of a CTA, for the FIFOs with each peer: packets sent or received, the known credit for them,
+/// and the FIFO of the next piece.
 struct CursorPositions {
   std::uint64_t packets[2][kMostPeers], credit[2][kMostPeers];
   int way[kMostPeers];
@@ -37,8 +37,8 @@ class OutCursor {
     group.sync();
   }
 
-  /// Waits until each peer whose bit is set in `to` has room for a piece of so many packets. A barrier. False: timed
-  /// out.
+  /// Waits until each peer with a bit set in `to` has space for a piece of `packets` packets. A barrier. Returns false
+  /// on timeout.
   SEQPAR_DEVICE bool begin(std::uint32_t to, std::uint32_t packets) {
     bool late = false;
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
@@ -53,7 +53,7 @@ class OutCursor {
     const int way = at_.way[peer];
     return Sender<Memory>(view_, peer, first_ + way, at_.packets[way][peer], at_.credit[way][peer]);
   }
-  /// All threads have put their packets. A barrier.
+  /// Called after all threads have stored their packets. A barrier.
   SEQPAR_DEVICE void end(std::uint32_t to, std::uint32_t packets) {
     group_.sync();
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
@@ -97,7 +97,8 @@ class InCursor {
     const int way = at_.way[peer];
     return Receiver<Memory>(view_, peer, first_ + way, at_.packets[way][peer]);
   }
-  /// All threads have taken the piece's packets, unless one is late. A barrier. False: one timed out.
+  /// Ends a piece: all threads have read its packets, unless one is late. A barrier. Returns false if a thread timed
+  /// out.
   SEQPAR_DEVICE bool end(bool late, int peer, std::uint32_t packets) {
     if (group_.any(late)) return false;
     if (group_.thread() == 0) {

@@ -1,5 +1,5 @@
-// DOUBLING for MATRIX: in each round a position hands on the composed map of what is before it, and prepends to its own
-// what it gets. Source: Traeff, "exclusive scan" with 123-doubling, arXiv 2507.04785.
+// DOUBLING for MATRIX: in each round a position sends the composed map of the positions before it, and prepends the map
+// that it receives to its own. Source: Traeff, "exclusive scan" with 123-doubling, arXiv 2507.04785.
 #pragma once
 
 #include "kernels/scan/doubling_rounds.h"
@@ -10,7 +10,7 @@ namespace seqpar {
 template <class Memory, class Group, class Product>
 class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
  public:
-  /// The CTA's share is the groups number, number + ctas, ...
+  /// The CTA processes the groups number, number + ctas, ...
   SEQPAR_DEVICE MatrixDoubling(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
                                const MapMemory& memory)
       : Maps(scan, group, memory),
@@ -59,7 +59,7 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     return true;
   }
 
-  /// This position's matrix times the one before it.
+  /// Sends this position's matrix times the composed matrix of the positions before it.
   SEQPAR_DEVICE bool sendComposed(std::uint32_t to, const PanelGroup& panels) {
     const auto packets = static_cast<std::uint32_t>(packetsOf(scan_.dk, seqparFloat32));
     product_.load(transitionOf(scan_, panels.head));
@@ -93,7 +93,7 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
     return this->takeAbsolute(in_, peer, panels);
   }
 
-  /// What is known is applied to what arrives.
+  /// Applies the known map to the received one.
   SEQPAR_DEVICE bool prepend(int peer, bool keeps, const PanelGroup& panels) {
     if (keeps_) product_.load(before());
     for (int column = 0; keeps && column < this->matrixPanels(); ++column) {
@@ -139,7 +139,8 @@ class MatrixDoubling : private MatrixMaps<Memory, Group, Product> {
   int number_, ctas_;
   OutCursor<Memory, Group> out_;
   InCursor<Memory, Group> in_;
-  bool known_ = false;  ///< the state, and if keeps_ the matrix, are of a run of positions before this one
+  bool known_ = false;  ///< the state, and with keeps_ the matrix, are the map of the positions directly before this
+                        ///< one
   bool keeps_ = false;
   int current_ = 0;
 };

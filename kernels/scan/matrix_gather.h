@@ -1,5 +1,5 @@
-// ONESHOT and LASP2 for MATRIX: every position's map goes to all later positions, or to all others, each of which
-// applies those of the positions before it one after the other.
+// ONESHOT and LASP2 for MATRIX: every position sends its map to all later positions, or to all others, and each
+// position applies the maps of the positions before it in order.
 #pragma once
 
 #include "kernels/scan/matrix_maps.h"
@@ -9,8 +9,8 @@ namespace seqpar {
 template <class Memory, class Group, class Product>
 class MatrixGather {
  public:
-  /// `toAll`: LASP2. The CTA's share is the groups number, number + ctas, ... A group's map must fit the cursor's
-  /// rings: then nobody waits in sending for one who is sending too.
+  /// `toAll`: LASP2. The CTA processes the groups number, number + ctas, ... A group's map must fit the cursor's rings:
+  /// then no sender can block on another sender.
   SEQPAR_DEVICE MatrixGather(const PeerView& view, const MatrixScan& scan, int number, int ctas, bool toAll,
                              const Group& group, const MapMemory& memory)
       : scan_(scan),

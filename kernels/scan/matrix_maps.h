@@ -1,6 +1,6 @@
-// Maps of MATRIX positions in messages, and what a CTA does with them. A group's map is a packet that says whether it
-// keeps anything of what is before it; if so, the panels of its matrix, in fp32; and the panels of its state. An
-// absolute map, which begins at position 0, is the panels of its state alone.
+// Messages with the maps of MATRIX positions, and a CTA's operations on them. A group's map is a packet that says
+// whether the map depends on the incoming state; if so, the panels of its matrix, in fp32; and the panels of its state.
+// An absolute map, which starts at position 0, consists of the panels of its state only.
 #pragma once
 
 #include "kernels/scan/matrix_cursors.h"
@@ -8,22 +8,22 @@
 
 namespace seqpar {
 
-/// Shared memory of a CTA that works on maps: panels of pairs, one more than a group has and one for what goes through
-/// a matrix by itself, and matrices.
+/// Shared memory of a CTA that works on maps: panels of pairs (one per panel of a group, one spare, and one for a panel
+/// that is multiplied separately) and matrices.
 struct MapMemory {
   SplitPair* pairs;
   float* matrix[2];  ///< the second is for DOUBLING
   CursorPositions *out, *in;
 };
 
-/// At most so many packets of the map of so many panels, and of as many x, are in one of the cursor's rings, which take
-/// panels by turns. A peer who has taken everything has room for kSurePackets.
+/// Upper bound of the packets of a map of `panels` panels, and of as many panels of x, in one of the cursor's rings,
+/// which alternate by panel. A peer that has read everything has space for kSurePackets.
 SEQPAR_BOTH constexpr std::uint32_t mapPackets(int dk, int panels, int ways) {
   const int pieces = (dk + kPanelColumns - 1) / kPanelColumns + 2 * panels;
   return static_cast<std::uint32_t>(1 + (pieces + ways - 1) / ways * packetsOf(dk, seqparFloat32));
 }
 
-/// Numbers from one row of a matrix in shared memory to the next; rows are aligned to 16 bytes.
+/// Stride, in elements, of the rows of a matrix in shared memory; rows are aligned to 16 bytes.
 SEQPAR_BOTH constexpr int matrixStride(int dk) {
   return (dk + 3) / 4 * 4 + 4;
 }
@@ -37,9 +37,9 @@ class MatrixMaps {
   SEQPAR_DEVICE MatrixMaps(const MatrixScan& scan, const Group& group, const MapMemory& memory)
       : scan_(scan), group_(group), memory_(memory), fragments_(fragmentsOf(scan.dk)) {}
 
-  // What arrives --------------------------------------------------------------------------------------------------
+  // Receiving ------------------------------------------------------------------------------------------------------
 
-  /// The state becomes an absolute map. False: timed out, here and below.
+  /// Receives an absolute map into the state. Returns false on timeout; so do the functions below.
   SEQPAR_DEVICE bool takeAbsolute(In& in, int peer, const PanelGroup& panels) {
     needsExact_ = 0;
     for (int i = 0; i < panels.count; ++i) {
@@ -53,7 +53,7 @@ class MatrixMaps {
     return true;
   }
 
-  /// A peer's map is applied to the state.
+  /// Applies a peer's map to the state.
   SEQPAR_DEVICE bool takeThrough(In& in, int peer, const PanelGroup& panels) {
     bool keeps = false;
     if (!takeKeeps(in, peer, keeps)) return false;
@@ -77,7 +77,7 @@ class MatrixMaps {
     });
   }
 
-  /// The map, not absolute, of a peer whom nobody here wants.
+  /// Receives and drops the (relative) map of a peer that no rank on this node reads.
   SEQPAR_DEVICE bool discard(In& in, int peer, const PanelGroup& panels) {
     bool keeps = false;
     if (!takeKeeps(in, peer, keeps)) return false;
@@ -91,9 +91,9 @@ class MatrixMaps {
     return true;
   }
 
-  // What is sent --------------------------------------------------------------------------------------------------
+  // Sending --------------------------------------------------------------------------------------------------------
 
-  /// This rank's own map.
+  /// Sends this rank's own map.
   SEQPAR_DEVICE bool sendOwn(Out& out, std::uint32_t to, const PanelGroup& panels) {
     if (scan_.first()) {
       startFromInitial(panels);
@@ -112,7 +112,7 @@ class MatrixMaps {
     return true;
   }
 
-  /// The state, as an absolute map or as x.
+  /// Sends the state, as an absolute map or as x.
   SEQPAR_DEVICE bool sendState(Out& out, std::uint32_t to, const PanelGroup& panels) {
     for (int i = 0; i < panels.count; ++i) {
       const bool fine = sendPanel(out, to, scan_.wireType, [&](int fragment, float(&numbers)[8]) {
@@ -123,9 +123,9 @@ class MatrixMaps {
     return true;
   }
 
-  // The caller's outputs ------------------------------------------------------------------------------------------
+  // The caller's buffers -------------------------------------------------------------------------------------------
 
-  /// The state becomes x_0.
+  /// Sets the state to x_0.
   SEQPAR_DEVICE void startFromInitial(const PanelGroup& panels) {
     needsExact_ = 0;
     for (int i = 0; i < panels.count; ++i) {
@@ -139,7 +139,7 @@ class MatrixMaps {
     }
   }
 
-  /// The state is x of this position: writes prefix and total.
+  /// Writes prefix and total; the state is x of this position.
   SEQPAR_DEVICE void hop(const PanelGroup& panels) {
     const bool resets = scan_.resets[panels.head];
     const bool through = !scan_.forgets(panels.head) && !(scan_.first() && scan_.initial == nullptr);
@@ -174,15 +174,15 @@ class MatrixMaps {
     return {matrix, static_cast<std::size_t>(matrixStride(scan_.dk)), 1, scan_.dk};
   }
 
-  /// Panel i of the state. There is one place more than panels, which is always the one before panel 0's.
+  /// Panel i of the state. The buffer has one panel more; the spare one always precedes panel 0.
   SEQPAR_DEVICE SplitPair* state(int i) const { return place((turn_ + i) % (scan_.group + 1)); }
   SEQPAR_DEVICE SplitPair* place(int number) const { return memory_.pairs + number * pairsOf(scan_.dk); }
-  /// For a panel that goes through a matrix by itself.
+  /// Buffer of a panel that is multiplied separately.
   SEQPAR_DEVICE SplitPair* passing() const { return place(scan_.group + 1); }
   SEQPAR_DEVICE bool stateNeedsExact(int i) const { return (needsExact_ >> i & 1U) != 0; }
 
-  /// Gives each panel of the state a new value: make(i, place for it, inexact) ends with a barrier, after which the old
-  /// one is free.
+  /// Replaces each panel of the state: make(i, buffer, needsExact) ends with a barrier; afterwards the old panel is
+  /// free.
   template <class Make>
   SEQPAR_DEVICE bool replaceStates(const PanelGroup& panels, const Make& make) {
     std::uint32_t after = 0;
@@ -209,7 +209,7 @@ class MatrixMaps {
     return takeFragment<AnyPanels>(from, 0, fragments_, fragment, type, seen, numbers);
   }
 
-  /// store(fragment, numbers) on the thread that has the fragment.
+  /// Calls store(fragment, numbers) on the thread that has the fragment.
   template <class Store>
   SEQPAR_DEVICE bool takePanel(In& in, int peer, int type, const Store& store) {
     const Receiver<Memory> from = in.receiver(peer);
@@ -261,7 +261,7 @@ class MatrixMaps {
     }
   }
 
-  /// load(fragment, numbers) gives what is sent to all peers in `to`.
+  /// load(fragment, numbers) returns the data for all peers in `to`.
   template <class Load>
   SEQPAR_DEVICE bool sendPanel(Out& out, std::uint32_t to, int type, const Load& load) {
     const auto packets = static_cast<std::uint32_t>(packetsOf(scan_.dk, type));
@@ -301,7 +301,7 @@ class MatrixMaps {
     return true;
   }
 
-  /// Panel i of S, or of A x + S with the state for x.
+  /// Sends panel i of S, or of A x + S, where the state is x.
   SEQPAR_DEVICE bool sendThrough(Out& out, std::uint32_t to, const PanelGroup& panels, int i, bool through) {
     const auto packets = static_cast<std::uint32_t>(packetsOf(scan_.dk, scan_.wireType));
     if (!out.begin(to, packets)) return false;

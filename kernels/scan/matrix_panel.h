@@ -1,6 +1,6 @@
-// A panel is 16 columns of a matrix of dk rows. It is worked on in fragments of 8 numbers, laid out as a warp holds the
-// result of a tensor core product whose rows i and i + 8 are neighbors in the matrix; 32 fragments are 16 rows. Rows
-// and columns beyond the matrix are zeros. On the wire a fragment is two packets of fp32, or one of a 16-bit type.
+// A panel is 16 columns of a matrix with dk rows. It is processed in fragments of 8 elements, in the layout of an mma
+// result, except that its rows i and i + 8 are neighbors in the matrix; 32 fragments are 16 rows. Rows and columns
+// outside the matrix are zero. On the wire a fragment is two packets in fp32, or one packet in a 16-bit type.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace seqpar {
 
-/// A number of a 16-bit type.
+/// Converts an element of a 16-bit type.
 SEQPAR_DEVICE float widen(std::uint32_t bits, int type) {
   return type == seqparBfloat16 ? bfloatToFloat(bits) : halfToFloat(bits);
 }
-/// Two of them, the first in the lower half.
+/// Converts two elements, the first in the lower half.
 SEQPAR_DEVICE void widenTwo(std::uint32_t bits, int type, float& first, float& second) {
   first = widen(bits & 0xffffU, type);
   second = widen(bits >> 16, type);
@@ -28,18 +28,18 @@ SEQPAR_DEVICE std::uint16_t narrow(float value, int type) {
   return static_cast<std::uint16_t>(narrowTwo(value, 0, type) & 0xffffU);
 }
 
-/// Two neighbors in memory.
+/// Two adjacent floats in memory.
 struct alignas(8) TwoFloats {
   float left, right;
 };
 
-/// Where the numbers of a fragment are in the panel.
+/// The position of a fragment's elements in the panel.
 struct PanelFragment {
-  int row, column;  ///< of number 0
+  int row, column;  ///< of element 0
 
   SEQPAR_DEVICE explicit PanelFragment(int number)
       : row(number / 32 * kPanelRows + number % 32 / 4 * 2), column(number % 4 * 2) {}
-  /// Numbers 2 * pair and 2 * pair + 1 are neighbors in this row, from this column.
+  /// Row and column of elements 2 * pair and 2 * pair + 1, which are adjacent in a row.
   SEQPAR_DEVICE int rowOf(int pair) const { return row + pair % 2; }
   SEQPAR_DEVICE int columnOf(int pair) const { return column + pair / 2 * 8; }
 };
@@ -51,12 +51,12 @@ SEQPAR_BOTH constexpr int packetsOf(int dk, int wireType) {
   return fragmentsOf(dk) * (wireType == seqparFloat32 ? 2 : 1);
 }
 
-/// A head's panel in a caller's buffer, which may be null.
+/// A head's panel in a buffer of the caller, which may be null.
 template <class Pointer>
 struct CallerPanel {
   Pointer data;
   const MatrixScan& scan;
-  int head, column;  ///< the first one
+  int head, column;  ///< the panel's first column
 
   SEQPAR_DEVICE CallerPanel(Pointer buffer, const MatrixScan& problem, int ofHead, int panel)
       : data(buffer), scan(problem), head(ofHead), column(panel * kPanelColumns) {}
@@ -66,8 +66,8 @@ struct CallerPanel {
   SEQPAR_DEVICE bool has(int row, int columnOfPanel) const { return row < scan.dk && column + columnOfPanel < scan.dv; }
 };
 
-/// How panels lie. Plain ones are of fp32, also on the wire, paired, and 16 whole rows and columns each; their matrices
-/// are aligned to four numbers.
+/// Storage of panels. Fast panels are fp32, also on the wire, paired, and have 16 whole rows and columns; their
+/// matrices are aligned to four elements.
 struct AnyPanels {
   static constexpr bool kFast = false;
 };
@@ -164,7 +164,7 @@ SEQPAR_DEVICE void storeFragment(const CallerPanel<void*>& to, PanelFragment fra
   }
 }
 
-/// Puts a fragment into the panel whose packets begin at `base`.
+/// Stores a fragment into a panel; `base` is the panel's first packet.
 template <class Shape, class Memory>
 SEQPAR_DEVICE void putFragment(const Sender<Memory>& out, std::uint32_t base, int fragments, int fragment, int wireType,
                                const float (&numbers)[8]) {
@@ -186,7 +186,7 @@ SEQPAR_DEVICE void putFragment(const Sender<Memory>& out, std::uint32_t base, in
   }
 }
 
-/// A fragment's packets as they were when they were looked at.
+/// A fragment's packets as polled.
 struct FragmentPackets {
   LamportPacket packet[2];
 };
@@ -200,7 +200,7 @@ SEQPAR_DEVICE FragmentPackets lookAtFragment(const Receiver<Memory>& in, std::ui
   return seen;
 }
 
-/// Waits for a fragment, of which `seen` is what lookAtFragment() gave. False: timed out.
+/// Waits for a fragment; `seen` is the value that lookAtFragment() returned. Returns false on timeout.
 template <class Shape, class Memory>
 SEQPAR_DEVICE bool takeFragment(const Receiver<Memory>& in, std::uint32_t base, int fragments, int fragment,
                                 int wireType, FragmentPackets& seen, float (&numbers)[8]) {

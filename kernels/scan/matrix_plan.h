@@ -1,4 +1,4 @@
-// What a kernel of the MATRIX scan is told, and how its channels share the work: panels of 16 columns of a head's
+// Arguments of the MATRIX scan's kernels, and the division of the work among channels: panels of 16 columns of a head's
 // state.
 #pragma once
 
@@ -13,9 +13,9 @@
 namespace seqpar {
 
 constexpr int kPanelColumns = 16;
-/// Rows that are multiplied together.
+/// Rows of one tensor core product.
 constexpr int kPanelRows = 16;
-/// The most heads of a launch: their flags are a part of it.
+/// The most heads of a launch: the kernel's parameter contains their flags.
 constexpr int kMatrixHeads = 4096;
 
 struct HeadBits {
@@ -25,7 +25,7 @@ struct HeadBits {
   void set(int head) { words[head / 32] |= std::uint32_t{1} << (head % 32); }
 };
 
-/// Neighboring panels of a head that a channel works on together.
+/// Adjacent panels of a head that a channel processes together.
 struct PanelGroup {
   int head, first, count;
 };
@@ -35,7 +35,7 @@ struct MatrixScan : ScanArrays<void> {
   int heads = 0, dk = 0, dv = 0;
   int stateType = seqparFloat32, wireType = seqparFloat32;
   bool reverse = false;
-  bool paired = false;  ///< two neighboring columns, the first an even one, may be loaded and stored as one
+  bool paired = false;  ///< two adjacent columns, the first one even, may be loaded and stored as one
   int position = 0, positions = 1;
   std::int8_t order[kMostPeers] = {};  ///< the peer at each position
   int group = 1;                       ///< panels of a PanelGroup
@@ -52,17 +52,17 @@ struct MatrixScan : ScanArrays<void> {
     return {number / groupsOfHead(), begin, left < group ? left : group};
   }
 
-  /// This rank's map of the head is not relative to what is before it.
+  /// Whether this rank's map of the head is independent of the incoming state.
   SEQPAR_BOTH bool forgets(int head) const { return resets[head] || cuts[head]; }
 };
 
-/// The groups [begin, end) of a channel.
+/// A channel's half-open range of groups.
 struct GroupRange {
   int begin, end;
 };
 
-/// How channels share the groups of a scan, the same on all ranks whatever their kernels. Made by hosts: kernels would
-/// wait for divisions.
+/// Division of a scan's groups among channels, the same on all ranks and for all kernels. Computed by the host, because
+/// divisions are slow in kernels.
 class ChannelShares {
  public:
   ChannelShares(int groups, int channels) : each_(groups / channels), more_(groups % channels) {}

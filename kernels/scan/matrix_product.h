@@ -1,8 +1,8 @@
-// The product of a transition and a panel, in the shared memory of a channel. What multiplies is a class with
-//   void load(const MatrixView&): the transition to come;
-//   multiply(group, const SplitPair* panel, bool inexact, done): done(fragment, numbers) for every fragment of the
-//   product, each on the thread that has the fragment; `inexact` if some number of the panel was (see split()).
-// Here is the plain one; matrix_tensor.cuh has the one for tensor cores.
+// The product of a transition and a panel, in the shared memory of a channel. A Product class has
+//   void load(const MatrixView&): selects the next transition;
+//   multiply(group, const SplitPair* panel, bool needsExact, done): calls done(fragment, numbers) for every fragment of
+//     the product, on the thread that has the fragment; `needsExact` if an element of the panel does (see split()).
+// This file has the reference class; matrix_tensor.h has the one for tensor cores.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "kernels/scan/matrix_panel.h"
 
-/// Before a loop that is seldom run: its code stays small.
+/// Precedes a rarely executed loop, to keep its code small.
 #ifdef __CUDACC__
 #define SEQPAR_KEEP_LOOP _Pragma("unroll 1")
 #else
@@ -26,35 +26,35 @@ struct MatrixView {
   int dk = 0;
 };
 
-/// This rank's transition of a head, as it is applied.
+/// This rank's transition of a head, oriented as it is applied.
 SEQPAR_DEVICE MatrixView transitionOf(const MatrixScan& scan, int head) {
   const std::size_t dk = static_cast<std::size_t>(scan.dk);
   const float* const data = scan.transition + dk * dk * static_cast<std::size_t>(head);
   return scan.reverse ? MatrixView{data, 1, dk, scan.dk} : MatrixView{data, dk, 1, scan.dk};
 }
 
-/// A number as the sum of one with 11 digits and a rest.
+/// A value as the sum of a part with 11 significant bits and a remainder.
 struct SplitNumber {
   float high, low;
 };
 
-/// Two numbers of a column, in rows 2 i and 2 i + 1, as one load of a thread that multiplies.
+/// Two elements of a column, in rows 2 i and 2 i + 1: one load of a multiplying thread.
 struct alignas(16) SplitPair {
   float high[2], low[2];
 };
 
-/// Pairs of a panel, by pieces of 8 rows and 8 columns that a warp loads at once.
+/// Pairs of a panel, in pieces of 8 rows and 8 columns that a warp loads at once.
 SEQPAR_BOTH constexpr std::size_t pairsOf(int dk) {
   return static_cast<std::size_t>(fragmentsOf(dk)) * 4;
 }
 constexpr int kPairsOfPiece = 32;
-/// Of 16 rows of a panel that has one half, 8 columns, or both.
+/// Pairs of 16 rows of a panel that has one half (8 columns) or both.
 SEQPAR_BOTH constexpr int pairsOfRows(int halves) {
   return 2 * halves * kPairsOfPiece;
 }
 
-/// Where the pair of these rows lies, of which row is the first one, in column `column`, 0 to 7, of the left half.
-/// Neither the threads that write their fragments nor those that multiply meet in a bank.
+/// Index of the pair that starts at `row`, in column `column`, 0 to 7, of the left half. Neither the stores of
+/// fragments nor the loads of a product have bank conflicts.
 template <int halves>
 SEQPAR_DEVICE int placeOfPair(int row, int column) {
   const int piece = row / 2 % 2;
@@ -62,7 +62,7 @@ SEQPAR_DEVICE int placeOfPair(int row, int column) {
   return row / kPanelRows * pairsOfRows(halves) + piece * halves * kPairsOfPiece + column / 2 * 8 + mixed;
 }
 
-/// The places of a fragment's pairs: in the left or right half, in the first or second column there.
+/// Indices of a fragment's pairs: in the left or right half, in the first or second column there.
 template <int halves>
 struct FragmentPairs {
   int base;
@@ -77,25 +77,26 @@ SEQPAR_DEVICE float numberAt(const SplitPair* panel, int row, int column) {
   return pair.high[row % 2] + pair.low[row % 2];
 }
 
-/// Of a number's size, as bits: from here on it is inexact, which is infinite, NaN, or rounded to infinity.
+/// Threshold of a value's magnitude, as bits: larger ones are infinite, NaN, or round to infinity, and need exact
+/// arithmetic.
 constexpr std::uint32_t kExactBits = 0x7f7ff000U;
 SEQPAR_DEVICE std::uint32_t sizeBits(float value) {
   return asBits(value) & 0x7fffffffU;
 }
 
-/// Rounds to 11 digits, by adding half of the last one, a number that is not inexact.
+/// Rounds a value below the threshold to 11 significant bits, by adding half of the last one.
 SEQPAR_DEVICE float roundToEleven(float value) {
   return asFloat((asBits(value) + 0x1000U) & 0xffffe000U);
 }
 
-/// high + low == value. An inexact number is all in `high`. What tensor cores cut off of `low` is less than 2^-23 of
-/// the number.
+/// high + low == value. A value that needs exact arithmetic is stored in `high` only. Tensor cores truncate `low` by
+/// less than 2^-23 of the value.
 SEQPAR_DEVICE SplitNumber split(float value, bool needsExact) {
   const float high = needsExact ? value : roundToEleven(value);
   return {high, needsExact ? 0 : value - high};
 }
 
-/// Splits a fragment's numbers, 4 of each half, into the panel; true if any is inexact.
+/// Splits a fragment's elements, 4 of each half, into the panel. Returns true if any needs exact arithmetic.
 template <int count>
 SEQPAR_DEVICE bool splitFragment(SplitPair* panel, PanelFragment fragment, const float (&numbers)[count]) {
   std::uint32_t largest = 0;
@@ -122,7 +123,7 @@ SEQPAR_DEVICE void joinFragment(const SplitPair* panel, PanelFragment fragment, 
   }
 }
 
-/// One fragment of the product, number by number. A factor of 0 forgets what it meets, infinities and NaN too.
+/// One fragment of the product, element by element. A factor of 0 discards its operand, even infinity and NaN.
 template <int count>
 SEQPAR_DEVICE void multiplyFragment(const MatrixView& a, const SplitPair* panel, PanelFragment fragment,
                                     float (&numbers)[count]) {

@@ -1,15 +1,15 @@
-// CHAIN for MATRIX heads of the usual sizes and plain panels: the halves of a channel's panels go to teams of threads
-// by turns, so that a team multiplies while another waits for memory, or for the rank before. Packets are those of
-// matrix_chain.h, in the same order: a panel's left half comes before its right one.
+// CHAIN for MATRIX heads of the usual sizes and fast panels: teams of threads take the halves of a channel's panels in
+// turn, so one team multiplies while another waits for memory or for the previous rank. Packets and their order are as
+// in matrix_chain.h: a panel's left half precedes its right half.
 #pragma once
 
 #include "kernels/scan/matrix_product.h"
 
 namespace seqpar {
 
-/// The channel of heads with `Rows` rows. Team is, besides the Group of its threads:
+/// The channel of heads with `Rows` rows. In addition to the Group of its threads, Team provides:
 ///   static constexpr int kTeams, kThreads: teams of a channel, threads of a team;
-///   int number(): of this thread's team;
+///   int number(): index of this thread's team;
 ///   bool anyOfChannel(bool): a barrier of all threads.
 template <int Rows, class Memory, class Team, class Product>
 class MatrixTeams {
@@ -22,7 +22,7 @@ class MatrixTeams {
     SplitPair pairs[Team::kTeams][2][pairsOf(Rows) / 2];
   };
 
-  /// `reverse`: as in `scan`, for the compiler to know.
+  /// `reverse`: equals scan.reverse, as a value that the compiler knows.
   SEQPAR_DEVICE MatrixTeams(const PeerView& view, const MatrixScan& scan, int channel, const Team& team, Shared& shared,
                             bool reverse)
       : view_(view),
@@ -51,8 +51,8 @@ class MatrixTeams {
   }
 
  private:
-  /// Half a ring of halves of panels. When all teams have taken that many, they meet, lest one finds in the ring what
-  /// another has not read, and credit is given.
+  /// Half panels in half a ring. When all teams have taken that many, a barrier ensures that no team polls packets that
+  /// another team has not read, and credit is given.
   static constexpr std::uint32_t kCredited = kRingPackets / 2 / kPackets / Team::kTeams * Team::kTeams;
   static_assert(kCredited > 0);
   static constexpr int kEach = kFragments / Team::kThreads;  ///< fragments of a thread
@@ -72,7 +72,7 @@ class MatrixTeams {
     }
   };
 
-  /// The half goes through the head's matrix.
+  /// Whether the half is multiplied by the head's matrix.
   SEQPAR_DEVICE bool passes(int head) const {
     return (scan_.total != nullptr || !scan_.last()) && !scan_.forgets(head) &&
            !(scan_.first() && scan_.initial == nullptr);
@@ -82,7 +82,7 @@ class MatrixTeams {
     return reverse_ ? MatrixView{data, 1, Rows, Rows} : MatrixView{data, Rows, 1, Rows};
   }
   SEQPAR_DEVICE int fragmentOf(int i) const { return team_.thread() + i * Team::kThreads; }
-  /// Of the first number of a fragment, in a caller's buffer.
+  /// Index of a fragment's first element in a buffer of the caller.
   SEQPAR_DEVICE std::size_t elementOf(const Half& half, int fragmentNumber) const {
     const PanelFragment fragment(fragmentNumber);
     const auto row = static_cast<std::uint32_t>(half.head * Rows + fragment.row);
@@ -112,7 +112,7 @@ class MatrixTeams {
     }
   }
 
-  /// What does not depend on the rank before is asked for before anything is waited for. False: another team timed out.
+  /// Loads that do not depend on the previous rank are issued before any wait. Returns false if another team timed out.
   SEQPAR_DEVICE bool work(int begin) {
     const int ofHead = scan_.dv / 8;
     Half half(begin + team_.number(), ofHead);
@@ -133,7 +133,7 @@ class MatrixTeams {
     std::uint32_t taken = 0, turn = 0;
     for (std::uint32_t base = number * kPackets;;) {
       late_ = late_ || (!scan_.last() && !out.reserve(base + kPackets));
-      if (!through) emit(half, out, base, s);  // what comes in is not part of what goes out
+      if (!through) emit(half, out, base, s);  // the output does not depend on the incoming state
 
       Numbers x;
       arrive(half, in, base, coming, x);
@@ -171,7 +171,7 @@ class MatrixTeams {
         emit(now, out, at, s);
       }
       store(scan_.prefix, now, x);
-      // Late, since giving credit holds up the thread that does it.
+      // Late, because giving credit stalls the thread that does it.
       if (credits && team_.number() == 0 && team_.thread() == 0) {
         giveCredit<Memory>(view_, before_, channel_, received + taken * kPackets);
       }
@@ -187,7 +187,7 @@ class MatrixTeams {
     }
   }
 
-  /// x_0 of a half to come, on the first rank.
+  /// Loads x_0 of a later half, on the first rank.
   SEQPAR_DEVICE void bring(const Half& half, Numbers& coming) const {
     if (scan_.initial == nullptr) {
       clear(coming);
@@ -195,7 +195,7 @@ class MatrixTeams {
       load(scan_.initial, half, coming);
     }
   }
-  /// Packets of a half to come, which may not have arrived yet.
+  /// Polls the packets of a later half, which may not have arrived yet.
   SEQPAR_DEVICE void look(const Receiver<Memory>& in, std::uint32_t base, Numbers& coming) const {
     SEQPAR_UNROLL
     for (int i = 0; i < kEach; ++i) {
@@ -205,7 +205,7 @@ class MatrixTeams {
     }
   }
 
-  /// x of a half: what a head that begins a sequence has is zeros.
+  /// x of a half: zeros if the head starts a sequence.
   SEQPAR_DEVICE void arrive(const Half& half, const Receiver<Memory>& in, std::uint32_t base, const Numbers& coming,
                             Numbers& x) {
     SEQPAR_UNROLL
@@ -224,7 +224,7 @@ class MatrixTeams {
     for (int i = 0; i < 4 * kEach; ++i) numbers[i / 4][i % 4] = 0;
   }
 
-  /// What a half has become, for the rank after and for the caller.
+  /// Sends a half's result to the next rank and stores it for the caller.
   SEQPAR_DEVICE void emit(const Half& half, const Sender<Memory>& out, std::uint32_t base,
                           const Numbers& numbers) const {
     SEQPAR_UNROLL
@@ -247,7 +247,7 @@ class MatrixTeams {
   int before_, after_;
   Product product_;
   std::uint32_t packets_ = 0;  ///< of the call
-  /// Packets of this call for which there is credit; less than 0: some of calls before are owed.
+  /// Packets of this call that are credited; negative: credit of earlier calls is owed.
   std::int32_t given_ = 0;
   bool late_ = false;
 };

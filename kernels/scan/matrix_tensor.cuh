@@ -5,7 +5,7 @@
 
 namespace seqpar {
 
-/// A warp among `Threads` that work on a panel, the CTA's first ones or next ones.
+/// A warp of the `Threads` threads that work on a panel.
 template <int Threads>
 struct CudaWarp {
   static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x % Threads); }
@@ -21,7 +21,7 @@ struct CudaWarp {
 
 using CudaTensorProduct = TensorProduct<CudaWarp<kTensorThreads>>;
 
-/// For teams of twice as many threads as matrices have rows.
+/// For teams with twice as many threads as the matrices have rows.
 template <int Depth, Matrices kind>
 using CudaExactProduct = ExactProduct<CudaWarp<2 * Depth>, Depth, kind>;
 

@@ -1,9 +1,9 @@
-// The product of a transition and a panel on tensor cores, near the accuracy of fp32: numbers are sums of two that the
-// tensor cores take whole, or but for the last digit, of whose products the least one is left out.
+// The product of a transition and a panel on tensor cores, with nearly fp32 accuracy: an element is the sum of two
+// parts that the tensor cores represent exactly, or except for the last bit; the smallest of their products is omitted.
 //
-// Warp is the threads that a tensor core serves together, all static: int thread(), of those that work on a panel;
-// bool any(bool); and multiplyTile(c, a, b): c += a b for a 16 x 8, b 8 x 8, as the instruction mma.m16n8k8 holds them,
-// of which it reads 11 digits.
+// Warp is the threads of a warp, all static: int thread(), among the threads that work on a panel; bool any(bool); and
+// multiplyTile(c, a, b): c += a b, where a is 16 x 8 and b 8 x 8, in the layout of mma.m16n8k8, which reads 11
+// significant bits.
 #pragma once
 
 #include "kernels/scan/matrix_product.h"
@@ -16,22 +16,22 @@ struct alignas(16) FourFloats {
   float at[4];
 };
 
-/// Which matrices there are, so that no code is there for others.
+/// The kinds of matrices that a kernel supports; code for other kinds is not compiled.
 enum class Matrices {
   Any,
-  Rows,     ///< Depth x Depth, rows lie together and are aligned to four numbers
-  Columns,  ///< the same of columns
+  Rows,     ///< Depth x Depth, rows are dense and aligned to four elements
+  Columns,  ///< the same for columns
 };
 
-/// 16 rows of a matrix, up to `Depth` columns of it, in the registers of a warp. In 16 x 16 pieces a thread has four
-/// neighbors of two rows.
+/// 16 rows of a matrix, up to `Depth` columns, in the registers of a warp. In 16 x 16 pieces a thread has four adjacent
+/// elements of two rows.
 template <class Warp, int Depth, Matrices kind>
 class HeldRows {
  public:
   static constexpr int kSteps = Depth / 16;
   static_assert(Depth % 16 == 0 && Depth <= 128);
 
-  /// From `row` and `column` on; beyond the matrix there are zeros.
+  /// Loads starting at `row` and `column`; elements outside the matrix are zero.
   SEQPAR_DEVICE void load(const MatrixView& a, int row, int column) {
     const int channel = Warp::thread() % 32;
     const int first = row + channel / 4 * 2;
@@ -59,7 +59,7 @@ class HeldRows {
     }
   }
 
-  /// True if a row of the warp holds an inexact number.
+  /// True if a row of the warp contains an element that needs exact arithmetic.
   SEQPAR_DEVICE bool stateNeedsExact() const {
     std::uint32_t largest = 0;
     SEQPAR_UNROLL
@@ -70,8 +70,7 @@ class HeldRows {
     return Warp::any(largest >= kExactBits);
   }
 
-  /// The product with the first `depth` rows of `panel` is added to that of other columns. Sums of small numbers are
-  /// apart, and keep their digits.
+  /// Adds the product with the first `depth` rows of `panel`. Small terms have separate sums, to keep their digits.
   template <int halves>
   SEQPAR_DEVICE void multiply(const SplitPair* panel, int depth, float (&large)[halves][4],
                               float (&small)[2][4]) const {
@@ -105,7 +104,7 @@ class HeldRows {
     }
   }
 
-  /// All sums of a fragment.
+  /// Adds all sums of a fragment.
   template <int halves>
   SEQPAR_DEVICE static void add(const float (&large)[halves][4], const float (&small)[2][4],
                                 float (&numbers)[4 * halves]) {
@@ -117,7 +116,7 @@ class HeldRows {
   }
 
  private:
-  /// Four neighbors of a row of any matrix.
+  /// Four adjacent elements of a row of any matrix.
   SEQPAR_DEVICE static void loadFour(const MatrixView& a, int row, int column, float (&four)[4]) {
     SEQPAR_UNROLL
     for (int i = 0; i < 4; ++i) four[i] = 0;
@@ -139,12 +138,12 @@ class HeldRows {
   float at_[kSteps][2][4];
 };
 
-/// What multiplies matrices of any size, for CTAs of kTensorThreads. A warp has 16 rows of the transition in registers,
-/// up to 128 columns of it; larger ones are loaded anew for each panel.
+/// Multiplies matrices of any size, for CTAs of kTensorThreads. A warp has 16 rows and up to 128 columns of the
+/// transition in registers; larger transitions are reloaded for each panel.
 template <class Warp>
 class TensorProduct {
  public:
-  /// Matrices as small are not worth a tile; their sums are too short to hide the product that is left out.
+  /// Matrices this small are not worth a tile; their sums are too short to hide the omitted product.
   static constexpr int kSmall = 16;
 
   SEQPAR_DEVICE void load(const MatrixView& a) {
@@ -170,7 +169,7 @@ class TensorProduct {
  private:
   static constexpr int kDepth = 128;
 
-  /// One tile of the product. False if its rows hold an inexact number.
+  /// One tile of the product. Returns false if its rows contain an element that needs exact arithmetic.
   SEQPAR_DEVICE bool multiplyRows(int tile, const SplitPair* panel, float (&numbers)[8]) {
     float large[2][4] = {}, small[2][4] = {};
     for (int column = 0; column < a_.dk; column += kDepth) {
@@ -190,18 +189,18 @@ class TensorProduct {
   HeldRows<Warp, kDepth, Matrices::Any> rows_;
 };
 
-/// What multiplies matrices of one size, for twice as many threads as they have rows: a thread has one fragment.
+/// Multiplies matrices of one size, with twice as many threads as rows: a thread has one fragment.
 template <class Warp, int Depth, Matrices kind>
 class ExactProduct {
  public:
-  /// Only asks for the matrix; settle() waits for it.
+  /// Only issues the loads of the matrix; settle() waits for them.
   SEQPAR_DEVICE void load(const MatrixView& a) {
     a_ = a;
     rows_.load(a, Warp::thread() / 32 * kPanelRows, 0);
   }
   SEQPAR_DEVICE void settle() { needsExact_ = rows_.stateNeedsExact(); }
 
-  /// The thread's own fragment of the product with a panel of one half or of both.
+  /// The thread's own fragment of the product with one half of a panel or with both.
   template <int count>
   SEQPAR_DEVICE void multiply(int fragment, const SplitPair* panel, bool needsExact, float (&numbers)[count]) const {
     if (needsExact || needsExact_) {

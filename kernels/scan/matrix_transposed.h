@@ -1,5 +1,5 @@
-// TRANSPOSED for MATRIX: every position sends its map of each group to the group's owner, who applies the maps of all
-// positions in order and gives each position its x.
+// TRANSPOSED for MATRIX: every position sends its map of each group to the group's owner. The owner applies the maps of
+// all positions in order and sends each position its x.
 #pragma once
 
 #include "kernels/scan/matrix_maps.h"
@@ -9,8 +9,8 @@ namespace seqpar {
 template <class Memory, class Group, class Product>
 class MatrixTransposed {
  public:
-  /// The CTA's share is the groups number, number + ctas, ..., in rounds of one a position. A group's map and its x
-  /// must fit the cursor's rings together: then nobody waits in sending for one who is sending too.
+  /// The CTA processes the groups number, number + ctas, ..., in rounds of one group per position. A group's map and
+  /// its x together must fit the cursor's rings: then no sender can block on another sender.
   SEQPAR_DEVICE MatrixTransposed(const PeerView& view, const MatrixScan& scan, int number, int ctas, const Group& group,
                                  const MapMemory& memory)
       : scan_(scan),

@@ -1,4 +1,4 @@
-// Operators with a factor for each element: SUM, SCALAR, DIAG. Matrices: nccl_matrix.cu.
+// Operators with a factor for each element: SUM, SCALAR, DIAG. For matrices see nccl_matrix.cu.
 #include "kernels/scan/nccl_map.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr std::size_t kMostCtas = 132 * 8;
 
-/// Flags that travel as a kernel's argument.
+/// Flags that are passed as a kernel argument.
 constexpr std::size_t kFlagsAtOnce = 2048;
 struct FlagChunk {
   std::uint8_t flags[kFlagsAtOnce];
@@ -28,7 +28,7 @@ bool aligned(const void* data, seqparDataType_t type) {
   return reinterpret_cast<std::uintptr_t>(data) % (4 * elementBytes(type)) == 0;
 }
 
-/// True if four elements that are taken together share a factor and a head, and lie at aligned addresses.
+/// True if each aligned group of four elements shares a factor and a head, and all buffers are aligned.
 bool fitsFours(const MapShape& shape, std::size_t begin, std::size_t count, std::initializer_list<bool> buffers) {
   return shape.span % 4 == 0 && shape.headElements() % 4 == 0 && begin % 4 == 0 && count % 4 == 0 &&
          std::all_of(buffers.begin(), buffers.end(), [](bool fine) { return fine; });

@@ -8,11 +8,11 @@
 namespace seqpar {
 namespace {
 
-constexpr int kTile = 32;  // rows and columns of a CTA's part
-constexpr int kRows = 8;   // rows of threads; each has kTile / kRows rows of the part
+constexpr int kTile = 32;  // rows and columns of a CTA's tile
+constexpr int kRows = 8;   // rows of threads; each has kTile / kRows rows of the tile
 constexpr unsigned kMostZ = 65535;
 
-// A thread reads all that it needs of s before it writes, so outputs may lie there.
+// A thread loads all elements of s that it needs before it stores, so outputs may alias s.
 __global__ void matrixKernel(MapShape shape, MapHop hop) {
   __shared__ float tileA[kTile][kTile + 1];
   __shared__ float tileX[kTile][kTile + 1];
@@ -33,7 +33,7 @@ __global__ void matrixKernel(MapShape shape, MapHop hop) {
       __syncthreads();
       for (int row = static_cast<int>(threadIdx.y); row < kTile; row += kRows) {
         const int across = static_cast<int>(threadIdx.x);
-        // Rows of `a` are read along memory whichever way it is to be used.
+        // Loads of `a` are coalesced in both orientations.
         const int i = shape.transposed ? firstRow + across : firstRow + row;
         const int j = shape.transposed ? k + row : k + across;
         const std::size_t at = shape.transposed ? std::size_t(j) * dk + i : std::size_t(i) * dk + j;

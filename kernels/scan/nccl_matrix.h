@@ -1,4 +1,4 @@
-// The hop of operators whose A is a matrix a head, by plain fp32 arithmetic.
+// The hop of operators with a matrix A per head, in ordinary fp32 arithmetic.
 #pragma once
 
 #include "kernels/scan/nccl_map.h"

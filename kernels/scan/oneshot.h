@@ -1,6 +1,6 @@
-// ONESHOT: every position sends its map to all later ones, and each folds what it gets, in order. LASP2, a baseline, is
-// the same with an all-gather: maps go to everyone, and are dropped where they are not needed. Source: LASP-2, arXiv
-// 2502.07563.
+// ONESHOT: every position sends its map to all later positions, and each folds the maps that it receives, in order.
+// LASP2, a baseline, uses an all-gather instead: maps are sent to all positions, and dropped if unused. Source: LASP-2,
+// arXiv 2502.07563.
 #pragma once
 
 #include "kernels/channel.h"
@@ -8,7 +8,7 @@
 
 namespace seqpar {
 
-/// In steps of a vec a thread.
+/// In steps of one vec per thread.
 template <class Shape, class Memory, class Group, bool Gather>
 class OneshotProgram {
  public:
@@ -37,7 +37,7 @@ class OneshotProgram {
   using Values = typename Vecs<Shape>::Values;
   using Map = MapPackets<Shape>;
 
-  static constexpr int kLooks = Shape::kFast ? 4 : 1;  // packets that a thread looks at together
+  static constexpr int kLooks = Shape::kFast ? 4 : 1;  // packets that a thread polls together
   static_assert(MapPackets<Shape>::most(kMostOneshotRow) <= SteppedFifos<Memory, Group>::kMostPackets);
 
   SEQPAR_DEVICE std::uint32_t rowVecs() const {
@@ -45,7 +45,7 @@ class OneshotProgram {
     return threads < kMostOneshotRow ? threads : kMostOneshotRow;
   }
 
-  /// This rank's map of a vec, not yet looked at.
+  /// This rank's map of a vec, loaded but not used yet.
   struct Fetched {
     Raw state;
     Factors factors;
@@ -106,7 +106,7 @@ class OneshotProgram {
     }
   }
 
-  /// x of this position, and the hop.
+  /// Computes x of this position, and hops.
   SEQPAR_DEVICE bool fold(const Map& map, std::uint32_t vec, const Values& own, const Factors& ownFactors) const {
     Values x{};
     SEQPAR_ROLLED
@@ -134,7 +134,7 @@ class OneshotProgram {
     return true;
   }
 
-  /// Takes what later positions sent.
+  /// Receives and drops the maps of later positions.
   SEQPAR_DEVICE bool drop(const Map& map, std::uint32_t vec) const {
     const std::uint32_t index = map.packetOf(vec);
     SEQPAR_ROLLED

@@ -1,5 +1,5 @@
-// ONESHOT of fast vecs without flags, a vec a thread: every position sends its map to all later ones, and each folds
-// what it gets, in order. On the wire as in oneshot_channel.h.
+// ONESHOT of fast vecs without flags, one vec per thread: every position sends its map to all later positions, and each
+// folds the maps that it receives, in order. The wire format is that of oneshot.h.
 #pragma once
 
 #include "kernels/scan/maps.h"
@@ -21,12 +21,12 @@ class FastOneshotProgram {
         firstFactor_(factorOf(task, range_.begin)),
         factors_(factorOf(task, range_.end - 1) - firstFactor_ + 1) {}
 
-  /// Whether a channel of so many threads can do a channel's part.
+  /// Whether a channel of `threads` threads can process its part.
   static bool fits(const ScanTask& task, std::uint32_t threads) {
     return task.part(0, 4).size() <= (threads < kMostOneshotRow ? threads : kMostOneshotRow);
   }
 
-  /// False: timed out.
+  /// Returns false on timeout.
   SEQPAR_DEVICE bool run() {
     const bool has = vec_ < range_.end;
     const FastVec mine = has ? fetched(task_, vec_) : FastVec{};
@@ -39,9 +39,9 @@ class FastOneshotProgram {
   }
 
  private:
-  static constexpr int kLooks = 4;  // packets that a thread looks at together
+  static constexpr int kLooks = 4;  // packets that a thread polls together
 
-  /// Packets that position `from` sends to each later one: nothing comes before position 0, which sends no factors.
+  /// Packets that position `from` sends to each later one. Position 0 has no predecessor and sends no factors.
   SEQPAR_DEVICE std::uint32_t packets(int from) const { return range_.size() + (from == 0 ? 0 : (factors_ + 3) / 4); }
 
   SEQPAR_DEVICE bool exchange(const FastValues& own, float factor, std::uint32_t number) const {
@@ -58,12 +58,12 @@ class FastOneshotProgram {
     return true;
   }
 
-  /// `sends`: the factor is sent by this thread.
+  /// `sends`: this thread sends the factor.
   SEQPAR_DEVICE void push(const FastValues& state, float factor, std::uint32_t word, bool sends) const {
     const LamportPacket packet = sendablePacketOf(state);
     const std::uint32_t bits = sendable(asBits(factor), kAbsentAsFloat);
     sends = sends && !task_.first();
-    // Who has most to fold first.
+    // The position with the most maps to fold is first.
     SEQPAR_ROLLED
     for (int to = task_.positions - 1; to > task_.position; --to) {
       Memory::store(cursors_.outPacket(to, static_cast<std::uint32_t>(group_.thread())), packet);
@@ -71,7 +71,7 @@ class FastOneshotProgram {
     }
   }
 
-  /// x of this position, and the hop.
+  /// Computes x of this position, and hops.
   SEQPAR_DEVICE bool fold(const FastValues& own, float factor, std::uint32_t word) const {
     FastValues x{};
     SEQPAR_ROLLED
@@ -81,7 +81,8 @@ class FastOneshotProgram {
     return true;
   }
 
-  // Everything is done at every look, though without effect: when the packets come, the instructions are at hand.
+  // Every poll executes the whole fold, without effect until the packets arrive: then the instructions are in the
+  // cache.
   SEQPAR_DEVICE bool foldSome(int first, std::uint32_t word, const FastValues& own, float factor, FastValues& x) const {
     LamportPacket* slot[kLooks];
     std::uint32_t* factorAt[kLooks];
@@ -89,7 +90,7 @@ class FastOneshotProgram {
     for (int i = 0; i < kLooks; ++i) {
       const int from = first + i < task_.position ? first + i : first;
       slot[i] = cursors_.inPacket(from, static_cast<std::uint32_t>(group_.thread()));
-      // The first map has no factor: any word of it will do.
+      // The first map has no factor: any word of it serves.
       factorAt[i] = from == 0 ? slot[i]->word : cursors_.inWord(from, range_.size(), word);
     }
     const bool end = first + kLooks >= task_.position;

@@ -1,4 +1,4 @@
-// The FIFOs between a channel and all positions, for programs for fast vecs in which everybody sends once.
+// FIFOs between a channel and all positions, for programs for fast vecs that send once.
 #pragma once
 
 #include "kernels/channel.h"
@@ -6,8 +6,8 @@
 
 namespace seqpar {
 
-/// Opened by all threads, used by all, and closed behind a barrier. `packets(from, to)` gives the packets that a
-/// position sends another.
+/// All threads open and use the FIFOs, and close them after a barrier. `packets(from, to)` returns the number of
+/// packets that one position sends to another.
 template <class Memory, class Group>
 class PeerFifos {
  public:
@@ -15,7 +15,7 @@ class PeerFifos {
                           ChannelPositions& positions)
       : view_(view), task_(task), channel_(channel), group_(group), at_(positions) {}
 
-  /// A barrier. Waits for room, too. False: timed out.
+  /// A barrier. Also waits for space. Returns false on timeout.
   template <class Packets>
   SEQPAR_DEVICE bool open(const Packets& packets) const {
     bool ok = true;
@@ -41,7 +41,7 @@ class PeerFifos {
   SEQPAR_DEVICE LamportPacket* inPacket(int from, std::uint32_t index) const {
     return packetAt(task_.inRing(task_.peerAt[from], channel_), at_.cursors[from].received, index);
   }
-  /// Words are numbered through the packets behind packet `begin`.
+  /// Words are numbered from the first packet of words on.
   SEQPAR_DEVICE std::uint32_t* outWord(int to, std::uint32_t begin, std::uint32_t word) const {
     return &outPacket(to, begin + word / 4)->word[word % 4];
   }
@@ -49,13 +49,13 @@ class PeerFifos {
     return &inPacket(from, begin + word / 4)->word[word % 4];
   }
 
-  /// By one warp: puts back the packets of words, which many threads had wanted, counts, and gives credit. `words`: how
-  /// many packets of them a position sends this one, if any; wordsAt(from): the first of them.
+  /// Called by one warp: resets the packets of words, which several threads read, updates the counters, and gives
+  /// credit. `words`: packets of words that a position sends to this one, if any; wordsAt(from): the first of them.
   template <class Packets, class WordsAt>
   SEQPAR_DEVICE void close(const Packets& packets, std::uint32_t words, const WordsAt& wordsAt) const {
     if (!group_.inFirstWarp()) return;
     const auto warp = group_.warp();
-    // Nothing comes before position 0, which sends no factors.
+    // Position 0 has no predecessor and sends no factors.
     SEQPAR_ROLLED
     for (int from = 1; from < task_.positions; ++from) {
       const std::uint32_t begin = wordsAt(from);

@@ -1,20 +1,20 @@
-// A measurement of the FIFOs between ring neighbors: tokens that go round one at a time, then a stream from
-// everyone to the next. Collective over all peers.
+// Measures the FIFOs between ring neighbors: single tokens that circulate in the ring, then a stream from every rank to
+// the next. Collective over all peers.
 #pragma once
 
 #include "kernels/channel.h"
 
 namespace seqpar {
 
-/// Of one channel, in ns of the GPU's clock.
+/// Times of one channel, in ns of the GPU's clock.
 struct ProbeTimes {
   static constexpr std::uint32_t kTimedTokens = 48;
   static constexpr std::uint32_t kRowPackets = 2048;
   static constexpr std::uint32_t kTimedRows = 47;
 
-  std::uint64_t tokens = 0;       ///< how long kTimedTokens rounds of the ring took; channel 0
-  std::uint64_t streamBegin = 0;  ///< when kTimedRows rows began,
-  std::uint64_t streamEnd = 0;    ///< and when they were through
+  std::uint64_t tokens = 0;       ///< duration of kTimedTokens rounds of the ring; channel 0
+  std::uint64_t streamBegin = 0;  ///< start of kTimedRows rows
+  std::uint64_t streamEnd = 0;    ///< end of kTimedRows rows
 };
 
 template <class Memory, class Group>
@@ -28,14 +28,14 @@ class ProbeProgram {
         next_((view.self + 1) % view.size),
         previous_((view.self + view.size - 1) % view.size) {}
 
-  /// Tokens: of one channel, while nothing else moves. False: timed out.
+  /// Tokens, on one channel, with no other traffic. Returns false on timeout.
   SEQPAR_DEVICE bool runTokens(ProbeTimes& times) {
     if (!reserve(kTokens)) return false;
     if (!advance(group_.thread() != 0 || passTokens(times.tokens), kTokens)) return false;
     steps_.finish();
     return true;
   }
-  /// The stream, of all channels; `rows` of it are timed. False: timed out.
+  /// The stream, on all channels; `rows` of it are timed. Returns false on timeout.
   SEQPAR_DEVICE bool runStream(ProbeTimes& times, std::uint32_t rows = ProbeTimes::kTimedRows) {
     if (!stream(times, rows)) return false;
     steps_.finish();
@@ -87,7 +87,7 @@ class ProbeProgram {
   }
 
   SEQPAR_DEVICE bool exchangeRow(const CursorSender<Memory>& out, const Receiver<Memory>& in) const {
-    constexpr int kPackets = 4;  // that a thread has in flight
+    constexpr int kPackets = 4;  // packets in flight per thread
     const auto threads = static_cast<std::uint32_t>(group_.threads());
     SEQPAR_ROLLED
     for (std::uint32_t begin = group_.thread(); begin < kRowPackets; begin += threads * kPackets) {

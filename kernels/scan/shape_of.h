@@ -1,11 +1,11 @@
-// Which shape of vecs a task has.
+// Selects the shape of a task's vecs.
 #pragma once
 
 #include "kernels/scan/vecs.h"
 
 namespace seqpar {
 
-/// visit(Shape()) with the fastest shape that serves `task`.
+/// Calls visit(Shape()) with the fastest shape that supports `task`.
 template <class Visit>
 auto withShape(const ScanTask& task, const Visit& visit) {
   const auto uniform = [&](std::uint32_t elements) {

@@ -1,4 +1,4 @@
-// An element-wise All-Scan as its kernels see it. Passed to them by value.
+// Kernel argument of an element-wise All-Scan, passed by value.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace seqpar {
 
-/// Division of numbers below 2^31 by one that stays the same.
+/// Division of values below 2^31 by a constant divisor.
 class Divider {
  public:
   Divider() = default;
@@ -32,14 +32,14 @@ class Divider {
   std::uint32_t shift_ = 31;
 };
 
-/// Vecs, or packets: [begin, end).
+/// A half-open range of vecs, or of packets.
 struct VecRange {
   std::uint32_t begin = 0, end = 0;
   SEQPAR_BOTH std::uint32_t size() const { return end - begin; }
 };
 
 struct ScanTask : ScanArrays<std::byte> {
-  /// Heads that one kernel can have flags for, and elements that it can count.
+  /// Limits of one kernel: heads with flags, and elements.
   static constexpr std::uint32_t kMostHeads = 4096;
   static constexpr std::uint32_t kMostElements = (1U << 31) - 1;
 
@@ -49,22 +49,22 @@ struct ScanTask : ScanArrays<std::byte> {
   seqparDataType_t stateType = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
   seqparDecayForm_t decayForm = seqparDecayLinear;
-  bool aligned = false;               ///< all buffers are, to 16 bytes
-  bool flags = false;                 ///< there are any
+  bool aligned = false;               ///< all buffers are aligned to 16 bytes
+  bool flags = false;                 ///< some head has a flag
   int channels = 1;                   ///< CTAs of this call
-  std::uint32_t channelElements = 0;  ///< of every channel but the last; see cut()
+  std::uint32_t channelElements = 0;  ///< of every channel except the last; see cut()
   int position = 0;
   int positions = 1;
   std::int8_t peerAt[kMostPeers] = {};          ///< the peer at each position
-  std::int8_t positionOf[kMostPeers] = {};      ///< the position of each peer; -1: takes no part
+  std::int8_t positionOf[kMostPeers] = {};      ///< the position of each peer; -1: not in this scan
   std::uint32_t forgets[kMostHeads / 32] = {};  ///< bits: the head has a flag
   std::uint32_t resets[kMostHeads / 32] = {};   ///< bits: the head has RESET_IN
 
   SEQPAR_BOTH bool first() const { return position == 0; }
   SEQPAR_BOTH bool last() const { return position + 1 == positions; }
 
-  /// Cuts the elements for at most this many channels: here, since kernels take long to divide. Parts are nearly equal,
-  /// and begin where packets of a cache begin.
+  /// Divides the elements among at most `count` channels, on the host, since divisions are slow in kernels. Parts are
+  /// nearly equal and start at cache line boundaries.
   void cut(int count) {
     constexpr std::uint32_t kUnit = 128;
     const std::uint32_t units = (elements + kUnit - 1) / kUnit;

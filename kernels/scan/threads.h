@@ -1,4 +1,4 @@
-// How many threads a scan's CTAs have.
+// Threads per CTA of a scan.
 #pragma once
 
 #include "kernels/fifo_layout.h"
@@ -6,14 +6,14 @@
 
 namespace seqpar {
 
-/// The most threads of a call, a quarter of what an H100 or H200 runs at once, so that four communicators can work
-/// beside each other: with 64 registers each, 1024 threads fill an SM.
+/// The most threads of a call, a quarter of what an H100 or H200 runs at once, so four communicators can run
+/// concurrently: with 64 registers each, 1024 threads fill an SM.
 constexpr std::uint32_t kScanThreads = 32 * 1024;
 constexpr std::uint32_t kMostThreads = 1024;  // of a CTA
 constexpr std::uint32_t kLeastThreads = 128;
 
-/// Threads of a CTA: one for four elements, as far as the limits allow. A thread sends up to `packets` packets before
-/// it gives credit for those it has taken: they must have room.
+/// Threads of a CTA: one per four elements, within the limits. A thread sends up to `packets` packets before it gives
+/// credit for those it has received; the rings must have space for them.
 inline std::uint32_t scanThreads(const ScanTask& task, std::uint32_t packets = 1) {
   const auto channels = static_cast<std::uint32_t>(task.channels);
   std::uint32_t threads = kLeastThreads;

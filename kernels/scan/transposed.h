@@ -1,5 +1,5 @@
-// TRANSPOSED: the vecs of a round are cut into a shard for each position. Everyone sends its map of a shard to the
-// shard's owner, who scans it over all positions and sends each its x: two hops, whatever the number of positions.
+// TRANSPOSED: the vecs of a round are divided into one shard per position. Every position sends its map of a shard to
+// the shard's owner. The owner scans it over all positions and sends each its x: two hops for any number of positions.
 #pragma once
 
 #include "kernels/channel.h"
@@ -37,8 +37,8 @@ class TransposedProgram {
   using Values = typename Vecs<Shape>::Values;
   using Map = MapPackets<Shape>;
 
-  static constexpr int kVecs = Shape::kFast ? 2 : 1;      // that a thread has in flight
-  static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // packets that an owner looks at together
+  static constexpr int kVecs = Shape::kFast ? 2 : 1;      // vecs in flight per thread
+  static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // packets that an owner polls together
   static_assert(MapPackets<Shape>::most(kMostTransposedShard) + kMostTransposedShard <=
                 SteppedFifos<Memory, Group>::kMostPackets);
 
@@ -49,13 +49,13 @@ class TransposedProgram {
   }
   SEQPAR_DEVICE int ownerOf(std::uint32_t vec) const { return static_cast<int>((vec - round_.begin) / shardVecs_); }
 
-  // A position sends another x of its own shard and its map of the other's, in the FIFO in this order, whichever
-  // comes first in time.
+  // A position sends another position x of the sender's shard and the sender's map of the receiver's shard, in this
+  // order in the FIFO, even if the map is written first.
   SEQPAR_DEVICE std::uint32_t xPackets(int from, int to) const { return to > 0 ? shardOf(from).size() : 0; }
   SEQPAR_DEVICE Map mapBetween(int from, int to) const { return Map(vecs_, shardOf(to), xPackets(from, to)); }
   SEQPAR_DEVICE std::uint32_t packetsBetween(int from, int to) const {
     if (from < 0 || to < 0 || from == to) return 0;
-    // The last position's map is of no use to anyone.
+    // No position uses the last position's map.
     const std::uint32_t map = from + 1 == task_.positions ? 0 : Map::count(vecs_, shardOf(to), from > 0);
     return xPackets(from, to) + map;
   }
@@ -77,7 +77,7 @@ class TransposedProgram {
     return true;
   }
 
-  /// Sends this position's map of all shards but its own. At position 0 that is the hop, too.
+  /// Sends this position's map of all shards except its own. At position 0 this includes the hop.
   SEQPAR_DEVICE void scatter() const {
     if (task_.last()) return;
     forBatches(round_, [&](const std::uint32_t(&vec)[kVecs]) {
@@ -102,7 +102,7 @@ class TransposedProgram {
     });
   }
 
-  /// What is sent of a vec: S or, at position 0, which finishes the vec here, A x_0 + S.
+  /// The value sent for a vec: S or, at position 0, which finishes the vec here, A x_0 + S.
   SEQPAR_DEVICE Values firstOr(std::uint32_t vec, const Raw& own, Factors factors) const {
     if (!task_.first()) return vecs_.widen(own);
     return hop(vec, vecs_.firstX(vec, factors), own, factors);
@@ -154,7 +154,7 @@ class TransposedProgram {
     return true;
   }
 
-  /// Hops the vecs of other owners, as x comes.
+  /// Hops the vecs of other owners when x arrives.
   SEQPAR_DEVICE bool take() const {
     return forBatches(round_, [&](const std::uint32_t(&vec)[kVecs]) {
       Raw own[kVecs];
@@ -179,7 +179,7 @@ class TransposedProgram {
     });
   }
 
-  /// Calls act(vecs) for batches of this thread's vecs; those past the end are to be left out.
+  /// Calls act(vecs) for batches of this thread's vecs; act must skip those past the end.
   template <class Act>
   SEQPAR_DEVICE bool forBatches(VecRange vecs, const Act& act) const {
     const auto threads = static_cast<std::uint32_t>(group_.threads());

@@ -1,5 +1,6 @@
-// TRANSPOSED of fast vecs without flags, a vec a thread, in one round: everyone sends its map of a shard to the
-// shard's owner, who scans it over all positions and sends each its x. On the wire as in transposed_channel.h.
+// TRANSPOSED of fast vecs without flags, one vec per thread, in one round: every position sends its map of a shard to
+// the shard's owner. The owner scans it over all positions and sends each its x. The wire format is that of
+// transposed.h.
 #pragma once
 
 #include "kernels/scan/maps.h"
@@ -21,12 +22,12 @@ class FastTransposedProgram {
         shardVecs_((range_.size() + static_cast<std::uint32_t>(task.positions) - 1) /
                    static_cast<std::uint32_t>(task.positions)) {}
 
-  /// Whether channels of so many threads can do their parts.
+  /// Whether channels of `threads` threads can process their parts.
   static bool fits(const ScanTask& task, std::uint32_t threads) {
     return task.part(0, 4).size() <= (threads < kMostTransposedShard ? threads : kMostTransposedShard);
   }
 
-  /// False: timed out.
+  /// Returns false on timeout.
   SEQPAR_DEVICE bool run() {
     const bool has = vec_ < range_.end;
     const FastVec mine = has ? fetched(task_, vec_) : FastVec{};
@@ -41,7 +42,7 @@ class FastTransposedProgram {
   }
 
  private:
-  static constexpr int kLooks = 4;  // packets that an owner looks at together
+  static constexpr int kLooks = 4;  // packets that an owner polls together
 
   SEQPAR_DEVICE VecRange shardOf(int position) const {
     const std::uint32_t begin = range_.begin + shardVecs_ * static_cast<std::uint32_t>(position);
@@ -49,7 +50,7 @@ class FastTransposedProgram {
     return {begin < range_.end ? begin : range_.end, end < range_.end ? end : range_.end};
   }
 
-  // A position sends another x of its own shard and its map of the other's, in the FIFO in this order.
+  // A position sends another position x of the sender's shard, then the sender's map of the receiver's shard.
   SEQPAR_DEVICE std::uint32_t xPackets(int from, int to) const { return to > 0 ? shardOf(from).size() : 0; }
   SEQPAR_DEVICE std::uint32_t factorPackets(VecRange shard) const {
     if (shard.size() == 0) return 0;
@@ -57,7 +58,7 @@ class FastTransposedProgram {
   }
   SEQPAR_DEVICE std::uint32_t packetsBetween(int from, int to) const {
     const VecRange shard = shardOf(to);
-    // The last position's map is of no use to anyone, and nothing comes before the first.
+    // No position uses the last position's map, and position 0 has no predecessor.
     const std::uint32_t map = from + 1 == task_.positions ? 0 : shard.size() + (from > 0 ? factorPackets(shard) : 0);
     return xPackets(from, to) + map;
   }
@@ -87,7 +88,7 @@ class FastTransposedProgram {
     Memory::store(cursors_.outWord(owner, first + shard.size(), word), sendable(asBits(factor), kAbsentAsFloat));
   }
 
-  /// The vec of another's shard: x comes.
+  /// A vec of another position's shard: waits for x.
   SEQPAR_DEVICE bool take(int owner, const FastValues& own, float factor) const {
     LamportPacket* const in = cursors_.inPacket(owner, vec_ - shardOf(owner).begin);
     Wait<Memory> wait(view_, task_.peerAt[owner]);
@@ -112,7 +113,8 @@ class FastTransposedProgram {
     return true;
   }
 
-  // Everything is done at every look, though without effect: when the packets come, the instructions are at hand.
+  // Every poll executes the whole scan, without effect until the packets arrive: then the instructions are in the
+  // cache.
   SEQPAR_DEVICE bool scanSome(int first, const FastValues& own, float factor, const FastValues& state,
                               FastValues& x) const {
     const VecRange shard = shardOf(task_.position);
@@ -128,7 +130,7 @@ class FastTransposedProgram {
       if (!sendsMap(from)) continue;
       const std::uint32_t begin = xPackets(from, task_.position);
       slot[i] = cursors_.inPacket(from, begin + index);
-      // The first map has no factor: any word of it will do.
+      // The first map has no factor: any word of it serves.
       factorAt[i] = from == 0 ? slot[i]->word : cursors_.inWord(from, begin + shard.size(), word);
     }
     Wait<Memory> wait(view_, task_.peerAt[first]);

@@ -1,5 +1,5 @@
-// The state of a rank in vecs: what fits a packet of the wire. A thread works on whole vecs: this is their arithmetic,
-// and how they come from memory and go there.
+// The state of a rank in vecs, the elements of one wire packet. A thread processes whole vecs: this file has their
+// arithmetic, loads and stores.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace seqpar {
 
-/// How vecs are. `Elements`: of a packet, 4 of fp32 or 8 of 16 bits. `Uniform`: one factor serves a whole vec. `Fast`:
-/// states are fp32 too, all buffers are aligned, and vecs are all whole.
+/// Properties of vecs. `Elements`: per packet, 4 of fp32 or 8 of 16 bits. `Uniform`: a whole vec shares one factor.
+/// `Fast`: states are fp32 too, all buffers are aligned, and all vecs are whole.
 template <int Elements, bool Uniform, bool Fast>
 struct VecShape {
   static constexpr int kElements = Elements;
@@ -24,7 +24,7 @@ using UniformHalfVecs = VecShape<8, true, false>;
 using AnyVecs = VecShape<4, false, false>;
 using AnyHalfVecs = VecShape<8, false, false>;
 
-/// c x + s, and s itself where c is 0.
+/// c x + s; s if c is 0.
 SEQPAR_DEVICE float multiplyAdd(float c, float x, float s) {
   return c == 0.0F ? s : fmaf(c, x, s);
 }
@@ -35,7 +35,7 @@ class Vecs {
   static constexpr int kElements = Shape::kElements;
   static constexpr int kFactors = Shape::kFactors;
 
-  /// A vec of a state in memory, not yet looked at.
+  /// A vec of a state in memory, loaded but not converted yet.
   struct Raw {
     std::uint32_t word[Shape::kElements];
   };
@@ -48,14 +48,14 @@ class Vecs {
 
   SEQPAR_DEVICE explicit Vecs(const ScanTask& task) : task_(task) {}
 
-  /// Fetches this rank's S of a vec below `end` into a cache.
+  /// Prefetches this rank's S of a vec below `end`.
   template <class Memory>
   SEQPAR_DEVICE void prefetch(std::uint32_t vec, std::uint32_t end) const {
     if (vec >= end || task_.state == nullptr) return;
     Memory::prefetch(task_.state + static_cast<std::size_t>(vec) * kElements * (wide() ? 4 : 2));
   }
 
-  /// A vec of one of the caller's states; null: zeros. What is past the end is zeros.
+  /// Loads a vec of one of the caller's states; null: zeros. Elements past the end are zero.
   SEQPAR_DEVICE Raw fetch(const std::byte* states, std::uint32_t vec) const {
     Raw raw{};
     if (states == nullptr) return raw;
@@ -122,13 +122,13 @@ class Vecs {
     return values;
   }
 
-  /// The number of the factor of an element; the last one's past the end.
+  /// Index of an element's factor; past the end, of the last element's.
   SEQPAR_DEVICE std::uint32_t factorNumber(std::uint32_t vec, int i) const {
     const std::uint32_t element = vec * kElements + static_cast<std::uint32_t>(i);
     return task_.span.quotient(Shape::kFast || element < task_.elements ? element : task_.elements - 1);
   }
 
-  /// True if that factor, the one of the given number, serves no element before.
+  /// True if element i is the first one that uses factor `number`.
   SEQPAR_DEVICE bool begins(std::uint32_t number, std::uint32_t vec, int i) const {
     return number * task_.span.divisor() == vec * kElements + static_cast<std::uint32_t>(i);
   }
@@ -136,7 +136,7 @@ class Vecs {
   /// This rank's factors of a vec, exponentiated; 0 in heads that forget.
   SEQPAR_DEVICE Factors factors(std::uint32_t vec) const { return decayed(vec, givenFactors(vec)); }
 
-  /// This rank's factors of a vec as the caller gave them: only fetched.
+  /// This rank's factors of a vec as the caller gave them: only loaded.
   SEQPAR_DEVICE Factors givenFactors(std::uint32_t vec) const {
     Factors given;
     for (int i = 0; i < kFactors; ++i) {
@@ -144,7 +144,7 @@ class Vecs {
     }
     return given;
   }
-  /// They, exponentiated; 0 in heads that forget.
+  /// `given`, exponentiated; 0 in heads that forget.
   SEQPAR_DEVICE Factors decayed(std::uint32_t vec, const Factors& given) const {
     Factors all;
     for (int i = 0; i < kFactors; ++i) all.at[i] = has(task_.forgets, vec, i) ? 0.0F : decayed(given.at[i]);
@@ -165,8 +165,8 @@ class Vecs {
     return both;
   }
 
-  /// What position 0 hops from, in a vec of which `factors` are its own: x_0, or zeros, which factors do not count
-  /// for.
+  /// The x that position 0 hops from, in a vec with factors `factors`: x_0, or zeros; in the latter case sets `factors`
+  /// to 0.
   SEQPAR_DEVICE Values firstX(std::uint32_t vec, Factors& factors) const {
     if (task_.initial != nullptr) return widen(fetch(task_.initial, vec));
     factors = Factors{};
@@ -186,7 +186,7 @@ class Vecs {
 
   SEQPAR_DEVICE Values reset(std::uint32_t vec, Values x) const {
     if (!task_.flags) return x;
-    // Where factors are uniform, one head has the whole vec.
+    // With uniform factors, the whole vec belongs to one head.
     if constexpr (Shape::kUniform) {
       return has(task_.resets, vec, 0) ? Values{} : x;
     } else {

@@ -1,4 +1,4 @@
-# After CPack: scripts that call ldconfig become the trigger that Debian's policy (8.1.1) wants in their place.
+# After CPack: replaces scripts that call ldconfig by the trigger that Debian's policy (8.1.1) requires.
 foreach(package IN LISTS CPACK_PACKAGE_FILES)
   cmake_path(GET package FILENAME name)
   if(NOT name MATCHES "^libseqpar[0-9]")

@@ -1,5 +1,5 @@
-// libstdc++.a of Debian 12 calls glibc 2.36's arc4random(), which would keep wheels from systems that they run on
-// otherwise. Weak, because every part of a program that has it may bring it.
+// libstdc++.a of Debian 12 calls glibc 2.36's arc4random(), so without this definition wheels would need glibc 2.36.
+// Weak, because several parts of a program may define it.
 #include <sys/random.h>
 
 unsigned arc4random(void);

@@ -1,4 +1,4 @@
-// seqparAllScan and its plan: checks and the way down.
+// seqparAllScan and its plan: argument checks, then src/scan.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -26,7 +26,7 @@ void requireRange(const char* call, const char* field, int64_t value, int64_t le
   }
 }
 
-/// States, which are fp32 while they are combined, and transitions.
+/// Rejects sizes that overflow: states (fp32 while they are combined) and transitions.
 void requireCountable(const char* call, const seqparAllScanParams_t& params) {
   const Extent heads{"heads", params.heads}, rows{"dk", params.dk}, bytes{"bytes", sizeof(float)};
   countBytes(call, "state", {heads, rows, {"dv", params.dv}, bytes});
@@ -45,7 +45,7 @@ void checkFlags(const char* call, const seqparAllScanParams_t& params) {
   }
 }
 
-/// Those of each head. Not of what is only planned: that may be larger than any memory.
+/// The flags of each head. Not for plans without a call: their shapes may exceed memory.
 std::vector<unsigned char> flagsOfHeads(const seqparAllScanParams_t& params) {
   const auto count = static_cast<size_t>(params.heads);
   auto all = allocateFor("the flags of heads", count, [&] { return std::vector<unsigned char>(count, 0); });
@@ -57,7 +57,7 @@ std::vector<unsigned char> flagsOfHeads(const seqparAllScanParams_t& params) {
   return all;
 }
 
-/// The shape of a problem; buffers are not looked at, and flags only checked.
+/// The shape of a problem; does not check buffers, and only validates flags.
 ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   const int64_t mostExtent = std::numeric_limits<int64_t>::max();
   requireRange(call, "op", params.op, seqparScanSum, seqparScanMatrix);
@@ -71,6 +71,7 @@ ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   if (params.algorithm != seqparScanAuto) scanAlgorithm(params.algorithm, "params->algorithm");
   requireRange(call, "blocks", params.blocks, 0, kMostBlocks);
   requireRange(call, "sequences", params.sequences, 1, mostExtent);
+  requireRange(call, "bounded", params.bounded, 0, 1);
   requireCountable(call, params);
   const bool hasDecay = params.op == seqparScanScalar || params.op == seqparScanDiag;
   if (!hasDecay && params.decayForm != seqparDecayLinear) {
@@ -91,6 +92,7 @@ ScanProblem checkParams(const char* call, const seqparAllScanParams_t& params) {
   problem.stateType = static_cast<seqparDataType_t>(params.stateType);
   problem.wireType = static_cast<seqparDataType_t>(params.wireType);
   problem.decayForm = static_cast<seqparDecayForm_t>(params.decayForm);
+  problem.bounded = params.bounded == 1;
   checkFlags(call, params);
   return problem;
 }
@@ -108,15 +110,16 @@ size_t transitionElements(const ScanProblem& problem) {
   }
 }
 
-/// `initial` as the caller gave it: alike on all positions, though only one reads it.
-void checkBuffers(const char* call, const ScanProblem& problem, const void* givenInitial, const Communicator& comm) {
+/// `arrays` from the caller: all positions check `initial`, only position 0 reads it.
+void checkBuffers(const char* call, const ScanProblem& problem, const ScanArrays<void>& arrays,
+                  const Communicator& comm) {
   const size_t each = sizeOf(problem.stateType);
   const size_t bytes = problem.elements() * each;
-  const Buffer state{"state", problem.state, bytes, each};
-  const Buffer transition{"transition", problem.transition, transitionElements(problem) * sizeof(float), sizeof(float)};
-  const Buffer initial{"initial", givenInitial, bytes, each};
-  const Buffer prefix{"prefix", problem.prefix, bytes, each};
-  const Buffer total{"total", problem.total, bytes, each};
+  const Buffer state{"state", arrays.state, bytes, each};
+  const Buffer transition{"transition", arrays.transition, transitionElements(problem) * sizeof(float), sizeof(float)};
+  const Buffer initial{"initial", arrays.initial, bytes, each};
+  const Buffer prefix{"prefix", arrays.prefix, bytes, each};
+  const Buffer total{"total", arrays.total, bytes, each};
   requirePointer(call, state.name, state.data);
   if (problem.op == seqparScanSum && transition.data != nullptr) {
     fail(seqparInvalidArgument, call, ": transition is ", transition.data, ", expected NULL for SUM");
@@ -125,38 +128,38 @@ void checkBuffers(const char* call, const ScanProblem& problem, const void* give
   if (prefix.data == nullptr && total.data == nullptr) {
     fail(seqparInvalidArgument, call, ": prefix and total are both NULL, expected at least one output");
   }
-  for (const auto& buffer : {state, transition, initial, prefix, total}) requireMemory(call, buffer, comm);
+  for (const Buffer* buffer : {&state, &transition, &initial, &prefix, &total}) requireMemory(call, *buffer, comm);
   requireApart(call, prefix, total, false);
-  for (const auto& output : {prefix, total}) {
-    requireApart(call, state, output, true);
-    requireApart(call, transition, output, false);
-    requireApart(call, initial, output, false);
+  for (const Buffer* output : {&prefix, &total}) {
+    requireApart(call, state, *output, true);
+    requireApart(call, transition, *output, false);
+    requireApart(call, initial, *output, false);
   }
 }
 
-/// A value that means nothing is an error in any case.
+/// An invalid value is an error even if it is not needed.
 int algorithmOfEnvironment() {
   return envChoice("SEQPAR_ALGO", scanAlgorithmChoices()).value_or(seqparScanAuto);
 }
 
-/// The same on all ranks: the call, the shape, the types, the algorithm; flags and pointers are each rank's own.
-void compareRanks(const char* call, const seqparAllScanParams_t& params, int fromEnvironment, Communicator& comm) {
-  const std::array<NamedValue, 12> values{{{"op", params.op},
-                                           {"direction", params.direction},
-                                           {"heads", params.heads},
-                                           {"dk", params.dk},
-                                           {"dv", params.dv},
-                                           {"stateType", params.stateType},
-                                           {"wireType", params.wireType},
-                                           {"decayForm", params.decayForm},
-                                           {"sequences", params.sequences},
-                                           {"algorithm", params.algorithm},
-                                           {"blocks", params.blocks},
-                                           {"SEQPAR_ALGO", fromEnvironment}}};
-  comm.compareNext(call, values);
+/// Values that must be equal on all ranks: shape, types and algorithm; not flags and pointers.
+std::array<NamedValue, 13> sharedValues(const seqparAllScanParams_t& params, int fromEnvironment) {
+  return {{{"op", params.op},
+           {"direction", params.direction},
+           {"heads", params.heads},
+           {"dk", params.dk},
+           {"dv", params.dv},
+           {"stateType", params.stateType},
+           {"wireType", params.wireType},
+           {"decayForm", params.decayForm},
+           {"sequences", params.sequences},
+           {"algorithm", params.algorithm},
+           {"blocks", params.blocks},
+           {"bounded", params.bounded},
+           {"SEQPAR_ALGO", fromEnvironment}}};
 }
 
-/// What the parameters name, or else the environment, or else Auto.
+/// The algorithm of the parameters, else of the environment, else Auto.
 int namedAlgorithm(const seqparAllScanParams_t& params, int fromEnvironment) {
   return params.algorithm != seqparScanAuto ? params.algorithm : fromEnvironment;
 }
@@ -177,6 +180,34 @@ seqparScanEstimate_t choose(const char* call, const ScanProblem& problem, CommEn
   return choice;
 }
 
+/// Adds a checked call to the cache.
+void remember(const seqparAllScanParams_t& params, const ScanProblem& problem, std::span<const NamedValue> values,
+              const ScanAlgorithm& algorithm, int blocks, CommEntry& entry) {
+  if (params.flags != nullptr || entry.comm->device() != nullptr || !entry.scanCalls.lacks(params)) return;
+  const CallValues* const kept = entry.comm->calls().keep(values);
+  if (kept == nullptr) return;
+  ScanCall known{params, problem, kept, &algorithm, nullptr};
+  static_cast<ScanArrays<void>&>(known.problem) = {};
+  known.prepared = entry.scans.backend().prepare(known.problem, algorithm, blocks);
+  entry.scanCalls.add(std::move(known));
+}
+
+/// Runs a call with parameters in the cache; false if they are not in it.
+bool runKnown(const char* call, ScanArrays<void> arrays, const seqparAllScanParams_t* params, CommEntry& entry,
+              void* stream) {
+  // A different size belongs to a different version of the structure.
+  if (checkVersioned(call, "params", params).size != sizeof(*params)) return false;
+  const ScanCall* const known = entry.scanCalls.find(*params);
+  if (known == nullptr) return false;
+  checkBuffers(call, known->problem, arrays, *entry.comm);
+  const auto where = callerStream(call, stream, *entry.comm);
+  if (!known->problem.first) arrays.initial = nullptr;
+  entry.comm->compareNext(call, *known->values);
+  CallScope::setAlgorithm(known->algorithm->name);
+  known->prepared->run(arrays, where);
+  return true;
+}
+
 }  // namespace
 
 extern "C" {
@@ -187,24 +218,25 @@ SEQPAR_API seqparResult_t seqparAllScan(const void* state, const void* transitio
   const char* call = "seqparAllScan";
   return onEntry(call, handle, [&](CommEntry& entry) {
     Communicator& comm = *entry.comm;
+    const ScanArrays<void> arrays{state, static_cast<const float*>(transition), initial, prefix, total};
+    if (runKnown(call, arrays, params, entry, stream)) return;
     const auto given = readVersioned(call, "params", params, seqparAllScanParams_t SEQPAR_ALL_SCAN_PARAMS_INITIALIZER);
     auto problem = std::make_shared<ScanProblem>(checkParams(call, given));
     problem->first = scanPosition(comm.rank(), comm.size(), problem->direction) == 0;
-    problem->state = state;
-    problem->transition = static_cast<const float*>(transition);
-    problem->initial = problem->first ? initial : nullptr;
-    problem->prefix = prefix;
-    problem->total = total;
+    static_cast<ScanArrays<void>&>(*problem) = arrays;
     const bool empty = problem->elements() == 0;
-    if (!empty) checkBuffers(call, *problem, initial, comm);
+    if (!empty) checkBuffers(call, *problem, arrays, comm);
+    if (!problem->first) problem->initial = nullptr;
     problem->headFlags = flagsOfHeads(given);
     const auto where = callerStream(call, stream, comm);
     const int fromEnvironment = algorithmOfEnvironment();
-    compareRanks(call, given, fromEnvironment, comm);
-    if (empty) return;  // before the choice: an algorithm that cannot do this shape has nothing to do either
+    const auto values = sharedValues(given, fromEnvironment);
+    comm.compareNext(call, values);
+    if (empty) return;  // before the choice: the algorithm may not support the empty shape
     const auto choice = choose(call, *problem, entry, given, fromEnvironment);
     const ScanAlgorithm& algorithm = scanAlgorithm(choice.algorithm);
     CallScope::setAlgorithm(algorithm.name);
+    remember(given, *problem, values, algorithm, choice.blocks, entry);
     entry.scans.backend().run(std::move(problem), algorithm, choice.blocks, where);
   });
 }
@@ -215,8 +247,9 @@ SEQPAR_API seqparResult_t seqparAllScanPlan(const seqparAllScanParams_t* params,
   return onEntry(call, handle, [&](CommEntry& entry) {
     const auto given = readVersioned(call, "params", params, seqparAllScanParams_t SEQPAR_ALL_SCAN_PARAMS_INITIALIZER);
     requirePointer(call, "estimates", estimates);
-    const auto all = entry.scans.estimates(checkParams(call, given), given.blocks);
-    estimates[0] = chooseScan(all, namedAlgorithm(given, algorithmOfEnvironment()));
+    const auto problem = checkParams(call, given);
+    const auto all = entry.scans.estimates(problem, given.blocks);
+    estimates[0] = entry.scans.choice(all, problem, namedAlgorithm(given, algorithmOfEnvironment()));
     std::copy(all.begin(), all.end(), estimates + 1);
   });
 }

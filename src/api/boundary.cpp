@@ -3,29 +3,41 @@
 namespace seqpar {
 namespace {
 
-/// The communicator that a thread used last: most threads use one all their lives, and looking it up in the table would
-/// be a good part of a small message's latency. Holding the entry keeps its address from being given to another.
-struct Recent {
-  seqparComm_t handle = nullptr;
-  std::shared_ptr<CommEntry> entry;
-};
+/// The communicator that a thread used last: most threads use only one, and looking it up in the table would be a large
+/// part of a small message's latency. Holding the entry keeps its address from being reused.
+class Recent {
+ public:
+  /// Null if the latest communicator is another one, or closed.
+  static CommEntry* enter(seqparComm_t handle) noexcept {
+    return handle == handle_ && handle != nullptr && entry_->enter() ? entry_ : nullptr;
+  }
+  static void keep(seqparComm_t handle, std::shared_ptr<CommEntry> entry) {
+    static thread_local Owner owner;
+    handle_ = handle;
+    entry_ = entry.get();
+    owner.entry = std::move(entry);
+  }
 
-Recent& recent() {
-  static thread_local Recent last;
-  return last;
-}
+ private:
+  struct Owner {
+    std::shared_ptr<CommEntry> entry;
+    ~Owner() { handle_ = nullptr; }
+  };
+
+  static inline thread_local constinit seqparComm_t handle_ = nullptr;
+  static inline thread_local constinit CommEntry* entry_ = nullptr;
+};
 
 }  // namespace
 
-CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(nullptr) {
-  Recent& last = recent();
-  if (handle == nullptr || last.handle != handle || !last.entry->enter()) {
-    last = {};
+CallGuard::CallGuard(const char* call, seqparComm_t handle) : entry_(Recent::enter(handle)) {
+  if (entry_ == nullptr) {
+    Recent::keep(nullptr, nullptr);
     auto entry = require(comms(), handle, call, "comm", "communicator");
     if (!entry->enter()) fail(seqparInvalidArgument, call, ": comm is being destroyed; expected a communicator in use");
-    last = {handle, std::move(entry)};
+    entry_ = entry.get();
+    Recent::keep(handle, std::move(entry));
   }
-  entry_ = last.entry.get();
   scope_.emplace(entry_->comm->calls(), call);
 }
 
@@ -35,19 +47,19 @@ void CallTrace::write(seqparResult_t result) const noexcept {
     log(LogLevel::Trace, call_, about.empty() ? "" : " (", about, about.empty() ? "" : ")", ": ",
         seqparGetErrorString(result));
   } catch (const std::bad_alloc&) {
-    return;  // a line that cannot be made is not worth a failure
+    return;  // drop the line: a call must not fail because of its log
   }
 }
 
 void keepError(seqparComm_t handle) {
   if (const auto entry = comms().find(handle)) {
     const std::lock_guard lock(entry->mutex);
-    entry->lastError = threadError();
-    if (!entry->ending.empty() || !entry->enter()) return;
+    if (!entry->enter()) return;
     const auto& health = entry->comm->health();
-    if (!health.ok() && threadError().ends_with(health.text())) {
+    entry->comm->keepError(threadError());
+    if (entry->ending.empty() && !health.ok() && threadError().ends_with(health.text())) {
       entry->ending = threadError();
-      entry->comm->calls().write(health.text());  // again: now it is known which call waited in vain
+      entry->comm->calls().write(health.text());  // again: now the log knows which call waited
     }
     entry->leave();
   }

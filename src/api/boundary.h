@@ -1,4 +1,4 @@
-// The C boundary: exceptions become results, and their texts are kept for seqparGetLastError().
+// The C boundary: converts exceptions to results, and stores their texts for seqparGetLastError().
 #pragma once
 
 #include <new>
@@ -20,10 +20,10 @@ namespace seqpar {
 /// The calling thread's latest error text.
 std::string& threadError();
 
-/// `text` with the call in front, unless it begins with it.
+/// `text` with the call's name as prefix, unless `text` already starts with it.
 std::string named(const char* call, const std::string& text);
 
-/// Says at SEQPAR_DEBUG=TRACE what a call was about and how it ended.
+/// Logs a call's arguments and result at SEQPAR_DEBUG=TRACE.
 class CallTrace {
  public:
   explicit CallTrace(const char* call) noexcept : call_(call) {}
@@ -37,7 +37,7 @@ class CallTrace {
   const char* call_;
 };
 
-/// Runs `body`; its exceptions become results.
+/// Runs `body`; converts its exceptions to results.
 template <typename Body>
 seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
   const CurrentCall current(call);
@@ -47,7 +47,7 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
     std::forward<Body>(body)();
     return trace.result(seqparSuccess);
   } catch (const Error& error) {
-    // InProgress is an answer, not a failure.
+    // InProgress is a regular result, not a failure.
     if (error.result() != seqparInProgress) threadError() = named(call, error.what());
     return trace.result(error.result());
   } catch (const std::bad_alloc&) {
@@ -59,10 +59,10 @@ seqparResult_t atBoundary(const char* call, Body&& body) noexcept {
   }
 }
 
-/// A thread's stay inside a call on a communicator, so that its end waits until the thread has left.
+/// RAII scope of a call on a communicator: closing the communicator waits until all calls have left.
 class CallGuard {
  public:
-  /// InvalidArgument in the name of `call` if there is no such communicator.
+  /// InvalidArgument in the name of `call` if `handle` is not a live communicator.
   CallGuard(const char* call, seqparComm_t handle);
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
@@ -73,28 +73,31 @@ class CallGuard {
   }
 
   CommEntry& entry() const { return *entry_; }
+  /// Marks the call as successful; default: failed.
+  void succeed() noexcept { scope_->succeed(); }
 
  private:
   CommEntry* entry_;
   std::optional<CallScope> scope_;
 };
 
-/// Keeps the calling thread's latest error text as the communicator's too, if it still exists.
+/// Also stores the calling thread's latest error text in the communicator, if it still exists.
 void keepError(seqparComm_t handle);
 
 /// atBoundary() for a call on a communicator: body(CommEntry&).
 template <typename Body>
 seqparResult_t onEntry(const char* call, seqparComm_t handle, Body&& body) noexcept {
   const auto result = atBoundary(call, [&] {
-    const CallGuard callGuard(call, handle);
+    CallGuard callGuard(call, handle);
     std::forward<Body>(body)(callGuard.entry());
     callGuard.entry().comm->compareAtLast();
+    callGuard.succeed();
   });
   if (result != seqparSuccess) keepError(handle);
   return result;
 }
 
-/// onEntry() for calls that need the communicator only: body(Communicator&).
+/// onEntry() for calls that need only the communicator: body(Communicator&).
 template <typename Body>
 seqparResult_t onComm(const char* call, seqparComm_t handle, Body&& body) noexcept {
   return onEntry(call, handle, [&](CommEntry& entry) { body(*entry.comm); });

@@ -1,15 +1,10 @@
 #include "api/buffers.h"
 
-#include "device/device.h"
-
 namespace seqpar {
 
-void requireMemory(const char* call, const Buffer& buffer, const Communicator& comm) {
-  requireArray(call, buffer.name, buffer.data, buffer.bytes, buffer.alignment);
-  if (buffer.bytes == 0 || buffer.data == nullptr) return;
-  CallScope::addBytes(buffer.bytes);
+void requireKind(const char* call, const Buffer& buffer, const Communicator& comm) {
   if (comm.device() == nullptr) {
-    if (isDevicePointer(buffer.data)) {
+    if (isDevicePointer(buffer.data, CallScope::began())) {
       fail(seqparInvalidArgument, call, ": ", buffer.name, " is ", buffer.data,
            ", which is device memory; expected host memory, as comm is a host communicator");
     }

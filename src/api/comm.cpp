@@ -1,4 +1,4 @@
-// Using, asking and ending communicators.
+// Using, querying and destroying communicators.
 #include <cstring>
 #include <vector>
 
@@ -21,7 +21,7 @@ seqparResult_t readInt(const char* call, const char* argument, seqparComm_t hand
   });
 }
 
-/// Takes the communicator out of use and ends it: at once if `aborted`, else in agreement with the other ranks.
+/// Closes the communicator and ends it: at once if `aborted`, else in agreement with the other ranks.
 seqparResult_t end(const char* call, seqparComm_t handle, bool aborted) {
   return atBoundary(call, [&] {
     if (handle == nullptr) return;
@@ -29,7 +29,7 @@ seqparResult_t end(const char* call, seqparComm_t handle, bool aborted) {
     if (!entry) require(comms(), handle, call, "comm", "communicator");
     if (aborted) entry->comm->abort();
     entry->close();
-    // The entry itself may live on in a thread's memory of what it used last; the communicator must not.
+    // A thread's cache of its latest communicator may keep the entry alive; the communicator itself must end.
     const auto comm = std::move(entry->comm);
     comm->close();
   });
@@ -49,6 +49,22 @@ NamedValue comparedArgument(const char* call, const seqparCompared_t& given, int
   const size_t bytes = countBytes(call, array.c_str(), {{"number", given.number}, {"bytes", sizeof(int64_t)}});
   requireArray(call, array.c_str(), given.array, bytes, alignof(int64_t));
   return namedArray(given.name, {given.array, static_cast<size_t>(given.number)});
+}
+
+std::vector<NamedValue> comparedArguments(const char* own, const char* call, const seqparCompared_t* arguments,
+                                          int count) {
+  requirePointer(own, "call", call);
+  if (std::strlen(call) > Comparison::kLongestCall) {
+    fail(seqparInvalidArgument, own, ": call is '", call, "', expected at most ", Comparison::kLongestCall, " bytes");
+  }
+  if (count < 0 || count > SEQPAR_MOST_COMPARED) {
+    fail(seqparInvalidArgument, own, ": count is ", count, ", expected 0 to ", SEQPAR_MOST_COMPARED);
+  }
+  std::vector<NamedValue> all;
+  if (count > 0) requirePointer(own, "arguments", arguments);
+  all.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) all.push_back(comparedArgument(own, arguments[i], i));
+  return all;
 }
 
 }  // namespace
@@ -79,19 +95,51 @@ SEQPAR_API seqparResult_t seqparCommBarrier(seqparComm_t handle) {
 SEQPAR_API seqparResult_t seqparCommCompare(const char* call, const seqparCompared_t* arguments, int count,
                                             seqparComm_t handle) {
   const char* const own = "seqparCommCompare";
-  return onComm(call == nullptr ? own : call, handle, [&](Communicator& comm) {
-    requirePointer(own, "call", call);
-    if (std::strlen(call) > Comparison::kLongestCall) {
-      fail(seqparInvalidArgument, own, ": call is '", call, "', expected at most ", Comparison::kLongestCall, " bytes");
-    }
-    if (count < 0 || count > SEQPAR_MOST_COMPARED) {
-      fail(seqparInvalidArgument, own, ": count is ", count, ", expected 0 to ", SEQPAR_MOST_COMPARED);
-    }
-    std::vector<NamedValue> all;
-    if (count > 0) requirePointer(own, "arguments", arguments);
-    all.reserve(static_cast<size_t>(count));
-    for (int i = 0; i < count; ++i) all.push_back(comparedArgument(own, arguments[i], i));
-    comm.compareNow(call, all);
+  return onComm(call == nullptr ? own : call, handle,
+                [&](Communicator& comm) { comm.compareNow(call, comparedArguments(own, call, arguments, count)); });
+}
+
+SEQPAR_API seqparResult_t seqparCommCallBegin(const char* call, const seqparCompared_t* arguments, int count,
+                                              seqparComm_t handle, void* stream) {
+  const char* const own = "seqparCommCallBegin";
+  const auto result = onComm(call == nullptr ? own : call, handle, [&](Communicator& comm) {
+    const auto all = comparedArguments(own, call, arguments, count);
+    const auto on = callerStream(own, stream, comm);
+    OuterCall::begin(&comm, call);
+    comm.compareNext(call, all);
+    // As a separate operation: otherwise the comparison would run with the first part, which may differ between ranks.
+    if (comm.device() == nullptr && comm.config().checkArguments) comm.run(call, on.host.get(), [](Mailbox&) {});
+  });
+  if (result == seqparSuccess) {
+    OuterCall::nameThread();
+  } else {
+    OuterCall::end();
+  }
+  return result;
+}
+
+SEQPAR_API seqparResult_t seqparCommCallEnd(void) {
+  OuterCall::end();
+  return seqparSuccess;
+}
+
+SEQPAR_API seqparResult_t seqparCommNextCall(seqparComm_t handle) {
+  return onComm("seqparCommNextCall", handle, [](Communicator& comm) { comm.nextCall(); });
+}
+
+SEQPAR_API seqparResult_t seqparCommRefuseCall(seqparComm_t handle, const char* why) {
+  const char* call = "seqparCommRefuseCall";
+  return onComm(call, handle, [&](Communicator& comm) {
+    requirePointer(call, "why", why);
+    comm.refuse(call, why);
+  });
+}
+
+SEQPAR_API seqparResult_t seqparCommFail(seqparComm_t handle, const char* why) {
+  const char* call = "seqparCommFail";
+  return onComm(call, handle, [&](Communicator& comm) {
+    requirePointer(call, "why", why);
+    comm.lose(why);
   });
 }
 

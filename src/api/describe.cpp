@@ -36,7 +36,7 @@ seqparCommInfo_t describe(Communicator& comm) {
     if (peer == comm.rank()) continue;
     ++(reachesDirectly(comm, peer) ? info.directPeers : info.networkPeers);
   }
-  // The slowest class of links is the one that decides.
+  // The slowest class of links dominates.
   const auto& link = comm.links().network;
   info.alphaUs = link.alpha * 1e6;
   info.bandwidth = link.secondsPerByte > 0 ? 1 / link.secondsPerByte : 0;

@@ -1,4 +1,4 @@
-// What a communicator is, for seqparCommQuery() and for the log.
+// A communicator's description for seqparCommQuery() and for the log.
 #pragma once
 
 #include "comm/communicator.h"
@@ -7,7 +7,7 @@ namespace seqpar {
 
 seqparCommInfo_t describe(Communicator& comm);
 
-/// Says describe() at SEQPAR_DEBUG=INFO.
+/// Logs describe() at SEQPAR_DEBUG=INFO.
 void logMade(Communicator& comm);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// Scans that kernels of the caller pass along themselves.
+// Scans that run inside the caller's kernels.
 #include <array>
 
 #include "api/boundary.h"
@@ -34,7 +34,7 @@ SEQPAR_API seqparResult_t seqparScanDeviceCreate(seqparScanDevice_t* scan, int64
   const char* call = "seqparScanDeviceCreate";
   return onEntry(call, handle, [&](CommEntry& entry) {
     Communicator& comm = *entry.comm;
-    // Kernels are compiled with the caller's header, so nothing can be left out or added.
+    // Kernels are compiled with the caller's header, so the structure's size must match exactly.
     const VersionedHead head = checkVersioned(call, "scan", scan);
     if (head.size != sizeof(seqparScanDevice_t)) {
       fail(seqparInvalidArgument, call, ": scan->size is ", head.size, ", expected ", sizeof(seqparScanDevice_t),

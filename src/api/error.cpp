@@ -8,7 +8,7 @@ using namespace seqpar;
 extern "C" {
 
 SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
-  int number = 0;  // callers in C may give any
+  int number = 0;  // callers in C may pass any integer
   static_assert(sizeof(number) == sizeof(result));
   std::memcpy(&number, &result, sizeof(number));
   switch (number) {
@@ -35,12 +35,12 @@ SEQPAR_API const char* seqparGetErrorString(seqparResult_t result) {
 SEQPAR_API const char* seqparGetLastError(seqparComm_t comm) {
   if (comm == nullptr) return threadError().c_str();
   const auto entry = comms().find(comm);
-  if (!entry || !entry->enter()) return "seqparGetLastError: comm is no communicator that was made and not freed";
+  if (!entry || !entry->enter()) return "seqparGetLastError: comm is not an open communicator";
   const std::lock_guard lock(entry->mutex);
-  // What ended the communicator explains more than the calls that it refused since; the first of them is the one that
-  // was waiting.
+  // The cause of the communicator's end explains more than the errors of later calls; among those, the first was the
+  // one that was waiting.
   const auto& health = entry->comm->health();
-  entry->returned = health.ok() ? entry->lastError : entry->ending.empty() ? health.text() : entry->ending;
+  entry->returned = health.ok() ? entry->comm->lastError() : entry->ending.empty() ? health.text() : entry->ending;
   entry->leave();
   return entry->returned.c_str();
 }

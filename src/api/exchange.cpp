@@ -1,4 +1,4 @@
-// The calls of seqpar/exchange.h: checks, and the way down.
+// The calls of seqpar/exchange.h: argument checks, then src/exchange.
 #include "seqpar/exchange.h"
 
 #include "api/boundary.h"
@@ -35,13 +35,13 @@ Buffer headBuffer(const void* data, const Checked<HeadShards>& given) {
   return {"head", data, given.wholeBytes, sizeOf(given.type)};
 }
 
-/// A member without heads, which has nothing in `head`, refuses what the others do: it would wait for them.
+/// A member without heads, which has no bytes in `head`, must refuse what other members refuse: it would wait for them.
 void requireHeadsApart(const char* call, Buffer head, const Buffer& sequence, const Checked<HeadShards>& given) {
   if (given.shape.range[given.member].count == 0) head.bytes = sizeOf(given.type);
   requireApart(call, head, sequence, false);
 }
 
-/// Refuses any overlap but that of a shard with its own place in the whole array, where that is one region.
+/// Rejects any overlap except that of a shard with its own position in the whole array, if that is one region.
 void requireApartOrInPlace(const char* call, const Buffer& shard, const Buffer& whole, const Checked<Shards>& given) {
   const StridedRegion place = given.shape.inWhole(given.member);
   const bool inPlace = given.shape.outer == 1 && shard.data != nullptr && whole.data != nullptr &&
@@ -49,7 +49,7 @@ void requireApartOrInPlace(const char* call, const Buffer& shard, const Buffer& 
   if (!inPlace) requireApart(call, shard, whole, false);
 }
 
-/// A route as an operation, with zeros in `zeros` of the receive buffers.
+/// Runs a route as an operation; zero-fills `zeros` of the receive buffers.
 void start(const char* call, Communicator& comm, Route route, std::vector<StridedRegion> zeros,
            std::vector<const std::byte*> sends, std::vector<std::byte*> receives, void* stream) {
   exchangesOf(comm).exchange(

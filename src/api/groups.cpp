@@ -31,7 +31,7 @@ void requireDims(const char* call, const std::string& argument, unsigned dims) {
   }
 }
 
-/// The same on all ranks: the grid, and which groups in which order.
+/// Compares across ranks: the grid, and the groups with their order.
 void compareRanks(const char* call, const seqparGrid_t& grid, std::span<const unsigned> dims, Communicator& world) {
   std::vector<NamedValue> values;
   for (const int extent : grid.extent) values.push_back({"extent", extent});

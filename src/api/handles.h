@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "api/scan_calls.h"
 #include "base/handle_table.h"
 #include "comm/communicator.h"
 #include "comm/stream.h"
@@ -13,13 +14,13 @@
 
 namespace seqpar {
 
-/// A communicator with what the C interface keeps beside it.
+/// A communicator with the C interface's additional state.
 class CommEntry {
  public:
   explicit CommEntry(std::shared_ptr<Communicator> made);
 
-  /// Counts the calling thread in; false if the communicator has been closed. Each side stores before it looks, so that
-  /// either this sees the closing, or the closing sees the caller.
+  /// Counts the calling thread as inside; false if the communicator has been closed. enter() and close() each store
+  /// before they load, so that at least one of them sees the other.
   bool enter() {
     callers_.fetch_add(1);
     if (open_.load()) return true;
@@ -29,7 +30,7 @@ class CommEntry {
   void leave() {
     if (callers_.fetch_sub(1) == 1 && !open_.load()) callers_.notify_all();
   }
-  /// Lets nobody in any more and waits until all have left.
+  /// Rejects new calls and waits until all calls have left.
   void close() {
     open_.store(false);
     for (int inside = callers_.load(); inside != 0; inside = callers_.load()) callers_.wait(inside);
@@ -37,10 +38,10 @@ class CommEntry {
 
   std::shared_ptr<Communicator> comm;
   ScanPlanner scans;
+  ScanCalls scanCalls;
   std::mutex mutex;
-  std::string lastError;  ///< of the latest failed call
-  std::string ending;     ///< of the first call that failed because the communicator is lost
-  std::string returned;   ///< what seqparGetLastError() handed out
+  std::string ending;    ///< of the first call that failed because the communicator is lost
+  std::string returned;  ///< seqparGetLastError()'s latest result
 
  private:
   std::atomic<int> callers_{0};
@@ -54,7 +55,7 @@ HandleTable<HostEvent, seqparEvent_t>& events();
 /// A collective's `stream` argument on `comm`.
 CallerStream callerStream(const char* call, void* stream, const Communicator& comm);
 
-/// The host stream behind a collective's `stream` argument; null for NULL.
+/// The host stream of a collective's `stream` argument; null for NULL.
 std::shared_ptr<HostStream> findStream(const char* call, void* stream);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// Making communicators.
+// Creation of communicators.
 #include <thread>
 #include <vector>
 
@@ -16,7 +16,7 @@ ControlOptions controlOptions(const CommConfig& config) {
   return {config.timeout, config.interfaceName};
 }
 
-/// Collective, the entry too: it measures.
+/// Collective, including CommEntry's constructor, which measures.
 std::shared_ptr<CommEntry> makeEntry(Allgather& oob, const CommConfig& config) {
   return std::make_shared<CommEntry>(std::make_shared<Communicator>(oob, config));
 }

@@ -1,4 +1,4 @@
-// A communicator over somebody else's NCCL communicator.
+// A communicator over the caller's NCCL communicator.
 #include "api/boundary.h"
 #include "comm/config.h"
 #ifdef SEQPAR_NCCL

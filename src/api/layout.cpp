@@ -23,7 +23,7 @@ void requireBelow(const char* call, const char* argument, int64_t value, int64_t
   }
 }
 
-/// The caller's array of as many numbers, or structures of them, must be able to lie in memory.
+/// Rejects an array of `count` elements that memory cannot hold.
 template <typename Number>
 void requireNumbers(const char* call, const char* argument, const Number* numbers, Extent count) {
   requireArray(call, argument, numbers, countBytes(call, argument, {count, {"bytes", sizeof(Number)}}),

@@ -1,4 +1,4 @@
-// Memory for buffers.
+// Allocation of buffers.
 #include <functional>
 #include <unordered_map>
 
@@ -10,7 +10,7 @@ using namespace seqpar;
 
 namespace {
 
-/// What seqparMemAlloc() gave out, so that seqparMemFree() can refuse anything else.
+/// The live allocations of seqparMemAlloc(), so that seqparMemFree() can reject other pointers.
 class Allocations {
  public:
   void* makeOnHost(size_t bytes) {
@@ -63,7 +63,7 @@ SEQPAR_API seqparResult_t seqparMemAlloc(void** pointer, size_t bytes, seqparCom
     requirePointer(call, "pointer", pointer);
     *pointer = nullptr;
     if (bytes == 0) return;
-    if (bytes > kMostBytes) fail(seqparSystemError, call, ": bytes is ", bytes, ", and no memory has as many");
+    if (bytes > kMostBytes) fail(seqparSystemError, call, ": bytes is ", bytes, ", more than any memory");
     *pointer = found.device() == nullptr ? allocations().makeOnHost(bytes)
                                          : allocations().makeOnDevice(bytes, *found.device());
   });
@@ -74,7 +74,7 @@ SEQPAR_API seqparResult_t seqparMemFree(void* pointer) {
   return atBoundary(call, [&] {
     if (pointer != nullptr && !allocations().release(pointer)) {
       fail(seqparInvalidArgument, call, ": pointer is ", pointer,
-           ", expected what seqparMemAlloc gave and was not freed yet");
+           ", expected memory of seqparMemAlloc that was not freed");
     }
   });
 }

@@ -21,7 +21,7 @@ void requireRange(const char* call, const char* field, Value value, Value least,
   }
 }
 
-/// Bytes of all blocks of the largest communicator must be countable.
+/// Rejects sizes where the bytes of all blocks of the largest communicator would overflow.
 void requireCountable(const char* call, const seqparMeshParams_t& params) {
   constexpr double kMostNumbers = 1e14;
   const double numbers = static_cast<double>(params.tokens) * static_cast<double>(params.heads) *
@@ -102,7 +102,7 @@ seqparMeshEstimate_t toC(const MeshEstimate& estimate) {
           estimate.backward.exposed * kUs};
 }
 
-/// The schedule of a pass, and what it costs.
+/// The schedule of a pass, and its costs.
 struct Scheduled {
   const MeshSchedule& schedule;
   const MeshCosts& costs;
@@ -115,7 +115,7 @@ Scheduled scheduleOf(const char* call, const MeshEntry& mesh, int pass) {
   return {mesh.schedules[static_cast<size_t>(pass)], mesh.costs[static_cast<size_t>(pass)]};
 }
 
-/// Stores all of `from` in `out`, unless that is null, and their number in *count.
+/// Stores all of `from` in `out`, unless that is null, and their count in *count.
 template <typename Value>
 void store(const char* call, const char* argument, const std::vector<Value>& from, Value* out, int* count) {
   const int have = static_cast<int>(from.size());
@@ -131,7 +131,7 @@ void store(const char* call, const char* argument, const std::vector<Value>& fro
 namespace seqpar {
 
 HandleTable<MeshEntry, seqparMesh_t>& meshes() {
-  // Never destroyed, as the other tables.
+  // Never destroyed, like the other tables.
   return handleTable<MeshEntry, seqparMesh_t>();
 }
 

@@ -75,7 +75,15 @@ void requireAtLeast(const char* call, const char* argument, int64_t value, int64
   if (value < least) fail(seqparInvalidArgument, call, ": ", argument, " is ", value, ", expected at least ", least);
 }
 
-/// Numbers of each member's block times `each` bytes, and all of them.
+/// Also compares `array` between the ranks of `group`.
+void requireAgreement(const char* call, Communicator& comm, std::initializer_list<NamedValue> values,
+                      const MeshGroup& group, const char* name, const std::vector<size_t>& array) {
+  const std::vector<int64_t> elements(array.begin(), array.end());
+  const NamedValue ofGroup = namedArray(name, elements);
+  comm.compareNext(call, std::span(values.begin(), values.size()), group.ranks, {&ofGroup, 1});
+}
+
+/// Bytes of each member's block (`each` bytes per element), and their sum.
 struct BlockBytes {
   std::vector<size_t> counts;
   size_t own = 0, all = 0;
@@ -229,7 +237,7 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* 
       requireApart(call, in, out, false);
     }
     const auto on = callerStream(call, stream, comm);
-    requireAgreement(call, comm, {{"axis", axis}});
+    requireAgreement(call, comm, {{"axis", axis}}, group, "bytes", blocks.counts);
     exchangesOf(comm).exchange(comm, call,
                                {std::make_shared<const Route>(std::move(route)),
                                 {static_cast<const std::byte*>(send)},
@@ -252,7 +260,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, vo
     requireAll(call, {in, out}, comm);
     requireApart(call, out, in, false);
     const auto on = callerStream(call, stream, comm);
-    requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}});
+    requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}}, group, "counts", blocks.counts);
     const auto shards = groupShards(group, blocks.counts, sizeOf(type));
     auto reduction = std::make_shared<const Reduction>(scatterSum(shards, static_cast<size_t>(group.position)));
     exchangesOf(comm).reduce(
@@ -280,7 +288,8 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const seqparMeshReduceScatter
     requireAll(call, {in[0], in[1], out[0], out[1]}, comm);
     requireAllApart(call, out, in);
     const auto on = callerStream(call, stream, comm);
-    requireAgreement(call, comm, {{"heads", given.heads}, {"dim", given.dim}, {"dataType", given.dataType}});
+    requireAgreement(call, comm, {{"heads", given.heads}, {"dim", given.dim}, {"dataType", given.dataType}}, group,
+                     "params->tokens", outputs.counts);
     if (rowBytes == 0) return;
     LseReduction reduction;
     reduction.shards = {groupShards(group, outputs.counts, rowBytes), static_cast<size_t>(given.heads), type};

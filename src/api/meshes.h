@@ -1,4 +1,4 @@
-// Meshes behind the C interface.
+// Meshes of the C interface.
 #pragma once
 
 #include <array>
@@ -14,19 +14,19 @@ struct MeshEntry {
   MeshShape shape;
   std::array<MeshGroup, 2> groups;        ///< by seqparMeshAxis_t
   std::array<MeshSchedule, 2> schedules;  ///< by seqparMeshPass_t
-  std::array<MeshCosts, 2> costs;         ///< likewise
+  std::array<MeshCosts, 2> costs;         ///< by seqparMeshPass_t
 
   const MeshGroup& group(int axis) const { return groups[static_cast<size_t>(axis)]; }
 };
 
 HandleTable<MeshEntry, seqparMesh_t>& meshes();
 
-/// The mesh of a handle; otherwise InvalidArgument in the name of `call`.
+/// The mesh of a handle; InvalidArgument in the name of `call` if the handle is not valid.
 inline std::shared_ptr<MeshEntry> findMesh(const char* call, seqparMesh_t handle) {
   return require(meshes(), handle, call, "mesh", "mesh");
 }
 
-/// atBoundary() for a call on a mesh: body(const MeshEntry&). Its error is the communicator's latest too.
+/// atBoundary() for a call on a mesh: body(const MeshEntry&). Its error also becomes the communicator's latest one.
 template <typename Body>
 seqparResult_t atMesh(const char* call, seqparMesh_t handle, Body&& body) noexcept {
   std::shared_ptr<MeshEntry> mesh;
@@ -38,7 +38,7 @@ seqparResult_t atMesh(const char* call, seqparMesh_t handle, Body&& body) noexce
   return result;
 }
 
-/// Throws InvalidArgument unless `axis` is one.
+/// Throws InvalidArgument unless `axis` is a seqparMeshAxis_t.
 void requireAxis(const char* call, int axis);
 
 }  // namespace seqpar

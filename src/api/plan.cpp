@@ -1,4 +1,4 @@
-// What the planner knows.
+// The calls of seqpar/plan.h.
 #include "seqpar/plan.h"
 
 #include <numeric>

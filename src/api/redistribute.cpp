@@ -1,4 +1,4 @@
-// Plans of redistributions, and carrying them out.
+// Redistribution plans and their execution.
 #include <array>
 
 #include "api/boundary.h"
@@ -19,11 +19,11 @@ struct RedistributePlan {
   std::weak_ptr<Communicator> comm;
   std::shared_ptr<const Route> route;
   std::vector<size_t> sendBytes, receiveBytes;  ///< of each tensor
-  int64_t digest = 0;                           ///< of all that must be equal on the ranks
+  int64_t digest = 0;                           ///< of everything that must be equal on all ranks
 };
 
 HandleTable<RedistributePlan, seqparRedistributePlan_t>& plans() {
-  // Never destroyed, as the tables of handles.h.
+  // Never destroyed, like the tables of handles.h.
   return handleTable<RedistributePlan, seqparRedistributePlan_t>();
 }
 
@@ -57,7 +57,7 @@ void requireFit(const char* call, const Layout& from, const Layout& to, const Co
   }
 }
 
-/// The same on all ranks: both layouts and the tensors. Returns what stands for all of it.
+/// Compares both layouts and the tensors across ranks. Returns a digest of them.
 int64_t compareRanks(const char* call, const seqparLayout_t& from, const seqparLayout_t& to,
                      std::span<const RowTensor> tensors, Communicator& comm) {
   std::vector<int64_t> outer, rowBytes;
@@ -160,7 +160,7 @@ SEQPAR_API seqparResult_t seqparRedistribute(seqparRedistributePlan_t handle, co
   if (found != seqparSuccess) return found;
   return onComm(call, plan->handle, [&](Communicator& comm) {
     if (plan->comm.lock().get() != &comm) {
-      fail(seqparInvalidArgument, call, ": the communicator that plan was made for is gone; expected a new plan");
+      fail(seqparInvalidArgument, call, ": plan's communicator was freed; expected a plan of an open communicator");
     }
     if (!plan->sendBytes.empty()) {
       requirePointer(call, "send", send);

@@ -18,7 +18,7 @@ using namespace seqpar;
 
 namespace {
 
-/// A ring with the communicator's entry, so that its address is not given to another.
+/// A ring with the communicator's entry, which keeps the entry's address from being reused.
 struct RingEntry {
   seqparComm_t handle;
   std::shared_ptr<CommEntry> comm;
@@ -101,15 +101,15 @@ RingSpec readSpec(const char* call, const seqparRingParams_t& params, const Comm
   const auto places = static_cast<int>(spec.ranks.size());
   spec.form = readForm(call, params, places);
   spec.bytes = readSizes(call, params, places);
-  // Nobody can tell how large the caller's `home` is: if it may be too small for an arrival, none go there. All ranks
-  // see the same sizes, so all have the same schedule.
+  // The library cannot check the size of the caller's `home`: if it may be too small for a received block, none is
+  // stored there. All ranks see equal sizes, so all compute the same schedule.
   const auto differs = [&](const auto& row) { return row != spec.bytes.front(); };
   if (std::any_of(spec.bytes.begin(), spec.bytes.end(), differs)) spec.form.keepHome = true;
   spec.place = static_cast<int>(std::find(spec.ranks.begin(), spec.ranks.end(), comm.rank()) - spec.ranks.begin());
   return spec;
 }
 
-/// The caller's buffers, which must not overlap; those that it did not give are left empty.
+/// The caller's buffers, which must not overlap; missing ones stay empty.
 RingBuffers readBuffers(const char* call, const seqparRingParams_t& params, const RingSpec& spec,
                         const Communicator& comm) {
   const size_t tensors = spec.bytes.front().size();
@@ -145,7 +145,7 @@ RingBuffers readBuffers(const char* call, const seqparRingParams_t& params, cons
   return buffers;
 }
 
-/// Only where the whole communicator makes the ring: ranks of a part of it cannot gather by themselves.
+/// Only if the whole communicator is the ring: a subset of the ranks cannot gather.
 void compareRanks(const char* call, const RingSpec& spec, Communicator& comm) {
   if (spec.form.places != comm.size()) return;
   int64_t digest = 0;  // of the order of the ranks and of all sizes

@@ -12,7 +12,7 @@
 namespace seqpar {
 namespace {
 
-/// So that positions of tokens can be counted with whatever is beside them.
+/// Keeps token positions, including halos, far from overflow.
 constexpr int64_t kMostTokens = int64_t{1} << 48;
 
 void requireRange(const char* call, const std::string& what, int64_t value, int64_t least,
@@ -31,7 +31,7 @@ struct Members {
   int64_t total = 0;
 };
 
-/// The fields that all shapes have.
+/// Checks the fields common to all shapes.
 template <typename Given>
 Members checkMembers(const char* call, const Given& given, const Communicator& comm) {
   Members out;
@@ -75,14 +75,16 @@ Members checkMembers(const char* call, const Given& given, const Communicator& c
 template <typename Given>
 void compareRanks(const char* call, const Given& given, const Members& members, Communicator& comm,
                   std::vector<NamedValue> values) {
-  if (given.group != nullptr) return;
   values.push_back({"shards->dataType", given.dataType});
   static_assert(sizeof(size_t) == sizeof(int64_t));
   const auto* const tokens = reinterpret_cast<const int64_t*>(members.tokens.data());
   values.push_back(
       namedArray(given.tokensOfMembers != nullptr ? "shards->tokensOfMembers" : "shards->tokens of members",
                  {tokens, members.tokens.size()}));
-  comm.compareNext(call, values);
+  if (given.group == nullptr) return comm.compareNext(call, values);
+  const std::vector<int64_t> group(members.ranks.begin(), members.ranks.end());
+  values.push_back(namedArray("shards->group", group));
+  comm.compareNextOfGroup(call, members.ranks, values);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Checks of the shapes that exchanges are given.
+// Argument checks of exchange shapes.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace seqpar {
 
-/// A shape that was checked, and this rank's place in it.
+/// A checked shape, and this rank's place in it.
 template <typename Shape>
 struct Checked {
   Shape shape;
@@ -23,16 +23,15 @@ struct Checked {
   size_t wholeBytes = 0;  ///< of the array of all tokens: with all heads' elements, or this member's heads
 };
 
-/// Throw InvalidArgument for what cannot be. Collective over all ranks of `comm` where arguments are compared
-/// (SEQPAR_CHECK) and the members are all of them: values that differ are InvalidUsage. `others` are values of the call
-/// besides.
+/// Throw InvalidArgument for invalid fields. Collective over the members if arguments are compared (SEQPAR_CHECK):
+/// values that differ are InvalidUsage. `others` are further values of the call to compare.
 Checked<HeadShards> checkHeadShards(const char* call, const seqparHeadShards_t* shards, Communicator& comm);
 Checked<Shards> checkShards(const char* call, const seqparShards_t* shards, Communicator& comm,
                             std::initializer_list<NamedValue> others = {});
 
 Halo checkHalo(const char* call, const seqparHalo_t* halo);
 
-/// The heads of a member; queryHeads 0 is `heads`. Throws InvalidArgument.
+/// The heads of a member; queryHeads 0 means `heads`. Throws InvalidArgument.
 HeadRange checkHeads(const char* call, int64_t heads, int64_t queryHeads, int members, int member);
 
 }  // namespace seqpar

@@ -22,7 +22,7 @@ void requireRange(const char* field, int value, int least, int most) {
   }
 }
 
-/// Checked tensors of one way; names live as long as the object.
+/// Checked tensors of one direction; names live as long as the object.
 class Side {
  public:
   Side(const char* way, int peer, int tensors, const void* const* buffers, const size_t* bytes,
@@ -52,7 +52,7 @@ class Side {
  private:
   template <typename Byte>
   static Byte* pointer(const Buffer& buffer) {
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): what is received was given as writable memory
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): receive buffers were passed as writable memory
     return static_cast<Byte*>(const_cast<void*>(buffer.data));
   }
 

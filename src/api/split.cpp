@@ -14,7 +14,7 @@ bool sharesGpus(const Communicator& comm) {
   return comm.device() != nullptr && comm.device()->shared();
 }
 
-/// One rank's group and what became of it.
+/// The creation of one rank's group, with its result or error.
 class Attempt {
  public:
   Attempt() = default;
@@ -30,18 +30,18 @@ class Attempt {
     }
   }
 
-  /// Collective over `parent`: the entry, if all ranks have theirs.
+  /// Collective over `parent`: the entry if all ranks succeeded.
   std::shared_ptr<CommEntry> agree(Communicator& parent) {
     std::vector<int> failed(static_cast<size_t>(parent.size()));
     parent.control().gatherValues(error_ ? 1 : 0, std::span(failed));
     if (error_) std::rethrow_exception(error_);
     const auto found = std::find(failed.begin(), failed.end(), 1);
     if (found == failed.end()) return std::move(entry_);
-    fail(seqparRemoteError, "rank ", found - failed.begin(), " could not make its group");
+    fail(seqparRemoteError, "rank ", found - failed.begin(), " could not create its group");
   }
 
  private:
-  /// Others of the group may have theirs, but nobody is to wait for the end of it.
+  /// Ends the entry without waiting for other members of the group, which may have succeeded.
   void discard() {
     MadeEntries ended;
     if (entry_) ended.add(std::move(entry_));

@@ -1,4 +1,4 @@
-// Communicators out of an existing one, with what the C interface keeps beside them.
+// Creates communicators from an existing one, with their entries for the C interface.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 namespace seqpar {
 
 /// Collective over `parent`: as seqparCommSplit(). Null for SEQPAR_SPLIT_NOCOLOR. If it fails on one rank, it fails on
-/// all of `parent`, which goes on. Where ranks of a process share a GPU, groups are made one after the other: what
-/// making one waits for on a device could else wait for another one's kernels.
+/// all ranks of `parent`, which stays usable. If ranks of a process share a GPU, groups are created one after the
+/// other: a device-wide wait during the creation of one group could otherwise wait for another group's kernels.
 std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, const CommConfig& config);
 
-/// Communicators that end unless they are handed over: all ranks see a failed split, so nobody is waited for.
+/// Communicators that end unless they are handed over. All ranks see a failed split, so ending waits for no rank.
 class MadeEntries {
  public:
   using Add = std::function<seqparComm_t(std::shared_ptr<CommEntry>)>;
@@ -28,8 +28,8 @@ class MadeEntries {
   ~MadeEntries();
 
   void add(std::shared_ptr<CommEntry> entry) { entries_.push_back(std::move(entry)); }
-  /// Gives all of them handles, in order, or none: if `add` throws, `remove` gets the handles that there are already,
-  /// `into` holds nothing but nulls, and the communicators stay here.
+  /// Creates handles for all of them, in order, or for none: if `add` throws, `remove` gets the handles created so far,
+  /// `into` contains only nulls, and the communicators stay in this object.
   void handOver(std::span<seqparComm_t> into, const Add& add, const Remove& remove);
 
  private:

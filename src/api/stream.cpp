@@ -64,6 +64,18 @@ SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*funct
   });
 }
 
+SEQPAR_API seqparResult_t seqparStreamFail(seqparStream_t stream, seqparResult_t result, const char* text) {
+  const char* call = "seqparStreamFail";
+  return onStream(call, stream, [&](HostStream& found) {
+    if (result < seqparUnhandledCudaError || result > seqparRemoteError) {
+      fail(seqparInvalidArgument, call, ": result is ", static_cast<int>(result), ", expected an error, ",
+           static_cast<int>(seqparUnhandledCudaError), " to ", static_cast<int>(seqparRemoteError));
+    }
+    requirePointer(call, "text", text);
+    found.fail(result, text);
+  });
+}
+
 SEQPAR_API seqparResult_t seqparEventCreate(seqparEvent_t* event) {
   return create("seqparEventCreate", "event", events(), event);
 }
@@ -91,6 +103,7 @@ SEQPAR_API seqparResult_t seqparEventSynchronize(seqparEvent_t event) {
 SEQPAR_API seqparResult_t seqparEventQuery(seqparEvent_t event) {
   return onEvent("seqparEventQuery", event, [](HostEvent& found) {
     if (!found.passed()) fail(seqparInProgress, "");
+    found.check();
   });
 }
 

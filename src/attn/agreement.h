@@ -1,14 +1,15 @@
-// What all ranks are to give alike, compared where seqparConfig_t::checkArguments is set.
+// Arguments that must be equal on all ranks, compared if seqparConfig_t::checkArguments is set.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "seqpar/seqpar.h"
 
 namespace seqpar::attn {
 
-/// Arguments for requireAgreement(); names are literals, arrays are read by it only.
+/// Arguments for requireAgreement(); names are literals, and arrays are read only during that call.
 inline seqparCompared_t number(const char* name, int64_t value) {
   return {name, seqparComparedNumber, value, 0, nullptr};
 }
@@ -19,7 +20,22 @@ inline seqparCompared_t array(const char* name, std::span<const int64_t> element
   return {name, seqparComparedArray, static_cast<int64_t>(elements.size()), 0, elements.data()};
 }
 
-/// seqparCommCompare() in the name of `call`; nothing without a communicator. Throws Error.
+/// A call of all ranks that consists of parts, from seqparCommCallBegin() to seqparCommCallEnd(); no-op without a
+/// communicator. Throws Error.
+class OuterCall {
+ public:
+  OuterCall(const char* call, std::span<const seqparCompared_t> arguments, seqparComm_t comm, void* stream);
+  OuterCall(const OuterCall&) = delete;
+  OuterCall& operator=(const OuterCall&) = delete;
+  ~OuterCall() { seqparCommCallEnd(); }
+};
+
+/// Ends `comm` (unless null), because `call` has failed on this rank. Returns the result for the caller: RemoteError
+/// instead of `result` if another thread has aborted the communicator.
+seqparResult_t endCommunicator(const char* call, seqparComm_t comm, seqparResult_t result,
+                               const std::string& text) noexcept;
+
+/// seqparCommCompare() in the name of `call`; no-op without a communicator. Throws Error.
 void requireAgreement(const char* call, std::span<const seqparCompared_t> arguments, seqparComm_t comm);
 
 }  // namespace seqpar::attn

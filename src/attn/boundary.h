@@ -11,9 +11,9 @@
 
 namespace seqpar::attn {
 
-/// Keeps `text` as the calling thread's latest error.
+/// Stores `text` as the calling thread's latest error.
 void setLastError(const std::string& text) noexcept;
-/// The same, with the call in front unless the text begins with it: what fails inside of a plan does not know the call.
+/// Also prefixes the text with the call, unless it is the prefix already: errors inside a plan do not know the call.
 void setLastError(const char* call, const char* text) noexcept;
 
 /// Runs body(), which throws Error to fail, as the C function `call`.
@@ -35,7 +35,7 @@ seqparResult_t guard(const char* call, Body&& body) noexcept {
   }
 }
 
-/// Throws an Error for a failed call of libseqpar, with the text that `comm` (may be null) has for it.
+/// Throws an Error for a failed call of libseqpar, with the error text of `comm` (may be null).
 void require(seqparResult_t result, const char* call, seqparComm_t comm);
 
 }  // namespace seqpar::attn

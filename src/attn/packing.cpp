@@ -19,7 +19,7 @@ std::vector<int64_t> readPacking(const char* call, int64_t sequences, const int6
   if (batch != 1) fail(seqparInvalidArgument, call, ": desc->batch is ", batch, ", expected 1 with packed sequences");
   requireArray(call, "desc->cuSeqlens", cuSeqlens, static_cast<size_t>(sequences + 1) * sizeof(int64_t),
                alignof(int64_t));
-  // Each is looked at before the next: with a wrong `sequences` what lies behind the array is hardly a packing.
+  // Checks each bound before it reads the next: with a wrong `sequences`, memory after the array is unlikely to pass.
   for (int64_t i = 0; i <= sequences; ++i) {
     const int64_t bound = cuSeqlens[i], least = i == 0 ? 0 : cuSeqlens[i - 1];
     if (bound < least || (i == 0 && bound != 0)) {
@@ -52,6 +52,7 @@ void requireUse(const char* call, seqparComm_t comm, bool onDevice, void* stream
   if (comm != nullptr && seqparCommGetAsyncError(comm, &state) == seqparInvalidArgument) {
     fail(seqparInvalidArgument, call, ": the communicator was freed, expected one that outlives what was made on it");
   }
+  if (state != seqparSuccess) fail(state, call, ": the communicator is lost: ", seqparGetLastError(comm));
   if (!onDevice && stream != nullptr &&
       seqparStreamQuery(static_cast<seqparStream_t>(stream)) == seqparInvalidArgument) {
     fail(seqparInvalidArgument, call, ": stream is ", stream,

@@ -1,4 +1,4 @@
-// Arguments that attention plans and short convolutions have in common.
+// Arguments common to attention plans and short convolutions.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ std::vector<int64_t> readPacking(const char* call, int64_t sequences, const int6
 /// A copy of desc->tokensOfRanks, each 0 to 2^48. Throws InvalidArgument.
 std::vector<int64_t> readLengths(const char* call, const int64_t* tokensOfRanks, int ranks);
 
-/// Refuses a call on a plan whose communicator (null: none) has been freed, and on a host a `stream` that is none:
-/// InvalidArgument, before any part of the call is enqueued.
+/// Rejects a call on a plan with a freed communicator (null: none), and on a host an invalid `stream`: InvalidArgument,
+/// before any part of the call is enqueued. On a lost communicator: throws its error.
 void requireUse(const char* call, seqparComm_t comm, bool onDevice, void* stream);
 
 }  // namespace seqpar::attn

@@ -2,19 +2,21 @@
 
 namespace seqpar {
 
-void requirePointer(const char* call, const char* argument, const void* pointer) {
-  if (pointer == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
+void failOverlap(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine) {
+  fail(seqparInvalidArgument, call, ": ", a.name, " (", a.data, ", ", a.bytes, " bytes) overlaps ", b.name, " (",
+       b.data, ", ", b.bytes, " bytes); expected ", sameIsFine ? "the same address or no overlap" : "no overlap");
 }
 
-void requireApart(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine) {
-  if (a.data == nullptr || b.data == nullptr || a.bytes == 0 || b.bytes == 0) return;
-  if (sameIsFine && a.data == b.data) return;
-  const auto beginA = reinterpret_cast<uintptr_t>(a.data);
-  const auto beginB = reinterpret_cast<uintptr_t>(b.data);
-  if (beginA < beginB + b.bytes && beginB < beginA + a.bytes) {
-    fail(seqparInvalidArgument, call, ": ", a.name, " (", a.data, ", ", a.bytes, " bytes) overlaps ", b.name, " (",
-         b.data, ", ", b.bytes, " bytes); expected ", sameIsFine ? "the same address or no overlap" : "no overlap");
+void failArray(const char* call, const char* argument, const void* data, size_t bytes, size_t alignment) {
+  if (bytes > kMostBytes) {
+    fail(seqparInvalidArgument, call, ": ", argument, " has ", bytes, " bytes, expected at most ", kMostBytes);
   }
+  if (reinterpret_cast<uintptr_t>(data) > UINTPTR_MAX - bytes) {
+    fail(seqparInvalidArgument, call, ": ", argument, " is ", data, " with ", bytes,
+         " bytes, expected it to end before the last address");
+  }
+  fail(seqparInvalidArgument, call, ": ", argument, " is ", data,
+       ", expected an address that is a multiple of its elements' ", alignment, " bytes");
 }
 
 }  // namespace seqpar

@@ -1,5 +1,4 @@
-// Checks of arguments that every C call makes alike: each names the call, the argument, its value and what was
-// expected.
+// Argument checks shared by all C calls: each error names the call, the argument, its value and the expected value.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +12,25 @@ struct Buffer {
   const char* name = nullptr;
   const void* data = nullptr;
   size_t bytes = 0;
-  size_t alignment = 1;  ///< of its elements
+  size_t alignment = 1;  ///< of the elements
 };
 
 /// Throws InvalidArgument if `pointer` is null.
-void requirePointer(const char* call, const char* argument, const void* pointer);
+inline void requirePointer(const char* call, const char* argument, const void* pointer) {
+  if (pointer == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
+}
 
-/// Refuses any overlap of `a` and `b`: InvalidArgument. With `sameIsFine`, the same address is allowed. Null and empty
+/// Throws what requireApart() throws.
+[[noreturn]] void failOverlap(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine);
+
+/// Throws InvalidArgument if `a` and `b` overlap. With `sameIsFine`, equal addresses are allowed. Null and empty
 /// buffers overlap nothing.
-void requireApart(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine);
+inline void requireApart(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine) {
+  if (a.data == nullptr || b.data == nullptr || a.bytes == 0 || b.bytes == 0) return;
+  if (sameIsFine && a.data == b.data) return;
+  const auto beginA = reinterpret_cast<uintptr_t>(a.data);
+  const auto beginB = reinterpret_cast<uintptr_t>(b.data);
+  if (beginA < beginB + b.bytes && beginB < beginA + a.bytes) failOverlap(call, a, b, sameIsFine);
+}
 
 }  // namespace seqpar

@@ -1,5 +1,5 @@
-// Sizes that callers give: products that cannot be counted, arrays that cannot lie in memory. Every call of the C
-// interface takes the sizes of its arrays from here, before it does anything.
+// Sizes that callers pass: rejects products that overflow and arrays that exceed memory. Every call of the C interface
+// computes the sizes of its arrays with these functions before it does anything else.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@ struct Extent {
   bool negative;
 };
 
-/// The product of `extents`, the last of which is the bytes of an element. InvalidArgument if one is negative, or if
-/// there are more bytes than any array has. Extents of 0 count as 1 there, so that they hide no overflow of products of
-/// the others.
+/// The product of `extents`; the last extent is the bytes of an element. InvalidArgument if one is negative or if the
+/// product exceeds the largest possible array. In this check, extents of 0 count as 1, so that they hide no overflow of
+/// the other extents' product.
 inline size_t countBytes(const char* call, const char* argument, std::initializer_list<Extent> extents) {
   uint64_t all = 1;
   bool empty = false, tooMany = false;
@@ -50,7 +50,7 @@ inline size_t countBytes(const char* call, const char* argument, std::initialize
   return empty ? 0 : static_cast<size_t>(all);
 }
 
-/// The sum of sizes, InvalidArgument as countBytes().
+/// The sum of sizes; InvalidArgument as in countBytes().
 inline size_t addBytes(const char* call, const char* argument, size_t some, size_t more) {
   uint64_t all = 0;
   if (__builtin_add_overflow(some, more, &all) || all > kMostBytes) {
@@ -60,24 +60,16 @@ inline size_t addBytes(const char* call, const char* argument, size_t some, size
   return static_cast<size_t>(all);
 }
 
-/// Refuses an array that no memory can hold, that would go on behind the last address, or that is not aligned to its
-/// elements: InvalidArgument.
+/// Throws what requireArray() throws.
+[[noreturn]] void failArray(const char* call, const char* argument, const void* data, size_t bytes, size_t alignment);
+
+/// Throws InvalidArgument for an array that exceeds memory, extends past the last address, or is not aligned to its
+/// elements. `alignment` is a power of two.
 inline void requireArray(const char* call, const char* argument, const void* data, size_t bytes, size_t alignment) {
-  if (bytes > kMostBytes) {
-    fail(seqparInvalidArgument, call, ": ", argument, " has ", bytes, " bytes, expected at most ", kMostBytes);
-  }
-  if (data == nullptr || bytes == 0) return;
   const auto address = reinterpret_cast<uintptr_t>(data);
-  if (address > UINTPTR_MAX - bytes) {
-    fail(seqparInvalidArgument, call, ": ", argument, " is ", data, " with ", bytes,
-         " bytes, expected it to end before the last address");
-  }
-  if (address % alignment != 0) {
-    fail(seqparInvalidArgument, call, ": ", argument, " is ", data,
-         ", expected an address that is a multiple of its "
-         "elements' ",
-         alignment, " bytes");
-  }
+  const bool anywhere = data == nullptr || bytes == 0;
+  if (bytes <= kMostBytes && (anywhere || (address <= UINTPTR_MAX - bytes && (address & (alignment - 1)) == 0))) return;
+  failArray(call, argument, data, bytes, alignment);
 }
 
 }  // namespace seqpar

@@ -16,8 +16,8 @@ const char* typeName(seqparDataType_t type);
 void toFloat(const void* from, seqparDataType_t fromType, float* to, size_t count);
 void fromFloat(const float* from, void* to, seqparDataType_t toType, size_t count);
 
-/// From any type to any. `from` nullptr writes zeros. The memory is the same or does not overlap; the same only with
-/// equal types.
+/// Converts between any two types. A null `from` writes zeros. `from` and `to` do not overlap, except that they may be
+/// equal if the types are equal.
 void convert(const void* from, seqparDataType_t fromType, void* to, seqparDataType_t toType, size_t count);
 
 }  // namespace seqpar

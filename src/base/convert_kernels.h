@@ -21,7 +21,7 @@ extern const ConvertKernels kConvertAvx2;
 extern const ConvertKernels kConvertAvx512;
 #endif
 
-/// The kernels for `isa`; portable ones where this build has none for it.
+/// The kernels for `isa`; portable ones if this build contains none for it.
 const ConvertKernels& convertKernels(Isa isa);
 
 /// fetch() of `count` < kLanes elements; the other lanes are 0.

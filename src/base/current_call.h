@@ -1,28 +1,25 @@
-// The public function that a thread is in, for texts that lower layers write.
+// The public function that a thread is in, for texts of lower layers.
 #pragma once
 
 namespace seqpar {
 
 class CurrentCall {
  public:
-  /// `name` is a literal. The outermost call counts.
-  explicit CurrentCall(const char* name) noexcept : outermost_(*place() == '\0') {
-    if (outermost_) place() = name;
+  /// `name` is a literal. Nested calls keep the outermost name.
+  explicit CurrentCall(const char* name) noexcept : outermost_(*current_ == '\0') {
+    if (outermost_) current_ = name;
   }
   CurrentCall(const CurrentCall&) = delete;
   CurrentCall& operator=(const CurrentCall&) = delete;
   ~CurrentCall() {
-    if (outermost_) place() = "";
+    if (outermost_) current_ = "";
   }
 
-  /// Of the calling thread; "" if it is in none.
-  static const char* name() noexcept { return place(); }
+  /// The calling thread's; "" outside of a call.
+  static const char* name() noexcept { return current_; }
 
  private:
-  static const char*& place() noexcept {
-    static thread_local const char* current = "";
-    return current;
-  }
+  static inline thread_local constinit const char* current_ = "";
 
   bool outermost_;
 };

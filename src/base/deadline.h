@@ -13,13 +13,13 @@ class Deadline {
   /// Never passes.
   Deadline() = default;
 
-  /// Passes `timeout` from now; a timeout of 0 never does.
+  /// Passes `timeout` from now; never, if `timeout` is 0.
   explicit Deadline(std::chrono::milliseconds timeout)
       : at_(timeout.count() == 0 ? Clock::time_point::max() : Clock::now() + timeout) {}
 
   bool passed() const { return at_ != Clock::time_point::max() && Clock::now() >= at_; }
 
-  /// What is left, at most `most`; 0 if it has passed. Fit for poll().
+  /// The remaining time, at most `most`; 0 if it has passed. Suitable for poll().
   std::chrono::milliseconds left(std::chrono::milliseconds most) const {
     if (at_ == Clock::time_point::max()) return most;
     const auto rest = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now());

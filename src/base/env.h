@@ -1,4 +1,4 @@
-// Environment variables: every one that the library reads is read through here, and a value that means nothing is an
+// Environment variables: the library reads every variable through these functions, and rejects invalid values with an
 // error.
 #pragma once
 
@@ -9,19 +9,19 @@
 
 namespace seqpar {
 
-/// A spelling and what it stands for.
+/// A spelling and the value that it selects.
 using Choice = std::pair<const char*, int>;
 
-/// The variable's value; empty if it is unset or the empty string.
+/// The variable's value; none if it is unset or the empty string.
 std::optional<std::string> envText(const char* name);
 
-/// The variable as one of `choices`, in any case. Anything else is InvalidUsage with the list of what is valid.
+/// The variable as one of `choices`, in any case. Any other value is InvalidUsage; the error lists the valid ones.
 std::optional<int> envChoice(const char* name, std::span<const Choice> choices);
 
-/// The variable as a whole number in [least, most]. Anything else is InvalidUsage.
+/// The variable as an integer in [least, most]. Any other value is InvalidUsage.
 std::optional<long> envInteger(const char* name, long least, long most);
 
-/// The variable as a finite number in [least, most]. Anything else is InvalidUsage.
+/// The variable as a finite number in [least, most]. Any other value is InvalidUsage.
 std::optional<double> envNumber(const char* name, double least, double most);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// Errors inside the library: thrown as seqpar::Error, turned into a seqparResult_t at the C boundary (src/api).
+// Errors inside the library: thrown as seqpar::Error, converted to a seqparResult_t at the C boundary (src/api).
 #pragma once
 
 #include <sstream>
@@ -9,7 +9,7 @@
 
 namespace seqpar {
 
-/// Writes all arguments one after the other into a string.
+/// Concatenates all arguments into a string.
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -17,7 +17,7 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
-/// A failure with the result that the C caller gets and a sentence for seqparGetLastError().
+/// A failure: the result for the C caller and a sentence for seqparGetLastError().
 class Error : public std::runtime_error {
  public:
   Error(seqparResult_t result, const std::string& text) : std::runtime_error(text), result_(result) {}
@@ -33,7 +33,7 @@ template <typename... Parts>
   throw Error(result, concat(parts...));
 }
 
-/// Throws a SystemError that names `call` and errno's meaning.
+/// Throws a SystemError with `call` and errno's meaning.
 [[noreturn]] void failErrno(const std::string& call);
 
 }  // namespace seqpar

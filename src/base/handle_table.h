@@ -1,5 +1,5 @@
-// Handles of a C interface: which are alive, and what they stand for. A handle that is stale, foreign or of another
-// kind is found out without touching the memory that it points to.
+// Handles of a C interface: the live handles and their objects. A handle that is stale, foreign or of another kind is
+// detected without access to the memory that it points to.
 #pragma once
 
 #include <memory>
@@ -22,14 +22,14 @@ class HandleTable {
     return handle;
   }
 
-  /// Null if there is no such object.
+  /// Null if the handle is not in the table.
   std::shared_ptr<Object> find(Handle handle) const {
     const std::shared_lock lock(mutex_);
     const auto entry = objects_.find(handle);
     return entry == objects_.end() ? nullptr : entry->second;
   }
 
-  /// find(), and forgets it.
+  /// find(), and removes the handle.
   std::shared_ptr<Object> remove(Handle handle) {
     const std::unique_lock lock(mutex_);
     const auto node = objects_.extract(handle);
@@ -41,22 +41,22 @@ class HandleTable {
   std::unordered_map<Handle, std::shared_ptr<Object>> objects_;
 };
 
-/// One table for all of the process. Never destroyed: a program may leave handles behind, and their threads must not
-/// outlive the table that they are looked up in.
+/// The table of the process. Never destroyed: a program may exit without destroying its handles, and their threads must
+/// not outlive the table that they use.
 template <typename Object, typename Handle>
 HandleTable<Object, Handle>& handleTable() {
   static auto* const table = std::make_unique<HandleTable<Object, Handle>>().release();
   return *table;
 }
 
-/// The object of a handle; otherwise InvalidArgument in the name of `call` and `argument`.
+/// The object of a handle; InvalidArgument in the name of `call` and `argument` if the handle is not valid.
 template <typename Object, typename Handle>
 std::shared_ptr<Object> require(const HandleTable<Object, Handle>& table, Handle handle, const char* call,
                                 const char* argument, const char* kind) {
   auto object = handle == nullptr ? nullptr : table.find(handle);
   if (!object) {
-    fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected a ", kind,
-         " that was made and not freed");
+    fail(seqparInvalidArgument, call, ": ", argument, " is ", static_cast<const void*>(handle), ", expected an open ",
+         kind);
   }
   return object;
 }

@@ -1,4 +1,4 @@
-// Whether a communicator still works. One object a communicator, shared by every part that waits or that finds out.
+// Whether a communicator still works: one object per communicator, shared by every part that waits or detects failures.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace seqpar {
 
-/// Set once, by the part that notices first; read by every wait. After it is set nothing further may be published to
-/// peers.
+/// Set once, by the part that notices the failure first; read by every wait. After it is set, nothing may be published
+/// to peers.
 class Health {
  public:
   /// True while the communicator works.
@@ -28,11 +28,11 @@ class Health {
     if (!ok()) raise();
   }
 
-  /// Records a failure; later ones are ignored. Returns true if this one was the first. Runs the hook then.
+  /// Records a failure and runs the hook; later failures are ignored. Returns true if this failure was the first.
   bool fail(seqparResult_t result, const std::string& text) noexcept;
 
-  /// Called once, in the thread that reports the first failure, to wake sleepers and tell the other ranks. Set before
-  /// use.
+  /// Called once, in the thread that reports the first failure, to wake sleeping threads and notify the other ranks.
+  /// Set it before use.
   void onFailure(std::function<void(seqparResult_t, const std::string&)> hook);
 
  private:

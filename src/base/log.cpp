@@ -13,13 +13,20 @@ namespace {
 constexpr std::array<Choice, 4> kLevels{{{"NONE", 0}, {"WARN", 1}, {"INFO", 2}, {"TRACE", 3}}};
 constexpr std::array<const char*, 4> kNames{"", "WARN", "INFO", "TRACE"};
 
-LogLevel readLevel() noexcept {
+/// SEQPAR_DEBUG; empty if it is unset.
+std::optional<LogLevel> readLevel() noexcept {
   try {
-    return static_cast<LogLevel>(envChoice("SEQPAR_DEBUG", kLevels).value_or(0));
+    const auto level = envChoice("SEQPAR_DEBUG", kLevels);
+    return level ? std::optional(static_cast<LogLevel>(*level)) : std::nullopt;
   } catch (const std::exception& error) {
     writeLog(LogLevel::Warn, error.what());
     return LogLevel::Warn;
   }
+}
+
+std::optional<LogLevel> level() noexcept {
+  static const auto chosen = readLevel();
+  return chosen;
 }
 
 std::string hostName() {
@@ -29,9 +36,12 @@ std::string hostName() {
 
 }  // namespace
 
-bool logs(LogLevel level) noexcept {
-  static const LogLevel chosen = readLevel();
-  return level <= chosen;
+LogLevel chosenLevel() noexcept {
+  return level().value_or(LogLevel::None);
+}
+
+bool notices() noexcept {
+  return level() != LogLevel::None;
 }
 
 void writeLog(LogLevel level, const std::string& text) noexcept {
@@ -41,7 +51,7 @@ void writeLog(LogLevel level, const std::string& text) noexcept {
                              kNames[static_cast<size_t>(level)], " ", text, "\n");
     [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
   } catch (const std::exception&) {
-    return;  // a line that cannot be made is not worth a failure
+    return;  // a line that cannot be written is not an error
   }
 }
 

@@ -1,4 +1,4 @@
-// Log lines on stderr, as SEQPAR_DEBUG asks.
+// Log lines on stderr, controlled by SEQPAR_DEBUG.
 #pragma once
 
 #include <string>
@@ -9,15 +9,30 @@ namespace seqpar {
 
 enum class LogLevel { None = 0, Warn = 1, Info = 2, Trace = 3 };
 
-/// True if lines of `level` are written. SEQPAR_DEBUG is read once.
-bool logs(LogLevel level) noexcept;
+/// The most detailed level that is written. SEQPAR_DEBUG is read once.
+LogLevel chosenLevel() noexcept;
 
-/// Writes one line with host, process and thread in front. One write() a line, so that lines of ranks do not mix.
+/// True if lines of level `wanted` are written.
+inline bool logs(LogLevel wanted) noexcept {
+  static const LogLevel chosen = chosenLevel();
+  return wanted <= chosen;
+}
+
+/// Writes one line, prefixed with host, process and thread. One write() per line, so that lines of ranks do not mix.
 void writeLog(LogLevel level, const std::string& text) noexcept;
 
 template <typename... Parts>
 void log(LogLevel level, const Parts&... parts) {
   if (logs(level)) writeLog(level, concat(parts...));
+}
+
+/// True if notices are written: always, except with SEQPAR_DEBUG=NONE.
+bool notices() noexcept;
+
+/// A warning that is written also without SEQPAR_DEBUG.
+template <typename... Parts>
+void notice(const Parts&... parts) {
+  if (notices()) writeLog(LogLevel::Warn, concat(parts...));
 }
 
 }  // namespace seqpar

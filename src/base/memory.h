@@ -1,4 +1,4 @@
-// Memory that cannot be had: errors that say how much was wanted, and for what.
+// Failed allocations: errors that say how many bytes were requested, and for what.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace seqpar {
 
-/// Throws a SystemError. `left`: what is known of the memory that is left.
+/// Throws a SystemError. `left`: text about the remaining memory.
 [[noreturn]] inline void failNoMemory(const char* what, size_t bytes, const std::string& left = {}) {
   fail(seqparSystemError, "no memory: ", bytes, " bytes for ", what, left.empty() ? "" : "; ", left);
 }
 
-/// What allocate() returns; failNoMemory() where it throws std::bad_alloc.
+/// The result of allocate(); calls failNoMemory() if it throws std::bad_alloc.
 template <typename Allocate>
 auto allocateFor(const char* what, size_t bytes, Allocate&& allocate) {
   try {
@@ -25,7 +25,7 @@ auto allocateFor(const char* what, size_t bytes, Allocate&& allocate) {
   }
 }
 
-/// What is said where small objects find no memory, which nobody counts.
+/// Error text for failed allocations of small objects, where the size is unknown.
 constexpr const char* kNoMemory = "no memory: a few bytes for objects of the library";
 
 }  // namespace seqpar

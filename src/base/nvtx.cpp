@@ -5,7 +5,7 @@
 namespace seqpar::nvtx {
 namespace {
 
-/// Null where no profiler listens.
+/// Null if no profiler is attached.
 nvtxDomainHandle_t domain() noexcept {
   static const nvtxDomainHandle_t made = nvtxDomainCreateA("seqpar");
   return made;

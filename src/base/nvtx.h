@@ -1,4 +1,4 @@
-// Ranges that profilers show (NVTX, domain "seqpar"); nothing in builds without CUDA, and next to nothing without a
+// Ranges that profilers show (NVTX, domain "seqpar"); no-ops in builds without CUDA, and nearly free without a
 // profiler.
 #pragma once
 
@@ -7,9 +7,9 @@
 namespace seqpar::nvtx {
 
 #ifdef SEQPAR_NVTX
-/// Begins a range of the calling thread. `message` is a literal.
+/// Starts a range of the calling thread. `message` is a literal.
 void push(const char* message) noexcept;
-/// With a number of bytes.
+/// With a number of bytes as payload.
 void push(const char* message, uint64_t bytes) noexcept;
 /// Ends the thread's innermost range.
 void pop() noexcept;
@@ -19,7 +19,7 @@ inline void push(const char*, uint64_t) noexcept {}
 inline void pop() noexcept {}
 #endif
 
-/// A range as long as it lives.
+/// RAII scope of a range.
 class Range {
  public:
   explicit Range(const char* message) noexcept { push(message); }

@@ -24,7 +24,7 @@ Pages allocatePages(size_t bytes, const char* what) {
   if (bytes > SIZE_MAX - alignment) failNoMemory(what, bytes);
   Pages pages(static_cast<std::byte*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)));
   if (pages == nullptr) failNoMemory(what, bytes);
-  if (alignment == kLargePage) madvise(pages.get(), bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
+  if (alignment == kLargePage) madvise(pages.get(), bytes, MADV_HUGEPAGE);  // a hint; small pages work, too
   return pages;
 }
 

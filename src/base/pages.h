@@ -12,7 +12,7 @@ struct FreePages {
 
 using Pages = std::unique_ptr<std::byte, FreePages>;
 
-/// Memory aligned to 4096, not initialized; from 2 MiB on aligned to that, and on large pages where the system allows
+/// Uninitialized memory, aligned to 4096 bytes; from 2 MiB on aligned to 2 MiB, with large pages if the system allows
 /// it. bytes > 0. SystemError in the name of `what` if there is no memory.
 Pages allocatePages(size_t bytes, const char* what);
 

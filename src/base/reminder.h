@@ -1,4 +1,4 @@
-// When a wait has lasted so long that a person who debugs wants to know what for.
+// Decides when to log that a wait has lasted long.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ class Reminder {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The wait began at `begin`.
+  /// The start time of the wait.
   explicit Reminder(Clock::time_point begin) : begin_(begin) {}
 
   /// True once each after 3 s, 30 s, 300 s, ...
@@ -19,7 +19,7 @@ class Reminder {
     return true;
   }
 
-  /// How long the wait has lasted.
+  /// How long the wait has lasted so far.
   std::chrono::seconds lasted(Clock::time_point now) const {
     return std::chrono::duration_cast<std::chrono::seconds>(now - begin_);
   }

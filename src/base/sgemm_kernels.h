@@ -1,10 +1,9 @@
-// The loops of sgemm.h, one for each Isa: the inner two of GotoBLAS's (Goto and van de Geijn, Anatomy of
-// High-Performance Matrix Multiplication, 2008, section 4), which is all that factors need which fit into a core's
-// caches.
+// The loops of sgemm.h, one for each Isa: the inner two loops of GotoBLAS (Goto and van de Geijn, Anatomy of
+// High-Performance Matrix Multiplication, 2008, section 4), which suffice for operands that fit into a core's caches.
 //
-// A panel of b is packed so that its rows are contiguous, and every tile of c is summed up in registers. Whatever the
-// tile, an element's products are added one after another in the order of the inner dimension, in blocks of
-// kPanelDepth: it has the same bits in whichever part of a matrix it is computed.
+// A panel of b is packed so that its rows are contiguous, and every tile of c is accumulated in registers. For every
+// tile size, an element's products are added one after another in the order of the inner dimension, in blocks of
+// kPanelDepth, so an element has the same bits in every split of a matrix.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +22,11 @@ extern const SgemmKernel kSgemmAvx2;
 extern const SgemmKernel kSgemmAvx512;
 #endif
 
-/// The kernel for `isa`; the portable one where this build has none for it.
+/// The kernel for `isa`; the portable one if this build contains none for it.
 SgemmKernel sgemmKernel(Isa isa);
 
-/// The tile of c that leaves some registers for the factors: `Rows` times `Columns` vectors. `Vector` names the type V
-/// of a register, set() makes one of a number, multiplyAdd() is a b + c, which is rounded alike wherever it is called.
+/// A tile of c that leaves some registers for the operands: `Rows` times `Columns` vectors. `Vector` provides the
+/// register type V, set() (broadcasts a scalar) and multiplyAdd() (a b + c, with equal rounding at every call site).
 template <class Vector, std::size_t Rows, std::size_t Columns>
 struct SgemmTile {
   using V = typename Vector::V;
@@ -36,14 +35,14 @@ struct SgemmTile {
   static constexpr std::size_t kWidth = Columns * kLanes;
   static constexpr std::size_t kPanelDepth = 256;
 
-  /// Where element (i, p) of the left factor lies: data[i * row + p * step].
+  /// The address of element (i, p) of the left operand: data[i * row + p * step].
   struct Left {
     const float* data;
     std::size_t row;
     std::size_t step;
   };
 
-  /// c = or += a b for Height rows; `b` has `depth` rows of kWidth numbers, strideB apart.
+  /// c = or += a b for Height rows; `b` has `depth` rows of kWidth elements, strideB apart.
   template <std::size_t Height>
   static void multiply(std::size_t depth, Left a, const float* b, std::size_t strideB, bool accumulate, float* c,
                        std::size_t strideC) {
@@ -69,7 +68,7 @@ struct SgemmTile {
     }
   }
 
-  /// multiply() of `rows` <= Height rows, so that each height has its own registers.
+  /// multiply() of `rows` <= Height rows: one instantiation per height, for its register allocation.
   template <std::size_t Height = Rows>
   static void multiplyRows(std::size_t rows, std::size_t depth, Left a, const float* b, std::size_t strideB,
                            bool accumulate, float* c, std::size_t strideC) {
@@ -79,7 +78,7 @@ struct SgemmTile {
     multiply<Height>(depth, a, b, strideB, accumulate, c, strideC);
   }
 
-  /// As multiplyRows() for the first `width` columns only; `b` has kWidth.
+  /// multiplyRows() for the first `width` columns only; `b` has kWidth columns.
   static void multiplyPart(std::size_t rows, std::size_t width, std::size_t depth, Left a, const float* b,
                            bool accumulate, float* c, std::size_t strideC) {
     float whole[Rows * kWidth] = {};
@@ -92,7 +91,7 @@ struct SgemmTile {
     }
   }
 
-  /// panel[p][j] = b[p][j], zeros behind the first `width` columns.
+  /// panel[p][j] = b[p][j]; zero-fills columns from `width` on.
   static void pack(std::size_t depth, std::size_t width, const float* b, std::size_t strideB, float* panel) {
     for (std::size_t p = 0; p < depth; ++p, panel += kWidth, b += strideB) {
       if (width == kWidth) {
@@ -103,7 +102,7 @@ struct SgemmTile {
     }
   }
 
-  /// panel[p][j] = b[j][p], zeros behind the first `width` columns.
+  /// panel[p][j] = b[j][p]; zero-fills columns from `width` on.
   static void packTransposed(std::size_t depth, std::size_t width, const float* b, std::size_t strideB, float* panel) {
     std::size_t j = 0;
     for (; j + 4 <= width; j += 4, b += 4 * strideB) {
@@ -137,7 +136,7 @@ struct SgemmTile {
                   std::size_t strideC) {
     alignas(64) float panel[kPanelDepth * kWidth];
     std::size_t first = 0;
-    do {  // once for k = 0, where c may have to be cleared
+    do {  // also once for k = 0, where c may have to be cleared
       const std::size_t depth = k - first < kPanelDepth ? k - first : kPanelDepth;
       const bool add = accumulate || first > 0;
       const Left left = {a.data + first * (a.transposed ? a.stride : 1), a.transposed ? 1 : a.stride,
@@ -150,7 +149,7 @@ struct SgemmTile {
           packTransposed(depth, width, b.data + j * b.stride + first, b.stride, panel);
         } else if (width < kWidth || m > 2 * kRows) {
           pack(depth, width, b.data + first * b.stride + j, b.stride, panel);
-        } else {  // too few rows to be worth it
+        } else {  // packing does not pay for so few rows
           rows = b.data + first * b.stride + j;
           stride = b.stride;
         }
@@ -170,7 +169,7 @@ struct SgemmTile {
   }
 };
 
-/// Narrow products have narrow panels.
+/// Uses narrow panels for narrow products.
 template <class Vector, std::size_t Rows>
 void sgemm(std::size_t m, std::size_t n, std::size_t k, Factor a, Factor b, bool accumulate, float* c,
            std::size_t strideC) {

@@ -1,28 +1,28 @@
-// Libraries that are opened at run time, so that ours load where they are not.
+// Libraries that are opened at run time, so that this library loads on machines without them.
 #pragma once
 
 #include <string>
 
 namespace seqpar {
 
-/// One that the process has already, from a framework or a wheel, is taken. It is never closed, since such libraries
-/// have threads and hooks.
+/// Prefers a copy that the process has already loaded, for example from a framework or a wheel. Never closed, since
+/// such libraries have threads and hooks.
 class SharedLibrary {
  public:
   SharedLibrary() = default;
-  /// Opens the library of this file name, or knows why not.
+  /// Opens the library with this file name, or records the failure.
   explicit SharedLibrary(const char* name);
 
   bool opened() const { return file_ != nullptr; }
-  /// Why it is not, as the loader says it.
+  /// The loader's text if opening failed.
   const std::string& reason() const { return reason_; }
 
-  /// A function by name; null where the library, if there is one, lacks it.
+  /// A function by name; null if the library was not opened or does not export it.
   template <typename Function>
   Function find(const char* function) const {
     return reinterpret_cast<Function>(symbol(function));
   }
-  /// The same into a pointer. Of the first that is missing `problem` tells, unless there is one already.
+  /// Stores find() in `into`. The first missing function is reported in `problem`, unless it holds a text already.
   template <typename Function>
   void need(const char* function, Function& into, std::string& problem) const {
     into = find<Function>(function);

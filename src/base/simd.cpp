@@ -12,7 +12,7 @@ namespace {
 constexpr std::array kIsas = {Isa::Portable, Isa::Avx2, Isa::Avx512};
 
 #if defined(__x86_64__)
-// Not a feature name that every compiler's __builtin_cpu_supports() knows.
+// Older compilers' __builtin_cpu_supports() does not accept this feature's name.
 bool hasF16c() {
   unsigned a = 0;
   unsigned b = 0;

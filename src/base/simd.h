@@ -1,8 +1,8 @@
-// Which vector instructions this processor has. Kernels exist once for each Isa, in units of their own that are
-// compiled for it (x_portable.cpp, x_avx2.cpp, x_avx512.cpp), and are picked at run time from a table.
+// The vector instructions of this processor. Kernels exist once for each Isa, in sources compiled for it
+// (x_portable.cpp, x_avx2.cpp, x_avx512.cpp), and are picked from a table at run time.
 //
-// Such a unit must not use inline functions of shared headers, the standard library included: the linker keeps one copy
-// of those, and it could be the one that needs the newer processor. Templates over the Lanes type are fine.
+// Such sources must not use inline functions of shared headers, including the standard library's: the linker keeps one
+// copy of each, and that copy could need the newer processor. Templates over the Lanes type are fine.
 #pragma once
 
 #include <span>
@@ -11,10 +11,10 @@ namespace seqpar {
 
 enum class Isa { Portable, Avx2, Avx512 };
 
-/// All that this processor runs, the fastest last.
+/// All Isas that this processor supports, the fastest last.
 std::span<const Isa> supportedIsas();
 
-/// The fastest that this processor runs.
+/// The fastest Isa that this processor supports.
 Isa bestIsa();
 
 /// "portable", "avx2" or "avx512".

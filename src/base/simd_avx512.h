@@ -37,7 +37,7 @@ struct LanesAvx512 {
     const __m512i upper = _mm512_srli_epi32(bits, 16);
     const __m512i odd = _mm512_and_epi32(upper, _mm512_set1_epi32(1));
     const __m512i up = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-    // AVX-512's own conversion to bfloat16 would turn subnormals into zeros.
+    // AVX-512's conversion instruction to bfloat16 flushes subnormals to zero.
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(up, nan, upper, _mm512_set1_epi32(0x40)));
   }

@@ -8,8 +8,9 @@
 
 namespace seqpar {
 
-/// What every Lanes type has. V is kLanes numbers in fp32. fetch() reads kLanes elements as they are, widen() makes
-/// them fp32, narrow() rounds to the element type that its pointer names, store() writes what it gives.
+/// The interface of every Lanes type. V is kLanes values in fp32. fetch() reads kLanes elements without conversion,
+/// widen() converts them to fp32, narrow() rounds to the element type of its pointer argument, store() writes the
+/// result.
 struct LanesPortable {
   typedef float V __attribute__((vector_size(16)));
   typedef std::uint32_t U32 __attribute__((vector_size(16)));
@@ -40,7 +41,7 @@ struct LanesPortable {
     const U32 exponent = shifted & 0x0f800000u;
     const U32 normal = shifted + 0x38000000u;
     const U32 special = (shifted + 0x70000000u) | ((U32)(shifted > 0x0f800000u) & 0x00400000u);
-    // A subnormal's digits, given the exponent of the least normal number, are too large by exactly that number.
+    // A subnormal's mantissa with the exponent of the least normal value is too large by exactly that value.
     const U32 subnormal = bits(floats(shifted + 0x38800000u) - floats(U32{} + 0x38800000u));
     const U32 magnitude = select(exponent == 0x0f800000u, special, select(exponent == 0u, subnormal, normal));
     return floats(magnitude | ((half & 0x8000u) << 16));
@@ -56,7 +57,7 @@ struct LanesPortable {
     const U32 b = bits(v);
     const U32 magnitude = b & 0x7fffffffu;
     const U32 normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
-    // Adding 0.5, whose last digit is worth half's least subnormal, makes the addition round.
+    // Adding 0.5 performs the rounding: 0.5 has an ulp equal to half precision's least subnormal.
     const U32 subnormal = bits(floats(magnitude) + 0.5f) - 0x3f000000u;
     const U32 nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
     U32 half = select(magnitude < 0x38800000u, subnormal, normal);
@@ -70,15 +71,15 @@ struct LanesPortable {
     __builtin_memcpy(to, &raw, sizeof raw);
   }
 
-  /// As store(), past the caches where the processor can; `to` is aligned to what is written. fence() puts what was
-  /// streamed before later stores.
+  /// store() with non-temporal stores if the processor supports them; `to` is aligned to the bytes written. fence()
+  /// orders streamed data before later stores.
   template <class T, class Raw>
   static void stream(T* to, Raw raw) {
     store(to, raw);
   }
   static void fence() {}
 
-  /// c * x + s, always rounded alike; s itself where c is 0.
+  /// c * x + s, with equal rounding at every call site; s itself if c is 0.
   static V multiplyAdd(V c, V x, V s) { return floats(select((U32)(c == zero()), bits(s), bits(c * x + s))); }
 
  private:

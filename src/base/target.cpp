@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// Whole lines, so that each leaves for memory in one piece.
+// Whole cache lines, so that each is written to memory at once.
 void streamLines(std::byte* to, const std::byte* from, size_t lines) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
     for (size_t i = 0; i < kLine; i += sizeof(__m128i)) {

@@ -1,4 +1,4 @@
-// Memory to write, and how: what one processor writes for another to read.
+// Destination memory and the kind of stores: for data that another processor reads.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 namespace seqpar {
 
 enum class Store {
-  Cached,   ///< by ordinary stores: for a reader on this processor
-  Streamed  ///< past the caches: another processor then reads it from memory, which is many times faster than out of
-            ///< the caches of a processor that does not share one with it, and little slower where they do
+  Cached,   ///< ordinary stores: for a reader on this processor
+  Streamed  ///< past the caches: another processor then reads from memory, many times faster than from the caches of a
+            ///< processor that shares none with it, and little slower if they do share one
 };
 
 struct Target {
@@ -16,7 +16,7 @@ struct Target {
   Store store = Store::Cached;
 
   Target() = default;
-  /// Ordinary memory; null: not wanted.
+  /// Ordinary memory; null: no destination.
   Target(void* memory) : data(static_cast<std::byte*>(memory)) {}  // NOLINT(google-explicit-constructor)
   Target(std::byte* memory, Store how) : data(memory), store(how) {}
 
@@ -24,17 +24,17 @@ struct Target {
   Target after(size_t bytes) const { return {data + bytes, store}; }
 };
 
-/// Copies. Streamed bytes are visible to a thread that sees a later store of this one.
+/// Copies. Streamed bytes are visible to a thread that sees a later store of this thread.
 void copyTo(Target to, const void* from, size_t bytes);
 
-/// The same for one of several parts, which are visible so only after finishParts(): waiting once is faster than after
-/// every part.
+/// copyTo() for one of several parts. The parts become visible with finishParts(): one fence is faster than a fence per
+/// part.
 void copyPartTo(Target to, const void* from, size_t bytes);
 void finishParts();
 
-/// Copies from what another processor wrote. As fast to memory of any alignment, which memcpy is not: for large copies
-/// it may take to string instructions, and these were 6 times slower to an odd address.
-/// Streamed bytes are visible to other threads only after finishParts().
+/// Copies data that another processor wrote. Equally fast at any destination alignment, unlike memcpy: for large copies
+/// memcpy may use string instructions, which were 6 times slower at an odd address. Streamed bytes are visible to other
+/// threads only after finishParts().
 void copyFrom(void* to, const void* from, size_t bytes, Store store = Store::Cached);
 
 }  // namespace seqpar

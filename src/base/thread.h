@@ -1,4 +1,4 @@
-// Threads that cannot be had: errors that say what for.
+// Failed thread creation: errors that name the thread's purpose.
 #pragma once
 
 #include <system_error>
@@ -9,7 +9,7 @@
 
 namespace seqpar {
 
-/// A std::thread or std::jthread that runs body(). Throws a SystemError where the operating system gives none.
+/// A std::thread or std::jthread that runs body(). Throws a SystemError if the operating system cannot create it.
 template <typename Thread = std::thread, typename Body>
 Thread startThread(const char* what, Body&& body) {
   try {

@@ -22,7 +22,7 @@ std::int64_t clockNow() noexcept {
       .count();
 }
 
-/// Both clocks at one time: the closest of several readings, since a thread may lose its processor between two.
+/// Both clocks at one time: the closest of several readings, since the thread may be preempted between two.
 struct Moment {
   Moment() noexcept {
     constexpr int kReadings = 8;
@@ -46,7 +46,7 @@ struct Moment {
 const bool kCountsTicks = systemCountsTicks();
 
 namespace {
-const Moment loaded;  ///< when the library was
+const Moment loaded;  ///< when the library was loaded
 }
 
 std::int64_t nanosecondsAt(std::int64_t ticks) noexcept {
@@ -55,7 +55,7 @@ std::int64_t nanosecondsAt(std::int64_t ticks) noexcept {
   const double each = now.ticks == loaded.ticks ? 0
                                                 : static_cast<double>(now.nanoseconds - loaded.nanoseconds) /
                                                       static_cast<double>(now.ticks - loaded.ticks);
-  // From now back: what is asked for is mostly of late, and the rounding then too.
+  // Relative to now: most queries are about recent times, so the rounding error is small.
   return now.nanoseconds - static_cast<std::int64_t>(static_cast<double>(now.ticks - ticks) * each);
 }
 

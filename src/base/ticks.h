@@ -1,4 +1,4 @@
-// A clock for what is noted in every call: reading it takes a third of the monotonic clock's time.
+// A clock for values noted in every call: reading it takes a third of the monotonic clock's time.
 #pragma once
 
 #include <chrono>
@@ -6,11 +6,10 @@
 
 namespace seqpar {
 
-/// True where the processor's counter is what the system itself tells the time by, so that it runs evenly on all
-/// processors.
+/// True if the kernel's clock source is the processor's counter, which then runs evenly on all processors.
 extern const bool kCountsTicks;
 
-/// Later calls return no less, on any thread. Never 0.
+/// Later calls return no smaller value, on any thread. Never 0.
 inline std::int64_t ticksNow() noexcept {
 #if defined(__x86_64__)
   if (kCountsTicks) return static_cast<std::int64_t>(__builtin_ia32_rdtsc());
@@ -19,7 +18,7 @@ inline std::int64_t ticksNow() noexcept {
       .count();
 }
 
-/// ns of the monotonic clock at some ticksNow() of this process.
+/// Time of the monotonic clock in ns at a ticksNow() value of this process.
 std::int64_t nanosecondsAt(std::int64_t ticks) noexcept;
 
 }  // namespace seqpar

@@ -1,4 +1,5 @@
-// The element types of states as C++ types. Units that are compiled for one processor include this: no code here.
+// The element types of states as C++ types. Sources compiled for one processor include this header: it contains no
+// code.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Loops that the compiler is to vectorize, for several processors.
+// Loops for the compiler to vectorize, for several processors.
 #pragma once
 
-// They are compiled for several instruction sets; the loader takes the best that the processor has. Not with
+// Compiled for several instruction sets; the loader picks the best one that the processor supports. Not with
 // sanitizers: the loader would run their code before they have started.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SEQPAR_SANITIZED)
 #define SEQPAR_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -11,7 +11,7 @@
 
 namespace seqpar {
 
-/// exp(r) for |r| <= ln(2) / 2, by a polynomial. Always inline: a call would be of one instruction set.
+/// exp(r) for |r| <= ln(2) / 2, by a polynomial. Always inline: an out-of-line copy would use one instruction set only.
 [[gnu::always_inline]] inline float exponentialNearZero(float r) {
   float p = 1.0f / 5040.0f;
   p = p * r + 1.0f / 720.0f;

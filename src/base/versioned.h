@@ -1,4 +1,4 @@
-// Reading structures that cross the C interface and may come from an older or newer header.
+// Reading structures that cross the C interface and may use an older or newer header.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,17 @@
 
 namespace seqpar {
 
-/// Size, magic and version: what every such structure begins with.
+/// The first fields of every such structure: size, magic and version.
 struct VersionedHead {
   size_t size;
   unsigned magic;
   unsigned version;
 };
 
-/// Checks the head of *given, named `argument` in errors. Another size than this library's is another version's.
+/// More than any structure of any version has.
+constexpr size_t kMostStructBytes = size_t{1} << 16;
+
+/// Checks the head of *given, named `argument` in errors: structures only grow from version to version.
 template <typename Struct>
 VersionedHead checkVersioned(const char* call, const char* argument, const Struct* given) {
   if (given == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
@@ -25,14 +28,22 @@ VersionedHead checkVersioned(const char* call, const char* argument, const Struc
     fail(seqparInvalidArgument, call, ": ", argument, "->magic is ", head.magic, ", expected ", SEQPAR_STRUCT_MAGIC,
          ", which its INITIALIZER macro sets");
   }
-  if (head.size < sizeof(head)) {
+  constexpr unsigned kNow = SEQPAR_VERSION_CODE;
+  if (head.version == 0) {
+    fail(seqparInvalidArgument, call, ": ", argument, "->version is 0, expected ", kNow,
+         ", which its INITIALIZER macro sets, or another version");
+  }
+  const size_t least = head.version < kNow ? sizeof(head) : sizeof(Struct);
+  const size_t most = head.version > kNow ? kMostStructBytes : sizeof(Struct);
+  if (head.size < least || head.size > most) {
     fail(seqparInvalidArgument, call, ": ", argument, "->size is ", head.size, ", expected ", sizeof(Struct),
-         ", which its INITIALIZER macro sets, or another version's size, at least ", sizeof(head));
+         ", which its INITIALIZER macro sets",
+         least == most ? std::string() : concat(", or ", least, " to ", most, " of version ", head.version));
   }
   return head;
 }
 
-/// *given where its header knew the field, `defaults` elsewhere; fields newer than this library are ignored.
+/// The fields of *given that its header defines, `defaults` for the others; ignores fields newer than this library.
 template <typename Struct>
 Struct readVersioned(const char* call, const char* argument, const Struct* given, const Struct& defaults) {
   const auto head = checkVersioned(call, argument, given);
@@ -41,7 +52,7 @@ Struct readVersioned(const char* call, const char* argument, const Struct* given
   return out;
 }
 
-/// Stores `value` in *out as far as the caller's header knows the fields; the caller's head stays.
+/// Stores `value` in *out as far as the caller's header defines the fields; the caller's head stays.
 template <typename Struct>
 void writeVersioned(const char* call, const char* argument, Struct* out, const Struct& value) {
   const auto head = checkVersioned(call, argument, out);

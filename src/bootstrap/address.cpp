@@ -33,14 +33,14 @@ std::optional<IpAddress> fromSystem(const sockaddr* system) {
   if (system->sa_family != AF_INET6) return std::nullopt;
   sockaddr_in6 in{};
   std::memcpy(&in, system, sizeof(in));
-  // A link-local address means something only together with the reader's interface.
+  // A link-local address is only valid together with the reader's interface.
   if (IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr)) return std::nullopt;
   address.version = 6;
   std::memcpy(address.bytes.data(), &in.sin6_addr, sizeof(in.sin6_addr));
   return address;
 }
 
-/// The source address that the default route gives; nothing is sent.
+/// The source address that the default route selects; no packet is sent.
 std::optional<IpAddress> routedAddress(const IpAddress& somewhere) {
   const auto [target, length] = socketAddress(somewhere, 9);
   const Descriptor probe(socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -51,7 +51,7 @@ std::optional<IpAddress> routedAddress(const IpAddress& somewhere) {
   return fromSystem(reinterpret_cast<const sockaddr*>(&own));
 }
 
-// Bridges of containers and virtual machines have the same address on many hosts.
+// Bridges of containers and virtual machines use the same address on many hosts.
 bool isPrivateBridge(std::string_view name) {
   return name.starts_with("docker") || name.starts_with("virbr") || name.starts_with("br-");
 }

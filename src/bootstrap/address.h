@@ -1,4 +1,4 @@
-// Internet addresses: this host's, chosen by interface, and other hosts', by name.
+// Internet addresses: of this host, by interface, and of other hosts, by name.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,7 +18,7 @@ struct IpAddress {
   bool operator==(const IpAddress&) const = default;
 };
 
-/// An address as system calls want it.
+/// An address in the form of the system calls.
 using SocketAddress = std::pair<sockaddr_storage, socklen_t>;
 SocketAddress socketAddress(const IpAddress& address, uint16_t port);
 
@@ -28,14 +28,14 @@ std::string addressText(const IpAddress& address, uint16_t port);
 /// SEQPAR_SOCKET_IFNAME, or else `configured`.
 std::string chosenInterface(const std::string& configured);
 
-/// The addresses of the interface, or, without a name, those by which other hosts may reach this one, best first, and
-/// loopback only if there is nothing else. SystemError if there is none.
+/// The addresses of the interface or, without a name, those that other hosts may reach, best first, with loopback only
+/// as a last resort. Throws SystemError if there is none.
 std::vector<IpAddress> localAddresses(const std::string& interfaceName);
 
-/// The addresses of a host, by name or number. SystemError if there is none.
+/// The addresses of a host, by name or number. Throws SystemError if there is none.
 std::vector<IpAddress> resolveHost(const std::string& host);
 
-/// This host's name, for texts.
+/// This host's name, for messages.
 std::string localHostName();
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// The one operation with which a communicator is bootstrapped.
+// The operation that bootstraps a communicator.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ class Allgather {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Collective. all.size() == size() * mine.size(). Throws Error (RemoteError if a rank failed or did not come in
+  /// Collective. all.size() == size() * mine.size(). Throws Error (RemoteError if a rank failed or did not arrive in
   /// time).
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// gather() of one trivially copyable value a rank.
+  /// gather() of one trivially copyable value per rank.
   template <typename Value>
   void gatherValues(const Value& mine, std::span<Value> all) {
     gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));

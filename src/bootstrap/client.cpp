@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSlice{10};        // how late a failure that others found may be noticed in a wait
-constexpr milliseconds kFlushLimit{500};  // for the last words
+constexpr milliseconds kSlice{10};        // bound on noticing, during a wait, a failure that others found
+constexpr milliseconds kFlushLimit{500};  // for the final messages
 constexpr size_t kReadBytes = 65536;
 
 }  // namespace
@@ -53,6 +53,7 @@ void Client::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     fail(seqparInternalError, "gather: ", mine.size(), " bytes into ", all.size(), ", expected at most ",
          std::min(wire::kMaxPiece, wire::kMaxResult / nranks), " into ", nranks, " times that");
   }
+  communicate();
   health_.check();
   std::unique_lock lock(mutex_);
   if (parting_) fail(seqparInvalidUsage, "gather: rank ", rank(), " has left");
@@ -84,7 +85,7 @@ void Client::announce(const std::string& why) noexcept {
     const std::lock_guard lock(mutex_);
     wire::appendText(output_, wire::Kind::News, 0, why);
   } catch (const std::exception&) {
-    return;  // the connection's end will tell as much
+    return;  // the closed connection tells the root as much
   }
   wake_.signal();
 }
@@ -96,7 +97,7 @@ void Client::part() noexcept {
     parting_ = true;
     wire::append(output_, wire::Kind::Bye);
   } catch (const std::exception&) {
-    return;  // the connection's end will tell as much
+    return;  // the closed connection tells the root as much
   }
   wake_.signal();
 }
@@ -107,6 +108,26 @@ void Client::leave() {
   std::unique_lock lock(mutex_);
   call_ = CurrentCall::name();
   await(lock, [&] { return allLeft_; });
+}
+
+void Client::communicate() noexcept {
+  try {
+    const std::string refused = sequenceOfCalls_.communicate();
+    if (!refused.empty()) health_.fail(seqparRemoteError, refused);
+  } catch (const std::exception& error) {
+    health_.fail(seqparSystemError, error.what());
+  }
+}
+
+void Client::refuseCall(const std::string& why) {
+  if (!health_.ok()) return;
+  const wire::Bytes body = wire::encode(sequenceOfCalls_.refuse(why));
+  {
+    const std::lock_guard lock(mutex_);
+    if (parting_) return;
+    wire::append(output_, wire::Kind::Refused, 0, body);
+  }
+  wake_.signal();
 }
 
 std::string Client::behind() {
@@ -179,6 +200,13 @@ void Client::handle(wire::Frame frame) {
       told_ = true;
       health_.fail(seqparRemoteError, wire::readable(frame.body));
       break;
+    case wire::Kind::Refused: {
+      auto refusal = wire::decodeRefusal(frame.body);
+      if (!refusal) fail(seqparRemoteError, "malformed message: a refusal of another form");
+      const std::string refused = sequenceOfCalls_.told(std::move(*refusal));
+      if (!refused.empty()) health_.fail(seqparRemoteError, refused);
+      break;
+    }
     case wire::Kind::Missing: {
       const std::lock_guard lock(mutex_);
       log(LogLevel::Warn, call_, ": rank ", rank(), " waits: ", wire::readable(frame.body));
@@ -202,7 +230,7 @@ void Client::handle(wire::Frame frame) {
 
 void Client::writeAll(Time now) {
   const std::lock_guard lock(mutex_);
-  // What was not sent yet is as good a sign of life.
+  // Unsent output is an equally good heartbeat.
   if (output_.empty() && now - sent_ >= heartbeatInterval(request_.timeout)) {
     const uint64_t calls = calls_.load(std::memory_order_relaxed);
     if (calls == callsSent_) {
@@ -215,7 +243,7 @@ void Client::writeAll(Time now) {
   }
   while (connected_ && !output_.empty()) {
     const Transfer put = writeSome(socket_, output_);
-    // A lost connection says so when it is read, after what it still brings.
+    // A lost connection is reported when it is read, after its remaining input.
     if (put.error != 0) output_.clear();
     if (put.error != 0 || put.bytes == 0) return;
     output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(put.bytes));
@@ -223,7 +251,7 @@ void Client::writeAll(Time now) {
 }
 
 void Client::watch(Time now) {
-  // Time in which this process was not running (stopped, suspended) is held against nobody.
+  // Time while this process was stopped or suspended does not count as silence.
   const auto round = now - lastRound_;
   lastRound_ = now;
   if (round > 3 * heartbeatInterval(milliseconds(0))) heard_ += round;

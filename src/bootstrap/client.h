@@ -6,13 +6,14 @@
 #include <mutex>
 #include <optional>
 
+#include "bootstrap/call_sequence.h"
 #include "bootstrap/control.h"
 #include "bootstrap/server.h"
 #include "bootstrap/socket.h"
 
 namespace seqpar {
 
-/// What a rank says of itself when it joins a root.
+/// A rank's data when it joins a root.
 struct JoinRequest {
   Token token{};
   int rank = 0;
@@ -20,20 +21,20 @@ struct JoinRequest {
   std::chrono::milliseconds timeout{0};
 };
 
-/// A connection to a root at which all ranks have arrived.
+/// A connection to a root that all ranks have joined.
 struct RootConnection {
   Descriptor socket;
-  std::string root;  ///< who serves, in words
+  std::string root;  ///< description of the serving rank
 };
 
-/// Presents `request` and waits until all ranks have arrived. RemoteError with the root's reason if it refuses; nothing
-/// if it closes without one, as it does for a wrong token and when its process ends.
+/// Sends `request` and waits until all ranks have arrived. Throws RemoteError with the root's reason if it refuses.
+/// Returns nothing if the root closes without a reason, which it does for a wrong token and when its process ends.
 std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& request, const Health& health);
 
-/// Serves one rank's connection to the root with a thread of its own.
+/// Serves one rank's connection to the root, in a separate thread.
 class Client final : public Control {
  public:
-  /// `server` is the root itself, on the rank that runs it for itself.
+  /// `server` is the root itself, on the rank that runs it.
   Client(RootConnection connection, const JoinRequest& request, Health& health, std::unique_ptr<RootServer> server);
   ~Client() override;
 
@@ -43,9 +44,12 @@ class Client final : public Control {
   void announce(const std::string& why) noexcept override;
   void leave() override;
   void countCall() noexcept override { calls_.fetch_add(1, std::memory_order_relaxed); }
+  void nextCall() noexcept override { sequenceOfCalls_.next(); }
+  void communicate() noexcept override;
+  void refuseCall(const std::string& why) override;
   std::string behind() override;
 
-  /// Says bye and does not wait for the others, who may still gather nothing more.
+  /// Sends bye without waiting for the other ranks, which may still send their last gather.
   void part() noexcept;
 
  private:
@@ -68,7 +72,7 @@ class Client final : public Control {
   Descriptor socket_;
   Wake wake_;
 
-  // The thread's own.
+  // Used only by the thread.
   wire::FrameReader frames_{wire::kMaxResult};
   bool connected_ = true;
   Time heard_, sent_, lastRound_;
@@ -80,10 +84,11 @@ class Client final : public Control {
   uint32_t sequence_ = 0;
   std::optional<wire::Frame> result_;
   std::string behind_;
-  const char* call_ = "";  ///< the public function that waits for the other ranks
+  const char* call_ = "";  ///< the public function that is waiting for the other ranks
   bool parting_ = false, allLeft_ = false, stopping_ = false;
   std::atomic<uint64_t> calls_{0};
-  std::atomic<bool> told_{false};  // the failure is known to the root
+  CallSequence sequenceOfCalls_;
+  std::atomic<bool> told_{false};  // the root knows of the failure
 
   std::optional<Worker> worker_;
 };

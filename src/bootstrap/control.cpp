@@ -20,13 +20,16 @@ class SoloControl final : public Control {
   void announce(const std::string&) noexcept override {}
   void leave() override {}
   void countCall() noexcept override {}
+  void nextCall() noexcept override {}
+  void communicate() noexcept override {}
+  void refuseCall(const std::string&) override {}
   std::string behind() override { return ""; }
 
  private:
   std::unique_ptr<Allgather> solo_ = makeSolo();
 };
 
-/// What rank 0 tells the others: the rendezvous, or zeros if there is none.
+/// Data that rank 0 sends to the others: the rendezvous, or zeros if there is none.
 using Invitation = seqparUniqueId;
 
 std::unique_ptr<RootServer> openRoot(const ControlOptions& options, Invitation& invitation) {
@@ -57,7 +60,7 @@ std::unique_ptr<Control> Control::connect(Allgather& oob, const ControlOptions& 
   if (!refused.empty()) throw Error(seqparSystemError, refused);
   const auto& chars = all.front().internal;
   if (std::all_of(std::begin(chars), std::end(chars), [](char one) { return one == 0; })) {
-    fail(seqparRemoteError, "rank 0 could not listen for control connections; its own error says why");
+    fail(seqparRemoteError, "rank 0 could not listen for control connections; its error has the reason");
   }
   const wire::Rendezvous rendezvous = wire::decodeRendezvous(all.front());
   const JoinRequest request{rendezvous.token, oob.rank(), oob.size(), options.timeout};

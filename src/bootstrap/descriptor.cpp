@@ -15,7 +15,7 @@
 namespace seqpar {
 namespace {
 
-// A bit for each owned descriptor: a fork handler may neither lock nor allocate. Larger numbers are not looked after.
+// One bit per owned descriptor: a fork handler may neither lock nor allocate. Larger numbers are not tracked.
 constexpr int kTracked = 65536;
 std::array<std::atomic<uint64_t>, kTracked / 64> owned{};
 
@@ -30,7 +30,7 @@ void mark(int number, bool on) {
   }
 }
 
-// The numbers stay open, so that the child's copies of their owners close nothing of others.
+// The numbers stay open, so the destructors of the child's copies close no other files.
 void detachInChild() {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (size_t word = 0; word < owned.size(); ++word) {

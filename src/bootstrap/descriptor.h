@@ -1,4 +1,4 @@
-// Ownership of file descriptors and threads that stays sound when the process forks.
+// Ownership of file descriptors and threads that remains valid when the process forks.
 #pragma once
 
 #include <pthread.h>
@@ -9,8 +9,8 @@
 
 namespace seqpar {
 
-/// Owns a file descriptor. A forked child loses access to what it refers to (it finds /dev/null there), so that a child
-/// that lives on does not keep a dead parent's connections open.
+/// Owns a file descriptor. A forked child loses access to the file (the number refers to /dev/null there), so a
+/// surviving child does not keep a dead parent's connections open.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -42,7 +42,7 @@ class Wake {
   Descriptor event_;
 };
 
-/// A thread that takes no signals and is joined at destruction; not in a forked child, where it does not exist.
+/// A thread that blocks all signals and is joined at destruction; not in a forked child, where it does not exist.
 class Worker {
  public:
   /// `body` must not throw.
@@ -57,7 +57,7 @@ class Worker {
  private:
   const pid_t process_;
   const std::function<void()> body_;
-  pthread_t thread_{};  // std::thread cannot be let go of in a forked child
+  pthread_t thread_{};  // std::thread cannot be abandoned in a forked child
 };
 
 }  // namespace seqpar

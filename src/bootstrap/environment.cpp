@@ -1,4 +1,4 @@
-// Ranks that torchrun and the like have started meet at the address in their environment.
+// Connects ranks that torchrun and similar launchers have started, at the address in their environment.
 #include <unistd.h>
 
 #include <strings.h>
@@ -14,7 +14,7 @@ namespace seqpar {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryPause{100};
-// A connection of somebody else may have the port for a moment.
+// A connection of another program may occupy the port for a moment.
 constexpr std::chrono::milliseconds kPortWait{5000};
 
 [[noreturn]] void failMissing(const char* name) {
@@ -53,7 +53,7 @@ Token rendezvousToken(const std::string& address, uint16_t port) {
 }
 
 RootConnection host(const JoinRequest& request, const std::string& interfaceName, uint16_t port, const Health& health) {
-  // The rendezvous before this one may have failed and still be telling so.
+  // The previous rendezvous may have failed and still be reporting that.
   RendezvousServers::instance().end(request.token);
   const auto name = concat("rank 0 (", localHostName(), ", pid ", getpid(), ")");
   auto connection = RendezvousServers::instance().start(listenOn(interfaceName, port, kPortWait),
@@ -66,7 +66,7 @@ RootConnection host(const JoinRequest& request, const std::string& interfaceName
 RootConnection visit(const JoinRequest& request, const ConnectTarget& target, const Health& health) {
   const Deadline deadline(request.timeout);
   while (true) {
-    // Somebody else's server, or one about to end, closes at once: rank 0 may come to listen there later.
+    // A server of another program, or one about to end, closes at once: rank 0 may listen there later.
     auto joined = joinRoot(connectTo(target, deadline, health), request, health);
     if (joined) return std::move(*joined);
     if (deadline.passed()) {

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The root knows who is missing; this much longer it is given to say so.
+// Additional time for the root, which knows the missing ranks, to report them.
 constexpr milliseconds kGrace{1000};
 
 enum class Progress { Done, Closed };
@@ -55,7 +55,7 @@ std::optional<RootConnection> joinRoot(Descriptor socket, const JoinRequest& req
   std::array<std::byte, wire::kAnswerHeadBytes> headBytes{};
   if (!receive(headBytes)) return std::nullopt;
   const auto head = wire::decodeAnswerHead(headBytes);
-  if (!head) fail(seqparRemoteError, "joining the other ranks: what answers there is not seqpar");
+  if (!head) fail(seqparRemoteError, "joining the other ranks: the answer is not from seqpar");
   wire::Bytes textBytes(head->textBytes);
   if (!receive(textBytes)) return std::nullopt;
   const std::string text = wire::readable(textBytes);

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process gather through memory.
+// Allgather through memory, for ranks that are threads of one process.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -11,13 +11,13 @@
 namespace seqpar {
 namespace {
 
-/// What a gather came to, the same for all ranks.
+/// The result of a gather, the same for all ranks.
 struct Outcome {
   std::vector<std::byte> all;
   std::string mismatch;
 };
 
-/// Shared by the ranks. A failure stays.
+/// Shared by the ranks. A failure is permanent.
 class Group {
  public:
   Group(int nranks, std::chrono::milliseconds timeout)

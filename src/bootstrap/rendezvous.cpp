@@ -1,4 +1,4 @@
-// Ranks that were given an id meet at the server that it names.
+// Connects ranks with the same id, at the server that the id names.
 #include <unistd.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@ namespace seqpar {
 seqparUniqueId makeUniqueId(const std::string& interfaceName) {
   Listener listener = listenOn(chosenInterface(interfaceName), 0);
   const wire::Rendezvous rendezvous{listener.addresses, listener.port, randomToken()};
-  const auto name = concat("the process that made the id (", localHostName(), ", pid ", getpid(), ")");
+  const auto name = concat("the process that created the id (", localHostName(), ", pid ", getpid(), ")");
   RendezvousServers::instance().start(std::move(listener), RootOptions{rendezvous.token, name}, false);
   return wire::encode(rendezvous);
 }

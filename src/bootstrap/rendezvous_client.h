@@ -1,4 +1,4 @@
-// The Allgather over a root at which ranks meet before they have a communicator, and the servers of this process.
+// The Allgather over a root for ranks that have no communicator yet, and the servers of this process.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,24 @@
 
 namespace seqpar {
 
-/// Throws InvalidArgument unless 0 <= rank < nranks and there are not too many.
+/// Throws InvalidArgument unless 0 <= rank < nranks and nranks is within the limit.
 void checkRank(int rank, int nranks);
 
-/// Makes the client of a rendezvous with the Health that it is given, which it keeps.
+/// Creates the client of a rendezvous; it keeps the Health that is passed to `join`.
 std::unique_ptr<Allgather> makeRendezvousClient(const JoinRequest& request,
                                                 const std::function<RootConnection(const Health&)>& join);
 
 /// The allgather of a single rank.
 std::unique_ptr<Allgather> makeSolo();
 
-/// The servers that this process runs for others; they end with the process.
+/// The servers that this process runs for other ranks; they end with the process.
 class RendezvousServers {
  public:
   static RendezvousServers& instance();
 
-  /// Starts a server; with `local`, for takeLocal(), returns a connection to it. Frees those that are over.
+  /// Starts a server; with `local`, for takeLocal(), returns a connection to it. Frees finished servers.
   Descriptor start(Listener listener, RootOptions options, bool local);
-  /// Ends the server with this token, if it is here.
+  /// Ends the server with this token, if it runs in this process.
   void end(const Token& token);
 
  private:

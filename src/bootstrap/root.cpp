@@ -12,11 +12,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHelloLimit{3000};    // for a connection to present the token
-constexpr milliseconds kRefusalLimit{2000};  // for a refused one to read why
-constexpr milliseconds kLingerLimit{60000};  // for late ranks to be told why there is nothing to join
+constexpr milliseconds kRefusalLimit{2000};  // for a refused connection to read the reason
+constexpr milliseconds kLingerLimit{60000};  // for late ranks to learn why they cannot join
 constexpr milliseconds kGoodbyeLimit{5000};  // for ranks to close after all have left
 constexpr milliseconds kHeartbeatMost{250}, kHeartbeatLeast{5};
-constexpr milliseconds kApart{1000};  // for ranks to have enqueued different numbers of calls before all are told
+constexpr milliseconds kApart{1000};  // time with different numbers of enqueued calls before all ranks are told
 constexpr size_t kListed = 8;
 
 /// "rank 3" or "ranks 1, 2 and 5 more".
@@ -87,8 +87,8 @@ void Root::greet(Connection& connection, Id id, Time now) {
   }
   if (state_ == State::Failed) return refuse(connection, failure_, now);
   if (state_ != State::Joining) {
-    return refuse(connection,
-                  concat("rank ", hello->rank, " comes late: all ranks have already joined ", options_.name), now);
+    return refuse(connection, concat("rank ", hello->rank, " is late: all ranks have already joined ", options_.name),
+                  now);
   }
   std::string wrong;
   if (hello->wireVersion != wire::kVersion || hello->libraryVersion != SEQPAR_VERSION_CODE) {
@@ -172,6 +172,8 @@ void Root::handle(Connection& connection, wire::Frame frame, Time now) {
       return gather(seat, std::move(frame), now);
     case wire::Kind::News:
       return failAll(concat(seat.name, " failed: ", wire::readable(frame.body)), now);
+    case wire::Kind::Refused:
+      return spread(connection, frame);
     case wire::Kind::Bye:
       if (firstPiece_) return failAll(concat(seat.name, " left while others gather"), now);
       seat.left = true;
@@ -182,6 +184,19 @@ void Root::handle(Connection& connection, wire::Frame frame, Time now) {
       return finishIfAllLeft(now);
     default:
       fail(seqparRemoteError, "a message that only the root sends");
+  }
+}
+
+/// Reports a refusal to the other ranks.
+void Root::spread(const Connection& from, const wire::Frame& frame) {
+  auto refusal = wire::decodeRefusal(frame.body);
+  if (!refusal) fail(seqparRemoteError, "a refusal of another form");
+  refusal->why = concat(seats_[*from.rank].name, " refused a call: ", refusal->why);
+  const wire::Bytes body = wire::encode(*refusal);
+  for (auto& [id, connection] : connections_) {
+    if (connection.rank && connection.rank != from.rank) {
+      wire::append(connection.output, wire::Kind::Refused, 0, body);
+    }
   }
 }
 
@@ -269,7 +284,7 @@ void Root::failAll(const std::string& why, Time now) {
 }
 
 void Root::tick(Time now) {
-  // Time in which this process was not running (stopped, suspended) is held against nobody.
+  // Time while this process was stopped or suspended does not count as silence.
   if (lastTick_ && now - *lastTick_ > 2 * interval() + kHeartbeatMost) {
     for (auto& [id, connection] : connections_) connection.heard += now - *lastTick_;
   }
@@ -279,7 +294,7 @@ void Root::tick(Time now) {
       connection.finished = true;
       connection.output.clear();
     }
-    // What was not sent yet is as good a sign of life.
+    // Unsent output is an equally good heartbeat.
     if (connection.rank && ran_ && connection.output.empty() && now - connection.sent >= interval()) {
       wire::append(connection.output, wire::Kind::Heartbeat);
       connection.sent = now;
@@ -290,8 +305,8 @@ void Root::tick(Time now) {
   if (timeout_.count() > 0) watch(now);
 }
 
-/// Ranks that are some calls behind for a while are told to all, for the text of a timeout: a rank that waits for a
-/// GPU does not know whom that one waits for.
+/// Reports ranks that are some calls behind for a while to all ranks, for the text of a timeout: a rank that waits for
+/// a GPU does not know which rank that GPU waits for.
 void Root::compareCalls(Time now) {
   const auto fewer = [](const Seat& a, const Seat& b) { return a.calls < b.calls; };
   const auto [least, most] = std::minmax_element(seats_.begin(), seats_.end(), fewer);

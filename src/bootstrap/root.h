@@ -1,5 +1,5 @@
-// The middle of the star, without its sockets: what it answers to the bytes that its connections bring, and when. The
-// server (server.h) moves the bytes; tests and the fuzzer feed it directly.
+// The center of the star without its sockets: its answers to received bytes, and their timing. The server (server.h)
+// moves the bytes; tests and the fuzzer feed it directly.
 #pragma once
 
 #include <chrono>
@@ -16,16 +16,16 @@
 
 namespace seqpar {
 
-/// How often a sign of life is sent, for a silence of `timeout` (0: never) to be noticed in time.
+/// The heartbeat interval that reveals a silence of `timeout` (0: never) in time.
 std::chrono::milliseconds heartbeatInterval(std::chrono::milliseconds timeout);
 
 struct RootOptions {
   Token token{};
-  std::string name;  ///< who the root is, in texts for people
+  std::string name;  ///< name of the root in messages
 };
 
-/// Ranks first join (all must arrive within the timeout that the first one names), then gather, then leave. Whatever
-/// goes wrong with one is told to all, once. A connection that has not presented the token can affect nothing.
+/// Ranks first join (all must arrive within the timeout that the first one sends), then gather, then leave. Any failure
+/// of a rank is reported to all, once. A connection without the token has no effect.
 class Root {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -33,24 +33,24 @@ class Root {
 
   explicit Root(RootOptions options) : options_(std::move(options)) {}
 
-  /// A connection was accepted: it has seconds to present the token.
+  /// A connection was accepted; it has a few seconds to send the token.
   Id open(Time now);
-  /// The connection of this process itself, which takes its time: before it joins it may wait for others elsewhere.
+  /// The connection of this process itself, without that limit: before it joins it may wait for other ranks elsewhere.
   Id openOwn(Time now);
   void receive(Id id, std::span<const std::byte> bytes, Time now);
-  /// A connection has ended, as `how` says, and is forgotten.
+  /// A connection has ended, for the reason `how`, and is forgotten.
   void close(Id id, const std::string& how, Time now);
-  /// Time has passed. Call after what has arrived was received, at least every interval().
+  /// Advances the time. Call after received bytes were passed to receive(), at least every interval().
   void tick(Time now);
 
-  /// Bytes to be sent; the server removes what it has sent.
+  /// Bytes to send; the server removes the sent ones.
   wire::Bytes& output(Id id) { return connections_.at(id).output; }
   const wire::Bytes& output(Id id) const { return connections_.at(id).output; }
-  /// The server closes it (and tells by close()) once its output is sent.
+  /// The server closes the connection (and calls close()) once its output is sent.
   bool finished(Id id) const { return connections_.at(id).finished; }
-  /// New connections are of use.
+  /// Whether new connections are useful.
   bool accepting() const { return state_ == State::Joining || (state_ == State::Failed && !ran_); }
-  /// Nothing is left to be done.
+  /// Whether all work is done.
   bool over(Time now) const;
   bool running() const { return state_ == State::Running; }
   std::chrono::milliseconds interval() const { return heartbeatInterval(timeout_); }
@@ -60,7 +60,7 @@ class Root {
   enum class State { Joining, Running, Failed, Finished };
 
   struct Connection {
-    Time until;  // strangers and the refused are cut off then
+    Time until;  // limit of connections that are unknown or refused
     Time heard, sent;
     wire::Bytes hello;
     wire::FrameReader frames{wire::kMaxPiece};
@@ -70,17 +70,18 @@ class Root {
   };
 
   struct Seat {
-    std::optional<Id> connection;  // while it is there
+    std::optional<Id> connection;  // while connected
     bool joined = false, left = false;
     std::string name;
-    uint64_t calls = 0;                // that it has enqueued, as far as it said
-    std::optional<wire::Bytes> piece;  // of the gather under way
+    uint64_t calls = 0;                // enqueued calls, as last reported
+    std::optional<wire::Bytes> piece;  // of the current gather
   };
 
   void greet(Connection& connection, Id id, Time now);
   void join(Connection& connection, Id id, const wire::Hello& hello, Time now);
   void refuse(Connection& connection, const std::string& why, Time now);
   void handle(Connection& connection, wire::Frame frame, Time now);
+  void spread(const Connection& from, const wire::Frame& frame);
   void gather(Seat& seat, wire::Frame frame, Time now);
   void finishGather();
   void finishIfAllLeft(Time now);
@@ -99,9 +100,9 @@ class Root {
   uint32_t sequence_ = 1;
   std::string failure_;
   std::optional<Time> lastTick_, firstJoin_, firstPiece_, firstBye_;
-  std::optional<Reminder> reminder_;  ///< of the wait under way: for all to join, to gather or to leave
+  std::optional<Reminder> reminder_;  ///< of the current wait: for all to join, to gather or to leave
   uint64_t fewestCalls_ = 0;
-  std::optional<Time> apart_;  ///< since when somebody has stood at fewestCalls_ while others have gone on
+  std::optional<Time> apart_;  ///< since when some rank has remained at fewestCalls_ while others advanced
   bool behindTold_ = false;
   Time lingerUntil_{};
 };

@@ -73,7 +73,7 @@ void RootServer::serve() {
     }
     if (accepts && polled.back().revents != 0) acceptAll(now);
     root_.tick(now);
-    // Closed before anyone learns that all are there: the port may then be used for the next rendezvous.
+    // Closed before any rank learns that all have arrived: the next rendezvous may then use the port.
     if (!root_.accepting()) listener_.socket.close();
     tuneMembers();
     writeAll(now);
@@ -117,7 +117,7 @@ void RootServer::tuneMembers() {
 void RootServer::writeAll(Root::Time now) {
   std::vector<Root::Id> ids;
   for (const auto& [id, socket] : sockets_) ids.push_back(id);
-  // The local rank last: what it learns is on its way to the others, and this process may then end.
+  // The local rank is last: when it receives its data, the others' data is sent, and this process may end.
   std::for_each(ids.rbegin(), ids.rend(), [&](Root::Id id) { writeTo(id, now); });
 }
 
@@ -125,7 +125,7 @@ void RootServer::writeTo(Root::Id id, Root::Time now) {
   auto& output = root_.output(id);
   while (!output.empty()) {
     const Transfer put = writeSome(sockets_.at(id), output);
-    // A lost connection says so when it is read, after what it still brings.
+    // A lost connection is reported when it is read, after its remaining input.
     if (put.error != 0) output.clear();
     if (put.error != 0 || put.bytes == 0) break;
     output.erase(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(put.bytes));

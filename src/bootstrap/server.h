@@ -1,4 +1,4 @@
-// A root with its sockets and its thread.
+// A root with its sockets and thread.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,11 @@
 
 namespace seqpar {
 
-/// Serves until its root is over or it is destroyed. It polls all connections and waits for none. Destruction sends
-/// what is still to be sent, for a bounded while.
+/// Serves until its root is over or it is destroyed. Polls all connections and blocks on none. Destruction sends the
+/// remaining output, for a bounded time.
 class RootServer {
  public:
-  /// With `local`, a connection that need not be accepted is there for takeLocal().
+  /// With `local`, takeLocal() returns a connection that is already accepted.
   RootServer(Listener listener, RootOptions options, bool local);
   ~RootServer();
   RootServer(const RootServer&) = delete;
@@ -23,7 +23,7 @@ class RootServer {
 
   Descriptor takeLocal() { return std::move(localPeer_); }
   const Token& token() const { return token_; }
-  /// True once it serves nobody any more.
+  /// True once all connections have ended.
   bool over() const { return over_; }
 
  private:
@@ -46,7 +46,7 @@ class RootServer {
   Root::Time acceptAfter_{};
   Wake wake_;
   std::atomic<bool> stopping_{false}, over_{false};
-  std::optional<Worker> worker_;  // last: it uses all of the above
+  std::optional<Worker> worker_;  // last: it uses all members above
 };
 
 }  // namespace seqpar

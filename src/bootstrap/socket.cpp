@@ -17,12 +17,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSlice{50};          // how late a failure of Health may be noticed
-constexpr milliseconds kAddressWait{3000};  // for one address while there are others
+constexpr milliseconds kSlice{50};          // bound on noticing a failure of Health
+constexpr milliseconds kAddressWait{3000};  // per address if there are others
 constexpr milliseconds kRetryFirst{10}, kRetryMost{200};
 
 void setOption(const Descriptor& socket, int level, int name, int value) {
-  // What a kernel does not know only costs quickness.
+  // An option that the kernel does not support only costs speed.
   setsockopt(socket.get(), level, name, &value, sizeof(value));
 }
 
@@ -59,7 +59,7 @@ std::optional<Listener> tryListenAnywhere(uint16_t port) {
   return listener;
 }
 
-/// With nobody listening at a port that is also given to clients, a connection can meet itself.
+/// Without a listener, at a port in the ephemeral range, a connection can connect to itself.
 bool metItself(const Descriptor& socket) {
   sockaddr_storage own{}, peer{};
   socklen_t ownLength = sizeof(own), peerLength = sizeof(peer);
@@ -74,7 +74,7 @@ std::pair<Descriptor, int> tryConnect(const IpAddress& address, const ConnectTar
                                       const Health& health) {
   Descriptor socket = tcpSocket(address.version);
   if (!socket) return {Descriptor(), errno};
-  // What the system picks here must not keep a listener from this port later.
+  // The source port must not block a later listener on that port.
   setOption(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   if (!target.interfaceName.empty()) {
     const auto sources = localAddresses(target.interfaceName);

@@ -1,4 +1,4 @@
-// The secret that a connection must present.
+// The secret token of a connection.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@ using Token = std::array<std::byte, 16>;
 /// From the system's random source.
 Token randomToken();
 
-/// The same for the same text. Hides nothing: a token is as secret as the text.
+/// Deterministic. Hides nothing: a token is as secret as the text.
 Token deriveToken(std::string_view text);
 
-/// Takes the same time wherever the tokens differ.
+/// Takes the same time for any difference between the tokens.
 bool equalTokens(const Token& one, const Token& other);
 
-/// 64 bits that change with any bit of `bytes` (FNV-1a, started from `seed`).
+/// 64 bits that depend on every bit of `bytes` (FNV-1a, with initial value `seed`).
 uint64_t digest(std::span<const std::byte> bytes, uint64_t seed = 0);
 
 }  // namespace seqpar

@@ -12,6 +12,7 @@ constexpr uint32_t kHelloMagic = 0x52505153;   // "SQPR"
 constexpr uint32_t kAnswerMagic = 0x41505153;  // "SQPA"
 constexpr uint16_t kFrameMark = 0x5153;
 constexpr size_t kFrameHeadBytes = 12;
+constexpr size_t kRefusalHeadBytes = 16;
 constexpr uint64_t kIdMagic = 0x3144495241505153;  // "SQPARID1"
 constexpr size_t kIdAddressBytes = 20;
 constexpr size_t kIdAddressesAt = 32;
@@ -132,6 +133,22 @@ uint64_t decodeCalls(std::span<const std::byte, kCallsBytes> bytes) {
   return take<uint64_t>(bytes, 0);
 }
 
+Bytes encode(const Refusal& refusal) {
+  const auto text = bytesOf(refusal.why, kMaxText);
+  Bytes bytes(kRefusalHeadBytes);
+  put(bytes, 0, refusal.number);
+  put(bytes, 8, refusal.calls);
+  bytes.insert(bytes.end(), text.begin(), text.end());
+  return bytes;
+}
+
+std::optional<Refusal> decodeRefusal(std::span<const std::byte> bytes) {
+  if (bytes.size() < kRefusalHeadBytes) return std::nullopt;
+  Refusal refusal{take<uint64_t>(bytes, 0), take<uint64_t>(bytes, 8), readable(bytes.subspan(kRefusalHeadBytes))};
+  if (refusal.number == 0) return std::nullopt;
+  return refusal;
+}
+
 std::string readable(std::span<const std::byte> bytes) {
   std::string text(bytes.size(), '?');
   std::transform(bytes.begin(), bytes.end(), text.begin(), [](std::byte byte) {
@@ -166,6 +183,9 @@ std::optional<Frame> FrameReader::next() {
       break;
     case Kind::Calls:
       most = kCallsBytes;
+      break;
+    case Kind::Refused:
+      most = kRefusalHeadBytes + kMaxText;
       break;
     case Kind::Heartbeat:
     case Kind::Bye:
@@ -210,8 +230,8 @@ Rendezvous decodeRendezvous(const seqparUniqueId& id) {
   if (take<uint64_t>(bytes, 0) != kIdMagic) notAnId();
   if (take<uint64_t>(bytes, kIdDigestAt) != digest(bytes.first(kIdDigestAt))) notAnId();
   if (take<uint16_t>(bytes, 8) != kVersion) {
-    fail(seqparInvalidArgument, "id: made by seqpar ", versionText(take<uint32_t>(bytes, kIdVersionAt)),
-         ", which this seqpar ", versionText(SEQPAR_VERSION_CODE), " does not understand");
+    fail(seqparInvalidArgument, "id: created by seqpar ", versionText(take<uint32_t>(bytes, kIdVersionAt)),
+         ", which this seqpar ", versionText(SEQPAR_VERSION_CODE), " does not support");
   }
   Rendezvous rendezvous;
   const auto count = take<uint16_t>(bytes, 10);

@@ -1,8 +1,8 @@
-// Everything that travels over the bootstrap's connections, to bytes and back. Numbers are little endian. Whatever the
-// bytes, decoding reads inside them and gives either a message whose every field is within its bounds, or says no.
+// Encoding of all data on the bootstrap's connections. Integers are little endian. For any input, decoding reads within
+// bounds and returns either a message with every field in its range, or nothing.
 //
-// A connection begins with a Hello, is answered by an Answer, and then carries frames both ways. Hello and Answer keep
-// their layout in all versions, so that different versions can name each other.
+// A connection starts with a Hello and its Answer, followed by frames in both directions. Hello and Answer have the
+// same layout in all versions, so that different versions can report each other.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bootstrap/address.h"
+#include "bootstrap/call_sequence.h"
 #include "bootstrap/token.h"
 #include "seqpar/seqpar.h"
 
@@ -40,19 +41,19 @@ struct Hello {
   uint32_t nranks = 0;
   uint32_t timeoutMs = 0;
   uint32_t pid = 0;
-  std::string host;  ///< cut to kMaxHost
+  std::string host;  ///< truncated to kMaxHost
 };
 constexpr size_t kHelloBytes = 128;
 Bytes encode(const Hello& hello);
-/// Of another wire version only wireVersion, libraryVersion, rank and token are given.
+/// For another wire version only wireVersion, libraryVersion, rank and token are set.
 std::optional<Hello> decodeHello(std::span<const std::byte, kHelloBytes> bytes);
 
-/// What a rank is told when all have arrived, or when they cannot come together.
+/// The root's reply when all ranks have arrived, or when they cannot connect.
 struct Answer {
   uint16_t wireVersion = kVersion;
   uint32_t libraryVersion = SEQPAR_VERSION_CODE;
   bool joined = false;
-  std::string text;  ///< joined: who serves; else: why not. Cut to kMaxText
+  std::string text;  ///< joined: the serving rank; otherwise: the reason. Truncated to kMaxText
 };
 constexpr size_t kAnswerHeadBytes = 16;
 Bytes encode(const Answer& answer);
@@ -71,9 +72,10 @@ enum class Kind : uint16_t {
   News = 5,      ///< a failure; a text
   Bye = 6,       ///< rank to root: it leaves
   AllLeft = 7,   ///< root to rank: all have left
-  Missing = 8,   ///< root to rank: who has not come to what the rank waits for; a text
-  Calls = 9,     ///< rank to root: how many calls it has enqueued; encodeCalls()
-  Behind = 10    ///< root to rank: who has enqueued fewer calls than others; a text, empty when nobody has any more
+  Missing = 8,   ///< root to rank: ranks missing in the current wait; a text
+  Calls = 9,     ///< rank to root: number of enqueued calls; encodeCalls()
+  Behind = 10,   ///< root to rank: ranks with fewer enqueued calls than others; a text, empty if none
+  Refused = 11   ///< a rank refused a call; encode(Refusal)
 };
 
 struct Frame {
@@ -84,7 +86,7 @@ struct Frame {
 
 /// Appends a frame to `out`.
 void append(Bytes& out, Kind kind, uint32_t sequence = 0, std::span<const std::byte> body = {});
-/// Appends a frame with a text, cut to kMaxText.
+/// Appends a frame with a text, truncated to kMaxText.
 void appendText(Bytes& out, Kind kind, uint32_t sequence, const std::string& text);
 
 /// The body of Calls.
@@ -92,17 +94,22 @@ constexpr size_t kCallsBytes = 8;
 Bytes encodeCalls(uint64_t calls);
 uint64_t decodeCalls(std::span<const std::byte, kCallsBytes> bytes);
 
-/// A received text, fit to be shown: control characters become '?'.
+/// The body of Refused; the text is cut to kMaxText.
+Bytes encode(const Refusal& refusal);
+/// Nothing for a body without the two counts.
+std::optional<Refusal> decodeRefusal(std::span<const std::byte> bytes);
+
+/// A received text for display: control characters become '?'.
 std::string readable(std::span<const std::byte> bytes);
 
-/// Takes a stream of bytes apart. It holds no more than arrived.
+/// Parses a stream of bytes into frames. It stores no more than arrived.
 class FrameReader {
  public:
   /// Bodies larger than `maxBody` are malformed.
   explicit FrameReader(size_t maxBody) : maxBody_(maxBody) {}
 
   void append(std::span<const std::byte> bytes);
-  /// The next whole frame. Throws RemoteError for bytes that are none; the stream is of no use afterwards.
+  /// The next complete frame. Throws RemoteError for malformed bytes; the stream is unusable afterwards.
   std::optional<Frame> next();
 
  private:
@@ -111,7 +118,7 @@ class FrameReader {
   Bytes bytes_;
 };
 
-/// Where ranks meet, and the token that they present there.
+/// The address of a rendezvous, and its token.
 struct Rendezvous {
   std::vector<IpAddress> addresses;  ///< 1..kMaxAddresses, best first
   uint16_t port = 0;
@@ -119,7 +126,7 @@ struct Rendezvous {
 };
 constexpr size_t kMaxAddresses = 4;
 seqparUniqueId encode(const Rendezvous& rendezvous);
-/// InvalidArgument for anything but the bytes of encode().
+/// Throws InvalidArgument for bytes that encode() cannot produce.
 Rendezvous decodeRendezvous(const seqparUniqueId& id);
 
 }  // namespace seqpar::wire

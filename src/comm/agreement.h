@@ -1,8 +1,9 @@
-// The debug check that the ranks of a collective were called with matching arguments.
+// The debug check that all ranks call a collective with matching arguments.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,30 +15,36 @@
 
 namespace seqpar {
 
-/// A call with its arguments, to be compared with the other ranks' calls.
+/// A call with its arguments, for comparison with the other ranks' calls.
 class Comparison {
  public:
   static constexpr size_t kLongestCall = 39;
-  /// `call` is a literal.
+  /// `call` is a literal. All ranks must have equal `values`.
   Comparison(const char* call, std::span<const NamedValue> values);
+  /// Only `members` must have equal `values`, in a call of only these ranks.
+  Comparison(const char* call, std::vector<int> members, std::span<const NamedValue> values);
+
+  /// In a call of all ranks: values that must be equal only among `members`, which include this rank. Each rank is in
+  /// one group.
+  void addOfGroup(std::vector<int> members, std::span<const NamedValue> values);
 
   const char* call() const { return call_; }
 
-  /// Collective: names the call, the arguments and the ranks that differ from rank 0; "" if none does. Of arrays that
-  /// differ it gathers the elements up to the first one that does.
+  /// Collective: text with the call, the arguments and the ranks that differ from the first; "" if none does. For
+  /// arrays that differ, except those of addOfGroup(), gathers the elements up to the first difference.
   std::string differences(Allgather& control) const;
-  /// The same by messages, inside an operation.
+  /// The comparison by messages, inside an operation. Gathers elements of all arrays.
   std::string differences(Mailbox& mail) const;
 
  private:
   static constexpr size_t kMostValues = SEQPAR_MOST_COMPARED;
-  /// What a rank says of its call.
+  /// A rank's description of its call, as exchanged.
   struct Call {
     std::array<char, kLongestCall + 1> name{};
     uint64_t arrays = 0;  ///< a bit for each value that is an array
     std::array<int64_t, kMostValues> values{};
   };
-  /// Some elements of an array of `length`.
+  /// Consecutive elements of an array of `length`.
   struct Elements {
     int64_t length = 0;
     std::array<int64_t, 127> some{};
@@ -54,12 +61,14 @@ class Comparison {
   std::string differencesOfArrays(const Argument& array, Ranks& ranks) const;
 
   const char* call_;
+  std::vector<int> members_;  ///< empty: all ranks
   std::vector<Argument> arguments_;
   Call mine_;
+  std::shared_ptr<Comparison> ofGroup_;
 };
 
 /// Collective: compares the call's name and all values between the ranks. A difference is InvalidUsage on every rank.
-/// For calls that wait for the other ranks anyway; others use Communicator::compareNext().
+/// For calls that wait for the other ranks anyway; other calls use Communicator::compareNext().
 void checkAgreement(Allgather& control, const char* call, std::span<const NamedValue> values);
 
 }  // namespace seqpar

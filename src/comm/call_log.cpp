@@ -1,7 +1,6 @@
 #include "comm/call_log.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "base/log.h"
@@ -11,14 +10,12 @@
 namespace seqpar {
 namespace {
 
-static_assert(CallLog::kCalls * sizeof(CallRecord) == size_t{360} << 10, "docs/DEBUGGING.md says how much that is");
+static_assert(CallLog::kCalls * sizeof(CallRecord) == size_t{368} << 10, "docs/DEBUGGING.md says how much that is");
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-CallScope*& current() noexcept {
-  static thread_local CallScope* scope = nullptr;
-  return scope;
-}
+/// The maximum number of stored values.
+constexpr size_t kMostKept = 1024;
 
 std::string& description() noexcept {
   static thread_local std::string text;
@@ -30,10 +27,8 @@ std::string describe(const CallRecord& record) {
   if (const auto collective = record.collective.load(kRelaxed)) text += concat(", collective ", collective);
   text += concat(", ", record.bytes.load(kRelaxed), " bytes");
   if (const char* algorithm = record.algorithm.load(kRelaxed)) text += concat(", ", algorithm);
-  for (size_t i = 0; i < record.count.load(kRelaxed); ++i) {
-    text += concat(", ", record.names[i].load(kRelaxed), " ",
-                   inWords(record.kinds[i].load(kRelaxed), record.values[i].load(kRelaxed)));
-  }
+  for (const NamedValue& value : valuesOf(record))
+    text += concat(", ", value.name, " ", inWords(value.kind, value.value));
   const int64_t took = nanosecondsAt(record.returned.load(kRelaxed)) - nanosecondsAt(record.called.load(kRelaxed));
   return concat(text, ", ", took / 1000, " us");
 }
@@ -49,38 +44,56 @@ void CallReference::begin() const noexcept {
 void CallReference::end() const noexcept {
   if (record == nullptr || record->number.load(kRelaxed) != number) return;
   if (timed) record->done.store(ticksNow(), kRelaxed);
-  record->ended.store(record->ended.load(kRelaxed) + 1, kRelaxed);  // one stream's operations, one after the other
+  record->ended.store(record->ended.load(kRelaxed) + 1, kRelaxed);  // no race: one stream's operations run in order
 }
 
 CallLog::CallLog() : records_(std::make_unique<std::array<CallRecord, kCalls>>()) {}
 
 CallRecord& CallLog::open(const char* call) noexcept {
-  CallScope* const scope = current();
+  CallScope* const scope = CallScope::current_;
   const bool mine = scope != nullptr && &scope->log_ == this;
   if (mine && scope->record_ != nullptr) return *scope->record_;
   const uint64_t number = last_.fetch_add(1, kRelaxed) + 1;
   CallRecord& record = (*records_)[(number - 1) % kCalls];
-  record.number.store(0, kRelaxed);  // nobody is to take what follows for the call before
+  record.number.store(0, kRelaxed);  // readers must not mix the new values with the previous call's
   record.name.store(mine ? scope->call_ : call, kRelaxed);
   record.collective.store(0, kRelaxed);
   record.algorithm.store(nullptr, kRelaxed);
   record.bytes.store(mine ? scope->bytes_ : 0, kRelaxed);
-  record.called.store(ticksNow(), kRelaxed);
+  record.called.store(mine ? scope->began_ : ticksNow(), kRelaxed);
   record.returned.store(0, kRelaxed);
   record.begun.store(0, kRelaxed);
   record.done.store(0, kRelaxed);
   record.operations.store(0, kRelaxed);
   record.ended.store(0, kRelaxed);
   record.failed.store(false, kRelaxed);
+  record.known.store(nullptr, kRelaxed);
   record.count.store(0, kRelaxed);
   record.number.store(number, std::memory_order_release);
   if (mine) scope->record_ = &record;
   return record;
 }
 
-void CallLog::collective(const char* call, std::span<const NamedValue> values) noexcept {
+CallRecord& CallLog::openCollective(const char* call) noexcept {
   CallRecord& record = open(call);
   record.collective.store(lastCollective_.fetch_add(1, kRelaxed) + 1, kRelaxed);
+  return record;
+}
+
+void CallLog::collective(const char* call, const CallValues& values) noexcept {
+  openCollective(call).known.store(&values, kRelaxed);
+}
+
+const CallValues* CallLog::keep(std::span<const NamedValue> values) {
+  const std::lock_guard lock(keeping_);
+  if (kept_.size() >= kMostKept || values.size() > CallRecord::kMostValues) return nullptr;
+  CallValues& kept = kept_.emplace_back();
+  for (const NamedValue& value : values) kept.all.push_back({value.name, value.value, value.kind});
+  return &kept;
+}
+
+void CallLog::collective(const char* call, std::span<const NamedValue> values) noexcept {
+  CallRecord& record = openCollective(call);
   const size_t count = std::min(values.size(), CallRecord::kMostValues);
   for (size_t i = 0; i < count; ++i) {
     record.names[i].store(values[i].name, kRelaxed);
@@ -92,7 +105,7 @@ void CallLog::collective(const char* call, std::span<const NamedValue> values) n
 
 CallReference CallLog::operation(const char* call, bool onStream) noexcept {
   CallRecord& record = open(call);
-  CallScope* const scope = current();
+  CallScope* const scope = CallScope::current_;
   if (scope != nullptr && scope->record_ == &record) {
     record.bytes.store(scope->bytes_, kRelaxed);
     record.algorithm.store(scope->algorithm_, kRelaxed);
@@ -105,31 +118,28 @@ CallReference CallLog::operation(const char* call, bool onStream) noexcept {
   return {&record, record.number.load(kRelaxed), onStream};
 }
 
-CallScope::CallScope(CallLog& log, const char* call) noexcept
-    : outer_(current()), log_(log), call_(call), exceptions_(std::uncaught_exceptions()) {
-  current() = this;
-}
-
 CallScope::~CallScope() {
-  current() = outer_;
+  current_ = outer_;
   if (marked_) nvtx::pop();
   if (record_ == nullptr) return;
-  record_->returned.store(ticksNow(), kRelaxed);
-  if (std::uncaught_exceptions() > exceptions_) record_->failed.store(true, kRelaxed);
+  record_->returned.store(brief() && !logs(LogLevel::Trace) ? began_ : ticksNow(), kRelaxed);
+  if (!succeeded_) record_->failed.store(true, kRelaxed);
   if (!logs(LogLevel::Trace)) return;
   try {
     description() = concat("rank ", log_.rank_, " of ", log_.size_, ", ", describe(*record_));
   } catch (const std::exception&) {
-    description().clear();  // a line that cannot be made is not worth a failure
+    description().clear();  // a line that cannot be written is not an error
   }
 }
 
-void CallScope::addBytes(size_t bytes) noexcept {
-  if (current() != nullptr) current()->bytes_ += bytes;
-}
-
-void CallScope::setAlgorithm(const char* name) noexcept {
-  if (current() != nullptr) current()->algorithm_ = name;
+std::vector<NamedValue> valuesOf(const CallRecord& record) {
+  if (const CallValues* const known = record.known.load(kRelaxed)) return known->all;
+  std::vector<NamedValue> values;
+  const size_t count = std::min<size_t>(record.count.load(kRelaxed), CallRecord::kMostValues);
+  for (size_t i = 0; i < count; ++i) {
+    values.push_back({record.names[i].load(kRelaxed), record.values[i].load(kRelaxed), record.kinds[i].load(kRelaxed)});
+  }
+  return values;
 }
 
 std::string CallScope::takeDescription() {

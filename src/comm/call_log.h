@@ -4,28 +4,38 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/ticks.h"
 #include "comm/named_value.h"
 
 namespace seqpar {
 
-/// One call. Written by the thread that makes it and the one that carries it out, read by any: a reader may see a call
-/// half recorded.
+/// Values of repeated calls, referenced by their records. Immutable, owned by the log.
+struct CallValues {
+  std::vector<NamedValue> all;  ///< without NamedValue::elements
+};
+
+/// One call. Written by the calling thread and the thread that executes it, read by any thread: a reader may see a
+/// partial record.
 struct CallRecord {
   static constexpr size_t kMostValues = 16;
 
   std::atomic<uint64_t> number{0};                ///< of the recorded calls on this rank, from 1; 0: never used
-  std::atomic<uint64_t> collective{0};            ///< of the calls that all ranks make alike, from 1; 0: none of those
+  std::atomic<uint64_t> collective{0};            ///< of the calls common to all ranks, from 1; 0: not such a call
   std::atomic<const char*> name{""};              ///< literals
-  std::atomic<const char*> algorithm{nullptr};    ///< null: there is no choice
+  std::atomic<const char*> algorithm{nullptr};    ///< null: not applicable
+  std::atomic<const CallValues*> known{nullptr};  ///< replaces the values below unless null
   std::atomic<uint64_t> bytes{0};                 ///< of all buffers
-  std::atomic<int64_t> called{0}, returned{0};    ///< ticksNow(); 0: not yet
-  std::atomic<int64_t> begun{0}, done{0};         ///< of its operations, on streams of hosts
+  std::atomic<int64_t> called{0};                 ///< ticksNow()
+  std::atomic<int64_t> returned{0};               ///< ticksNow(); 0: not yet; see CallScope::ended()
+  std::atomic<int64_t> begun{0}, done{0};         ///< of its operations, on host streams
   std::atomic<uint32_t> operations{0}, ended{0};  ///< on hosts
   std::atomic<bool> failed{false};
   std::atomic<uint32_t> count{0};  ///< of values
@@ -34,11 +44,14 @@ struct CallRecord {
   std::array<std::atomic<NamedValue::Kind>, kMostValues> kinds{};  ///< of values
 };
 
-/// An operation's place in the record, which other calls may have taken since.
+/// The values of a call.
+std::vector<NamedValue> valuesOf(const CallRecord& record);
+
+/// A reference to an operation's record, which a later call may have reused.
 struct CallReference {
   CallRecord* record = nullptr;
   uint64_t number = 0;
-  bool timed = false;  ///< else it begins with the call and ends with it
+  bool timed = false;  ///< else it starts and ends with the call
 
   void begin() const noexcept;
   void end() const noexcept;
@@ -50,61 +63,93 @@ class CallLog {
 
   CallLog();
 
-  /// Says whose record this is; `id` is the same on all ranks of the communicator. Reads SEQPAR_TRACE_FILE, which may
-  /// have %r (rank), %c (the communicator), %p (process), %h (host) and %%; anything else after % is InvalidUsage.
+  /// Sets the record's identity; `id` is equal on all ranks of the communicator. Reads SEQPAR_TRACE_FILE, which may
+  /// contain %r (rank), %c (the communicator), %p (process), %h (host) and %%; any other character after % is
+  /// InvalidUsage.
   void identify(uint64_t id, int rank, int size);
   /// As 16 hexadecimal digits.
   std::string id() const;
 
-  /// The call that the thread is in is one that all ranks make, with these values.
+  /// Records that all ranks issue the thread's current call, with these values.
   void collective(const char* call, std::span<const NamedValue> values) noexcept;
-  /// The call that the thread is in begins an operation.
+  /// Likewise with values from keep().
+  void collective(const char* call, const CallValues& values) noexcept;
+  /// Stores values; null if the log is full or a record cannot contain them.
+  const CallValues* keep(std::span<const NamedValue> values);
+  /// Records the start of an operation of the thread's current call.
   CallReference operation(const char* call, bool onStream) noexcept;
 
-  /// What has been recorded, as JSON; `reason` says why.
+  /// The records as JSON; `reason` is the cause of the report.
   std::string json(const std::string& reason) const;
-  /// Writes json() to the file, if there is one. Complains in the log.
+  /// Writes json() to the file, if one is set. Failures are logged.
   void write(const std::string& reason) noexcept;
 
  private:
   friend class CallScope;
   CallRecord& open(const char* call) noexcept;
+  CallRecord& openCollective(const char* call) noexcept;
 
   std::unique_ptr<std::array<CallRecord, kCalls>> records_;
   std::atomic<uint64_t> last_{0}, lastCollective_{0};
   uint64_t id_ = 0;
   int rank_ = 0, size_ = 0;
   std::string path_;
-  std::mutex writing_;
+  std::mutex writing_, keeping_;
+  std::deque<CallValues> kept_;
 };
 
-/// A thread's stay inside a call on a communicator.
+/// RAII scope of a thread's call on a communicator.
 class CallScope {
  public:
-  CallScope(CallLog& log, const char* call) noexcept;
+  CallScope(CallLog& log, const char* call) noexcept : outer_(current_), log_(log), call_(call), began_(ticksNow()) {
+    current_ = this;
+  }
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
-  /// Ends the record; in words, what it was.
+  /// Ends the record, and stores its description.
   ~CallScope();
 
-  /// Of the call that the thread is in, if any.
-  static void addBytes(size_t bytes) noexcept;
-  static void setAlgorithm(const char* name) noexcept;
-  /// In words, what the thread's latest call was about, if SEQPAR_DEBUG is TRACE; "" if nothing was recorded. Forgets
-  /// it.
+  /// Marks the call as successful; default: failed.
+  void succeed() noexcept { succeeded_ = true; }
+
+  /// For the thread's current call, if any.
+  static void addBytes(size_t bytes) noexcept {
+    if (current_ != nullptr) current_->bytes_ += bytes;
+  }
+  static void setAlgorithm(const char* name) noexcept {
+    if (current_ != nullptr) current_->algorithm_ = name;
+  }
+  /// ticksNow() at the start of the call that the thread is in; without a call, the present.
+  static int64_t began() noexcept { return current_ != nullptr ? current_->began_ : ticksNow(); }
+  /// An operation of the call has ended. A call that moves less than kBrief bytes and did not wait is recorded with
+  /// returned = called, as a second read of the clock takes a third of its time.
+  static void ended(bool waited) noexcept {
+    if (current_ == nullptr) return;
+    current_->ended_ = true;
+    current_->waited_ = current_->waited_ || waited;
+  }
+  /// The description of the thread's latest call if SEQPAR_DEBUG is TRACE; "" if nothing was recorded. Clears it.
   static std::string takeDescription();
 
  private:
   friend class CallLog;
+  bool brief() const noexcept { return ended_ && !waited_ && bytes_ < kBrief; }
+  /// Bytes that are moved in about a microsecond.
+  static constexpr uint64_t kBrief = 8192;
+
+  static inline thread_local constinit CallScope* current_ = nullptr;
 
   CallScope* outer_;
   CallLog& log_;
   const char* call_;
+  int64_t began_;
   CallRecord* record_ = nullptr;
   uint64_t bytes_ = 0;
   const char* algorithm_ = nullptr;
-  int exceptions_;
   bool marked_ = false;
+  bool succeeded_ = false;
+  bool ended_ = false;
+  bool waited_ = false;
 };
 
 }  // namespace seqpar

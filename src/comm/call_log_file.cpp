@@ -82,7 +82,7 @@ std::string timeText(int64_t ticks) {
   return ticks == 0 ? "null" : std::to_string(nanosecondsAt(ticks));
 }
 
-/// When the last of the operations ended, as far as that is known.
+/// The end time of the last operation, if it is known.
 int64_t doneAt(const CallRecord& record) {
   const uint32_t operations = record.operations.load();
   if (operations == 0 || record.ended.load() < operations) return 0;
@@ -100,20 +100,20 @@ std::string recordJson(const CallRecord& record) {
              ",\"begun_ns\":", timeText(record.begun.load()), ",\"done_ns\":", timeText(doneAt(record)),
              ",\"operations\":", record.operations.load(), ",\"ended\":", record.ended.load(),
              ",\"failed\":", record.failed.load() ? "true" : "false", ",\"values\":{");
-  const size_t count = std::min<size_t>(record.count.load(), CallRecord::kMostValues);
-  for (size_t i = 0; i < count; ++i) {
-    // Names may repeat, as the dimensions of a grid do.
+  const std::vector<NamedValue> values = valuesOf(record);
+  for (size_t i = 0; i < values.size(); ++i) {
+    // Names may repeat, for example the dimensions of a grid.
     bool repeated = false;
-    for (size_t j = 0; j < i; ++j) repeated = repeated || std::strcmp(record.names[j], record.names[i]) == 0;
-    const std::string name = repeated ? concat(record.names[i].load(), " ", i) : record.names[i].load();
-    const auto kind = record.kinds[i].load();
-    const std::string value = inWords(kind, record.values[i].load());
-    text += concat(i == 0 ? "" : ",", quoted(name), ":", kind == NamedValue::Kind::Number ? value : quoted(value));
+    for (size_t j = 0; j < i; ++j) repeated = repeated || std::strcmp(values[j].name, values[i].name) == 0;
+    const std::string name = repeated ? concat(values[i].name, " ", i) : values[i].name;
+    const std::string value = inWords(values[i].kind, values[i].value);
+    const bool number = values[i].kind == NamedValue::Kind::Number;
+    text += concat(i == 0 ? "" : ",", quoted(name), ":", number ? value : quoted(value));
   }
   return text + "}}";
 }
 
-/// `path`, or with the communicator's id behind it if this process has written another one's record there.
+/// `path`, or `path` followed by the communicator's id if this process has written another communicator's record there.
 std::string ownPath(const std::string& path, uint64_t id, int rank) {
   static std::mutex mutex;
   static auto* const written = std::make_unique<std::map<std::string, std::pair<uint64_t, int>>>().release();

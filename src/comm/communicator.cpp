@@ -9,7 +9,7 @@
 namespace seqpar {
 namespace {
 
-/// The settings that must agree, since the ranks would wait for each other in different ways.
+/// Settings that must be equal: otherwise the ranks would wait for each other in different ways.
 struct SharedSettings {
   int version = SEQPAR_VERSION_CODE;
   int timeoutMs = 0;
@@ -17,7 +17,7 @@ struct SharedSettings {
   int checkArguments = 0;
   int onDevice = 0;
   int ctas = 0;
-  uint64_t id = 0;  ///< rank 0's is the communicator's
+  uint64_t id = 0;  ///< rank 0's value becomes the communicator's
 };
 
 uint64_t randomId() {
@@ -53,7 +53,7 @@ uint64_t checkSettings(Allgather& control, const CommConfig& config) {
   return all[0].id;
 }
 
-/// What the calling thread is to compare, and in which communicator.
+/// The calling thread's pending comparison and its communicator.
 struct Pending {
   const Communicator* comm = nullptr;
   std::shared_ptr<const Comparison> comparison;
@@ -86,7 +86,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
     topology_ = discoverTopology(*control_, config_.hostId);
     connect();
   } catch (const std::exception& error) {
-    health_.fail(seqparRemoteError, concat("rank ", rank(), " failed while the communicator was made: ", error.what()));
+    health_.fail(seqparRemoteError, concat("rank ", rank(), " failed to create the communicator: ", error.what()));
     health_.onFailure(nullptr);
     throw;
   }
@@ -113,7 +113,7 @@ void Communicator::connect() {
 }
 
 Communicator::~Communicator() {
-  health_.onFailure(nullptr);  // nothing below may call into what is already gone
+  health_.onFailure(nullptr);  // members below must not call members that are already destroyed
 }
 
 void Communicator::requireUse(const char* name) const {
@@ -122,16 +122,39 @@ void Communicator::requireUse(const char* name) const {
 }
 
 uint64_t Communicator::issue(const char* name) {
+  control_->communicate();
   requireUse(name);
   return issuedTickets_.fetch_add(1);
 }
 
 void Communicator::compareNext(const char* call, std::span<const NamedValue> values) {
   calls_.collective(call, values);
+  if (config_.checkArguments) compareNext(call, Comparison(call, values));
+}
+
+void Communicator::compareNext(const char* call, std::span<const NamedValue> values, std::vector<int> members,
+                               std::span<const NamedValue> ofMembers) {
+  calls_.collective(call, values);
   if (!config_.checkArguments) return;
+  Comparison comparison(call, values);
+  comparison.addOfGroup(std::move(members), ofMembers);
+  compareNext(call, std::move(comparison));
+}
+
+void Communicator::compareNextOfGroup(const char* call, std::vector<int> members, std::span<const NamedValue> values) {
+  // The control plane of a device communicator can only gather from all ranks.
+  if (config_.checkArguments && ordered_ == nullptr) compareNext(call, Comparison(call, std::move(members), values));
+}
+
+void Communicator::compareNext(const char* call, Comparison comparison) {
   requireUse(call);
-  if (ordered_ != nullptr) return ordered_->compareLater(Comparison(call, values));
-  pending() = {this, std::make_shared<const Comparison>(call, values)};
+  if (ordered_ != nullptr) return ordered_->compareLater(comparison);
+  pending() = {this, std::make_shared<const Comparison>(std::move(comparison))};
+}
+
+void Communicator::compareNext(const char* call, const CallValues& values) {
+  if (config_.checkArguments) return compareNext(call, std::span(values.all));
+  calls_.collective(call, values);
 }
 
 void Communicator::compareNow(const char* call, std::span<const NamedValue> values) {
@@ -140,11 +163,11 @@ void Communicator::compareNow(const char* call, std::span<const NamedValue> valu
 }
 
 std::shared_ptr<const Comparison> Communicator::takeComparison() {
-  if (!config_.checkArguments || pending().comm != this) return nullptr;
+  if (pending().comm != this) return nullptr;
   return std::exchange(pending(), {}).comparison;
 }
 
-void Communicator::compareAtLast() {
+void Communicator::comparePending() {
   if (const auto comparison = takeComparison()) {
     const uint64_t ticket = issue("SEQPAR_CHECK");
     comparisons_->enqueue([this, ticket, comparison] {
@@ -163,41 +186,55 @@ void Communicator::dropComparison() noexcept {
 }
 
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-                           const Comparison* comparison, CallReference record) {
-  for (auto served = servedTickets_.load(); served != ticket; served = servedTickets_.load()) {
-    servedTickets_.wait(served);
-  }
-  const auto finish = [&] {
-    servedTickets_.store(ticket + 1);
-    servedTickets_.notify_all();
+                           const Comparison* comparison, CallReference record, OuterCall* call) {
+  if (servedTickets_.load() != ticket) awaitTurn(ticket);
+  // The communicator may be destroyed once the ticket has been served.
+  const auto finish = [&](const std::string& error) {
+    if (!error.empty()) keepError(error);
+    if ((servedTickets_.exchange(ticket + 1) & kAwaited) != 0) servedTickets_.notify_all();
+  };
+  const auto lost = [&](seqparResult_t result, const std::string& text) {
+    health_.fail(result, text);
+    finish(text);
   };
   std::string refusal;
   try {
     health_.check();
     record.begin();
-    mailbox_->begin(name, ticket);
-    if (comparison != nullptr) refusal = comparison->differences(*mailbox_);
+    const std::string part = call == nullptr ? std::string() : call->nameOf(name);
+    mailbox_->begin(part.empty() ? name : part.c_str(), ticket);
+    refusal = call == nullptr ? differences(comparison, *mailbox_) : call->differences(comparison, *mailbox_);
     if (refusal.empty()) work(*mailbox_);
     mailbox_->end();
     record.end();
+    if (!record.timed) CallScope::ended(mailbox_->waited());
   } catch (const Error& error) {
-    health_.fail(error.result(), error.what());
-    finish();
+    lost(error.result(), error.what());
     throw;
   } catch (const std::bad_alloc&) {
-    health_.fail(seqparSystemError, concat(name, ": ", kNoMemory));
-    finish();
+    lost(seqparSystemError, concat(name, ": ", kNoMemory));
     throw;
   } catch (const std::exception& error) {
-    health_.fail(seqparInternalError, concat(name, ": ", error.what()));
-    finish();
+    lost(seqparInternalError, concat(name, ": ", error.what()));
     throw;
   }
-  finish();
+  finish(refusal);
   if (!refusal.empty()) throw Error(seqparInvalidUsage, refusal);
 }
 
+void Communicator::keepError(const std::string& text) {
+  const std::lock_guard lock(errorMutex_);
+  lastError_ = text;
+}
+
+std::string Communicator::lastError() const {
+  const std::lock_guard lock(errorMutex_);
+  return lastError_;
+}
+
 void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch) {
+  control_->communicate();
+  requireUse(name);
   calls_.operation(name, true);
   try {
     device_->enqueue(name, stream, launch);
@@ -210,9 +247,14 @@ void Communicator::enqueueOnDevice(const char* name, DeviceStream stream, const 
 
 void Communicator::drain() {
   if (device_) device_->drain();
-  const auto issued = issuedTickets_.load();
-  for (auto served = servedTickets_.load(); served < issued; served = servedTickets_.load()) {
-    servedTickets_.wait(served);
+  awaitTurn(issuedTickets_.load());
+}
+
+void Communicator::awaitTurn(uint64_t ticket) {
+  for (auto served = servedTickets_.load(); (served & ~kAwaited) < ticket; served = servedTickets_.load()) {
+    if ((served & kAwaited) != 0 || servedTickets_.compare_exchange_strong(served, served | kAwaited)) {
+      servedTickets_.wait(served | kAwaited);
+    }
   }
 }
 
@@ -231,6 +273,15 @@ void Communicator::close() {
   finalize();
   if (device_) device_->release();
   control_->leave();
+}
+
+void Communicator::refuse(const char* call, const std::string& why) {
+  requireUse(call);
+  control_->refuseCall(why);
+}
+
+void Communicator::lose(const std::string& why) {
+  health_.fail(seqparRemoteError, concat("rank ", rank(), " ended the communicator: ", why));
 }
 
 void Communicator::abort() {

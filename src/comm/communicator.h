@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/health.h"
 #include "bootstrap/control.h"
@@ -13,6 +16,7 @@
 #include "comm/call_log.h"
 #include "comm/config.h"
 #include "comm/ordered_control.h"
+#include "comm/outer_call.h"
 #include "comm/stream.h"
 #include "device/group.h"
 #include "plan/link.h"
@@ -21,8 +25,7 @@
 
 namespace seqpar {
 
-/// The stream that a call was given, of the kind of its communicator. Both null: the calling thread, or the default
-/// stream.
+/// A call's stream, of the communicator's kind. Both null: the calling thread, or the default stream.
 struct CallerStream {
   std::shared_ptr<HostStream> host;
   DeviceStream device = nullptr;
@@ -41,7 +44,7 @@ class Communicator {
   const CommConfig& config() const { return config_; }
   const Topology& topology() const { return topology_; }
   const LinkModel& links() const { return links_; }
-  /// Of a device communicator, whose links are measured by kernels above this layer.
+  /// For a device communicator: kernels above this layer measure its links.
   void recordLinks(const LinkModel& links) { links_ = links; }
   /// The GPU side; null on a host communicator.
   DeviceGroup* device() const { return device_.get(); }
@@ -53,57 +56,84 @@ class Communicator {
   CallLog& calls() { return calls_; }
 
   /// Runs `work` after all earlier operations of this communicator: in the call without a stream, on the stream with
-  /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator. `name` is a literal.
+  /// one. An Error inside an operation leaves its messages half sent, so it ends the communicator. An operation on a
+  /// stream with failed work (HostStream::fail()) also ends the communicator: it would send invalid data. `name` is a
+  /// literal.
   template <typename Work>
   void run(const char* name, HostStream* stream, Work work) {
-    auto comparison = takeComparison();
+    auto comparison = config_.checkArguments ? takeComparison() : nullptr;
     const uint64_t ticket = issue(name);
     const CallReference record = calls_.operation(name, stream != nullptr);
+    const auto call = OuterCall::current(this);
     if (stream == nullptr) {
-      execute(ticket, name, std::cref(work), comparison.get(), record);
+      execute(ticket, name, std::cref(work), comparison.get(), record, call.get());
     } else {
-      stream->enqueue([this, ticket, name, record, work = std::move(work), comparison = std::move(comparison)] {
-        execute(ticket, name, std::cref(work), comparison.get(), record);
-      });
+      stream->enqueue(
+          [this, stream, ticket, name, record, call, work = std::move(work), comparison = std::move(comparison)] {
+            const auto spoiled = stream->spoiled();
+            if (spoiled) lose(spoiled->error.what());
+            execute(ticket, name, std::cref(work), comparison.get(), record, call.get());
+          });
     }
   }
 
-  /// Records that the thread is in a call which all ranks make with the same `values`. Where config().checkArguments
-  /// says so: compares the arguments of the call that the thread is in with the other ranks', without waiting for them
-  /// here, as two communicators may be called in different orders by different ranks. On a host, that is the first step
-  /// of the operation that the call runs next: a difference is InvalidUsage instead of the operation, and the
-  /// communicator stays. On a device it happens beside the work, and ends the communicator.
+  /// Records that all ranks issue the thread's current call with equal `values`. With config().checkArguments, also
+  /// compares them with the other ranks', without waiting for the ranks here, since different ranks may call two
+  /// communicators in different orders. On a host, the comparison is the first step of the call's next operation: a
+  /// difference is InvalidUsage instead of the operation, and the communicator stays usable. On a device it runs
+  /// concurrently with the work, and a difference ends the communicator.
   void compareNext(const char* call, std::span<const NamedValue> values);
-  /// The same for calls that wait for the other ranks anyway: a difference is an InvalidUsage here.
+  /// Likewise with values from calls().keep().
+  void compareNext(const char* call, const CallValues& values);
+  /// Likewise, plus values that must be equal only among `members`, a group with this rank.
+  void compareNext(const char* call, std::span<const NamedValue> values, std::vector<int> members,
+                   std::span<const NamedValue> ofMembers);
+  /// For a call of only `members`: compares among these, on hosts.
+  void compareNextOfGroup(const char* call, std::vector<int> members, std::span<const NamedValue> values);
+  /// For calls that wait for the other ranks anyway: compares immediately; a difference is InvalidUsage.
   void compareNow(const char* call, std::span<const NamedValue> values);
-  /// To be called at the end of each call: compares what was to be compared with an operation that did not come because
-  /// there was nothing to do. A difference ends the communicator.
-  void compareAtLast();
-  /// Forgets what the calling thread was to compare. For calls that fail.
+  /// To be called at the end of each call: runs the pending comparison if the call had no operation because there was
+  /// nothing to do. A difference ends the communicator.
+  void compareAtLast() {
+    if (config_.checkArguments) comparePending();
+  }
+  /// Discards the calling thread's pending comparison. For calls that fail.
   static void dropComparison() noexcept;
 
   /// run() of a device communicator: `launch(DeviceGroup&)` enqueues its work on `stream`, a cudaStream_t. An Error
   /// that it throws after it has launched a part ends the communicator.
   template <typename Launch>
   void enqueue(const char* name, DeviceStream stream, Launch launch) {
-    requireUse(name);
     enqueueOnDevice(name, stream, [this, &launch] { launch(*device_); });
   }
 
-  /// Collective: waits for this rank's operations, then for the other ranks to come here too.
+  /// Collective: waits for this rank's operations, then for all other ranks to call it.
   void finalize();
-  /// finalize() if that was not done, then takes leave of the other ranks. After a failure: waits for this rank's
-  /// operations to give up, and for nobody else.
+  /// finalize() if it was not called, then exchanges byes with the other ranks. After a failure: only waits for this
+  /// rank's operations to give up.
   void close();
-  /// Fails this rank and all others at once. May be called from any thread.
+  /// The next communication belongs to a new call of the program; see CallSequence.
+  void nextCall() noexcept { control_->nextCall(); }
+  /// Tells the other ranks that this rank refuses its call.
+  void refuse(const char* call, const std::string& why);
+  /// Fails this rank and all other ranks at once. May be called from any thread.
+  void lose(const std::string& why);
   void abort();
+
+  /// The text of the latest error of a call, or of an operation on a stream.
+  void keepError(const std::string& text);
+  std::string lastError() const;
 
  private:
   void requireUse(const char* name) const;
   uint64_t issue(const char* name);
   void execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
-               const Comparison* comparison, CallReference record = {});
+               const Comparison* comparison, CallReference record = {}, OuterCall* call = nullptr);
   std::shared_ptr<const Comparison> takeComparison();
+  void comparePending();
+  /// Waits until all tickets before `ticket` have been served.
+  void awaitTurn(uint64_t ticket);
+  void compareNext(const char* call, Comparison comparison);
   void enqueueOnDevice(const char* name, DeviceStream stream, const std::function<void()>& launch);
   void connect();
   void drain();
@@ -112,16 +142,20 @@ class Communicator {
   CallLog calls_;
   CommConfig config_;
   std::unique_ptr<Control> control_;
-  OrderedControl* ordered_ = nullptr;  ///< control_, if comparisons go there
+  OrderedControl* ordered_ = nullptr;  ///< control_, if it compares arguments
   Topology topology_;
   MailboxDescription transport_;
   std::unique_ptr<Mailbox> mailbox_;     ///< of a host communicator
   std::unique_ptr<DeviceGroup> device_;  ///< of a device communicator
   LinkModel links_;
 
+  /// Flag in servedTickets_: threads wait for a change.
+  static constexpr uint64_t kAwaited = uint64_t{1} << 63;
   std::atomic<uint64_t> issuedTickets_{0}, servedTickets_{0};
   std::atomic<bool> finalized_{false};
-  std::unique_ptr<HostStream> comparisons_;  ///< of calls without an operation; its work uses the above
+  mutable std::mutex errorMutex_;
+  std::string lastError_;
+  std::unique_ptr<HostStream> comparisons_;  ///< of calls without an operation; uses the members above
 };
 
 }  // namespace seqpar

@@ -16,10 +16,10 @@ namespace {
 constexpr std::array<Choice, 3> kTransports{
     {{"auto", seqparTransportAuto}, {"shared", seqparTransportShared}, {"network", seqparTransportNetwork}}};
 constexpr size_t kMostText = 255;
-constexpr int kMostCtas = 128;  // fewer than the SMs of the GPUs that this is for: all must run at once
+constexpr int kMostCtas = 128;  // fewer than the SMs of supported GPUs: all CTAs must be resident at once
 constexpr double kMostTimeoutSeconds = 2e6;
 
-/// The value of an integer field that was set, checked against [least, most].
+/// Takes an integer field if it is set, checked against [least, most].
 void take(const char* call, const char* field, int value, int least, int most, int& into) {
   if (value == SEQPAR_CONFIG_UNDEF_INT) return;
   if (value < least || value > most) {

@@ -13,14 +13,13 @@ struct CommConfig {
   int transport = seqparTransportAuto;
   int device = SEQPAR_HOST_DEVICE;
   bool checkArguments = false;
-  int ctas = 128;                ///< the most CTAs of a collective on a GPU
-  void* borrowedNccl = nullptr;  ///< an ncclComm_t of the caller
+  int ctas = 128;                ///< maximum CTAs of a collective on a GPU
+  void* borrowedNccl = nullptr;  ///< the caller's ncclComm_t
   std::string hostId;            ///< never empty after resolveConfig()
-  std::string interfaceName;     ///< empty: by route
+  std::string interfaceName;     ///< empty: chosen by route
 };
 
-/// `parent`, overridden by the fields that `config` (may be null) sets, overridden by the environment. `call` is named
-/// in errors.
+/// `parent`, overridden by the fields set in `config` (may be null), overridden by the environment. Errors name `call`.
 CommConfig resolveConfig(const char* call, const seqparConfig_t* config, const CommConfig& parent = {});
 
 }  // namespace seqpar

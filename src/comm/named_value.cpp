@@ -14,7 +14,7 @@ std::string shortest(Number number) {
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
 }
 
-/// As short as tells it from all others of its type; what fits a float was one.
+/// The shortest text that identifies the value in its type; a value that a float can represent was a float.
 std::string shortestReal(double real) {
   const auto narrow = static_cast<float>(real);
   return static_cast<double>(narrow) == real ? shortest(narrow) : shortest(real);

@@ -12,12 +12,12 @@ struct NamedValue {
   enum class Kind : uint8_t { Number, Real, Array };
 
   const char* name;  ///< a literal
-  int64_t value;     ///< of a real its bits, of an array its fingerprint
+  int64_t value;     ///< the bits of a real, the fingerprint of an array
   Kind kind = Kind::Number;
-  std::span<const int64_t> elements{};  ///< of an array; not needed once the comparison is made
+  std::span<const int64_t> elements{};  ///< of an array; not used after the comparison has been created
 };
 
-/// A number for an array, which differs where arrays differ (FNV-1a).
+/// A hash of an array, different for different arrays with high probability (FNV-1a).
 inline int64_t fingerprint(std::span<const int64_t> elements) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const int64_t element : elements) {
@@ -35,7 +35,7 @@ inline NamedValue namedArray(const char* name, std::span<const int64_t> elements
   return {name, fingerprint(elements), NamedValue::Kind::Array, elements};
 }
 
-/// Numbers and reals as they are; an array is known by its fingerprint alone.
+/// Integers and reals as values, arrays as their fingerprints.
 std::string inWords(NamedValue::Kind kind, int64_t value);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// A control plane whose collective calls are made one after the other by a thread of its own, some without waiting.
+// A control plane that runs its collective calls one after the other on a separate thread, some without waiting.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace seqpar {
 
-/// All ranks must begin the same calls in the same order; a rank that has begun one by compareLater() may go on to wait
-/// for the ranks in another communicator.
+/// All ranks must issue equal calls in equal order; after compareLater(), a rank may already wait for the ranks in
+/// another communicator.
 class OrderedControl final : public Control {
  public:
   OrderedControl(std::unique_ptr<Control> control, Health& health) : control_(std::move(control)), health_(health) {}
@@ -23,6 +23,9 @@ class OrderedControl final : public Control {
   void announce(const std::string& why) noexcept override { control_->announce(why); }
   void leave() override;
   void countCall() noexcept override { control_->countCall(); }
+  void nextCall() noexcept override { control_->nextCall(); }
+  void communicate() noexcept override { control_->communicate(); }
+  void refuseCall(const std::string& why) override { control_->refuseCall(why); }
   std::string behind() override { return control_->behind(); }
 
   /// Compares without waiting. A difference fails Health with InvalidUsage.
@@ -31,7 +34,7 @@ class OrderedControl final : public Control {
  private:
   std::unique_ptr<Control> control_;
   Health& health_;
-  HostStream calls_;  ///< first to end: its work uses the above
+  HostStream calls_;  ///< destroyed first: its work uses the members above
 };
 
 }  // namespace seqpar

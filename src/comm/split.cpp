@@ -36,7 +36,7 @@ SplitGroup agreeOnGroup(Communicator& parent, int color, int key, const CommConf
   }
   std::sort(mine.firstMembers.begin(), mine.firstMembers.end());
 
-  // The groups differ in size and so in what they exchange: each meets at a server of its own, at its first member.
+  // The groups differ in size and so in their exchanges: each bootstraps from a separate server, at its first member.
   const bool first = !mine.members.empty() && mine.members.front() == parent.rank();
   std::vector<seqparUniqueId> ids(ranks);
   control.gatherValues(first ? makeUniqueId(config.interfaceName) : seqparUniqueId{}, std::span(ids));
@@ -51,7 +51,7 @@ std::shared_ptr<Communicator> makeSplitCommunicator(const SplitGroup& group, con
   const auto oob = joinRendezvous(group.id, group.place, static_cast<int>(group.members.size()),
                                   ControlOptions{config.timeout, config.interfaceName});
   CommConfig own = config;
-  own.borrowedNccl = nullptr;  // it has the parent's ranks
+  own.borrowedNccl = nullptr;  // it spans the parent's ranks
   return std::make_shared<Communicator>(*oob, own);
 }
 

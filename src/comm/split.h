@@ -1,4 +1,4 @@
-// New communicators out of an existing one.
+// Communicators created from an existing one.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace seqpar {
 
-/// What the ranks of a communicator agree on before it is split.
+/// The ranks' agreement before a communicator is split.
 struct SplitGroup {
-  std::vector<int> members;       ///< of this rank's group, in its order; empty for SEQPAR_SPLIT_NOCOLOR
-  int place = -1;                 ///< this rank's among them; -1: none
+  std::vector<int> members;       ///< of this rank's group, in order; empty for SEQPAR_SPLIT_NOCOLOR
+  int place = -1;                 ///< this rank's index in `members`; -1: none
   std::vector<int> firstMembers;  ///< of all groups, ascending
-  seqparUniqueId id{};            ///< where the group meets
+  seqparUniqueId id{};            ///< address of the group's bootstrap server
 };
 
 /// Collective over `parent`: as seqparCommSplit().

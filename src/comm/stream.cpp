@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -9,6 +10,17 @@
 #include "base/thread.h"
 
 namespace seqpar {
+namespace {
+
+bool isTold(const std::shared_ptr<StreamFailure>& failure) {
+  return failure->told.load();
+}
+
+void throwFirst(const StreamFailures& failures) {
+  if (!failures.empty()) throw Error(failures.front()->error);
+}
+
+}  // namespace
 
 HostStream::HostStream(unsigned awake) : thread_(startThread("a stream", [this, awake] { serve(awake); })) {}
 
@@ -36,10 +48,9 @@ void HostStream::synchronize() {
   std::unique_lock lock(mutex_);
   const size_t target = enqueued_;
   done_.wait(lock, [&] { return finished_ >= target; });
-  if (error_) {
-    const auto error = std::exchange(error_, nullptr);
-    throw Error(*error);
-  }
+  const StreamFailures failures = std::exchange(failures_, {});
+  for (const auto& failure : failures) failure->told.store(true);
+  throwFirst(failures);
 }
 
 bool HostStream::idle() const {
@@ -47,9 +58,35 @@ bool HostStream::idle() const {
   return finished_ == enqueued_;
 }
 
-void HostStream::keep(seqparResult_t result, const std::string& text) {
+void HostStream::keep(seqparResult_t result, const std::string& text, bool spoils) {
   const std::lock_guard lock(mutex_);
-  if (!error_) error_ = std::make_unique<Error>(result, text);
+  std::erase_if(failures_, isTold);
+  const bool known =
+      spoils ? std::any_of(failures_.begin(), failures_.end(), [](auto& f) { return f->spoils; }) : !failures_.empty();
+  if (!known) failures_.push_back(std::make_shared<StreamFailure>(Error(result, text), spoils));
+}
+
+StreamFailures HostStream::untold() const {
+  const std::lock_guard lock(mutex_);
+  StreamFailures all = failures_;
+  std::erase_if(all, isTold);
+  return all;
+}
+
+void HostStream::inherit(const StreamFailures& failures) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(failures_, isTold);
+  for (const auto& failure : failures) {
+    if (std::find(failures_.begin(), failures_.end(), failure) == failures_.end()) failures_.push_back(failure);
+  }
+}
+
+std::shared_ptr<const StreamFailure> HostStream::spoiled() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& failure : failures_) {
+    if (failure->spoils) return failure;
+  }
+  return nullptr;
 }
 
 void HostStream::serve(unsigned awake) {
@@ -75,7 +112,7 @@ void HostStream::serve(unsigned awake) {
     } catch (const std::exception& error) {
       keep(seqparInternalError, error.what());
     }
-    work = nullptr;  // what it captured is freed before it counts as done
+    work = nullptr;  // frees captured objects before the work counts as done
     lock.lock();
     ++finished_;
     done_.notify_all();
@@ -85,6 +122,11 @@ void HostStream::serve(unsigned awake) {
 void HostEvent::Point::wait() {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return passed; });
+}
+
+void HostEvent::Point::check() const {
+  const std::lock_guard lock(mutex);
+  throwFirst(failures);
 }
 
 std::shared_ptr<HostEvent::Point> HostEvent::point() const {
@@ -98,8 +140,9 @@ void HostEvent::record(HostStream& stream) {
     const std::lock_guard lock(mutex_);
     point_ = point;
   }
-  stream.enqueue([point] {
+  stream.enqueue([point, &stream] {
     const std::lock_guard lock(point->mutex);
+    point->failures = stream.untold();
     point->passed = true;
     point->when = std::chrono::steady_clock::now();
     point->changed.notify_all();
@@ -107,11 +150,23 @@ void HostEvent::record(HostStream& stream) {
 }
 
 void HostEvent::makeWait(HostStream& stream) const {
-  if (auto recorded = point()) stream.enqueue([recorded] { recorded->wait(); });
+  if (auto recorded = point()) {
+    stream.enqueue([recorded, &stream] {
+      recorded->wait();
+      stream.inherit(recorded->failures);
+    });
+  }
 }
 
 void HostEvent::synchronize() const {
-  if (auto recorded = point()) recorded->wait();
+  if (auto recorded = point()) {
+    recorded->wait();
+    recorded->check();
+  }
+}
+
+void HostEvent::check() const {
+  if (auto recorded = point()) recorded->check();
 }
 
 bool HostEvent::passed() const {

@@ -1,4 +1,4 @@
-// Device memory that operations in stream order use one after the other.
+// Device memory that operations reuse in stream order.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace seqpar {
 
-/// Grows and is never given back before its end, so that graphs may keep its addresses. Of the device that is current
-/// when it grows. Growing is allowed during a capture. Not thread safe.
+/// Grows, and frees its memory only in the destructor, so that graphs may keep its addresses. Allocates on the device
+/// that is current when it grows. May grow during a capture. Not thread safe.
 class DeviceArena {
  public:
-  /// All memory may be taken again, by work that follows the earlier work in stream order.
+  /// Marks all memory as free for work that follows the earlier work in stream order.
   void reset() noexcept;
 
-  /// Memory aligned to 256, not initialized. Valid for the work enqueued until the next reset().
+  /// Memory aligned to 256 bytes, not initialized. Valid for work that is enqueued before the next reset().
   std::byte* take(std::size_t bytes);
 
   template <typename Value>
@@ -29,8 +29,8 @@ class DeviceArena {
     std::size_t bytes = 0;
   };
   std::vector<Chunk> chunks_;
-  std::size_t current_ = 0;  ///< chunk
-  std::size_t used_ = 0;     ///< of it
+  std::size_t current_ = 0;  ///< chunk in use
+  std::size_t used_ = 0;     ///< bytes used of that chunk
 };
 
 }  // namespace seqpar

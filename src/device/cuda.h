@@ -1,4 +1,4 @@
-// CUDA's objects as C++ objects, and its errors as Errors.
+// C++ wrappers of CUDA's objects, and CUDA's errors as Errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace seqpar {
 
-/// How much memory the current device has, for errors: "GPU 0 has 5 of 10 bytes free".
+/// The current device's free memory, for errors: "GPU 0 has 5 of 10 bytes free".
 inline std::string deviceMemoryLeft() {
   int device = 0;
   std::size_t left = 0, all = 0;
@@ -25,8 +25,8 @@ inline std::string deviceMemoryLeft() {
   return concat("GPU ", device, " has ", left, " of ", all, " bytes free");
 }
 
-/// Throws UnhandledCudaError in the name of `call` unless `result` is success; SystemError where memory ran out. The
-/// error is taken from the runtime, so that a later call does not report it again.
+/// Throws UnhandledCudaError in the name of `call` unless `result` is success; SystemError if memory ran out. Clears
+/// the runtime's error state, so that a later call does not report the error again.
 inline void checkCuda(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -44,23 +44,23 @@ inline void checkAllocation(cudaError_t result, const char* call, std::size_t by
   checkCuda(result, call);
 }
 
-/// For calls whose failure cannot be reported, such as in destructors: takes an error from the runtime, so that no
-/// later call reports it, and logs it. Returns whether there was none.
+/// For calls that cannot report a failure, for example in destructors: logs the error and clears the runtime's error
+/// state, so that no later call reports it. Returns true if there was no error.
 inline bool noteCuda(cudaError_t result, const char* call) noexcept {
   if (result == cudaSuccess) return true;
   (void)cudaGetLastError();
-  // At the end of a process the runtime may be gone before us.
+  // At the end of a process the runtime may have been unloaded already.
   if (result != cudaErrorCudartUnloading) {
     try {
       log(LogLevel::Warn, call, ": ", cudaGetErrorString(result), " (", cudaGetErrorName(result), ")");
     } catch (const std::exception&) {
-    }  // no memory for the packet
+    }  // no memory for the line
   }
   return false;
 }
 
-/// Lets this thread allocate, free, query and wait although a stream is being captured, by itself or, in global mode,
-/// by another thread: what it does is no part of that graph.
+/// Lets this thread allocate, free, query and wait during a stream capture by this thread or, in global mode, by
+/// another one. The calls are not captured.
 class RelaxedCapture {
  public:
   RelaxedCapture() noexcept {
@@ -77,7 +77,7 @@ class RelaxedCapture {
   bool active_ = false;
 };
 
-/// Makes a device current for the calling thread, and the one before it again at the end.
+/// Sets the calling thread's current device, and restores the previous one in the destructor.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -102,10 +102,10 @@ struct FreeDevice {
     noteCuda(cudaFree(memory), "cudaFree");
   }
 };
-/// Memory of the device that was current.
+/// Memory of the device that was current at the allocation.
 using DeviceMemory = std::unique_ptr<std::byte[], FreeDevice>;
 
-/// Throws a SystemError that says how much was wanted, for `what`, and how much the current device has.
+/// Throws a SystemError that names the bytes requested, `what`, and the current device's free memory.
 inline DeviceMemory allocateDevice(std::size_t bytes, const char* what) {
   void* memory = nullptr;
   checkAllocation(cudaMalloc(&memory, bytes), "cudaMalloc", bytes, what);
@@ -144,14 +144,14 @@ struct DestroyStream {
 };
 using StreamHandle = std::unique_ptr<CUstream_st, DestroyStream>;
 
-/// A stream that does not wait for the default stream, which waits for the caller's kernels.
+/// A non-blocking stream: not ordered with the default stream, which waits for the caller's kernels.
 inline StreamHandle makeStream() {
   cudaStream_t stream = nullptr;
   checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return StreamHandle(stream);
 }
 
-/// The capture that `stream` takes part in.
+/// The capture that `stream` is part of.
 struct Capture {
   unsigned long long id = 0;  ///< unique in the process; 0: the stream is not being captured
   cudaGraph_t graph = nullptr;
@@ -159,7 +159,7 @@ struct Capture {
   explicit operator bool() const { return id != 0; }
 };
 
-/// Throws UnhandledCudaError also where the capture has become invalid, so that nothing is enqueued in vain.
+/// Throws UnhandledCudaError also if the capture has been invalidated, so that no work is enqueued in vain.
 inline Capture captureOf(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   Capture found;

@@ -1,4 +1,4 @@
-// The GPU side of a communicator: its device, the peers that kernels reach directly, NCCL for all others.
+// The GPU side of a communicator: its device, the peers that kernels reach directly, NCCL for all other ranks.
 #pragma once
 
 #include <chrono>
@@ -17,26 +17,26 @@ namespace seqpar {
 class DeviceArena;
 class NcclComm;
 
-/// A cudaStream_t, so that headers need no CUDA.
+/// A cudaStream_t; void*, so that headers need no CUDA.
 using DeviceStream = void*;
 
 struct DeviceOptions {
   int device = 0;
   std::chrono::milliseconds timeout{300000};  ///< 0: none
   int transport = 0;                          ///< a seqparTransport_t
-  int ctas = 128;                             ///< the most CTAs that a collective may use
+  int ctas = 128;                             ///< maximum number of CTAs of a collective
   std::vector<int> nodes;                     ///< node of each rank
-  std::function<std::string()> behind;        ///< who has enqueued fewer calls, in words (Control::behind); may be null
-  void* borrowedNccl = nullptr;               ///< an ncclComm_t of the caller with the same ranks, or null: our own
+  std::function<std::string()> behind;        ///< names the ranks with fewer calls (Control::behind); may be null
+  void* borrowedNccl = nullptr;               ///< the caller's ncclComm_t over the same ranks; null: create one
 };
 
-/// Memory with what frees it, which may be called after the group is gone.
+/// Memory and the function that frees it, which may be called after the group is destroyed.
 struct DeviceAllocation {
   void* pointer = nullptr;
   std::function<void()> release;
 };
 
-/// A piece of device memory of every peer, mapped here.
+/// A block of device memory of every peer, mapped by this rank.
 class PeerWindow {
  public:
   PeerWindow() = default;
@@ -45,11 +45,12 @@ class PeerWindow {
   virtual ~PeerWindow() = default;
 
   virtual std::size_t bytes() const = 0;
-  /// The memory of the peer with this number, as mapped here, aligned to 4096.
+  /// The memory of peer number `peer` as mapped by this rank, aligned to 4096 bytes.
   virtual std::byte* at(int peer) const = 0;
 };
 
-/// One rank's GPU in a communicator. Collective to make. All work goes to the caller's stream; nothing here waits.
+/// One rank's GPU in a communicator. Construction is collective. All work runs on the caller's stream and nothing
+/// blocks the host, except drain().
 class DeviceGroup {
  public:
   DeviceGroup() = default;
@@ -61,49 +62,49 @@ class DeviceGroup {
   virtual int size() const = 0;
   virtual int device() const = 0;
   virtual int processors() const = 0;  ///< SMs
-  /// How many ranks of this one's process have its device too, itself included. Their streams may be served one after
-  /// the other, and what waits for the device waits for all of them.
+  /// Number of ranks of this process on this device, including this rank. Their streams may be serialized, and a
+  /// device-wide synchronization waits for all of them.
   virtual int sharing() const = 0;
-  /// True if that is more than one on any rank.
+  /// True if sharing() is more than one on any rank.
   virtual bool shared() const = 0;
-  /// The thread blocks that there can be at once for each rank of a GPU, the least of all ranks; at most so many fit.
+  /// Thread blocks that can be resident at once per rank of a GPU: the minimum over all ranks.
   virtual int sharedBlocks() const = 0;
 
-  /// The peers that kernels reach by load and store: their ranks, ascending, this one included. At least this rank.
+  /// The ranks that kernels reach by load and store, ascending, including this rank (at least this rank alone).
   virtual const std::vector<int>& peerRanks() const = 0;
   virtual const PeerView& peers() const = 0;
   /// True if every rank is a peer.
   bool direct() const { return static_cast<int>(peerRanks().size()) == size(); }
 
-  /// Collective over the peers, who give the same number of bytes: device memory of everyone, mapped by everyone,
-  /// filled with zeros. Its memory lives until all of them have freed it or the group has failed.
+  /// Collective over the peers, with equal `bytes` on all: device memory of every peer, mapped by every peer,
+  /// zero-filled. The memory is freed once all peers have released the window or the group has failed.
   virtual std::unique_ptr<PeerWindow> makeWindow(std::size_t bytes) = 0;
 
-  /// NCCL over all ranks; null where there is none or none is needed.
+  /// NCCL over all ranks; null if it is not available or not needed.
   virtual NcclComm* nccl() const = 0;
 
-  /// Memory for what lies between the steps of one operation; enqueue() begins with all of it free.
+  /// Scratch memory of one operation; enqueue() resets it.
   virtual DeviceArena& arena() = 0;
 
-  virtual const std::string& transport() const = 0;  ///< in words
-  virtual const std::string& reason() const = 0;     ///< why not something faster, in words
+  virtual const std::string& transport() const = 0;  ///< as text
+  virtual const std::string& reason() const = 0;     ///< why no faster transport is used, as text
 
-  /// Runs `launch` with the device current, after all earlier work of this group in stream order (also when that was
-  /// given other streams); in a capture after all earlier work of this group in that capture. Throws what launch
-  /// throws, and UnhandledCudaError if a launch failed.
+  /// Runs `launch` with the device current, ordered after all earlier work of this group, on whatever stream; in a
+  /// capture, after all earlier work of this group in that capture. Throws the exceptions of launch, and
+  /// UnhandledCudaError if a launch failed.
   virtual void enqueue(const char* name, DeviceStream stream, const std::function<void()>& launch) = 0;
 
-  /// Waits on the host for work that was enqueued. Ends within the timeout or soon after a failure.
+  /// Waits on the host for enqueued work. Returns or throws within the timeout, or soon after a failure.
   virtual void drain() = 0;
 
-  /// Forgets the memory of other ranks, so that they may free it. After drain(), and for good.
+  /// Unmaps the memory of other ranks, so that they may free it. Call after drain(); no window may be used afterwards.
   virtual void release() noexcept = 0;
 
-  /// Memory of the device, of the kind that windows are made of. Not collective.
+  /// Memory of the device, allocated as windows are. Not collective.
   virtual DeviceAllocation allocate(std::size_t bytes) = 0;
 };
 
-/// Collective over `control`. Throws InvalidUsage where the library was built without CUDA or there is no such device.
+/// Collective over `control`. Throws InvalidUsage if the library was built without CUDA or the device does not exist.
 std::unique_ptr<DeviceGroup> makeDeviceGroup(Allgather& control, const DeviceOptions& options, Health& health);
 
 }  // namespace seqpar

@@ -21,7 +21,7 @@
 namespace seqpar {
 namespace {
 
-/// Words of host memory that kernels and the host share, each in a packet of its own.
+/// Offsets of the words of host memory that kernels and the host share, each in a separate cache line.
 constexpr std::size_t kAbortWord = 0;
 constexpr std::size_t kTimedOutWord = 64;
 constexpr std::size_t kWordBytes = 128;
@@ -35,7 +35,7 @@ void requireDevice(int device) {
   }
 }
 
-/// The first reason of any rank for which `counts` is true, "" if there is none. Collective.
+/// The first rank's non-empty reason, among ranks where `counts` is true; "" if there is none. Collective.
 template <typename Counts>
 std::string firstReason(Allgather& control, const std::string& mine, Counts counts) {
   struct Text {
@@ -119,7 +119,7 @@ class GroupCuda : public DeviceGroup {
     const auto stream = static_cast<cudaStream_t>(given);
     const CurrentDevice current(options_.device);
     const std::lock_guard lock(mutex_);
-    // A captured graph is ordered against other work by the thread that launches it, but not what is inside it.
+    // The thread that launches a captured graph orders it against other work; work inside the graph is ordered here.
     const Capture capture = captureOf(stream);
     Latest& latest = capture ? captured_ : direct_;
     if (latest.capture != capture.id) latest.exists = false;
@@ -153,7 +153,7 @@ class GroupCuda : public DeviceGroup {
   }
 
  private:
-  /// The end of the work that was enqueued last.
+  /// The end of the most recently enqueued work.
   struct Latest {
     EventHandle event;
     cudaStream_t stream = nullptr;
@@ -190,8 +190,8 @@ class GroupCuda : public DeviceGroup {
     if (sharing_ > 1) keepStreamsApart();
   }
 
-  /// Memory that a stream frees is given to another only once it is free: the allocator would else have the one stream
-  /// wait for the other, which may be another rank's that waits for this one.
+  /// Disables the allocator's reuse of memory across streams before it is free: such reuse inserts a wait of one stream
+  /// for another, which may belong to a rank that waits for this one.
   void keepStreamsApart() const {
     cudaMemPool_t pool = nullptr;
     checkCuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "cudaDeviceGetDefaultMemPool");
@@ -210,7 +210,7 @@ class GroupCuda : public DeviceGroup {
     return reinterpret_cast<volatile std::uint32_t*>(words_.get() + offset);
   }
 
-  /// The ranks of this node; this rank alone, and `reason_`, where they must not or cannot be peers.
+  /// The ranks of this node; only this rank, with `reason_` set, if peers are disabled or impossible.
   std::vector<int> wantedPeers() {
     std::vector<int> found;
     for (int other = 0; other < size(); ++other) {
@@ -237,7 +237,7 @@ class GroupCuda : public DeviceGroup {
     const auto ofMyNode = firstReason(control_, problem, [this](int other) { return sameNode(other); });
     const auto ofAny = firstReason(control_, problem, [](int) { return true; });
     if (ofAny.empty()) return;
-    // Once more, all together: the nodes that could as before, the others each rank by itself.
+    // All ranks retry together: nodes that mapped successfully keep their peers, ranks of other nodes use no peers.
     const auto again = ofMyNode.empty() ? peers : std::vector<int>{rank()};
     if (!ofMyNode.empty()) reason_ = ofMyNode;
     problem.clear();
@@ -246,12 +246,12 @@ class GroupCuda : public DeviceGroup {
     if (!still.empty()) fail(seqparSystemError, "GPU memory could not be mapped: ", still);
   }
 
-  /// Exchanges are as fast with these as with more, whose memory would be several times the FIFOs'.
+  /// More channels do not speed up exchanges, and their memory would be several times the FIFOs'.
   int byteFifoChannels() const {
     return std::min(options_.ctas, 64);
   }
 
-  /// The window of a kernel's view: the FIFOs, then the byte FIFOs.
+  /// Layout of the window of a kernel's view: the FIFOs, then the byte FIFOs.
   std::size_t byteFifosOffset(std::size_t peers) const {
     constexpr std::size_t kAlignment = 4096;
     const auto fifos = FifoLayout::windowBytes(static_cast<int>(peers), options_.ctas);
@@ -261,7 +261,7 @@ class GroupCuda : public DeviceGroup {
     return byteFifosOffset(peers) + ByteFifoLayout::windowBytes(static_cast<int>(peers), byteFifoChannels());
   }
 
-  /// Prepares a window that is all zeros (null: there is none) for kernels. The ranks must meet before they use it.
+  /// Prepares a zero-filled window (null: no window) for kernels. A barrier among the ranks must follow before use.
   void openWindow(const std::vector<int>& peers, std::unique_ptr<PeerWindow> window) {
     if (!window) return;
     const int count = static_cast<int>(peers.size());
@@ -293,7 +293,7 @@ class GroupCuda : public DeviceGroup {
   }
 
 #ifdef SEQPAR_NCCL
-  /// NCCL where kernels do not reach everybody, and its windows where our own mapping failed.
+  /// Connects NCCL if kernels do not reach every rank; uses NCCL's windows if mapping the memory directly failed.
   void connectNccl() {
     if (options_.borrowedNccl != nullptr) {
       nccl_ = NcclComm::borrow(options_.borrowedNccl, options_.timeout, health_);
@@ -376,7 +376,7 @@ class GroupCuda : public DeviceGroup {
   DeviceArena arena_;
   std::mutex mutex_;
   Latest direct_;
-  Latest captured_;  ///< of the capture that was met last
+  Latest captured_;  ///< of the most recent capture
   std::unique_ptr<Watchdog> watchdog_;
 };
 

@@ -1,4 +1,4 @@
-// The ranks of somebody else's NCCL communicator meet through it.
+// Bootstrap through the caller's NCCL communicator.
 #pragma once
 
 #include <chrono>

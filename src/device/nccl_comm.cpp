@@ -1,4 +1,4 @@
-// How NCCL communicators are made.
+// Creation of NCCL communicators.
 #include "device/nccl_comm.h"
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 namespace seqpar {
 namespace {
 
-/// What a rank brings along.
+/// A rank's contribution to the setup.
 struct Offer {
   int version = 0;
-  char problem[256] = {};  ///< not empty: this rank cannot
+  char problem[256] = {};  ///< not empty: this rank cannot use NCCL
   ncclUniqueId id = {};    ///< rank 0's
 };
 
@@ -30,7 +30,7 @@ Offer makeOffer(bool first) {
   return offer;
 }
 
-/// The id that all ranks agreed on.
+/// The unique id, agreed on by all ranks.
 ncclUniqueId meet(Allgather& control) {
   std::vector<Offer> offers(static_cast<std::size_t>(control.size()));
   control.gatherValues(makeOffer(control.rank() == 0), std::span(offers));
@@ -64,7 +64,7 @@ std::shared_ptr<NcclComm> NcclComm::create(Allgather& control, int device, std::
   const NcclLibrary& nccl = requireNccl();
   const CurrentDevice current(device);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  // Only a communicator that does not block can be aborted at any time.
+  // Only a non-blocking communicator can be aborted at any time.
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   nccl.check(nccl.commInitRankConfig(&comm, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");

@@ -10,7 +10,7 @@
 namespace seqpar {
 namespace {
 
-/// The result of several calls of NCCL; a group must be ended even if a part of it was refused.
+/// The first failure of several NCCL calls; a group must be ended even if a call in it failed.
 class FirstFailure {
  public:
   void note(ncclResult_t result) {
@@ -45,7 +45,7 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclHandle> handle, std::vector<int> ranks,
   *flags() = 0;
 }
 
-// Both ways of gathering are used once, so that NCCL makes their connections now.
+// Runs both gather paths once, so that NCCL connects now.
 void NcclGroup::connect() {
   whole_ = true;
   const auto all = gatherByte(envText("NCCL_NVLS_ENABLE") == "0" ? 1 : 0);

@@ -15,7 +15,7 @@ class NcclGroup final : public NcclComm {
   NcclGroup(std::shared_ptr<NcclHandle> handle, std::vector<int> ranks, int rank, int device,
             std::chrono::milliseconds timeout, Health& health);
 
-  /// Collective: makes the connections of a group of all ranks. Throws if that takes longer than the timeout.
+  /// Collective: connects a group of all ranks. Throws if that takes longer than the timeout.
   void connect();
 
   std::shared_ptr<NcclComm> subset(const std::vector<int>& ranks, Health& health) const override;
@@ -32,13 +32,14 @@ class NcclGroup final : public NcclComm {
   void poll() override;
   void abort() noexcept override { handle_->abort(); }
 
-  /// Collective over the group, waits on the host: a byte of everybody. Throws if that takes longer than the timeout.
+  /// Collective over the group, waits on the host: gathers a byte of every rank. Throws if that takes longer than the
+  /// timeout.
   std::vector<std::uint8_t> gatherByte(std::uint8_t mine);
 
   NcclHandle& handle() { return *handle_; }
   const Health& health() const { return health_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  /// True if the group is a whole NCCL communicator.
+  /// True if the group spans a whole NCCL communicator.
   bool whole() const { return whole_; }
 
  private:
@@ -56,7 +57,7 @@ class NcclGroup final : public NcclComm {
   bool whole_ = false;
   bool nativeGather_ = false;
 
-  // Operations begun and ended on the device: odd while one is under way.
+  // Counts starts and ends of operations on the device: an odd count means that one is running.
   volatile std::uint32_t* flags() const { return reinterpret_cast<volatile std::uint32_t*>(marks_.get()); }
   MappedMemory marks_;
   int depth_ = 0;

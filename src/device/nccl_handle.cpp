@@ -7,7 +7,7 @@
 namespace seqpar {
 namespace {
 
-constexpr int kSpins = 2000;  // looks before a wait sleeps; enqueuing takes microseconds, connecting milliseconds
+constexpr int kSpins = 2000;  // polls before a wait sleeps; enqueuing takes microseconds, connecting milliseconds
 constexpr std::chrono::microseconds kNap{100};
 
 }  // namespace
@@ -15,7 +15,7 @@ constexpr std::chrono::microseconds kNap{100};
 NcclHandle::NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout)
     : library_(library), owned_(owned), timeout_(timeout), comm_(comm) {}
 
-// ncclCommDestroy() may wait for other ranks, which may be gone; abort does not.
+// ncclCommDestroy() may wait for other ranks, which may have exited; abort does not.
 NcclHandle::~NcclHandle() {
   abort();
 }
@@ -30,7 +30,7 @@ void NcclHandle::call(const char* name, const Health& health, const std::functio
   {
     const std::lock_guard lock(mutex_);
     requireAlive(name, health);
-    // Success says little of a communicator that does not block: ncclCommSplit() returns it at once.
+    // Success is no proof for a non-blocking communicator: ncclCommSplit() returns it at once.
     library_.check(work(comm_), name, comm_);
   }
   finish(name, health);
@@ -48,7 +48,7 @@ void NcclHandle::finish(const char* name, const Health& health) {
       library_.check(state, name, comm_);
     }
     if (deadline.passed()) {
-      // What NCCL did launch would never end, and freeing memory waits for it.
+      // Work that NCCL did launch would never end, and freeing memory waits for it.
       abort();
       fail(seqparRemoteError, name, ": NCCL was not done after ", timeout_.count(), " ms");
     }
@@ -61,7 +61,7 @@ void NcclHandle::finish(const char* name, const Health& health) {
 }
 
 seqparResult_t NcclHandle::asyncError(std::string& text) {
-  // A borrowed communicator that blocks may hold the lock for as long as it likes.
+  // A blocking borrowed communicator may hold the lock indefinitely.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || aborted_.load()) return seqparSuccess;
   ncclResult_t state = ncclSuccess;

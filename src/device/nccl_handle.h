@@ -1,4 +1,4 @@
-// An ncclComm_t that several groups use, from several threads, and that can be ended from yet another one.
+// An ncclComm_t that several groups use from several threads, and that any thread can abort.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace seqpar {
 
 class NcclHandle {
  public:
-  /// Takes `comm`, which may still be in progress. Aborted at the end if it is `owned`.
+  /// Takes `comm`, which may still be initializing. The destructor aborts it if it is `owned`.
   NcclHandle(const NcclLibrary& library, ncclComm_t comm, bool owned, std::chrono::milliseconds timeout);
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
@@ -23,17 +23,17 @@ class NcclHandle {
 
   const NcclLibrary& library() const { return library_; }
 
-  /// Runs `work`, which calls NCCL, after all other calls, and waits on the host until NCCL has carried it out
-  /// (enqueued it). `name` is for errors: NCCL's, RemoteError after the timeout or abort(), or the failure of `health`.
+  /// Runs `work`, which calls NCCL, after all other calls, and waits on the host until NCCL has executed (enqueued) it.
+  /// `name` is for errors: NCCL's, RemoteError after the timeout or abort(), or the failure of `health`.
   void call(const char* name, const Health& health, const std::function<ncclResult_t(ncclComm_t)>& work);
 
-  /// Waits until NCCL has carried out what it was asked before.
+  /// Waits until NCCL has executed the earlier calls.
   void finish(const char* name, const Health& health);
 
-  /// NCCL's asynchronous error in words and as a result; Success if there is none or if it cannot be asked now.
+  /// NCCL's asynchronous error, as text and as a result; Success if there is none or if it cannot be queried now.
   seqparResult_t asyncError(std::string& text);
 
-  /// Ends NCCL's work and frees the communicator, if it is owned; later calls throw.
+  /// Ends NCCL's work and frees the communicator if it is owned; later calls throw.
   void abort() noexcept;
 
  private:
@@ -43,7 +43,7 @@ class NcclHandle {
   const bool owned_;
   const std::chrono::milliseconds timeout_;
   std::mutex calls_;  ///< held for a whole call
-  std::mutex mutex_;  ///< held while NCCL is inside a function, and for as long as `comm_` must live
+  std::mutex mutex_;  ///< held while NCCL is inside a function, and while `comm_` must stay alive
   ncclComm_t comm_;
   std::atomic<bool> aborted_{false};
 };

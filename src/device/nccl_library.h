@@ -1,4 +1,4 @@
-// The functions of libnccl.so.2 that we use. Header and library need not be of one version.
+// The functions of libnccl.so.2 that this library uses. Header and library may have different versions.
 #pragma once
 
 #include <nccl.h>
@@ -36,20 +36,20 @@ struct NcclLibrary {
   std::string describe(ncclResult_t result, const char* call, ncclComm_t comm) const;
 };
 
-/// What opening the library came to; the same during the whole life of the process.
+/// The result of opening the library; constant for the life of the process.
 struct NcclFound {
   NcclLibrary library;
-  std::string problem;  ///< in words; "" if the library can be used
+  std::string problem;  ///< as text; "" if the library can be used
 };
 const NcclFound& findNccl();
 
-/// The library. InvalidUsage with the problem if there is none that can be used.
+/// The library. Throws InvalidUsage with the problem if no usable one was found.
 const NcclLibrary& requireNccl();
 
 /// 22809 as "2.28.9".
 std::string ncclVersionInWords(int code);
 
-/// NCCL's results have the numbers of ours.
+/// NCCL's result codes are numerically equal to seqparResult_t's.
 seqparResult_t ncclResultAsOurs(ncclResult_t result);
 
 }  // namespace seqpar

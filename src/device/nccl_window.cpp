@@ -17,7 +17,7 @@ namespace {
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 
-/// Window functions, whose structures have another layout in every version of NCCL.
+/// Window functions; their structures differ between versions of NCCL.
 struct WindowLibrary {
   explicit WindowLibrary(const NcclLibrary& library)
       : commSplit(library.file.find<decltype(commSplit)>("ncclCommSplit")),
@@ -44,7 +44,7 @@ struct WindowLibrary {
   ncclTeam_t (*teamLsa)(ncclComm_t);
 };
 
-/// A window in a communicator of its own, since what NCCL refuses costs it the communicator.
+/// A window in a separate communicator, since NCCL fails the whole communicator when it refuses a call.
 class NcclWindow final : public PeerWindow {
  public:
   NcclWindow(NcclGroup& group, const WindowLibrary& library, std::size_t bytes)
@@ -66,7 +66,7 @@ class NcclWindow final : public PeerWindow {
         handle_->call("ncclCommWindowDeregister", unwatched_,
                       [this](ncclComm_t comm) { return library_.deregisterWindow(comm, window_); });
       } catch (const Error&) {
-        // The communicator has failed; its end takes the window with it.
+        // The communicator has failed; destroying it frees the window.
       }
     }
     close();
@@ -84,12 +84,12 @@ class NcclWindow final : public PeerWindow {
     ncclComm_t comm = nullptr;
     group.handle().call("ncclCommSplit", group.health(),
                         [&](ncclComm_t parent) { return library_.commSplit(parent, 0, group.rank(), &comm, &config); });
-    if (comm == nullptr) fail(seqparInvalidUsage, "ncclCommSplit made no communicator");
+    if (comm == nullptr) fail(seqparInvalidUsage, "ncclCommSplit returned no communicator");
     handle_.emplace(group.handle().library(), comm, true, group.timeout());
     handle_->finish("ncclCommSplit", group.health());
   }
 
-  /// Asks for a device communicator that needs nothing: refused where there is no symmetric memory.
+  /// Probes for symmetric memory by requesting a device communicator without resources: NCCL refuses it otherwise.
   void probe(NcclGroup& group) {
     int covered = 0;
     handle_->call("ncclTeamLsa", group.health(), [&](ncclComm_t comm) {
@@ -119,7 +119,7 @@ class NcclWindow final : public PeerWindow {
     handle_->call("ncclCommWindowRegister", group.health(), [&](ncclComm_t comm) {
       return library_.registerWindow(comm, memory_, bytes_, &window_, NCCL_WIN_DEFAULT);
     });
-    if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister made no window");
+    if (window_ == nullptr) fail(seqparInvalidUsage, "ncclCommWindowRegister returned no window");
     const auto count = static_cast<std::size_t>(group.size());
     const DeviceMemory found = allocateDevice(count * sizeof(void*), "addresses of peers' windows");
     checkCuda(launchFindPeers(window_, group.size(), reinterpret_cast<void**>(found.get()), own.get()), "findPeers");

@@ -9,10 +9,10 @@
 
 namespace seqpar {
 
-/// Collective over all ranks of `comm` (a whole communicator, no subset), not during a capture: `bytes` of device
-/// memory of everybody, zeroed, mapped by everybody; peer numbers are ranks. Probed, never assumed: null on all ranks,
-/// and `why` in words, where NCCL cannot do it. Registered without multicast. Must be freed by all ranks together,
-/// before `comm`.
+/// Collective over all ranks of `comm` (a whole communicator, not a subset), not during a capture: `bytes` of
+/// zero-filled device memory per rank, mapped by every rank; peer numbers are ranks. Support is probed: returns null on
+/// all ranks, with the reason in `why`, if NCCL does not support it. Registered without multicast. All ranks must free
+/// the window together, before `comm`.
 std::unique_ptr<PeerWindow> makeNcclWindow(NcclComm& comm, std::size_t bytes, std::string& why);
 
 }  // namespace seqpar

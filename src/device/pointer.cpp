@@ -1,4 +1,4 @@
-// Asks a CUDA driver that the process has already loaded, through its C interface, which is stable across CUDA
+// Queries a CUDA driver that the process has already loaded, through its C interface, which is stable across CUDA
 // versions.
 #include <dlfcn.h>
 #include <link.h>
@@ -19,7 +19,7 @@ constexpr int kAttributeIsManaged = 8;
 constexpr unsigned kMemoryTypeDevice = 2;
 constexpr unsigned kMemoryTypeArray = 3;
 
-/// How many objects the process has loaded so far; a few hundred nanoseconds.
+/// The number of objects that the process has loaded so far; takes a few hundred nanoseconds.
 std::uint64_t loadedObjects() noexcept {
   std::uint64_t count = 0;
   const auto read = [](dl_phdr_info* info, std::size_t, void* into) {
@@ -30,27 +30,15 @@ std::uint64_t loadedObjects() noexcept {
   return count;
 }
 
-/// True if this thread's last search was less than about 0.1 ms ago. From loading the driver to the first device
-/// pointer it takes many times longer, so nothing is missed, and small messages are spared the search.
-bool askedJustNow() noexcept {
-#if defined(__x86_64__)
-  constexpr std::uint64_t kTicks = std::uint64_t{1} << 18;
-  static thread_local std::uint64_t last = 0;
-  const std::uint64_t now = __builtin_ia32_rdtsc();
-  if (last != 0 && now - last < kTicks) return true;
-  last = now;
-#endif
-  return false;
-}
-
-// The driver may be loaded after the first question, so one that is missing is looked for again, but, as that search
-// goes through the file system, only after something was loaded.
-PointerGetAttribute loadedDriver() noexcept {
+// The driver may be loaded after the first query, so the search is repeated, but only after another object was loaded,
+// since it accesses the file system.
+PointerGetAttribute loadedDriver(std::int64_t now) noexcept {
   static std::atomic<PointerGetAttribute> known{nullptr};
   static std::atomic<std::uint64_t> searchedAt{0};
   PointerGetAttribute function = known.load(std::memory_order_acquire);
   if (function != nullptr) return function;
-  if (askedJustNow()) return nullptr;
+  if (RecentSearch::foundNothing(now)) return nullptr;
+  RecentSearch::keep(now);
   const std::uint64_t objects = loadedObjects();
   if (searchedAt.load(std::memory_order_acquire) == objects) return nullptr;
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -60,6 +48,7 @@ PointerGetAttribute loadedDriver() noexcept {
   }
   function = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
   // The handle is kept: the function stays valid even if its user unloads the driver.
+  RecentSearch::keep(0);
   known.store(function, std::memory_order_release);
   return function;
 }
@@ -67,15 +56,15 @@ PointerGetAttribute loadedDriver() noexcept {
 }  // namespace
 
 bool isKnownToDriver(const void* pointer) noexcept {
-  const PointerGetAttribute getAttribute = pointer == nullptr ? nullptr : loadedDriver();
+  const PointerGetAttribute getAttribute = pointer == nullptr ? nullptr : loadedDriver(ticksNow());
   unsigned type = 0;
   return getAttribute != nullptr &&
          getAttribute(&type, kAttributeMemoryType, reinterpret_cast<std::uintptr_t>(pointer)) == kSuccess;
 }
 
-bool isDevicePointer(const void* pointer) noexcept {
+bool isDevicePointer(const void* pointer, std::int64_t now) noexcept {
   if (pointer == nullptr) return false;
-  const PointerGetAttribute getAttribute = loadedDriver();
+  const PointerGetAttribute getAttribute = loadedDriver(now);
   if (getAttribute == nullptr) return false;
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   unsigned type = 0;

@@ -1,4 +1,4 @@
-// The streams on which communicators and plans are made. All inline: two libraries have it.
+// Streams for the setup of communicators and plans. All inline: two libraries contain it.
 #pragma once
 
 #include <map>
@@ -9,12 +9,12 @@
 
 namespace seqpar {
 
-/// A stream for each device, made when it is first wanted and never destroyed: at exit the driver may be gone. A GPU
-/// has few queues, and streams beyond their number are served one after the other; with streams of their own for each
-/// plan, ranks that share a GPU would wait for each other in vain.
+/// One stream per device, created on first use and never destroyed: at exit the driver may have been unloaded. A GPU
+/// has few hardware queues, and streams beyond their number are serialized. With one stream per plan, ranks that share
+/// a GPU would block each other.
 class DeviceStreams {
  public:
-  /// The current device's.
+  /// The current device's stream.
   cudaStream_t get() {
     int device = 0;
     checkCuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -31,15 +31,15 @@ class DeviceStreams {
   std::map<int, cudaStream_t> streams_;
 };
 
-/// The stream for set-up on the current device: not the default one, which would wait for the caller's kernels, which
-/// may wait for us. What is enqueued here waits for nothing.
+/// The setup stream of the current device. It is not the default stream, which would wait for the caller's kernels,
+/// which may wait for this library. Work on the setup stream waits for no rank.
 inline cudaStream_t setupStream() {
   static auto& streams = *std::make_unique<DeviceStreams>().release();
   return streams.get();
 }
 
-/// A stream of the current device for capturing what is never launched. One thread's at a time: the constructor waits
-/// for the others.
+/// A stream of the current device for captures that are never launched. One thread uses it at a time: the constructor
+/// waits for other threads.
 class CaptureStream {
  public:
   CaptureStream() : lock_(mutex()), stream_(streams().get()) {}

@@ -11,7 +11,7 @@ using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
 WaitValue waitValue() {
   static const auto function = [] {
-    constexpr unsigned kVersion = 12000;  // of the function's form that is declared above
+    constexpr unsigned kVersion = 12000;  // version of the function signature declared above
     void* found = nullptr;
     cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
     const cudaError_t result =

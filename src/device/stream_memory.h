@@ -8,11 +8,11 @@
 
 namespace seqpar {
 
-/// Whether the driver can do what follows. It is asked at run time, so that nothing is linked to it.
+/// Whether the driver supports streamWait(). Queried at run time, so the library does not link against the driver.
 bool canStreamWait();
 
-/// Holds later work of `stream` until `word`, four bytes of the current device's memory, is `value` or later, going
-/// round: int32(*word - value) >= 0. Not during a capture. Throws UnhandledCudaError.
+/// Holds later work of `stream` until `word`, four bytes of the current device's memory, has reached `value` in
+/// wrap-around order: int32(*word - value) >= 0. Not during a capture. Throws UnhandledCudaError.
 void streamWait(cudaStream_t stream, const std::byte* word, std::uint32_t value);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// Copies of tables from host memory that kernels read later.
+// Copies of host tables to device memory for later kernels.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace seqpar {
 
-/// memory = data, there for every stream when it returns. cudaMemcpy() from memory that is not pinned may return while
-/// the last of it is on its way, and streams that do not wait for the default one would read what was there before.
+/// memory = data, visible to every stream on return. cudaMemcpy() from pageable memory may return before the copy has
+/// finished, and streams that do not wait for the default one could then read stale data.
 inline void upload(void* memory, const void* data, std::size_t bytes) {
   if (bytes == 0) return;
   auto* const stream = setupStream();

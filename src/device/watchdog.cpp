@@ -6,7 +6,7 @@
 namespace seqpar {
 namespace {
 
-/// How long a failure may go unnoticed; nothing that works waits for this.
+/// Maximum delay until a failure is noticed; successful work does not wait for it.
 constexpr std::chrono::milliseconds kPeriod{5};
 
 }  // namespace

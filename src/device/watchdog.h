@@ -1,5 +1,5 @@
-// A thread that stands between the host's view of a communicator and its kernels: a failure on the host ends kernels
-// that wait, and a kernel that timed out is a failure on the host.
+// A thread that synchronizes failures of the host and its kernels: a failure on the host ends kernels that wait, and a
+// kernel's timeout becomes a failure on the host.
 #pragma once
 
 #include <condition_variable>
@@ -13,11 +13,11 @@ namespace seqpar {
 
 class Watchdog {
  public:
-  /// `look` is called every few milliseconds while the communicator works, and `end` once, after it has failed.
+  /// Calls `look` every few milliseconds while the communicator works, and `end` once after it has failed.
   Watchdog(const Health& health, std::function<void()> look, std::function<void()> end);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
-  /// Ends the thread; calls neither function any more.
+  /// Ends the thread; neither function is called afterwards.
   ~Watchdog();
 
  private:

@@ -5,7 +5,8 @@
 namespace seqpar {
 namespace {
 
-/// Windows whose return the ranks can tell each other in one word; later ones are not used again.
+/// Maximum number of reusable windows: the ranks exchange the free ones as bits of one word. Later windows are not
+/// reused.
 constexpr std::size_t kKnown = 64;
 /// Exported memory shares pages of this size with other allocations of the process unless it fills them.
 constexpr std::size_t kPage = std::size_t{2} << 20;
@@ -25,7 +26,7 @@ std::unique_ptr<PeerWindow> WindowPool::lend(Allgather& control, const std::vect
   MappedWindow& found = window(number);
   checkCuda(cudaMemsetAsync(found.own(), 0, found.bytes(), stream), "cudaMemsetAsync");
   checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  // Either way the ranks meet here, so that nobody writes into a window that is still being cleared.
+  // Both branches synchronize the ranks, so that no rank writes into a window that is still being cleared.
   if (fresh) {
     reason = found.map(control, peers);
     if (!reason.empty()) return nullptr;
@@ -36,7 +37,7 @@ std::unique_ptr<PeerWindow> WindowPool::lend(Allgather& control, const std::vect
   return std::make_unique<WindowLease>(shared_from_this(), number);
 }
 
-/// The smallest window that is free on all ranks and large enough; a new number if there is none.
+/// The smallest window that is free on all ranks and large enough; a new index if there is none.
 std::size_t WindowPool::choose(Allgather& control, std::size_t bytes) {
   std::uint64_t mine = 0;
   {

@@ -1,5 +1,5 @@
-// The windows of a group: kept when their user is done with them, and used again, since memory that other ranks have
-// mapped must not be freed before they have all let go of it.
+// The windows of a group. A released window is kept and reused, since memory that other ranks have mapped must not be
+// freed before all of them have unmapped it.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace seqpar {
 
 class WindowPool : public std::enable_shared_from_this<WindowPool> {
  public:
-  /// A window that is not in use any more goes back by itself.
+  /// Returns the window to the pool in the destructor.
   class WindowLease : public PeerWindow {
    public:
     WindowLease(std::shared_ptr<WindowPool> pool, std::size_t number) : pool_(std::move(pool)), number_(number) {}
@@ -26,12 +26,12 @@ class WindowPool : public std::enable_shared_from_this<WindowPool> {
     std::size_t number_;
   };
 
-  /// Collective over `control`, with the device current: a window of at least `bytes` between `peers`. Null, and the
-  /// reason in words, if this rank could not map it; the window is then lost on all ranks alike.
+  /// Collective over `control`, with the device current: a window of at least `bytes` between `peers`. Null, with
+  /// `reason` as text, if this rank could not map it; all ranks then discard the window.
   std::unique_ptr<PeerWindow> lend(Allgather& control, const std::vector<int>& peers, std::size_t bytes,
                                    cudaStream_t stream, std::string& reason);
 
-  /// Forgets the memory of other ranks; no window may be used after this.
+  /// Unmaps the memory of other ranks; no window may be used afterwards.
   void unmapAll() noexcept;
 
  private:
@@ -45,7 +45,7 @@ class WindowPool : public std::enable_shared_from_this<WindowPool> {
   void giveBack(std::size_t number) noexcept;
 
   std::mutex mutex_;
-  std::vector<Entry> entries_;  ///< the same numbers on all ranks: windows are made together
+  std::vector<Entry> entries_;  ///< equal indices on all ranks: windows are allocated collectively
 };
 
 }  // namespace seqpar

@@ -8,12 +8,12 @@
 namespace seqpar {
 namespace {
 
-/// What the others need to reach a rank's memory. Trivially copyable: it travels.
+/// Data that the other ranks need to map a rank's memory. Trivially copyable: it is sent.
 struct Export {
-  std::uint64_t process = 0;  ///< equal for ranks of one process, and only for them
+  std::uint64_t process = 0;  ///< equal for ranks of one process, different for others
   std::uint64_t address = 0;  ///< in that process
-  int device = 0;             ///< in that process's numbering
-  int exported = 0;           ///< 1: the handle is good
+  int device = 0;             ///< in that process's device numbering
+  int exported = 0;           ///< 1: the handle is valid
   cudaIpcMemHandle_t handle{};
 };
 
@@ -61,7 +61,7 @@ std::string MappedWindow::map(Allgather& control, const std::vector<int>& peers)
     const Export& other = all[static_cast<std::size_t>(peers[peer])];
     if (other.process == mine.process) {
       reason = enablePeer(mine.device, other.device);
-      // NOLINTNEXTLINE: an address of this process that came through the control plane
+      // NOLINTNEXTLINE: an address of this process, received over the control plane
       pointers_[peer] = reinterpret_cast<std::byte*>(other.address);
       continue;
     }

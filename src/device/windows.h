@@ -1,4 +1,4 @@
-// Windows by our own mapping: plain pointers between ranks of one process, CUDA IPC between processes of one host.
+// Directly mapped windows: plain pointers between ranks of one process, CUDA IPC between processes of one host.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace seqpar {
 
-/// A number that no other process has: a process id repeats between containers.
+/// A random token that is unique to this process: process ids repeat between containers.
 std::uint64_t processToken();
 
-/// A window of our own mapping. The memory is the group's: it outlives the mapping, so that a peer that is late finds
-/// something there.
+/// A directly mapped window. The group owns the memory, which outlives the mapping, so that a late access of a peer is
+/// valid.
 class MappedWindow {
  public:
   MappedWindow(DeviceMemory memory, std::size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
@@ -23,10 +23,10 @@ class MappedWindow {
   MappedWindow& operator=(const MappedWindow&) = delete;
   ~MappedWindow() { unmap(); }
 
-  /// Collective over `control`: maps the memory of the ranks `peers` (this one among them). What could not be mapped is
-  /// told in words; "" if all went well. All ranks must come here, whatever happens to any.
+  /// Collective over `control`: maps the memory of the ranks `peers`, which include this rank. Returns the failure as
+  /// text, or "" on success. All ranks must call it, even if another rank has failed.
   std::string map(Allgather& control, const std::vector<int>& peers);
-  /// Forgets the peers' memory; the own one stays.
+  /// Unmaps the peers' memory; this rank's memory stays valid.
   void unmap() noexcept;
 
   std::size_t bytes() const { return bytes_; }
@@ -36,8 +36,8 @@ class MappedWindow {
  private:
   DeviceMemory memory_;
   std::size_t bytes_;
-  std::vector<std::byte*> pointers_;  ///< by number among the peers
-  std::vector<void*> opened_;         ///< what has to be closed
+  std::vector<std::byte*> pointers_;  ///< by peer number
+  std::vector<void*> opened_;         ///< IPC mappings to close
 };
 
 }  // namespace seqpar

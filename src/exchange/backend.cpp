@@ -2,7 +2,7 @@
 
 namespace seqpar {
 
-// A branch that a build does not have is discarded, and what it names need not exist.
+// `if constexpr` discards the branch of a backend that this build omits, so its functions need no definition.
 const ExchangeBackend& exchangesOf(const Communicator& comm) {
   if constexpr (SEQPAR_HAS_CUDA) {
     if (comm.device() != nullptr) return deviceExchanges();

@@ -1,5 +1,5 @@
-// Where a communicator's exchanges run: on host memory by the mailbox (host_backend.cpp), or on GPUs by kernels and
-// NCCL's steps (device_backend.cpp). Only backend.cpp knows which of them a build has.
+// Where a communicator's exchanges run: on host memory through the mailbox (host_backend.cpp), or on GPUs by kernels
+// and NCCL (device_backend.cpp). Only backend.cpp knows which backends a build contains.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace seqpar {
 
-/// A route with the buffers that its regions count from. Send and receive buffers do not overlap.
+/// A route and the buffers that its regions index. Send and receive buffers do not overlap.
 struct Exchange {
   std::shared_ptr<const Route> route;
   std::vector<const std::byte*> sends;
   std::vector<std::byte*> receives;
-  std::vector<StridedRegion> zeros;  ///< of the receive buffers: set to 0 before anything comes
+  std::vector<StridedRegion> zeros;  ///< of the receive buffers: zeroed before any data arrives
 };
 
-/// A reduction of elements of `type`, with its buffers as in an Exchange.
+/// A reduction of elements of `type`; its buffers as in an Exchange.
 struct BufferedReduction {
   std::shared_ptr<const Reduction> reduction;
   seqparDataType_t type;
@@ -30,8 +30,8 @@ struct BufferedReduction {
   std::vector<std::byte*> receives;
 };
 
-/// Each call is an operation of its own, named `call` (a literal) and in the order of `stream`. Every rank that is
-/// named in another's route takes part; ranks that nobody names need not. Has no state.
+/// Each call is a separate operation, named `call` (a literal) and ordered by `stream`. Every rank named in another
+/// rank's route takes part; other ranks need not. Stateless.
 class ExchangeBackend {
  public:
   ExchangeBackend() = default;
@@ -39,7 +39,7 @@ class ExchangeBackend {
   ExchangeBackend& operator=(const ExchangeBackend&) = delete;
   virtual ~ExchangeBackend() = default;
 
-  /// `flow` as exchangeFlows() says, or to and from this rank. Its lists need not outlive the call.
+  /// `flow` as in exchangeFlows(), or to and from this rank. Its lists need not outlive the call.
   virtual void shift(Communicator& comm, const char* call, const Flow& flow, const CallerStream& stream) const = 0;
   virtual void exchange(Communicator& comm, const char* call, Exchange exchange, const CallerStream& stream) const = 0;
   virtual void reduce(Communicator& comm, const char* call, BufferedReduction reduction,
@@ -48,10 +48,10 @@ class ExchangeBackend {
                          const CallerStream& stream) const = 0;
 };
 
-/// The backend of `comm`'s kind of memory.
+/// The backend for `comm`'s kind of memory.
 const ExchangeBackend& exchangesOf(const Communicator& comm);
 
-/// The two of them; the second only in builds with CUDA.
+/// Both backends; deviceExchanges() is defined only in builds with CUDA.
 const ExchangeBackend& hostExchanges();
 const ExchangeBackend& deviceExchanges();
 

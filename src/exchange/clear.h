@@ -1,4 +1,4 @@
-// Zeros where a route brings nothing.
+// Zero-fills regions that a route does not write.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 namespace seqpar {
 namespace {
 
-/// The terms in fp32: themselves, or converted into `scratch`.
+/// The terms in fp32: in place if they are fp32, otherwise converted into `scratch`.
 const float* inFloat(const void* terms, seqparDataType_t type, size_t count, float* scratch) {
   if (type == seqparFloat32) return static_cast<const float*>(terms);
   toFloat(terms, type, scratch, count);
@@ -51,7 +51,7 @@ float mergeLse(const float* lse, float* weights, size_t count) {
     weights[r] = lse[r] == kNothing ? 0 : std::exp(lse[r] - most);
     sum += weights[r];
   }
-  // Not exp(lse - merged): merged is rounded, and where it is large that would show.
+  // Not exp(lse - merged): merged is rounded, and for large values the rounding error would be visible.
   for (size_t r = 0; r < count; ++r) weights[r] /= sum;
   return most + std::log(sum);
 }

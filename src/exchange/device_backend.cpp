@@ -7,7 +7,7 @@
 namespace seqpar {
 namespace {
 
-/// Adds a list of tensors to a route, as its buffers; empty ones do not travel.
+/// Adds a list of tensors to a route, as its buffers; empty tensors are not sent.
 template <typename Byte>
 void addTensors(std::span<const std::span<Byte>> tensors, int peer, std::vector<Transfer>& transfers,
                 std::vector<Byte*>& buffers) {

@@ -1,4 +1,4 @@
-// Zeros where a route brings nothing, on GPUs.
+// Zero-fills regions that a route does not write, on GPUs.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace seqpar {
 
-/// clearOnHost() of memory of the current device, enqueued on `stream`.
+/// clearOnHost() for memory of the current device, enqueued on `stream`.
 void clearOnDevice(std::span<const StridedRegion> regions, std::span<std::byte* const> buffers, DeviceStream stream);
 
 }  // namespace seqpar

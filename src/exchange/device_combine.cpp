@@ -12,10 +12,10 @@ namespace {
 
 using device::CombineArgs;
 
-/// CTAs of an SM: enough to keep its memory busy.
+/// CTAs per SM: enough to saturate memory.
 constexpr std::uint64_t kCtas = 4;
 
-/// The bytes from the beginning of a region to the end of its last run, whether all in between belong to it or not.
+/// The bytes from the start of a region to the end of its last run, including gaps.
 std::uint64_t extent(const device::RegionArg& region) {
   if (region.run.by == 0) return region.bytes;
   const std::uint64_t run = std::uint64_t{region.run.by} << region.shift;
@@ -24,7 +24,7 @@ std::uint64_t extent(const device::RegionArg& region) {
          (region.count2.by - 1) * region.stride[2] + run;
 }
 
-/// Sums of one launch.
+/// The sums of one launch.
 class Batch {
  public:
   Batch(seqparDataType_t type, int processors, DeviceStream stream, const device::LseArgs& lse)

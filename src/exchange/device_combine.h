@@ -1,4 +1,4 @@
-// Launching the kernels that combine what lies ready on one GPU.
+// Launches of the kernels that combine terms in the memory of one GPU.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace seqpar {
 
-/// A region and its terms, each as long as the region.
+/// A region and its terms; each term has the region's length.
 struct ReadySum {
   device::RegionArg region{};
-  bool existing = false;                ///< what stands there is the first term
-  std::vector<const std::byte*> terms;  ///< in their order
+  bool existing = false;                ///< the region's present contents are the first term
+  std::vector<const std::byte*> terms;  ///< in order of addition
 };
 
-/// Adds all sums, each after those before it that it may overlap. With `lse`, whose rows are not 0, it merges the
-/// logarithms, and the outputs, which are the terms of the only sum, one a member; no sum if rows have no bytes.
+/// Computes all sums; sums that may overlap are added in list order. With a nonempty `lse`, merges the log-sum-exps and
+/// the outputs: the outputs are the terms of the only sum, one per member. Without any sum if rows have no bytes.
 void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream,
                 const device::LseArgs& lse = {});
 

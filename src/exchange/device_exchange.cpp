@@ -24,7 +24,7 @@ void exchangeOnDevice(DeviceGroup& group, const Route& route, std::span<const st
   } else {
     fail(seqparInternalError, "an exchange by NCCL in a build without it");
   }
-  // What is left is this rank's own.
+  // Only this rank's payload to itself remains.
   sends.others.clear();
   receives.others.clear();
   receives.self.first += static_cast<int>(sends.regions.size());

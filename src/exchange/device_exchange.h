@@ -1,4 +1,4 @@
-// Routes on GPUs: through byte FIFOs between peers, through NCCL to anybody else.
+// Routes on GPUs: through byte FIFOs between peers, through NCCL to other ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace seqpar {
 
-/// Enqueues one rank's part of an exchange on `stream`; to be called from DeviceGroup::enqueue(). Buffers are memory
+/// Enqueues one rank's part of an exchange on `stream`; to be called from DeviceGroup::enqueue(). Buffers are in memory
 /// that the device can address; send and receive buffers do not overlap. Routes of up to 256 regions may be captured
-/// into a graph; InvalidUsage for longer ones.
+/// into a graph; InvalidUsage for longer routes during a capture.
 void exchangeOnDevice(DeviceGroup& group, const Route& route, std::span<const std::byte* const> sendBuffers,
                       std::span<std::byte* const> receiveBuffers, DeviceStream stream);
 
-/// The payloads to and from other ranks, by NCCL; only in builds with it.
+/// The payloads to and from other ranks, by NCCL; only in builds with NCCL.
 void exchangeByNccl(DeviceGroup& group, const DevicePayloads& sends, const DevicePayloads& receives,
                     DeviceStream stream);
 

@@ -11,7 +11,7 @@ namespace {
 
 using device::RegionArg;
 
-/// A list of regions that is too long for a parameter, in memory that lives as long as the launch needs it.
+/// A list of regions that is too long for a kernel parameter, in memory that is freed after the launch in stream order.
 class FarRegions {
  public:
   FarRegions(std::span<const RegionArg> regions, cudaStream_t stream) : stream_(stream) {

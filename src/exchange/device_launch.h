@@ -1,4 +1,4 @@
-// Launching the kernels of exchanges, and filling in the parameters of those that send and receive payloads.
+// Launches of the exchange kernels, and the parameters of those that send and receive payloads.
 #pragma once
 
 #include <algorithm>
@@ -12,23 +12,23 @@
 
 namespace seqpar {
 
-/// One exchange between peers: the payloads' `peer` are peer numbers. `receives` has its regions numbered behind those
-/// of `sends`.
+/// One exchange between peers: the payloads' `peer` are peer numbers. The region numbers of `receives` continue after
+/// those of `sends`.
 void launchRoute(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives,
                  DeviceStream stream);
 
-/// Copies payloads into `memory[i]`, or back; `payloads[i]` counts in `regions`.
+/// Gathers payloads into `memory[i]`, or scatters them back; payloads[i] indexes `regions`.
 void launchPayloads(bool gather, std::span<const device::PeerPayload> payloads, std::span<std::byte* const> memory,
                     std::span<const device::RegionArg> regions, DeviceStream stream);
 
-/// Whether the short lists have room for all of them.
+/// Whether the fixed-size lists can hold all of them.
 inline bool areFew(const DevicePayloads& sends, const DevicePayloads& receives) {
   return sends.regions.size() + receives.regions.size() <= device::FewArgs::kMostRegions &&
          sends.others.size() + receives.others.size() <= device::FewArgs::kMostPayloads;
 }
 
-/// The payloads of one side with their byte FIFOs, in the order in which they are served: at any time, different ranks
-/// serve different ones.
+/// The payloads of one side with their byte FIFOs, in serving order: at any time, different ranks serve different
+/// peers.
 inline std::vector<device::PeerPayload> inOrder(const PeerView& view, const std::vector<device::PeerPayload>& payloads,
                                                 bool upwards) {
   std::vector<device::PeerPayload> ordered = payloads;
@@ -45,7 +45,7 @@ inline std::vector<device::PeerPayload> inOrder(const PeerView& view, const std:
   return ordered;
 }
 
-/// Without the regions. Kilobytes: not on the stack of a caller that we do not know.
+/// Kernel arguments without the regions. On the heap: they are kilobytes, and the caller's stack size is unknown.
 template <typename Args>
 std::unique_ptr<Args> makeRouteArgs(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives) {
   const auto out = inOrder(view, sends.others, true);

@@ -8,9 +8,9 @@
 namespace seqpar {
 namespace {
 
-/// Longer payloads go in chunks: they need a fence and a second journey, but a quarter less of the wires.
+/// Longer payloads are sent in chunks, which need a fence and a second round trip, but a quarter less link bandwidth.
 constexpr std::uint64_t kMostByPackets = 2 << 20;
-/// Fewer bytes a channel cost more in waiting than they save in copying.
+/// With fewer bytes per channel, additional channels cost more in waiting than they save in copying.
 constexpr std::uint64_t kLeastByPackets = std::uint64_t{2} * ByteFifoLayout::kBlockBytes;
 constexpr std::uint64_t kLeastByChunks = 8192;
 
@@ -18,7 +18,7 @@ std::uint64_t roundUp(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Bytes of a channel if channels shall have at least `least`.
+/// Bytes per channel if each channel shall have at least `least`.
 std::uint64_t partFor(std::uint64_t bytes, std::uint64_t least, int channels) {
   const auto used = std::clamp<std::uint64_t>((bytes + least - 1) / least, 1, static_cast<std::uint64_t>(channels));
   return roundUp((bytes + used - 1) / used, 128);
@@ -31,7 +31,7 @@ device::Divider dividerBy(std::uint32_t number) {
   return {number, static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + number - 1) / number), shift};
 }
 
-/// The largest of 16, 8, 4, 2, 1 that divides all that is or-ed into `bits`.
+/// The largest of 16, 8, 4, 2, 1 that divides all values or-ed into `bits`.
 std::uint16_t widthOf(std::uint64_t bits) {
   for (const std::uint16_t width : {16, 8, 4, 2}) {
     if (bits % width == 0) return width;
@@ -43,12 +43,12 @@ std::uint16_t widthOf(std::uint64_t bits) {
 
 device::RegionArg makeRegion(const StridedRegion& region, const std::byte* buffer, std::uint64_t begin) {
   device::RegionArg made{};
-  // NOLINTNEXTLINE: what is sent is never written
+  // NOLINTNEXTLINE: send buffers are never written
   made.base = const_cast<std::byte*>(buffer) + region.offset;
   made.begin = begin;
   made.bytes = region.bytes();
   std::uint64_t bits = begin | reinterpret_cast<std::uint64_t>(made.base);
-  // Runs that follow each other without a gap are one.
+  // Runs without a gap between them are merged.
   std::size_t run = region.run;
   std::size_t dimension = region.count.size();
   while (dimension > 0 && (region.count[dimension - 1] == 1 || region.stride[dimension - 1] == run)) {
@@ -59,7 +59,7 @@ device::RegionArg makeRegion(const StridedRegion& region, const std::byte* buffe
     made.width = widthOf(bits);
     return made;
   }
-  // What is left of the counts moves to the end, where the fast index is.
+  // The remaining counts move to the end, the fast index.
   std::array<std::uint64_t, 3> count{1, 1, 1};
   for (std::size_t i = 0; i < dimension; ++i) {
     count[i + 3 - dimension] = region.count[i];

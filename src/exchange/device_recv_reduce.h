@@ -1,4 +1,4 @@
-// Sums of long terms from peers, made out of the byte FIFOs: no term is stored where it is to be added.
+// Receives long terms from peers and adds them straight out of the byte FIFOs, without a buffer for terms.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,18 @@
 
 namespace seqpar {
 
-/// A sum, and what this rank sends to others.
+/// A sum, and this rank's sends.
 struct RecvReduce {
   DevicePayloads sends, receives;
   device::RegionArg region{};
   bool existing = false;
-  std::vector<int> from;           ///< peers' numbers, -1 for this rank, in the order of their terms
+  std::vector<int> from;           ///< peer numbers, -1 for this rank, in the order of the terms
   const std::byte* own = nullptr;  ///< this rank's term
 };
 
-/// `sum` is the only one of a reduction, so its terms are all that comes; its region lies in `buffer`. `own`: this
-/// rank's own term, if that lies in one run. Nothing if this way is not open on this rank: other ranks may go another.
+/// `sum` is the only sum of a reduction, so its terms are everything that this rank receives; its region is in
+/// `buffer`. `own`: this rank's term, null unless it is one run. Returns nothing if this rank cannot use this path;
+/// other ranks choose independently.
 std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, std::span<const Transfer> sends,
                                          std::span<const std::byte* const> sendBuffers, const Sum& sum,
                                          std::byte* buffer, const std::byte* own);

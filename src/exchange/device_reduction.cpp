@@ -13,7 +13,7 @@
 namespace seqpar {
 namespace {
 
-/// Terms of sums on their way to this GPU: each rank's payload of terms.
+/// The gather of all terms to this GPU: one payload of terms per rank.
 struct Gathering {
   Route route;
   std::vector<const std::byte*> from;
@@ -21,7 +21,7 @@ struct Gathering {
   std::map<int, const std::byte*> payloads;
 };
 
-/// What `rank` sends itself where it lies, if that is in one run; else null.
+/// The address of the term that `rank` sends to itself, if that is one run; else null.
 const std::byte* ownRun(const Reduction& reduction, int rank, std::span<const std::byte* const> buffers) {
   const Transfer* only = nullptr;
   for (const auto& transfer : reduction.sends) {
@@ -35,7 +35,7 @@ const std::byte* ownRun(const Reduction& reduction, int rank, std::span<const st
   return made.run.by == 0 ? made.base : nullptr;
 }
 
-/// What a rank sends in a reduction, and where its own term lies if that is in one run and need not be sent.
+/// A rank's sends in a reduction; the rank's own term is left out, and its address kept, if it is one run.
 struct Outgoing {
   Outgoing(const Reduction& reduction, int rank, std::span<const std::byte* const> sendBuffers)
       : buffers(sendBuffers), own(ownRun(reduction, rank, sendBuffers)) {
@@ -88,7 +88,7 @@ std::vector<ReadySum> readySums(const Reduction& reduction, std::map<int, const 
   return sums;
 }
 
-/// Whether outputs and logarithms can be one payload to each rank without spoiling its alignment.
+/// Whether outputs and log-sum-exps can share one payload per rank without breaking its alignment.
 bool canJoin(const LseShards& shards) {
   const auto& out = shards.out;
   return std::all_of(out.tokens.begin(), out.tokens.end(), [&](std::size_t tokens) {
@@ -96,7 +96,7 @@ bool canJoin(const LseShards& shards) {
   });
 }
 
-/// The transfers of a second route and its only buffer.
+/// Appends the transfers of a second route and its only buffer.
 template <typename Buffer>
 void join(std::vector<Transfer>& transfers, std::vector<Buffer>& buffers, const std::vector<Transfer>& more,
           Buffer buffer) {
@@ -143,7 +143,7 @@ void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStre
   const Reduction outputs = scatterSum(shards.out, member);
   const Outgoing outgoing(outputs, group.rank(), std::span(&given.out, 1));
   Gathering gathering = gatherTerms(group, outputs, outgoing);
-  // Over NCCL a payload of several regions would be copied together first.
+  // Over NCCL, a payload of several regions would need a copy into one buffer first.
   if (group.direct() && canJoin(shards)) {
     join(gathering.route.sends, gathering.from, logarithms.sends, lseBytes);
     join(gathering.route.receives, gathering.into, logarithms.receives, partsBytes);

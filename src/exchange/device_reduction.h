@@ -1,4 +1,4 @@
-// Reductions on GPUs: the terms are gathered by an exchange, then added where they are wanted.
+// Reductions on GPUs: an exchange gathers the terms, then a kernel adds them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace seqpar {
 
-/// Enqueues one rank's part of a reduction of elements of `type` on `stream`; to be called from
-/// DeviceGroup::enqueue(). As reduceOnHost() otherwise.
+/// Enqueues one rank's part of a reduction of elements of `type` on `stream`; to be called from DeviceGroup::enqueue().
+/// Otherwise as reduceOnHost().
 void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataType_t type,
                     std::span<const std::byte* const> sendBuffers, std::span<std::byte* const> receiveBuffers,
                     DeviceStream stream);

@@ -10,8 +10,8 @@
 namespace seqpar {
 namespace {
 
-/// What a rank receives in one exchange from here on goes past its caches, which have no room for it: storing into
-/// them would read all of it from memory first.
+/// From this size on, the bytes that a rank receives in one exchange are stored past its caches: they do not fit, and
+/// ordinary stores would first read them from memory.
 constexpr size_t kStreamed = size_t{8} << 20;
 
 Store storeOf(std::span<const Transfer> receives) {
@@ -26,7 +26,7 @@ struct IncomingPayload {
   size_t batch = 0;
   size_t bytes = 0;
   RegionWalk<std::byte> walk;
-  RegionWalk<const std::byte> remote;  ///< where to read it; nothing in it: it comes in messages
+  RegionWalk<const std::byte> remote;  ///< where to read it; empty: it arrives in messages
 
   void receive(Mailbox& mail, const Cutting& cutting, size_t round, Store store) {
     if (remote.left() > 0 || round >= cutting.messages(bytes)) return;
@@ -36,7 +36,7 @@ struct IncomingPayload {
   }
 };
 
-/// In the order in which the other ranks send: from the ranks before this one first.
+/// In the other ranks' sending order: ranks before this one first.
 std::vector<IncomingPayload> incomingPayloads(const Mailbox& mail, const Cutting& cutting,
                                               std::span<const Transfer> receives, std::span<std::byte* const> buffers) {
   std::map<int, IncomingPayload> byDistance;
@@ -64,7 +64,7 @@ void copyOwn(const Mailbox& mail, const Route& route, std::span<const std::byte*
   }
   while (from.left() > 0) {
     auto part = from.next(from.left());
-    // Nobody else has just written it, so the library's copy is the fastest.
+    // No other processor has just written it, so the library's memcpy is the fastest.
     while (!part.empty()) {
       const auto into = to.next(part.size());
       if (into.data() != part.data()) std::memcpy(into.data(), part.data(), into.size());  // else in place

@@ -1,4 +1,4 @@
-// Carrying out routes on host memory: pure movement. Combining arithmetic is reduction.h's.
+// Execution of routes on host memory: pure data movement. reduction.h adds arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace seqpar {
 
-/// One rank's part of an exchange, inside an operation of `mail`. Every rank that is named in another's route takes
-/// part; ranks that nobody names need not. Send and receive buffers do not overlap; regions count from their begins.
+/// One rank's part of an exchange, inside an operation of `mail`. Every rank named in another rank's route takes part;
+/// other ranks need not. Send and receive buffers do not overlap; regions count from the buffers' first bytes.
 void exchangeOnHost(Mailbox& mail, const Route& route, std::span<const std::byte* const> sendBuffers,
                     std::span<std::byte* const> receiveBuffers);
 

@@ -9,23 +9,22 @@
 namespace seqpar {
 namespace {
 
-/// The least and the largest region: fewer bytes do not pay for a message, more delay the copy out, which follows the
-/// copy in.
+/// Minimum and maximum region: smaller messages do not pay off; larger ones delay the copy out, which follows the copy
+/// in.
 constexpr size_t kLeastRegion = size_t{8} << 10;
 constexpr size_t kMostRegion = size_t{64} << 10;
-/// Regions that a buffer between these bounds is cut into.
+/// Number of regions for a buffer between these bounds.
 constexpr size_t kRegions = 4;
-/// A rank sends this many regions before it waits for its first: slack between neighbors, well inside the mailbox's
-/// window.
+/// Regions that a rank sends before it waits for the first: slack between neighbors, well inside the mailbox's window.
 constexpr size_t kLead = 2;
-/// From here on a tensor between ranks that can read each other begins with an RTS: where it lies, or 0 if it comes
-/// in regions.
+/// From this size on, a tensor between ranks that can read each other starts with an RTS: its address, or 0 if it is
+/// sent in regions.
 constexpr size_t kRendezvousBytes = size_t{128} << 10;
-/// A rank that also receives has both copies of regions to make, and reading in place saves one of them. One that only
-/// sends shares them with the receiver, which is faster than one copy up to here.
+/// A rank that also receives copies regions both in and out, and reading in place saves one of the copies. A rank that
+/// only sends shares the two copies with the receiver, which is faster than one copy up to this size.
 constexpr size_t kInPlace = size_t{2} << 20;
 
-/// One direction of an exchange, cut into regions; both ends cut alike.
+/// One direction of an exchange, cut into regions; equal cuts at both ends.
 class Cut {
  public:
   explicit Cut(size_t bytes)
@@ -42,8 +41,8 @@ class Cut {
   size_t bytes_, region_;
 };
 
-/// One direction of a flow: its tensors' regions one after the other, without what is read in place.
-/// RTS are written before they are read, and there may be none: zeros would be a store for each of them.
+/// One direction of a flow: its tensors' regions in order, except tensors that are read in place. rts_ is not
+/// initialized: each entry is written before it is read, and most flows have none.
 template <typename Byte>
 class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
  public:
@@ -64,7 +63,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
                        [](const auto& tensor) { return tensor.size() >= kRendezvousBytes; });
   }
 
-  /// Calls visit(tensor, rts) for all that begin with an RTS, which it sets.
+  /// Calls visit(tensor, rts) for all tensors that start with an RTS; visit sets it.
   template <typename Visit>
   void eachRts(Visit visit) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -73,7 +72,7 @@ class Regions {  // NOLINT(cppcoreguidelines-pro-type-member-init)
     skip();
   }
 
-  /// Calls visit(tensor, rts) for all that are read in place.
+  /// Calls visit(tensor, rts) for all tensors that are read in place.
   template <typename Visit>
   void eachInPlace(Visit visit) const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -114,8 +113,8 @@ struct Progress {
   Regions<std::byte> in;
 };
 
-/// All regions through messages. All ranks take the same steps, publish before they receive, and never lead by more
-/// than the window: no ring of them can lock.
+/// Exchanges all regions through messages. All ranks take the same steps, publish before they receive, and never lead
+/// by more than the window: no cycle of them can deadlock.
 void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
   const auto unfinished = [](const Progress& flow) { return flow.out.left() || flow.in.left(); };
   for (size_t step = 0; std::any_of(flows.begin(), flows.end(), unfinished); ++step) {
@@ -134,7 +133,7 @@ void exchangeRegions(Mailbox& mail, std::span<Progress> flows) {
   }
 }
 
-/// Every rank sends its RTS before it waits for others'.
+/// Every rank sends its RTS before it waits for those of other ranks.
 void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
   for (auto& flow : flows) {
     const bool receives = flow.in.hasLarge();
@@ -148,9 +147,28 @@ void exchangeRts(Mailbox& mail, std::span<Progress> flows) {
   }
 }
 
+/// Fast path for at most one message per direction, with the same messages as the general path. False: not done.
+bool exchangeSmall(Mailbox& mail, const Flow& flow) {
+  const bool sends = flow.to != SEQPAR_NO_PEER, receives = flow.from != SEQPAR_NO_PEER;
+  if (sends && (flow.out.size() != 1 || flow.out[0].size() > kLeastRegion)) return false;
+  if (receives && (flow.in.size() != 1 || flow.in[0].size() > kLeastRegion)) return false;
+  if (sends) {
+    const auto out = flow.out[0];
+    copyTo(mail.acquire(flow.to, out.size()), out.data(), out.size());
+    mail.commit();
+  }
+  if (receives) {
+    const auto in = flow.in[0];
+    copyFrom(in.data(), mail.receive(flow.from, in.size()), in.size());
+    mail.release(flow.from);
+  }
+  return true;
+}
+
 }  // namespace
 
 void exchangeFlows(Mailbox& mail, std::span<const Flow> flows) {
+  if (flows.size() == 1 && exchangeSmall(mail, flows[0])) return;
   std::array<Progress, kMostFlows> storage;
   const std::span progress(storage.data(), flows.size());
   for (size_t i = 0; i < flows.size(); ++i) {

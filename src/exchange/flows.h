@@ -8,11 +8,11 @@
 
 namespace seqpar {
 
-/// The most flows of one call, and tensors of one flow each way.
+/// Maximum number of flows per call, and of tensors per flow each way.
 inline constexpr size_t kMostFlows = 2, kMostTensors = 64;
 
-/// Tensors that go to one rank and tensors that come from another, each in the order of the list. Peers are ranks other
-/// than this one, or SEQPAR_NO_PEER; then the list means nothing.
+/// Tensors to send to one rank and tensors to receive from another, each in list order. Peers are ranks other than this
+/// one, or SEQPAR_NO_PEER; then the list is ignored.
 struct Flow {
   int to;
   std::span<const std::span<const std::byte>> out;
@@ -20,8 +20,9 @@ struct Flow {
   std::span<const std::span<std::byte>> in;
 };
 
-/// All flows at once, at most kMostFlows, of which no two send to, or receive from, one rank. Every flow's list meets a
-/// list of the same lengths at its peer; tensors of 0 bytes count. No two flows' receives overlap anything.
+/// All flows concurrently, at most kMostFlows; no two of them send to one rank or receive from one rank. Every flow's
+/// list matches a list of equal lengths at its peer; tensors of 0 bytes count. The receive buffers of a flow overlap no
+/// other buffer.
 void exchangeFlows(Mailbox& mail, std::span<const Flow> flows);
 
 }  // namespace seqpar

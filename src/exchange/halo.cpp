@@ -5,7 +5,7 @@
 namespace seqpar {
 namespace {
 
-/// Consecutive tokens of a member's halo that one owner has.
+/// Consecutive tokens of a member's halo that one owner holds.
 struct HaloPart {
   HaloSide side;
   std::size_t at;  ///< in the halo
@@ -14,7 +14,7 @@ struct HaloPart {
   std::size_t count;
 };
 
-/// The part of [0, total) that comes next, from `position` on, of at most `most` tokens.
+/// The next part of [0, total) from `position` on, of at most `most` tokens.
 struct Stretch {
   bool inside;
   std::size_t from;  ///< if inside
@@ -34,7 +34,7 @@ Stretch nextStretch(std::ptrdiff_t position, std::size_t most, std::ptrdiff_t to
 
 struct HaloParts {
   std::vector<HaloPart> parts;    ///< left before right, ascending
-  std::vector<HaloPart> outside;  ///< beyond the sequence; no owner
+  std::vector<HaloPart> outside;  ///< past the ends of the sequence; no owner
 };
 
 HaloParts partsOf(const Shards& shards, const Halo& halo, std::size_t member) {
@@ -67,7 +67,7 @@ StridedRegion inShard(const Shards& shards, std::size_t owner, std::size_t from,
   return shards.part(0, from, count, shards.tokens[owner]);
 }
 
-/// Consecutive tokens of a shard, and the halos that have copies of just these, at most one of each member.
+/// Consecutive tokens of a shard, and the halos that contain a copy of exactly these tokens, at most one per member.
 struct Copies {
   struct Copy {
     std::size_t member;
@@ -77,8 +77,8 @@ struct Copies {
   std::vector<Copy> copies;  ///< in the order of the members
 };
 
-/// The copies of a shard. Where a member has several of a token, it stands in several entries with it, one after the
-/// other.
+/// The copies of a shard. If a member holds several copies of a token, they are in several entries for that token, one
+/// after the other.
 std::vector<Copies> copiesOf(const Shards& shards, std::size_t owner, const std::vector<HaloParts>& all) {
   std::vector<Copies::Copy> copies;
   std::vector<std::size_t> bounds;

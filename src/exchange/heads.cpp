@@ -7,7 +7,7 @@
 namespace seqpar {
 namespace {
 
-/// Some heads of the sequence array of `member`.
+/// Some heads in the sequence array of `member`.
 StridedRegion inSequence(const HeadShards& shards, std::size_t member, HeadRange heads) {
   const std::size_t tokens = shards.tokens[member];
   const std::size_t row = shards.heads * shards.headBytes;
@@ -18,7 +18,8 @@ StridedRegion inSequence(const HeadShards& shards, std::size_t member, HeadRange
           {tokens * row, row, 0}};
 }
 
-/// Some heads (all of them its own) of the tokens that `source` has of the sequence, in the head array of `member`.
+/// Some heads, all owned by `member`, of the tokens that `source` holds in the sequence array; in `member`'s head
+/// array.
 StridedRegion inHeads(const HeadShards& shards, std::size_t member, std::size_t source, HeadRange heads) {
   const HeadRange own = shards.range[member];
   const std::size_t row = own.count * shards.headBytes;
@@ -29,7 +30,7 @@ StridedRegion inHeads(const HeadShards& shards, std::size_t member, std::size_t 
           {tokensBefore(shards.tokens, shards.members()) * row, row, 0}};
 }
 
-/// Consecutive heads that have the same owners.
+/// Consecutive heads with equal owners.
 struct OwnedHeads {
   HeadRange heads;
   std::vector<std::size_t> owners;  ///< members, ascending

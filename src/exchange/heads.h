@@ -14,9 +14,9 @@ struct HeadRange {
   std::size_t count = 0;
 };
 
-/// Which of `heads` a member has when `queryHeads`, a multiple of them, are dealt out in consecutive runs, the first
-/// members getting one more where they do not divide: those that its queries use. With fewer heads than members several
-/// members have the same head.
+/// The key and value heads that a member needs. `queryHeads`, a multiple of `heads`, are dealt in consecutive runs, one
+/// more to the first members if they do not divide evenly; a member gets the heads that its queries use. With fewer
+/// heads than members, several members own one head.
 HeadRange headsOf(std::size_t heads, std::size_t queryHeads, std::size_t members, std::size_t member);
 
 /// Arrays [batch][tokens of the member][heads][headBytes] ("sequence") and [batch][all tokens][heads of the
@@ -25,7 +25,7 @@ struct HeadShards {
   std::size_t batch = 1;
   std::vector<std::size_t> tokens;  ///< of each member, in the order of the sequence
   std::size_t heads = 0;
-  std::vector<HeadRange> range;  ///< heads of each member; together they are all heads
+  std::vector<HeadRange> range;  ///< heads of each member; together they cover all heads
   std::size_t headBytes = 0;
   std::vector<int> ranks;  ///< of each member, in the communicator
 
@@ -37,10 +37,10 @@ struct HeadShards {
 /// Send buffer 0 is the sequence array, receive buffer 0 the head array.
 Route sequenceToHeads(const HeadShards& shards, std::size_t member);
 
-/// Its inverse, for heads that have one owner each.
+/// The inverse, for heads with one owner each.
 Route headsToSequence(const HeadShards& shards, std::size_t member);
 
-/// Its adjoint: what several members have for a head is added, in the order of the members.
+/// The adjoint: sums the values that several members hold for a head, in the order of the members.
 Reduction headsToSequenceSum(const HeadShards& shards, std::size_t member);
 
 }  // namespace seqpar

@@ -1,4 +1,4 @@
-// Exchanges on host memory, by the mailbox.
+// Exchanges on host memory, through the mailbox.
 #include <cstring>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Adding up partial softmax results: reduce-scatter of (out, lse).
+// Merging partial softmax results: reduce-scatter of (out, lse).
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ struct LseShards {
   seqparDataType_t type = seqparFloat32;
 };
 
-/// Every member's lse (send buffer 0) of this one's tokens, one [outer][heads][tokens] after the other (receive buffer
-/// 0).
+/// Every member's lse (send buffer 0) for this member's tokens, as consecutive [outer][heads][tokens] arrays (receive
+/// buffer 0).
 Route lseRoute(const LseShards& shards, std::size_t member);
 
-/// One member's part of merging all members' results for the whole sequence; each gets its shard: lse' = log sum
-/// exp(lse), out' = sum exp(lse - lse') out, in fp32 and in the order of the members. What a member has for an lse of
-/// -inf is not looked at; where all have -inf, out' is 0 and lse' -inf.
+/// One member's part of merging all members' results for the whole sequence; each member gets its shard: lse' = log sum
+/// exp(lse), out' = sum exp(lse - lse') out, in fp32 and in the order of the members. The outputs of a member with lse
+/// -inf are ignored; if all lse are -inf, out' is 0 and lse' is -inf.
 struct LseReduction {
   LseShards shards;
   std::size_t member = 0;

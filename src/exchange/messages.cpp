@@ -7,13 +7,13 @@ namespace seqpar {
 namespace {
 
 constexpr size_t kLine = 64;
-/// What the least message counts in the mailbox's window.
+/// Window space of the smallest message in the mailbox.
 constexpr size_t kLeastInWindow = 512;
-/// As in a send between neighbors: fewer bytes do not pay for a message, more delay the copy out, which follows the
-/// copy in.
+/// As in a neighbor exchange: smaller messages do not pay off; larger ones delay the copy out, which follows the copy
+/// in.
 constexpr size_t kLeastMessage = size_t{8} << 10;
 constexpr size_t kMostMessage = size_t{64} << 10;
-/// Messages that a payload of a middle size is cut into.
+/// Number of messages for a payload of medium size.
 constexpr size_t kMessages = 4;
 
 bool equal(const StridedRegion& a, const StridedRegion& b) {
@@ -25,10 +25,9 @@ bool equal(std::span<const Transfer* const> a, std::span<const Transfer* const> 
                     [](const Transfer* x, const Transfer* y) { return equal(x->region, y->region); });
 }
 
-/// Less than some whole lines of a cache is not worth the way past it.
+/// For less than a few whole cache lines, non-temporal stores do not pay off.
 constexpr size_t kLeastStreamed = 512;
-/// Bytes of a run that are fetched ahead: processors find out by themselves how a long run goes on, but not where the
-/// next one begins.
+/// Bytes of a run to prefetch: hardware prefetchers follow a long run, but cannot predict the address of the next run.
 constexpr size_t kAhead = 2048;
 
 void prefetch(const RegionWalk<const std::byte>& walk) {

@@ -1,4 +1,4 @@
-// Payloads to ranks that do not reach each other's memory, by ncclSend and ncclRecv.
+// Payloads between ranks without access to each other's memory, by ncclSend and ncclRecv.
 #include "device/arena.h"
 #include "device/nccl_comm.h"
 #include "exchange/device_exchange.h"
@@ -7,7 +7,7 @@
 namespace seqpar {
 namespace {
 
-/// Where each payload lies for NCCL: in place if it is one run, else in memory of its own.
+/// Addresses of the payloads for NCCL: in place if a payload is one run, otherwise a staging buffer.
 struct Staged {
   std::vector<std::byte*> memory;
   std::vector<device::PeerPayload> copied;

@@ -11,14 +11,14 @@
 namespace seqpar {
 namespace {
 
-/// The payload of one rank's terms: this rank's own where it lies, another's as its messages arrive. What cannot be
-/// used yet, because another rank's term for the same elements is not there, waits in a backlog.
+/// The payload of one rank's terms: this rank's in place, another rank's as its messages arrive. Bytes that cannot be
+/// added yet, because another rank's term for the same elements is missing, wait in a backlog.
 class Terms {
  public:
   Terms() = default;
   explicit Terms(RegionWalk<const std::byte> own) : own_(std::move(own)), isOwn_(true) {}
 
-  /// Bytes that are there and contiguous.
+  /// Available contiguous bytes.
   size_t contiguous() const {
     if (isOwn_) return own_.contiguous();
     return taken_ < backlog_.size() ? backlog_.size() - taken_ : message_.size();
@@ -38,7 +38,7 @@ class Terms {
 
   void arrive(std::span<const std::byte> message) { message_ = message; }
 
-  /// Keeps what was not taken of the message, so that it can be released.
+  /// Saves the unused rest of the message, so that the message can be released.
   void keepRest() {
     if (taken_ == backlog_.size()) {
       backlog_.clear();
@@ -48,7 +48,7 @@ class Terms {
     message_ = {};
   }
 
-  std::vector<size_t> sums;  ///< to which these terms belong, in order
+  std::vector<size_t> sums;  ///< sums that these terms belong to, in order
   size_t current = 0;        ///< in sums
   size_t length = 0;         ///< of the payload, in bytes
   size_t batch = 0;
@@ -61,7 +61,7 @@ class Terms {
   std::span<const std::byte> message_;
 };
 
-/// All sums of one rank, as far as they have got.
+/// All sums of one rank, with their progress.
 class Sums {
  public:
   Sums(const Reduction& reduction, seqparDataType_t type, int rank, std::span<const std::byte* const> sendBuffers,
@@ -88,10 +88,10 @@ class Sums {
     own->second = std::move(terms);
   }
 
-  /// By rank, this one included.
+  /// By rank, including this rank.
   std::map<int, Terms>& terms() { return terms_; }
 
-  /// Adds all that can be added.
+  /// Adds all terms that are available.
   void advance() {
     for (size_t s = finished_; s < states_.size(); ++s) {
       if (states_[s].out.left() > 0) advance(s);
@@ -99,7 +99,7 @@ class Sums {
     }
   }
 
-  /// InternalError if a sum lacks terms after all payloads have come.
+  /// InternalError if a sum lacks terms after all payloads have arrived.
   void requireFinished() const {
     if (finished_ < states_.size()) {
       fail(seqparInternalError, "sum ", finished_, " of ", states_.size(), " lacks terms of ",
@@ -110,7 +110,7 @@ class Sums {
  private:
   struct State {
     RegionWalk<std::byte> out;
-    size_t element = 0;  ///< the next, counted over all sums
+    size_t element = 0;  ///< the next element, counted over all sums
   };
 
   void advance(size_t s) {
@@ -172,16 +172,16 @@ class Sums {
   const RowFactors* factors_;
   std::vector<State> states_;
   std::map<int, Terms> terms_;
-  size_t finished_ = 0;  ///< all sums before this one are
+  size_t finished_ = 0;  ///< all sums before this index are finished
 };
 
-/// The terms of another rank on their way here.
+/// The terms of another rank, being received.
 struct Arrival {
   int from;
   Terms* terms;
-  RegionWalk<const std::byte> remote;  ///< where to read them; nothing in it: they come in messages
+  RegionWalk<const std::byte> remote;  ///< where to read them; empty: they arrive in messages
   bool inPlace = false;
-  std::vector<std::byte> scratch;  ///< what was read of it
+  std::vector<std::byte> scratch;  ///< the bytes read so far
 
   bool comes(const Cutting& cutting, size_t round) const { return round < cutting.messages(terms->length); }
 

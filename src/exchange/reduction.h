@@ -1,5 +1,5 @@
 // Exchanges that combine: contributions of several ranks to one region are added, in fp32 and in an order that the
-// caller gives, so that results depend neither on timing nor on how messages are cut.
+// caller chooses, so that results depend neither on timing nor on how messages are cut.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace seqpar {
 
-/// A region of a receive buffer and who contributes to it. Without any term it keeps what it holds.
+/// A region of a receive buffer and its contributing ranks. Without any term it keeps its contents.
 struct Sum {
   StridedRegion region;
-  bool existing = false;  ///< what stands there is the first term
-  std::vector<int> from;  ///< ranks in the order in which they are added, each once; may include this one
+  bool existing = false;  ///< the region's present contents are the first term
+  std::vector<int> from;  ///< ranks in order of addition, each once; may include this rank
 };
 
-/// One rank's part. Payloads are as in a Route, also from a rank to itself: all that a sends to b, one region after the
-/// other, is one payload of bytes; b's regions with a among `from`, in the order of b's list, are the same payload. A
-/// region that overlaps an earlier one has a rank in common with it, so that they are done in this order.
+/// One rank's part. Payloads are as in a Route, also from a rank to itself: a's sends to b, concatenated in order, are
+/// one payload of bytes; b's regions with a in `from`, in the order of b's list, are the same payload. A region that
+/// overlaps an earlier one must share a rank with it, which keeps the two in order.
 struct Reduction {
   std::vector<Transfer> sends;
   std::vector<Sum> sums;
 };
 
-/// Factors of the terms of a sum, a number for each row of elements. A factor of 0 leaves the term out, whatever it
-/// holds.
+/// Factors of the terms of a sum, one per row of elements. A factor of 0 skips the term, even if it holds NaN or
+/// infinity.
 struct RowFactors {
-  size_t elements = 0;             ///< elements of a row; every run of every region is made of whole rows
+  size_t elements = 0;             ///< elements of a row; every run of every region consists of whole rows
   std::vector<const float*> term;  ///< [terms][rows]: terms in the order of Sum (existing, from), rows as in Reduction
 };
 

@@ -7,18 +7,19 @@
 namespace seqpar {
 namespace {
 
-/// Shorter runs than these cost more to find in another process than to copy twice.
+/// Reading shorter runs from another process costs more than copying them twice.
 constexpr size_t kLeastRun = size_t{4} << 10;
-/// Shorter runs than these are read together and then put in place.
+/// Shorter runs are read together and then scattered.
 constexpr size_t kLeastPart = 512;
-/// Read at once; where it is put in place after that, it still is in the caches.
+/// Bytes read at once; they are still in the caches when they are scattered.
 constexpr size_t kAtOnce = size_t{256} << 10;
-/// Payloads for several receivers are read from here on: less are faster out of one message that all of them read.
+/// From this size on, a payload for several receivers is read in place: smaller ones are faster from one shared
+/// message.
 constexpr size_t kSharedOffered = size_t{1} << 20;
-/// More regions are not described.
+/// Payloads with more regions are sent in messages.
 constexpr size_t kMostRegions = 16;
 
-/// A region as it lies in the memory of its sender.
+/// A region at its address in the sender's memory.
 struct OfferedRegion {
   uint64_t address;
   uint64_t run;
@@ -26,7 +27,7 @@ struct OfferedRegion {
   std::array<uint64_t, 3> stride;
 };
 
-/// True if a payload is better read by its receivers than sent in messages.
+/// True if receivers should read a payload in place instead of receiving messages.
 bool worthRendezvous(const OutgoingPayload& payload) {
   const auto placed = payload.walk.placed();
   if (placed.size() > kMostRegions || payload.bytes < (payload.to.size() == 1 ? kRendezvousBytes : kSharedOffered))
@@ -34,7 +35,7 @@ bool worthRendezvous(const OutgoingPayload& payload) {
   return std::all_of(placed.begin(), placed.end(), [](const auto& each) { return each.region.run >= kLeastRun; });
 }
 
-/// RTS: says where the payload lies; `inPlace` false: it will be sent in messages.
+/// Sends the RTS with the payload's addresses; without addresses if not `inPlace`: then messages follow.
 void sendAddresses(Mailbox& mail, int to, const OutgoingPayload& payload, bool inPlace) {
   const auto placed = payload.walk.placed();
   sendRts(mail, to, inPlace ? placed.size() : 0);
@@ -77,7 +78,8 @@ RegionWalk<const std::byte> receiveRegions(Mailbox& mail, int from) {
     region.run = each.run;
     std::copy(each.count.begin(), each.count.end(), region.count.begin());
     std::copy(each.stride.begin(), each.stride.end(), region.stride.begin());
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, which only the kernel follows.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process; only the operating system dereferences
+    // it.
     remote.add(region, reinterpret_cast<const std::byte*>(each.address));
   }
   return remote;

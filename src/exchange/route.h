@@ -1,5 +1,5 @@
-// What one rank sends and receives in an exchange, as data. Pure functions make routes (layout, mesh, all-to-all,
-// halo, ...); an ExchangeBackend carries them out on host memory or on a GPU and knows nothing of what they mean.
+// One rank's sends and receives in an exchange, as data. Pure functions build routes (layout, mesh, all-to-all, halo,
+// ...); an ExchangeBackend executes them on host memory or on a GPU, independent of their meaning.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@ namespace seqpar {
 
 /// count[0] x count[1] x count[2] runs of contiguous bytes in one of the caller's buffers, row-major in that order.
 struct StridedRegion {
-  int buffer = 0;          ///< which of the call's send or receive buffers
-  std::size_t offset = 0;  ///< bytes from the buffer's begin to the first run
+  int buffer = 0;          ///< index of one of the call's send or receive buffers
+  std::size_t offset = 0;  ///< bytes from the buffer's start to the first run
   std::size_t run = 0;     ///< bytes of a run
   std::array<std::size_t, 3> count{1, 1, 1};
   std::array<std::size_t, 3> stride{0, 0, 0};  ///< bytes
@@ -20,13 +20,13 @@ struct StridedRegion {
 };
 
 struct Transfer {
-  int peer = 0;  ///< a rank of the communicator; may be this one
+  int peer = 0;  ///< a rank of the communicator; may be this rank
   StridedRegion region;
 };
 
-/// One rank's part. All that a sends to b, one region after the other in the order of the list, is one payload of
-/// bytes; what b receives from a, in the order of b's list, is the same payload, however either is cut into regions.
-/// Regions that are received do not overlap each other.
+/// One rank's part. a's sends to b, concatenated in list order, are one payload of bytes; b's receives from a, in the
+/// order of b's list, are the same payload, even if the two ranks cut it into different regions. Received regions do
+/// not overlap each other.
 struct Route {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;

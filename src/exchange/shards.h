@@ -1,4 +1,4 @@
-// Arrays that are sharded along their tokens: gathering all shards, and adding all ranks' arrays up into shards.
+// Arrays that are sharded along their tokens: gathering all shards, and summing all ranks' arrays into shards.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline std::size_t tokensBefore(std::span<const std::size_t> tokens, std::size_t
   return std::accumulate(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(member), std::size_t{0});
 }
 
-/// An array [outer][tokens][inner], row-major, whose tokens lie on the members of a group, some on each.
+/// An array [outer][tokens][inner], row-major, with its tokens distributed over the members of a group.
 struct Shards {
   std::size_t outer = 1;
   std::vector<std::size_t> tokens;  ///< of each member, in the order of the shards
@@ -28,15 +28,15 @@ struct Shards {
   std::size_t total() const { return first(members()); }
   /// The shard of a member inside the whole array.
   StridedRegion inWhole(std::size_t member) const;
-  /// Tokens [from, from + count) of an array [outer][of][inner], which is the call's buffer with this number.
+  /// Tokens [from, from + count) of an array [outer][of][inner] in the call's buffer number `buffer`.
   StridedRegion part(int buffer, std::size_t from, std::size_t count, std::size_t of) const;
 };
 
 /// Every member's shard (send buffer 0) to every member's whole array (receive buffer 0).
 Route gatherRoute(const Shards& shards, std::size_t member);
 
-/// The sum of all members' whole arrays (send buffer 0), each member its shard of it (receive buffer 0), added in the
-/// order of the members.
+/// The sum of all members' whole arrays (send buffer 0), added in the order of the members; each member receives its
+/// shard (receive buffer 0).
 Reduction scatterSum(const Shards& shards, std::size_t member);
 
 }  // namespace seqpar

@@ -7,7 +7,7 @@ StridedRegion simplified(const StridedRegion& region) {
   out.buffer = region.buffer;
   out.offset = region.offset;
   out.run = region.run;
-  size_t axis = out.count.size();  // the outermost that is used so far
+  size_t axis = out.count.size();  // the outermost used so far
   for (size_t from = region.count.size(); from-- > 0;) {
     if (region.count[from] == 1) continue;
     const bool outermost = axis == out.count.size();

@@ -11,10 +11,10 @@
 
 namespace seqpar {
 
-/// The same bytes in the same order as few and long runs.
+/// The same bytes in the same order, with as few and as long runs as possible.
 StridedRegion simplified(const StridedRegion& region);
 
-/// Goes through a list of regions once.
+/// Iterates once over a list of regions.
 template <typename Byte>
 class RegionWalk {
  public:
@@ -31,13 +31,13 @@ class RegionWalk {
     StridedRegion region;
     Byte* buffer;
   };
-  /// All that was added, simplified.
+  /// All regions so far, simplified.
   std::span<const Placed> placed() const { return regions_; }
 
-  /// Bytes of the contiguous part that comes next; 0 at the end.
+  /// Bytes of the next contiguous part; 0 at the end.
   size_t contiguous() const { return left_ == 0 ? 0 : regions_[current_].region.run - taken_; }
 
-  /// Where the next bytes are; null at the end.
+  /// Address of the next bytes; null at the end.
   const Byte* ahead() const {
     if (left_ == 0) return nullptr;
     const Placed& placed = regions_[current_];
@@ -72,8 +72,8 @@ class RegionWalk {
   size_t left_ = 0;
   size_t current_ = 0;  ///< region
   std::array<size_t, 3> index_{};
-  size_t at_ = 0;     ///< where the run begins, from the region's begin
-  size_t taken_ = 0;  ///< bytes of the run
+  size_t at_ = 0;     ///< offset of the run in its region
+  size_t taken_ = 0;  ///< bytes consumed from the run
 };
 
 }  // namespace seqpar

@@ -32,7 +32,7 @@ Grid::Grid(const char* call, const seqparGrid_t& given) {
     }
     if (__builtin_mul_overflow(ranks_, extent_[d], &ranks_)) {
       fail(seqparInvalidArgument, call, ": grid->extent[", dim, "] (", kNames[d], ") is ", extent_[d],
-           ", which makes more ranks than 2^31 - 1; expected a product that is the world's size");
+           ", which gives more than 2^31 - 1 ranks; expected a product equal to the size of the world");
     }
   }
 }

@@ -13,7 +13,7 @@ using Coordinates = std::array<int, SEQPAR_DIMS>;
 
 class Grid {
  public:
-  /// Throws InvalidArgument in the name of `call` if the fields make no sense.
+  /// Throws InvalidArgument in the name of `call` if the fields are not valid.
   Grid(const char* call, const seqparGrid_t& given);
 
   int ranks() const { return ranks_; }
@@ -21,9 +21,9 @@ class Grid {
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& coordinates) const;
 
-  /// The ranks that differ from `rank` in the dimensions of `dims` (SEQPAR_DIM() bits) only, ascending.
+  /// The ranks that differ from `rank` only in the dimensions `dims` (SEQPAR_DIM() bits), ascending.
   std::vector<int> group(unsigned dims, int rank) const;
-  /// The same number for all ranks of a group, another for each group: its lowest rank.
+  /// A color for communicator splits: the lowest rank of the group. Equal within a group, different between groups.
   int color(unsigned dims, int rank) const;
 
   /// "tensor 2 x ulysses 1 x ring 4 x data 1 x pipeline 1 = 8 ranks"

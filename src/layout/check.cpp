@@ -1,4 +1,4 @@
-// What a layout must be like.
+// Argument checks of layouts.
 #include <string>
 
 #include "base/checked.h"

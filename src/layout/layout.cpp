@@ -7,7 +7,7 @@
 namespace seqpar {
 namespace {
 
-/// Of `items` (at most `parts`) dealt to parts first, first + 1, ... round robin: how many go to parts below `bound`.
+/// Deals `items` (at most `parts`) round robin to parts first, first + 1, ...: the number dealt to parts below `bound`.
 int64_t dealtBelow(int64_t bound, int64_t items, int64_t first, int64_t parts) {
   const int64_t unwrapped = std::max<int64_t>(std::min(bound, std::min(first + items, parts)) - first, 0);
   const int64_t wrapped = std::max<int64_t>(std::min(bound, first + items - parts), 0);
@@ -16,7 +16,7 @@ int64_t dealtBelow(int64_t bound, int64_t items, int64_t first, int64_t parts) {
 
 }  // namespace
 
-/// visit(sequence) until it returns false.
+/// Calls visit(sequence) until it returns false.
 template <typename Visit>
 void Layout::forEachSequence(Visit visit) const {
   if (bounds_.empty()) {
@@ -27,7 +27,8 @@ void Layout::forEachSequence(Visit visit) const {
   for (size_t s = 0; s + 1 < bounds_.size(); ++s) {
     const int64_t length = bounds_[s + 1] - bounds_[s];
     if (length > 0 && !visit(Sequence{bounds_[s], length, first})) return;
-    // What is left over of a sequence is congruent to its length: dealing that much serves the same part last.
+    // The leftover tokens of a sequence are congruent to its length modulo the parts, so dealing the length ends at the
+    // same part.
     const int64_t dealt = kind_ == seqparStriped ? (length + stripe_ - 1) / stripe_ : length;
     first = (first + dealt) % parts_;
   }
@@ -36,7 +37,7 @@ void Layout::forEachSequence(Visit visit) const {
 int64_t Layout::chunkBegin(const Sequence& sequence, int64_t chunk) const {
   const int64_t even = sequence.length / chunks();
   const int64_t rest = sequence.length % chunks();
-  const int64_t toFirst = std::min<int64_t>(rest, parts_);  // left-over tokens of first halves, then of second halves
+  const int64_t toFirst = std::min<int64_t>(rest, parts_);  // leftover tokens of first halves, then of second halves
   if (chunk <= parts_) return chunk * even + dealtBelow(chunk, toFirst, sequence.first, parts_);
   const int64_t toSecond = rest - toFirst;
   return chunk * even + rest - dealtBelow(chunks() - chunk, toSecond, sequence.first, parts_);
@@ -49,7 +50,7 @@ int64_t Layout::chunkLength(const Sequence& sequence, int64_t chunk) const {
 int64_t Layout::lengthOf(const Sequence& sequence, int64_t part) const {
   if (kind_ == seqparContiguous) return chunkLength(sequence, part);
   if (kind_ == seqparZigzag) return chunkLength(sequence, part) + chunkLength(sequence, chunks() - 1 - part);
-  const int64_t order = (part - sequence.first + parts_) % parts_;  // which block of a round is this part's
+  const int64_t order = (part - sequence.first + parts_) % parts_;  // index of this part's block in a round
   const int64_t full = sequence.length / stripe_;
   const int64_t own = full / parts_ * stripe_ + (order < full % parts_ ? stripe_ : 0);
   return own + (order == full % parts_ ? sequence.length % stripe_ : 0);
@@ -78,7 +79,7 @@ TokenPlace Layout::placeIn(const Sequence& sequence, int64_t index) const {
     const int64_t block = index / stripe_;
     return {static_cast<int>((sequence.first + block) % parts_), block / parts_ * stripe_ + index % stripe_};
   }
-  int64_t chunk = 0;  // the last that begins at or before the token
+  int64_t chunk = 0;  // the last chunk that starts at or before the token
   for (int64_t above = chunks(); above - chunk > 1;) {
     const int64_t middle = (chunk + above) / 2;
     (chunkBegin(sequence, middle) <= index ? chunk : above) = middle;

@@ -9,7 +9,7 @@
 
 namespace seqpar {
 
-/// A place in the memory of the ranks, in tokens.
+/// A location of a token: the rank and its local index.
 struct TokenPlace {
   int rank = 0;
   int64_t local = 0;
@@ -17,15 +17,15 @@ struct TokenPlace {
   bool operator==(const TokenPlace&) const = default;
 };
 
-/// Throws InvalidArgument unless there is at least one sequence, and cuSeqlens[sequences + 1] ascends from 0 to
-/// `tokens`. `prefix` goes before the names of both.
+/// Throws InvalidArgument unless there is at least one sequence and cuSeqlens[sequences + 1] ascends from 0 to
+/// `tokens`. `prefix` precedes the names of both arguments in errors.
 void requireBounds(const char* call, const char* prefix, const int64_t* cuSeqlens, int64_t sequences, int64_t tokens);
 
-/// Any layout. A rank's tokens lie in ascending order.
+/// Any layout. A rank stores its tokens in ascending order.
 class Layout {
  public:
-  /// Throws InvalidArgument in the name of `call` and `argument` if the fields make no sense. The layout looks at
-  /// given.cuSeqlens as long as it lives.
+  /// Throws InvalidArgument in the name of `call` and `argument` if the fields are not valid. given.cuSeqlens must
+  /// outlive the layout.
   Layout(const char* call, const char* argument, const seqparLayout_t& given);
 
   int ranks() const { return parts_ * slices_; }
@@ -34,11 +34,11 @@ class Layout {
   int64_t localLength(int rank) const;
   int64_t toGlobal(int rank, int64_t local) const;
   TokenPlace toLocal(int64_t global) const;
-  /// Ascending, with no empty ones.
+  /// Ascending, without empty runs.
   std::vector<seqparLayoutRun_t> runs(int rank) const;
 
  private:
-  /// A sequence; the dealing of its blocks or left-over tokens begins at part `first`.
+  /// A sequence; its blocks or leftover tokens are dealt from part `first` on.
   struct Sequence {
     int64_t begin, length;
     int64_t first;
@@ -60,7 +60,7 @@ class Layout {
   int kind_;
   int parts_, slices_;
   int64_t tokens_, stripe_;
-  std::span<const int64_t> bounds_;  ///< of packed sequences; empty: the whole is one
+  std::span<const int64_t> bounds_;  ///< of packed sequences; empty: one sequence of all tokens
 };
 
 }  // namespace seqpar

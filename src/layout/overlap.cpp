@@ -9,10 +9,10 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-/// Collects patterns and makes regular sequences of them into one.
+/// Collects patterns and joins regular sequences of them into one.
 class Patterns {
  public:
-  /// With `outer` false axis 0 stays 1.
+  /// With `outer` false, axis 0 stays 1.
   explicit Patterns(bool outer) : outer_(outer) {}
 
   void add(const Overlap& pattern) {
@@ -23,7 +23,7 @@ class Patterns {
   std::vector<Overlap> take() { return std::move(list_); }
 
  private:
-  /// One block that continues the last one on both sides.
+  /// Extends the last block by an adjacent one (on both sides).
   bool lengthens(const Overlap& next) {
     Overlap& last = list_.back();
     if (last.count != kOne || next.count != kOne || last.from + last.length != next.from ||
@@ -34,7 +34,7 @@ class Patterns {
     return true;
   }
 
-  /// One more of what `axis` of the last pattern counts.
+  /// Extends `axis` of the last pattern by one more repetition.
   bool repeats(const Overlap& next, size_t axis) {
     Overlap& last = list_.back();
     const bool alike = axis == 1 ? last.count[0] == 1 && next.count == kOne
@@ -57,7 +57,7 @@ class Patterns {
   std::vector<Overlap> list_;
 };
 
-/// The block of `run` that has `global`, or else the next one after it: its begin, or kNever if there is none.
+/// The first token of the block of `run` that contains `global`, otherwise of the next block; kNever if there is none.
 int64_t blockAt(const seqparLayoutRun_t& run, int64_t global) {
   if (global < run.global + run.length) return run.global;
   if (run.count == 1) return kNever;
@@ -65,7 +65,7 @@ int64_t blockAt(const seqparLayoutRun_t& run, int64_t global) {
   return index < run.count ? run.global + index * run.stride : kNever;
 }
 
-/// What two runs have in common between the tokens `begin` and `end`, block by block.
+/// Adds the tokens common to two runs within the given token range, block by block.
 void addBlocks(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b, int64_t begin, int64_t end, Patterns& out) {
   for (int64_t at = begin; at < end;) {
     const int64_t blockA = blockAt(a, at);
@@ -78,7 +78,7 @@ void addBlocks(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b, int64_t b
   }
 }
 
-/// The number of tokens after which the pair of runs looks the same again; kNever if that is too many to matter.
+/// The period in tokens after which the pair of runs repeats; kNever if it is too long to matter.
 int64_t commonPeriod(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b) {
   if (a.count == 1) return b.count == 1 ? kNever : b.stride;
   if (b.count == 1) return a.stride;
@@ -86,11 +86,11 @@ int64_t commonPeriod(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b) {
   return __builtin_mul_overflow(a.stride / std::gcd(a.stride, b.stride), b.stride, &period) ? kNever : period;
 }
 
-/// addBlocks() of all, with whole periods taken at once.
+/// addBlocks() of all tokens, with whole periods added at once.
 void addRuns(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b, Patterns& out) {
   const int64_t begin = std::max(a.global, b.global);
   const int64_t end = std::min(globalEnd(a), globalEnd(b));
-  // A period from the beginning of a block on cuts no block.
+  // A period that starts with a block cuts no block.
   const auto& regular = a.count > 1 ? a : b;
   const int64_t aligned = begin >= end ? kNever : blockAt(regular, begin);
   const int64_t start = aligned < begin ? blockAt(regular, aligned + regular.length) : aligned;
@@ -105,7 +105,7 @@ void addRuns(const seqparLayoutRun_t& a, const seqparLayoutRun_t& b, Patterns& o
     return run.count == 1 ? period : period / run.stride * run.length;
   };
   for (Overlap pattern : once.take()) {
-    // A single block repeated is a pattern of one axis, which leaves the other to what follows.
+    // A repeated single block uses one axis and leaves the other to later patterns.
     const size_t axis = pattern.count[1] == 1 ? 1 : 0;
     pattern.count[axis] = periods;
     pattern.fromStride[axis] = steps(a);

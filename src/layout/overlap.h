@@ -1,4 +1,4 @@
-// The tokens that one rank has in one layout and another rank in another layout, as few regular patterns.
+// The tokens that one rank holds in one layout and another rank holds in another layout, as few regular patterns.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace seqpar {
 
-/// count[0] x count[1] blocks of `length` tokens, row-major: where they lie in the memory of the rank that has them in
-/// the first layout ("from"), and of the one that has them in the second ("to"). Strides in tokens.
+/// count[0] x count[1] blocks of `length` tokens, row-major: their addresses on the rank that holds them in the first
+/// layout (from) and on the rank that holds them in the second layout (to). Strides in tokens.
 struct Overlap {
   int64_t from = 0, to = 0;
   int64_t length = 0;
@@ -19,8 +19,8 @@ struct Overlap {
   std::array<int64_t, 2> fromStride{0, 0}, toStride{0, 0};
 };
 
-/// All tokens that are in both lists, each once. Takes time that grows with the number of runs, and for two runs of
-/// many blocks with the blocks in a common period; not with the number of tokens.
+/// All tokens that are in both lists, each once. The time grows with the number of runs and, for two runs of many
+/// blocks, with the blocks in a common period; not with the number of tokens.
 std::vector<Overlap> overlaps(std::span<const seqparLayoutRun_t> from, std::span<const seqparLayoutRun_t> to);
 
 }  // namespace seqpar

@@ -6,14 +6,14 @@
 namespace seqpar {
 namespace {
 
-/// One side of what two ranks exchange.
+/// The sending or the receiving side of an overlap.
 struct Side {
   int64_t Overlap::*begin;
   std::array<int64_t, 2> Overlap::*stride;
   int64_t tokens;  ///< in this rank's memory
 };
 
-/// Both ranks list the same patterns in the same order, so that what one sends is what the other expects.
+/// Both ranks list the same patterns in the same order, so sends match receives.
 void addTransfers(int peer, std::span<const Overlap> patterns, std::span<const RowTensor> tensors, const Side& side,
                   std::vector<Transfer>& out) {
   for (size_t t = 0; t < tensors.size(); ++t) {
@@ -39,7 +39,8 @@ Route redistributeRoute(const Layout& from, const Layout& to, std::span<const Ro
   const Side receiving{&Overlap::to, &Overlap::toStride, to.localLength(rank)};
   Route route;
   for (int step = 0; step < from.ranks(); ++step) {
-    // Everyone begins with itself and then the ranks after it, so that nobody is everyone's first.
+    // Each rank starts with itself and continues with the ranks after it, so the ranks do not all send to one rank
+    // first.
     const int peer = (rank + step) % from.ranks();
     addTransfers(peer, overlaps(had, to.runs(peer)), tensors, sending, route.sends);
     const int source = (rank + from.ranks() - step) % from.ranks();

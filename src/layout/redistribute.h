@@ -15,8 +15,8 @@ struct RowTensor {
   std::size_t rowBytes = 0;
 };
 
-/// What `rank` sends and receives to bring tensors, which are buffers 0, 1, ... on either side, from one layout to
-/// another with as many ranks and tokens.
+/// The sends and receives of `rank` that convert tensors (buffers 0, 1, ... on either side) from one layout to another
+/// with equal numbers of ranks and tokens.
 Route redistributeRoute(const Layout& from, const Layout& to, std::span<const RowTensor> tensors, int rank);
 
 }  // namespace seqpar

@@ -29,7 +29,7 @@ std::vector<seqparLayoutRun_t> clipped(std::span<const seqparLayoutRun_t> runs, 
     while (from < to) {
       const int64_t block = from / run.length;
       const int64_t inBlock = from % run.length;
-      const int64_t whole = inBlock == 0 ? (to - from) / run.length : 0;  // blocks that lie inside as they are
+      const int64_t whole = inBlock == 0 ? (to - from) / run.length : 0;  // complete blocks
       const int64_t length = whole > 0 ? run.length : std::min(run.length - inBlock, to - from);
       appendRun(out, {0, run.global + block * run.stride + inBlock, length, std::max<int64_t>(whole, 1), run.stride});
       from += length * std::max<int64_t>(whole, 1);

@@ -1,5 +1,5 @@
-// Where a mesh's merging movements run: on host memory (host_backend.cpp) or on GPUs (device_backend.cpp). Only
-// backend.cpp knows which of them a build has.
+// Where a mesh merges and moves blocks: host memory (host_backend.cpp) or GPUs (device_backend.cpp). Only backend.cpp
+// knows which backends a build contains.
 #pragma once
 
 #include "comm/communicator.h"
@@ -7,7 +7,7 @@
 
 namespace seqpar {
 
-/// Each call is an operation of its own, named `call` (a literal) and in the order of `stream`. Has no state.
+/// Each call is a separate operation, named `call` (a literal) and ordered by `stream`. Stateless.
 class MeshBackend {
  public:
   MeshBackend() = default;
@@ -20,10 +20,10 @@ class MeshBackend {
   virtual void reduceSums(Communicator& comm, const char* call, SumStep step, const CallerStream& stream) const = 0;
 };
 
-/// The backend of `comm`'s kind of memory.
+/// The backend for `comm`'s kind of memory.
 const MeshBackend& meshBackendOf(const Communicator& comm);
 
-/// The two of them; the second only in builds with CUDA.
+/// Both backends; deviceMeshes() is defined only in builds with CUDA.
 const MeshBackend& hostMeshes();
 const MeshBackend& deviceMeshes();
 

@@ -5,7 +5,7 @@ namespace {
 
 using Tile = std::optional<seqparMeshTile_t>;
 
-/// The first ready tile by rows in the order in which rows are sent, one's own last; within a row likewise.
+/// The first ready tile by rows, in sending order; a rank's own row is last. Columns likewise.
 Tile firstByRows(const MeshBuilder& builder, MeshShape shape) {
   for (int r = 1; r <= shape.a; ++r) {
     for (int c = 1; c <= shape.b; ++c) {
@@ -24,8 +24,8 @@ Tile firstByColumns(const MeshBuilder& builder, MeshShape shape) {
   return std::nullopt;
 }
 
-/// What completing a line gains: the cost of its sending, which can then begin, for each tile that is missing. One's
-/// own line is never sent.
+/// The benefit of completing a line: the cost of sending it, which can then start, per missing tile. A rank's own line
+/// is never sent.
 double gain(int line, double sendCost, int missing) {
   return line == 0 ? 0 : sendCost / missing;
 }
@@ -36,7 +36,7 @@ MeshSchedule backwardSchedule(MeshShape shape, const MeshCosts& costs) {
   MeshBuilder builder(seqparMeshBackward, shape, costs);
   const double costDq = costs.step[seqparMeshSendDq];
   const double costDkv = costs.step[seqparMeshSendDkv];
-  // The more is done of a line the more it gains, so a line is finished before another is begun.
+  // The gain rises as a line fills, so a line is finished before another is started.
   const auto next = [&]() -> Tile {
     const Tile byRows = firstByRows(builder, shape);
     if (!byRows) return std::nullopt;

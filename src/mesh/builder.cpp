@@ -19,7 +19,8 @@ MeshBuilder::MeshBuilder(seqparMeshPass_t pass, MeshShape shape, const MeshCosts
 
 void MeshBuilder::receiveAll(seqparMeshOperation_t ofQ, const NextTile& next) {
   while (rows_ < shape_.a || columns_ < shape_.b) {
-    // A Q block meets all columns that are there, a KV block all rows. Products instead of quotients: a cost may be 0.
+    // A new Q block unlocks a tile for each received column, a new KV block one for each received row. Products instead
+    // of quotients: a cost may be 0.
     const bool queries =
         columns_ == shape_.b || (rows_ < shape_.a && columns_ * cost(seqparMeshRecvKv) > rows_ * cost(ofQ));
     if (queries) {
@@ -52,7 +53,7 @@ void MeshBuilder::compute(const NextTile& next) {
 }
 
 int MeshBuilder::tilesToHide(double seconds) const {
-  // Below the precision of the costs one more tile would hide nothing.
+  // With slack below the costs' precision: a tile that only rounding asks for hides nothing.
   constexpr double kSlack = 1e-9;
   if (costs_.tile <= 0) return shape_.ranks();
   return static_cast<int>(std::min(std::ceil(seconds / costs_.tile - kSlack), static_cast<double>(shape_.ranks())));

@@ -1,4 +1,4 @@
-// A schedule that is being made: which blocks have arrived, which tiles are done.
+// Builder of a schedule: tracks the blocks that have arrived and the tiles that are done.
 #pragma once
 
 #include <functional>
@@ -10,23 +10,23 @@ namespace seqpar {
 
 class MeshBuilder {
  public:
-  /// The next tile to compute, of those that are ready.
+  /// Picks the next tile to compute among the ready ones.
   using NextTile = std::function<std::optional<seqparMeshTile_t>()>;
 
   MeshBuilder(seqparMeshPass_t pass, MeshShape shape, const MeshCosts& costs);
 
-  int rows() const { return rows_; }        ///< of Q blocks that have arrived
-  int columns() const { return columns_; }  ///< of KV blocks that have arrived
+  int rows() const { return rows_; }        ///< Q blocks that have arrived
+  int columns() const { return columns_; }  ///< KV blocks that have arrived
   bool ready(int row, int column) const { return row < rows_ && column < columns_ && !done(row, column); }
   int missingInRow(int row) const { return missingInRow_[static_cast<size_t>(row)]; }
   int missingInColumn(int column) const { return missingInColumn_[static_cast<size_t>(column)]; }
   bool finished() const { return missing_ == 0; }
 
-  /// Receives all blocks; each time the one that unlocks more tiles for its cost.
+  /// Receives all blocks; each time the block that unlocks more tiles for its cost.
   void receiveAll(seqparMeshOperation_t ofQ, const NextTile& next);
-  /// A step that moves step `index` of `operation` while tiles are computed, as many as hide it and are ready.
+  /// Appends step `index` of `operation`, overlapped with as many ready tiles as are needed to hide it.
   void move(seqparMeshOperation_t operation, int index, const NextTile& next);
-  /// Computes one tile while nothing moves.
+  /// Appends a step that computes one tile and moves nothing.
   void compute(const NextTile& next);
 
   MeshSchedule take() { return std::move(schedule_); }

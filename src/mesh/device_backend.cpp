@@ -1,4 +1,4 @@
-// The merging movements of a mesh on GPUs.
+// A mesh's moves and merges on GPUs.
 #include "base/convert.h"
 #include "device/arena.h"
 #include "device/cuda.h"
@@ -17,8 +17,8 @@ void combine(const CombineRows& rows, DeviceStream stream) {
   checkCuda(launchCombineRows(rows, static_cast<cudaStream_t>(stream)), "combineRows");
 }
 
-/// Where results of `count` numbers that held `data` are to be. Results that become smaller would overwrite what other
-/// threads have yet to read; they lie elsewhere.
+/// Where the results of `count` elements at `data` are written. Results of a smaller type go to scratch memory: in
+/// place they would overwrite elements that other threads have yet to read.
 template <typename Step>
 void* placeFor(DeviceGroup& device, const Step& step, void* data, size_t count) {
   return step.result() == step.types.data ? data : device.arena().take(count * sizeOf(step.result()));

@@ -4,7 +4,7 @@ namespace seqpar {
 
 MeshSchedule forwardSchedule(MeshShape shape, const MeshCosts& costs) {
   MeshBuilder builder(seqparMeshForward, shape, costs);
-  // In the order in which rows are sent. One's own row is never sent: it comes last.
+  // In sending order. A rank's own row is never sent, so it is last.
   const auto next = [&]() -> std::optional<seqparMeshTile_t> {
     for (int nth = 1; nth <= shape.a; ++nth) {
       const int row = nth % shape.a;

@@ -1,4 +1,4 @@
-// The merging movements of a mesh on host memory.
+// A mesh's moves and merges on host memory.
 #include <utility>
 
 #include "base/convert.h"

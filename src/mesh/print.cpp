@@ -18,7 +18,7 @@ const char* passName(seqparMeshPass_t pass) {
   return pass == seqparMeshForward ? "forward" : "backward";
 }
 
-/// Microseconds with three digits, whatever the locale says about points.
+/// Microseconds with three decimals, in any locale.
 std::string us(double seconds) {
   const auto nanoseconds = std::llround(seconds * 1e9);
   std::array<char, 32> digits{};
@@ -92,7 +92,7 @@ std::string scheduleJson(const MeshSchedule& schedule, const MeshCosts& costs) {
 std::string scheduleDiagram(const MeshSchedule& schedule, const MeshCosts& costs) {
   const auto timing = simulate(schedule, costs);
   std::string text = concat("mesh ", schedule.shape.a, " x ", schedule.shape.b, ", ", passName(schedule.pass), ": ",
-                            us(timing.total), " us, of which ", us(timing.exposed), " us wait for communication\n\n");
+                            us(timing.total), " us, ", us(timing.exposed), " us exposed communication\n\n");
   text += concat("The step that computes each tile:\n", grid(schedule),
                  "\nstep  moves           us   computes us  tiles\n");
   for (size_t s = 0; s < schedule.steps.size(); ++s) {

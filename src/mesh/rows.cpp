@@ -8,8 +8,8 @@
 namespace seqpar {
 namespace {
 
-/// Elements from..from+count of the partial results; the regions come in order of `from`, so that smaller results
-/// overwrite only what has been read.
+/// Elements from..from+count of the partial results. Ranges are processed in ascending order of `from`, so smaller
+/// results overwrite only elements that have been read.
 struct Range {
   size_t from, count;
 };
@@ -34,7 +34,7 @@ void combine(void* data, const void* carry, Range range, PartialTypes types, seq
   fromFloat(sum, static_cast<std::byte*>(data) + range.from * sizeOf(result), result, range.count);
 }
 
-/// combine() in regions that fit its scratch.
+/// combine() in ranges that fit its scratch.
 void combineAll(void* data, const void* carry, Range all, PartialTypes types, seqparDataType_t result,
                 const float* weights) {
   for (size_t done = 0; done < all.count; done += kCombined) {

@@ -1,4 +1,4 @@
-// The choice of a shape: what blocks weigh, what moving them costs on given links, and the best of all shapes.
+// The choice of a shape: the bytes of each block, the cost of moving them on given links, and the best of all shapes.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ struct MeshLinks {
   int ranks() const { return static_cast<int>(topology.nodes.size()); }
 };
 
-/// `ranks` ranks between which all hops are alike.
+/// `ranks` ranks with equal hops between all of them.
 MeshLinks uniformLinks(int ranks, const Link& link);
 
-/// The slowest hop of all rings of an axis, which are under way at the same time: hops that leave a node share its one
-/// measured link to the network.
+/// The slowest hop of all rings of an axis, which run concurrently: hops that leave a node share the node's measured
+/// link to the network.
 Link ringLink(const MeshLinks& links, MeshShape shape, seqparMeshAxis_t axis);
 
 MeshCosts meshCosts(seqparMeshPass_t pass, MeshShape shape, const MeshProblem& problem, const MeshLinks& links);

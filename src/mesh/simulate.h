@@ -1,4 +1,4 @@
-// How long a schedule takes: every step ends when its movement and its tiles have ended, on all ranks alike.
+// How long a schedule takes: a step ends when its movement and its tiles have ended on all ranks.
 #pragma once
 
 #include "mesh/schedule.h"

@@ -1,4 +1,4 @@
-// The movements of a mesh, as data: steps of a ring in a group, of which those that send merge before they move.
+// Movements of a mesh as data: ring steps in a group. Send steps merge before they move.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace seqpar {
 
-/// Tensors that go to the successor in a group while others come from the predecessor.
+/// Tensors sent to the successor in a group, and tensors received from the predecessor.
 struct MeshShift {
   std::vector<const std::byte*> sends;
   std::vector<std::byte*> receives;
   std::vector<size_t> sendBytes, receiveBytes;
 
   void add(const void* send, size_t bytes, void* receive, size_t received);
-  /// Buffer k is sends[k], or receives[k].
+  /// Buffer k is sends[k] on the sending side and receives[k] on the receiving side.
   Route route(const MeshGroup& group) const;
 };
 
-/// One tensor's blocks by position, `inner` bytes a token.
+/// One tensor's blocks by position, `inner` bytes per token.
 Shards groupShards(const MeshGroup& group, std::vector<size_t> tokens, size_t inner);
 
-/// What steps of both kinds have: in a group of more than one, the first of them merges nothing, and the last sends
+/// Common part of both send steps: in a group of more than one rank, the first step merges nothing and the last sends
 /// nothing.
 struct MergeStep {
   MeshGroup group;
@@ -35,7 +35,7 @@ struct MergeStep {
 
   bool merges() const { return index != 1; }
   bool last() const { return index == 0; }
-  /// What partial results are afterwards: as they travel, or, in the last, as they are held.
+  /// The element type of the merged partial results: the wire type, or types.data in the last step.
   seqparDataType_t result() const { return last() ? types.data : types.wire; }
 };
 
@@ -48,7 +48,7 @@ struct OutputStep : MergeStep {
   OutputShape shape;
   size_t carryTokens = 0;
 };
-/// What such a step sends, with its results at `out`, unless it is the last.
+/// The movement of a step with its results at `out`. Not for the last step, which sends nothing.
 MeshShift shiftOf(const OutputStep& step, const void* out);
 
 /// seqparMeshReduceSum() of one rank.

@@ -7,11 +7,11 @@
 namespace seqpar {
 namespace {
 
-/// Work per byte in units of a streaming hop (receive, combine, write on), which is what was measured.
-constexpr double kAdd = 0.35;   // add what was received to a sum
+/// Cost per byte relative to a streaming hop (receive, combine, write on), the operation that is measured.
+constexpr double kAdd = 0.35;   // add received data to a sum
 constexpr double kLocal = 0.5;  // copy inside a rank
 
-/// The slowest of some links, and how many ranks share the network's.
+/// The slowest of some links, and the number of ranks that share the network link.
 class Slowest {
  public:
   Slowest(const LinkModel& model, const Topology& topology)
@@ -50,7 +50,7 @@ class Slowest {
   Link slowest_;
 };
 
-/// What everyone waits for once: ranks that share a processor take turns.
+/// The latency that every rank pays once: ranks that share a processor take turns.
 double latency(const Link& link, double contention) {
   return link.alpha * contention;
 }

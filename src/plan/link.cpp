@@ -18,7 +18,7 @@ double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Ranks in a row, and this one's place in it.
+/// Ranks in a row, and this rank's place in it.
 struct Row {
   std::vector<int> ranks;
   size_t place = 0;
@@ -28,7 +28,7 @@ struct Row {
   int next() const { return ranks[last() ? 0 : place + 1]; }
 };
 
-/// Seconds from rank to rank of a token that goes round.
+/// Seconds per hop of a token that is passed around the ring.
 double ring(Mailbox& mail, const Row& row) {
   const auto start = Clock::now();
   for (int lap = 0; lap < kLaps; ++lap) {
@@ -39,8 +39,8 @@ double ring(Mailbox& mail, const Row& row) {
   return secondsSince(start) / (kLaps * static_cast<double>(row.ranks.size()));
 }
 
-/// Seconds for `blocks` blocks of `bytes` to go down the row, each rank copying them out and on, and for the last one's
-/// receipt to come back.
+/// Seconds for `blocks` blocks of `bytes` to pass down the row, where each rank copies them out and forwards them, plus
+/// the last rank's receipt.
 double stream(Mailbox& mail, const Row& row, int blocks, size_t bytes, std::span<std::byte> buffer) {
   const auto start = Clock::now();
   for (int block = 0; block < blocks; ++block) {
@@ -60,9 +60,9 @@ double stream(Mailbox& mail, const Row& row, int blocks, size_t bytes, std::span
 
 Link measureRow(Mailbox& mail, const Row& row) {
   std::vector<std::byte> buffer(2 * LinkTimes::kBlock);
-  ring(mail, row);  // the first lap wakes sleepers
+  ring(mail, row);  // the first lap wakes sleeping ranks
   LinkTimes least;
-  // The first repetitions touch memory for the first time; the least time is that of none of those.
+  // The first repetitions fault pages in; taking the least time excludes them.
   for (int repetition = 0; repetition < kRepetitions; ++repetition) {
     LinkTimes times;
     times.hop = ring(mail, row);
@@ -73,7 +73,7 @@ Link measureRow(Mailbox& mail, const Row& row) {
   return least.link(row.ranks.size());
 }
 
-/// The ranks of the largest group; `groups` has each rank's.
+/// The ranks of the largest group; groups[rank] is the rank's group.
 std::vector<int> largest(const std::vector<int>& groups) {
   std::vector<std::vector<int>> members(groups.size());
   for (size_t rank = 0; rank < groups.size(); ++rank) {
@@ -92,14 +92,14 @@ std::vector<int> leaders(const std::vector<int>& groups) {
   return first;
 }
 
-/// Collective over all ranks: the row measures, the others wait; the first of the row has the figures.
+/// Collective over all ranks: the row measures, the others wait. Returns the result of the row's first rank.
 Link measureAmong(Mailbox& mail, Allgather& control, std::vector<int> ranks) {
   Link link;
   const auto me = std::find(ranks.begin(), ranks.end(), mail.rank());
   const auto first = static_cast<size_t>(ranks.front());
   if (ranks.size() > 1 && me != ranks.end()) {
     const auto place = static_cast<size_t>(me - ranks.begin());
-    // Ended before the gather below: between operations what is still on its way moves without this thread.
+    // Ended before the gather below: between operations, pending messages progress without this thread.
     mail.begin("link measurement", 0);
     link = measureRow(mail, Row{std::move(ranks), place});
     mail.end();
@@ -123,7 +123,7 @@ Link LinkTimes::link(size_t ranks) const {
   Link link;
   link.alpha = hop;
   link.overhead = std::max(0.0, empty - fill) / kEmptyBlocks;
-  // Each block is kFullBlocks-th of the stream, and the pipeline fills over hops - 1 of them.
+  // The stream has kFullBlocks blocks, and the pipeline fills over hops - 1 of them.
   const double rounds = kFullBlocks + hops - 2;
   const double perBlock = std::max(0.0, full - fill) / rounds - link.overhead;
   link.secondsPerByte = std::max(perBlock, 1e-9) / static_cast<double>(kBlock);

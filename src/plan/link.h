@@ -1,4 +1,5 @@
-// The measured constants of the cost models: what a message costs on this communicator, as it is placed and loaded now.
+// The measured constants of the cost models: the cost of a message on this communicator, with its current placement and
+// load.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +12,23 @@
 
 namespace seqpar {
 
-/// One class of links. With all ranks of the class at work at the same time, so that ranks that share a processor
-/// count.
+/// One class of links, measured with all ranks of the class active at the same time, so contention for processors is
+/// included.
 struct Link {
-  double alpha = 0;           ///< seconds from a rank's message to the next rank's, empty message
-  double secondsPerByte = 0;  ///< of a rank that forwards a stream: 1 / B
+  double alpha = 0;           ///< seconds for an empty message from a rank to the next
+  double secondsPerByte = 0;  ///< on a rank that forwards a stream: 1 / B
   double overhead = 0;        ///< seconds for one more block in a stream: o
 };
 
-/// What was measured along a row of ranks, in seconds. A rank that loses its processor for a moment makes any of the
-/// three longer, none shorter: so the least of each counts, and constants are made of these alone.
+/// Times measured along a row of ranks, in seconds. Preemption of a rank can only increase them, so the minimum of each
+/// is kept, and the constants are computed from the minima.
 struct LinkTimes {
   static constexpr int kEmptyBlocks = 64, kFullBlocks = 16;
   static constexpr size_t kBlock = size_t{64} << 10;
 
-  double hop = kNever;    ///< of an empty message from a rank to the next
-  double empty = kNever;  ///< of kEmptyBlocks empty blocks down the row, and word of it back
-  double full = kNever;   ///< the same of kFullBlocks blocks of kBlock bytes
+  double hop = kNever;    ///< an empty message from a rank to the next
+  double empty = kNever;  ///< kEmptyBlocks empty blocks down the row, and the receipt
+  double full = kNever;   ///< kFullBlocks blocks of kBlock bytes, and the receipt
 
   void keepLeast(const LinkTimes& other);
   Link link(size_t ranks) const;
@@ -44,13 +45,13 @@ struct LinkModel {
   bool remembered = false;  ///< from the tuning cache, not measured now
 };
 
-/// Collective: sends empty messages round a ring, then streams empty and large blocks along a chain: over the ranks of
-/// the fullest node, over the first ranks of all nodes, and over the ranks of the fullest process, unless these are the
-/// same ranks. All ranks get the same figures. Takes a few milliseconds.
+/// Collective: sends empty messages around a ring, then streams empty and large blocks along a chain. Runs over the
+/// ranks of the fullest node, the first ranks of all nodes, and the ranks of the fullest process, except where these
+/// are the same ranks. All ranks get equal constants. Takes a few milliseconds.
 LinkModel measureLinks(Mailbox& mail, Allgather& control, const Topology& topology);
 
-/// Collective: what rank 0's tuning cache knows of this placement, or else what measureLinks() finds, which that cache
-/// then remembers. The same on all ranks.
+/// Collective: the constants that rank 0's tuning cache holds for this placement; otherwise measures them with
+/// measureLinks() and stores them in that cache. Returns equal values on all ranks.
 LinkModel planLinks(Mailbox& mail, Allgather& control, const Topology& topology, const std::string& transport);
 
 }  // namespace seqpar

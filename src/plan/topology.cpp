@@ -29,7 +29,7 @@ std::string processorModel() {
   return "unknown";
 }
 
-/// Tells this process from all others, also from those with the same number in another container or on another host.
+/// Unique to this process, also among processes with the same pid in another container or on another host.
 const std::array<unsigned char, 16>& processIdentity() {
   static const auto identity = [] {
     std::array<unsigned char, 16> bytes{};
@@ -40,7 +40,7 @@ const std::array<unsigned char, 16>& processIdentity() {
   return identity;
 }
 
-/// The number of `value` among the values seen so far, in order of their first appearance.
+/// The index of `value` among the distinct values seen so far, in order of first appearance.
 template <typename Value>
 int numberOf(const Value& value, std::map<Value, int>& numbers) {
   return numbers.try_emplace(value, static_cast<int>(numbers.size())).first->second;
@@ -61,8 +61,8 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
   Topology out;
   std::map<std::string, int> numbers;
   std::map<std::array<unsigned char, 16>, int> processes;
-  // Ranks pinned to one processor each do not contend, so a node has as many processors as its ranks can run on
-  // together.
+  // Ranks pinned to one processor each do not contend, so a node's processors are the union of its ranks' affinity
+  // sets.
   std::vector<cpu_set_t> processors;
   std::vector<int> ranks;
   for (const auto& place : places) {

@@ -1,4 +1,4 @@
-// Which ranks share a node or a process, what processors they run on, and how many share one.
+// Which ranks share a node or a process, which processors they run on, and how many ranks share a processor.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace seqpar {
 
 struct Topology {
   std::vector<std::string> hostIds;  ///< one a rank
-  std::vector<int> nodes;            ///< node of each rank, numbered in order of the first rank
-  std::vector<int> processes;        ///< process of each rank, numbered likewise
+  std::vector<int> nodes;            ///< node of each rank, numbered in order of their first ranks
+  std::vector<int> processes;        ///< process of each rank, numbered in order of their first ranks
   std::vector<std::string> models;   ///< processor model of each node
   int nodeCount = 1;
-  double contention = 1;        ///< ranks for each processor of the fullest node, at least 1
-  double processorsOfRank = 1;  ///< processors for each rank of the fullest node
+  double contention = 1;        ///< ranks per processor of the fullest node, at least 1
+  double processorsOfRank = 1;  ///< processors per rank of the fullest node
 };
 
 /// Collective.

@@ -24,8 +24,8 @@ namespace {
 
 constexpr const char* kMagic = "seqpar tuning cache ";
 constexpr const char* kVersion = "1";
-constexpr size_t kMostLines = 256;            // placements come and go, with container names for example
-constexpr off_t kMostBytes = off_t{1} << 20;  // more than kMostLines of ours
+constexpr size_t kMostLines = 256;            // placements change, for example with container names
+constexpr off_t kMostBytes = off_t{1} << 20;  // more than kMostLines lines that this file writes
 constexpr mode_t kShared = 0644;
 
 uint64_t hash(const std::string& text) {
@@ -45,7 +45,7 @@ std::string number(double value) {
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// The members of a model in the order of the file.
+/// The members of a model in the file's order.
 template <typename Model>
 auto numbersOf(Model& model) {
   return std::array{&model.node.alpha,    &model.node.secondsPerByte,    &model.node.overhead,
@@ -54,7 +54,7 @@ auto numbersOf(Model& model) {
                     &model.contention};
 }
 
-/// "checksum TAB key TAB numbers": the checksum is that of everything after the first tab.
+/// "checksum TAB key TAB values": the checksum covers everything after the first tab.
 std::string makeLine(const std::string& key, const LinkModel& model) {
   std::string body = key + '\t';
   for (const double* value : numbersOf(model)) body += number(*value) + ' ';
@@ -103,7 +103,7 @@ Contents readFile(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return {errno == ENOENT ? Kind::Missing : Kind::Foreign, {}};
   if (status.st_size == 0 && S_ISREG(status.st_mode)) return {};
-  // Opening anything else than a file could block; a file so large is not ours.
+  // Opening anything except a regular file could block; a larger file was not written by this library.
   if (!S_ISREG(status.st_mode) || status.st_size > kMostBytes) return {Kind::Foreign, {}};
   std::ifstream file(path, std::ios::binary);
   std::string line;
@@ -120,7 +120,7 @@ Contents readFile(const std::string& path) {
   return contents;
 }
 
-/// Writes a file beside `path` and puts it in its place. False with errno if that cannot be done.
+/// Writes a temporary file in the folder of `path` and renames it to `path`. Returns false, with errno, on failure.
 bool replaceFile(const std::string& path, const std::string& text) {
   std::string name = path + ".XXXXXX";
   const int file = mkstemp(name.data());
@@ -184,7 +184,7 @@ std::optional<LinkModel> TuningCache::find(const std::string& key) const {
 
 void TuningCache::store(const std::string& key, const LinkModel& model) const {
   auto contents = readFile(path_);
-  if (contents.kind == Kind::Foreign) return;  // find() has said so
+  if (contents.kind == Kind::Foreign) return;  // find() has logged it
   auto& lines = contents.lines;
   std::erase_if(lines, [&](const std::string& line) { return keyOf(line) == key; });
   lines.push_back(makeLine(key, model));

@@ -1,7 +1,6 @@
-// Measured constants that are remembered from run to run, in a text file: one line for each placement of ranks. The
-// file may be deleted at any time, and shared by any number of processes: it is replaced as a whole, so that readers
-// see an old one or a new one, and of two writers at once the later wins. What cannot be read or understood is ignored
-// with a line in the log.
+// Measured constants kept between runs in a text file: one line per placement of ranks. The file may be deleted at any
+// time and shared by any number of processes: it is replaced atomically, so readers see an old or a new file, and the
+// later of two concurrent writers wins. A line that cannot be read or parsed is ignored and logged.
 #pragma once
 
 #include <optional>
@@ -12,8 +11,8 @@
 
 namespace seqpar {
 
-/// What the constants depend on, as text without tabs or line ends: the library's version, which ranks share hosts and
-/// processes, the hosts (hashed), their processors, ranks for each processor, and the transport.
+/// The inputs that the constants depend on, as text without tabs or line ends: the library's version, the ranks that
+/// share hosts and processes, the hosts (hashed), their processors, ranks per processor, and the transport.
 std::string tuningKey(const Topology& topology, const std::string& transport);
 
 class TuningCache {
@@ -24,9 +23,9 @@ class TuningCache {
   static std::optional<TuningCache> fromEnvironment();
 
   const std::string& path() const { return path_; }
-  /// Never throws for what is wrong with the file.
+  /// Never throws for a problem with the file.
   std::optional<LinkModel> find(const std::string& key) const;
-  /// Adds or replaces a line. Never throws; a file that is no tuning cache is left alone.
+  /// Adds or replaces a line. Never throws; leaves a file that is not a tuning cache unchanged.
   void store(const std::string& key, const LinkModel& model) const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace seqpar {
 
-// A branch that a build does not have is discarded, and what it names need not exist.
+// A branch that is absent from a build is discarded, so the functions that it names need not exist.
 RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers) {
   if constexpr (SEQPAR_HAS_CUDA) {
     if (comm.device() != nullptr) return chooseDeviceRingBackend(comm, buffers);

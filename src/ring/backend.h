@@ -1,5 +1,5 @@
-// What moves a ring's tensors: it owns the buffers, since they must lie where it reaches them, and it knows the
-// transport. The ring itself only knows what goes where.
+// Backends move a ring's tensors: a backend owns the buffers, because its transport must be able to access them. The
+// ring itself only knows sources and destinations.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace seqpar {
 
-/// Which buffers a ring has. `home` and `scratch` are the caller's, or empty.
+/// A ring's buffers. `home` and `scratch` are the caller's, or empty.
 struct RingBuffers {
-  std::vector<size_t> mostBytes;                 ///< of each tensor, the largest of any rank
+  std::vector<size_t> mostBytes;                 ///< per tensor, the largest size of any rank
   int sets = 1;                                  ///< set 0 is home
   std::vector<std::byte*> home;                  ///< [tensor]
   std::vector<std::vector<std::byte*>> scratch;  ///< [set - 1][tensor]
-  bool keepHome = false;                         ///< nothing arrives in set 0
+  bool keepHome = false;                         ///< set 0 receives no data
   bool everybody = false;                        ///< all ranks of the communicator are in the ring
 };
 
@@ -27,53 +27,52 @@ struct RingPart {
   int set = 0;
   size_t tensor = 0;
   size_t offset = 0, bytes = 0;
-  const std::byte* source = nullptr;  ///< of what is sent: where it lies if not in that buffer
+  const std::byte* source = nullptr;  ///< address of sent data that is not in that buffer
 };
 
-/// Parts that go to one rank while others come from another; both lists meet lists of the same lengths.
+/// Parts to send to one rank and parts to receive from another. The peers' lists have the same lengths.
 struct RingTransfer {
-  int to = 0, from = 0;  ///< ranks of the communicator, others than this one
+  int to = 0, from = 0;  ///< ranks of the communicator, except this one
   std::vector<RingPart> out, in;
-  int receiveSet = 0;  ///< where parts arrive, here and at `to`, at the offset that they have in their tensor here
-  bool own = false;    ///< `out` is of this rank's own tensors, at home
+  int receiveSet = 0;  ///< destination set of the parts, here and at `to`; their offset is the offset in the tensor
+  bool own = false;    ///< `out` consists of this rank's own tensors, at home
 };
 
-/// How a ring is to be moved, the same on all its ranks.
+/// The backend and options of a ring, the same on all its ranks.
 struct RingChoice {
   bool copyEngines = false;
-  bool keepHome = false;  ///< nothing may arrive in set 0, though the caller would allow it
-  std::string reason;     ///< in words
+  bool keepHome = false;  ///< set 0 receives no data, although the caller would allow it
+  std::string reason;     ///< text
 };
 
-/// One transfer step is under way at a time.
+/// One transfer step is in progress at a time.
 class RingBackend {
  public:
   RingBackend() = default;
   RingBackend(const RingBackend&) = delete;
   RingBackend& operator=(const RingBackend&) = delete;
-  /// Waits for what was posted.
+  /// Waits for posted transfers.
   virtual ~RingBackend() = default;
 
   virtual const char* name() const = 0;
   /// Null for an empty tensor in the backend's own memory.
   virtual std::byte* buffer(int set, size_t tensor) const = 0;
-  /// Begins `transfers`, at most kMostFlows, once all earlier work of `stream` is done.
+  /// Starts `transfers`, at most kMostFlows, after all earlier work of `stream`.
   virtual void post(const std::vector<RingTransfer>& transfers, const CallerStream& stream) = 0;
-  /// Makes later work of `stream` wait for what was posted last; throws, or ends that stream's work, if it failed.
+  /// Later work of `stream` waits for the last posted transfers; throws, or ends that stream's work, if they failed.
   virtual void wait(const CallerStream& stream) = 0;
-  /// The capture that `stream` takes part in, unique in the process; 0: none.
+  /// The capture that `stream` belongs to, unique in the process; 0: none.
   virtual unsigned long long capture(const CallerStream&) const { return 0; }
 };
 
 /// Collective over the ring's ranks; `buffers` without the number of sets.
 RingChoice chooseRingBackend(Communicator& comm, const RingBuffers& buffers);
 
-/// Collective over the ring's ranks. Throws InvalidUsage where there is no
-/// backend for the communicator's memory.
+/// Collective over the ring's ranks. Throws InvalidUsage if the communicator's memory has no backend.
 std::unique_ptr<RingBackend> makeRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers,
                                              const RingChoice& choice);
 
-/// The backend of host communicators: messages, on a thread of its own.
+/// The backend of host communicators: messages, in a separate thread.
 std::unique_ptr<RingBackend> makeHostRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers);
 
 }  // namespace seqpar

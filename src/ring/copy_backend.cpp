@@ -15,19 +15,19 @@
 namespace seqpar {
 namespace {
 
-/// Transfers between two fillings of the table of stamps.
+/// Transfers per refill of the table of stamps.
 constexpr std::uint32_t kStamps = 1 << 12;
-/// How far a failed ring's words are set ahead of its latest transfer: later than any that may still be waited for.
+/// Distance by which a failed ring's words are set ahead of its last transfer: beyond every possible wait.
 constexpr std::uint32_t kFarAhead = 1 << 30;
 constexpr std::chrono::milliseconds kPause{1};
 
-/// A transfer has a number, counted alike on all ranks, and words hold numbers. A step is, on one stream of the ring:
-/// tell the sender that there is room (which the caller's stream says by coming here), wait for room at the receiver,
-/// copy, tell the receiver, wait for the arrival. Everything that a rank gives the others in a step stands before what
-/// it waits for in that step, so that ranks cannot lock each other even where streams are served one after the other.
+/// Transfers are numbered identically on all ranks, and words contain transfer numbers. A step on one stream of the
+/// ring: tell the sender that there is space (the caller's stream has reached this point), wait for space at the
+/// receiver, copy, tell the receiver, wait for the arrival. A rank enqueues everything that it gives to other ranks in
+/// a step before its own waits, so ranks cannot deadlock even if streams are executed one after the other.
 ///
-/// Numbers are copied into the words of others from a table, the stamps. After a failure the table is cleared before
-/// anything that is stuck is let go, so that nobody takes what then happens for a step of the ring.
+/// Numbers are copied into the words of other ranks from a table, the stamps. After a failure, the table is cleared
+/// before stuck streams are released, so that no rank takes the released copies for a step of the ring.
 class CopyRingBackend : public RingBackend {
  public:
   CopyRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, const MakeCapturable& makeCapturable)
@@ -46,7 +46,8 @@ class CopyRingBackend : public RingBackend {
   }
 
   ~CopyRingBackend() override {
-    // Buffers must not be freed under a copy. It ends by its peers' doing, or by release() after a failure.
+    // Buffers must not be freed during a copy. The copy ends when its peers proceed, or through release() after a
+    // failure.
     while (!log_.idle()) std::this_thread::sleep_for(kPause);
   }
 
@@ -59,7 +60,7 @@ class CopyRingBackend : public RingBackend {
     const CurrentDevice current(group_.device());
     const auto stream = static_cast<cudaStream_t>(caller.device);
     latest_ = nullptr;
-    // A graph is replayed, and numbers are not.
+    // A graph is replayed, but the numbers are not.
     if (capturing(stream)) return capturable_->post(transfers, caller);
 
     const Posting posting(*this);
@@ -80,7 +81,7 @@ class CopyRingBackend : public RingBackend {
     try {
       comm_->enqueue("seqparRingPost", stream_.get(), [&](DeviceGroup&) { enqueue(transfers, *transfer); });
     } catch (...) {
-      close();  // what was enqueued must be let go like anything else
+      close();  // release() must also end the enqueued part
       throw;
     }
     close();
@@ -93,7 +94,7 @@ class CopyRingBackend : public RingBackend {
   }
 
  private:
-  /// While one exists release() goes on.
+  /// While one exists, release() continues.
   class Posting {
    public:
     explicit Posting(CopyRingBackend& backend) : backend_(backend) { backend_.posting_ = true; }
@@ -121,7 +122,7 @@ class CopyRingBackend : public RingBackend {
     }
   }
 
-  /// Parts that lie side by side in windows go in one copy.
+  /// Merges parts that are contiguous in both windows into one copy.
   void copy(const RingTransfer& transfer) {
     const std::byte* from = nullptr;
     std::byte* into = nullptr;
@@ -146,7 +147,7 @@ class CopyRingBackend : public RingBackend {
     flush();
   }
 
-  /// Writes this transfer's number into a word of another rank, behind everything before it on the stream.
+  /// Writes this transfer's number into a word of another rank, after all earlier work of the stream.
   void tell(int rank, std::size_t word) {
     const std::byte* stamp = stamps_.get() + (number_ - filled_ - 1) * sizeof(std::uint32_t);
     checkCuda(
@@ -154,13 +155,13 @@ class CopyRingBackend : public RingBackend {
         "cudaMemcpyAsync");
   }
 
-  /// Holds the stream until a word of this rank has this transfer's number.
+  /// Blocks the stream until a word of this rank contains this transfer's number.
   void await(std::size_t word, TransferLog::Transfer& log) {
     log.needs.push_back({word, number_});
     streamWait(stream_.get(), window_->word(comm_->rank(), word), number_);
   }
 
-  /// Makes stamps for the numbers that follow; nothing may be under way.
+  /// Fills the stamps with the next numbers; no transfer may be in progress.
   void fillStamps() {
     filled_ = number_;
     std::vector<std::uint32_t> stamps(kStamps);
@@ -182,9 +183,9 @@ class CopyRingBackend : public RingBackend {
     if (ended_) comm_->health().check();
   }
 
-  // What follows runs on the watch's thread.
+  // The methods below run on the watchdog's thread.
 
-  /// A wait that takes too long is reported like that of a kernel.
+  /// Reports a wait that exceeds the timeout, like that of a kernel.
   void look() {
     const std::chrono::nanoseconds limit(group_.peers().waits.timeoutNs);
     if (limit.count() == 0 || nothingToDo()) return;
@@ -205,8 +206,8 @@ class CopyRingBackend : public RingBackend {
     return log_.idle();
   }
 
-  /// Lets go what is stuck. Peers that have not noticed yet may still write into the words, so it does so until nothing
-  /// is.
+  /// Releases stuck streams. Peers that have not noticed the failure may still write into the words, so it repeats
+  /// until no stream is stuck.
   void release() {
     useDevice();
     ended_ = true;
@@ -226,7 +227,7 @@ class CopyRingBackend : public RingBackend {
     noteCuda(cudaStreamSynchronize(rescue_.get()), "cudaStreamSynchronize");
   }
 
-  /// For good, and so that a capture on another thread is not disturbed.
+  /// Permanently for this thread, and without disturbing captures on other threads.
   void useDevice() {
     auto mode = cudaStreamCaptureModeRelaxed;
     noteCuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
@@ -241,11 +242,11 @@ class CopyRingBackend : public RingBackend {
   DeviceMemory stamps_;
   MappedMemory far_, seen_;
   TransferLog log_;
-  std::atomic<std::uint32_t> number_{0};  ///< of the latest transfer
+  std::atomic<std::uint32_t> number_{0};  ///< of the last transfer
   std::uint32_t filled_ = 0;              ///< the stamps are for the numbers after this one
-  cudaEvent_t latest_ = nullptr;          ///< behind the latest transfer; null if that was captured
+  cudaEvent_t latest_ = nullptr;          ///< recorded after the last transfer; null if that was captured
   std::atomic<bool> posting_{false}, ended_{false};
-  std::unique_ptr<Watchdog> watchdog_;  // last: it ends before what it looks at
+  std::unique_ptr<Watchdog> watchdog_;  // last: it ends before the members that it reads
 };
 
 }  // namespace

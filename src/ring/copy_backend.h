@@ -1,5 +1,5 @@
-// The ring backend of GPUs that reach each other's memory, for large tensors: copy engines move them, so that the
-// caller's computation keeps every SM.
+// The ring backend of GPUs that reach each other's memory, for large tensors: copy engines move them, so the caller's
+// computation keeps all SMs.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace seqpar {
 
-/// Makes the backend that posts while the caller's stream is captured, out of buffers that all exist, and keeps what
-/// they lie in.
+/// Creates the backend that posts while the caller's stream is captured. `buffers` are all allocated; the backend keeps
+/// `memory`, which contains them.
 using MakeCapturable = std::function<std::unique_ptr<RingBackend>(const RingBuffers&, std::shared_ptr<void> memory)>;
 
-/// Collective over the ring's ranks, with the device current, where chooseDeviceRingBackend() says so.
+/// Collective over the ring's ranks, with the device current, if chooseDeviceRingBackend() selected copy engines.
 std::unique_ptr<RingBackend> makeCopyRingBackend(const std::shared_ptr<Communicator>& comm, const RingBuffers& buffers,
                                                  const MakeCapturable& makeCapturable);
 

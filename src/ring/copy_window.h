@@ -1,5 +1,4 @@
-// What a ring over copy engines shares with its peers: the buffers in which tensors arrive, and words by which ranks
-// tell each other how far they are.
+// Memory that a ring over copy engines shares with its peers: the receive buffers, and words that report progress.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +9,24 @@
 
 namespace seqpar {
 
-/// One window a rank: words, then all sets in which something arrives.
+/// One window per rank: words, then all sets that receive tensors.
 class CopyWindow {
  public:
-  /// Words of each rank. A rank writes only those with its own number, in the windows of others.
+  /// Words of each rank. A rank only writes the words with its own index, in the windows of other ranks.
   static constexpr std::size_t kWords = 2 * static_cast<std::size_t>(kMostPeers);
-  /// Room for the arrivals of `rank`, told to those who send to it: the transfer until which there is.
+  /// Space for the arrivals of `rank`: the word contains the last transfer that may be sent. Written to the senders.
   static std::size_t roomAt(int rank) { return static_cast<std::size_t>(rank); }
-  /// The latest transfer whose tensors `rank` has copied into the window.
+  /// The last transfer that `rank` has copied into the window.
   static std::size_t arrivedFrom(int rank) { return static_cast<std::size_t>(kMostPeers + rank); }
 
-  /// Collective over all ranks of a group that is direct.
+  /// Collective over all ranks of a direct group.
   CopyWindow(DeviceGroup& group, const RingBuffers& buffers);
 
-  /// `buffers` with memory of the window for what the caller did not bring.
+  /// `buffers`, with memory of the window for buffers that the caller did not provide.
   RingBuffers placed(RingBuffers buffers) const;
-  /// Whether a set's tensors are in the window: whether something arrives there.
+  /// Whether a set's tensors are in the window: whether it receives data.
   bool holds(int set) const { return set >= first_; }
-  /// Where a tensor of a set that it holds lies on `rank`.
+  /// Address of a tensor on `rank`, in a set of the window.
   std::byte* tensor(int rank, int set, std::size_t number) const;
 
   std::byte* word(int rank, std::size_t number) const { return window_->at(rank) + number * kWordStride; }

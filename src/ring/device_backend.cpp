@@ -9,7 +9,7 @@
 namespace seqpar {
 namespace {
 
-/// `from` becomes what the sends' regions count their buffers in.
+/// Sets `from` to the buffers that the regions of the sends refer to.
 Route routeOf(const std::vector<RingTransfer>& transfers, const DeviceRingBuffers& buffers,
               std::vector<const std::byte*>& from) {
   Route route;
@@ -32,7 +32,7 @@ Route routeOf(const std::vector<RingTransfer>& transfers, const DeviceRingBuffer
 
 class DeviceRingBackend : public RingBackend {
  public:
-  /// With the device current. `memory` is what the buffers lie in, if that is neither the caller's nor this object's.
+  /// With the device current. `memory` contains the buffers, if neither the caller nor this object owns them.
   DeviceRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers, std::shared_ptr<void> memory)
       : comm_(std::move(comm)),
         memory_(std::make_shared<Memory>(buffers, std::move(memory))),
@@ -45,8 +45,8 @@ class DeviceRingBackend : public RingBackend {
   }
 
   ~DeviceRingBackend() override {
-    // Buffers must not be freed under a kernel, which ends by itself whatever happens to its peers. Those that graphs
-    // use stay until the graphs are gone.
+    // Buffers must not be freed during a kernel; the kernel ends even if its peers fail. Buffers of graphs remain until
+    // the graphs are destroyed.
     const RelaxedCapture relaxed;
     if (posted_) noteCuda(cudaEventSynchronize(after_.get()), "cudaEventSynchronize");
     freeOfEndedGraphs();
@@ -72,9 +72,9 @@ class DeviceRingBackend : public RingBackend {
       kept_ = capture.id;
     }
     latest_ = capture ? capturedAfter_.get() : after_.get();
-    // Where ranks of a process share a GPU, streams beyond the GPU's queues, and branches of graphs, are served one
-    // after the other, and one rank's kernel that waits would hold up the other rank's that it waits for. With no
-    // stream but the caller's it is held up by nothing but what it waits for.
+    // If ranks of a process share a GPU, streams beyond the GPU's queues, and branches of graphs, are executed one
+    // after the other: a waiting kernel of one rank could block the kernel of the other rank that it waits for. Without
+    // a second stream, only the caller's own work can block the kernel.
     if (!stream_) {
       exchange(transfers, stream);
       checkCuda(cudaEventRecord(latest_, stream), "cudaEventRecord");
@@ -95,7 +95,7 @@ class DeviceRingBackend : public RingBackend {
   }
 
  private:
-  /// What the graphs of captured rounds need.
+  /// Memory that the graphs of captured rounds need.
   struct Memory {
     Memory(const RingBuffers& form, std::shared_ptr<void> around) : under(std::move(around)), buffers(form) {}
     std::shared_ptr<void> under;
@@ -112,11 +112,11 @@ class DeviceRingBackend : public RingBackend {
 
   std::shared_ptr<Communicator> comm_;
   std::shared_ptr<Memory> memory_;
-  StreamHandle stream_;  ///< none where ranks of this process share a GPU
+  StreamHandle stream_;  ///< none if ranks of this process share a GPU
   EventHandle before_, after_;
-  EventHandle capturedBefore_, capturedAfter_;  ///< after a capture nobody may wait for them on the host
-  cudaEvent_t latest_ = nullptr;                ///< behind the latest transfer
-  unsigned long long kept_ = 0;                 ///< the capture whose graph has the memory
+  EventHandle capturedBefore_, capturedAfter_;  ///< the host must not wait for captured events
+  cudaEvent_t latest_ = nullptr;                ///< recorded after the last transfer
+  unsigned long long kept_ = 0;                 ///< id of the capture that retains the memory
   bool posted_ = false;                         ///< outside of captures
 };
 

@@ -1,5 +1,5 @@
-// The ring backends of device communicators: copy engines where they can and pay; else kernels and NCCL steps of
-// exchanges, on a stream of the ring, of the highest priority, or the caller's.
+// The ring backends of device communicators: copy engines if they are supported and faster; otherwise kernels and NCCL
+// steps of exchanges, on a high-priority stream of the ring, or on the caller's.
 #pragma once
 
 #include <memory>

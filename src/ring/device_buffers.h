@@ -10,7 +10,7 @@
 
 namespace seqpar {
 
-/// Numbers all tensors of all sets; memory that the caller did not bring is the object's, of the current device.
+/// Indexes all tensors of all sets; owns the memory that the caller did not provide, on the current device.
 class DeviceRingBuffers {
  public:
   explicit DeviceRingBuffers(const RingBuffers& buffers) : tensors_(buffers.mostBytes.size()) {
@@ -41,7 +41,7 @@ class DeviceRingBuffers {
   }
 
   std::size_t tensors_;
-  std::vector<std::byte*> pointers_;  ///< by number
+  std::vector<std::byte*> pointers_;  ///< by index
   std::vector<DeviceMemory> own_;
 };
 

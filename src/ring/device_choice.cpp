@@ -1,4 +1,4 @@
-// Which backend moves a ring of GPUs.
+// Selects the backend of a ring on GPUs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace seqpar {
 namespace {
 
 constexpr std::size_t kKilo = 1024;
-/// From here on copies take about as long as kernels do beside nothing, and less from twice as much on; and kernels
-/// take SMs from computation.
+/// From this size on, copies take about as long as kernels on an idle GPU, and less from twice this size on; kernels
+/// also take SMs from computation.
 constexpr std::size_t kLeastBytes = 2048 * kKilo;
-/// Each further tensor may be a copy of its own, which takes more time to begin.
+/// Each further tensor may need a separate copy, with its launch overhead.
 constexpr std::size_t kPerTensor = 256 * kKilo;
 
 enum EnginePreference { kAuto, kKernels, kCopy };
@@ -27,7 +27,7 @@ EnginePreference preferred() {
   return static_cast<EnginePreference>(envChoice("SEQPAR_RING_ENGINE", kEngines).value_or(kAuto));
 }
 
-/// What a rank tells the others before a ring is made.
+/// Data that a rank sends to the others before a ring is created.
 struct Offer {
   std::array<char, 16> bus{};
   int process = 0;
@@ -49,14 +49,14 @@ Offer offerOf(Communicator& comm, const RingBuffers& buffers, EnginePreference p
   return mine;
 }
 
-/// Why copy engines cannot move such a ring of one of these ranks; "" if they can.
+/// The obstacle that prevents copy engines from moving the ring of these ranks; "" if there is none.
 std::string obstacle(const std::vector<Offer>& offers) {
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& offer = offers[rank];
     if (offer.preference == kKernels) return concat("SEQPAR_RING_ENGINE is kernels on rank ", rank);
     if (offer.canWait == 0) return concat("streams of rank ", rank, " cannot wait for words of memory");
     if (offer.givesScratch != 0) return concat("rank ", rank, " gave memory for what arrives");
-    // Streams of one process on one GPU may be served one after the other: one rank's wait would hold up the other.
+    // Streams of one process on one GPU may be executed one after the other: one rank's wait would block the other.
     for (std::size_t other = rank + 1; other < offers.size(); ++other) {
       if (offer.sharesWith(offers[other])) return concat("ranks ", rank, " and ", other, " share a GPU and a process");
     }
@@ -67,7 +67,8 @@ std::string obstacle(const std::vector<Offer>& offers) {
 }  // namespace
 
 RingChoice chooseDeviceRingBackend(Communicator& comm, const RingBuffers& buffers) {
-  // All ranks come here alike: up to the offers, everything is the same on all of them but the environment.
+  // All ranks reach this point with the same arguments: only the environment may differ before the offers are
+  // exchanged.
   if (comm.size() == 1) return {false, false, "one rank"};
   if (!comm.device()->direct()) return {false, false, "not all ranks reach each other's memory"};
   if (!buffers.everybody) return {false, false, "not all ranks of the communicator are in the ring"};
@@ -90,7 +91,7 @@ RingChoice chooseDeviceRingBackend(Communicator& comm, const RingBuffers& buffer
   } else {
     reason = concat("a step has at least ", least / kKilo, " KiB");
   }
-  // What arrives must lie in memory that the others have mapped, so a caller's own tensors stay where they are.
+  // Receive buffers must be in memory that the peers have mapped, so the caller's own tensors stay in place.
   return {true, any([](const Offer& offer) { return offer.givesHome != 0; }), reason};
 }
 

@@ -43,7 +43,7 @@ void keepForGraph(cudaGraph_t graph, std::shared_ptr<void> memory) {
   cudaUserObject_t object = nullptr;
   checkCuda(cudaUserObjectCreate(&object, kept.get(), onEnd, 1, cudaUserObjectNoDestructorSync),
             "cudaUserObjectCreate");
-  kept.release();  // onEnd() has it now
+  kept.release();  // onEnd() owns it now
   const cudaError_t given = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
   if (given != cudaSuccess) noteCuda(cudaUserObjectRelease(object, 1), "cudaUserObjectRelease");
   checkCuda(given, "cudaGraphRetainUserObject");

@@ -1,4 +1,4 @@
-// Memory that graphs use, which must not be freed before they are.
+// Keeps the memory that graphs use until the graphs are destroyed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,11 +7,11 @@
 
 namespace seqpar {
 
-/// Keeps `memory` alive as long as `graph`, which is being captured, and what is instantiated of it; also while a
-/// launch goes on after both are destroyed. Throws UnhandledCudaError.
+/// Keeps `memory` alive as long as `graph`, which is being captured, its instances, and running launches of them.
+/// Throws UnhandledCudaError.
 void keepForGraph(cudaGraph_t graph, std::shared_ptr<void> memory);
 
-/// Frees what ended graphs have kept: they end on a thread that must not call CUDA.
+/// Frees the memory of destroyed graphs: their callback runs on a thread that must not call CUDA.
 void freeOfEndedGraphs() noexcept;
 
 }  // namespace seqpar

@@ -5,7 +5,7 @@
 
 namespace seqpar {
 
-/// Of the highest priority: what is posted before a computation must not queue behind its thread blocks.
+/// Creates a stream of the highest priority: transfers posted before a computation must not queue behind its blocks.
 inline StreamHandle makeUrgentStream() {
   int least = 0, most = 0;
   checkCuda(cudaDeviceGetStreamPriorityRange(&least, &most), "cudaDeviceGetStreamPriorityRange");

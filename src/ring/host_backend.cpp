@@ -9,7 +9,7 @@
 namespace seqpar {
 namespace {
 
-/// A transfer as the mailbox takes it; the tensors' bytes stay where they are.
+/// A transfer through the mailbox; the tensors are not copied.
 struct HostTransfer {
   int to, from;
   std::vector<std::span<const std::byte>> out;
@@ -23,9 +23,9 @@ void carryOut(Mailbox& mail, const std::vector<HostTransfer>& transfers) {
   exchangeFlows(mail, flows);
 }
 
-/// How often to look, giving the processor away, before sleeping. A thread that sleeps at once is woken on its waker's
-/// processor, and there ring and computation would take turns; awake for a millisecond, both are seen to want one.
-/// `threads`: how many of this rank's want a processor.
+/// Number of polls, yielding the processor, before sleeping. A thread that sleeps at once is woken on its waker's
+/// processor, where ring and computation would alternate; if it stays awake for a millisecond, the scheduler gives both
+/// a processor. `threads`: threads of this rank that need a processor.
 unsigned looks(const Communicator& comm, double threads) {
   constexpr unsigned kWithOwnProcessor = 4000, kShared = 100;
   return comm.topology().processorsOfRank >= threads ? kWithOwnProcessor : kShared;
@@ -55,13 +55,15 @@ class HostRingBackend : public RingBackend {
       HostEvent ready;
       ready.record(*stream.host);
       ready.makeWait(own_);
+    } else {
+      own_.inherit({});
     }
     comm_->run("seqparRingPost", &own_, [work = std::move(work)](Mailbox& mail) { carryOut(mail, work); });
     done_.record(own_);
   }
 
   void wait(const CallerStream& stream) override {
-    // A transfer that failed has ended the communicator, which is where its error is kept.
+    // A failed transfer has failed the communicator, which keeps the error.
     if (!stream.host) {
       for (unsigned look = 0; look < looks(*comm_, 1) && !done_.passed(); ++look) sched_yield();
       done_.synchronize();
@@ -83,7 +85,7 @@ class HostRingBackend : public RingBackend {
         pointers.push_back(home ? buffers.home[tensor] : buffers.scratch[number - 1][tensor]);
         continue;
       }
-      // Home is written by arrivals as well, unless it is kept; it is as large as they are.
+      // Arrivals overwrite home too, unless it is kept, so it has the same size.
       const size_t bytes = buffers.mostBytes[tensor];
       pages_.push_back(bytes > 0 ? allocatePages(bytes, "a buffer of a ring") : Pages());
       pointers.push_back(pages_.back().get());
@@ -99,7 +101,7 @@ class HostRingBackend : public RingBackend {
   std::vector<Pages> pages_;
   std::vector<std::vector<std::byte*>> sets_;
   HostEvent done_;
-  HostStream own_;  // last: it ends before what its work uses
+  HostStream own_;  // last: it ends before the members that its work uses
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ RingBuffers sized(RingBuffers buffers, const RingSpec& spec, int ranks) {
   return buffers;
 }
 
-/// The parts of a place's tensors that move; whole tensors that are empty are left out on both sides.
+/// The parts of a place's tensors that a move transfers; empty tensors are omitted on both sides.
 std::vector<RingPart> parts(const RingSpec& spec, int origin, int set, const RingMove& move) {
   std::vector<RingPart> out;
   const auto& bytes = spec.bytes[static_cast<size_t>(origin)];
@@ -55,17 +55,18 @@ Ring::Ring(const std::shared_ptr<Communicator>& comm, RingSpec spec, RingBuffers
   backend_ = makeRingBackend(comm, buffers, choice_);
 }
 
-/// Buffers go round with the steps, so a replay that began in the middle of a round would find others' tensors in them.
+/// Buffers rotate with the steps, so a replay that started in the middle of a round would find other ranks' tensors in
+/// them.
 void Ring::requireCapture(const CallerStream& stream) const {
   const auto capture = backend_->capture(stream);
   if (capture == capture_) return;
   const char* const expected =
       "; expected a round that is captured as a whole, from its first transfer on, or not at all";
   if (capture_ == 0) {
-    fail(seqparInvalidUsage, "the stream is being captured, and the round was begun outside of the capture", expected);
+    fail(seqparInvalidUsage, "the stream is being captured, but the round was started outside the capture", expected);
   }
-  fail(seqparInvalidUsage, "the round was begun in a capture, and this call is ",
-       capture == 0 ? "outside of it" : "in another one", expected);
+  fail(seqparInvalidUsage, "the round was started in a capture, but this call is ",
+       capture == 0 ? "outside it" : "in another one", expected);
 }
 
 std::vector<RingTransfer> Ring::fromOwn(std::vector<RingTransfer> transfers) const {
@@ -100,7 +101,7 @@ void Ring::wait(const CallerStream& stream) {
 }
 
 void Ring::reset() {
-  // What was posted in a capture runs when its graph is replayed, if it ever is.
+  // Transfers posted in a capture run when its graph is replayed, if ever.
   if (posted_ && capture_ == 0) {
     fail(seqparInvalidUsage, "transfer ", step_ + 1, " was posted and not waited for; expected seqparRingWait first");
   }

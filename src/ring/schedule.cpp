@@ -14,14 +14,14 @@ int modulo(int value, int size) {
   return (value % size + size) % size;
 }
 
-/// The place `windows` windows and `numbers` numbers further on in the direction of travel.
+/// The place `windows` windows and `numbers` positions further in the ring's direction.
 int moved(const RingForm& form, int place, int windows, int numbers) {
   const int sign = form.reverse ? -1 : 1;
   const int window = modulo(place / form.inner + sign * windows, form.places / form.inner);
   return window * form.inner + modulo(place % form.inner + sign * numbers, form.inner);
 }
 
-/// Makes one place's steps, keeping track of which sets of buffers hold what is still needed.
+/// Computes one place's steps; tracks which sets of buffers contain tensors that are still needed.
 class Maker {
  public:
   Maker(const RingForm& form, int place) : form_(form), place_(place) {}
@@ -37,7 +37,7 @@ class Maker {
   }
 
  private:
-  /// Everything goes on by one number; with the last step of a window also to the next window.
+  /// All tensors advance by one position; with the last step of a window also to the next window.
   void addPlain(RingStep& into, int step) {
     const int windows = step % form_.inner == form_.inner - 1 ? 1 : 0;
     if (form_.places == 1) return;
@@ -46,8 +46,8 @@ class Maker {
     current_ = arrival;
   }
 
-  /// The window's first tensors go to the next window a slice each step, beside the inner ring, which has one step
-  /// less.
+  /// The window's first tensors are sent to the next window, one slice per step, concurrently with the inner ring,
+  /// which has one step less.
   void addAhead(RingStep& into, int step) {
     const int number = step % form_.inner;
     const int begin = step - number;
@@ -96,8 +96,8 @@ class Maker {
   int place_;
   RingSchedule schedule_;
   int current_ = 0;
-  int first_ = kNoSet;  ///< what a window began with, while it is still being sent to the next
-  int next_ = kNoSet;   ///< what the next window begins with, while it arrives
+  int first_ = kNoSet;  ///< the first set of a window, while it is being sent to the next window
+  int next_ = kNoSet;   ///< the first set of the next window, while it arrives
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Who holds whose tensors after which step of a ring, and what each step moves between which buffers: pure data, made
-// alike on all ranks.
+// The origin of every place's tensors after each step of a ring, and the transfers between buffers in each step: pure
+// data, identical on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ struct RingForm {
   int steps = 0;
 };
 
-/// One movement of a step. Sets of buffers have the same numbers on all ranks; set 0 is home.
+/// One transfer of a step. Sets of buffers have the same indices on all ranks; set 0 is home.
 struct RingMove {
   int to = 0, from = 0;  ///< places
   int sendSet = 0, receiveSet = 0;
-  int sendOrigin = 0, receiveOrigin = 0;  ///< places whose tensors these are
+  int sendOrigin = 0, receiveOrigin = 0;  ///< places that the tensors originate from
   int slice = 0, slices = 1;              ///< only this part of them; see sliceOf()
 };
 
 struct RingStep {
-  std::vector<RingMove> moves;  ///< at once; none go to, or come from, one place
+  std::vector<RingMove> moves;  ///< concurrent; each place sends to another place and receives from another
   int current = 0;              ///< the set that is current afterwards
 };
 
@@ -35,7 +35,7 @@ struct RingSchedule {
   std::vector<RingStep> steps;
 };
 
-/// The place whose tensors `place` holds after `step` steps.
+/// The place that the tensors of `place` after `step` steps originate from.
 int ringOrigin(const RingForm& form, int place, int step);
 
 /// A place's part of all steps.
@@ -45,8 +45,8 @@ struct Slice {
   size_t offset = 0, bytes = 0;
 };
 
-/// The part `slice` of `slices` of a tensor; parts are not made smaller than is worth a message, so the last ones may
-/// be empty.
+/// Part `slice` of `slices` of a tensor. Parts have a minimum size that justifies a message, so the last ones may be
+/// empty.
 Slice sliceOf(size_t bytes, int slice, int slices);
 
 }  // namespace seqpar

@@ -5,9 +5,9 @@
 namespace seqpar {
 namespace {
 
-/// An event that cannot be asked counts as over: the device has failed, and nothing runs there any more.
+/// An event that cannot be queried counts as done: the device has failed and executes no further work.
 bool isOver(cudaEvent_t event) {
-  const RelaxedCapture relaxed;  // else a capture of any thread would make it an error, and the transfer look over
+  const RelaxedCapture relaxed;  // otherwise a capture of any thread causes an error, and the transfer looks done
   const cudaError_t state = cudaEventQuery(event);
   if (state != cudaErrorNotReady) {
     noteCuda(state, "cudaEventQuery");

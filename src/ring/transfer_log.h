@@ -1,4 +1,4 @@
-// The transfers that a stream has been given: which are done, and which takes too long.
+// The transfers enqueued on a stream: which are done, and which exceed the timeout.
 #pragma once
 
 #include <chrono>
@@ -13,29 +13,29 @@
 
 namespace seqpar {
 
-/// Any thread may call any method.
+/// Thread safe.
 class TransferLog {
  public:
-  /// A value that a word must reach before a transfer can be done.
+  /// A value that a word must reach before a transfer can complete.
   struct Need {
     std::size_t word = 0;
     std::uint32_t value = 0;
   };
   struct Transfer {
-    EventHandle before = makeEvent();  ///< recorded where it may begin
-    EventHandle after = makeEvent();   ///< recorded behind it
+    EventHandle before = makeEvent();  ///< recorded where the transfer may start
+    EventHandle after = makeEvent();   ///< recorded after the transfer
     std::vector<Need> needs;
     std::optional<std::chrono::steady_clock::time_point> begun;
   };
 
-  /// A transfer that is not in the log, with events to record; of those that are done, or new.
+  /// Returns a transfer that is not in the log, with events to record: a completed one, or a new one.
   std::unique_ptr<Transfer> take();
-  /// Its events have been recorded, later in the stream than those of the transfers before.
+  /// Adds a transfer with recorded events, later in the stream than those of earlier transfers.
   void add(std::unique_ptr<Transfer> transfer);
 
-  /// True if all transfers are done. Their events stay as they are until take().
+  /// True if all transfers are done. Their events stay unchanged until take().
   bool idle();
-  /// What the oldest transfer needs if it could have begun `limit` ago and is not done; else empty.
+  /// The needs of the oldest transfer if it could have started `limit` ago and is not done; otherwise empty.
   std::vector<Need> overdue(std::chrono::nanoseconds limit);
 
  private:

@@ -1,5 +1,5 @@
-// The cost models' common part: every algorithm's predicted time, and the choice between them. What a backend's times
-// are made of is its model: host/model.h, peers/model.h, peers/matrix_model.h, nccl/model.h.
+// The common part of the cost models: every algorithm's predicted time, and the choice. Each backend's model is in
+// host_model.h, peers_model.h, peers_matrix_model.h or nccl_model.h.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace seqpar {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// The numbers of blocks to choose among.
+/// The candidate numbers of blocks.
 struct BlockRange {
-  int given = 0;    ///< the caller's; 0: powers of two up to `most`
-  size_t most = 1;  ///< of pipelined algorithms
+  int given = 0;    ///< from the caller; 0: powers of two up to `most`
+  size_t most = 1;  ///< for pipelined algorithms
 };
 
-/// All algorithms with their best number of blocks and its time, fastest first; those for which `can(row)` is false
-/// have infinite time and come last. `seconds(row, blocks)` is asked for the others.
+/// All algorithms with their best number of blocks and its time, fastest first. Rows with can(row) false have infinite
+/// time and are last; seconds(row, blocks) is called for the others.
 template <typename Can, typename Seconds>
 std::vector<seqparScanEstimate_t> estimateAlgorithms(BlockRange range, const Can& can, const Seconds& seconds) {
   std::vector<seqparScanEstimate_t> all;
@@ -38,11 +38,11 @@ std::vector<seqparScanEstimate_t> estimateAlgorithms(BlockRange range, const Can
   return all;
 }
 
-/// The estimate that will be used for `algorithm` (a seqparScanAlgorithm_t): the best of `estimates` for Auto.
-/// InvalidArgument for a number that is none.
+/// The estimate to use for `algorithm` (a seqparScanAlgorithm_t): the best of `estimates` for Auto. Throws
+/// InvalidArgument for an unknown number.
 seqparScanEstimate_t chooseScan(std::span<const seqparScanEstimate_t> estimates, int algorithm);
 
-/// How many numbers a head's transition has.
+/// The number of elements of a head's transition.
 inline double transitionOfHead(const ScanProblem& problem) {
   const auto dk = static_cast<double>(problem.dk);
   if (problem.op == seqparScanMatrix) return dk * dk;

@@ -12,25 +12,25 @@ namespace seqpar {
 
 namespace {
 
-/// What an algorithm needs of the mailbox for one block, on the rank that needs most.
+/// An algorithm's use of the mailbox for one block, on the rank with the highest use.
 struct Load {
   size_t message = 0;    ///< the largest message
-  size_t published = 0;  ///< all messages of one rank together
+  size_t published = 0;  ///< all messages of one rank
 };
 
-/// What one message and all messages of a rank may take.
+/// Limits for one message and for all messages of a rank.
 struct Limits {
   size_t maxMessage;
   size_t window;
 
-  /// How far a load is beyond the limits: it fits if this is at most 1.
+  /// Ratio of a load to the limits: the load fits if the ratio is at most 1.
   double excess(const Load& need) const {
     return std::max(static_cast<double>(need.message) / static_cast<double>(maxMessage),
                     static_cast<double>(need.published) / (static_cast<double>(window) / 2));
   }
 };
 
-/// The space that a message takes in the window.
+/// The space of a message in the window.
 size_t inWindow(size_t bytes) {
   return (bytes + MessageBuffer::kAlignment - 1) / MessageBuffer::kAlignment * MessageBuffer::kAlignment;
 }
@@ -44,13 +44,13 @@ struct Cutter {
   const Affine& affine;
   const ScanProblem& problem;
   size_t positions;
-  size_t owners;  ///< positions among which a block is cut into shards
+  size_t owners;  ///< positions among which a block's shards are divided
   Limits limits;
 
   size_t mapBytes(Block block) const { return MapLayout(affine, problem, block).bytes(); }
 
-  /// Every position sends the map of each shard to the shard's owner, who sends a state to each other position and, in
-  /// HIER, to the next node.
+  /// Every position sends the map of each shard to the shard's owner. The owner sends a state to each other position
+  /// and, in HIER, to the next node.
   Load shardLoad(Block block) const {
     Load load;
     size_t largestState = 0;
@@ -69,21 +69,20 @@ struct Cutter {
     return {bytes, inWindow(bytes)};
   }
 
-  /// That of the worst of `blocks`.
+  /// The worst excess of `blocks`.
   double excess(const std::vector<Block>& blocks) const {
     double worst = 0;
     for (const Block block : blocks) worst = std::max(worst, limits.excess(load(block)));
     return worst;
   }
 
-  /// The coarsest blocks found that fit, at least `pieces` of them where the state allows; none if even the finest do
-  /// not fit.
+  /// The coarsest blocks found that fit, at least `pieces` if the state allows it; none if even the finest do not fit.
   std::vector<Block> cut(size_t pieces) const {
     std::vector<Block> blocks = affine.split(pieces);
     double beyond = excess(blocks);
     while (beyond > 1) {
       if (pieces >= problem.elements()) return {};
-      // Cutting n times finer shrinks a block by n at most, so this jump misses nothing coarser by much.
+      // Dividing n times finer shrinks a block by n at most, so this step skips no much coarser division.
       pieces = std::max(static_cast<size_t>(std::ceil(static_cast<double>(pieces) * beyond)), pieces + pieces / 8 + 1);
       pieces = std::min(pieces, problem.elements());
       blocks = affine.split(pieces);
@@ -136,7 +135,7 @@ std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine
 
 bool scanFits(ScanTraffic traffic, const ScanProblem& problem, int positions, size_t maxMessage, size_t window) {
   if (problem.elements() == 0 || traffic == ScanTraffic::Bytes) return true;
-  // If any blocks fit then the finest ones do, however many there are. They cannot be cut into shards.
+  // If any blocks fit, the finest ones do, for any number of them. They cannot be divided into shards.
   const BlockSize finest = finestBlock(problem);
   const size_t state = MapLayout(finest, problem.wireType, MapKind::Absolute).bytes();
   const size_t message = traffic == ScanTraffic::States ? state : MapLayout(finest, problem.wireType).bytes();

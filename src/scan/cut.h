@@ -1,21 +1,44 @@
-// How an algorithm cuts the state into blocks so that its messages fit.
+// Divides the state into blocks so that an algorithm's messages fit.
 #pragma once
 
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "scan/algorithms.h"
 
 namespace seqpar {
 
-/// The number of shards that HIER cuts a block into: the size of the smallest node. InvalidUsage if the positions of a
-/// node are not neighbors.
+/// The number of shards in HIER's blocks: the size of the smallest node. Throws InvalidUsage if the positions of a node
+/// are not neighbors.
 int hierRails(const ScanOrder& order);
 
-/// The blocks of an algorithm whose traffic is not Bytes: at least `blocks` of them, if the state can be cut so finely,
-/// and as many as it takes for messages to stay within maxMessage() and for what a rank publishes of one block to stay
-/// within window() / 2. The same on all ranks. None if there are no elements. InvalidUsage if the finest blocks do not
-/// fit.
+/// Blocks of an algorithm: owned, or those of a prepared scan.
+class ScanBlocks {
+ public:
+  explicit ScanBlocks(std::span<const Block> known) : all_(known) {}
+  explicit ScanBlocks(std::vector<Block> cut) : own_(std::move(cut)), all_(own_) {}
+  ScanBlocks(const ScanBlocks&) = delete;
+  ScanBlocks& operator=(const ScanBlocks&) = delete;
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+
+ private:
+  std::vector<Block> own_;
+  std::span<const Block> all_;
+};
+
+/// The blocks of an algorithm with traffic other than Bytes: at least `blocks`, if the state allows it, and as many as
+/// needed to keep messages within maxMessage(), and a rank's messages for one block within window() / 2. All ranks get
+/// the same blocks. None if there are no elements. Throws InvalidUsage if the finest blocks do not fit.
 std::vector<Block> cutScan(seqparScanAlgorithm_t algorithm, const Affine& affine, const ScanProblem& problem,
                            const ScanOrder& order, const Mailbox& mail, size_t blocks);
+
+/// order.cut if present, otherwise cutScan().
+inline ScanBlocks scanBlocks(seqparScanAlgorithm_t algorithm, const Affine& affine, const ScanProblem& problem,
+                             const ScanOrder& order, const Mailbox& mail, size_t blocks) {
+  if (!order.cut.empty()) return ScanBlocks(order.cut);
+  return ScanBlocks(cutScan(algorithm, affine, problem, order, mail, blocks));
+}
 
 }  // namespace seqpar

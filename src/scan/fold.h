@@ -1,4 +1,4 @@
-// The composition of the maps of neighboring positions, kept in fp32.
+// The composition of the maps of consecutive positions, in fp32.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,20 @@
 
 namespace seqpar {
 
-/// One block of the composition. It begins with start() and grows to the right, by then(), or to the left, when another
-/// fold is continued with it.
+/// One block of the composition. It is initialized by start(), and extended to the right by then(), or to the left when
+/// another fold calls then() with it.
 class Fold {
  public:
   Fold(Affine& affine, Block block);
 
-  /// Becomes the map (coefficients, state); coefficients == nullptr: absolute.
+  /// Sets the fold to the map (coefficients, state); coefficients == nullptr: absolute.
   void start(const float* coefficients, Values state);
   void start(const Fold& other) { start(other.coefficients(), other.state()); }
   void start(const MapLayout& layout, const std::byte* message) {
     start(layout.coefficients(message), layout.state(message));
   }
 
-  /// Appends the map of the positions that follow.
+  /// Appends the map of the following positions.
   void then(const float* coefficients, Values state);
   void then(const Fold& later) { then(later.coefficients(), later.state()); }
   void then(const MapLayout& layout, const std::byte* message) {
@@ -33,7 +33,7 @@ class Fold {
   }
   Values state() const { return {state_.data(), seqparFloat32}; }
 
-  /// Writes the map in `layout`, which has coefficients if and only if this map does.
+  /// Writes the map in `layout`, which has coefficients if and only if this map has.
   void write(const MapLayout& layout, Target message) const;
 
  private:

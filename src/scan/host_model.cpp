@@ -9,8 +9,8 @@
 namespace seqpar {
 namespace {
 
-constexpr size_t kLeastBlock = size_t{16}
-                               << 10;  // smaller ones cost more than the model's overhead, that of empty messages
+constexpr size_t kLeastBlock = size_t{16} << 10;  // smaller blocks cost more than the model's overhead, which is that
+                                                  // of empty messages
 constexpr size_t kMostBlocks = 4096;
 
 /// Sizes of the runs of positions that share a node; empty if a node's positions are not neighbors.
@@ -52,6 +52,7 @@ std::vector<seqparScanEstimate_t> estimateScan(const ScanProblem& problem, const
   model.node = makeTerms(problem, links.node, perNode, links.contention);
   model.network = links.network;
   model.nodes = runs;
+  model.ahead = problem.multipliesFreely();
   model.inPlace = offersInPlace(problem, setting.positions, setting.readable);
   const size_t most = std::clamp<size_t>(static_cast<size_t>(model.flat.state) / kLeastBlock, 1, kMostBlocks);
   return estimateAlgorithms(

@@ -9,9 +9,9 @@
 namespace seqpar {
 namespace {
 
-/// From here on one copy by the kernel, of huge pages, is faster than two that the ranks share.
+/// From this size on, one copy by the kernel, of huge pages, is faster than two copies divided between the ranks.
 constexpr size_t kLeast = size_t{2} << 20;
-/// What is read at once where more is done with it, so that it still is in the caches.
+/// Read size when the data is processed further, so that it is still cached.
 constexpr size_t kAtOnce = size_t{256} << 10;
 
 size_t bytesOf(const ScanProblem& problem) {
@@ -22,7 +22,7 @@ std::vector<Block> pieces(const Affine& affine, const ScanProblem& problem) {
   return affine.split(std::max<size_t>(1, bytesOf(problem) / kAtOnce));
 }
 
-/// Position 0 without an initial state sends what it was given; as messages where an output takes its place.
+/// Position 0 without an initial state sends its input state; as messages if an output overwrites the state.
 bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
   const bool asItLies = problem.initial == nullptr && problem.stateType == problem.wireType &&
                         problem.prefix != problem.state && problem.total != problem.state;
@@ -33,7 +33,7 @@ bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
   return true;
 }
 
-/// Position 1. A prefix alone, of heads that all go on, is what is read.
+/// Position 1. If only the prefix is wanted and no head resets, the prefix is the received state.
 bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
   uint64_t where = receiveRts(mail, from);
   if (where == 0) return false;
@@ -59,7 +59,7 @@ bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
 }  // namespace
 
 bool offersInPlace(const ScanProblem& problem, int positions, bool readable) {
-  // MATRIX's blocks are columns, which do not lie together.
+  // MATRIX's blocks are columns, which are not contiguous.
   return positions == 2 && readable && problem.op != seqparScanMatrix && bytesOf(problem) >= kLeast;
 }
 

@@ -1,5 +1,5 @@
-// CHAIN between two ranks that can read each other's memory: large states are read where they lie, one copy in place
-// of two through messages.
+// CHAIN between two ranks that can read each other's memory: large states are read in place, with one copy instead of
+// two through messages.
 #pragma once
 
 #include "scan/affine/affine.h"
@@ -8,13 +8,13 @@
 
 namespace seqpar {
 
-/// Whether position 0 says where its state lies before anything else. The same at both ends.
+/// Whether position 0 first sends the address of its state. Both ends agree.
 bool offersInPlace(const ScanProblem& problem, const ScanOrder& order, const Mailbox& mail);
-/// The same of a problem between `positions` of which the two of a pair can read each other.
+/// For a problem between `positions` positions; `readable`: a pair can read each other's memory.
 bool offersInPlace(const ScanProblem& problem, int positions, bool readable);
 
-/// The scan of such a pair, if what position 0 would send is its state as it lies: then prefix and total are written.
-/// False: nothing was, and messages are to follow.
+/// The scan of such a pair, if position 0 can send its state in place: writes prefix and total. Returns false if
+/// nothing was written; then messages must follow.
 bool scanInPlace(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail);
 
 }  // namespace seqpar

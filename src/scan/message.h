@@ -1,4 +1,4 @@
-// What the algorithms send: the state of a block, or its whole map with the coefficients in front of the state.
+// Payloads of the algorithms: the state of a block, or its whole map with the coefficients before the state.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace seqpar {
 
-/// Memory that is aligned like a message and not initialized.
+/// Uninitialized memory with the alignment of a message.
 class MessageBuffer {
  public:
   static constexpr size_t kAlignment = 64;
@@ -30,22 +30,22 @@ class MessageBuffer {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// Whether a map needs coefficients to be combined with what comes before it. A map that begins at position 0 does
-/// not: it is absolute, a state.
+/// Whether combining a map with its predecessors needs coefficients. A map that starts at position 0 needs none: it is
+/// absolute, a state.
 enum class MapKind { Relative, Absolute };
 
 /// The layout of one block's map in a message: coefficients in fp32 | pad to 64 | state in the wire type. An absolute
-/// map is the state alone.
+/// map contains only the state.
 class MapLayout {
  public:
   MapLayout(const Affine& affine, const ScanProblem& problem, Block block, MapKind kind = MapKind::Relative);
-  /// Of a block that is known by its size.
+  /// For a block of known size.
   MapLayout(BlockSize size, seqparDataType_t wireType, MapKind kind = MapKind::Relative);
 
   /// Size of the message.
   size_t bytes() const { return stateOffset_ + stateBytes_; }
   seqparDataType_t wireType() const { return wireType_; }
-  /// Size of the state alone.
+  /// Size of the state only.
   size_t stateBytes() const { return stateBytes_; }
 
   Target state(Target message) const { return message.after(stateOffset_); }

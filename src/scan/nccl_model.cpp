@@ -10,7 +10,7 @@
 namespace seqpar {
 namespace {
 
-constexpr std::size_t kLeastBlock = std::size_t{64} << 10;  // bytes; smaller blocks are all latency
+constexpr std::size_t kLeastBlock = std::size_t{64} << 10;  // bytes; smaller blocks are dominated by latency
 constexpr std::size_t kMostBlocks = 64;
 
 void countNodes(std::span<const int> nodes, NcclModel& model) {

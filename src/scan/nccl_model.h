@@ -1,5 +1,5 @@
-// What All-Scan over NCCL should cost. A step of small messages costs alpha; what a rank receives, or sends if that is
-// more, costs its bytes. The algorithms' formulas are in their files.
+// Cost model of All-Scan over NCCL. A step of small messages costs alpha; larger ones add the bytes that a rank
+// receives or sends, the larger of the two. The algorithms' formulas are in their files.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace seqpar {
 
-/// What a step over NCCL costs.
+/// Cost of a step over NCCL.
 struct NcclLink {
   double alpha = 0;           ///< seconds for a step of small messages
   double secondsPerByte = 0;  ///< of a rank that sends and receives a stream
@@ -32,7 +32,7 @@ struct NcclLinks {
   NcclLink network;  ///< between nodes; equals `node` if there is one node
 };
 
-/// What the formulas are given: positions, and bytes of a state and of a map.
+/// Arguments of the formulas: positions, and bytes of a state and of a map.
 struct NcclModel {
   double positions = 1, state = 0, map = 0;
   NcclLink flat;  ///< for algorithms without hierarchy
@@ -40,7 +40,7 @@ struct NcclModel {
   int nodes = 0, smallestNode = 0, largestNode = 0;  ///< 0 if the positions of a node are not neighbors
 };
 
-/// An algorithm's time in seconds; infinity where it cannot be done.
+/// An algorithm's time in seconds; infinity if the backend does not support it.
 using NcclSeconds = double(const NcclModel& model, double blocks);
 
 struct NcclScanSetting;
@@ -48,8 +48,8 @@ struct NcclScanSetting;
 /// An algorithm over NCCL, in `blocks` blocks if it is pipelined (nccl/algorithms.h).
 using NcclRun = void(const NcclScanSetting& setting, std::size_t blocks);
 
-/// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; what cannot be
-/// done has infinite time and comes last. `nodes`: of each position. Depends on nothing but its arguments.
+/// All algorithms with their best block count (or `blocks`, if not 0) and predicted time, fastest first; unsupported
+/// ones have infinite time and are last. `nodes`: node of each position. Depends only on the arguments.
 std::vector<seqparScanEstimate_t> ncclScanEstimates(const ScanProblem& problem, std::span<const int> nodes,
                                                     const NcclLinks& links, int blocks);
 

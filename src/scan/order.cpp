@@ -6,7 +6,7 @@ int scanPosition(int rank, int size, seqparDirection_t direction) {
   return direction == seqparReverse ? size - 1 - rank : rank;
 }
 
-// Ranks and positions are each other's inverse in the same way.
+// The maps from ranks to positions and from positions to ranks are identical.
 std::vector<int> scanRanks(int size, seqparDirection_t direction) {
   std::vector<int> ranks;
   ranks.reserve(static_cast<size_t>(size));

@@ -9,11 +9,11 @@
 namespace seqpar {
 namespace {
 
-constexpr double kCall = 4.0e-6;         // a kernel that loads its matrices before it can begin
-constexpr double kChannelRate = 1.3e11;  // fp32 products and sums that a channel does in a second; measured on an H200
-constexpr double kTeamsRate = 2.2e11;    // the same of the kernels for usual heads, in CHAIN
+constexpr double kCall = 4.0e-6;         // a kernel that loads its matrices first
+constexpr double kChannelRate = 1.3e11;  // fp32 multiply-adds of a channel per second; measured on an H200
+constexpr double kTeamsRate = 2.2e11;    // the same for the kernels for usual heads, in CHAIN
 
-/// Heads of the sizes that have kernels of their own.
+/// Heads of the sizes that have specialized kernels.
 bool areUsual(const ScanProblem& problem) {
   return (problem.dk == 64 || problem.dk == 128) && problem.dv % 16 == 0 && problem.stateType == seqparFloat32 &&
          problem.wireType == seqparFloat32;
@@ -36,7 +36,7 @@ std::vector<seqparScanEstimate_t> estimateDeviceMatrixScan(const ScanProblem& pr
   model.ranks = positions;
   model.alpha = link.alpha;
   model.state = static_cast<double>(problem.elements() * sizeOf(problem.wireType)) * perByte;
-  // Few panels go with a matrix: at worst one.
+  // A group has few panels per matrix: at worst one.
   model.map = model.state + panels * dk * dk * sizeof(float) * perByte;
   model.panels = std::ceil(panels / used);
   model.panel = 2 * dk * dk * kPanelColumns / kChannelRate;

@@ -1,5 +1,5 @@
-// What the MATRIX scan should cost between GPUs that reach each other by load and store. The algorithms' formulas are
-// in their files.
+// Cost model of the MATRIX scan between GPUs that reach each other by load and store. The algorithms' formulas are in
+// their files.
 #pragma once
 
 #include <vector>
@@ -8,27 +8,27 @@
 
 namespace seqpar {
 
-/// What the formulas are given. Seconds and bytes.
+/// Arguments of the formulas. Seconds and bytes.
 struct MatrixModel {
-  static constexpr double kMapRate = 0.5;    // of a channel's rate where maps travel; not measured
-  static constexpr double kLasp1Panels = 2;  // that shared memory holds of heads with 128 rows
+  static constexpr double kMapRate = 0.5;    // a channel's relative rate if maps are sent; not measured
+  static constexpr double kLasp1Panels = 2;  // panels in shared memory, for heads with 128 rows
 
   double ranks = 1, alpha = 0;
-  double state = 0, map = 0;  // sent: the states; what the maps of all groups are, each with its matrix
-  double panel = 0, hop = 0;  // through a matrix: a panel, and all that a channel has of them
+  double state = 0, map = 0;  // sent bytes: the states; the maps of all groups, each with its matrix
+  double panel = 0, hop = 0;  // multiplying a panel, and all panels of a channel, by a matrix
   double chainPanel = 0;      // in CHAIN
-  double panels = 0;          // of a channel
-  double compose = 0;         // a channel's matrices through a matrix
+  double panels = 0;          // per channel
+  double compose = 0;         // multiplying a channel's matrices by a matrix
 
   double hops() const { return ranks - 1; }
 };
 
-/// An algorithm's time in seconds, less that of a call.
+/// An algorithm's time in seconds, excluding the time of a call.
 using MatrixSeconds = double(const MatrixModel& model);
 
 struct ScanAlgorithm;
 
-/// True if the row's kernels can do the problem's matrices among several peers with so many channels.
+/// True if the row's kernels support the problem's matrices among several peers with `channels` channels.
 bool matrixRowFits(const ScanAlgorithm& row, const ScanProblem& problem, int channels);
 
 /// As estimateDeviceScan(), for MATRIX.

@@ -6,9 +6,9 @@
 namespace seqpar {
 namespace {
 
-constexpr double kChannelRowBytes = 16384;  // that a channel has in flight at most,
-constexpr double kRowBytes = 512 * 1024;    // and that all channels have
-constexpr double kFullChannels = 32;        // from here on more channels are not more threads
+constexpr double kChannelRowBytes = 16384;  // in flight per channel, at most
+constexpr double kRowBytes = 512 * 1024;    // in flight in all channels, at most
+constexpr double kFullChannels = 32;        // further channels add no threads
 
 PeerModel makeModel(const ScanProblem& problem, int positions, const DeviceLink& link, int channels) {
   PeerModel m;

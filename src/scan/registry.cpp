@@ -8,11 +8,11 @@
 
 namespace seqpar {
 
-// What the files of kernels/scan define,
+// Functions that the files of kernels/scan define,
 ScanLaunch launchChain, launchOneshot, launchTransposed, launchDoubling, launchLasp1, launchLasp2;
 MatrixLaunch launchMatrixChain, launchMatrixOneshot, launchMatrixTransposed, launchMatrixDoubling, launchMatrixLasp1,
     launchMatrixLasp2;
-// and those of algorithms/ and nccl/.
+// and functions of algorithms/ and nccl/.
 namespace chain {
 HostRun run;
 HostSeconds hostSeconds;
@@ -68,7 +68,7 @@ NcclRun ncclRun;
 
 namespace {
 
-// What a build does not have is null there.
+// Functions that are absent from a build are null.
 template <typename Launch>
 constexpr Launch* inCuda(Launch* launch) {
   return SEQPAR_HAS_CUDA ? launch : nullptr;
@@ -78,21 +78,23 @@ constexpr NcclRun* inNccl(NcclRun* run) {
 }
 
 constexpr ScanAlgorithm kAlgorithms[] = {
-    // In the order of their numbers.
+    // In the order of their ids.
     {seqparScanChain,
      "chain",
      "ZeCO, arXiv 2507.01004, the All-Scan of Algorithms 1 and 3",
      true,
      ScanTraffic::States,
+     Products::Never,
      {chain::run, chain::hostSeconds},
      {inCuda(launchChain), chain::peerSeconds},
      {inCuda(launchMatrixChain), chain::matrixSeconds, 0},
      {inNccl(chain::ncclRun), chain::ncclSeconds}},
     {seqparScanOneshot,
      "oneshot",
-     "no paper: every map is read by all positions behind its own",
+     "no paper: every map is read by all later positions",
      false,
      ScanTraffic::Maps,
+     Products::Never,
      {oneshot::run, oneshot::hostSeconds},
      {inCuda(launchOneshot), oneshot::peerSeconds},
      {inCuda(launchMatrixOneshot), oneshot::matrixSeconds, 1},
@@ -102,6 +104,7 @@ constexpr ScanAlgorithm kAlgorithms[] = {
      "no paper: all-to-all, a scan of one's shard, all-to-all back",
      false,
      ScanTraffic::Shards,
+     Products::Never,
      {transposed::run, transposed::hostSeconds},
      {inCuda(launchTransposed), transposed::peerSeconds},
      {inCuda(launchMatrixTransposed), transposed::matrixSeconds, 1},
@@ -111,16 +114,18 @@ constexpr ScanAlgorithm kAlgorithms[] = {
      "123-doubling, Traeff, exclusive scan, arXiv 2507.04785",
      false,
      ScanTraffic::Maps,
+     Products::Always,
      {doubling::run, doubling::hostSeconds},
      {inCuda(launchDoubling), doubling::peerSeconds},
      {inCuda(launchMatrixDoubling), doubling::matrixSeconds, 2},
      {nullptr, nullptr}},
-    // Between peers, which are of one node, it is TRANSPOSED.
+    // Peers are on one node, where HIER equals TRANSPOSED.
     {seqparScanHier,
      "hier",
      "no paper: TRANSPOSED inside the nodes, a chain of shards between them",
      true,
      ScanTraffic::NodeShards,
+     Products::BetweenNcclNodes,
      {hier::run, hier::hostSeconds},
      {inCuda(launchTransposed), transposed::peerSeconds},
      {inCuda(launchMatrixTransposed), transposed::matrixSeconds, 1},
@@ -130,6 +135,7 @@ constexpr ScanAlgorithm kAlgorithms[] = {
      "LASP, arXiv 2404.02882, the ring of states of Algorithms 2 and 3",
      false,
      ScanTraffic::Bytes,
+     Products::Never,
      {lasp1::run, lasp1::hostSeconds},
      {inCuda(launchLasp1), lasp1::peerSeconds},
      {inCuda(launchMatrixLasp1), lasp1::matrixSeconds, 0},
@@ -139,12 +145,13 @@ constexpr ScanAlgorithm kAlgorithms[] = {
      "LASP-2, arXiv 2502.07563, the all-gather of Algorithms 2 and 4",
      false,
      ScanTraffic::Maps,
+     Products::Never,
      {lasp2::run, lasp2::hostSeconds},
      {inCuda(launchLasp2), lasp2::peerSeconds},
      {inCuda(launchMatrixLasp2), lasp2::matrixSeconds, 1},
      {inNccl(lasp2::ncclRun), lasp2::ncclSeconds}}};
 
-static_assert(std::size(kAlgorithms) == SEQPAR_SCAN_ALGORITHMS, "seqpar/scan.h counts as many algorithms as have rows");
+static_assert(std::size(kAlgorithms) == SEQPAR_SCAN_ALGORITHMS, "seqpar/scan.h counts the rows");
 
 std::string allChoices() {
   std::string text;

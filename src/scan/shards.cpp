@@ -22,7 +22,7 @@ MapLayout ShardScan::layoutOf(int position, Block block) const {
 void ShardScan::scatter() {
   const int position = order_.position;
   if (position + 1 == order_.size()) return;
-  // Each position begins with another owner, so that they do not all write to one at a time.
+  // Each position starts with a different owner, so that they do not all write to the same owner at once.
   for (size_t i = 1; i <= shards_.size(); ++i) {
     const size_t q = (local_ + i) % shards_.size();
     if (q == local_) continue;
@@ -49,21 +49,30 @@ void ShardScan::releaseMap(int position) {
   held = nullptr;
 }
 
-Fold ShardScan::groupMap() {
+template <typename Visit>
+void ShardScan::eachMap(const Visit& visit) {
   const MapLayout ownLayout = layoutOf(order_.position, shard());
   MessageBuffer own(ownLayout.bytes());
   ownLayout.pack(affine_, shard(), own.data());
-  Fold fold(affine_, shard());
   for (int p = group_.first; p < group_.end; ++p) {
-    const MapLayout layout = layoutOf(p, shard());
-    const std::byte* const message = p == order_.position ? own.data() : map(p);
+    visit(p, layoutOf(p, shard()), p == order_.position ? own.data() : map(p));
+  }
+}
+
+Fold ShardScan::groupMap() {
+  Fold fold(affine_, shard());
+  eachMap([&](int p, const MapLayout& layout, const std::byte* message) {
     if (p == group_.first) {
       fold.start(layout, message);
     } else {
       fold.then(layout, message);
     }
-  }
+  });
   return fold;
+}
+
+void ShardScan::thenGroup(Fold& x) {
+  eachMap([&](int, const MapLayout& layout, const std::byte* message) { x.then(layout, message); });
 }
 
 void ShardScan::distribute(std::optional<Fold> x) {

@@ -1,4 +1,4 @@
-// The steps of a collective setup, in which a failure of one rank must become a failure of all of them.
+// Steps of a collective setup: a failure of one rank must become a failure of all.
 #pragma once
 
 #include <exception>
@@ -9,11 +9,11 @@
 
 namespace seqpar {
 
-/// Collective: returns if `mine` is null on every rank. Otherwise rethrows it, or else throws the first other rank's
-/// error under that rank's name.
+/// Collective: returns if `mine` is null on every rank. Otherwise rethrows it or, if it is null, throws the error of
+/// the lowest other rank, naming that rank.
 void agree(Allgather& control, const std::exception_ptr& mine);
 
-/// Collective: runs `step`, which must not be collective, on every rank, and agrees.
+/// Collective: runs `step`, which must not be collective, on every rank, then agrees.
 template <typename Step>
 void together(Allgather& control, Step&& step) {
   std::exception_ptr failure;

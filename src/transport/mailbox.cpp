@@ -1,4 +1,4 @@
-// The setup of a mailbox: who reaches whom how, agreed by all ranks.
+// Mailbox setup: all ranks agree on the transport of every pair.
 #include "transport/mailbox.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace seqpar {
 namespace {
 
-/// The other ranks with which this one may share memory.
+/// The other ranks that may share memory with this one.
 std::vector<bool> hostRanks(const MailboxOptions& options, size_t self) {
   std::vector<bool> onHost(options.hostIds.size());
   for (size_t rank = 0; rank < onHost.size(); ++rank) {
@@ -38,7 +38,7 @@ const char* orElse(const std::string& text, const char* otherwise) {
   return text.empty() ? otherwise : text.c_str();
 }
 
-/// Why `rank` is not reached by load and store.
+/// The reason for not reaching `rank` by load and store.
 std::string whyNotDirect(const MailboxOptions& options, const SharedMemory* memory, int self, int rank) {
   if (options.transport == seqparTransportNetwork) return "only messages were asked for";
   const auto& ids = options.hostIds;
@@ -65,7 +65,7 @@ void describe(const MailboxOptions& options, const MailboxParts& parts, const st
              ". UCX ", ucxVersion(), parts.network->cuda() ? " knows" : " was built without", " CUDA memory.");
 }
 
-/// A rank's number among the ranks of its host.
+/// Index of each rank among the ranks of its host.
 std::vector<size_t> placesOnHosts(const MailboxOptions& options) {
   std::vector<size_t> places(options.hostIds.size());
   for (size_t rank = 0; rank < places.size(); ++rank) {

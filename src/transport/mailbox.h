@@ -1,4 +1,4 @@
-// Messages between the ranks of a communicator: the one interface that collectives see of a transport.
+// Messages between the ranks of a communicator: the only transport interface for collectives.
 #pragma once
 
 #include <chrono>
@@ -21,17 +21,17 @@ struct RemoteBytes {
   size_t bytes;
 };
 
-/// A one-way, in-order, reliable queue leads from every rank to every other. A sender writes a message in place - into
-/// memory that receivers of the same host read directly, so the arithmetic of a collective is fused into the store -
-/// and a receiver reads it in place. Messages of a queue are received in the order in which they were committed.
+/// A one-way, in-order, reliable queue connects every rank to every other. A sender writes a message in place, in
+/// memory that receivers of the same host read directly, so the arithmetic of a collective is fused into the store. A
+/// receiver reads it in place. Messages of a queue are received in commit order.
 ///
 /// Deadlock freedom: acquire() waits for receivers only while more than window() bytes of this rank's messages are
-/// unread, counted from the oldest unread one on, each in full, rounded up to 64 and at least 512. A collective in
-/// which all ranks take the same steps in the same order, and in each step first publish at most window() / 2 bytes and
-/// then receive, cannot deadlock.
+/// unread, counted from the oldest unread one, each in full, rounded up to 64 and at least 512. A collective cannot
+/// deadlock if all ranks take the same steps in the same order, and in each step first publish at most window() / 2
+/// bytes and then receive.
 ///
-/// Waits throw Error(RemoteError) once Health has failed or one of them has lasted for the timeout; the latter also
-/// fails Health. Nothing is published after that.
+/// Waits throw Error(RemoteError) once Health has failed or a wait has exceeded the timeout; the latter also fails
+/// Health. No message is published after that.
 class Mailbox {
  public:
   Mailbox() = default;
@@ -46,36 +46,38 @@ class Mailbox {
   virtual size_t maxMessage() const = 0;
   /// See above; at least 4 * maxMessage().
   virtual size_t window() const = 0;
-  /// True if `peer` is reached by load and store.
+  /// True if this rank reaches `peer` by load and store.
   virtual bool direct(int peer) const = 0;
 
-  /// Begins an operation, which error texts name "operation #number". `operation` must live until end().
+  /// Starts an operation, which error texts name "operation #number". `operation` must live until end().
   virtual void begin(const char* operation, uint64_t number) = 0;
-  /// Ends an operation: messages that are still on their way keep moving without further calls.
+  /// Ends an operation: messages in flight progress without further calls.
   virtual void end() = 0;
+  /// True if the latest operation waited for more than about 2 us.
+  virtual bool waited() const = 0;
 
-  /// Memory for one message of `bytes` (0..maxMessage()) to the ranks `to` (others than this one, each once), aligned
-  /// to 64, and how it is best written. One message is under construction at a time.
+  /// Returns memory for one message of `bytes` (0..maxMessage()) to the ranks `to` (other than this one, each once),
+  /// aligned to 64, and its preferred store type. One message is under construction at a time.
   virtual Target acquire(std::span<const int> to, size_t bytes) = 0;
   /// Publishes the message under construction.
   virtual void commit() = 0;
 
-  /// Waits for the next message of the queue from `from` and gives it in place, aligned to 64, readable until
+  /// Waits for the next message of the queue from `from` and returns it in place, aligned to 64, readable until
   /// release(from). Its size must be `bytes`; another size is InternalError naming both (the ranks disagree about the
   /// operation). Messages of different queues may be held at the same time.
   virtual const std::byte* receive(int from, size_t bytes) = 0;
-  /// Hands the message that receive(from) gave back to its sender.
+  /// Returns the message of receive(from) to its sender.
   virtual void release(int from) = 0;
 
   /// True if receive(from) would not wait.
   virtual bool ready(int from) = 0;
 
-  /// True if this rank and `peer` can read each other's memory where it lies, which for large buffers is less work than
+  /// True if this rank and `peer` can read each other's memory in place, which for large buffers is cheaper than
   /// messages.
   virtual bool readable(int peer) const = 0;
-  /// Copies `from` in the process of `peer` to `into`, of as many bytes, one part behind the other. The peer must have
-  /// said by a message where they are, and must be told by another when it may change them again. Parts of less than 4
-  /// KiB at the peer take longer than they would in messages.
+  /// Copies `from` in the process of `peer` to `into`, of the same total size, part by part. The peer must have sent
+  /// the addresses in a message, and must be told by another message when it may change the data again. Parts of less
+  /// than 4 KiB at the peer take longer than they would as messages.
   virtual void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into) = 0;
 
   /// read() of one part.
@@ -86,7 +88,7 @@ class Mailbox {
   Target acquire(int to, size_t bytes) { return acquire(std::span<const int>(&to, 1), bytes); }
 };
 
-/// A message of no bytes, which says that it has come.
+/// A message without payload, which only signals its arrival.
 inline void sendEmpty(Mailbox& mail, int to) {
   mail.acquire(to, 0);
   mail.commit();
@@ -99,17 +101,17 @@ inline void receiveEmpty(Mailbox& mail, int from) {
 struct MailboxOptions {
   std::chrono::milliseconds timeout{300000};  ///< 0: none
   int transport = seqparTransportAuto;        ///< a seqparTransport_t
-  std::vector<std::string> hostIds;           ///< one a rank; ranks with different ids never share memory
-  bool ownProcessors = false;                 ///< every rank has a processor to itself, so one may spin while it waits
+  std::vector<std::string> hostIds;           ///< one per rank; ranks with different ids never share memory
+  bool ownProcessors = false;                 ///< every rank has its own processor, so it may spin while it waits
 };
 
-/// What was set up, in words, for seqparCommQuery().
+/// Description of the transports, for seqparCommQuery().
 struct MailboxDescription {
   std::string transport;  ///< e.g. "shared memory, 3 peers; UCX 1.13.1 tcp, 4 peers"
-  std::string reason;     ///< why not something faster, or ""
+  std::string reason;     ///< the obstacle to something faster, or ""
 };
 
-/// Collective over `control`: makes the queues, all connections included.
+/// Collective over `control`: creates the queues and all connections.
 std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& options, Health& health,
                                      MailboxDescription& description);
 

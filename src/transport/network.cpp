@@ -1,4 +1,4 @@
-// Connecting, moving and parting; see network_messages.cpp for the messages themselves.
+// Connecting, progress and closing; see network_messages.cpp for the messages.
 #include "transport/network.h"
 
 #include <poll.h>
@@ -16,12 +16,12 @@ namespace seqpar {
 namespace {
 
 constexpr std::chrono::milliseconds kByeTime{2000};
-// The thread's sleep has an end only so that a lost event cannot stop it for ever.
+// The thread's sleep is bounded only so that a lost event cannot stop it forever.
 constexpr int kThreadNapMs = 1000;
 
-/// Sleeps until the worker has something to do; not at all unless it is armed.
+/// Sleeps until the worker has work; returns at once unless it is armed.
 void sleepUntilEvent(bool armed, int descriptor, int milliseconds) {
-  // What is pending may be for UCX's own thread, which under real-time scheduling runs only if others let it.
+  // Pending work may be for UCX's own thread, which under real-time scheduling only runs if others yield.
   sched_yield();
   if (!armed) return;
   pollfd entry{descriptor, POLLIN, 0};
@@ -50,7 +50,7 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
       if (queue != nullptr) network->connectTo(*queue, addresses[static_cast<size_t>(queue->rank)]);
     }
   });
-  // Only once all have their endpoints, since a greeting waits for its answer.
+  // Only after all have their endpoints, since a greeting waits for its answer.
   together(control, [&] {
     if (network == nullptr) return;
     network->thread_ = startThread("the network", [raw = network.get()] { raw->serve(); });
@@ -62,9 +62,9 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
 Network::Network(int rank, Health& health) : rank_(rank), health_(health) {}
 
 void Network::open(const std::vector<bool>& peers) {
-  // No keepalive, neither UCX's nor the kernel's: silence is for the control plane to judge, by the communicator's
-  // timeout, and a process that dies closes its connections anyway. Transports through memory stay out (as they do
-  // unless told to handle errors): without UCX's probes they notice no death.
+  // No keepalive, neither UCX's nor the kernel's: the control plane detects silence, by the communicator's timeout, and
+  // a process that dies closes its connections anyway. Shared-memory transports stay disabled (UCX enables them only on
+  // request when error handling is on): without UCX's probes they do not detect death.
   context_ = makeUcxContext(UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, {{"KEEPALIVE_INTERVAL", "inf"}, {"KEEPIDLE", "inf"}});
   worker_ = makeUcxWorker(context_.get(), UCS_THREAD_MODE_SERIALIZED);
   checkUcx(ucx().workerGetEfd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
@@ -129,7 +129,7 @@ Network::~Network() {
     for (Receive& receive : queue->receives) cancel(receive);
   }
   discardUnread();
-  // Here, because UCX still calls back about what it gives up.
+  // Reset here, because UCX still invokes callbacks for requests that it cancels.
   worker_.reset();
 }
 
@@ -159,7 +159,7 @@ void Network::bye() {
     }
     const Deadline deadline(kByeTime);
     for (const auto& queue : queues_) {
-      // The bye itself need not have been acknowledged by a peer that has said its own: it may be gone.
+      // A peer that has sent its own bye may be gone, so it need not acknowledge this one.
       while (queue != nullptr && queue->completed + (queue->bye.arrived ? 1 : 0) < queue->sent && health_.ok() &&
              !deadline.passed()) {
         if (!progress()) doze(std::chrono::milliseconds(1));

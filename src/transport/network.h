@@ -1,8 +1,8 @@
 // Messages through UCX to the ranks that share no memory with this one.
 //
-// A send is synchronous in UCX's sense: it completes when the receiver has taken the message into memory of its own, so
-// completions are the flow control. While the rank is inside an operation its own thread moves the messages; while it
-// rests, a thread that sleeps on the worker's event descriptor does.
+// Sends are synchronous in UCX's sense: a send completes when the receiver has stored the message in its memory, so
+// completions are the flow control. During an operation the rank's own thread progresses the messages; between
+// operations, a thread that sleeps on the worker's event descriptor does.
 #pragma once
 
 #include <atomic>
@@ -24,41 +24,41 @@ namespace seqpar {
 
 class Network {
  public:
-  /// Collective over `control`: connects the ranks r with peers[r] (which must be symmetric), and returns when messages
-  /// have gone both ways; null on a rank without peers. `health` fails when a peer's process or connection dies.
+  /// Collective over `control`: connects the ranks r with peers[r] (which must be symmetric), and returns after a
+  /// message in each direction; null on a rank without peers. `health` fails when a peer's process or connection dies.
   static std::unique_ptr<Network> connect(Allgather& control, const std::vector<bool>& peers, Health& health,
                                           std::chrono::milliseconds timeout);
 
-  /// Not connected; see connect().
+  /// Creates an unconnected object; see connect().
   Network(int rank, Health& health);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
-  /// Lets sends finish and tells the peers of an orderly end, unless the communicator has failed; waits briefly.
+  /// Waits briefly for sends to complete and sends bye to the peers, unless the communicator has failed.
   ~Network();
 
-  /// The rank's own thread takes over from the one that moves messages, or hands over to it.
+  /// The rank's own thread takes over progress from the background thread, or returns it.
   void resume() noexcept { resting_ = false; }
   void rest();
 
-  /// Sends `bytes` at `data`, which must stay until completed(to) has reached the number that is returned.
+  /// Sends `bytes` at `data`; the memory must stay valid until completed(to) has reached the returned number.
   uint64_t send(int to, const std::byte* data, size_t bytes);
   uint64_t completed(int to) const { return queue(to).completed; }
 
-  /// True if the next message from `from` is there.
+  /// True if the next message from `from` has arrived.
   bool arrived(int from);
-  /// Its size and place, until release(). Only if arrived().
+  /// Its size and address, until release(). Requires arrived().
   size_t bytes(int from) const { return next(from).bytes; }
   const std::byte* data(int from) const { return next(from).memory; }
   void release(int from);
 
-  /// Moves messages; true if there was something to do.
+  /// Progresses messages; true if there was work.
   bool progress();
-  /// Sleeps until there is something to do, at most `most`.
+  /// Sleeps until there is work, at most `most`.
   void doze(std::chrono::milliseconds most);
 
-  /// In words, what carries the messages, e.g. "UCX 1.13.1 tcp".
+  /// Description of the transport, e.g. "UCX 1.13.1 tcp".
   std::string transport() const;
-  /// True if UCX could carry the memory of CUDA devices.
+  /// True if UCX supports the memory of CUDA devices.
   bool cuda() const { return knowsCuda(context_.get()); }
 
  private:
@@ -82,8 +82,8 @@ class Network {
     ucp_ep_h endpoint = nullptr;
     std::deque<Send> sends;  ///< not completed, oldest first
     uint64_t sent = 0;
-    std::atomic<uint64_t> completed{0};  ///< all up to this one
-    std::vector<Receive> receives;       ///< posted in advance; empty until the queue is first used
+    std::atomic<uint64_t> completed{0};  ///< number of completed sends, in order
+    std::vector<Receive> receives;       ///< posted in advance; empty until first use of the queue
     uint64_t received = 0;
     std::unique_ptr<Line[]> memory;
     Receive hello;
@@ -121,11 +121,11 @@ class Network {
   UcxContext context_;
   UcxWorker worker_;
   int descriptor_ = -1;  ///< the worker's, for poll()
-  uint64_t id_ = 0;      ///< the communicator's, in every tag
+  uint64_t id_ = 0;      ///< the communicator's, part of every tag
   std::vector<std::unique_ptr<Queue>> queues_;
 
-  mutable std::mutex mutex_;  ///< guards the worker and what its callbacks change
-  std::string failure_;       ///< to be reported once the mutex is free
+  mutable std::mutex mutex_;  ///< guards the worker and the state that its callbacks change
+  std::string failure_;       ///< reported after the mutex is released
   std::atomic<bool> failed_{false};
   bool closing_ = false;
 

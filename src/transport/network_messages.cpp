@@ -6,10 +6,10 @@
 namespace seqpar {
 namespace {
 
-// Enough that a stream of messages finds its next receive posted; each may take a whole kMaxMessage.
+// Enough posted receives for a stream of messages; each may need a whole kMaxMessage.
 constexpr size_t kPosted = 8;
 
-// A tag, from above: communicator, kind, source rank, sequence number.
+// A tag, from the highest bits: communicator, kind, source rank, sequence number.
 constexpr unsigned kIdShift = 54;
 constexpr unsigned kKindShift = 52;
 constexpr unsigned kSourceShift = 32;
@@ -24,7 +24,7 @@ uint64_t Network::tag(Kind kind, int source, uint64_t sequence) const {
 uint64_t Network::send(int to, const std::byte* data, size_t bytes) {
   const std::lock_guard lock(mutex_);
   Queue& queue = this->queue(to);
-  // The hello was this queue's first send, so what it has sent counts the data, this message included.
+  // The hello was this queue's first send, so the number of sends, this one included, counts the data messages.
   startSend(queue, data, bytes, tag(Kind::Data, rank_, queue.sent));
   return queue.sent;
 }
@@ -90,7 +90,7 @@ void Network::release(int from) {
 
 void Network::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag) {
   ucp_request_param_t params{};
-  // Always with a callback: UCX does not tell the size of a message that is received at once in another way.
+  // Always with a callback: UCX has no other way to report the size of a message that is received immediately.
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.cb.recv = &Network::onReceived;
   params.user_data = &receive;
@@ -104,7 +104,7 @@ void Network::post(Queue& queue, Receive& receive, size_t capacity, uint64_t tag
 }
 
 void Network::onReceived(void*, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
-  // A receive that failed stays without its message: the endpoint's error handler tells why.
+  // A failed receive never gets its message: the endpoint's error handler reports the reason.
   if (status != UCS_OK) return;
   auto& receive = *static_cast<Receive*>(user);
   receive.bytes = info->length;
@@ -118,7 +118,7 @@ void Network::cancel(Receive& receive) {
 }
 
 void Network::discardUnread() {
-  // UCX warns of messages that nobody took, which is no news after a failure.
+  // UCX warns of messages that were never received, which is expected after a failure.
   ucp_tag_recv_info_t info{};
   while (const ucp_tag_message_h message = ucx().tagProbeNb(worker_.get(), 0, 0, 1, &info)) {
     const ucp_request_param_t params{};
@@ -133,7 +133,7 @@ void Network::onError(void* user, ucp_ep_h, ucs_status_t status) {
 }
 
 void Network::noteFailure(const Queue& queue, ucs_status_t status) {
-  // A peer that has said bye may go.
+  // A peer that has sent bye may disconnect.
   if (closing_ || queue.bye.arrived || !failure_.empty()) return;
   failure_ =
       concat("rank ", rank_, " lost its connection to rank ", queue.rank, " (UCX: ", ucx().statusString(status), ")");

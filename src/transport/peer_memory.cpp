@@ -13,17 +13,17 @@
 namespace seqpar {
 namespace {
 
-/// Parts that one call of the kernel takes.
+/// Maximum number of parts per system call.
 constexpr size_t kParts = 1024;
-/// Some milliseconds: a failure elsewhere ends a read between two calls.
+/// Takes some milliseconds: a failure elsewhere ends a read between two calls.
 constexpr size_t kReadPiece = size_t{16} << 20;
 
 iovec partOf(uint64_t address, size_t bytes) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, which only the kernel follows.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, dereferenced only by the kernel.
   return {reinterpret_cast<void*>(address), bytes};
 }
 
-/// Bytes copied, as far as the shorter side goes; -1 with errno.
+/// Number of bytes copied, limited by the shorter side; -1 with errno.
 ssize_t readProcess(uint64_t process, std::span<const iovec> from, std::span<const iovec> into) {
   return process_vm_readv(static_cast<pid_t>(process), into.data(), into.size(), from.data(), from.size(), 0);
 }
@@ -45,7 +45,7 @@ std::span<const iovec> firstOf(std::span<const iovec> parts) {
   return parts.first(count);
 }
 
-/// Takes away the first `bytes`.
+/// Removes the first `bytes`.
 void drop(std::span<iovec>& parts, size_t bytes) {
   while (bytes > 0 && bytes >= parts.front().iov_len) {
     bytes -= parts.front().iov_len;
@@ -70,7 +70,7 @@ PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
   for (size_t rank = 0; rank < ranks; ++rank) {
     reads[rank] = std::byte{candidates[rank] && rank != self && recognizes(cards_[rank])};
   }
-  // Also a barrier: until here every rank keeps its token where the others look for it.
+  // Also a barrier: until here every rank keeps its token at the address that the others read.
   std::vector<std::byte> all(ranks * ranks);
   control.gather(reads, all);
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -95,13 +95,13 @@ void PeerMemory::read(int peer, std::span<const RemoteBytes> from, std::span<con
   const Card& card = cards_[static_cast<size_t>(peer)];
   std::span<iovec> theirs(theirParts);
   std::span<iovec> mine(myParts);
-  // For ranks that are threads of this process as well: what the kernel cannot read is an error, not a crash.
+  // Also for ranks that are threads of this process: unreadable memory is an error, not a crash.
   while (!mine.empty()) {
     health.check();
     const auto got = readProcess(card.process, firstOf(theirs), firstOf(mine));
     if (got <= 0) {
       fail(seqparRemoteError, "reading from rank ", peer, " (process ", card.process,
-           "): ", got == 0 ? "nothing came" : std::strerror(errno));
+           "): ", got == 0 ? "no data" : std::strerror(errno));
     }
     drop(theirs, static_cast<size_t>(got));
     drop(mine, static_cast<size_t>(got));

@@ -1,5 +1,5 @@
-// Reading what other processes of this host hold, where the system allows it: one copy, made by the kernel, in place of
-// two through shared memory.
+// Reads the memory of other processes of this host, if the system allows it: one copy, by the kernel, instead of two
+// through shared memory.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,19 @@ namespace seqpar {
 
 class PeerMemory {
  public:
-  /// Collective: finds out which of the candidates can be read, and can read this rank.
+  /// Collective: determines which candidates this rank can read, and which can read it.
   PeerMemory(Allgather& control, const std::vector<bool>& candidates);
 
   /// True if this rank and `peer` can read each other.
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)]; }
 
-  /// As Mailbox::read(). RemoteError if that process is gone; ends soon after `health` has failed.
+  /// As Mailbox::read(). Throws RemoteError if that process is gone; ends soon after `health` has failed.
   void read(int peer, std::span<const RemoteBytes> from, std::span<const std::span<std::byte>> into,
             const Health& health) const;
 
  private:
-  /// Where a rank is, and a number to know it by: a process number alone may mean another process to another rank.
+  /// A rank's process, and a token that identifies it: the same process number may refer to another process in another
+  /// PID namespace.
   struct Card {
     uint64_t process;
     uint64_t address;

@@ -7,7 +7,7 @@
 namespace seqpar {
 namespace {
 
-/// From here on messages are written past the caches. Smaller ones are not: waiting for memory would cost more than it
+/// Messages of at least this size bypass the caches. For smaller ones, waiting for memory would cost more than it
 /// saves.
 constexpr size_t kStreamedBytes = 4096;
 
@@ -57,6 +57,14 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   if (bytes > kMaxMessage) {
     fail(seqparInternalError, "acquire: ", bytes, " bytes; a message has at most ", kMaxMessage);
   }
+  draft_.inlined = nullptr;
+  if (to.size() == 1 && bytes <= kInlineBytes && direct(to[0])) {
+    awaitDescriptor(to[0]);
+    draft_.inlined = &peer(to[0]);
+    draft_.bytes = bytes;
+    draft_.open = true;
+    return draft_.inlined->send->place();
+  }
   bool allDirect = true;
   for (const int rank : to) {
     allDirect = allDirect && direct(rank);
@@ -68,7 +76,7 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   if (!allDirect || bytes > kInlineBytes) draft_.offset = awaitPlace(bytes);
   draft_.open = true;
   if (!draft_.offset) return line_.bytes;
-  // What the network sends is read by this processor first.
+  // This processor reads messages for the network first.
   return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? Store::Streamed : Store::Cached};
 }
 
@@ -76,6 +84,11 @@ void QueueMailbox::commit() {
   if (!draft_.open) fail(seqparInternalError, "commit: no message is under construction");
   draft_.open = false;
   health_.check();
+  if (draft_.inlined != nullptr) {
+    draft_.inlined->send->publishPlaced(draft_.bytes);
+    ring(*draft_.inlined->bell);
+    return;
+  }
   const std::byte* data = draft_.offset ? ring_ + *draft_.offset : line_.bytes;
   for (const int rank : draft_.to) {
     Peer& reader = peer(rank);
@@ -123,6 +136,7 @@ bool QueueMailbox::ready(int from) {
 
 void QueueMailbox::awaitDescriptor(int to) {
   SendQueue& queue = *peer(to).send;
+  if (!queue.full()) return;
   waiter_.wait(
       Waiter::By::Store, [&] { return !queue.full(); },
       [&] { return concat("for rank ", to, " to read its messages"); });

@@ -16,13 +16,13 @@
 
 namespace seqpar {
 
-/// What the mailbox of one rank is made of. Ranks without a segment are reached by the network.
+/// Components of one rank's mailbox. Ranks without a segment use the network.
 struct MailboxParts {
-  std::unique_ptr<SharedMemory> memory;          ///< null if no rank has a segment that is used
-  std::unique_ptr<Network> network;              ///< null if all ranks are reached by load and store
-  std::vector<std::optional<Segment>> segments;  ///< by rank, this one's included
-  std::vector<size_t> places;                    ///< by rank: its number as a reader in the segments of its host
-  std::unique_ptr<PeerMemory> reach;             ///< null if no rank is reached by load and store
+  std::unique_ptr<SharedMemory> memory;          ///< null if no rank uses a segment
+  std::unique_ptr<Network> network;              ///< null if this rank reaches all ranks by load and store
+  std::vector<std::optional<Segment>> segments;  ///< by rank, including this one
+  std::vector<size_t> places;                    ///< by rank: its index as a reader in the segments of its host
+  std::unique_ptr<PeerMemory> reach;             ///< null if this rank reaches no rank by load and store
 };
 
 class QueueMailbox final : public Mailbox {
@@ -37,6 +37,7 @@ class QueueMailbox final : public Mailbox {
 
   void begin(const char* operation, uint64_t number) override;
   void end() override;
+  bool waited() const override { return waiter_.waited(); }
   Target acquire(std::span<const int> to, size_t bytes) override;
   void commit() override;
   const std::byte* receive(int from, size_t bytes) override;
@@ -57,8 +58,9 @@ class QueueMailbox final : public Mailbox {
   /// The message under construction.
   struct Draft {
     std::vector<int> to;
+    Peer* inlined = nullptr;  ///< the message is in this peer's next descriptor, `to` is unused
     size_t bytes = 0;
-    std::optional<size_t> offset;  ///< in the ring; nothing if it is in line_
+    std::optional<size_t> offset;  ///< in the ring; empty if the message is in line_ or inlined
     bool open = false;
   };
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }

@@ -1,13 +1,14 @@
-// Large buffers that the receiver reads where they lie, where the system lets it (Mailbox::readable): the messages of a
-// rendezvous, as UCX and MPI have them. What they are sent for, and from which size on, is the collective's.
+// Large buffers that the receiver reads in place, if the system allows it (Mailbox::readable): the messages of a
+// rendezvous, as in UCX and MPI. The collective determines their use and the minimum size.
 //
 //   sender                                   receiver
-//   RTS: where it lies, or 0: in messages    takes it, reads with Mailbox::read()
+//   RTS: address, or 0: as messages          receives it, reads with Mailbox::read()
 //                                            FIN: has read
 //   ACK: was still waiting
 //
-// Only ACK makes the bytes good: a sender that had given up might have changed them. A rank sends all its RTS before it
-// waits for one, its FINs before it waits for any, and those before it waits for ACKs; so no ring of ranks can lock.
+// The bytes are valid only after ACK: a sender that had given up might have changed them. A rank sends all its RTS
+// before it waits for one, its FINs before it waits for any, and both before it waits for ACKs, so no ring of ranks can
+// deadlock.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +17,21 @@
 
 namespace seqpar {
 
-/// Whether `bytes` to or from a peer begin with an RTS, in a collective that reads payloads in place from `least` bytes
-/// on. The same at both ends.
+/// Whether a transfer of `bytes` to or from a peer starts with an RTS, in a collective that reads payloads in place
+/// from `least` bytes on. Both ends agree.
 inline bool byRendezvous(const Mailbox& mail, int peer, size_t bytes, size_t least) {
   return bytes >= least && mail.readable(peer);
 }
 
-/// `where` is 0 if the payload comes in messages, else what the collective needs to find it.
+/// `where` is 0 if the payload is sent as messages, otherwise the address in a form that the collective defines.
 void sendRts(Mailbox& mail, int to, uint64_t where);
 uint64_t receiveRts(Mailbox& mail, int from);
 
-/// The receiver: has read.
+/// Receiver: reports that it has read.
 void sendFin(Mailbox& mail, int to);
-/// The sender: waits for FIN and answers with ACK.
+/// Sender: waits for FIN and answers with ACK.
 void awaitFin(Mailbox& mail, int from);
-/// The receiver: waits for ACK.
+/// Receiver: waits for ACK.
 void awaitAck(Mailbox& mail, int from);
 
 }  // namespace seqpar

@@ -1,8 +1,7 @@
-// What stands in the shared memory of one rank, its segment: the queues that lead from it to the other ranks of its
-// host.
+// Layout of a rank's segment in shared memory: the queues from this rank to the other ranks of its host.
 //
-// A message of at most kInlineBytes travels inside its descriptor, one cache line that the receiver polls; a larger one
-// is built in the byte ring, is written once however many ranks read it, and its descriptor says where it lies.
+// A message of at most kInlineBytes is stored in its descriptor, one cache line that the receiver polls. A larger one
+// is built in the byte ring, is written once for any number of readers, and its descriptor contains its offset.
 #pragma once
 
 #include <atomic>
@@ -12,18 +11,18 @@
 namespace seqpar {
 
 inline constexpr size_t kLine = 64;
-/// Words that different processors write stay two lines apart, because processors fetch lines in pairs.
+/// Words that different processors write are two lines apart, because processors fetch lines in pairs.
 inline constexpr size_t kApart = 128;
 inline constexpr size_t kInlineBytes = 48;
-/// Messages that a queue holds unread.
+/// Maximum number of unread messages of a queue.
 inline constexpr size_t kDescriptors = 2048;
 inline constexpr size_t kMaxMessage = size_t{256} << 10;
 inline constexpr size_t kWindow = size_t{1} << 20;
-/// With kWindow bytes unread and up to kMaxMessage lost at the wrap, one contiguous kMaxMessage is still free. More
-/// than the caches of one processor, see Outbox; little enough that the rings of eight ranks stay in a shared cache.
+/// With kWindow bytes unread and up to kMaxMessage lost at the wrap, one contiguous kMaxMessage is still free. Larger
+/// than the caches of one processor, see Outbox; small enough that the rings of eight ranks fit a shared cache.
 inline constexpr size_t kRingBytes = size_t{2} << 20;
 
-/// Memory for messages, a cache line of it.
+/// One cache line of memory for messages.
 struct alignas(kLine) Line {
   std::byte bytes[kLine];
 };
@@ -31,27 +30,27 @@ struct alignas(kLine) Line {
 struct alignas(kLine) Descriptor {
   std::byte payload[kInlineBytes];
   uint32_t bytes;
-  uint32_t line;                   ///< where the message begins in the ring, in cache lines; unused if it is inline
-  std::atomic<uint64_t> sequence;  ///< n once the queue's n-th message (from 1) stands here
+  uint32_t line;                   ///< offset of the message in the ring, in cache lines; unused if it is inline
+  std::atomic<uint64_t> sequence;  ///< n once this descriptor contains the queue's n-th message (from 1)
 };
 static_assert(sizeof(Descriptor) == kLine && std::atomic<uint64_t>::is_always_lock_free);
 
-/// How many messages of its queue a reader has handed back. Written by the reader, in the sender's segment.
+/// Number of messages of its queue that a reader has released. Written by the reader, in the sender's segment.
 struct alignas(kApart) Ack {
   std::atomic<uint64_t> consumed;
 };
 
-/// Where a rank sleeps that waits; a futex. A rank that gives it something to do rings.
+/// Futex on which a waiting rank sleeps. A rank that gives it work rings the bell.
 struct alignas(kApart) Bell {
   std::atomic<uint32_t> asleep;
 };
 
 struct SegmentHeader {
-  uint64_t token;  ///< drawn by the owner; tells a peer that it has mapped the right memory
+  uint64_t token;  ///< random number of the owner; tells a peer that it has mapped the right memory
   Bell bell;
 };
 
-/// Finds the parts of a segment. Queues are numbered by the readers' places among the ranks of the host.
+/// Addresses of the parts of a segment. Queues are indexed by the readers' places among the ranks of the host.
 class Segment {
  public:
   Segment() = default;

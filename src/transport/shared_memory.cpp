@@ -16,7 +16,7 @@
 namespace seqpar {
 namespace {
 
-/// The number of this process's PID namespace; 0 if the system does not tell.
+/// Inode of this process's PID namespace; 0 if unknown.
 uint64_t pidNamespace() {
   struct stat entry {};
   return ::stat("/proc/self/ns/pid", &entry) == 0 ? static_cast<uint64_t>(entry.st_ino) : 0;
@@ -24,11 +24,11 @@ uint64_t pidNamespace() {
 
 }  // namespace
 
-/// What a peer needs to find a segment, and to know that it has found it.
+/// Data that a peer needs to find and verify a segment.
 struct SharedMemory::Card {
-  uint64_t processes;  ///< the PID namespace in which `process` is a number
+  uint64_t processes;  ///< the PID namespace of `process`
   int64_t process;
-  int64_t descriptor;  ///< of that process
+  int64_t descriptor;  ///< file descriptor in that process
   uint64_t bytes;
   uint64_t token;  ///< in the segment's header
 };
@@ -68,15 +68,15 @@ SharedMemory::SharedMemory(Allgather& control, const std::vector<bool>& candidat
 SharedMemory::Card SharedMemory::allocate(size_t bytes) {
   file_ = File(::memfd_create("seqpar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file_.descriptor < 0) fail(seqparSystemError, "memfd_create: ", std::strerror(errno));
-  // Allocated now: memory that the system lacks is an error here, and not a signal at the first access.
+  // Allocated now: insufficient memory is an error here instead of a signal at the first access.
   const int status = ::posix_fallocate(file_.descriptor, 0, static_cast<off_t>(bytes));
   if (status != 0) fail(seqparSystemError, "posix_fallocate(", bytes, " bytes): ", std::strerror(status));
-  // Nobody can cut off what others have mapped.
+  // No process can truncate the mapped file.
   if (::fcntl(file_.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     fail(seqparSystemError, "fcntl(F_ADD_SEALS): ", std::strerror(errno));
   }
   mine_ = Mapping(file_, bytes);
-  // All pages are met now, in order: where messages meet them, messages are slower for good (measured, not explained).
+  // Touches all pages now, in order: if messages touch them first, messages stay slower (measured, not explained).
   std::memset(mine_.bytes.data(), 0, bytes);
   std::random_device random;
   const uint64_t token = (uint64_t{random()} << 32) | random() | 1;
@@ -87,7 +87,7 @@ SharedMemory::Card SharedMemory::allocate(size_t bytes) {
 SharedMemory::Mapping SharedMemory::map(const Card& card) const {
   if (card.processes != pidNamespace()) fail(seqparSystemError, "its process is in another PID namespace");
   const std::string path = concat("/proc/", card.process, "/fd/", card.descriptor);
-  // Not to wait, nor to get a terminal, should that be another file than meant.
+  // Flags that prevent blocking, or acquiring a terminal, if the path refers to an unexpected file.
   const File file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.descriptor < 0) fail(seqparSystemError, "open(", path, "): ", std::strerror(errno));
   struct stat entry {};

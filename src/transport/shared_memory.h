@@ -1,5 +1,5 @@
-// Memory that ranks of one host map from each other: anonymous files of the system, which last as long as a process has
-// them open or mapped.
+// Memory that ranks of one host map from each other: anonymous files, which exist as long as a process has them open or
+// mapped.
 #pragma once
 
 #include <span>
@@ -14,20 +14,20 @@ namespace seqpar {
 
 class SharedMemory {
  public:
-  /// Collective over `control`: allocates this rank's segment, cleared, and maps those of the ranks r with
-  /// candidates[r]. candidates[own rank] is false; a rank without any takes part and allocates nothing.
+  /// Collective over `control`: allocates this rank's segment, zeroed, and maps the segments of the ranks r with
+  /// candidates[r]. candidates[own rank] is false; a rank without candidates participates and allocates nothing.
   SharedMemory(Allgather& control, const std::vector<bool>& candidates);
 
   /// This rank's segment; null if it has no candidates.
   std::byte* mine() const { return mine_.bytes.data(); }
   /// The segment of `rank`; null if it could not be mapped.
   std::byte* of(int rank) const { return peers_[static_cast<size_t>(rank)].memory.bytes.data(); }
-  /// Why not, in words.
+  /// The reason that it could not be mapped, as text.
   const std::string& whyNot(int rank) const { return peers_[static_cast<size_t>(rank)].whyNot; }
 
  private:
   struct Card;
-  /// A file's descriptor, closed at the end.
+  /// A file descriptor, closed on destruction.
   struct File {
     File() = default;
     explicit File(int opened) : descriptor(opened) {}
@@ -39,7 +39,7 @@ class SharedMemory {
     ~File();
     int descriptor = -1;
   };
-  /// A mapping of a file, undone at the end.
+  /// A mapping of a file, unmapped on destruction.
   struct Mapping {
     Mapping() = default;
     /// Throws SystemError.
@@ -60,7 +60,7 @@ class SharedMemory {
   Card allocate(size_t bytes);
   Mapping map(const Card& card) const;
 
-  File file_;  ///< of mine_, through which the peers open it
+  File file_;  ///< of mine_; the peers open it
   Mapping mine_;
   std::vector<Peer> peers_;
 };

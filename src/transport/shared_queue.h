@@ -1,7 +1,7 @@
 // The two ends of a queue through shared memory. Neither end waits here; see Waiter.
 //
-// Publishing and handing back are sequentially consistent exchanges, because each is followed by a look at the other
-// side's Bell: of a publisher and a rank that falls asleep, one must see the other.
+// Publishing and releasing are sequentially consistent exchanges, because each is followed by a load of the other
+// side's Bell: either the publisher observes that the rank falls asleep, or that rank observes the message.
 #pragma once
 
 #include <cstring>
@@ -15,10 +15,10 @@ class SendQueue {
  public:
   SendQueue(Descriptor* descriptors, const Ack& ack) : descriptors_(descriptors), ack_(&ack) {}
 
-  /// True if no descriptor is free. Reads the reader's line only when it seems so.
+  /// True if no descriptor is free. Reads the reader's cache line only if the queue may be full.
   bool full() { return sent_ - known_ >= kDescriptors && sent_ - consumed() >= kDescriptors; }
 
-  /// How many messages the reader has handed back.
+  /// Number of messages that the reader has released.
   uint64_t consumed() { return known_ = ack_->consumed.load(std::memory_order_seq_cst); }
 
   /// Publishes a message of at most kInlineBytes, copied. Not while full(). Returns its sequence number.
@@ -28,7 +28,12 @@ class SendQueue {
     return publish(descriptor, bytes);
   }
 
-  /// Publishes a message that stands at `offset` of the ring. Not while full(). Returns its sequence number.
+  /// Memory for the next message, at most kInlineBytes. Not while full().
+  std::byte* place() const { return next().payload; }
+  /// Publishes the message at place(). Returns its sequence number.
+  uint64_t publishPlaced(size_t bytes) { return publish(next(), bytes); }
+
+  /// Publishes a message that is stored at `offset` of the ring. Not while full(). Returns its sequence number.
   uint64_t publishAt(size_t offset, size_t bytes) {
     Descriptor& descriptor = next();
     descriptor.line = static_cast<uint32_t>(offset / kLine);
@@ -41,7 +46,17 @@ class SendQueue {
   uint64_t publish(Descriptor& descriptor, size_t bytes) {
     descriptor.bytes = static_cast<uint32_t>(bytes);
     descriptor.sequence.exchange(++sent_, std::memory_order_seq_cst);
+    fetchToWrite(&descriptors_[(sent_ + kAhead) % kDescriptors]);
     return sent_;
+  }
+
+  /// Descriptors to fetch ahead. The reader's cache holds a descriptor that it has read, and fetching it back takes as
+  /// long as a message.
+  static constexpr uint64_t kAhead = 4;
+  static void fetchToWrite([[maybe_unused]] const void* line) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw (%0)" : : "r"(line));
+#endif
   }
 
   Descriptor* descriptors_;
@@ -56,17 +71,17 @@ class ReceiveQueue {
   ReceiveQueue(const Descriptor* descriptors, Ack& ack, const std::byte* ring)
       : descriptors_(descriptors), ack_(&ack), ring_(ring) {}
 
-  /// True if the next message is there.
+  /// True if the next message has arrived.
   bool arrived() const { return next().sequence.load(std::memory_order_seq_cst) == received_ + 1; }
 
-  /// Its size and place. Only if arrived().
+  /// Its size and address. Requires arrived().
   size_t bytes() const { return next().bytes; }
   const std::byte* data() const {
     const Descriptor& descriptor = next();
     return descriptor.bytes <= kInlineBytes ? descriptor.payload : ring_ + descriptor.line * kLine;
   }
 
-  /// Hands it back.
+  /// Releases it to the sender.
   void release() { ack_->consumed.exchange(++received_, std::memory_order_seq_cst); }
 
  private:

@@ -66,7 +66,7 @@ bool knowsCuda(ucp_context_h context) {
 }
 
 std::string transportsOf(ucp_ep_h endpoint) {
-  // This release of the interface tells them in print only: "queue[0]:  2:tcp/eth0.0 md[1] ...".
+  // This release of the interface only provides them as printed text: "queue[0]:  2:tcp/eth0.0 md[1] ...".
   char* text = nullptr;
   size_t length = 0;
   {

@@ -1,4 +1,4 @@
-// UCX handles that free themselves, and its statuses as errors.
+// UCX handles with automatic release, and conversion of its statuses to errors.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace seqpar {
 
-/// Throws a SystemError that names `call` and what UCX says, unless `status` is UCS_OK.
+/// Throws a SystemError that names `call` and UCX's reason, unless `status` is UCS_OK.
 void checkUcx(ucs_status_t status, const std::string& call);
 
 /// "1.13.1"
@@ -33,17 +33,17 @@ using UcxSettings = std::initializer_list<std::pair<const char*, const char*>>;
 /// Throws InvalidUsage if UCX cannot be used.
 void requireUcx();
 
-/// A context with UCX's configuration (its environment included), changed by `settings`.
+/// A context with UCX's configuration (including its environment), modified by `settings`.
 UcxContext makeUcxContext(uint64_t features, UcxSettings settings);
 UcxWorker makeUcxWorker(ucp_context_h context, ucs_thread_mode_t mode);
 
 /// The address of `worker`, as bytes.
 std::vector<std::byte> ucxAddress(ucp_worker_h worker);
 
-/// True if `context` knows the memory of CUDA devices.
+/// True if `context` supports the memory of CUDA devices.
 bool knowsCuda(ucp_context_h context);
 
-/// The names of the transports that `endpoint` uses, e.g. "tcp"; empty if UCX does not tell.
+/// The names of the transports that `endpoint` uses, e.g. "tcp"; empty if unknown.
 std::string transportsOf(ucp_ep_h endpoint);
 
 }  // namespace seqpar

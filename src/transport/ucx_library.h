@@ -1,5 +1,5 @@
-// The functions of libucp.so.0 that we use. It is opened where first needed, so that ranks which share memory, or talk
-// through NCCL alone, run without UCX. Header and library need not be of one version.
+// The functions of libucp.so.0 that this library uses. It is opened at first use, so that ranks that only use shared
+// memory or NCCL run without UCX. Header and library may have different versions.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -38,14 +38,14 @@ struct UcxLibrary {
   decltype(&ucs_status_string) statusString = nullptr;
 };
 
-/// What opening the library came to; the same during the whole life of the process.
+/// Result of opening the library; constant for the life of the process.
 struct UcxFound {
   UcxLibrary library;
-  std::string problem;  ///< in words; "" if the library can be used
+  std::string problem;  ///< text; "" if the library is usable
 };
 const UcxFound& findUcx();
 
-/// The library, once findUcx() has shown no problem.
+/// The library; call it only if findUcx() reported no problem.
 inline const UcxLibrary& ucx() {
   return findUcx().library;
 }

@@ -12,17 +12,17 @@
 namespace seqpar {
 namespace {
 
-// Some 20 ns each. A peer with a processor of its own answers by then or is computing; one that was put on the same
-// processor cannot answer before this one gives it away.
+// About 20 ns each. A peer on another processor answers within this time or is computing; a peer on the same processor
+// cannot answer before this rank yields.
 constexpr unsigned kSpins = 100;
-// With others waiting for the processor each yield lets them run, so a few suffice.
+// Each yield lets ranks that wait for the processor run, so a few suffice.
 constexpr unsigned kYields = 100;
-// With a processor for each rank, a rank that sleeps at once is woken on its waker's processor, and then the two take
-// turns there for good. Awake for a millisecond, both are seen to want one, and the system moves one of them.
+// With a processor for each rank, a rank that sleeps at once is woken on its waker's processor, and both then alternate
+// there permanently. If both stay awake for a millisecond, the scheduler moves one of them.
 constexpr unsigned kYieldsWithOwnProcessor = 4000;
-// Progress of the network costs a system call, so it is not made in every turn of a spin on memory.
+// Network progress costs a system call, so it is not part of every iteration of a spin on memory.
 constexpr unsigned kSpinsBetweenProgress = 64;
-// A failure is noticed after at most this long.
+// Bound on noticing a failure.
 constexpr std::chrono::milliseconds kNap{5};
 
 void pauseProcessor() {
@@ -64,7 +64,7 @@ bool Waiter::relax(By by, unsigned round) {
 
 void Waiter::fallAsleep(By by) {
   if (by == By::Network) return;
-  // Messages for and from other hosts must move while this thread sleeps on memory.
+  // Messages for and from other hosts must progress while this thread sleeps on memory.
   if (network_ != nullptr) network_->rest();
   bell_.asleep.store(1, std::memory_order_seq_cst);
 }

@@ -9,7 +9,7 @@
 
 namespace seqpar::test {
 
-/// `more` bytes beside what is in use, for a scope.
+/// Limits the address space to `more` bytes beyond the current use, for a scope.
 class AddressLimit {
  public:
   explicit AddressLimit(size_t more) {

@@ -1,5 +1,5 @@
-// Where the suites' buffers and streams live, so that one suite serves host and GPU communicators: tests of GPUs put
-// another backend in place before they start.
+// Where the suites' buffers and streams are allocated, so that one suite serves host and GPU communicators: GPU tests
+// replace the backend before they start.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class Backend {
     expectSuccess(seqparStreamDestroy(static_cast<seqparStream_t>(stream)), "seqparStreamDestroy");
   }
   /// Copies memory, of collectives or of the test, in the order of `stream`, or at once with noStream(); `into` must
-  /// live until the stream has come past it.
+  /// stay alive until the stream has executed the copy.
   virtual void copy(void* into, const void* from, std::size_t bytes, void* stream) {
     if (stream == nullptr) {
       std::memcpy(into, from, bytes);
@@ -55,20 +55,20 @@ class Backend {
     work.release();  // run() has it now
   }
 
-  /// For all ranks, around calls that wait for whatever runs on this rank's device: where ranks share one, such a call
+  /// For all ranks, around calls that wait for all work on this rank's device: if ranks share a device, such a call
   /// would wait for a kernel that waits for this rank.
   virtual void meet() {}
 
-  /// Whether what is enqueued on streams can be captured and replayed.
+  /// Whether work on streams can be captured and replayed.
   virtual bool hasGraphs() const { return false; }
-  /// What `body` enqueues on `stream`, to be replayed; capture() does not run it.
+  /// Captures the work that `body` enqueues on `stream`, for replay; capture() does not run it.
   virtual void* capture(void*, const std::function<void()>&) { return nullptr; }
   virtual void replay(void*, void*) {}
   virtual void releaseGraph(void*) {}
 
-  /// What a call is given that is meant to have no stream of its own.
+  /// The `stream` argument for calls without a separate stream.
   virtual void* noStream() { return nullptr; }
-  /// Waits for what was enqueued on `stream`.
+  /// Waits for the work on `stream`.
   virtual void synchronize(void* stream) {
     if (stream == nullptr) return;
     expectSuccess(seqparStreamSynchronize(static_cast<seqparStream_t>(stream)), "seqparStreamSynchronize");
@@ -98,7 +98,7 @@ struct BackendAllocator {
   friend bool operator==(const BackendAllocator&, const BackendAllocator&) { return true; }
 };
 
-/// A vector that collectives can be given.
+/// A vector in the memory of the backend.
 template <typename Value>
 using Vector = std::vector<Value, BackendAllocator<Value>>;
 
@@ -112,7 +112,7 @@ class Stream {
     try {
       backend()->destroyStream(stream_);
     } catch (const std::exception&) {
-    }  // a stream that cannot be destroyed fails the call that comes next
+    }  // a stream that cannot be destroyed fails the next call
   }
   void* get() const { return stream_; }
   void synchronize() const { backend()->synchronize(stream_); }

@@ -1,6 +1,6 @@
-// Time in tests. How long something takes depends on what else the machine does, so no test is decided by it: a wait
-// that must not end by a timeout is given one that outlasts the test, and a timeout that must end a wait has no upper
-// bound. What hangs is ended by the test runner.
+// Waits in tests. Durations depend on the load of the machine, so no test is decided by them: a wait that must not end
+// by a timeout gets one that outlasts the test, and a timeout that must end a wait has no upper bound. The test runner
+// ends tests that hang.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@ namespace seqpar::test {
 constexpr int kNoTimeoutMs = 3600000;
 constexpr std::chrono::milliseconds kNoTimeout{kNoTimeoutMs};
 
-/// For what holds of ranks that are faster than their timeout: runs attempt(timeout in ms), which returns what is
-/// wrong, "" for nothing, with timeouts from `first` that grow fourfold until nothing is. On a busy machine, ranks are
-/// silent for a while whatever the library does; what is wrong with the library is wrong with every timeout. Returns
-/// what was wrong with the last one.
+/// For properties of ranks that are faster than their timeout: runs attempt(timeout in ms), which returns an error text
+/// or "", with timeouts from `first` that grow fourfold until there is no error. On a busy machine, ranks are silent
+/// for a while for reasons outside of the library; an error of the library occurs with every timeout. Returns the last
+/// attempt's error.
 template <typename Attempt>
 std::string withGrowingTimeout(int first, Attempt&& attempt) {
   constexpr int kAttempts = 4;

@@ -27,7 +27,7 @@ inline void expectSuccess(seqparResult_t result, const char* call, seqparComm_t 
   expect(result == seqparSuccess, call, ": ", seqparGetErrorString(result), ": ", seqparGetLastError(comm));
 }
 
-/// Runs body(rank) for every rank on a thread of its own; returns what was thrown, "rank R: text" a line.
+/// Runs body(rank) for every rank on a separate thread; returns the exceptions' texts, one line "rank R: text" each.
 inline std::string onThreads(int ranks, const std::function<void(int)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   {
@@ -50,7 +50,7 @@ inline std::string onThreads(int ranks, const std::function<void(int)>& body) {
   return all;
 }
 
-/// Makes a communicator of `ranks` threads, runs body(comm, rank) on each, and destroys the communicator.
+/// Creates a communicator of `ranks` threads, runs body(comm, rank) on each, and destroys the communicator.
 inline std::string onCommunicator(int ranks, const std::function<void(seqparComm_t, int)>& body) {
   std::vector<seqparComm_t> comms(static_cast<size_t>(ranks));
   if (seqparCommInitAll(comms.data(), ranks, nullptr) != seqparSuccess) {
@@ -60,7 +60,7 @@ inline std::string onCommunicator(int ranks, const std::function<void(seqparComm
   const auto leaving = onThreads(ranks, [&](int rank) {
     expectSuccess(seqparCommDestroy(comms[static_cast<size_t>(rank)]), "seqparCommDestroy");
   });
-  // After a failed body the communicator may be lost, and then leaving fails too; that would only hide the cause.
+  // After a failed body the communicator may be lost, so leaving fails, too; that error would hide the cause.
   return errors.empty() ? leaving : errors;
 }
 

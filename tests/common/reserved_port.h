@@ -1,4 +1,4 @@
-// A TCP port that nobody else gets while a test lasts.
+// A TCP port that no other program gets while a test lasts.
 #pragma once
 
 #include <netinet/in.h>
@@ -11,12 +11,12 @@
 
 namespace seqpar::test {
 
-/// A port of 127.0.0.1 that is bound, and not listened at: the system gives it to no client and to nobody who asks for
-/// any port, and lets those listen at it who allow reuse, as the library does. A port that was only looked for may be
-/// another program's by the time that it is wanted.
+/// A port of 127.0.0.1 that is bound without listening: the system assigns it to no client and to no request for any
+/// port, and allows listening on it only with address reuse, which the library enables. A port that was merely probed
+/// may be taken by another program before it is used.
 class ReservedPort {
  public:
-  /// `wanted`, or any that is free. Throws std::system_error.
+  /// Binds `wanted`, or any free port if 0. Throws std::system_error.
   explicit ReservedPort(uint16_t wanted = 0) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int yes = 1;
     sockaddr_in address{};

@@ -1,4 +1,4 @@
-// The main function of a suite whose ranks are processes under mpirun.
+// The main function of a suite with ranks as processes under mpirun.
 #pragma once
 
 #include "common/run_threads.h"
@@ -14,7 +14,7 @@ inline seqparComm_t initByMpi() {
   return comm;
 }
 
-/// Runs `suite` on the communicator that `init` makes. Returns the exit status; a failure ends all processes.
+/// Runs `suite` on the communicator that `init` creates. Returns the exit status; a failure ends all processes.
 inline int runAsProcesses(const Suite& suite, const std::function<seqparComm_t()>& init = initByMpi) {
   MPI_Init(nullptr, nullptr);
   int rank = 0;

@@ -1,4 +1,4 @@
-// The main function of a suite whose ranks are threads of one process.
+// The main function of a suite with ranks as threads of one process.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace seqpar::test {
 /// A suite; `seed` is the same on all ranks.
 using Suite = std::function<void(seqparComm_t comm, std::uint64_t seed)>;
 
-/// Runs `suite` on `ranks` threads, `ranksOfNode` neighbors on a node. Returns the exit status.
+/// Runs `suite` on `ranks` threads with `ranksOfNode` consecutive ranks per node. Returns the exit status.
 inline int runAsThreads(int ranks, int ranksOfNode, const Suite& suite) {
   const auto seed = static_cast<std::uint64_t>(std::random_device{}());
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));

@@ -1,4 +1,4 @@
-// Whether a sanitizer watches: it needs all the address space that there is, and ends a program that asks for too much.
+// Whether a sanitizer is active: it needs all address space, and ends a program that allocates too much.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,4 +1,4 @@
-/* Gated linear attention of two tokens in one process, in numbers that are exact. */
+/* Gated linear attention of two tokens in one process, with exact values. */
 #include <math.h>
 #include <seqpar/attn.h>
 #include <stdio.h>

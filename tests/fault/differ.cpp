@@ -1,5 +1,5 @@
-// differ CASE: a job of three ranks, threads of one process, in which rank 1 does something else after five All-Scans.
-// SEQPAR_TRACE_FILE says where the flight records go. Exit status 0 if every rank has an error.
+// differ CASE: a job of three ranks, threads of one process; rank 1 differs after five All-Scans.
+// SEQPAR_TRACE_FILE says where the flight records are written. Exit status 0 if every rank has an error.
 #include <barrier>
 #include <cstdio>
 #include <cstring>
@@ -34,7 +34,7 @@ seqparResult_t gather(seqparComm_t comm) {
   return seqparAllGather(shard.data(), whole.data(), &shards, comm, nullptr);
 }
 
-/// The call in which rank 1 differs. A rank that got through learns of it in the next one.
+/// Rank 1 differs in this call. A rank that completes it gets the error in the next call.
 seqparResult_t differ(seqparComm_t comm, int rank, const char* how) {
   const bool odd = rank == kOdd;
   if (odd && std::strcmp(how, "call") == 0) return gather(comm);

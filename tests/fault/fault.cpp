@@ -1,6 +1,6 @@
-// fault SCENARIO: a job of ranks in which something goes wrong. All survivors must return RemoteError for the reason
-// that is expected, and nothing wrong may have come as success. How long that takes is printed and not judged: where it
-// must happen at once, the timeout is longer than the test may last.
+// fault SCENARIO: a job of ranks with a fault. All survivors must return RemoteError with the expected reason, and no
+// wrong result may be returned as success. Durations are printed but not checked: for faults that must be noticed at
+// once, the timeout is longer than the test may last.
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,9 +29,9 @@ constexpr int kRanks = 4;
 using Causes = std::vector<std::string>;
 const Causes kGone{"the process is gone", "lost its connection to rank", "No such process"};
 const Causes kSilent{"has been silent for", " waited ",
-                     "lost its connection to rank"};  // the last: by who gave up first
+                     "lost its connection to rank"};  // the last: depends on which rank gave up first
 
-/// Reads the reports of `ranks` and prints them; true if all tell of a failure with one of the causes.
+/// Reads the reports of `ranks` and prints them; true if all report a failure with one of the causes.
 bool survived(Job& job, const std::vector<int>& ranks, const Causes& causes, double since) {
   const auto reports = job.reports(ranks);
   bool right = reports.size() == ranks.size();
@@ -69,8 +69,8 @@ int shortTimeout() {
   return timeoutMs;
 }
 
-/// attempt(timeout in ms) with short timeouts, which grow until it is true: in time of its own a rank may be held up
-/// for longer than before, and then all have given up before anything was done to them.
+/// Calls attempt(timeout in ms) with short timeouts, which grow until it returns true: a busy machine may delay a rank
+/// for longer than a short timeout, so that all ranks give up before the fault is injected.
 bool withShortTimeouts(const std::function<bool(int timeoutMs)>& attempt) {
   const int first = shortTimeout();
   if (first == 0) return false;
@@ -84,10 +84,10 @@ void linger() {
 
 void scan(seqparComm_t comm, Report& report) {
   scanUntilFailure(comm, report);
-  seqparCommDestroy(comm);  // must come back, too: the report is written after it
+  seqparCommDestroy(comm);  // must return: the report is written after it
 }
 
-/// Large buffers round a ring, which are read where they lie.
+/// Large buffers around a ring, which are read in place.
 void exchange(seqparComm_t comm, Report& report) {
   std::vector<char> out(size_t{8} << 20, static_cast<char>(report.rank)), in(out.size());
   const int next = (report.rank + 1) % kRanks, previous = (report.rank + kRanks - 1) % kRanks;
@@ -189,7 +189,7 @@ bool leavesStreams() {
     seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
     params.op = seqparScanSum;
     params.heads = params.dk = params.dv = 1;
-    params.direction = seqparReverse;  // everybody waits for the last rank
+    params.direction = seqparReverse;  // all other ranks wait for the last rank
     if (report.rank == kRanks - 1) linger();
     seqparAllScan(&state, nullptr, nullptr, &prefix, nullptr, &params, comm, stream);
     report.result = seqparStreamSynchronize(stream);
@@ -205,7 +205,7 @@ bool leavesStreams() {
   return survived(job, others({kRanks - 1}), kGone, since);
 }
 
-/// After a loss the survivors make a new communicator, and it works.
+/// After a loss the survivors create a new communicator, and it works.
 bool rebuilds() {
   int ids[2];
   if (pipe(ids) != 0) return false;
@@ -254,8 +254,8 @@ bool awaitLines(std::FILE* lines, std::vector<int> ranks, const std::string& cal
   return ranks.empty();
 }
 
-/// Rank 1 comes late to two collectives, one of data and one of the control plane, until all others have said for whom
-/// they wait. Nothing fails.
+/// Rank 1 is late for two collectives, one on data and one on the control plane, until all other ranks have logged the
+/// rank that they wait for. Nothing fails.
 bool late() {
   setenv("SEQPAR_DEBUG", "WARN", 1);
   int said[2];

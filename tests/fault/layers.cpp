@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kTokens = 300, kHeads = 2;
 
-/// All queries, keys, values and gradients of outputs are 1, and nothing decays: out of token t is t + 1, the gradient
-/// of its value the number of tokens from it to the end.
+/// All queries, keys, values and gradients of outputs are 1, without decay: out of token t is t + 1, and the gradient
+/// of its value is the number of tokens from it to the end.
 class Layer {
  public:
   Layer(seqparComm_t comm, int rank, int ranks)

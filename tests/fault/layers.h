@@ -5,7 +5,7 @@
 
 namespace seqpar::test {
 
-/// Forward and backward of a layer whose results are whole numbers, again and again. Wrong ones are counted.
+/// Repeats forward and backward of a layer with integer results until a failure. Counts wrong results.
 void layersUntilFailure(seqparComm_t comm, Report& report);
 
 }  // namespace seqpar::test

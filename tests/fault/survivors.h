@@ -12,11 +12,11 @@
 
 namespace seqpar::test {
 
-/// What a rank says when it is done. Plain data: it goes through a pipe.
+/// A rank's final report. Trivially copyable: it is sent through a pipe.
 struct Report {
   int rank = -1;
   int result = -1;      ///< of the first call that failed; Success if none did
-  int wrong = 0;        ///< results that came as success and were not right
+  int wrong = 0;        ///< wrong results returned as success
   long scans = 0;       ///< that succeeded
   double failedAt = 0;  ///< seconds on the machine's monotonic clock
   char text[400] = {};  ///< seqparGetLastError
@@ -25,7 +25,7 @@ struct Report {
 /// Seconds on the clock that Report::failedAt is read from.
 double now();
 
-/// What one process opens and one other passes then. Made before the processes.
+/// A gate that one process opens and one other passes afterwards. Create it before the processes.
 class Gate {
  public:
   Gate();
@@ -43,11 +43,11 @@ class Gate {
 /// The ranks of one job.
 class Job {
  public:
-  /// Forks `ranks` processes, each of which makes a communicator and runs `body`.
+  /// Forks `ranks` processes; each creates a communicator and runs `body`.
   Job(int ranks, int timeoutMs, const std::function<void(seqparComm_t, Report&)>& body);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  /// Kills what is left.
+  /// Kills the remaining processes.
   ~Job();
 
   /// Waits until every rank has its communicator and has scanned with it. False if one ended before.
@@ -68,8 +68,8 @@ class Job {
 /// Notes a failure with its time and text.
 void note(Report& report, seqparResult_t result, seqparComm_t comm);
 
-/// One All-Scan (SUM of ones) whose right result is known, of the given algorithm and length; counts it in `report` and
-/// notes the first failure. False once a call has failed.
+/// One All-Scan (SUM of ones) with a known result, of the given algorithm and length; counts it in `report` and records
+/// the first failure. False once a call has failed.
 bool scanOnce(seqparComm_t comm, int algorithm, size_t elements, Report& report);
 
 /// scanOnce() over all algorithms and some lengths until a call fails.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a job in which rank 1 differs, and looks for lines in what seqpar.trace makes of the flight records.
+# Runs a job with a rank 1 that differs, and searches seqpar.trace's report of the flight records for lines.
 # usage: trace.sh PYTHON TRACE.PY DIFFER CASE LINE...
 set -u
 python=$1 trace=$2 differ=$3 case=$4

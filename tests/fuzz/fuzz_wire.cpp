@@ -1,5 +1,5 @@
-// Arbitrary bytes against everything that takes bytes from a connection: the decoders, and the root with several
-// connections, of which some have the token.
+// Arbitrary bytes for all code that reads bytes from a connection: the decoders, and the root with several connections,
+// some of them with the token.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -21,7 +21,7 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
-/// Takes an input apart; zeros after its end.
+/// Parses an input; reads zeros after its end.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}

@@ -64,7 +64,7 @@ std::vector<Seed> makeSeeds() {
   rendezvous.addresses.resize(2);
   const auto id = wire::encode(rendezvous);
   seeds.push_back(Seed(fuzz::Input::Parsers).bytes(std::as_bytes(std::span(id.internal))));
-  for (int kind = 1; kind <= 7; ++kind) {
+  for (int kind = 1; kind <= 11; ++kind) {
     wire::Bytes frame;
     wire::append(frame, static_cast<wire::Kind>(kind), 1);
     seeds.push_back(Seed(fuzz::Input::Parsers).byte(static_cast<uint8_t>(frame.size())).bytes(frame));
@@ -72,6 +72,7 @@ std::vector<Seed> makeSeeds() {
 
   Seed life = Seed(fuzz::Input::Script).join(3).step(fuzz::Step::Drain, 0);
   for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Gather, 1, 4);
+  life.frame(1, wire::Kind::Refused, 1, 16);
   for (uint8_t rank = 0; rank < 3; ++rank) life.frame(rank, wire::Kind::Bye, 0, 0);
   seeds.push_back(life.step(fuzz::Step::Drain, 0));
   seeds.push_back(Seed(fuzz::Input::Script)

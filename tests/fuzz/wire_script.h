@@ -1,5 +1,6 @@
-// The language of the root's fuzzer: the first byte of an input says what it is, the rest of a script are steps. A step
-// is one byte (connection * 8 + what) and what belongs to it. Shared by the fuzzer and the maker of its first inputs.
+// The language of the root's fuzzer: the first byte of an input selects its kind; the rest of a script consists of
+// steps. A step is one byte (connection * 8 + action) and its data. Shared by the fuzzer and the generator of its
+// initial inputs.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ constexpr uint8_t kInputs = 2;
 enum class Step : uint8_t {
   Open = 0,     ///< a new connection
   Hello = 1,    ///< rank, nranks, timeout in 10 ms: a hello with the right token
-  Raw = 2,      ///< length, bytes: as they are
+  Raw = 2,      ///< length, bytes: sent unchanged
   Frame = 3,    ///< kind, sequence, length, bytes: in a frame
   Close = 4,    ///< the connection ends
   Pass = 5,     ///< 10 ms units: time passes

@@ -1,5 +1,5 @@
-// Kernels that pass heads along themselves, on communicators of several ranks, several a GPU too: call after call
-// without waiting, in graphs that are replayed, with ranks that never come. Exit status 77: no GPU.
+// Kernels that pass heads between ranks themselves, on communicators of several ranks, also with several ranks per GPU:
+// call after call without waiting, in replayed graphs, with absent ranks. Exit status 77: no GPU.
 #include <cuda_runtime.h>
 #include <seqpar/seqpar_device.cuh>
 
@@ -42,8 +42,8 @@ __host__ __device__ float factorOf(int rank, std::int64_t element) {
 
 struct Outputs {
   float *prefix, *total;  ///< [heads][elements]
-  int* calls;             ///< made so far, on the device, so that replayed graphs count too
-  int* refused;           ///< blocks that were told to give up
+  int* calls;             ///< call count, on the device, so that replayed graphs are counted
+  int* refused;           ///< blocks that gave up
 };
 
 __global__ void countCall(int* calls) {
@@ -73,7 +73,7 @@ __global__ void passAll(seqparScanDevice_t scan, int rank, Outputs out) {
   }
 }
 
-/// A head is waited for, worked on and published as a whole, by blocks of two dimensions.
+/// Blocks of two dimensions wait for a head, process it and publish it as a whole.
 __global__ void waitAndPublish(seqparScanDevice_t scan, int rank, Outputs out) {
   const int call = *out.calls;
   const int thread = static_cast<int>(threadIdx.x + blockDim.x * threadIdx.y);
@@ -82,7 +82,7 @@ __global__ void waitAndPublish(seqparScanDevice_t scan, int rank, Outputs out) {
     float* const prefix = out.prefix + head * scan.elements;
     float* const total = out.total + head * scan.elements;
     bool fine = device::waitHead(scan, head, prefix);
-    // The reversed order has every thread read what another has written.
+    // In the reversed order, every thread reads elements that another thread has written.
     for (std::int64_t i = thread; fine && i < scan.elements; i += threads) {
       const std::int64_t element = scan.elements - 1 - i;
       total[element] = factorOf(rank, element) * prefix[element] + stateOf(rank, call, head, element);
@@ -95,8 +95,8 @@ __global__ void waitAndPublish(seqparScanDevice_t scan, int rank, Outputs out) {
   }
 }
 
-/// Where the threads of the ranks meet, so that none is still setting something up on a GPU, which may wait for all of
-/// it, while another's kernels there wait for its own.
+/// A barrier of the ranks' threads: setup on a GPU may wait for all of its work, so all ranks finish their setup before
+/// any of them launches kernels that wait for other ranks.
 class Meeting {
  public:
   explicit Meeting(int threads) : threads_(threads) {}
@@ -256,7 +256,7 @@ void checkAbort(int gpus) {
   const Shape shape{3, 4, 1000, seqparForward, 4};
   onRanks(shape, gpus, [&](const Rank& rank) {
     if (rank.rank == 0) {
-      // Its kernel never comes.
+      // Its kernel is never launched.
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       check(seqparCommAbort(rank.comm) == seqparSuccess, "seqparCommAbort");
       return;
@@ -299,7 +299,7 @@ void loadKernels(int gpus) {
 
 int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  // Streams of ranks on one GPU must not share a hardware queue: one's kernels would wait behind another's.
+  // Streams of ranks on one GPU must not share a hardware queue: one rank's kernels would wait behind another's.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("SEQPAR_TIMEOUT", std::to_string(seqpar::test::patience(std::chrono::seconds(20)).count() / 1000).c_str(), 0);
   int gpus = 0;

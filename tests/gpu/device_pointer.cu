@@ -1,4 +1,4 @@
-// Which pointers are the device's, and that a host communicator refuses them by name. Exit status 77: no GPU here.
+// Detection of device pointers, which a host communicator refuses by name. Exit status 77: no GPU.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

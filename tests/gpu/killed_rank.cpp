@@ -1,6 +1,6 @@
-// gpu_killed_rank [layer]: ranks as processes, a GPU each; one is killed in the middle of its scans, or of a layer of
-// linear attention. The others must learn of it in time, though their kernels wait for it, must end their communicator,
-// and make a new one without it. Exit status 77 with fewer than two GPUs.
+// gpu_killed_rank [layer]: ranks as processes, a GPU each; one is killed during its scans, or in a layer of linear
+// attention. The other ranks must notice it in time although their kernels wait for it, must end their communicator,
+// and create a new one without it. Exit status 77 with fewer than two GPUs.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ namespace {
 /// Set by the rank that is to be killed, when it has worked for a while: in memory that all processes share.
 std::atomic<bool>* working = nullptr;
 
-/// What the parent, which never touches CUDA, tells each rank.
+/// Instructions of the parent process (which never uses CUDA) to each rank.
 struct Orders {
   seqparUniqueId first, second;
   int ranks;
@@ -67,7 +67,7 @@ void workUntilFailure(seqparComm_t comm) {
     expectSuccess(seqparCommGetAsyncError(comm, &state), "seqparCommGetAsyncError", comm);
   }
   expect(state == seqparRemoteError, "the state is ", seqparGetErrorString(state), ", expected a remote error");
-  // Kernels have given up, so the stream comes to its end.
+  // Kernels have given up, so the stream finishes.
   expectCuda(cudaStreamSynchronize(work.stream()), "cudaStreamSynchronize");
 }
 
@@ -129,7 +129,7 @@ Child start(int rank, int victim, bool layer) {
   _exit(status);
 }
 
-/// The number of GPUs, counted by a process of its own: CUDA does not survive a fork.
+/// The number of GPUs, counted in a separate process: CUDA does not survive a fork.
 int countGpus() {
   const pid_t process = fork();
   if (process == 0) {

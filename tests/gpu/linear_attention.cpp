@@ -1,5 +1,5 @@
-// gpu_linear_attention RANKS [graph] [Catch's options]: linear attention through the plan on GPU communicators whose
-// ranks are threads of this process, against the recurrence in fp64; with `graph` the calls are captured and replayed.
+// gpu_linear_attention RANKS [graph] [Catch's options]: linear attention through the plan on GPU communicators with
+// ranks as threads of this process, against the recurrence in fp64; with `graph` the calls are captured and replayed.
 // Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
@@ -18,31 +18,13 @@ PlacedRun placed;
 
 constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
 
-/// Kernels for types of 16 bits round q, k, the states and the scores to them before they multiply them: each term at
-/// most 8 times, each time by half an ulp.
-double termsOfType(int type) {
-  constexpr double kRoundings = 8;
-  return type == seqparFloat32 ? 0 : kRoundings * (type == seqparBfloat16 ? 0x1p15 : 0x1p13);
-}
-
-/// Numbers of fp16 lie 2^-24 apart at least, so that keys and queries times their decays are rounded by 2^-25 however
-/// small they are. A state adds the products of one of these a token with a number of v or of out's gradient.
-double leastOfStates(const LinearCase& c) {
-  if (c.dataType != seqparFloat16) return 0;
-  double most = 0;
-  for (const auto* tensor : {&c.v, &c.dOut}) {
-    for (const float number : *tensor) most = std::max(most, static_cast<double>(std::abs(number)));
-  }
-  return 0x1p-25 * static_cast<double>(c.tokens) * most;
-}
-
 LinearCase makeCase(int family, const std::vector<int64_t>& lengths, int type, std::mt19937& random) {
   LinearCase c;
   c.family = family;
   for (const auto length : lengths) c.tokens += static_cast<size_t>(length);
   c.heads = 4;
   c.keyHeads = random() % 2 == 0 ? 4 : 2;
-  const bool wide = random() % 6 == 0;  // as models of GLA and RetNet have them
+  const bool wide = random() % 6 == 0;  // as in models with GLA and RetNet
   c.dk = wide ? 256 : 16 << random() % 4;
   c.dv = 16 * (wide ? 17 + random() % 16 : 1 + random() % 5);
   c.dataType = type;
@@ -98,19 +80,20 @@ TEST_CASE("long sequences on GPUs are cut into segments") {
       c.dv = 16 * (1 + random() % 9);
       c.strength = strength;
       c.fill(random());
+      const auto reference = referenceOf(c, lengths);
       for (const bool reserve : {false, true}) {
         LinearOptions options;
         options.placement = all.placement();
         options.repeats = 2;
         options.reserve = reserve;
         CAPTURE(c.describe(), lengths, reserve, seed);
-        check(all.group(), c, lengths, options, termsOfType(c.dataType));
+        check(all.group(), {c, lengths, options, reference, termsOfType(c.dataType)});
       }
     }
   }
 }
 
-/// `given`: sequences begin with states of the caller's, which get gradients.
+/// `given`: sequences start with the caller's states, and their gradients are computed.
 void checkPacked(bool given) {
   PlacedRanks all(placed);
   const unsigned seed = std::random_device{}();
@@ -145,5 +128,8 @@ TEST_CASE("packed sequences on GPUs begin with given states") {
 }  // namespace
 
 int main(int count, char** words) {
-  return runPlaced(count, words, placed);
+  const int result = runPlaced(count, words, placed);
+  std::printf("seconds: references %.1f, calls %.1f, the longest %.2f\n", linearTimes.references, linearTimes.calls,
+              linearTimes.longestCall);
+  return result;
 }

@@ -123,7 +123,7 @@ void checkRanks(BackwardShape shape, int64_t cutAt, uint64_t seed) {
   report(whole, seed, errors, "two ranks, ");
 }
 
-/// The references take longer than the GPU does, so they are made on all cores.
+/// The references take longer than the GPU does, so they are computed on all cores.
 void checkThese(const std::vector<BackwardShape>& shapes, uint64_t seed) {
   std::vector<std::future<std::unique_ptr<BackwardCase>>> cases;
   const size_t ahead = std::max(std::thread::hardware_concurrency(), 1u);

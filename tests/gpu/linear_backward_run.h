@@ -1,4 +1,4 @@
-// Both backward passes of linear attention on a GPU, for one rank's case; what comes of them against the reference.
+// Both backward passes of linear attention on a GPU, for one rank's case, compared with the reference.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,9 +38,8 @@ class Memory {
   std::unique_ptr<char, Free> memory_;
 };
 
-/// The roundings behind a number, each at most `unit` of it and independent: operands, states and results are rounded
-/// once each. In fp16, what is below 2^-14 has errors of 2^-25 whatever its size, so nothing is compared with less than
-/// `least`.
+/// The rounding errors of a value, each at most `unit` of it and independent: operands, states and results are rounded
+/// once each. In fp16, values below 2^-14 have errors of 2^-25, so no tolerance is below `least`.
 struct Tolerance {
   double unit, least;
   double values() const { return 4 * unit; }
@@ -59,9 +58,10 @@ struct Errors {
 /// Both passes of one rank on the GPU.
 struct Run {
   const BackwardCase& c;
-  Memory q, k, v, gates, dOut, starts, initial, dFinal, before, beforeLog;
+  Memory q, k, v, gates, dOut, spans, initial, dFinal, before, beforeLog;
   Memory after, afterLog, stateGradient, logDecay, dq, dk, dv, dGates, dInitial, workspace;
   attn::LinearProblem problem;
+  attn::Segments segments;
   bool mapWanted = true;  ///< of all tokens
 
   explicit Run(const BackwardCase& given);

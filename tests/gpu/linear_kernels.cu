@@ -61,13 +61,12 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-/// `ctas` bounds the launches; with `byHeads` each head is a launch of its own; without `rank` its map is not asked
-/// for, and launchForward() has both passes; `apart` as SegmentStates has it.
+/// `ctas` limits the launches; with `byHeads` each head is a separate launch; without `rank` the rank's map is not
+/// computed, and launchForward() runs both passes; `apart` as in SegmentStates.
 Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apart = false) {
   const ForwardSpec& spec = test.spec;
   const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
   const OnDevice<float> initial(test.initial);
-  const OnDevice<int64_t> starts(test.starts);
   const auto states = static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv);
   const size_t size = spec.type == seqparFloat32 ? 4 : 2;
   const OnDevice<char> out(static_cast<size_t>(spec.batch * spec.tokens * spec.heads * spec.dv) * size);
@@ -79,11 +78,10 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apa
   problem.k.data = k.get();
   problem.v.data = v.get();
   problem.gates.data = gates.get();
-  if (!test.starts.empty()) {
-    problem.starts = starts.get();
-    problem.startCount = static_cast<int64_t>(test.starts.size());
-  }
-  const Segments segments = spec.segments(rank ? 0 : spec.leadTokens);
+  const auto cut = test.segments(rank ? 0 : spec.leadTokens);
+  const OnDevice<Span> spans(cut.spans);
+  Segments segments = cut.segments;
+  if (!cut.spans.empty()) segments.spans = spans.get();
   const OnDevice<char> workspace(segmentMapsSize(problem, segments));
   SegmentStates first;
   first.problem = problem;
@@ -183,7 +181,7 @@ ForwardSpec drawSpec(std::mt19937_64& random) {
   return spec;
 }
 
-/// A decay of 0 forgets NaN and infinity; what comes before it does not.
+/// A decay of 0 forgets NaN and infinity; earlier tokens are not forgotten.
 void checkNotFinite(std::mt19937_64& random) {
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
@@ -223,8 +221,8 @@ void checkRepeated(std::mt19937_64& random) {
   }
 }
 
-/// Many short items a CTA of pass 1, of which most chunks are forgotten: the warpgroup that finds out is items ahead of
-/// those that multiply.
+/// Many short items per CTA of pass 1 with mostly forgotten chunks: the producer warpgroup is several items ahead of
+/// the consumers.
 void checkShortItems(std::mt19937_64& random) {
   static constexpr int64_t kTokens[] = {128, 192, 320, 512};
   for (const Gate gate : {Gate::Channel, Gate::Token}) {

@@ -78,7 +78,7 @@ ScanSpec randomSpec(std::mt19937_64& random, int size) {
   static const DrawnSizes kSizes{
       {1, 2, 3, 4, 5, 6}, {1, 3, 8, 16, 17, 37, 64, 100, 128, 128}, {1, 2, 5, 16, 31, 48, 128}};
   ScanSpec spec = drawMatrix(random, size, kSizes);
-  if (random() % 3 == 0) {  // of those that have kernels of their own
+  if (random() % 3 == 0) {  // operators with separate kernels
     spec.dk = random() % 2 == 0 ? 64 : 128;
     spec.dv = 16 * (1 + random() % 8);
     spec.stateType = spec.wireType = seqparFloat32;
@@ -92,7 +92,7 @@ void checkRandomRuns(const DeviceRanks& ranks, std::mt19937_64& random, int roun
   double worst = 0;
   for (int round = 0; round < rounds; ++round) {
     struct Run {
-      std::unique_ptr<const ScanCase> scanCase;  ///< where the buffers look for it
+      std::unique_ptr<const ScanCase> scanCase;  ///< the buffers refer to it
       std::vector<DeviceBuffers> buffers;
       Numbers numbers;
       std::string what;
@@ -151,7 +151,7 @@ void checkLarge(const DeviceRanks& ranks, std::mt19937_64& random) {
   }
 }
 
-/// Infinities and NaN go to the elements that meet them and nowhere else, through tensor cores too; flags forget them.
+/// Infinities and NaN reach exactly the elements that depend on them, also through tensor cores; flags discard them.
 void checkNonFinite(const DeviceRanks& ranks) {
   const float values[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
@@ -169,7 +169,7 @@ void checkNonFinite(const DeviceRanks& ranks) {
         for (ScanCase::Rank& rank : scanCase.ranks) {
           for (float& factor : rank.transition) factor = 0x1p-7F;
           for (float& number : rank.state) number = 1;
-          rank.transition[9 * dk + 5] = 0;  // row 9 does not meet what is in row 5
+          rank.transition[9 * dk + 5] = 0;  // row 9 is independent of row 5
         }
         scanCase.ranks[0].state[5 * dv + 3] = value;
         if (spec.size > 2) scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;
@@ -181,7 +181,7 @@ void checkNonFinite(const DeviceRanks& ranks) {
   }
 }
 
-/// The same graphs over and over: positions in the FIFOs move on by themselves.
+/// Replays the same graphs many times: positions in the FIFOs advance without the host.
 void checkGraphs(const DeviceRanks& ranks, std::mt19937_64& random) {
   ScanSpec spec;
   spec.size = ranks.size();
@@ -220,7 +220,7 @@ void checkGraphs(const DeviceRanks& ranks, std::mt19937_64& random) {
   for (const cudaGraphExec_t graph : graphs) checkCuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
 }
 
-/// A rank that never comes: the others give up, and say for whom.
+/// An absent rank: the others give up, and report it.
 void checkGiveUp(int gpus) {
   constexpr std::uint64_t kShortNs = 20'000'000;
   DeviceRanks ranks(2, 4, gpus, kShortNs);

@@ -1,5 +1,5 @@
-// All-Scan over NCCL. With one GPU: up to 8 ranks on it, by copies in NCCL's place. With two: NCCL itself, in one node
-// and between two, which are processes of this program. Exit status 77 without a GPU.
+// All-Scan over NCCL. With one GPU: up to 8 ranks on it, with copies instead of NCCL. With two: NCCL itself, in one
+// node and between two nodes, which are processes of this program. Exit status 77 without a GPU.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ void tryWithoutNccl(int ranks, int perNode, std::uint64_t seed, int cases) {
          }));
 }
 
-/// What the cost model says of an algorithm.
+/// The cost model's estimate for an algorithm.
 double estimateUs(const std::vector<seqparScanEstimate_t>& all, int algorithm) {
   const auto found = std::find_if(all.begin(), all.end(),
                                   [algorithm](const auto& estimate) { return estimate.algorithm == algorithm; });
@@ -90,7 +90,7 @@ void tryEstimates() {
   report("estimates", problem);
 }
 
-/// One capture of a scan, replayed; every replay begins from the same inputs, and outputs are not in place.
+/// One capture of a scan, replayed; every replay starts from the same inputs, and outputs are not in place.
 void replayScan(DeviceGroup& group, seqparScanAlgorithm_t algorithm, cudaStreamCaptureMode mode) {
   NcclScanCase given;
   ScanSpec spec;
@@ -135,12 +135,12 @@ void tryNccl(int ranks, std::uint64_t seed) {
                         [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
            runNcclScans(group, nodesOf(ranks, 1), seed + 1, kCases,
                         [&mine](cudaStream_t stream) { mine.nccl->wait(stream); });
-           // A capture in global mode would mind what the other threads do.
+           // A capture in global mode would conflict with other threads' calls.
            for (const auto algorithm : ncclAlgorithms()) replayScan(group, algorithm, cudaStreamCaptureModeThreadLocal);
          }));
 }
 
-/// One rank in a process, on a node of its own.
+/// One rank per process, each on a separate node.
 int runProcess() {
   (void)requireNcclRanks();
   const int rank = std::atoi(std::getenv("RANK"));
@@ -210,7 +210,7 @@ int main(int argc, char** argv) {
     }
   }
   if (argc > 1 && std::strcmp(argv[1], "nodes") == 0) {
-    // Before this process knows CUDA, which does not survive a fork; the children tell if there are no GPUs.
+    // Before this process uses CUDA, which does not survive a fork; the children report missing GPUs.
     return tryNodes();
   }
   tryEstimates();
@@ -218,7 +218,7 @@ int main(int argc, char** argv) {
   const int gpus = requireGpus(1);
   const std::uint64_t seed = std::random_device{}();
   if (argc > 2 && std::strcmp(argv[1], "copies") == 0) {
-    // Few, for tools that make kernels slow.
+    // Few cases, for tools that slow kernels down.
     tryWithoutNccl(5, 2, seed, std::atoi(argv[2]));
     return failures == 0 ? 0 : 1;
   }

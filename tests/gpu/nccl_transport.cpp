@@ -22,7 +22,7 @@ std::chrono::milliseconds deadline() {
   return patience(std::chrono::seconds(4));
 }
 
-/// The bytes of message `number` from one rank to another: everybody can tell what must come.
+/// The bytes of message `number` from one rank to another: every rank can compute the expected bytes.
 Bytes message(std::uint64_t seed, int from, int to, std::size_t number, std::size_t bytes) {
   std::mt19937_64 random(seed ^
                          (number * 1000003 + static_cast<std::size_t>(from) * 64 + static_cast<std::size_t>(to)));
@@ -179,7 +179,7 @@ void subsets(NcclRank& mine) {
   gather(*alone);
 }
 
-/// Somebody else's blocking communicator, used, given back, and used again.
+/// The caller's blocking communicator: borrowed, returned, and borrowed again.
 void borrowed(int ranks) {
   const NcclLibrary& nccl = requireNccl();
   const auto initAll = nccl.file.find<decltype(&ncclCommInitAll)>("ncclCommInitAll");
@@ -221,7 +221,7 @@ void borrowed(int ranks) {
   expect(problem.empty(), problem);
 }
 
-/// Work that nobody answers, enqueued and replayed from a graph, is ended by `end`, and refused afterwards.
+/// Work without a matching operation, enqueued or replayed from a graph, is ended by `end`, and refused afterwards.
 void stuck(NcclRank& mine, bool inGraph, const std::function<void(NcclRank&)>& end) {
   NcclComm& nccl = *mine.nccl;
   char here = 0;

@@ -62,7 +62,7 @@ int main() {
       writeEverywhere(mine, *window);
       meet(mine);
     }
-    // What is refused costs the communicator nothing.
+    // A refused window leaves the communicator usable.
     std::string why;
     const auto group = mine.nccl->subset({mine.rank}, mine.health);
     expect(makeNcclWindow(*group, 4096, why) == nullptr && !why.empty(), "a window of a part of a communicator");

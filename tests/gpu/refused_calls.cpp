@@ -1,6 +1,5 @@
-// Arguments that are refused, on GPU communicators: the tests of hosts over sizes that wrap and buffers that are not
-// aligned, which on a GPU would be the end of its context. With more ranks than GPUs several share one. Exit status 77
-// without a GPU.
+// Refused arguments on GPU communicators: the host tests of sizes that wrap and of misaligned buffers, which on a GPU
+// would destroy its context. With more ranks than GPUs, several share one. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include "unit/api/refused_calls.h"
 

@@ -1,5 +1,5 @@
-// gpu_ring_overlap: rings that copy engines move, beside kernels that read the tensors meanwhile: all forms, late
-// ranks, graphs, tens of thousands of steps, a rank that is killed and one that never comes. Exit status 77: no GPU.
+// gpu_ring_overlap: rings that copy engines move, concurrent with kernels that read the tensors: all forms, late ranks,
+// graphs, tens of thousands of steps, a killed rank and an absent one. Exit status 77: no GPU.
 #include <cstring>
 #include <thread>
 
@@ -31,7 +31,7 @@ __global__ void fill(unsigned char* bytes, std::size_t count, unsigned key) {
 __global__ void addOne(unsigned char* bytes, std::size_t count) {
   for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) ++bytes[i];
 }
-/// Counts the bytes that are not what fill() and `added` times addOne() made.
+/// Counts the bytes that differ from fill() followed by `added` times addOne().
 __global__ void compare(const unsigned char* bytes, std::size_t count, unsigned key, int added, unsigned* wrong) {
   for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
     if (bytes[i] != static_cast<unsigned char>(byteOf(key, i) + added)) atomicAdd(wrong, 1U);
@@ -172,7 +172,7 @@ Form fastForm(int ranks) {
   return form;
 }
 
-/// Tensors of different lengths on all ranks, empty ones and whole ranks without any among them.
+/// Tensors with different lengths on all ranks, including empty ones and ranks with only empty ones.
 Form unevenForm(int ranks) {
   Form form;
   form.tensors = 3;
@@ -222,7 +222,7 @@ void runGraph(const Rank& self) {
   expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
-/// More steps than there are stamps.
+/// More steps than there are distinct stamps.
 void runLong(const Rank& self) {
   constexpr int kRounds = 10000;
   Form form = fastForm(self.ranks);

@@ -1,5 +1,5 @@
-// The element-wise All-Scan kernels: every algorithm against the definition, on all GPUs there are and with several
-// ranks on one. Exit status 77: no GPU.
+// The element-wise All-Scan kernels: every algorithm against the definition, on all GPUs and with several ranks on one.
+// Exit status 77: no GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -57,7 +57,7 @@ void enqueue(const DeviceRanks& peers, Call& call) {
   }
 }
 
-/// What is wrong, in words.
+/// The error as text.
 std::string judge(Call& call) {
   const auto reference = referenceScan(*call.scanCase);
   for (std::size_t rank = 0; rank < call.ranks.size(); ++rank) {
@@ -105,7 +105,7 @@ bool checkRandom(int size, int gpus, int channels, int batches, int atOnce, std:
   });
 }
 
-/// Few channels with as many threads as a CTA has go round their rings, at any place in them.
+/// Few channels with as many threads as a CTA has wrap around in their FIFOs, from any position.
 bool checkFewChannels(int gpus, std::uint64_t seed) {
   return checkCalls(2, gpus, 1, 2, 12, seed, [](std::mt19937_64& random, const DeviceRanks& peers) {
     ScanSpec spec;
@@ -119,7 +119,7 @@ bool checkFewChannels(int gpus, std::uint64_t seed) {
   });
 }
 
-/// A rank that does not come: the others end in time, and say for whom they waited.
+/// An absent rank: the others end in time, and report the rank that they waited for.
 bool checkAbsent(int gpus) {
   std::mt19937_64 random(3);
   for (const auto algorithm : peerAlgorithms()) {

@@ -1,4 +1,4 @@
-// gpu_short_conv RANKS [graph] [Catch's options]: the short convolution on GPU communicators whose ranks are threads of
+// gpu_short_conv RANKS [graph] [Catch's options]: the short convolution on GPU communicators with ranks as threads of
 // this process, against its definition in fp64; with `graph` the calls are captured and replayed. Exit status 77
 // without a GPU.
 #define CATCH_CONFIG_RUNNER
@@ -16,9 +16,9 @@ using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
 PlacedRun placed;
 
-// First in its process, where no kernel of a convolution has been loaded yet: others' exchanges wait on their GPUs
-// while the last rank takes memory and loads kernels. Unlike plans, which load cuDNN's, Create needs no barrier for
-// that.
+// Runs first in its process, before any convolution kernel is loaded: other ranks' exchanges wait on their GPUs while
+// the last rank allocates memory and loads kernels. Unlike plans, which load cuDNN's kernels, Create needs no barrier
+// for this.
 TEST_CASE("a rank may be late with its convolution") {
   PlacedRanks all(placed);
   const unsigned seed = std::random_device{}();
@@ -32,7 +32,7 @@ TEST_CASE("a rank may be late with its convolution") {
   apart.meet = [] {};
   apart.run = [&](int rank, const auto& calls) {
     auto said = together.run(rank, calls);
-    together.meet();  // what is freed next waits for the device, on which others may not be done
+    together.meet();  // the next free waits for the device, where other ranks may still have work
     return said;
   };
   ConvOptions options{.placement = &apart};

@@ -1,6 +1,6 @@
-// gpu_softmax_attention RANKS [graph] [Catch's options]: every algorithm of softmax attention on GPU communicators
-// whose ranks are threads of this process, against the definition in fp64; with `graph` the calls are captured and
-// replayed. With more ranks than GPUs several share one. Exit status 77 without a GPU.
+// gpu_softmax_attention RANKS [graph] [Catch's options]: every algorithm of softmax attention on GPU communicators with
+// ranks as threads of this process, against the definition in fp64; with `graph` the calls are captured and replayed.
+// With more ranks than GPUs, several share one. Exit status 77 without a GPU.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <memory>

@@ -39,7 +39,7 @@ void runGraphs(const std::vector<seqparComm_t>& comms, unsigned count, std::uint
   expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
   for (unsigned i = 0; i < count / kScans; ++i) {
     expectCuda(cudaGraphLaunch(ready, sums.stream()), "cudaGraphLaunch");
-    // Between replays the same communicator is used directly as well.
+    // Between replays, the communicator is also used directly.
     if (i % 100 == 99) {
       const DrawnScan scan(random);
       sums.enqueue(i, scan.elements, scan.algorithm, scan.reverse);
@@ -51,7 +51,7 @@ void runGraphs(const std::vector<seqparComm_t>& comms, unsigned count, std::uint
   expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
-/// Four communicators on four streams at once; the ranks take them in different orders.
+/// Four communicators on four streams concurrently; the ranks use them in different orders.
 void runCommunicators(const std::vector<seqparComm_t>& comms, unsigned count, std::uint64_t seed) {
   std::vector<std::unique_ptr<PrefixSums>> sums;
   std::vector<std::mt19937_64> shared;

@@ -1,5 +1,5 @@
-// attn_processes [ROUNDS], under mpirun: softmax attention by every algorithm, with ranks as processes. Each compares
-// its own tokens with the definition.
+// attn_processes [ROUNDS], under mpirun: softmax attention by every algorithm, with ranks as processes. Each rank
+// compares its tokens with the definition.
 #include <cstdlib>
 
 #include "attn/plan/registry.h"

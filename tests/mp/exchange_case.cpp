@@ -38,7 +38,7 @@ ExchangeCase randomExchangeCase(std::mt19937_64& random, int ranks, int rank, co
   const bool large = below(8) == 0;
   const auto most = static_cast<std::uint64_t>(large ? options.most : 1 + below(40));
   c.equalTokens = below(3) == 0;
-  std::vector<int64_t> lengths;  // for all ranks, so that both groups draw as many numbers
+  std::vector<int64_t> lengths;  // for all ranks, so that both groups draw equally many values
   for (int i = 0; i < ranks; ++i) lengths.push_back(below(5) == 0 ? 0 : below(most + 1));
   for (size_t i = 0; i < c.members(); ++i) c.tokens.push_back(lengths[c.equalTokens ? 0 : i]);
   c.outer = 1 + below(3);
@@ -56,7 +56,7 @@ ExchangeCase randomExchangeCase(std::mt19937_64& random, int ranks, int rank, co
   if (c.call == kHaloAdjoint && c.periodic && c.left + c.right > c.total()) c.type = seqparFloat32;
   c.key = random() >> 8;
   c.skew = random();
-  // Aligned rows: where they are many, they take ways of their own.
+  // Aligned rows: many such rows use separate code paths.
   if (large && below(2) == 0) {
     c.skew = 0;
     if (c.call != kScatterLse) c.inner = 16 * (1 + below(9));

@@ -1,4 +1,4 @@
-// Random cases for the calls of seqpar/exchange.h, and the numbers in their buffers.
+// Random cases for the calls of seqpar/exchange.h, and the contents of their buffers.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum ExchangeCall { kToHeads, kToSequence, kGather, kScatter, kScatterLse, kHalo
 
 const char* nameOf(ExchangeCall call);
 
-/// Small whole numbers: sums over 16 members are exact in every type.
+/// Small integers: sums over 16 members are exact in every type.
 float valueOf(std::uint64_t key, size_t index);
 
 /// One case, the same on all ranks.

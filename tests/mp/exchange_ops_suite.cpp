@@ -70,7 +70,7 @@ class Runner {
     return shape;
   }
 
-  /// Tokens [first, first + count) of the whole array [outer][total][inner] with these keys, added up.
+  /// Tokens [first, first + count) of the sum of the whole arrays [outer][total][inner] with these keys.
   std::vector<float> slice(int64_t first, int64_t count, const std::vector<std::uint64_t>& keys) {
     std::vector<float> values;
     for (int64_t outer = 0; outer < c_.outer; ++outer) {
@@ -125,8 +125,7 @@ class Runner {
     compare("whole", whole, after);
   }
 
-  /// In a row, members with the same logarithm, as many as a power of 2, and all others with nothing: their weights are
-  /// exact.
+  /// In a row, a power of 2 of members have equal log-sum-exps, and the others are empty: the weights are exact.
   bool takesPart(size_t member, size_t row) const {
     size_t parts = 1;
     while (parts * 2 <= c_.members()) parts *= 2;

@@ -14,7 +14,7 @@ struct ExchangeOps {
 };
 
 /// Collective. Cases depend on `seed` alone (equal on all ranks): every call and type, uneven lengths, empty shards,
-/// any number of heads, groups in any order, in place, with and without a stream. The numbers are such that results are
+/// any number of heads, groups in any order, in place, with and without a stream. Values are chosen so that results are
 /// exact. Throws std::runtime_error with the case at the first wrong element.
 void runExchangeOps(seqparComm_t comm, std::uint64_t seed, const ExchangeOps& options = {});
 

@@ -15,8 +15,8 @@ constexpr size_t kKeys = 4093;
 constexpr size_t kLengths[] = {
     0, 1, 48, 49, 4095, 4096, 8191, 65536, 65537, (128 << 10) - 1, 128 << 10, 300001, (2 << 20) + 5, kLongest};
 
-/// What a sender with this key sends. Copied and compared as a whole: byte by byte would take minutes under the
-/// sanitizers.
+/// The bytes that a sender with this key sends. Copied and compared as a whole: byte by byte would take minutes under
+/// the sanitizers.
 const unsigned char* pattern(std::uint64_t key) {
   static const auto bytes = [] {
     std::vector<std::uint64_t> words((kLongest + kKeys) / sizeof(std::uint64_t) + 1);
@@ -27,7 +27,7 @@ const unsigned char* pattern(std::uint64_t key) {
   return reinterpret_cast<const unsigned char*>(bytes.data()) + key % kKeys;
 }
 
-/// Bytes at an address that is a multiple of 64 plus `skew`, with a margin that must stay as it is.
+/// Bytes at an address that is a multiple of 64 plus `skew`, with a margin that must not change.
 struct Buffer {
   Buffer(size_t length, size_t skew) : bytes(length + 192 + skew, 0xa5), size(length) {
     begin = 64 + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64 + skew;
@@ -52,7 +52,7 @@ void runExchangeSuite(seqparComm_t comm, std::uint64_t seed, int rounds) {
     std::vector<size_t> lengths(static_cast<size_t>(ranks));
     for (auto& length : lengths) length = kLengths[random() % std::size(kLengths)];
     const size_t skew = random() % 3;
-    // In an open chain nothing goes round from the last ranks to the first.
+    // An open chain does not wrap around from the last ranks to the first.
     const bool sends = ring || rank + stride < ranks;
     const bool receives = ring || rank - stride >= 0;
     const int to = sends ? (rank + stride) % ranks : SEQPAR_NO_PEER;

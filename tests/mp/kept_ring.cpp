@@ -190,7 +190,7 @@ void CapturedRing::replay(std::uint64_t key, int times) {
   for (int i = 0; i < times; ++i, ++key) {
     ring_.setInputs(key);
     fill(out_, key, rank_, 63);
-    const bool twice = key % 4 == 0;  // a replay right behind another
+    const bool twice = key % 4 == 0;  // one replay right after another
     for (int again = 0; again < (twice ? 2 : 1); ++again) backend()->replay(graph_, stream_.get());
     backend()->synchronize(stream_.get());
     ring_.check(key);

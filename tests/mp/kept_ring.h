@@ -22,13 +22,13 @@ class KeptRing {
   /// Collective; the destructor does not do it.
   void close();
 
-  /// A round; `beside(step)` is called between each post and its wait. Throws at the first wrong byte.
+  /// One round; calls the function between each post and its wait. Throws at the first wrong byte.
   void run(std::uint64_t key, const std::function<void(int step)>& beside);
 
-  /// The calls of run() on `stream` without its checks: tensors come from inputs(), and all that is current, before and
-  /// after each transfer, is copied into memory of the object.
+  /// The calls of run() on `stream` without its checks: tensors are read from inputs(), and all current tensors, before
+  /// and after each transfer, are copied into memory of the object.
   void enqueue(void* stream, const std::function<void(int step)>& beside);
-  /// Writes what belongs to `key` where enqueue() takes it from.
+  /// Writes the tensors for `key` to enqueue()'s source.
   void setInputs(std::uint64_t key);
   /// Throws unless what enqueue() copied belongs to `key`.
   void check(std::uint64_t key) const;
@@ -59,14 +59,14 @@ class KeptRing {
   std::vector<Look> looks_;
 };
 
-/// A round of a ring, with a shift beside its first transfer, in a graph.
+/// A ring's round, with a shift concurrent with its first transfer, in a graph.
 class CapturedRing {
  public:
   /// Collective. Only where backend()->hasGraphs().
   CapturedRing(seqparComm_t comm, std::uint64_t seed);
   CapturedRing(const CapturedRing&) = delete;
   CapturedRing& operator=(const CapturedRing&) = delete;
-  /// Collective; the destructor does not do it. Of every second seed the ring is closed first, and the graph is
+  /// Collective; the destructor does not call it. For every second seed, the ring is closed first, and the graph is
   /// replayed once more.
   void close();
 

@@ -1,4 +1,4 @@
-// An array for collectives that shows what is written beyond its ends.
+// An array for collectives that detects writes beyond its ends.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace seqpar::test {
 
-/// Elements of a type, off the alignment of cache lines, between margins that must stay as they are.
+/// Elements of a type, not aligned to cache lines, between margins that must not change.
 class MarginArray {
  public:
   MarginArray(size_t count, seqparDataType_t type, size_t skew = 0)

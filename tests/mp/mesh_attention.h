@@ -1,4 +1,4 @@
-// Naive attention for tests: its numbers, its tiles, and the whole of it on one rank.
+// Naive attention for tests: its values, its tiles, and the whole computation on one rank.
 #pragma once
 
 #include <cstdint>

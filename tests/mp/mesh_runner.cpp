@@ -9,7 +9,7 @@
 namespace seqpar::test {
 namespace {
 
-/// One rank's mesh and all that travels on it.
+/// One rank's mesh and all of its buffers.
 class Runner {
  public:
   explicit Runner(const MeshPart& part)
@@ -211,7 +211,7 @@ class Runner {
                const std::vector<std::pair<Tensor, std::vector<Vector<float>>*>>& tensors) {
     std::vector<seqparMeshPart_t> parts;
     for (const auto& [tensor, blocks] : tensors) {
-      // NaN, so that what does not arrive is found out.
+      // NaN detects blocks that do not arrive.
       blocks->emplace_back(sizeOfBlock(tensor, owner(axis, index)), std::numeric_limits<float>::quiet_NaN());
       const auto& from = (*blocks)[static_cast<size_t>(index - 1)];
       auto& into = blocks->back();

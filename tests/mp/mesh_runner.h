@@ -1,4 +1,4 @@
-// One rank's part of Mesh-Attention over the C interface: by the steps of a schedule, and all at once.
+// One rank's part of Mesh-Attention over the C interface: by the steps of a schedule, and by single collectives.
 #pragma once
 
 #include "mesh_attention.h"
@@ -6,7 +6,7 @@
 
 namespace seqpar::test {
 
-/// What partial results are held as, and what they travel as.
+/// Types of partial results in memory and on the wire.
 struct MeshTypes {
   seqparDataType_t data, wire;
 };
@@ -20,7 +20,7 @@ struct MeshPart {
   bool onStream;
 };
 
-/// Collective. Of this rank's block; `atOnce`: with gathers and reductions in place of the schedule. Throws
+/// Collective, for this rank's block. `atOnce`: with gathers and reductions instead of the schedule. Throws
 /// std::runtime_error if a call fails.
 Outputs meshOutputs(const MeshPart& part, bool atOnce);
 Gradients meshGradients(const MeshPart& part, bool atOnce);

@@ -12,7 +12,7 @@ namespace {
 /// Naive attention of large blocks takes its time.
 constexpr int kMostForLarge = 4;
 
-/// Half the distance between neighbors among numbers from 1/2 to 1.
+/// Half an ulp of values from 1/2 to 1.
 double roundoff(seqparDataType_t type) {
   return type == seqparFloat32 ? 0x1p-25 : type == seqparFloat16 ? 0x1p-12 : 0x1p-9;
 }
@@ -50,7 +50,7 @@ MeshAttention drawProblem(std::mt19937_64& random, int ranks) {
   return attention;
 }
 
-/// Parameters that make a schedule; which one must not matter.
+/// Parameters of a schedule; the results must not depend on them.
 seqparMeshParams_t drawParams(std::mt19937_64& random) {
   seqparMeshParams_t params = SEQPAR_MESH_PARAMS_INITIALIZER;
   params.tokens = 1 + static_cast<int64_t>(random() % 4096);
@@ -76,7 +76,7 @@ void runRound(seqparComm_t comm, std::mt19937_64& random, int ranks, int a, Mesh
   expectSuccess(seqparMeshShape(mesh, &rows, &columns), "seqparMeshShape");
   // Merged in fp32 once a tile and once a hop, with weights from logarithms below 8: a few roundings each.
   const double merging = 64 * (rows + columns) * roundoff(seqparFloat32);
-  // Values are of size 1 at most. They are rounded once by each hop, and as inputs and results.
+  // Values have magnitude 1 at most. They are rounded once by each hop, and as inputs and results.
   const double tolerance = merging + rows * roundoff(types.wire) + 2 * roundoff(types.data);
   const auto wanted = referenceOutputs(attention, rank);
   for (const bool atOnce : {false, true}) {

@@ -13,7 +13,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// The launcher's numbers as torchrun would hand them over; the port is rank 0's.
+/// Initializes from the launcher's ranks as torchrun's variables; the port is rank 0's.
 seqparComm_t initByEnvironment() {
   int rank = 0, ranks = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -12,7 +12,7 @@ namespace {
 
 using Bytes = Vector<unsigned char>;
 
-constexpr size_t kMargin = 64;  ///< bytes before and after a tensor that must stay as they are
+constexpr size_t kMargin = 64;  ///< bytes before and after a tensor that must not change
 constexpr unsigned char kUntouched = 0xa5;
 
 struct Tensor {
@@ -80,7 +80,7 @@ void move(seqparRedistributePlan_t plan, std::vector<Bytes>& send, std::vector<B
   expectSuccess(seqparRedistribute(plan, from.data(), into.data(), stream), "seqparRedistribute", comm);
 }
 
-/// There and back; on a stream the way back is enqueued before the way there is done.
+/// Redistributes there and back; on a stream, the second call is enqueued before the first is done.
 void check(const Problem& problem, seqparComm_t comm, int rank, const Stream* stream) {
   const auto had = dealTokens(problem.from)[static_cast<size_t>(rank)];
   const auto wanted = dealTokens(problem.to)[static_cast<size_t>(rank)];

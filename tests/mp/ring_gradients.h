@@ -4,8 +4,8 @@
 
 namespace seqpar::test {
 
-/// Gradients: every holder adds a number of its own before it passes the tensor on, in step with a ring of tensors that
-/// do not change.
+/// Gradients: every holder adds a rank-specific value before it passes the tensor on, in step with a ring of tensors
+/// that do not change.
 void runRingGradients(seqparComm_t comm, int rank, int ranks, int inner);
 
 }  // namespace seqpar::test

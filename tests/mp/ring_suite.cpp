@@ -21,7 +21,7 @@ constexpr size_t kLengths[] = {0, 1, 63, 4095, 8192, 65536, 65537, (128 << 10) -
 /// What belongs to this key, of any length. Streams copy from it.
 const unsigned char* pattern(std::uint64_t key) {
   using Words = Vector<std::uint64_t>;
-  static const Words& bytes = *[] {  // never destroyed: the backend, whose memory it is, may be gone by then
+  static const Words& bytes = *[] {  // never destroyed: the backend that owns the memory may be destroyed earlier
     auto words = std::make_unique<Words>((kLongest + kKeys) / sizeof(std::uint64_t) + 1);
     std::mt19937_64 random(2);
     for (auto& word : *words) word = random();
@@ -95,7 +95,7 @@ class RingRun {
 
   void run(int round) {
     std::vector<Seen> seen;
-    // Some ranks' own tensors lie elsewhere in some rounds.
+    // In some rounds, some ranks' home tensors are in different memory.
     const bool elsewhere = (round + place_) % 2 == 1;
     if (elsewhere) {
       expectSuccess(seqparRingResetFrom(ring_, elsewherePointers_.data()), "seqparRingResetFrom", comm_);
@@ -279,7 +279,7 @@ void runAllFactorizations(seqparComm_t comm, int rank, int ranks, std::uint64_t 
   }
 }
 
-/// All ranks congruent modulo a stride make a ring, in an order of their own; all these rings run at once.
+/// All ranks congruent modulo a stride form a ring, in a shuffled order; all these rings run concurrently.
 void runStrides(seqparComm_t comm, int rank, int ranks, std::uint64_t seed, int rounds) {
   std::mt19937_64 random(seed + 1);
   for (int round = 0; round < rounds; ++round) {
@@ -296,8 +296,8 @@ void runStrides(seqparComm_t comm, int rank, int ranks, std::uint64_t seed, int 
   }
 }
 
-/// Step t of a balanced schedule: rank r sends to r + t, its keys and values where that rank comes after it, else its
-/// one query tensor, to be helped with.
+/// Step t of a balanced schedule: rank r sends to r + t: keys and values if that rank is larger, else its one
+/// query tensor, so that the other rank helps.
 void runHelpers(seqparComm_t comm, int rank, int ranks, std::uint64_t seed) {
   const std::vector<std::vector<size_t>> lengths{{100001, 2 << 20}, {70000}};
   const auto kindOf = [&](int from, int to) { return to > from ? size_t{0} : size_t{1}; };

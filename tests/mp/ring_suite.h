@@ -1,4 +1,4 @@
-// Rings and shifts on a live communicator: random forms, each byte checked where a caller would use it.
+// Rings and shifts on a live communicator: random forms, with each byte checked where a caller would use it.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ Call drawCall(Random& random, int ranks, int index) {
   spec.heads = pick<size_t>(random, {1, 2, 3, 6, 32});
   spec.dk = pick<size_t>(random, {1, 3, 16, 33, 64, size_t{spec.heads > 6 ? 64U : 128U}});
   spec.dv = pick<size_t>(random, {1, 5, 16, 48, 128});
-  // What two ranks of a host read where it lies.
+  // A state that two ranks of a host read in place.
   if (ranks == 2 && index % 16 == seqparScanChain) {
     spec.heads = 35;
     spec.dk = 123;
@@ -49,7 +49,7 @@ Call drawCall(Random& random, int ranks, int index) {
   spec.flags = pick(random, {false, false, true});
   spec.initial = pick(random, {false, true});
   call.numbers = pick(random, {Numbers::Exact, Numbers::Random});
-  // exp of a natural logarithm is not exact, so powers of two come as such or as logarithms to base 2.
+  // exp of a natural logarithm is not exact, so powers of two are passed directly or as logarithms to base 2.
   if (call.numbers == Numbers::Exact && spec.decayForm == seqparDecayLog) spec.decayForm = seqparDecayLog2;
   call.algorithm = index % (SEQPAR_SCAN_ALGORITHMS + 1);
   call.blocks = pick(random, {0, 0, 1, 3, 7, 64});

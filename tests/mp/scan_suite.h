@@ -9,8 +9,8 @@
 namespace seqpar::test {
 
 /// Collective. Runs `cases` cases that depend on `seed` alone (equal on all ranks): every operator, direction, type,
-/// algorithm, flags, uneven shapes, numbers of blocks, in place, with and without a stream. Throws std::runtime_error
-/// with the case and the seed at the first wrong number.
+/// algorithm, flags, uneven shapes, block counts, in place, with and without a stream. Throws std::runtime_error with
+/// the case and the seed at the first wrong element.
 void runScanSuite(seqparComm_t comm, std::uint64_t seed, int cases);
 
 }  // namespace seqpar::test

@@ -1,5 +1,5 @@
-// soak [--seconds N] [--seed N] [--ranks N]: all parts of the library by turns on the same communicators. Ranks are
-// threads of this process, or, under mpirun, processes.
+// soak [--seconds N] [--seed N] [--ranks N]: all parts of the library in turn on the same communicators. Ranks are
+// threads of this process or, under mpirun, processes.
 #include <cstdlib>
 #include <optional>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// All parts of the library by turns on the same communicators, in random order, every result checked.
+// All parts of the library in turn on the same communicators, in random order, with every result checked.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace seqpar::test {
 
-/// Collective. For about `seconds`, in an order that depends on `seed` alone (equal on all ranks), on `world`, on
+/// Collective. Runs for about `seconds`, in an order that depends on `seed` alone (equal on all ranks), on `world`, on
 /// halves of it and on groups of its grid: scans, shifts, exchanges and halos, redistributions, mesh steps, rings of
-/// all forms, rings that stay open and have other calls between post and wait, splits, and, where the backend has
-/// graphs, captured rounds that are replayed with other inputs each time. Throws std::runtime_error with the seed and
-/// the turn at the first wrong result. Rank 0 prints how often each part was used.
+/// all forms, rings that stay open with other calls between post and wait, splits, and, if the backend supports graphs,
+/// captured rounds that are replayed with new inputs each time. Throws std::runtime_error with the seed and the turn at
+/// the first wrong result. Rank 0 prints how often each part was used.
 void runSoak(seqparComm_t world, std::uint64_t seed, int seconds);
 
 }  // namespace seqpar::test

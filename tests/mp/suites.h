@@ -11,7 +11,7 @@ namespace seqpar::test {
 struct NamedSuite {
   const char* name;
   int rounds;  ///< unless one says otherwise
-  /// Collective. Cases depend on `seed` alone (equal on all ranks). Throws std::runtime_error at what is wrong.
+  /// Collective. Cases depend only on `seed` (equal on all ranks). Throws std::runtime_error at the first error.
   void (*run)(seqparComm_t comm, std::uint64_t seed, int rounds);
 };
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Two hosts, "left" and "right", on one machine: sourced by net.sh. A host is a set of namespaces (network, host name,
-# IPC, processes, mounts) that a sleeping process keeps. Everything lives in namespaces of the test's own, so that
-# nothing is seen outside, names cannot clash, and the end of the test's first process ends all others.
+# IPC, processes, mounts) that a sleeping process keeps alive. All of them are new namespaces of the test, invisible
+# outside, so names cannot clash, and the end of the test's first process ends all others.
 
 readonly kAddressWait=600  # seconds for anything that should take a moment
 readonly kSkipped=77
@@ -16,7 +16,8 @@ die() {
   exit 1
 }
 
-# isolate SCRIPT ARGUMENT...: runs SCRIPT in new namespaces, with a folder of its own, $NET_FOLDER; exits as it does.
+# isolate SCRIPT ARGUMENT...: runs SCRIPT in new namespaces, with a temporary folder $NET_FOLDER; returns its exit
+# status.
 isolate() {
   local tool user=() inner=0
   for tool in ip ss unshare nsenter setpriv; do

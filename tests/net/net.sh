@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # net.sh SCENARIO RANK_PROGRAM RELAY_PROGRAM
-# Five ranks on two hosts. Exit status 77 where the system does not permit what the scenario needs.
+# Five ranks on two hosts. Exit status 77 if the system does not permit the scenario's requirements.
 set -euo pipefail
 # shellcheck source=hosts.sh
 source "$(dirname "$0")/hosts.sh"
 [ -n "${NET_FOLDER:-}" ] || isolate "$0" "$@"
 
 readonly scenario=$1 rankProgram=$2 relayProgram=$3
-# How long anything takes is shown and not judged, for the machine may be busy: a timeout that must play no part is
-# longer than the test runner lets the test run, one that must end a wait follows what a start has just taken.
+# Durations are printed but not checked, since the machine may be busy: a timeout that must not occur is longer than the
+# test runner's limit, and a timeout that must end a wait follows the measured startup time.
 readonly kNoTimeout=3600  # seconds
 
 # ---- ranks ----------------------------------------------------------------------------------------------------------
@@ -19,7 +19,7 @@ meeting=environment
 extra=()  # environment of all ranks
 declare -A processes
 
-# launch RANK ARGUMENT...: one rank in the background; its output goes to a file.
+# launch RANK ARGUMENT...: starts one rank in the background; its output is written to a file.
 launch() {
   local rank=$1
   shift
@@ -71,8 +71,8 @@ started() {
 
 awaitStart() { started || die "not all ranks started"; }
 
-# calibrate LEAST FACTOR: sets `seconds`, a timeout of FACTOR times what a whole job takes at the moment, and of at
-# least LEAST.
+# calibrate LEAST FACTOR: sets `seconds`, a timeout of FACTOR times the present duration of a whole job, and of at least
+# LEAST.
 calibrate() {
   local since=${EPOCHREALTIME/./}
   extra=(SEQPAR_TIMEOUT=$kNoTimeout)
@@ -94,7 +94,7 @@ failedAfter() {
     END { printf "    after %.3f s\n", took; exit !found }' "$NET_FOLDER/output.$1" || die "rank $1 reported no failure"
 }
 
-# survivors SINCE RANK...: they end with status 0, and tell of a failure.
+# survivors SINCE RANK...: checks that they end with status 0 and report a failure.
 survivors() {
   local since=$1 rank failed=
   shift
@@ -117,7 +117,7 @@ refused() {
   done
 }
 
-# suite CASES NODES HIER: the suite on all ranks, each of which must see the nodes and peers of the placement.
+# suite CASES NODES HIER: the suite on all ranks; each must see the nodes and peers of the placement.
 suite() {
   local rank seed other near node
   seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -180,7 +180,8 @@ scenario-cut() {
   survivors "$since" 0 1 2 3 4
 }
 
-# healed TIMEOUT CUT TASK...: a cut of so many seconds is survived, with this timeout or what the machine needs.
+# healed TIMEOUT CUT TASK...: a cut of CUT seconds must be survived, with this timeout or a longer one on a busy
+# machine.
 healed() {
   local least=$1 cut=$2 seconds
   shift 2
@@ -198,10 +199,10 @@ healed() {
   finishAll
 }
 
-# A scan that was about to end at the cut makes the pause somewhat shorter than the cut.
+# A scan that ends just at the cut shortens the pause a little.
 scenario-heal() { healed 10 1 until-told "$NET_FOLDER" 0.8; }
 
-# Long enough for keepalive probes and retransmissions to have been given up, had they shorter limits than the timeout.
+# Long enough that keepalive probes and retransmissions would give up if their limits were shorter than the timeout.
 scenario-heal-late() { healed 30 6 until-told "$NET_FOLDER" 5; }
 scenario-heal-idle() { healed 30 6 rest "$NET_FOLDER"; }
 
@@ -255,7 +256,7 @@ scenario-interface() {
   joinByVeth cable 10.77.0
   joinByVeth control 10.78.0
   local name used
-  # Data goes by the cable, so that what is seen on the other interface are control connections.
+  # Data uses the cable, so traffic on the other interface is control connections.
   for name in cable control; do
     extra=(SEQPAR_SOCKET_IFNAME="$name" UCX_NET_DEVICES=cable)
     meeting=$NET_FOLDER/id.$name

@@ -59,8 +59,8 @@ seqparComm_t meet(const std::string& meeting) {
   return comm;
 }
 
-/// suite SEED CASES NODES NODE DIRECT NETWORK HIER: the suite, on a communicator that looks as expected. HIER is "hier"
-/// where the ranks of each node are neighbors, and "no-hier" where they are not.
+/// suite SEED CASES NODES NODE DIRECT NETWORK HIER: the suite, on a communicator with the expected topology. HIER is
+/// "hier" if the ranks of each node are consecutive, and "no-hier" otherwise.
 int suite(seqparComm_t comm, const Words& words) {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
   expectSuccess(seqparCommQuery(comm, &info), "seqparCommQuery", comm);
@@ -88,7 +88,7 @@ int suite(seqparComm_t comm, const Words& words) {
   return 0;
 }
 
-/// Scans once, and then says that this rank is at work by writing its process id to `folder`/started.RANK.
+/// Scans once, and then announces that this rank works by writing its process id to `folder`/started.RANK.
 Report start(seqparComm_t comm, const std::string& folder) {
   Report report;
   report.rank = fromEnvironment("RANK");
@@ -98,12 +98,12 @@ Report start(seqparComm_t comm, const std::string& folder) {
   return report;
 }
 
-/// until-failure FOLDER: scans until a call fails, which must be a RemoteError, and leaves, which must come back.
+/// until-failure FOLDER: scans until a call fails, which must be a RemoteError, then leaves, which must return.
 int untilFailure(seqparComm_t comm, const Words& words) {
   Report report = start(comm, words.at(0));
   scanUntilFailure(comm, report);
   const double leaving = now();
-  // Both ways out of a lost communicator are tried.
+  // Tests both ways to leave a lost communicator.
   report.rank % 2 == 0 ? seqparCommDestroy(comm) : seqparCommAbort(comm);
   const double left = now() - leaving;
   std::printf("failed at %.3f: %s, %ld scans, %d wrong, left in %.3f s: %s\n", report.failedAt,
@@ -112,7 +112,7 @@ int untilFailure(seqparComm_t comm, const Words& words) {
   return report.result == seqparRemoteError && report.wrong == 0 && report.text[0] != '\0' ? 0 : 1;
 }
 
-/// True if any rank says so.
+/// True if `mine` is true on any rank.
 bool anySays(seqparComm_t comm, bool mine) {
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   params.op = seqparScanSum;
@@ -124,8 +124,8 @@ bool anySays(seqparComm_t comm, bool mine) {
   return total != 0;
 }
 
-/// until-told FOLDER PAUSE: scans until FOLDER/stop exists; all must be right, and one on any rank must have taken
-/// PAUSE seconds: of all ranks, since a busy machine may hold one up elsewhere for so long.
+/// until-told FOLDER PAUSE: scans until FOLDER/stop exists; all results must be right, and on some rank a scan must
+/// have taken PAUSE seconds: any rank, since a busy machine may delay other ranks for that long.
 int untilTold(seqparComm_t comm, const Words& words) {
   Report report = start(comm, words.at(0));
   double longest = 0;

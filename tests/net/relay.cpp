@@ -94,7 +94,7 @@ class Relay {
     return std::max(least, Clock::duration::zero());
   }
 
-  /// Hands over what is due.
+  /// Delivers the packets that are due.
   void deliver() {
     for (size_t end = 0; end < 2; ++end) {
       auto& queue = queues_[end];
@@ -138,7 +138,7 @@ class Relay {
   std::array<Descriptor, 2> ends_;
   const Clock::duration delay_;
   const unsigned lossPermille_;
-  std::array<std::deque<Packet>, 2> queues_;  ///< by the end that the packets came from
+  std::array<std::deque<Packet>, 2> queues_;  ///< by the end that sent the packets
   std::mt19937 random_{std::random_device{}()};
   bool cut_ = false;
   long lost_ = 0;
@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
   }
   try {
     std::array<Descriptor, 2> ends{makeDevice(argv[1], argv[3]), makeDevice(argv[2], argv[3])};
-    // Only keeps the delay near what was asked for beside busy ranks, so it may be refused.
+    // Optional: keeps the delay accurate while ranks are busy; may be refused.
     const sched_param priority{50};
     sched_setscheduler(0, SCHED_FIFO, &priority);
     std::cout << "ready" << std::endl;

@@ -5,8 +5,9 @@ Compares the binary interface that the public headers declare with the one of th
 functions are welcome; whatever else differs breaks programs that are built already. Where that is meant, CHANGELOG.md
 says so, and `UPDATE=1 tests/package/abi.py ...` writes the baseline anew.
 
-What is compared is a stub library with a function for every declaration: the libraries themselves are built without
-the debugging information that has types, and that they export what is declared is symbols.sh's business.
+The comparison uses a stub library with a function for every declaration: the libraries themselves are built without
+type
+debug information. symbols.sh checks that the libraries export all declared functions.
 """
 
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cuda_calls.sh SOURCE_DIR
-# The library's CUDA errors are read from the call that made them: no launch whose result is only pending (<<<>>>), no
-# look at what may be pending, and no call whose result goes nowhere, since its error would be the next caller's.
+# The library reads CUDA errors from the failing call's result: no launch with a pending result (<<<>>>), no query of
+# pending errors, and no call with an ignored result, since the next caller would get its error.
 set -euo pipefail
 cd "$1"
 bad=0
@@ -12,7 +12,7 @@ complain() { # WHAT FINDINGS
   bad=1
 }
 complain "use launchKernel() of kernels/launch.h" "$(grep -rnE '<<<|cudaPeekAtLastError' src kernels || true)"
-# A call that begins a statement: the line before ends a statement or opens a block.
+# A call at the start of a statement: the line before ends a statement or opens a block.
 found=$(awk 'FNR == 1 { before = ";" }
   /^[[:space:]]*(if \([^()]*\) )?cu(da)?[A-Z][A-Za-z]*\(.*\);/ && (/^[[:space:]]*if/ || before ~ /[;{}]([[:space:]]*\/\/.*)?$/) &&
     !/cudaGridDependencySynchronize/ { print FILENAME ":" FNR ":" $0 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # environment.sh SOURCE_DIR
-# Every SEQPAR_* variable that the sources read stands in the table of docs/LAUNCH.md, and the reverse; SEQPAR_ALGO has as many
-# values there as the table of scan algorithms has rows, by the same names.
+# Every SEQPAR_* variable that the sources read is in the table of docs/LAUNCH.md, and the reverse; the table lists as
+# many values of SEQPAR_ALGO as the table of scan algorithms has rows, with the same names.
 set -euo pipefail
 cd "$1"
 read_by_code=$({

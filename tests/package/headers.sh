@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # headers.sh INCLUDE_DIR C_COMPILER CXX_COMPILER [MPI_FLAG...]
-# Every public header compiles by itself, twice in a row, as strict C99 and as C++17. seqpar_mpi.h needs MPI's flags.
+# Every public header compiles alone, twice in a row, as strict C99 and as C++17. seqpar_mpi.h needs MPI's flags.
 set -euo pipefail
 include=$1 cc=$2 cxx=$3
 shift 3

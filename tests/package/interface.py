@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """interface.py INCLUDE_DIR/seqpar
 
-The rules of the C interface that a compiler does not know: no call has more than eight arguments (a versioned structure
-takes the rest), handles are made by ...Create and freed by ...Destroy, every versioned structure has an initializer that
-begins with its own size, and every call, type, field and enumerator has a comment.
+Rules of the C interface that a compiler does not check: no call has more than eight arguments (a versioned structure
+holds the rest), handles are created by ...Create and freed by ...Destroy, every versioned structure has an initializer
+with its size as first field, and every call, type, field and enumerator has a comment.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ import sys
 MOST_ARGUMENTS = 8
 VERBS = re.compile(r"(Open|Close|Free|Make|New|Delete|Alloc|Release)$")
 ALLOWED = {"seqparMemAlloc", "seqparMemFree"}  # memory is no handle; NCCL's names
-UNPAIRED = {"seqparGroupsCreate"}  # makes communicators, which seqparCommDestroy() frees
+UNPAIRED = {"seqparGroupsCreate"}  # creates communicators, which seqparCommDestroy() frees
 
 
 def problems(text):
@@ -42,9 +42,9 @@ def problems(text):
 
 
 def without_comment(text):
-    """Calls, types, fields and enumerators that have no comment before them nor one behind them on their line."""
-    inside = documented = False  # inside of a structure or an enumeration; by the comment that ended on the line before
-    untold = None  # what is wrong with it
+    """Calls, types, fields and enumerators without a comment before them or after them on their line."""
+    inside = documented = False  # inside a structure or an enumeration; documented: by a comment that ended before
+    untold = None  # the error of the current declaration
     lines = iter(text.splitlines())
     for line in lines:
         begins = line.strip()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a profiler sees of a program's calls: a range each, in it one of the algorithm with the bytes, all of them ended.
+# A profiler's view of a program's calls: a range each, and inside it one of the algorithm with the bytes, all closed.
 # usage: nvtx.sh LISTENER PROGRAM
 set -eu
 seen=$(NVTX_INJECTION64_PATH=$1 "$2")

@@ -2,7 +2,7 @@
 # subdirectory.sh CMAKE SOURCE_DIR WORK_DIR C_COMPILER CXX_COMPILER CXX_FLAGS
 # The library as a folder of another project: built and linked by add_subdirectory(), nothing of it installed or tested.
 set -euo pipefail
-# The flags are those of the build that this is a test of, so that a compiler cache has most of it.
+# Uses the flags of the build under test, so that a compiler cache can reuse its results.
 cmake=$1 source=$2 work=$3 cc=$4 cxx=$5 flags=${6-}
 rm -rf "$work"
 mkdir -p "$work/project"

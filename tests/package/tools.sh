@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools.sh CMAKE BUILD_DIR WORK_DIR PYTHON
-# Installs libraries, programs and the Python package to a fresh prefix, moves that tree, and runs what is in it.
+# Installs libraries, programs and the Python package to a fresh prefix, moves that tree, and runs its contents.
 set -euo pipefail
 cmake=$1 build=$2 work=$3 python=$4
 rm -rf "$work"

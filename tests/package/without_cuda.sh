@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # without_cuda.sh TOOLKIT_DIR PROGRAM [ARGUMENT...]
-# Runs the program in a mount namespace of its own in which the CUDA Toolkit, the driver and NCCL are hidden.
+# Runs the program in a new mount namespace where the CUDA Toolkit, the driver and NCCL are hidden.
 set -euo pipefail
 toolkit=$(readlink -f "$1")
 shift

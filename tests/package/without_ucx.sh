@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # without_ucx.sh LIBRARY INFO_PROGRAM
-# In a mount namespace in which UCX is hidden: ranks that share memory run, and ranks that cannot are told what is missing.
+# In a mount namespace where UCX is hidden: ranks that share memory run, and other ranks get an error that names UCX.
 set -euo pipefail
 if [ "${SEQPAR_HIDDEN:-}" != 1 ]; then
   namespace=(unshare --mount)

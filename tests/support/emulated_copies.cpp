@@ -1,5 +1,5 @@
-// Asynchronous copies of an emulated CTA. They are under way from their call until they are waited for: their source is
-// read as late as it may be, and what was at their destination is gone at once.
+// Asynchronous copies of an emulated CTA, in flight from their call until the wait for them: the source is read as late
+// as possible, and the destination is invalidated at once.
 #include <algorithm>
 #include <cstring>
 

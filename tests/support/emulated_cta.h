@@ -17,13 +17,13 @@
 
 namespace seqpar::attn::warp {
 
-/// A copy that is under way.
+/// A copy in flight.
 struct Copy {
   void* to;
   const void* from;
   bool valid;
   int bytes = 16;
-  std::vector<char> taken = {};  ///< of a bulk copy whose source has been read
+  std::vector<char> taken = {};  ///< of a bulk copy with its source already read
 };
 using CopyGroups = std::vector<std::vector<Copy>>;  ///< the last one is not committed yet
 using Products = std::vector<std::function<void()>>;
@@ -35,7 +35,7 @@ struct Fiber {
   std::unique_ptr<char[]> stack;
   test::Strand strand;
   CopyGroups groups{1}, bulk{1};
-  size_t bulkTaken = 0;  ///< so many groups of `bulk` have been read
+  size_t bulkTaken = 0;  ///< number of groups of `bulk` that have been read
   Products products;     ///< that are not committed yet
   std::deque<Products> committed;
 };
@@ -54,7 +54,7 @@ struct Meeting {
   char toUnits, fromUnits;
 };
 
-/// What orders the rounds of a barrier: a mark a round, for who does not wait may be a round ahead of others.
+/// Marks that order the rounds of a barrier: one per round, since threads that do not wait may be a round ahead.
 struct Marks {
   static constexpr int kMarks = 64;
   char ofThreads[kMarks], ofUnits[kMarks];
@@ -67,7 +67,7 @@ struct Marks {
 struct Barrier {
   int arrived = 0;
   uint64_t round = 0;
-  bool any[2] = {};  ///< what a thread says in this round, and in the next one
+  bool any[2] = {};  ///< a thread's vote in this round, and in the next one
   Marks marks;
 };
 
@@ -77,7 +77,7 @@ struct Transfer {
   test::Strand engine;
 };
 
-/// A barrier in shared memory: a round ends when all threads have arrived and all bytes have come.
+/// A barrier in shared memory: a round ends when all threads have arrived and all bytes have been transferred.
 struct TransferBarrier {
   int count = 0, arrived = 0;
   int64_t bytesToCome = 0;
@@ -94,7 +94,7 @@ struct Cta {
   int current = 0;
   Barrier barriers[17];  ///< named ones, and that of the block
   std::map<uint32_t, TransferBarrier> transferBarriers;
-  std::list<Transfer> ended;  ///< kept, for who ends one may be another than who began it
+  std::list<Transfer> ended;  ///< kept, since the thread that ends a round may differ from the thread that started it
   jmp_buf scheduler;
   test::Strand ofScheduler = test::Strand::current();
   char begin, end;
@@ -103,7 +103,7 @@ struct Cta {
 };
 extern Cta* cta;
 
-/// Back to the scheduler, which comes back later.
+/// Switches to the scheduler, which resumes this thread later.
 void yield();
 
 inline int lane() {
@@ -115,7 +115,7 @@ inline Meeting& ownWarp() {
 /// The lanes of a warp must meet for the same thing.
 Meeting& meet(int what);
 
-/// Waits until all lanes of the warp have come, the last of which makes `result`.
+/// Waits until all lanes of the warp have arrived; the last lane computes `result`.
 template <class Result>
 void together(Meeting& warp, const Result& result) {
   cta->moved = true;
@@ -132,7 +132,7 @@ void together(Meeting& warp, const Result& result) {
   test::follow(warp.mark);
 }
 
-/// Does `act` as the asynchronous units that work for this warp, which see what has been published to them only.
+/// Runs `act` as this warp's asynchronous units, which see only data that has been published to them.
 template <class Act>
 void asUnits(const Act& act) {
   ownWarp().units.enter();
@@ -147,12 +147,12 @@ inline void Marks::leave(uint64_t round) {
   test::follow(ofThreads[round % kMarks]);
   asUnits([&] { test::follow(ofUnits[round % kMarks]); });
 }
-/// Makes a copy, in the name of the strand that is at work.
+/// Performs a copy on behalf of the current strand.
 void perform(const Copy& copy);
-/// What is at a copy's destination is gone.
+/// Invalidates a copy's destination.
 void spoil(const Copy& copy);
 
-/// What this thread does next is after all that these units have done.
+/// Orders this thread's next accesses after all work of these units.
 inline void followUnits() {
   Meeting& warp = ownWarp();
   asUnits([&] { test::lead(warp.fromUnits); });

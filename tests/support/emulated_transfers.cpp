@@ -10,7 +10,7 @@ using warp::cta;
 using warp::Transfer;
 using warp::TransferBarrier;
 
-/// Ends the round if everything is there; what is on its way comes now.
+/// Ends the round if all threads and bytes have arrived; performs pending transfers first.
 void tryToEnd(TransferBarrier& barrier) {
   if (barrier.arrived < barrier.count || barrier.bytesToCome > 0) return;
   if (barrier.arrived > barrier.count) throw std::logic_error("more threads at a barrier of transfers than it counts");
@@ -30,7 +30,7 @@ void tryToEnd(TransferBarrier& barrier) {
   cta->moved = true;
 }
 
-/// The box's numbers in pieces of 16 bytes, as copies from the tensor, or to it.
+/// The TMA box in pieces of 16 bytes, as copies from the tensor or to it.
 std::vector<Copy> copiesOf(const CUtensorMap& map, uint32_t shared, int column, int head, int token, int batch,
                            bool toTensor) {
   constexpr int kPiece = 16;

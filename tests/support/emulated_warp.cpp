@@ -1,4 +1,4 @@
-// What the lanes of an emulated warp do together: matrices, shuffles, products.
+// Warp-collective operations of an emulated warp: matrices, shuffles, products.
 #include <algorithm>
 #include <bit>
 #include <cmath>

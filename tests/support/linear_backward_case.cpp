@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/convert.h"
+#include "support/packed_starts.h"
 
 namespace seqpar::test {
 namespace {
@@ -91,7 +92,7 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   v = rounded(inputs.v, shape.type);
   dOut = rounded(dOutValues, shape.type);
 
-  // Gates, then what they are for each channel.
+  // Gates, then their values per channel.
   std::exponential_distribution<double> draw(1.0);
   std::vector<double> logs(gateNumbers());
   for (double& log : logs) {
@@ -122,8 +123,17 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   }
   expected = linearGradientReference(s, inputs, dOutValues, dFinalValues);
 
-  segments.tokens = shape.segmentTokens;
-  segments.count = static_cast<int>(std::max<int64_t>((s.tokens + segments.tokens - 1) / segments.tokens, 1));
+  auto packed = packedBy(shape.starts, s.tokens, shape.segmentTokens);
+  spans = packed.spans;
+  segments = packed.segments;
+  if (spans.empty()) {
+    segments.tokens = shape.segmentTokens;
+    segments.count = static_cast<int>(std::max<int64_t>((s.tokens + segments.tokens - 1) / segments.tokens, 1));
+    for (int i = 0; i < segments.count; ++i) {
+      const int64_t begin = std::min(i * segments.tokens, s.tokens), end = std::min(begin + segments.tokens, s.tokens);
+      packed.spans.push_back({begin, end, i, segments.count - 1 - i, 1, 1});
+    }
+  }
   const int width = shape.gate == Gate::Channel ? s.dk : 1;
   const int64_t block = int64_t{s.dk} * s.dv, maps = s.batch * s.heads * segments.count;
   before.assign(maps * block, 0);
@@ -134,10 +144,13 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
   struct Map {
     std::vector<double> state, log;
   };
-  const auto mapOf = [&](int64_t from, int64_t to, bool reverse) {
+  const auto mapOf = [&](const attn::Span& span, bool reverse) {
+    const int64_t from = span.begin, to = span.end;
     LinearShape part = s;
     part.tokens = to - from;
-    const LinearInputs some = cut(s, inputs, from, to);
+    LinearInputs some = cut(s, inputs, from, to);
+    // The state before a sequence gets its gradient, though it is no other one's.
+    if (reverse && !some.begins.empty()) some.begins.front() = 0;
     std::vector<double> grads;
     for (int64_t b = 0; b < s.batch; ++b) {
       const auto first = dOutValues.begin() + (b * s.tokens + from) * s.heads * s.dv;
@@ -148,11 +161,10 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
         reverse ? linearGradientReference(part, some, grads, {}).dInitial : linearReference(part, some).finalState;
     for (int64_t head = 0; head < s.batch * s.heads; ++head) {
       for (int i = 0; i < width; ++i) {
-        double sum = 0;
+        const bool forgets = reverse ? span.after == 0 && span.goesOn == 0 : span.before == 0 && span.continues == 0;
+        double sum = forgets ? kLowest : 0;
         for (int64_t t = from; t < to; ++t) {
-          sum += !inputs.begins.empty() && inputs.begins[t] != 0
-                     ? kLowest
-                     : inputs.logDecay[((head / s.heads * s.tokens + t) * s.heads + head % s.heads) * s.dk + i];
+          sum += inputs.logDecay[((head / s.heads * s.tokens + t) * s.heads + head % s.heads) * s.dk + i];
         }
         map.log.push_back(std::max<double>(sum, kLowest));
       }
@@ -175,8 +187,8 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     }
     for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
   };
-  // Passes leave log-decays each segment's own, -inf for factors of 0, and what they say is undefined is NaN: the state
-  // of the first segment in their order, the log-decay of the last; apart, all of the last.
+  // The passes' format: log-decays per segment, -inf for factors of 0, NaN for undefined values: the state of the first
+  // segment in their order, the log-decay of the last; with `apart`, all of the last.
   const auto asPassesLeave = [&](const Map& sum, const Map& own, int step) {
     Map left{shape.apart ? own.state : sum.state, own.log};
     for (double& log : left.log) {
@@ -193,13 +205,46 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     Map sum{std::vector<double>(s.batch * s.heads * block), std::vector<double>(s.batch * s.heads * width)};
     for (int step = 0; step < segments.count; ++step) {
       const int i = reverse ? segments.count - 1 - step : step;
-      const int64_t begin = std::min(i * segments.tokens, s.tokens), end = std::min(begin + segments.tokens, s.tokens);
-      const Map own = mapOf(begin, end, reverse);
+      const Map own = mapOf(packed.spans[static_cast<size_t>(i)], reverse);
       store(asPassesLeave(sum, own, step), reverse ? after : before, reverse ? afterLog : beforeLog, segments.count, i);
       then(sum, own);
     }
     if (reverse) store(sum, stateGradient, logDecay, 1, 0);
   }
+}
+
+void BackwardCase::poison(Place place, double value, int64_t begin, int64_t end) {
+  const auto set = [&](Bytes& tensor, int type, int64_t width) {
+    std::vector<double> values = valuesOf(tensor, type);
+    for (int64_t i = begin * width; i < end * width; i += 3) values[static_cast<size_t>(i)] = value;
+    tensor = rounded(values, type);
+  };
+  const bool channel = shape.gate == Gate::Channel;
+  if (place == Place::Queries) set(q, shape.type, int64_t{shape.qkHeads} * shape.dk);
+  if (place == Place::Keys) set(k, shape.type, int64_t{shape.qkHeads} * shape.dk);
+  if (place == Place::Values) set(v, shape.type, int64_t{shape.heads} * shape.dv);
+  if (place == Place::Outputs) set(dOut, shape.type, int64_t{shape.heads} * shape.dv);
+  if (place == Place::Gates && (channel || shape.gate == Gate::Token)) {
+    set(gates, shape.gateType, int64_t{shape.heads} * (channel ? shape.dk : 1));
+  }
+  const int64_t block = int64_t{shape.dk} * shape.dv, width = channel ? shape.dk : 1;
+  for (int i = 0; i < segments.count; ++i) {
+    if (spans[static_cast<size_t>(i)].begin < begin || spans[static_cast<size_t>(i)].end > end) continue;
+    for (int64_t map = i; map < shape.heads * int64_t{segments.count}; map += segments.count) {
+      for (auto* states : {&before, &after}) {
+        for (int64_t n = 0; n < block; ++n) (*states)[static_cast<size_t>(map * block + n)] = static_cast<float>(value);
+      }
+      for (auto* logs : {&beforeLog, &afterLog}) {
+        for (int64_t n = 0; n < width; ++n) {
+          float& log = (*logs)[static_cast<size_t>(map * width + n)];
+          if (!std::isinf(log)) log = std::nanf("");
+        }
+      }
+    }
+  }
+  if (place != Place::States) return;
+  if (begin == 0) std::fill(initial.begin(), initial.end(), static_cast<float>(value));
+  if (end == shape.tokens) std::fill(dFinal.begin(), dFinal.end(), static_cast<float>(value));
 }
 
 int64_t BackwardCase::gateNumbers() const {
@@ -229,7 +274,7 @@ std::vector<double> BackwardCase::expectedGates() const {
 }
 
 double BackwardCase::gateRoundings(int64_t chunk, double least) const {
-  // Of each head by itself: heads that share q and k get copies.
+  // Each head separately: heads that share q and k get copies.
   LinearShape s = reference;
   LinearInputs own = inputs;
   const int group = s.heads / s.qkHeads;
@@ -254,8 +299,8 @@ double BackwardCase::gateRoundings(int64_t chunk, double least) const {
   return std::sqrt(roundings) / normOf(expectedGates(), least);
 }
 
-attn::LinearProblem BackwardCase::problem(const void* qData, const void* kData, const void* vData, const void* gateData,
-                                          const int64_t* starts) const {
+attn::LinearProblem BackwardCase::problem(const void* qData, const void* kData, const void* vData,
+                                          const void* gateData) const {
   const auto dense = [&](const void* data, int heads, int width) {
     return attn::Input{data, shape.tokens * heads * width, int64_t{heads} * width, width};
   };
@@ -274,9 +319,13 @@ attn::LinearProblem BackwardCase::problem(const void* qData, const void* kData, 
   problem.k = dense(kData, shape.qkHeads, shape.dk);
   problem.v = dense(vData, shape.heads, shape.dv);
   problem.gates = dense(gateData, shape.heads, shape.gate == Gate::Channel ? shape.dk : 1);
-  problem.starts = starts;
-  problem.startCount = static_cast<int64_t>(shape.starts.size());
   return problem;
+}
+
+attn::Segments BackwardCase::segmentsAt(const attn::Span* at) const {
+  attn::Segments result = segments;
+  result.spans = spans.empty() ? nullptr : at;
+  return result;
 }
 
 attn::Input BackwardCase::dOutput(const void* data) const {

@@ -1,12 +1,12 @@
 // A drawn case of the backward kernels of linear attention: inputs in the kernels' types, the maps of segments, and the
-// gradients that the fp64 reference makes of the very same numbers.
+// gradients of the fp64 reference for the same values.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "kernels/attn/linear/args.h"
+#include "kernels/attn/linear/packing.h"
 #include "support/reference_linear.h"
 
 namespace seqpar::test {
@@ -31,27 +31,36 @@ using Bytes = std::vector<char>;
 struct BackwardCase {
   BackwardShape shape;
   LinearShape reference;
-  LinearInputs inputs;                           ///< as the kernels see them
-  std::vector<double> dOutValues, dFinalValues;  ///< likewise
-  Bytes q, k, v, gates, dOut;                    ///< dense, of their types
-  std::vector<float> initial, dFinal;            ///< empty: none
-  attn::Segments segments;
+  LinearInputs inputs;                                    ///< as the kernels see them
+  std::vector<double> dOutValues, dFinalValues;           ///< likewise
+  Bytes q, k, v, gates, dOut;                             ///< dense, of their types
+  std::vector<float> initial, dFinal;                     ///< empty: none
+  attn::Segments segments;                                ///< without spans
+  std::vector<attn::Span> spans;                          ///< empty: not packed
   std::vector<float> before, beforeLog, after, afterLog;  ///< SegmentMaps
   std::vector<float> stateGradient, logDecay;             ///< the rank's reverse map
   LinearGradients expected;
 
   BackwardCase(const BackwardShape& shape, uint64_t seed);
 
+  enum class Place { Queries, Keys, Values, Gates, Outputs, States };
+  /// Packed: sets some inputs of the sequence [begin, end) to `value`: elements of a tensor and the maps of the
+  /// sequence's segments, or its incoming states.
+  void poison(Place place, double value, int64_t begin, int64_t end);
+
   /// With the addresses of the tensors; strides are the dense ones.
-  attn::LinearProblem problem(const void* q, const void* k, const void* v, const void* gates,
-                              const int64_t* starts) const;
+  attn::LinearProblem problem(const void* q, const void* k, const void* v, const void* gates) const;
+  /// With the address of the spans.
+  attn::Segments segmentsAt(const attn::Span* at) const;
+  /// Whether the rank's incoming state is the state of the first token's sequence.
+  bool continues() const { return inputs.begins.empty() || inputs.begins.front() == 0; }
   attn::Input dOutput(const void* data) const;
   int64_t gateNumbers() const;  ///< of the gates' tensor
   /// The expected gradient of the gates, shaped as the kernels give it: of channels, tokens or heads.
   std::vector<double> expectedGates() const;
-  /// The norm of the gates' roundings beside that of their gradients, if dq and dk have one of 1 of their size each: a
-  /// gate's gradient is a sum of q dq - k dk to the end of its chunk of `chunk` tokens. Where the decays are strong,
-  /// nearly all of it cancels, and the roundings are most of what is left.
+  /// The norm of the rounding errors of the gates' gradients relative to the gradients, if dq and dk have relative
+  /// errors of 1: a gate's gradient is a sum of q dq - k dk to the end of its chunk of `chunk` tokens. With strong
+  /// decays nearly all of it cancels, and the rounding errors dominate.
   double gateRoundings(int64_t chunk, double least = 0) const;
 };
 

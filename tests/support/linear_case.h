@@ -17,7 +17,7 @@ enum class DecayStrength {
   Mixed,   ///< zeros, strong ones and -inf next to each other
 };
 
-/// The whole problem. Arrays hold numbers of the data types, as fp32.
+/// The whole problem. Arrays hold values that are exact in the data types, as fp32.
 struct LinearCase {
   int family = seqparAttnGla;
   size_t batch = 1, tokens = 0, heads = 1, keyHeads = 1, dk = 1, dv = 1;
@@ -31,14 +31,14 @@ struct LinearCase {
   std::vector<float> q, k, v, gate, dOut, dFinal;
   std::vector<float> initial;  ///< [batch or sequences][heads][dk][dv]
 
-  size_t gateWidth() const;  ///< of a token and head; 0: not by tokens
+  size_t gateWidth() const;  ///< per token and head; 0: not by tokens
   size_t states() const { return batch * heads * dk * dv; }
   size_t group() const { return heads / keyHeads; }
   void fill(unsigned seed);
   std::string describe() const;
 };
 
-/// A number with the sum of the magnitudes that it was added up from.
+/// A value with the sum of the magnitudes of its terms.
 struct Bounded {
   std::vector<double> value, magnitude;
   void assign(size_t count) {
@@ -49,16 +49,19 @@ struct Bounded {
 
 struct LinearReference {
   Bounded out, dq, dk, dv, dGate, dInitial;
+  /// GLA, shape of dGate: magnitudes of the terms of up to 64 earlier tokens of the sequence. The kernels for GPUs
+  /// subtract these terms from a value at the start of a chunk: rounded terms cancel exactly, except in fp32 sums.
+  std::vector<double> dGateEarlier;
   Bounded final;
-  std::vector<Bounded> before;  ///< the state before each of the tokens that were asked for
+  std::vector<Bounded> before;  ///< the state before each requested token
 
-  /// `borders`: tokens before which the state is wanted.
-  LinearReference(const LinearCase& c, const std::vector<size_t>& borders);
+  /// `borders`: tokens for which the state before them is requested. `threads`: 0: one per processor.
+  LinearReference(const LinearCase& c, const std::vector<size_t>& borders, unsigned threads = 0);
 };
 
-/// Empty, or where `found` differs from the reference by more than fp32 arithmetic over `terms` terms, and a rounding
-/// to `type`, can make it. `offset`: where in the reference the numbers begin. `least`: a difference that is allowed
-/// whatever the magnitude.
+/// Empty, or where `found` differs from the reference by more than fp32 arithmetic over `terms` terms and a rounding to
+/// `type` can cause. `offset`: index of the first element in the reference. `least`: a difference that is always
+/// allowed.
 std::string farFrom(const Bounded& expected, const std::vector<float>& found, double terms, int type, size_t offset = 0,
                     double least = 0);
 

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <thread>
 
+#include "support/packed_starts.h"
+
 namespace seqpar::test {
 namespace {
 
@@ -16,6 +18,7 @@ using attn::Gate;
 
 uint16_t toBfloat(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return 0x7fc0;
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -32,11 +35,15 @@ void put(std::vector<char>& to, int type, int64_t index, float value) {
     const uint16_t bits = toBfloat(value);
     std::memcpy(at, &bits, 2);
   } else {
-    // Drawn numbers are normal in fp16, or 0.
-    const auto bits = std::bit_cast<uint32_t>(value) + 0x0fff + (std::bit_cast<uint32_t>(value) >> 13 & 1);
-    const uint32_t exponent = bits >> 23 & 0xff;
+    // Drawn numbers are normal in fp16, or 0; others are not finite.
+    const auto exact = std::bit_cast<uint32_t>(value), bits = exact + 0x0fff + (exact >> 13 & 1);
+    const uint32_t exponent = std::isfinite(value) ? bits >> 23 & 0xff : 255;
     uint16_t half = static_cast<uint16_t>(bits >> 16 & 0x8000);
-    if (exponent > 112) half = static_cast<uint16_t>(half | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
+    if (exponent == 255) {
+      half = static_cast<uint16_t>(half | (std::isnan(value) ? 0x7e00 : 0x7c00));
+    } else if (exponent > 112) {
+      half = static_cast<uint16_t>(half | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
+    }
     std::memcpy(at, &half, 2);
   }
 }
@@ -89,12 +96,15 @@ std::string ForwardSpec::name() const {
   return out.str();
 }
 
-attn::Segments ForwardSpec::segments(int64_t lead) const {
-  attn::Segments cut;
-  cut.tokens = segmentTokens;
-  if (lead < tokens) cut.begin = lead;
-  cut.count = static_cast<int>(std::max<int64_t>(1, (tokens - cut.begin + segmentTokens - 1) / segmentTokens));
-  return cut;
+attn::PackedSegments ForwardCase::segments(int64_t lead) const {
+  auto result = packedBy(starts, spec.tokens, spec.segmentTokens);
+  if (!result.spans.empty()) return result;
+  attn::Segments& cut = result.segments;
+  cut.tokens = spec.segmentTokens;
+  if (lead < spec.tokens) cut.begin = lead;
+  cut.count =
+      static_cast<int>(std::max<int64_t>(1, (spec.tokens - cut.begin + spec.segmentTokens - 1) / spec.segmentTokens));
+  return result;
 }
 
 ForwardCase::ForwardCase(const ForwardSpec& which) : spec(which), scale(1 / std::sqrt(static_cast<float>(which.dk))) {
@@ -145,6 +155,36 @@ ForwardCase::ForwardCase(const ForwardSpec& which) : spec(which), scale(1 / std:
   if (!starts.empty()) starts.push_back(spec.tokens);  // as in cu_seqlens
 }
 
+void ForwardCase::poison(Place place, float value, int64_t begin, int64_t end) {
+  std::mt19937_64 random(spec.seed);
+  const auto some = [&] { return random() % 4 == 0; };
+  const auto set = [&](std::vector<char>& tensor, const attn::Input& strides, int type, int heads, int width) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int h = 0; h < heads; ++h) {
+        for (int c = 0; c < width; ++c) {
+          if (c > 0 && !some()) continue;
+          put(tensor, type, at(strides, 0, t, h, c), value);
+        }
+      }
+    }
+  };
+  switch (place) {
+    case Place::Queries:
+      return set(q, layout.q, spec.type, spec.qkHeads, spec.dk);
+    case Place::Keys:
+      return set(k, layout.k, spec.type, spec.qkHeads, spec.dk);
+    case Place::Values:
+      return set(v, layout.v, spec.type, spec.heads, spec.dv);
+    case Place::Gates:
+      if (spec.gate == Gate::Channel) set(gates, layout.gates, spec.gateType, spec.heads, spec.dk);
+      if (spec.gate == Gate::Token) set(gates, layout.gates, spec.gateType, spec.heads, 1);
+      return;
+    case Place::Initial:
+      for (float& number : initial) number = some() ? value : number;
+      return;
+  }
+}
+
 double roundingOf(int type) {
   return type == seqparFloat32 ? 0x1p-24 : (type == seqparBfloat16 ? 0x1p-9 : 0x1p-12);
 }
@@ -181,9 +221,9 @@ double ForwardCase::gate(int64_t b, int64_t t, int h, int c) const {
 }
 
 /// Bounds follow the numbers' magnitudes: with u the unit of rounding, a term q a k v of an output is rounded at most
-/// three times to the type (q with its decay, k with its decay, and the state or the score), and the output once; of a
-/// state once, or twice where v takes the decay. Sums, exponents and products in fp32 add 2^-13 at most to that. What
-/// underflows in fp16 adds 2^-25 of each rounded number's partner, and rounded states are in units of 2^8.
+/// three times to the type (q with its decay, k with its decay, and the state or the score), and the output once; a
+/// term of a state once, or twice if the decay is applied to v. Sums, exponents and products in fp32 add at most 2^-13.
+/// Underflow in fp16 adds 2^-25 of the other factor of each rounded value, and rounded states are in units of 2^8.
 void ForwardCase::computeHead(int64_t b, int h) {
   const int dk = spec.dk, dv = spec.dv;
   const int64_t index = b * spec.heads + h;

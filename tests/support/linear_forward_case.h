@@ -1,4 +1,4 @@
-// Cases of the forward kernels of linear attention: inputs as the kernels read them, and what comes of them in fp64,
+// Cases of the forward kernels of linear attention: inputs in the kernels' format, and their results in fp64
 // with bounds of the rounding errors. No CUDA.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attn/linear/args.h"
+#include "kernels/attn/linear/packing.h"
 
 namespace seqpar::test {
 
@@ -20,14 +20,12 @@ struct ForwardSpec {
   int gateType = seqparFloat32;
   Decays decays = Decays::Typical;
   bool initial = true;
-  bool headsFirst = false;       ///< tensors lie as [batch][head][token], otherwise [batch][token][head]
+  bool headsFirst = false;       ///< tensors are [batch][head][token], otherwise [batch][token][head]
   int64_t segmentTokens = 1024;  ///< a multiple of 64
   int64_t leadTokens = 0;        ///< before the first segment (launchForward()), at most; a multiple of 64
-  int sequences = 0;             ///< packed ones that begin among the tokens, at most
+  int sequences = 0;             ///< maximum number of packed sequences that start among the tokens
   uint64_t seed = 0;
   std::string name() const;
-  /// After the first `lead` tokens, if some are left.
-  attn::Segments segments(int64_t lead) const;
 };
 
 /// A result in fp64, and how far from it the kernels' may be.
@@ -45,12 +43,19 @@ struct ForwardCase {
   std::vector<int64_t> starts;
   attn::LinearProblem layout;  ///< without addresses
 
-  /// Makes what is below, on all processors.
+  /// After the first `lead` tokens, if some are left and no sequences are packed.
+  attn::PackedSegments segments(int64_t lead) const;
+
+  enum class Place { Queries, Keys, Values, Gates, Initial };
+  /// Puts `value` into some numbers of the tokens [begin, end), or into those of the initial state.
+  void poison(Place place, float value, int64_t begin, int64_t end);
+
+  /// Computes the expected results below, on all processors.
   void computeExpected();
   Expected out;           ///< [batch][heads][tokens][dv]
   Expected finalState;    ///< [batch][heads][dk][dv]
   Expected rankState;     ///< with an initial state of 0
-  Expected rankLogDecay;  ///< [batch][heads][dk or 1]; a value below -87.3 stands for all such
+  Expected rankLogDecay;  ///< [batch][heads][dk or 1]; a value below -87.3 represents all such values
 
   double queryAt(int64_t b, int64_t t, int h, int c) const;
   double valueAt(int64_t b, int64_t t, int h, int c) const;
@@ -64,8 +69,8 @@ struct ForwardCase {
 /// The unit of rounding of a type.
 double roundingOf(int type);
 double numberOf(const std::vector<char>& tensor, int type, int64_t index);
-/// The largest error in units of what is allowed; infinity where a number is NaN that should not be, or the reverse.
-/// `worst` gets the index.
+/// The largest error relative to its bound; infinity if a value is unexpectedly NaN or not NaN. `worst` receives the
+/// index.
 double excess(const Expected& expected, const std::vector<double>& found, int64_t* worst);
 
 }  // namespace seqpar::test

@@ -29,7 +29,7 @@ struct FreeAligned {
 struct MemoryLanes::Message {
   explicit Message(size_t size)
       : data(static_cast<std::byte*>(::operator new(size, std::align_val_t(kAlignment)))), bytes(size) {
-    // All ones are NaN in every type: what nobody writes does not pass for a number.
+    // All ones are NaN in every type: unwritten elements cannot pass for results.
     std::memset(data.get(), 0xff, size);
   }
   std::unique_ptr<std::byte, FreeAligned> data;
@@ -58,6 +58,8 @@ class MemoryLanes::Box final : public Mailbox {
     require(operation_.empty(), "begin() inside an operation");
     operation_ = operation;
   }
+
+  bool waited() const override { return true; }
 
   void end() override {
     require(!operation_.empty(), "end() without begin()");
@@ -155,7 +157,7 @@ class MemoryLanes::Box final : public Mailbox {
     if (!condition) throw std::logic_error(concat("rank ", rank_, ": ", what));
   }
 
-  /// Space comes back in the order in which it was taken, as in a ring of memory.
+  /// Space is freed in the order of allocation, as in a ring buffer.
   void reclaim() {
     while (!unread_.empty() && unread_.front()->readers == 0) {
       inWindow_ -= roundUp(unread_.front()->bytes);

@@ -21,8 +21,8 @@ namespace seqpar::test {
 struct MemoryMailboxOptions {
   size_t maxMessage = 1 << 20;
   size_t window = 4 << 20;
-  /// True: a sender waits as soon as its unread messages, the new one included, would exceed the window, so that an
-  /// algorithm that breaks the deadlock rule stands still. False: it never waits.
+  /// True: a sender waits when its unread messages, including the new one, would exceed the window, so that an
+  /// algorithm that breaks the deadlock rule blocks. False: it never waits.
   bool strict = true;
   /// Every wait gives up after this and fails all ranks.
   std::chrono::seconds timeout{600};
@@ -34,8 +34,8 @@ class MemoryLanes {
   MemoryLanes(int size, const MemoryMailboxOptions& options);
   ~MemoryLanes();
 
-  /// Calls body(mailbox) for every rank, each in a thread of its own, between begin() and end(). If one throws, all
-  /// waits end, and the first exception is thrown again. std::logic_error if messages are left unread.
+  /// Calls body(mailbox) for every rank, each on a separate thread, inside an operation. If one throws, all waits
+  /// end, and the first exception is rethrown. std::logic_error if messages are left unread.
   void run(const std::function<void(Mailbox&)>& body);
 
   /// Messages that `rank` has published so far; one to several ranks counts once.

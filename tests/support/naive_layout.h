@@ -1,4 +1,4 @@
-// Layouts by hand: every token is dealt to its rank, one after the other, as the words in seqpar/layout.h say.
+// Naive layouts: every token is assigned to its rank, one after the other, following the text of seqpar/layout.h.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace seqpar::test {
 
-/// The global indices of the tokens of each rank, in the order in which they lie there.
+/// The global indices of each rank's tokens, in the rank's memory order.
 using TokenLists = std::vector<std::vector<int64_t>>;
 
-/// A layout with its own cuSeqlens.
+/// A layout with its cuSeqlens.
 struct LayoutCase {
   int kind = seqparContiguous;
   int ranks = 1;
@@ -100,7 +100,7 @@ inline TokenLists dealTokens(const LayoutCase& layout) {
   return ofRank;
 }
 
-/// Up to `most` packed sequences of altogether `tokens` tokens, some of them empty.
+/// Up to `most` packed sequences with `tokens` tokens in total, some of them empty.
 inline std::vector<int64_t> drawBounds(int64_t tokens, int most, std::mt19937_64& random) {
   std::vector<int64_t> bounds{0, tokens};
   const auto cuts = random() % static_cast<uint64_t>(most);
@@ -111,7 +111,7 @@ inline std::vector<int64_t> drawBounds(int64_t tokens, int most, std::mt19937_64
   return bounds;
 }
 
-/// Any layout of so many tokens on so many ranks.
+/// Any layout of this many tokens on this many ranks.
 inline LayoutCase drawLayout(int ranks, int64_t tokens, std::mt19937_64& random) {
   constexpr int64_t kStripes[] = {1, 1, 2, 3, 4, 6, 7, 16};
   LayoutCase layout;

@@ -19,7 +19,7 @@ struct LinearShape {
 
 struct LinearInputs {
   std::vector<double> q, k, v;
-  std::vector<double> logDecay;  ///< [batch][tokens][heads][dk], whatever the gate is
+  std::vector<double> logDecay;  ///< [batch][tokens][heads][dk], for every kind of gate
   std::vector<double> initial;   ///< empty: 0
   std::vector<uint8_t> begins;   ///< [tokens]: the state before the token is 0; empty: nowhere
 };

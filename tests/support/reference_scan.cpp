@@ -22,7 +22,7 @@ double factor(double value, seqparDecayForm_t form) {
   return value;
 }
 
-/// A[i][j] of a head: the factor with which row j of x goes into row i.
+/// A[i][j] of a head: the factor of row j of x in row i of the result.
 double transitionEntry(const ScanCase& scanCase, int rank, size_t head, size_t i, size_t j) {
   const ScanSpec& spec = scanCase.spec;
   const std::vector<float>& given = scanCase.ranks[rank].transition;
@@ -114,13 +114,13 @@ double relativeBound(const ScanSpec& spec) {
 
 double absoluteBound(const ScanSpec& spec) {
   const bool halves = spec.stateType == seqparFloat16 || spec.wireType == seqparFloat16;
-  // Half the distance of subnormal numbers, for every rounding to a 16-bit type.
+  // Half the spacing of subnormal values, for every rounding to a 16-bit type.
   return (2 * spec.size + 1) * (halves ? 0x1p-25 : 0x1p-134);
 }
 
 namespace {
 
-/// An error in units of what is allowed.
+/// An error relative to the allowed one.
 double excessOf(const ScanSpec& spec, double expected, double size, float got, Numbers numbers) {
   const auto number = static_cast<float>(expected);
   if (number == got || (std::isnan(number) && std::isnan(got))) return 0;

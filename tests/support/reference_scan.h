@@ -8,8 +8,8 @@
 
 namespace seqpar::test {
 
-/// One output of one rank: what it is, and a size that error bounds are relative to: the sum of the absolute values of
-/// all terms that the output is the sum of.
+/// One output of one rank: its value, and the scale of its error bounds: the sum of the absolute values of all terms of
+/// the output.
 struct ReferenceState {
   std::vector<double> value;
   std::vector<double> size;
@@ -20,29 +20,29 @@ struct ReferenceRank {
   ReferenceState total;
 };
 
-/// The outputs of all ranks. A factor of 0 forgets what it multiplies, NaN included.
+/// The outputs of all ranks. A factor of 0 discards its operand, including NaN.
 std::vector<ReferenceRank> referenceScan(const ScanCase& scanCase);
 
-/// How far a result may be from the reference, for each unit of ReferenceState::size, in any algorithm.
+/// The allowed error of a result per unit of ReferenceState::size, in any algorithm.
 ///
-/// Every term of an output is a product of a state and the factors after it. On its way it is rounded, to fp32, by the
-/// multiplication and additions of each composition (dk + 2 at most, of which a position takes part in two at most, its
-/// factor coming a few ulps off from the exponential); to the wire type, once or twice a position; and once to the type
-/// of the output.
+/// Every term of an output is a product of a state and the factors after it. It is rounded: to fp32, by the
+/// multiplication and additions of each composition (dk + 2 at most; a position takes part in at most two of them, with
+/// a factor that is a few ulps off from the exponential); to the wire type, once or twice per position; and once to the
+/// type of the output.
 double relativeBound(const ScanSpec& spec);
 
-/// What underflow adds where a type's small numbers are spaced evenly.
+/// The error of underflow, where a type's smallest values are evenly spaced.
 double absoluteBound(const ScanSpec& spec);
 
-/// The largest error in units of what is allowed; with Numbers::Exact, of nothing. Infinity where an infinite or
-/// undefined number should have been another one.
+/// The largest error relative to the allowed one; with Numbers::Exact, no error is allowed. Infinity if an infinite or
+/// undefined value is found where another one is expected.
 double excess(const ScanSpec& spec, const ReferenceState& expected, const std::vector<float>& got, Numbers numbers);
 
-/// The first number that is further off than excess() allows, in words; "" if none is.
+/// The first element with a larger error than excess() allows, as text; "" if there is none.
 std::string firstWrong(const char* what, const ScanSpec& spec, const ReferenceState& expected,
                        const std::vector<float>& got, Numbers numbers);
 
-/// firstWrong() of the outputs that a rank wants. Buffers are ScanBuffers, or such as have their methods.
+/// firstWrong() of a rank's requested outputs. Buffers are ScanBuffers, or a type with its methods.
 template <typename Buffers>
 std::string firstWrong(Buffers& buffers, const ScanSpec& spec, const ReferenceRank& expected, Numbers numbers) {
   std::string wrong;

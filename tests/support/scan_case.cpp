@@ -19,8 +19,8 @@ Vector<std::byte> encode(const std::vector<float>& values, seqparDataType_t type
   return bytes;
 }
 
-/// Draws the numbers of a case. The standard library's distributions differ between implementations, so only the
-/// engine is used.
+/// Draws the values of a case. The standard library's distributions differ between implementations, so only the engine
+/// is used.
 class Draw {
  public:
   Draw(const ScanSpec& spec, Numbers numbers, std::uint64_t seed) : spec_(spec), numbers_(numbers), engine_(seed) {}
@@ -145,7 +145,7 @@ ScanBuffers::ScanBuffers(const ScanCase& scanCase, int rank, Outputs outputs)
       state_(encode(scanCase.ranks[rank].state, scanCase.spec.stateType)),
       initial_(encode(scanCase.initial, scanCase.spec.stateType)),
       transition_(scanCase.ranks[rank].transition.begin(), scanCase.ranks[rank].transition.end()) {
-  // Outputs begin as NaN, which no right result is.
+  // Outputs are initialized to NaN, which no correct result contains.
   constexpr std::byte kNan{0xff};
   if (outputs == Outputs::Both || outputs == Outputs::PrefixOnly || outputs == Outputs::TotalInPlace) {
     prefix_.assign(state_.size(), kNan);

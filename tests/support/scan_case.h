@@ -38,7 +38,7 @@ std::ostream& operator<<(std::ostream& out, const ScanSpec& spec);
 /// Random: states in [-1, 1], and transitions that do not enlarge.
 enum class Numbers { Exact, Random };
 
-/// All ranks' inputs. States are numbers of stateType.
+/// All ranks' inputs. States are values of stateType.
 struct ScanCase {
   struct Rank {
     std::vector<float> state;
@@ -55,7 +55,7 @@ struct ScanCase {
 /// The same for the same arguments, in every process.
 ScanCase makeScanCase(const ScanSpec& spec, Numbers numbers, std::uint64_t seed);
 
-/// Which outputs a rank wants, and where.
+/// The outputs that a rank requests, and their destination.
 enum class Outputs { Both, PrefixOnly, TotalOnly, PrefixInPlace, TotalInPlace };
 
 /// One rank's buffers.
@@ -76,10 +76,10 @@ class ScanBuffers {
 
   bool wantsPrefix() const { return outputs_ != Outputs::TotalOnly; }
   bool wantsTotal() const { return outputs_ != Outputs::PrefixOnly; }
-  /// Outputs as numbers.
+  /// Outputs as floats.
   std::vector<float> prefixValues();
   std::vector<float> totalValues();
-  /// True if the inputs are what they were, apart from a state that is an output too.
+  /// True if the inputs are unchanged, except for a state that is also an output.
   bool inputsIntact() const;
 
  private:

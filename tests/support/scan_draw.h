@@ -31,7 +31,7 @@ struct DrawnSizes {
   std::vector<size_t> heads, dk, dv;
 };
 
-/// What every operator has.
+/// The parameters common to all operators.
 inline ScanSpec drawSpec(std::mt19937_64& random, int size, const DrawnSizes& sizes) {
   ScanSpec spec;
   spec.size = size;

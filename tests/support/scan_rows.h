@@ -1,4 +1,4 @@
-// Which algorithms a test goes through: those of the table that a backend has.
+// The algorithms that a test iterates over: those of the table that a backend supports.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace seqpar::test {
 
-/// The algorithms of the rows for which `can` holds.
+/// The algorithms of the rows that satisfy `can`.
 template <typename Can>
 std::vector<seqparScanAlgorithm_t> algorithmsThat(const Can& can) {
   std::vector<seqparScanAlgorithm_t> all;

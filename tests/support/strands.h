@@ -1,7 +1,7 @@
-// What ThreadSanitizer is told of an emulated CTA: each of its threads is a strand of its own, and barriers are what
-// orders them, so that accesses that no barrier orders are races, in whatever order the emulator ran them. What copies
-// and products of the GPU's asynchronous units touch is told by the emulator. Without ThreadSanitizer all of this is
-// nothing.
+// Annotations of an emulated CTA for ThreadSanitizer: each thread is a separate strand, and only barriers order
+// strands, so that accesses without a barrier between them are races, in whatever order the emulator ran them. The
+// emulator annotates the accesses of copies and products by the GPU's asynchronous units. Without ThreadSanitizer, all
+// functions are empty.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class Strand {
   }
   static Strand current() { return Strand(__tsan_get_current_fiber()); }
 
-  /// What follows is done by this strand.
+  /// Continues execution as this strand.
   void enter() const { __tsan_switch_to_fiber(fiber_, __tsan_switch_to_fiber_no_sync); }
 
  private:
@@ -42,7 +42,7 @@ class Strand {
   bool own_ = false;
 };
 
-/// What the current strand has done so far is before what others do after follow(mark).
+/// Orders this strand's accesses so far before those of strands that call follow(mark) later.
 inline void lead(char& mark) {
   __tsan_release(&mark);
 }

@@ -36,7 +36,7 @@ void resume(int thread) {
   setcontext(&fiber.start);
 }
 
-/// A CTA before its first step. Each has shared memory and strands of its own: on a GPU they run beside each other.
+/// A CTA before its first step. Each has separate shared memory and strands: on a GPU, CTAs run concurrently.
 std::unique_ptr<Cta> makeCta(int index, int count, int threads, size_t sharedBytes,
                              const std::function<void()>& kernel) {
   auto made = std::make_unique<Cta>();
@@ -68,7 +68,7 @@ void runCta(Cta& own, std::mt19937_64& random) {
     std::shuffle(order.begin(), order.end(), random);
     bool any = false;
     for (const int w : order) {
-      do {  // a warp runs until none of its lanes gets on
+      do {  // a warp runs until none of its lanes progresses
         own.moved = false;
         for (int t = w * 32; t < w * 32 + 32; ++t) {
           if (!own.fibers[t].done) resume(t);
@@ -86,7 +86,7 @@ void runCta(Cta& own, std::mt19937_64& random) {
   }
 }
 
-/// Whether any thread says so.
+/// Returns whether any thread passed true.
 bool syncAt(Barrier& barrier, int threads, bool wait, bool mine = false) {
   cta->moved = true;
   const uint64_t round = barrier.round;
@@ -115,7 +115,7 @@ void yield() {
 
 void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::function<void()>& kernel) {
   std::mt19937_64 random(seed);
-  std::vector<std::unique_ptr<Cta>> ctas;  // all are kept, for accesses to freed memory would be races, too
+  std::vector<std::unique_ptr<Cta>> ctas;  // all are kept, since accesses to freed memory would be races
   for (int block = 0; block < blocks; ++block) {
     ctas.push_back(makeCta(block, blocks, threads, sharedBytes, kernel));
   }

@@ -10,7 +10,7 @@ warp::Fiber& mine() {
   return warp::cta->fibers[static_cast<size_t>(warp::thread())];
 }
 
-/// 16 terms of an operand. `rows`: one term a row.
+/// 16 terms of an operand. `rows`: one term per row.
 struct Terms16 {
   bool bf16;
   Matrix matrix;
@@ -28,7 +28,7 @@ struct Terms16 {
     const uint16_t bits = *at(line, term);
     return bf16 ? bfloatToFloat(bits) : halfToFloat(bits);
   }
-  /// Eight numbers that lie together at a time.
+  /// Eight contiguous elements at a time.
   void read(int firstLine, int lines) const {
     const int stepOfLines = rows ? 8 : 1, stepOfTerms = rows ? 1 : 8;
     for (int line = firstLine; line < firstLine + lines; line += stepOfLines) {

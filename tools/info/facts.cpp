@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "seqpar/attn_plan.h"
+
 namespace seqpar::info {
 namespace {
 
@@ -40,7 +42,7 @@ std::vector<Node> nodesOf(perf::Group& group, const seqparCommInfo_t& info) {
   return nodes;
 }
 
-/// A gated scan of fp32 states of 128 x 128, or fewer rows where that is too large.
+/// A gated scan of fp32 states of 128 x 128, or fewer rows if that is too large.
 ScanChoice scanOf(size_t bytes, seqparComm_t comm) {
   const auto head = static_cast<size_t>(kStateRows * kStateColumns) * sizeof(float);
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
@@ -89,6 +91,7 @@ Facts collect(perf::Group& group, const std::string& launch) {
     require(seqparLinkQuery(comm, linkClass, &link), "seqparLinkQuery", comm);
     facts.links.push_back(link);
   }
+  facts.gpuKernels = seqparAttnGpuKernels();
   facts.chosenBy = environment("SEQPAR_ALGO");
   facts.cache = environment("SEQPAR_TUNING_CACHE");
   for (const size_t bytes : kSizes) {

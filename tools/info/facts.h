@@ -1,4 +1,4 @@
-// What seqpar_info shows, collected through the public interface.
+// The data that seqpar_info prints, collected through the public interface.
 #pragma once
 
 #include <string>
@@ -36,6 +36,7 @@ struct Facts {
   seqparCommInfo_t comm;
   std::vector<Node> nodes;
   std::vector<seqparLinkInfo_t> links;  ///< by seqparLinkClass_t
+  std::string gpuKernels;               ///< seqparAttnGpuKernels()
   std::string chosenBy;                 ///< SEQPAR_ALGO's value, or ""
   std::string cache;                    ///< SEQPAR_TUNING_CACHE's value, or ""
   std::vector<ScanChoice> scans;
@@ -43,7 +44,7 @@ struct Facts {
   std::vector<MeshChoice> meshes;
 };
 
-/// Attention that the mesh's shapes are shown for.
+/// Attention shape for the mesh's estimates.
 inline constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 
 /// Collective.

@@ -80,6 +80,7 @@ std::string jsonOf(const Facts& facts) {
                      {"device", facts.comm.device != SEQPAR_HOST_DEVICE},
                      {"transport", facts.comm.transport},
                      {"reason", facts.comm.reason},
+                     {"gpu_attention_kernels", facts.gpuKernels},
                      {"contention", facts.comm.contention},
                      {"nodes", nodesOf(facts)},
                      {"links", linksOf(facts)},

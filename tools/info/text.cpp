@@ -7,7 +7,7 @@
 namespace seqpar::info {
 namespace {
 
-/// Lines of text, appended as printf would write them.
+/// Text, appended with printf formats.
 class Text {
  public:
   __attribute__((format(printf, 2, 3))) void add(const char* format, ...) {
@@ -28,7 +28,7 @@ std::string sizeText(size_t bytes) {
   return bytes >= size_t{1} << 20 ? std::to_string(bytes >> 20) + "M" : std::to_string(bytes >> 10) + "K";
 }
 
-/// "0-3 6": runs of neighbors are written as such.
+/// "0-3 6": consecutive ranks as a range.
 std::string listOf(const std::vector<int>& ranks) {
   std::string text;
   for (size_t begin = 0; begin < ranks.size();) {
@@ -55,6 +55,7 @@ void addTopology(Text& text, const Facts& facts) {
   }
   text.add("transport  %s\n", facts.comm.transport);
   text.add("  reason   %s\n", facts.comm.reason);
+  text.add("attention  on GPUs, softmax, bf16 and fp16: %s\n", facts.gpuKernels.c_str());
   if (facts.comm.contention > 1) {
     text.add("  note     %.3g ranks share a processor: they take turns, and all times below are of that\n",
              facts.comm.contention);

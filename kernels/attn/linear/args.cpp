@@ -6,8 +6,8 @@ namespace seqpar::attn {
 namespace {
 
 constexpr int64_t kMostSegments = 128;
-constexpr int64_t kLeastTokens = 256;    // of a segment, so that its map is small beside its inputs
-constexpr int64_t kOverheadTokens = 96;  // what a segment's map costs, in tokens
+constexpr int64_t kLeastTokens = 256;    // per segment, so that its map is small compared with its inputs
+constexpr int64_t kOverheadTokens = 96;  // cost of a segment's map, in tokens
 
 int64_t roundUp(int64_t number, int64_t unit) {
   return (number + unit - 1) / unit * unit;
@@ -43,7 +43,6 @@ const char* whyNot(const LinearProblem& problem) {
     return "gates are neither fp32 nor, for each channel, bf16";
   }
   if (problem.gate != Gate::None && problem.gates.data == nullptr) return "there are no gates";
-  if (problem.startCount < 0 || (problem.startCount > 0 && problem.batch != 1)) return "packed sequences need batch 1";
   if (full) return nullptr;
   if (!aligned(problem.q, 2) || !aligned(problem.k, 2) || !aligned(problem.v, 2)) {
     return "addresses or strides of q, k or v are not multiples of 16 bytes";
@@ -66,7 +65,7 @@ Segments cutIntoSegments(const LinearProblem& problem, int ctas) {
   int64_t bestCost = INT64_MAX;
   for (int64_t count = 1; count <= most; ++count) {
     const int64_t tokens = std::max<int64_t>(roundUp((problem.tokens + count - 1) / count, kChunkTokens), kChunkTokens);
-    if ((count - 1) * tokens >= problem.tokens && count > 1) continue;  // the last would be empty
+    if ((count - 1) * tokens >= problem.tokens && count > 1) continue;  // the last segment would be empty
     const int64_t rounds = (items * count + ctas - 1) / ctas;
     const int64_t cost = rounds * (tokens + (count > 1 ? kOverheadTokens : 0));
     if (cost < bestCost) {
@@ -87,8 +86,8 @@ Segments cutForward(const LinearProblem& problem, int ctas, bool beside) {
   const int64_t tiles = (problem.dv + valueTile(problem) - 1) / valueTile(problem);
   const int64_t items = std::max<int64_t>(problem.batch * problem.heads * tiles, 1), count = ctas / items;
   if (!beside || count < 2 || count > mostApart(problem)) return equal;
-  // Outputs of the lead take as long as pass 1 of a segment where they are that percentage of it: it is faster where it
-  // reads no decays. It may also end early, where decays forget.
+  // The lead's outputs take as long as pass 1 of a segment if the lead has this percentage of a segment's tokens: pass
+  // 1 is faster if it reads no decays. It may also end early if decays forget.
   const bool reads = problem.gate == Gate::Token;
   const int64_t percent = reads ? 55 : 30, most = reads ? 12 : 8;
   const int64_t chunks = (problem.tokens + kChunkTokens - 1) / kChunkTokens;

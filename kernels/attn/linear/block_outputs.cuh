@@ -1,4 +1,4 @@
-// Outputs of 16 tokens and a warp's 16 columns of v, in two tiles C.
+// Outputs of 16 tokens and a warp's 16 columns of v, in two accumulator tiles C.
 #pragma once
 
 #include "kernels/attn/linear/mma.cuh"
@@ -8,7 +8,7 @@ namespace seqpar::attn {
 struct BlockOutputs {
   float tile[2][4] = {};
 
-  /// act(number, token).
+  /// Calls act(element, token).
   template <class Act>
   __device__ __forceinline__ void each(const Act& act) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -19,19 +19,19 @@ struct BlockOutputs {
     }
   }
 
-  /// += A times 16 columns whose B, or whose transpose's A, is `b`.
+  /// Adds A times 16 columns; `b` is their B, or the A of their transpose.
   template <class T>
   __device__ __forceinline__ void add(const uint32_t (&a)[4], const uint32_t (&b)[4]) {
     Numbers<T>::multiply(tile[0], a, b[0], b[2]);
     Numbers<T>::multiply(tile[1], a, b[1], b[3]);
   }
 
-  /// Writes 16 bytes a lane: the four lanes that have a row exchange what they have of its columns. `at` is column 0 of
-  /// the warp's slice in the first row; `rows` rows and `values` columns are there.
+  /// Stores 16 bytes per lane: the four lanes of a row exchange their columns. `at` is column 0 of the warp's slice in
+  /// the first row; `rows` rows and `values` columns are valid.
   template <class T>
   __device__ __forceinline__ void store(char* at, int64_t stride, int64_t rows, int values) {
     const int lane = static_cast<int>(threadIdx.x) % 32, place = lane % 4;
-    // Of rows g and g + 8, columns 0 to 7 and 8 to 15 each: with the exchange lane p gets all of the p-th.
+    // Rows g and g + 8, columns 0 to 7 and 8 to 15 each: after the exchange, lane p has all of part p.
     uint32_t words[4] = {Numbers<T>::pack(tile[0][0], tile[0][1]), Numbers<T>::pack(tile[1][0], tile[1][1]),
                          Numbers<T>::pack(tile[0][2], tile[0][3]), Numbers<T>::pack(tile[1][2], tile[1][3])};
     exchange<1>(words, place);

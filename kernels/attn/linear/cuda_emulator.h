@@ -1,5 +1,5 @@
-// CUDA's words for compilers other than nvcc, so that kernels (.cuh) of linear attention run on the emulated CTA of
-// warp_emulator.h. Shared memory is the CTA's: kernels get it as an argument of what their entry points call.
+// CUDA names for compilers other than nvcc, so that kernels (.cuh) of linear attention run on the emulated CTA of
+// warp_emulator.h. Shared memory belongs to the emulated CTA: kernels receive it as an argument.
 #pragma once
 
 #include <math.h>
@@ -80,7 +80,7 @@ inline Index gridSize() {
 inline bool anyOfWarp(bool value) {
   return largestOfWarp(value ? 1 : 0) != 0;
 }
-/// Of a word, or of two of them.
+/// For one word, or two.
 template <class Number>
 Number shuffleAny(Number number, int from) {
   if constexpr (sizeof(Number) == 4) {
@@ -99,7 +99,7 @@ Number shuffleAny(Number number, int from) {
 #define blockIdx (::seqpar::attn::warp::blockIndex())
 #define gridDim (::seqpar::attn::warp::gridSize())
 
-/// Of whole warps only, as all kernels here call them.
+/// Whole warps only; all kernels here call it that way.
 template <class Number>
 Number __shfl_sync(unsigned, Number number, int from) {
   return seqpar::attn::warp::shuffleAny(number, from % 32);

@@ -1,12 +1,10 @@
-// Token decays as logarithms to base 2, summed over a block of 16 tokens: what is not tensor-core code. Sums are
-// clamped, so that differences of them are never inf - inf; a factor below 2^-126 is 0.
+// Token decays as logarithms to base 2, summed over a block of 16 tokens: code without tensor-core instructions. Sums
+// are clamped, so that differences are never inf - inf; a factor below 2^-126 is 0.
 //
-// Inside a block, o_i needs q_i k_j 2^(L_i - L_j) for j <= i, L the inclusive sums. Two ways:
-// - relative to the block's start, q 2^L and k 2^-L: one exponent is positive, so only where the block's total is
-// small;
-// - exact: L_i - L_j by halving. At level n = 8, 4, 2, 1, tokens with bit n set (the upper halves) meet those of the
-// lower
-//   half of the same 2 n tokens, and both refer to the last token of the lower half: all exponents are <= 0.
+// Within a block, o_i needs q_i k_j 2^(L_i - L_j) for j <= i, with L the inclusive sums. Two methods:
+// - relative to the block's start, q 2^L and k 2^-L: one exponent is positive, so the block's total must be small;
+// - exact: L_i - L_j by halving. At level n = 8, 4, 2, 1, tokens with bit n set (the upper halves) are combined with
+//   the lower half of the same 2 n tokens, both relative to the last token of the lower half: all exponents are <= 0.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +13,11 @@
 
 namespace seqpar::attn {
 
-constexpr int kBlockTokens = 16;          ///< what one step of the recurrence takes
-constexpr float kLog2e = 1.44269504089F;  ///< natural logarithms to those of base 2
-constexpr float kLeastLog2 = -160;        ///< of one token: a factor of 0 in fp32, and 16 of them sum exactly enough
-constexpr float kForgottenLog2 = -150;    ///< from here on a factor is 0 in fp32, subnormals included
+constexpr int kBlockTokens = 16;          ///< tokens per step of the recurrence
+constexpr float kLog2e = 1.44269504089F;  ///< factor from natural to base-2 logarithms
+constexpr float kLeastLog2 = -160;        ///< per token: a factor of 0 in fp32, and the sum of 16 of them is exact
+                                          ///< enough
+constexpr float kForgottenLog2 = -150;    ///< at or below this, a factor is 0 in fp32, subnormals included
 constexpr float kFlushedLog2 = -126;      ///< below it exp2Fast() is 0
 
 /// The log2-decay of a token with the natural logarithm `gate`. NaN stays NaN.
@@ -31,16 +30,16 @@ SEQPAR_BOTH_INLINE float log2Decay(float gate) {
 SEQPAR_BOTH_INLINE constexpr bool inUpperHalf(int t, int level) {
   return (t & level) != 0;
 }
-/// The token whose sum the tokens around it refer to at `level`: the last of their lower half.
+/// The reference token of the tokens around it at `level`: the last of their lower half.
 SEQPAR_BOTH_INLINE constexpr int referenceToken(int t, int level) {
   return (t & ~(2 * level - 1)) + level - 1;
 }
-/// The exponent that token `t` gets at `level`, for q in the upper half and for k in the lower one; never positive.
+/// The exponent of token `t` at `level`, for q in the upper half and for k in the lower half; never positive.
 SEQPAR_BOTH_INLINE float levelExponent(const float* sums, int t, int level) {
   const float reference = sums[referenceToken(t, level)];
   return inUpperHalf(t, level) ? sums[t] - reference : reference - sums[t];
 }
-/// Whether the score of (query i, key j) is made at `level`; each j < i at exactly one.
+/// Whether the score of (query i, key j) is computed at `level`; each j < i at exactly one level.
 SEQPAR_BOTH_INLINE constexpr bool madeAtLevel(int i, int j, int level) {
   return i / (2 * level) == j / (2 * level) && inUpperHalf(i, level) && !inUpperHalf(j, level);
 }

@@ -1,5 +1,7 @@
 #include "kernels/attn/linear/fold.h"
 
+#include <cmath>
+
 #include "kernels/attn/linear/decay.h"
 #include "kernels/attn/linear/launch.cuh"
 
@@ -7,9 +9,9 @@ namespace seqpar::attn {
 namespace {
 
 constexpr int kFoldThreads = 128;
-constexpr int kAtOnce = 16;  // segments whose states are on their way to a thread together
+constexpr int kAtOnce = 16;  // segments with loads in flight together, per thread
 
-/// Four neighboring numbers of a head's state a thread; blockIdx.y is the head, blockIdx.z the sequence.
+/// Each thread has four adjacent elements of a head's state; blockIdx.y is the head, blockIdx.z the sequence.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
   letNextKernelStart();
   waitForPriorKernel();
@@ -41,7 +43,8 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
       if (step > 0 && !fold.apart) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
       const float decay = exp2f(decays[i] * kLog2e);
       const auto advance = [&](float& number, float state) { number = (decay == 0 ? 0 : decay * number) + state; };
-      all += decays[i];
+      // -inf is final: later log-decays, NaN too, cannot restore a forgotten state.
+      all = all == -INFINITY || decays[i] == -INFINITY ? -INFINITY : all + decays[i];
       advance(x.x, states[i].x);
       advance(x.y, states[i].y);
       advance(x.z, states[i].z);

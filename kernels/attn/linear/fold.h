@@ -1,15 +1,14 @@
-// Between the passes: maps of segments become states before segments.
+// Between the passes: converts maps of segments to states before segments.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
 
 namespace seqpar::attn {
 
-/// In each (batch, head), from the first segment to the last or, for the backward, from the last to the first: the
-/// states of `maps` become those before each segment (its own of the first in that order means nothing any more),
-/// log-decays stay each segment's own. `state` and `logDecay` get the map of all segments; NULL: not wanted, and then
-/// the last in that order is not read. `base`: as SegmentStates has it. `apart`: `maps` stay as they are. A
-/// cudaError_t.
+/// In each (batch, head), from the first segment to the last or, for the backward, from the last to the first: replaces
+/// the states of `maps` by the states before each segment (undefined for the first in that order); log-decays stay each
+/// segment's own. `state` and `logDecay` receive the map of all segments; NULL: not written, and then the last segment
+/// in that order is not read. `base`: as in SegmentStates. `apart`: `maps` stay unchanged. Returns a cudaError_t.
 struct Fold {
   LinearProblem problem;
   Segments segments;

@@ -11,7 +11,7 @@
 namespace seqpar::attn {
 namespace {
 
-/// act(T(), dk as a constant, whether gates are of each channel), for 16-bit types.
+/// Calls act(T(), dk as a constant, whether gates are per channel), for 16-bit types.
 template <class T, class Act>
 int dispatchDk(const LinearProblem& problem, const Act& act) {
   const auto gate = [&](auto dk) {
@@ -31,7 +31,7 @@ bool allowed(const LinearProblem& problem, const HeadRange& heads) {
          heads.first + heads.count <= problem.heads;
 }
 
-/// Rows are written 16 bytes at a time.
+/// Rows are stored 16 bytes at a time.
 bool aligned(const LinearProblem& problem, const Output& out) {
   if (problem.type == seqparFloat32) return true;
   return reinterpret_cast<uintptr_t>(out.data) % 16 == 0 && out.batch % 8 == 0 && out.token % 8 == 0 &&
@@ -68,7 +68,7 @@ namespace {
 bool ofRank(const SegmentStates& pass) {
   return pass.state != nullptr || pass.logDecay != nullptr;
 }
-/// The last segment's map is needed for the map of the rank alone.
+/// Only the map of the rank needs the last segment's map.
 int segmentsOf(const SegmentStates& pass) {
   return pass.segments.count - (ofRank(pass) || pass.allSegments ? 0 : 1);
 }
@@ -90,7 +90,7 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
 }  // namespace
 
 int ctasAtOnce(const LinearProblem& problem) {
-  constexpr int kFp32Ctas = 8;  // of an SM; those kernels are slow in any case
+  constexpr int kFp32Ctas = 8;  // per SM; those kernels are slow in any case
   int device = 0, sms = 0;
   if (whyNot(problem) != nullptr || cudaGetDevice(&device) != cudaSuccess) return 0;
   if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
@@ -106,7 +106,7 @@ bool betterApart(const LinearProblem& problem, const Segments& segments) {
 }
 
 bool leadsOutputs(const LinearProblem& problem) {
-  // With decays of channels both passes are bound by memory, and outputs beside pass 1 wait for it.
+  // With channel decays both passes are memory bound, so concurrent outputs would slow pass 1.
   return problem.gate != Gate::Channel && problem.type != seqparFloat32 && hopper::fits(problem);
 }
 
@@ -158,7 +158,7 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });
   if (error != cudaSuccess || !pass.apart || !pass.keepsMaps) return error;
-  // The fold has put together what Gradients want apart.
+  // The fold has combined the maps; Gradients needs them per segment.
   SegmentStates unfolded = {pass.problem, pass.segments, pass.heads, pass.maps};
   unfolded.apart = true;
   return launchMaps(unfolded, launch);

@@ -1,5 +1,5 @@
-// Both passes of the forward for fp32 tensors, token by token: right, not fast. A warp has 32 columns of v, and a CTA
-// one warp; a lane keeps its column of the state in shared memory, [dk][32].
+// Both passes of the forward for fp32 tensors, token by token: a slow reference. A CTA is one warp, with 32 columns of
+// v; a lane keeps its column of the state in shared memory, [dk][32].
 #include <cmath>
 
 #include "kernels/attn/linear/decay.h"
@@ -27,20 +27,11 @@ __device__ const float* rowOf(const Input& tensor, const Item& item, int64_t tok
          int64_t{head} * tensor.head;
 }
 
-/// The last start in [begin, end) or -1.
-__device__ int64_t lastStartIn(const LinearProblem& problem, int64_t begin, int64_t end) {
-  int64_t last = -1;
-  for (int64_t i = 0; problem.starts != nullptr && i < problem.startCount; ++i) {
-    if (problem.starts[i] >= begin && problem.starts[i] < end) last = problem.starts[i];
-  }
-  return last;
-}
-
-/// state = decay * state + k v of one token, for this lane's column; the other columns are the other lanes'.
-__device__ void advance(float* state, const LinearProblem& problem, const Item& item, int64_t token, bool reset,
-                        const float* k, float v) {
+/// state = decay * state + k v of one token, for this lane's column.
+__device__ void advance(float* state, const LinearProblem& problem, const Item& item, int64_t token, const float* k,
+                        float v) {
   for (int channel = 0; channel < problem.dk; ++channel) {
-    const float decay = reset ? 0 : expf(gateOf(problem, item, token, channel));
+    const float decay = expf(gateOf(problem, item, token, channel));
     float& number = state[channel * kColumns];
     number = (decay == 0 ? 0 : decay * number) + k[channel] * v;
   }
@@ -56,11 +47,10 @@ __global__ void segmentStatesFp32(const __grid_constant__ SegmentStates pass, in
     const Item item = itemAt(index, problem, pass.heads, pass.segments, segments, tiles);
     const int column = item.tile * kColumns + lane;
     const int kHead = qkHead(problem, item.head);
-    const int64_t start = lastStartIn(problem, item.begin, item.end);
     for (int channel = 0; channel < problem.dk; ++channel) state[channel * kColumns] = 0;
-    for (int64_t token = start >= 0 ? start : item.begin; token < item.end; ++token) {
+    for (int64_t token = item.begin; token < item.end; ++token) {
       const float v = column < problem.dv ? rowOf(problem.v, item, token, item.head)[column] : 0;
-      advance(state, problem, item, token, token == start, rowOf(problem.k, item, token, kHead), v);
+      advance(state, problem, item, token, rowOf(problem.k, item, token, kHead), v);
     }
     const int64_t map = mapIndex(item, problem, pass.segments);
     for (int channel = 0; channel < problem.dk && column < problem.dv; ++channel) {
@@ -68,15 +58,15 @@ __global__ void segmentStatesFp32(const __grid_constant__ SegmentStates pass, in
     }
     const int width = decayWidth(problem);
     for (int channel = lane; item.tile == 0 && channel < width; channel += kColumns) {
-      float sum = start >= 0 ? -INFINITY : 0;
+      float sum = 0;
       for (int64_t begin = item.begin; begin < item.end; begin += kChunkTokens) {
-        float part = 0;  // sums of sums round less
+        float part = 0;  // nested sums have smaller rounding errors
         for (int64_t token = begin; token < min(begin + kChunkTokens, item.end); ++token) {
           part += gateOf(problem, item, token, channel);
         }
         sum += part;
       }
-      pass.maps.logDecays[map * width + channel] = sum;
+      pass.maps.logDecays[map * width + channel] = begins(item) ? -INFINITY : sum;
     }
   }
 }
@@ -90,20 +80,20 @@ __global__ void outputsFp32(const __grid_constant__ Outputs pass, int64_t items)
   const int tiles = (problem.dv + kColumns - 1) / kColumns;
   const int width = decayWidth(problem);
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
-    const Item item = itemAt(index, problem, pass.heads, pass.segments, pass.segments.count, tiles);
+    const Item item = itemAt(index, problem, pass.heads, pass.segments, allSegments(pass.segments), tiles);
     const int column = item.tile * kColumns + lane;
     const bool mine = column < problem.dv;
     const int kHead = qkHead(problem, item.head);
-    const int64_t head = headIndex(item, problem), firstMap = head * pass.segments.count;
+    const int64_t head = headIndex(item, problem), firstMap = mapIndex(item, problem, pass.segments) - item.before;
     for (int channel = 0; channel < problem.dk; ++channel) {
       float number = 0;
-      if (mine && item.segment > 0) {
-        number = pass.maps.states[((firstMap + item.segment) * problem.dk + channel) * problem.dv + column];
+      if (mine && item.before > 0) {
+        number = pass.maps.states[((firstMap + item.before) * problem.dk + channel) * problem.dv + column];
       }
-      if (mine && pass.initial != nullptr) {
+      if (mine && pass.initial != nullptr && item.continues) {
         float sum = 0;
-        for (int segment = 0; segment < item.segment; ++segment) {
-          sum += pass.maps.logDecays[(firstMap + segment) * width + (width > 1 ? channel : 0)];
+        for (int map = 0; map < item.before; ++map) {
+          sum += pass.maps.logDecays[(firstMap + map) * width + (width > 1 ? channel : 0)];
         }
         const float decay = expf(sum);
         if (decay != 0) number += decay * pass.initial[(head * problem.dk + channel) * problem.dv + column];
@@ -111,9 +101,8 @@ __global__ void outputsFp32(const __grid_constant__ Outputs pass, int64_t items)
       state[channel * kColumns] = number;
     }
     for (int64_t token = item.begin; token < item.end; ++token) {
-      const bool reset = lastStartIn(problem, token, token + 1) == token;
       const float v = mine ? rowOf(problem.v, item, token, item.head)[column] : 0;
-      advance(state, problem, item, token, reset, rowOf(problem.k, item, token, kHead), v);
+      advance(state, problem, item, token, rowOf(problem.k, item, token, kHead), v);
       const float* const q = rowOf(problem.q, item, token, kHead);
       float sum = 0;
       for (int channel = 0; channel < problem.dk; ++channel) sum += q[channel] * state[channel * kColumns];
@@ -144,7 +133,7 @@ int runSegmentStatesFp32(const SegmentStates& pass, int segments, const Launch& 
 }
 
 int runOutputsFp32(const Outputs& pass, const Launch& launch) {
-  const int64_t items = itemsOf(pass.problem, pass.heads, pass.segments.count);
+  const int64_t items = itemsOf(pass.problem, pass.heads, allSegments(pass.segments));
   if (items == 0) return cudaSuccess;
   return launchKernel(outputsFp32, gridOf(items, launch.ctas), kColumns, sharedBytes(pass.problem), launch.stream, true,
                       pass, items);

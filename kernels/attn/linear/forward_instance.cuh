@@ -22,7 +22,7 @@ template <class T, int Dk, bool PerChannel>
 int runOutputs(const Outputs& pass, const Launch& launch) {
   using Shape = KernelShape<Dk>;
   const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues;
-  const int64_t items = itemCount(pass.problem, pass.heads, pass.segments.count, tiles);
+  const int64_t items = itemCount(pass.problem, pass.heads, allSegments(pass.segments), tiles);
   if (items == 0) return cudaSuccess;
   return launchKernel(outputsKernel<T, Dk, PerChannel>, gridOf(items, launch.ctas), Shape::kThreads,
                       OutputsShared<Shape, PerChannel>::kBytes, launch.stream, true, pass, items);

@@ -1,5 +1,5 @@
-// Log-decays of each channel in shared memory. Rows have room for fp32; channels lie in groups of kGroup, fp32 or bf16,
-// of kGroupBytes each, which one warp reads and may use otherwise afterwards.
+// Channel log-decays in shared memory. Rows have space for fp32. Channels are in groups of kGroup, fp32 or bf16, of
+// kGroupBytes each; one warp reads a group and may reuse its memory afterwards.
 #pragma once
 
 #include "kernels/attn/linear/decay.h"
@@ -15,7 +15,7 @@ struct GateTile {
   static constexpr int kBytes = kStageTokens * kPitch + (kStageTokens / 8 - 1) * 64;
   static constexpr int kGroupBytes = 4 * Shape::kGroup;
 
-  /// The byte at which a group's channels are in a row.
+  /// The byte offset of a group's channels in a row.
   static __device__ __forceinline__ int offset(int row, int group) {
     return row * kPitch + (row >> 3) * 64 + group * kGroupBytes;
   }
@@ -74,7 +74,7 @@ struct GateTile {
   }
 };
 
-/// The sum over the lanes that have earlier (`Later`: later) tokens of the same channels.
+/// The sum over the lanes with earlier (`Later`: later) tokens of the same channels.
 template <class Shape, bool Later>
 __device__ __forceinline__ float2 sumOfOthers(float2 own, int lane) {
   constexpr unsigned kAll = 0xffffffffU;

@@ -1,21 +1,21 @@
-// The forward's passes and the backward's first on sm_90a: bf16, dk from 80 to 128, any dv.
+// The forward's passes and the backward's first one on sm_90a: bf16, dk from 80 to 128, any dv.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
 
 namespace seqpar::attn::hopper {
 
-/// Whether the current device and these kernels are for `problem`; what its pointers and strides are does not count.
+/// Whether these kernels support the current device and `problem`; does not check its pointers and strides.
 bool fits(const LinearProblem& problem);
 
 /// CTAs at once on the current device; 0: an error.
 int ctasAtOnce(const LinearProblem& problem);
 
-/// Whether these kernels do both of its passes, and its maps can be `packed`.
+/// Whether these kernels run both of its passes, and its maps can be `packed`.
 bool packs(const Outputs& pass);
 
-/// Launches, as kernels/attn/linear/instances.h has them, for what fits(). False: the copy engine cannot have these
-/// tensors, and nothing was launched; else `error` is a cudaError_t.
+/// Launches like those of kernels/attn/linear/instances.h, for problems that fits() accepts. Return false if the TMA
+/// does not support these tensors, and launch nothing; otherwise `error` is a cudaError_t.
 bool segmentStates(const SegmentStates& pass, int segments, bool early, const Launch& launch, int& error);
 bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool early, const Launch& launch,
                            int& error);

@@ -1,4 +1,4 @@
-// Launches of kernels with the checks that all have in common.
+// Kernel launches with common checks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,14 +10,14 @@
 
 namespace seqpar::attn {
 
-/// Lets a kernel have that much shared memory.
+/// Allows a kernel `bytes` of shared memory.
 template <class Kernel>
 cudaError_t allowShared(Kernel kernel, int bytes) {
   if (bytes <= 48 * 1024) return cudaSuccess;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-/// CTAs of a kernel on one SM at once; 0: an error.
+/// Concurrent CTAs of a kernel on one SM; 0: an error.
 template <class Kernel>
 int occupancyOf(Kernel kernel, int threads, int sharedBytes) {
   int ctas = 0;
@@ -27,15 +27,15 @@ int occupancyOf(Kernel kernel, int threads, int sharedBytes) {
   return error == cudaSuccess ? ctas : 0;
 }
 
-/// Whether the current device starts kernels early: those of compute capability 9.0 and later do.
+/// Whether the current device supports programmatic dependent launch: compute capability 9.0 and later.
 inline bool startsKernelsEarly() {
   int device = 0, major = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
 
-/// `dependent`: the kernel calls waitForPriorKernel() before it reads what kernels of this library wrote, and before it
-/// writes, so it may be started before the one before it ends.
+/// `dependent`: the kernel calls waitForPriorKernel() before it reads data that kernels of this library wrote, and
+/// before it writes, so it may start before the previous kernel ends.
 template <class... Parameters, class... Arguments>
 cudaError_t launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream,
                          bool dependent, const Arguments&... arguments) {
@@ -54,7 +54,7 @@ cudaError_t launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, 
   return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
-/// A grid whose CTAs take items in turn.
+/// A grid for CTAs that iterate over items.
 inline dim3 gridOf(int64_t items, int ctas) {
   const int64_t most = ctas > 0 ? ctas : INT64_C(1) << 30;
   return dim3(static_cast<unsigned>(std::min(items, most)));

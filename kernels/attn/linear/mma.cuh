@@ -1,8 +1,8 @@
-// Tensor-core products of 16-bit numbers with fp32 sums (mma.sync, sm_80 and up), and their fragments.
+// Tensor-core products of 16-bit elements with fp32 sums (mma.sync, sm_80 and up), and their fragments.
 //
-// Fragments of a warp, lane = 4 g + p: A (16 x 16): a[0] rows g, columns 2p, 2p+1; a[1] rows g+8; a[2], a[3] columns
-// + 8. B (16 x 8): b[0] rows 2p, 2p+1, column g; b[1] rows + 8. C (16 x 8): c[0], c[1] row g, columns 2p, 2p+1; c[2],
-// c[3] row g+8. So C of X becomes A of X, and of its transpose B, by rounding alone.
+// Fragments of a warp, lane = 4 g + p: A (16 x 16): a[0] rows g, columns 2p, 2p+1; a[1] rows g+8; a[2], a[3] columns +
+// 8. B (16 x 8): b[0] rows 2p, 2p+1, column g; b[1] rows + 8. C (16 x 8): c[0], c[1] row g, columns 2p, 2p+1; c[2],
+// c[3] row g+8. Rounding alone converts C of X to A of X, and to B of its transpose.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using Float16 = __half;
 
 #ifdef __CUDACC__
 
-/// Four 8 x 8 matrices of 16-bit numbers; lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i.
+/// Four 8 x 8 matrices of 16-bit elements; lanes 8 i to 8 i + 7 provide the addresses of the rows of matrix i.
 __device__ __forceinline__ void loadMatrices(uint32_t (&out)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -36,14 +36,14 @@ __device__ __forceinline__ void loadTransposed(uint32_t (&out)[4], uint32_t addr
                : "memory");
 }
 
-/// 2^x, x at most about 126; below -126 it is 0.
+/// 2^x, x at most about 126; 0 for x below -126.
 __device__ __forceinline__ float exp2Fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-/// The larger number, or NaN where one is.
+/// The larger value, or NaN if either is NaN.
 __device__ __forceinline__ float maxOrNan(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -72,7 +72,8 @@ struct Numbers;
 
 template <>
 struct Numbers<Bfloat16> {
-  /// A stage whose decays sum to more than this may be taken relative to its start: k 2^90 and sums of it fit.
+  /// A stage with a sum of log2-decays above this may be computed relative to its start: k 2^90 and its sums do not
+  /// overflow.
   static constexpr float kSafeLog2 = -90;
   static constexpr float kLargest = 3e38F;
   static constexpr float kStateScale = 1;
@@ -89,7 +90,8 @@ template <>
 struct Numbers<Float16> {
   static constexpr float kSafeLog2 = -8;
   static constexpr float kLargest = 60000;
-  static constexpr float kStateScale = 1.0F / 256;  ///< states are rounded to fp16 times this, which they may exceed
+  static constexpr float kStateScale = 1.0F / 256;  ///< states are multiplied by this before rounding to fp16, because
+                                                    ///< they may exceed its range
   static __device__ __forceinline__ float2 unpack(uint32_t two) {
     return __half22float2(*reinterpret_cast<const __half2*>(&two));
   }

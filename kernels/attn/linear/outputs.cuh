@@ -1,12 +1,11 @@
-// Pass 3 of the forward: outputs of segments, each from the state before it. The recurrence goes by stages of 32
-// tokens: o = (q 2^L) S + scores v, then S = 2^Lend (S + (k 2^-L)^T v). No decay of a longer stretch is ever needed.
+// Pass 3 of the forward: outputs of segments, each from the state before it. The recurrence runs in stages of 32
+// tokens: o = (q 2^L) S + scores v, then S = 2^Lend (S + (k 2^-L)^T v). Decays of longer ranges are never needed.
 #pragma once
 
 #include "kernels/attn/linear/block_outputs.cuh"
 #include "kernels/attn/linear/prior_kernel.cuh"
 #include "kernels/attn/linear/scores.cuh"
 #include "kernels/attn/linear/stage.cuh"
-#include "kernels/attn/linear/starts.cuh"
 #include "kernels/attn/linear/state.cuh"
 
 namespace seqpar::attn {
@@ -17,12 +16,11 @@ struct OutputsShared {
   static constexpr int kStages = PerChannel ? 2 : (Shape::kDk == 256 ? 3 : 4);
   static constexpr int kScores = kStages * Loaded::kBytes;
   static constexpr int kDecays = kScores + kScoreBytes;        ///< [2][dk]
-  static constexpr int kMasks = kDecays + 2 * Shape::kDk * 4;  ///< of each warp: whether its group is exact
-  static constexpr int kNumbers = kMasks + 64;                 ///< for StartCursor
-  static constexpr int kBytes = kNumbers + Shape::kWarps * 8;
+  static constexpr int kMasks = kDecays + 2 * Shape::kDk * 4;  ///< per warp: whether its group is exact
+  static constexpr int kBytes = kMasks + 64;
 };
 
-/// A stage that is prepared, as one warp takes part in it: the addresses of its fragments, of v transposed.
+/// One warp's view of a prepared stage: the addresses of its fragments, and the fragments of v transposed.
 template <class Shape>
 struct PreparedStage {
   uint32_t queries, keys;
@@ -39,7 +37,7 @@ struct PreparedStage {
   }
 };
 
-/// outputs[block] = q S for two blocks, and S to the stage's end, with decays of each channel. No group is exact.
+/// outputs[block] = q S for two blocks, and advances S to the stage's end, with channel decays. No group is exact.
 template <class T, class Shape>
 __device__ __forceinline__ void advanceSafe(BlockOutputs (&outputs)[2], State<Shape>& state,
                                             const PreparedStage<Shape>& stage) {
@@ -61,8 +59,8 @@ __device__ __forceinline__ void advanceSafe(BlockOutputs (&outputs)[2], State<Sh
   }
 }
 
-/// The same where groups may be exact, and numbers of the state not finite: what a decay of 0 forgets within a block is
-/// left out. A query that is 0 meets no such number, and the others become NaN.
+/// For stages with exact groups, or a state with non-finite elements: state that a decay of 0 discards within a block
+/// is excluded. A query of 0 is not multiplied by such elements; other outputs become NaN.
 template <class T, class Shape>
 __device__ __forceinline__ void advanceExact(BlockOutputs (&outputs)[2], State<Shape>& state,
                                              const PreparedStage<Shape>& stage) {
@@ -107,7 +105,7 @@ __device__ __forceinline__ void advanceExact(BlockOutputs (&outputs)[2], State<S
   }
 }
 
-/// The same with one decay for all channels, which v has already. `Forget`: it is 0.
+/// For one decay of all channels, which v already contains. `Forget`: it is 0.
 template <class T, class Shape, bool Forget>
 __device__ __forceinline__ void advanceUniform(BlockOutputs (&outputs)[2], State<Shape>& state,
                                                const PreparedStage<Shape>& stage, float decay) {
@@ -134,20 +132,21 @@ __device__ __forceinline__ void advanceUniform(BlockOutputs (&outputs)[2], State
   }
 }
 
-/// The state before an item's segment: this rank's tokens before it, and `initial` decayed over them. `factors` has a
-/// number for each channel.
+/// Computes the state before an item's segment from the rank's earlier tokens, and `initial` decayed over them.
+/// `factors` has one element per channel.
 template <class Shape>
 __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& pass, const Item& item, float* factors,
                                            int column) {
   const LinearProblem& problem = pass.problem;
   const int width = decayWidth(problem);
-  const int64_t firstMap = headIndex(item, problem) * pass.segments.count;
-  if (pass.initial != nullptr) {
+  const int64_t firstMap = mapIndex(item, problem, pass.segments) - item.before;  // of the sequence
+  const bool takesInitial = pass.initial != nullptr && item.continues;
+  if (takesInitial) {
     for (int channel = static_cast<int>(threadIdx.x); channel < Shape::kDk; channel += Shape::kThreads) {
       float sum = 0;
       if (channel < problem.dk) {
-        for (int segment = 0; segment < item.segment; ++segment) {
-          sum += pass.maps.logDecays[(firstMap + segment) * width + (width > 1 ? channel : 0)];
+        for (int map = 0; map < item.before; ++map) {
+          sum += pass.maps.logDecays[(firstMap + map) * width + (width > 1 ? channel : 0)];
         }
       }
       factors[channel] = exp2Fast(sum * kLog2e);
@@ -155,10 +154,9 @@ __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& p
   }
   __syncthreads();
   const int64_t size = int64_t{problem.dk} * problem.dv;
-  const float* const before = item.segment > 0 ? pass.maps.states + (firstMap + item.segment) * size + column : nullptr;
-  const float* const initial =
-      pass.initial != nullptr ? pass.initial + headIndex(item, problem) * size + column : nullptr;
-  // No branches within, so that all loads are on their way at once.
+  const float* const before = item.before > 0 ? pass.maps.states + (firstMap + item.before) * size + column : nullptr;
+  const float* const initial = takesInitial ? pass.initial + headIndex(item, problem) * size + column : nullptr;
+  // No branches in the loop, so that all loads are in flight at once.
   const int values = problem.dv - column;
   state.clear();
   if (before != nullptr) {
@@ -212,10 +210,9 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
     commitCopies();
   };
   for (int number = 0; number < Layout::kStages - 1; ++number) loadStage(number);
-  const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;  // of v
+  const int column = item.tile * Shape::kValues + warp * Shape::kWarpValues;  // first column of v
   State<Shape> state;
   startState(state, pass, item, decays, column);
-  StartCursor<Shape::kWarps> starts(problem, item.begin, reinterpret_cast<int64_t*>(shared + Layout::kNumbers));
   char* const out = static_cast<char*>(pass.out.data) + 2 * (item.batch * pass.out.batch + item.begin * pass.out.token +
                                                              item.head * pass.out.head + column);
 
@@ -227,7 +224,6 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
     const uint32_t loadedAt = base + number % Layout::kStages * Loaded::kBytes;
     const int64_t token = int64_t{number} * kStageTokens;
     const int there = tokens - token < kStageTokens ? static_cast<int>(tokens - token) : kStageTokens;
-    const uint32_t resets = starts.stage(item.begin + token, item.begin + token + there);
 
     PreparedStage<Shape> stage;
     stage.queries = KeyTile::fragment(loadedAt + Loaded::kQueries, 0, lane);
@@ -238,14 +234,14 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
     float sum = 0;  // without channels: of this lane's token
     if constexpr (PerChannel) {
       const GroupPlace place{loaded + Loaded::kQueries, loaded + Loaded::kKeys, loaded + Loaded::kGates, decays, warp};
-      const bool exact = !PrepareGroup<T, Shape>::run(place, resets, source.fullGates(), lane);
+      const bool exact = !PrepareGroup<T, Shape>::run(place, source.fullGates(), lane);
       if (lane == 0) masks[warp] = exact ? 1 : 0;
       if (__syncthreads_or(exact) != 0) {
         for (int group = 0; group < Shape::kWarps; ++group) stage.exactGroups |= masks[group] << group;
       }
     } else {
       sum = stageSum(source.tokenGates() ? reinterpret_cast<const float*>(loaded + Loaded::kGates) : nullptr, constant,
-                     there, resets, lane);
+                     there, lane);
     }
     makeScores<T, Shape, PerChannel>(scores, loadedAt + Loaded::kQueries, loadedAt + Loaded::kKeys,
                                      loaded + Loaded::kGates, stage.exactGroups, sum, warp, lane);
@@ -278,7 +274,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
       } else {
         advanceUniform<T, Shape, true>(outputs, state, stage, decay);
       }
-      // Where the decay to a token is 0, what the state had is forgotten, NaN and infinity included.
+      // A decay of 0 from the start to a token discards the state's contribution, even NaN and infinity.
       const float fromStart = exp2Fast(sum);
 #pragma unroll
       for (int half = 0; half < 4; ++half) {
@@ -289,7 +285,7 @@ __device__ __forceinline__ void outputsOf(const Outputs& pass, const Item& item,
           number = factor == 0 ? 0 : number * factor;
         }
       }
-      // v again, as it is.
+      // Reloads v, without factors.
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         loadTransposed(stage.values[block],
@@ -334,7 +330,7 @@ __global__ void __launch_bounds__(KernelShape<Dk>::kThreads, KernelShape<Dk>::kC
   const int tiles = (pass.problem.dv + KernelShape<Dk>::kValues - 1) / KernelShape<Dk>::kValues;
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
     outputsOf<T, Dk, PerChannel>(
-        pass, itemAt(index, pass.problem, pass.heads, pass.segments, pass.segments.count, tiles), shared);
+        pass, itemAt(index, pass.problem, pass.heads, pass.segments, allSegments(pass.segments), tiles), shared);
     __syncthreads();
   }
 }

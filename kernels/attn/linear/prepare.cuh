@@ -1,21 +1,21 @@
-// What a warp does for a stage and its group of channels before q and k meet the state, for decays of each channel.
-// With L the sum of log2-decays from the stage's start, q becomes q 2^L and k becomes k 2^-L; where the decays are too
-// strong for that, the group is exact: two blocks of 16 tokens, L from the block's start, k becomes k 2^(Lend - L), and
-// the scores within the blocks are made here, by halving (decay.h).
+// Preparation of a stage by one warp for its group of channels, before q and k are multiplied by the state, for channel
+// decays. With L the sum of log2-decays from the stage's start, q becomes q 2^L and k becomes k 2^-L. If the decays are
+// too strong for that, the group is exact: two blocks of 16 tokens, L from the block's start, k becomes k 2^(Lend - L),
+// and this file computes the scores within the blocks, by halving (decay.h).
 #pragma once
 
 #include "kernels/attn/linear/gate_tile.cuh"
 
 namespace seqpar::attn {
 
-/// Where a warp's part of a stage is.
+/// Addresses of a warp's part of a stage.
 struct GroupPlace {
   char *q, *k, *gates;  ///< tiles
   float* decays;        ///< [2][dk]: 2^Lend of the stage in the first, or of each block
   int group;
 };
 
-/// The scores within the two blocks, tiles C of 16 x 16.
+/// The scores within the two blocks, accumulator tiles C of 16 x 16.
 struct BlockScores {
   float tile[2][2][4];
 };
@@ -27,11 +27,11 @@ struct PrepareGroup {
   static constexpr int kTokens = Shape::kLaneTokens, kPairs = Shape::kPairs, kGroup = Shape::kGroup;
   static constexpr unsigned kAll = 0xffffffffU;
 
-  /// True: done relative to the stage's start. `resets`: bit t, a sequence starts at token t of the stage.
-  static __device__ __forceinline__ bool run(const GroupPlace& place, uint32_t resets, bool fullGates, int lane) {
+  /// Returns true if computed relative to the stage's start.
+  static __device__ __forceinline__ bool run(const GroupPlace& place, bool fullGates, int lane) {
     const int row = lane / kPairs * kTokens;
     float2 sums[kTokens];
-    sumLane(sums, place, resets, fullGates, lane);
+    sumLane(sums, place, fullGates, lane);
     const float2 own = sums[kTokens - 1];
     const float2 before = sumOfOthers<Shape, false>(own, lane);
     const int last = 32 - kPairs + lane % kPairs;
@@ -42,7 +42,7 @@ struct PrepareGroup {
     if (Numbers<T>::kLargest < 1e30F)
       mine = mine && largestKey(place, row, lane) * exp2Fast(-least) < Numbers<T>::kLargest;
     if (!__all_sync(kAll, mine)) {
-      exact(place, resets, fullGates, lane);
+      exact(place, fullGates, lane);
       return false;
     }
     const int channel = place.group * kGroup + 2 * (lane % kPairs);
@@ -58,23 +58,16 @@ struct PrepareGroup {
     return true;
   }
 
-  /// Where the lane of an exact group has its BlockScores, in place of its gates.
+  /// Address of the BlockScores of a lane of an exact group; they replace its gates.
   static __device__ __forceinline__ float4* scoresAt(char* gates, int group, int lane) {
     return reinterpret_cast<float4*>(gates + Gates::offset(lane, group));
   }
 
  private:
   /// Log2-decays of this lane's tokens and channels, summed.
-  static __device__ __forceinline__ void sumLane(float2 (&sums)[kTokens], const GroupPlace& place, uint32_t resets,
-                                                 bool fullGates, int lane) {
-    const int row = lane / kPairs * kTokens;
+  static __device__ __forceinline__ void sumLane(float2 (&sums)[kTokens], const GroupPlace& place, bool fullGates,
+                                                 int lane) {
     Gates::read(sums, place.gates, place.group, lane, fullGates);
-    if (resets != 0) {
-#pragma unroll
-      for (int t = 0; t < kTokens; ++t) {
-        if ((resets >> (row + t) & 1) != 0) sums[t] = make_float2(kLeastLog2, kLeastLog2);
-      }
-    }
 #pragma unroll
     for (int t = 1; t < kTokens; ++t) sums[t] = make_float2(sums[t].x + sums[t - 1].x, sums[t].y + sums[t - 1].y);
   }
@@ -96,7 +89,7 @@ struct PrepareGroup {
     return largest;
   }
 
-  /// Adds those scores of both blocks whose (query, key) is chosen, of the tiles whose fragments the functions give.
+  /// Adds the chosen (query, key) scores of both blocks; `a` and `b` return the fragments of the tiles.
   template <class A, class B, class Chosen>
   static __device__ __forceinline__ void addScores(BlockScores& scores, const A& a, const B& b, int lane,
                                                    const Chosen& chosen) {
@@ -123,11 +116,11 @@ struct PrepareGroup {
     }
   }
 
-  /// Not inlined, so that what it needs of registers is not at the other path's cost.
-  static __device__ __noinline__ void exact(GroupPlace place, uint32_t resets, bool fullGates, int lane) {
+  /// Not inlined, so that its registers do not burden the other path.
+  static __device__ __noinline__ void exact(GroupPlace place, bool fullGates, int lane) {
     float2 sums[kTokens];
-    sumLane(sums, place, resets, fullGates, lane);
-    constexpr bool kTwoLanes = kTokens < kBlockTokens;  // for the tokens of a block
+    sumLane(sums, place, fullGates, lane);
+    constexpr bool kTwoLanes = kTokens < kBlockTokens;  // hold the tokens of a block
     const int row = lane / kPairs * kTokens;
     const bool second = kTwoLanes && lane / kPairs % 2 == 1;
     float2 total = sums[kTokens - 1];
@@ -152,7 +145,7 @@ struct PrepareGroup {
         scores, [&](int block) { return KeyTile::fragment(q, block * kBlockTokens, lane); },
         [&](int block) { return KeyTile::fragmentAcross(k, block * kBlockTokens, lane); }, lane,
         [](int i, int j) { return i == j; });
-    // The group's gates are in registers by now: room for the two tiles of a level.
+    // The group's gates are in registers now: their memory holds the two tiles of a level.
     char* const queries = place.gates + Gates::offset(0, place.group);
     char* const keys = queries + Gates::kGroupBytes / 2;
     const uint32_t queriesAt = sharedAddress(queries), keysAt = sharedAddress(keys);
@@ -161,7 +154,7 @@ struct PrepareGroup {
       __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
-        const bool here = level < kTokens;  // both halves are this lane's
+        const bool here = level < kTokens;  // this lane has both halves
         const bool upper = here ? inUpperHalf(t, level) : second;
         const float2 reference = here ? sums[referenceToken(t, level) % kTokens] : (second ? below : end);
         const float x = exp2Fast(upper ? sums[t].x - reference.x : reference.x - sums[t].x);

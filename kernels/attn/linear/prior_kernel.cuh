@@ -1,4 +1,4 @@
-// Kernels that overlap with those before and after them in their stream (programmatic dependent launch).
+// Programmatic dependent launch: kernels that overlap with the previous and the next kernel of their stream.
 #pragma once
 
 #ifndef __CUDACC__
@@ -7,15 +7,15 @@
 
 namespace seqpar::attn {
 
-/// What a kernel does first that may be started before the one before it ends; earlier architectures have no such
-/// starts.
+/// griddepcontrol.wait. First operation of a kernel that may start before its predecessor ends; earlier architectures
+/// do not support early starts.
 __device__ inline void waitForPriorKernel() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-/// The next kernel of the stream may be started, if it can: it finds room as CTAs of this one end.
+/// griddepcontrol.launch_dependents. Lets the next kernel of the stream start as CTAs of this one end.
 __device__ inline void letNextKernelStart() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

@@ -1,5 +1,5 @@
-// The scores of a stage, q_i k_j with the decays from j to i, for j <= i: three blocks of 16 x 16. A warp makes half of
-// a block, 8 keys; all warps take the blocks rounded, as A of scores times v.
+// The scores of a stage, q_i k_j with the decays from j to i, for j <= i: three blocks of 16 x 16. A warp computes half
+// of a block, 8 keys; all warps read the rounded blocks, as A of scores times v.
 #pragma once
 
 #include "kernels/attn/linear/prepare.cuh"
@@ -10,8 +10,8 @@ namespace seqpar::attn {
 constexpr int kScoreBlocks = 3;  ///< (queries, keys): (first 16, first 16), (second, first), (second, second)
 constexpr int kScoreBytes = kScoreBlocks * 32 * 16;
 
-/// `exactGroups`: with decays of each channel, those whose scores within blocks are made already. `sum`: without, of
-/// this lane's token. `to`: uint2 [blocks][32][2].
+/// `exactGroups`: with channel decays, the groups with precomputed scores within blocks. `sum`: without them, of this
+/// lane's token. `to`: uint2 [blocks][32][2].
 template <class T, class Shape, bool PerChannel>
 __device__ __forceinline__ void makeScores(uint2* to, uint32_t queries, uint32_t keys, char* gates,
                                            uint32_t exactGroups, float sum, int warp, int lane) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void makeScores(uint2* to, uint32_t queries, uint32_t
         const float ofQuery = __shfl_sync(0xffffffffU, sum, query), ofKey = __shfl_sync(0xffffffffU, sum, key);
         scores[e] *= exp2Fast(fminf(ofQuery - ofKey, 0));
       }
-      // Dropped, not multiplied by 0: they may have overflowed.
+      // Assigned, not multiplied by 0: they may have overflowed.
       if (key > query) scores[e] = 0;
     }
     to[(block * 32 + lane) * 2 + tile] =

@@ -1,10 +1,9 @@
 // Pass 1 of the forward: maps of segments. Each token's key is decayed to the segment's end, so the state is a sum that
-// is never rescaled. Walks from the last token to the first: it can stop when all that is left is forgotten, and leaves
-// in the L2 cache what pass 3 reads first.
+// is never rescaled. Iterates from the last token to the first: it can stop once all earlier tokens are forgotten, and
+// it leaves the first inputs of pass 3 in the L2 cache.
 #pragma once
 
 #include "kernels/attn/linear/stage.cuh"
-#include "kernels/attn/linear/starts.cuh"
 #include "kernels/attn/linear/state.cuh"
 
 namespace seqpar::attn {
@@ -13,13 +12,12 @@ template <class Shape, bool PerChannel>
 struct SegmentStatesShared {
   using Loaded = Stage<Shape, PerChannel, false>;
   static constexpr int kStages = PerChannel ? 3 : 5;
-  static constexpr int kNumbers = kStages * Loaded::kBytes;  ///< for lastStart()
-  static constexpr int kBytes = kNumbers + Shape::kWarps * 8;
+  static constexpr int kBytes = kStages * Loaded::kBytes;
 };
 
 /// Decays the keys of a stage and a group of channels to the segment's end, in place. `later` is the log2-decay from
-/// the end of the stage to that of the segment, of this lane's channels; comes back with the stage in it. Sums begin
-/// anew in each stage, which keeps their rounding small in long segments.
+/// the end of the stage to that of the segment, for this lane's channels; on return it includes the stage. Sums restart
+/// in each stage, which keeps their rounding errors small in long segments.
 template <class T, class Shape>
 __device__ __forceinline__ void decayKeys(char* keys, const char* gates, int group, bool full, int lane,
                                           float2& later) {
@@ -40,13 +38,13 @@ __device__ __forceinline__ void decayKeys(char* keys, const char* gates, int gro
     *two = Numbers<T>::pack(numbers.x * exp2Fast(later.x + sum.x), numbers.y * exp2Fast(later.y + sum.y));
     sum = make_float2(sum.x + decays[t].x, sum.y + decays[t].y);
   }
-  // The first lanes have the earliest tokens, and so the whole stage.
+  // The first lanes have the earliest tokens, and so the sum of the whole stage.
   later.x += __shfl_sync(0xffffffffU, sum.x, lane % Shape::kPairs);
   later.y += __shfl_sync(0xffffffffU, sum.y, lane % Shape::kPairs);
 }
 
 template <class T, int Dk, bool PerChannel>
-__device__ __forceinline__ void segmentState(const SegmentStates& pass, const Item& whole, char* shared) {
+__device__ __forceinline__ void segmentState(const SegmentStates& pass, const Item& item, char* shared) {
   using Shape = KernelShape<Dk>;
   using Layout = SegmentStatesShared<Shape, PerChannel>;
   using Loaded = typename Layout::Loaded;
@@ -55,10 +53,6 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t base = sharedAddress(shared);
 
-  const int64_t start =
-      lastStart<Shape::kWarps>(problem, whole.begin, whole.end, reinterpret_cast<int64_t*>(shared + Layout::kNumbers));
-  Item item = whole;
-  if (start >= 0) item.begin = start;
   const int64_t tokens = item.end - item.begin;
   const int stages = static_cast<int>((tokens + kStageTokens - 1) / kStageTokens);
   const typename Loaded::Source source(problem, item);
@@ -66,7 +60,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
 
   State<Shape> state;
   state.clear();
-  float2 later = {};                        // of this lane's channels; or of all, in x
+  float2 later = {};                        // of this lane's channels; or of all channels, in x
   const auto loadStage = [&](int number) {  // counted from the segment's end
     if (number < stages) {
       const int64_t token = int64_t{stages - 1 - number} * kStageTokens;
@@ -100,7 +94,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
     } else {
       const int64_t there = tokens - int64_t{stages - 1 - number} * kStageTokens;
       const float sum = stageSum(source.tokenGates() ? reinterpret_cast<const float*>(stage + Loaded::kGates) : nullptr,
-                                 constant, there < kStageTokens ? static_cast<int>(there) : kStageTokens, 0, lane);
+                                 constant, there < kStageTokens ? static_cast<int>(there) : kStageTokens, lane);
       const float total = __shfl_sync(0xffffffffU, sum, 31);
       const float factor = exp2Fast(later.x + (total - sum));  // of this lane's token
 #pragma unroll
@@ -133,7 +127,7 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   if (item.tile != 0) return;
   const int width = decayWidth(problem);
   const auto put = [&](int channel, float log2) {
-    const bool nothingLeft = start >= 0 || log2 < kForgottenLog2;
+    const bool nothingLeft = begins(item) || log2 < kForgottenLog2;
     if (channel < width) pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
   };
   if (PerChannel && lane < Shape::kPairs) {

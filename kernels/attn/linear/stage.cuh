@@ -1,4 +1,4 @@
-// A stage of tokens in shared memory: the tiles of q, k and v and the gates, loaded ahead of their use.
+// A stage of tokens in shared memory: the tiles of q, k and v and the gates, loaded in advance.
 #pragma once
 
 #include "kernels/attn/linear/gate_tile.cuh"
@@ -6,14 +6,14 @@
 
 namespace seqpar::attn {
 
-/// Where an item's rows begin in device memory, at its first token.
+/// The address in device memory of an item's rows, at its first token.
 __device__ __forceinline__ const char* rowsOf(const Input& tensor, const Item& item, int head, int column,
                                               int elementSize) {
   const int64_t first = item.batch * tensor.batch + item.begin * tensor.token + int64_t{head} * tensor.head + column;
   return static_cast<const char*>(tensor.data) + first * elementSize;
 }
 
-/// `WithQueries`: the forward's pass 1 has no use for q.
+/// `WithQueries`: false in the forward's pass 1, which does not use q.
 template <class Shape, bool PerChannel, bool WithQueries>
 struct Stage {
   using KeyTile = Tile<Shape::kDk>;
@@ -26,11 +26,11 @@ struct Stage {
   static constexpr int kGates = kValuesAt + kValueBytes;
   static constexpr int kBytes = kGates + (PerChannel ? GateTile<Shape>::kBytes : kStageTokens * 4);
 
-  /// What an item's stages are loaded from. Strides stay in the kernel's parameters, to save registers.
+  /// Sources of an item's stages. Strides stay in the kernel's parameters, to save registers.
   struct Source {
     const LinearProblem& problem;
     const char *q = nullptr, *k, *v, *gates = nullptr;
-    int values;  ///< columns of v that are there
+    int values;  ///< valid columns of v
 
     __device__ __forceinline__ Source(const LinearProblem& of, const Item& item)
         : problem(of),
@@ -45,7 +45,7 @@ struct Stage {
     __device__ __forceinline__ int gateSize() const { return fullGates() ? 4 : 2; }
   };
 
-  /// All threads: the rows from `token` of the item on, of which `there` are there.
+  /// Called by all threads. Loads min(there, kStageTokens) rows of the item starting at `token`; zero-fills the rest.
   static __device__ __forceinline__ void load(uint32_t to, const Source& from, int64_t token, int64_t there) {
     const LinearProblem& problem = from.problem;
     const int rows = there < kStageTokens ? static_cast<int>(there) : kStageTokens;
@@ -68,12 +68,10 @@ struct Stage {
   }
 };
 
-/// The sum of log2-decays from the start of a stage to this lane's token: gates of each token, or `constant` for the
-/// `rows` that are there. `resets`: bit t, a sequence starts at token t.
-__device__ __forceinline__ float stageSum(const float* tokenGates, float constant, int rows, uint32_t resets,
-                                          int lane) {
+/// The sum of log2-decays from the start of a stage to this lane's token: token gates, or `constant` for `rows` valid
+/// rows.
+__device__ __forceinline__ float stageSum(const float* tokenGates, float constant, int rows, int lane) {
   float sum = log2Decay(tokenGates != nullptr ? tokenGates[lane] : (lane < rows ? constant : 0.0F));
-  if ((resets >> lane & 1) != 0) sum = kLeastLog2;
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const float other = __shfl_up_sync(0xffffffffU, sum, distance);
@@ -82,7 +80,7 @@ __device__ __forceinline__ float stageSum(const float* tokenGates, float constan
   return sum;
 }
 
-/// The gate that all tokens of a head have, where they have none of their own.
+/// The gate of all tokens of a head, for gates without a token dimension.
 __device__ __forceinline__ float constantGate(const LinearProblem& problem, int head) {
   return problem.gate == Gate::Head ? static_cast<const float*>(problem.gates.data)[head] : 0.0F;
 }

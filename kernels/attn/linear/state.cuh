@@ -1,5 +1,5 @@
-// A warp's 16 columns of a head's state, transposed, in the fragments C of tensor-core products: rows are columns of v,
-// columns are channels of k. Rounded to 16 bits it is B of q S.
+// A warp's 16 columns of a head's state, transposed, in accumulator fragments C: rows are columns of v, columns are
+// channels of k. Rounded to 16 bits it is B of q S.
 #pragma once
 
 #include "kernels/attn/linear/decay.h"
@@ -16,7 +16,7 @@ struct State {
     each([](float& number, int, int) { number = 0; });
   }
 
-  /// act(number, channel of k, column of v in the warp's slice).
+  /// Calls act(element, channel of k, column of v in the warp's slice).
   template <class Act>
   __device__ __forceinline__ void each(const Act& act) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -27,7 +27,8 @@ struct State {
     }
   }
 
-  /// to[dk][dv] of device memory, whose column 0 is the first of this warp; `values` of them are there.
+  /// Stores to to[dk][dv] in device memory; its column 0 is the first of this warp, and `values` of its columns are
+  /// valid.
   __device__ __forceinline__ void store(float* to, int dk, int dv, int values) {
     each([&](float& number, int key, int value) {
       if (key < dk && value < values) to[key * dv + value] = number;
@@ -40,8 +41,8 @@ struct State {
     return __any_sync(0xffffffffU, sum != sum) != 0;
   }
 
-  /// B of q S for channels 16 * step on: S rounded after `change`. b[0], b[2] are for columns 0 to 7, b[1], b[3] for 8
-  /// to 15.
+  /// B of q S for 16 channels from 16 * step on: S rounded after `change`. b[0], b[2] are for columns 0 to 7, b[1],
+  /// b[3] for 8 to 15.
   template <class T, class Change>
   __device__ __forceinline__ void round(uint32_t (&b)[4], int step, const Change& change) const {
 #pragma unroll
@@ -52,14 +53,14 @@ struct State {
     }
   }
 
-  /// += V^T K of 16 tokens: the fragments of V^T, and of K for channels 16 * step on.
+  /// Adds V^T K of 16 tokens: the fragments of V^T, and of K for 16 channels from 16 * step on.
   template <class T>
   __device__ __forceinline__ void add(int step, const uint32_t (&values)[4], const uint32_t (&keys)[4]) {
     Numbers<T>::multiply(tile[2 * step], values, keys[0], keys[1]);
     Numbers<T>::multiply(tile[2 * step + 1], values, keys[2], keys[3]);
   }
 
-  /// Channels 16 * step on times decay[channel]; where it `mayForget`, a decay of 0 forgets all.
+  /// Multiplies 16 channels from 16 * step on by decay[channel]; with `mayForget`, a decay of 0 discards even NaN.
   template <bool mayForget>
   __device__ __forceinline__ void scale(int step, const float* decay, int lane) {
 #pragma unroll
@@ -82,7 +83,7 @@ struct State {
   }
 };
 
-/// A fragment of V^T times a factor of each token: those of tokens 2p, 2p+1, 2p+8 and 2p+9 for lane 4 g + p.
+/// A fragment of V^T times a factor per token: lane 4 g + p has the factors of tokens 2p, 2p+1, 2p+8 and 2p+9.
 template <class T>
 __device__ __forceinline__ void scaleValues(uint32_t (&values)[4], const float (&factors)[4]) {
 #pragma unroll

@@ -10,9 +10,9 @@ namespace {
 using Head = device::detail::Head;  // here a part of one
 
 constexpr int kScanThreads = 256;
-constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: beside other work, which they leave SMs to
+constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: the rest of the SMs is left to concurrent work
 
-/// Last: the rank's map is not wanted. Beside: the same, on the few SMs that the next kernel leaves.
+/// Last: the rank's map is not needed. Beside: Last on the SMs that the next kernel leaves idle.
 enum class Role { First, Between, Last, Beside };
 SEQPAR_BOTH_INLINE constexpr bool hasMap(Role role) {
   return role == Role::First || role == Role::Between;
@@ -27,7 +27,7 @@ constexpr int groupsIn(Role role) {
   return role == Role::Beside ? 4 : 1;
 }
 
-/// Four neighboring numbers of a rank's map of a head.
+/// Four adjacent elements of a rank's map of a head.
 struct Quarter {
   float4 state;
   float decay;
@@ -38,7 +38,7 @@ __device__ __forceinline__ float4 applied(const Quarter& map, const float4& x) {
   return make_float4(on(map.state.x, x.x), on(map.state.y, x.y), on(map.state.z, x.z), on(map.state.w, x.w));
 }
 
-/// Parts, one packet of each a thread of kScanThreads.
+/// Parts, with one packet of each per thread of kScanThreads.
 template <Role R>
 class StateScanGroup {
  public:
@@ -51,7 +51,7 @@ class StateScanGroup {
         group_(static_cast<int>(threadIdx.x) / kScanThreads),
         packet_(static_cast<int>(threadIdx.x) % kScanThreads) {}
 
-  /// Waits until everything that this group sends has room. False: a rank has failed.
+  /// Waits until all packets that this group sends have space. Returns false if a rank has failed.
   __device__ __forceinline__ bool awaitRoom() const {
     bool failed = false;
     for (int first = firstPart(); first < count_ && packet_ < kTogether; first += step()) {
@@ -62,7 +62,7 @@ class StateScanGroup {
     }
     return !any(failed);
   }
-  /// The first rank: `incoming`, for which it needs nothing of the kernel before.
+  /// First rank: writes `incoming`, which does not depend on the previous kernel.
   __device__ __forceinline__ void putOwn() const {
     for (int part = firstPart(); part < count_; part += step()) {
       const int64_t at = placeOf(part);
@@ -76,7 +76,7 @@ class StateScanGroup {
   }
 
  private:
-  /// A barrier of the group, and whether `mine` is true for any of it.
+  /// A barrier of the group; returns true if `mine` is true on any of its threads.
   __device__ __forceinline__ bool any(bool mine) const {
     if (kGroups == 1) return __syncthreads_or(mine) != 0;
     int any;
@@ -91,16 +91,16 @@ class StateScanGroup {
     return (static_cast<int>(blockIdx.x) * kGroups + group_) * kTogether;
   }
   __device__ __forceinline__ int step() const { return static_cast<int>(gridDim.x) * kGroups * kTogether; }
-  /// This thread's numbers of a part, in states.
+  /// Offset of this thread's elements of a part, in states.
   __device__ __forceinline__ int64_t placeOf(int part) const { return int64_t{part} * elements_ + 4 * packet_; }
-  /// What comes in on the first rank.
+  /// The incoming state of the first rank.
   __device__ __forceinline__ float4 ownAt(int64_t at) const {
     if (pass_.initial == nullptr || pass_.resets) return make_float4(0, 0, 0, 0);
     return *reinterpret_cast<const float4*>(pass_.initial + at);
   }
   __device__ __forceinline__ bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
 
-  /// False: a rank has failed.
+  /// Returns false if a rank has failed.
   __device__ __forceinline__ bool runParts(int first) const {
     const Head head(pass_.scan, first);
     Quarter maps[kTogether] = {};
@@ -111,7 +111,7 @@ class StateScanGroup {
     uint4 seen[kTogether];
     bool failed = false;
     if (R != Role::First) {
-      // One thread looks out for the first packet: the others would slow down what runs beside this.
+      // One thread polls the first packet: more polling threads would slow down concurrent kernels.
       if (packet_ == 0) {
         seen[0] = head.load(0);
         failed = !head.await(0, seen[0]);
@@ -139,7 +139,7 @@ class StateScanGroup {
     return !failed;
   }
 
-  /// False: timed out, or stopped.
+  /// Returns false if it timed out or was stopped.
   __device__ __forceinline__ bool hop(const Head& head, int part, const Quarter& map, uint4& seen) const {
     const int64_t at = placeOf(part);
     float4 x = make_float4(0, 0, 0, 0);
@@ -159,8 +159,8 @@ class StateScanGroup {
     return true;
   }
 
-  /// This thread's numbers of a part: all segments' maps as one, from the last that applies until decays have left
-  /// nothing.
+  /// This thread's elements of a part: composes all segments' maps, from the last that applies back to where decays
+  /// have forgotten the rest.
   __device__ __forceinline__ Quarter mapAt(int part) const {
     int step = pass_.segments - 1;
     Quarter all = mapAt(part, step);
@@ -173,7 +173,7 @@ class StateScanGroup {
     if (pass_.forgets) all.decay = 0;
     return all;
   }
-  /// Of the segment that applies as the `step`th.
+  /// The map of the segment that applies at position `step`.
   __device__ __forceinline__ Quarter mapAt(int part, int step) const {
     const int size = pass_.dk * pass_.dv, parts = size / elements_;
     const int number = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? number / pass_.dv : 0;
@@ -186,12 +186,12 @@ class StateScanGroup {
   int count_, elements_, group_, packet_;
 };
 
-/// CTAs that an SM must have room for: they wait for packets side by side.
+/// CTAs that an SM must have space for: they wait for packets concurrently.
 constexpr int ctasOfSm(Role role) {
   return role == Role::Between ? 4 : role == Role::Beside ? 1 : 5;
 }
 
-/// The next kernel may start once nothing here depends on another rank any more: then its CTAs may wait on all SMs.
+/// The next kernel may start once this one no longer depends on another rank: then its CTAs may wait on all SMs.
 template <Role R>
 __global__ void __launch_bounds__(kScanThreads* groupsIn(R), ctasOfSm(R))
     stateScanKernel(const __grid_constant__ StateScan pass) {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kScanThreads* groupsIn(R), ctasOfSm(R))
   if (R == Role::First && fine) group.putOwn();
   if (hasMap(R)) waitForPriorKernel();
   if (R == Role::First && fine) {
-    __threadfence();  // what the kernel before this one wrote is there for the next one
+    __threadfence();  // publishes the previous kernel's writes to the next one
     letNextKernelStart();
   }
   if (fine) group.run();

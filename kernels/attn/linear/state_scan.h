@@ -1,6 +1,6 @@
-// All-Scan of the states of linear attention by a kernel of its own, between GPUs that reach each other's memory: the
-// maps of segments are put together where they are sent, and the kernel behind it may start meanwhile.
-// Source: ZeCO (arXiv 2507.01004), All-Scan, with parts of heads for blocks.
+// All-Scan of the states of linear attention by a dedicated kernel, between GPUs that reach each other's memory: it
+// composes the maps of segments as it sends them, and the next kernel may start meanwhile. Source: ZeCO (arXiv
+// 2507.01004), All-Scan, with parts of heads as blocks.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
@@ -8,34 +8,34 @@
 
 namespace seqpar::attn {
 
-/// Parts that a head's state is sent in: each thread of a CTA has all of its numbers in registers.
+/// Number of parts of a head's state: the threads of a CTA hold all elements of a part in registers.
 int stateParts(int dk, int dv);
 
-/// One scan. Which rank is the first is the handle's to say, made for batch * heads * stateParts() heads of as many
-/// elements as a part has.
+/// One scan. `scan` determines the first rank; it must be created for batch * heads * stateParts() heads with the
+/// elements of one part each.
 struct StateScan {
   seqparScanDevice_t scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
   int dk = 0, dv = 0;
-  int width = 1;         ///< decayWidth()
-  SegmentMaps maps;      ///< of each segment by itself, or one map of the rank; not read without `segments`
-  int segments = 0;      ///< maps of a head; 0: the rank's map is not wanted, by the next rank or in `outgoing`
-  bool reverse = false;  ///< maps apply from the last to the first
-  bool forgets = false;  ///< the rank's map takes nothing of what comes in
-  bool resets = false;   ///< what comes in counts as 0
-  const float* initial = nullptr;  ///< [batch][heads][dk][dv]: what comes in on the first rank; NULL: 0
-  float* incoming = nullptr;       ///< out: what comes in
-  float* outgoing = nullptr;       ///< out: what goes out; NULL: not wanted
-  bool beside = false;  ///< without `segments`: the kernel behind it starts at once, beside this one's waiting
+  int width = 1;                   ///< decayWidth()
+  SegmentMaps maps;                ///< per segment, or one map of the rank; not read without `segments`
+  int segments = 0;                ///< maps per head; 0: neither the next rank nor `outgoing` needs the rank's map
+  bool reverse = false;            ///< maps apply from the last to the first
+  bool forgets = false;            ///< the rank's map is independent of the incoming state
+  bool resets = false;             ///< the incoming state counts as 0
+  const float* initial = nullptr;  ///< [batch][heads][dk][dv]: incoming state of the first rank; NULL: 0
+  float* incoming = nullptr;       ///< out: incoming state
+  float* outgoing = nullptr;       ///< out: outgoing state; NULL: not written
+  bool beside = false;  ///< without `segments`: the next kernel starts at once and overlaps with this one's waits
 };
 
-/// `ctas`: at most as many, 0: one a part. The launch may start beside the kernel before it. On the first rank and
-/// without `segments` it writes `incoming` meanwhile: neither that kernel nor one before that still runs reads it. The
-/// one behind it may start beside it: that of the first rank, or of one without `segments`, does so as soon as nothing
-/// here depends on another rank any more, or, `beside`, at once: then `ctas` are few enough to leave it its SMs. Only
-/// in builds with CUDA. A cudaError_t.
+/// `ctas`: upper limit; 0: one per part. The launch may overlap with the previous kernel. On the first rank and without
+/// `segments` it writes `incoming` during that time: neither the previous kernel nor an earlier one that is still
+/// running may read it. The next kernel may overlap with this one: on the first rank, or without `segments`, it starts
+/// as soon as this kernel no longer depends on another rank or, with `beside`, at once: then `ctas` must leave SMs free
+/// for it. Only in builds with CUDA. Returns a cudaError_t.
 int launchStateScan(const StateScan& scan, const Launch& launch);
 
-/// Loads the kernel for the current device, which may wait for what runs there.
+/// Loads the kernel on the current device, which may wait for running work.
 int loadStateScan();
 
 }  // namespace seqpar::attn

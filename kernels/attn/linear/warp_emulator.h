@@ -1,6 +1,6 @@
-// A CPU in the place of a GPU: kernels written over kernels/attn/linear/warp_ops.h run here, a fiber for each thread of
-// a CTA. What a warp does together waits for all of its lanes. The order of the warps between two barriers is drawn, so
-// that a missing barrier gives wrong numbers, and an asynchronous copy happens as late as it may.
+// CPU emulation of a CTA: runs kernels written with kernels/attn/linear/warp_ops.h, one fiber per thread. Warp-wide
+// operations wait for all lanes of the warp. The order of the warps between two barriers is random, so that a missing
+// barrier gives wrong results, and an asynchronous copy takes effect as late as allowed.
 #pragma once
 
 #include <algorithm>
@@ -131,7 +131,7 @@ inline float reciprocal(float x) {
 
 void multiplyAddAs(bool bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
-/// As the GPU's: fp16 saturates.
+/// As on the GPU: fp16 saturates.
 template <class T>
 uint32_t pack(float low, float high) {
   if constexpr (kIsBf16<T>) return floatsToBfloats(low, high);

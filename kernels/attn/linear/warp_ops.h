@@ -1,6 +1,6 @@
-// What a CTA's threads do together: matrix products of a warp, loads of their operands from shared memory, shuffles,
-// barriers, asynchronous copies. CUDA code gets PTX for sm_80 and up; other compilers get
-// warp_emulator.h, by which the very same kernels run on a CPU, a fiber for each thread.
+// Operations of a CTA's threads: matrix products of a warp, loads of their operands from shared memory, shuffles,
+// barriers, asynchronous copies. CUDA code gets PTX for sm_80 and up; other compilers get warp_emulator.h, which runs
+// the same kernels on a CPU, one fiber per thread.
 //
 // Fragments are those of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"). With g = lane / 4 and
 // c = lane % 4, an accumulator tile of 16 x 8 has {(g, 2c), (g, 2c+1), (g+8, 2c), (g+8, 2c+1)} in a lane.
@@ -37,7 +37,7 @@ namespace seqpar::attn::warp {
 __device__ __forceinline__ int thread() {
   return static_cast<int>(threadIdx.x);
 }
-/// The same, read anew: no register has it from before.
+/// Reads the register again: keeps no copy of thread() alive.
 __device__ __forceinline__ int threadAgain() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -55,15 +55,16 @@ __device__ __forceinline__ void syncBlock() {
 __device__ __forceinline__ void syncWarp() {
   __syncwarp();
 }
-/// A barrier, and whether all threads say so.
+/// A barrier; returns true if `value` is true on all threads.
 __device__ __forceinline__ bool allOfBlock(bool value) {
   return __syncthreads_and(value ? 1 : 0) != 0;
 }
-/// Before what earlier kernels of the stream wrote is read, where this one may have been started before they end.
+/// griddepcontrol.wait. Required before reading data of earlier kernels of the stream, if this kernel may start before
+/// they end.
 __device__ __forceinline__ void awaitPriorKernel() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
-/// Barrier kId, 1 to 15, of kThreads threads, of which some only arrive.
+/// Named barrier kId, 1 to 15, of kThreads threads; some of them may only arrive.
 template <int kId, int kThreads>
 __device__ __forceinline__ void syncNamed() {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
@@ -77,11 +78,11 @@ __device__ __forceinline__ char* sharedMemory() {
   return memory;
 }
 
-/// A number that is the same in all lanes, so that the compiler knows it.
+/// Tells the compiler that a value is the same in all lanes.
 __device__ __forceinline__ int uniform(int value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }
-/// The same number, of which the compiler knows nothing.
+/// Opaque copy: hides the value from the optimizer.
 __device__ __forceinline__ int hidden(int value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -97,7 +98,7 @@ __device__ __forceinline__ float shuffleXor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
-/// Two numbers as T, the first in the lower bits. fp16 saturates: sums of many products may exceed its range.
+/// Converts two values to T, the first in the lower bits. fp16 saturates: sums of many products may exceed its range.
 template <class T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   if constexpr (std::is_same_v<T, Bf16>) return floatsToBfloats(low, high);
@@ -129,7 +130,7 @@ __device__ __forceinline__ uint32_t sharedAddress(const void* pointer) {
 __device__ __forceinline__ void storePair(float* to, float low, float high) {
   *reinterpret_cast<float2*>(to) = make_float2(low, high);
 }
-/// For what is not read again soon.
+/// For data that is not read again soon.
 __device__ __forceinline__ void storeStreaming(float* to, float low, float high) {
   __stcs(reinterpret_cast<float2*>(to), make_float2(low, high));
 }
@@ -159,7 +160,7 @@ __device__ __forceinline__ void loadPair(const float* from, float& low, float& h
   high = pair.y;
 }
 
-/// 4 or 8 bytes from device memory, which nobody writes meanwhile; zeros where not `valid`.
+/// Loads 4 or 8 bytes from device memory that is constant during the kernel; zeros if not `valid`.
 __device__ __forceinline__ void loadConstant(uint32_t& word, const void* from, bool valid) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.nc.L1::no_allocate.b32 %0, [%1];\n}"
@@ -174,7 +175,7 @@ __device__ __forceinline__ void loadConstant(uint32_t& low, uint32_t& high, cons
       : "l"(from), "r"(valid ? 1 : 0));
 }
 
-/// Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
+/// Four 8 x 8 matrices; lane i provides the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void loadMatrices(uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -187,7 +188,7 @@ __device__ __forceinline__ void loadTransposed(uint32_t (&to)[4], const void* ro
                : "r"(sharedAddress(row))
                : "memory");
 }
-/// The other way round.
+/// The reverse of loadMatrices().
 __device__ __forceinline__ void storeMatrices(void* row, const uint32_t (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(sharedAddress(row)), "r"(from[0]),
                "r"(from[1]), "r"(from[2]), "r"(from[3])
@@ -232,7 +233,7 @@ __device__ __forceinline__ float ofBits(uint32_t x) {
 __device__ __forceinline__ uint32_t largestOfWarp(uint32_t x) {
   return __reduce_max_sync(0xffffffffu, x);
 }
-/// The larger of each of two pairs of 16 bits; sm_90 and up.
+/// The elementwise maximum of two pairs of 16 bits; sm_90 and up.
 __device__ __forceinline__ uint32_t largerOfPairs(uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
@@ -244,7 +245,7 @@ __device__ __forceinline__ float reciprocal(float x) {
   return result;
 }
 
-/// 16 bytes into shared memory; zeros where not `valid`, and `from` is not read.
+/// Copies 16 bytes to shared memory; writes zeros and does not read `from` if not `valid`.
 __device__ __forceinline__ void copyAsync(void* to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(valid ? 16 : 0)
                : "memory");
@@ -252,13 +253,13 @@ __device__ __forceinline__ void copyAsync(void* to, const void* from, bool valid
 __device__ __forceinline__ void commitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Until at most `kLeft` of this thread's groups are under way.
+/// Waits until at most `kLeft` of this thread's groups are in flight.
 template <int kLeft>
 __device__ __forceinline__ void awaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
-/// One thread: bytes in shared memory, that were made known to such copies (publish()), to device memory; both at
-/// multiples of 16.
+/// One thread: copies bytes in shared memory, after publish(), to device memory; addresses and size are multiples of
+/// 16.
 __device__ __forceinline__ void storeBulk(void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(sharedAddress(from)),
                "r"(bytes)
@@ -267,12 +268,12 @@ __device__ __forceinline__ void storeBulk(void* to, const void* from, int bytes)
 __device__ __forceinline__ void commitBulk() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/// Until at most `kLeft` of this thread's groups still read shared memory.
+/// Waits until at most `kLeft` of this thread's groups still read shared memory.
 template <int kLeft>
 __device__ __forceinline__ void awaitBulkRead() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
 }
-/// Until all of this thread's have arrived.
+/// Waits until all of this thread's groups are complete.
 __device__ __forceinline__ void awaitBulk() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -1,5 +1,5 @@
-// A CPU in the place of kernels/attn/linear/warpgroup_ops.h, over the fibers of warp_emulator.h. A product is made when
-// its group is waited for, so that what overwrites an operand too early gives wrong numbers, and a race.
+// CPU emulation of kernels/attn/linear/warpgroup_ops.h, with the fibers of warp_emulator.h. A product is computed when
+// its group is waited for, so that an operand that is overwritten too early gives wrong results, and a race.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline void sync(int group) {
   warp::syncWarpgroup(group);
 }
 
-/// 16 terms of c (+)= a b, c of 64 x 8 * tiles. `a` in registers: 4 words; otherwise these are NULL.
+/// 16 terms of c (+)= a b, c of 64 x 8 * tiles. `words`: 4 words of `a` in registers; otherwise NULL.
 void multiplyLater(bool bf16, float (*c)[4], int tiles, Matrix a, bool rowsA, const uint32_t* words, Matrix b,
                    bool rowsB, bool add);
 

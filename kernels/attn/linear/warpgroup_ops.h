@@ -1,10 +1,10 @@
-// Matrix products of a warpgroup, four warps, whose operands are in shared memory (wgmma, sm_90a): what
-// kernels/attn/linear/warp_ops.h is for a warp. Compilers other than nvcc get an emulation, in which a product is made
-// as late as it may be.
+// Matrix products of a warpgroup, four warps, with operands in shared memory (wgmma, sm_90a); the counterpart of
+// kernels/attn/linear/warp_ops.h for warps. Compilers other than nvcc get an emulation, which computes a product as
+// late as allowed.
 //
-// An operand's rows are 64 numbers of 16 bits, 128 bytes, of which 16-byte unit u of row r lies at u ^ (r % 8); wider
-// matrices are panels of such rows. All begin at multiples of 1024 bytes. An accumulator tile of 64 x 8 is one of
-// 16 x 8 (warp_ops.h) in each warp, its rows 16 times the warp's index further down.
+// An operand's rows are 64 elements of 16 bits, 128 bytes; 16-byte unit u of row r is at u ^ (r % 8). Wider matrices
+// are panels of such rows. Panels are aligned to 1024 bytes. An accumulator tile of 64 x 8 is one tile of 16 x 8
+// (warp_ops.h) in each warp; a warp's rows start at 16 times its index.
 #pragma once
 
 #include "kernels/attn/linear/warp_ops.h"
@@ -15,15 +15,15 @@ namespace seqpar::attn::warpgroup {
 constexpr int kThreads = 128;
 constexpr int kPanel = 64;  ///< columns of a panel
 constexpr int kRowBytes = 2 * kPanel;
-constexpr int kGroupBytes = 8 * kRowBytes;  ///< of eight rows: the swizzle's period
+constexpr int kGroupBytes = 8 * kRowBytes;  ///< of eight rows: the period of the swizzle
 
-/// An operand in shared memory. `panels` bytes lie between its panels.
+/// An operand in shared memory. `panels` is the stride of its panels in bytes.
 struct Operand {
   const void* start = nullptr;
   int panels = 0;
 };
 
-/// How an operand is stored, seen from the product: with its terms along the rows, or one term a row.
+/// Storage of an operand relative to the product: its terms are along the rows, or each row is one term.
 enum class Terms { AlongRows, Rows };
 
 }  // namespace seqpar::attn::warpgroup
@@ -32,19 +32,19 @@ enum class Terms { AlongRows, Rows };
 
 namespace seqpar::attn::warpgroup {
 
-/// What registers hold goes to the products that follow.
+/// wgmma.fence: orders register accesses before the following products.
 __device__ __forceinline__ void begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Until at most `kLeft` groups of products are under way.
+/// Waits until at most `kLeft` groups of products are in flight.
 template <int kLeft>
 __device__ __forceinline__ void await() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
-/// Keeps the compiler from reading accumulators before await().
+/// Prevents the compiler from reading accumulators before await().
 template <int N>
 __device__ __forceinline__ void settle(float (&c)[N][4]) {
   SEQPAR_UNROLL
@@ -53,11 +53,11 @@ __device__ __forceinline__ void settle(float (&c)[N][4]) {
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[n][e])::"memory");
   }
 }
-/// Ordinary stores to shared memory before it are seen by products that begin after the next barrier.
+/// fence.proxy.async: publishes earlier ordinary stores to shared memory to products after the next barrier.
 __device__ __forceinline__ void publish() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// Registers of each thread of this warpgroup from here on: fewer, so that others can have more; multiples of 8.
+/// Sets the registers per thread of this warpgroup: fewer, so that others can have more; multiples of 8.
 template <int kCount>
 __device__ __forceinline__ void giveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -68,7 +68,7 @@ __device__ __forceinline__ void takeRegisters() {
 }
 /// A barrier of warpgroup `group`, 0 to 3.
 __device__ __forceinline__ void sync(int group) {
-  switch (group) {  // numbers known here: otherwise all sixteen count as used
+  switch (group) {  // constant ids: otherwise the compiler reserves all sixteen barriers
     case 0:
       asm volatile("bar.sync 1, 128;" ::: "memory");
       break;
@@ -97,7 +97,7 @@ SEQPAR_DEVICE Matrix matrixOf(const Operand& operand) {
   return matrixAt(warp::sharedAddress(operand.start), operand.panels);
 }
 
-/// Accumulators in one row: columns 8 j + 2 p and + 1 of both rows are c[4 j] to c[4 j + 3].
+/// Accumulators as one array: columns 8 j + 2 p and + 1 of both rows are c[4 j] to c[4 j + 3].
 template <int Count>
 SEQPAR_DEVICE auto& tilesOf(float (&c)[Count]) {
   return reinterpret_cast<float(&)[Count / 4][4]>(c);
@@ -107,7 +107,7 @@ SEQPAR_DEVICE void settle(float (&c)[Count]) {
   settle(tilesOf(c));
 }
 
-/// Bytes from one step of 16 terms to another.
+/// Bytes between consecutive steps of 16 terms.
 template <Terms kTerms>
 SEQPAR_DEVICE int stepOf(int rowsOfPanel, int step) {
   return kTerms == Terms::Rows ? step * 2 * kGroupBytes : step / 4 * rowsOfPanel * kRowBytes + step % 4 * 32;
@@ -122,16 +122,16 @@ template <class T, Terms kA, Terms kB, int Count>
 SEQPAR_DEVICE void multiply(float (&c)[Count], Matrix a, Matrix b, bool add) {
   multiply<T, kA, kB>(tilesOf(c), a, b, add);
 }
-/// The same with `a` in registers, as wgmma.cuh says.
+/// With `a` in registers, in the layout of wgmma.cuh.
 template <class T, Terms kB, int Count>
 SEQPAR_DEVICE void multiply(float (&c)[Count], const uint32_t (&a)[4], Matrix b, bool add) {
   wgmma<warp::kIsBf16<T>, kB == Terms::Rows ? 1 : 0>(tilesOf(c), a, b, add);
 }
 
-/// c (+)= a b for kSteps times 16 terms. Rows of a panel: of an operand whose terms lie along the rows.
+/// c (+)= a b for kSteps times 16 terms. rowsA, rowsB: rows of a panel, for operands with terms along the rows.
 template <class T, Terms kA, Terms kB, int kSteps, int N>
 SEQPAR_DEVICE void multiplyAll(float (&c)[N][4], const Operand& a, int rowsA, const Operand& b, int rowsB, bool add) {
-  const Matrix startA = matrixOf(a), startB = matrixOf(b);  // steps never leave shared memory: no carry
+  const Matrix startA = matrixOf(a), startB = matrixOf(b);  // an address never leaves shared memory: no carry
   SEQPAR_UNROLL
   for (int step = 0; step < kSteps; ++step) {
     multiply<T, kA, kB>(c, startA + stepOf<kA>(rowsA, step), startB + stepOf<kB>(rowsB, step), add || step > 0);

@@ -1,10 +1,10 @@
-// The instruction wgmma.mma_async (PTX ISA; sm_90a): a warpgroup's D (64 x N, fp32, in registers) (+)= A (64 x 16)
-// B (16 x N), of bf16 or fp16; A in shared memory or in registers, B in shared memory. Products are asynchronous: see
-// warpgroup_ops.h, whose multiply() chooses among these.
+// The instruction wgmma.mma_async (PTX ISA; sm_90a): a warpgroup's D (64 x N, fp32, in registers) (+)= A (64 x 16) B
+// (16 x N), of bf16 or fp16; A in shared memory or in registers, B in shared memory. Products are asynchronous;
+// multiply() of warpgroup_ops.h selects the instruction.
 //
 // D as c[j][e]: lane 4 g + p of warp w has rows 16 w + g (e = 0, 1) and 16 w + g + 8 (e = 2, 3), columns 8 j + 2 p and
 // + 1. A in registers is D of 16 columns rounded: a[0] row g, columns 2 p, 2 p + 1; a[1] row g + 8; a[2], a[3] columns
-// + 8. So a state in D becomes A without leaving the registers.
+// + 8. A state in D can therefore be used as A without leaving the registers.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace seqpar::attn::warpgroup {
 
-/// A matrix in shared memory as tensor cores take it: in panels of rows of 128 bytes, whose 16-byte units are swizzled.
+/// A matrix in shared memory in the form that tensor cores read: panels of 128-byte rows with swizzled 16-byte units.
 struct Matrix {
   uint64_t descriptor;
-  /// `bytes` further; within a panel or to another one.
+  /// Advances by `bytes`, within a panel or to another one.
   SEQPAR_DEVICE Matrix operator+(int bytes) const { return {descriptor + static_cast<uint64_t>(bytes >> 4)}; }
 };
-/// PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", with 128-byte swizzle; `panelBytes` from one
-/// panel to the next.
+/// PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", with 128-byte swizzle; `panelBytes` is the
+/// stride of panels.
 SEQPAR_DEVICE Matrix matrixAt(uint32_t address, int panelBytes) {
   constexpr uint64_t kBetweenEightRows = 1024;
   return {uint64_t{address & 0x3ffffU} >> 4 | static_cast<uint64_t>(panelBytes >> 4) << 16 |
@@ -47,7 +47,7 @@ SEQPAR_DEVICE Matrix matrixAt(uint32_t address, int panelBytes) {
   "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51," \
   "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 
-/// One instruction; `add` is the number of the operand that says whether D's former contents count.
+/// One instruction; `add` is the index of the operand that selects accumulation into D.
 #define SEQPAR_WGMMA(n, type, tiles, operands, add) \
   "{\n.reg .pred p;\nsetp.ne.b32 p, %" add          \
   ", 0;\n"                                          \

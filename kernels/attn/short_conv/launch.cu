@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-/// blockIdx.x counts the blocks of channels of a stretch, then the stretches, then the batch.
+/// Index order of blockIdx.x: blocks of channels of a stretch, then stretches, then the batch.
 struct Place {
   int64_t channel, stretch, batch;
   __device__ Place(int64_t channels, int64_t stretches, int each) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) sumKernel(const __grid_constant__ Co
   if (i < (task.width + 1) * task.channels) addTerms(task, rows, i);
 }
 
-/// act(T(), W, V) of a task.
+/// Calls act(T(), W, V) with the types of a task.
 template <class Act>
 int dispatch(const ConvTask& task, const Act& act) {
   const auto each = [&](auto t, auto w) {

@@ -1,6 +1,6 @@
-// What one thread does of the short convolution: a stretch of tokens of V neighboring channels, with a window of
-// inputs, and in the backward of gradients, in registers. W, 4 or 8, is the longest kernel that the window has room
-// for. Compiles everywhere: kernels and tests run the same.
+// One thread's program of the short convolution: a stretch of tokens of V adjacent channels, with a window of inputs,
+// and in backward of gradients, in registers. W, 4 or 8, is the longest kernel that the window supports. Compiles
+// everywhere: kernels and tests run the same code.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ struct Bf16 {
   static SEQPAR_DEVICE uint16_t fromFloat(float number) { return static_cast<uint16_t>(floatsToBfloats(number, 0)); }
 };
 
-/// V numbers that are loaded and stored at once.
+/// V elements that are loaded and stored at once.
 template <class Bits, int V>
 struct alignas(V * sizeof(Bits)) Group {
   Bits value[V];
@@ -59,7 +59,7 @@ class Run {
     }
   }
 
-  /// Gradients of z of the first tokens.
+  /// Computes the gradients of z of the first tokens.
   SEQPAR_DEVICE void edge() {
     open(0);
     for (int64_t t = 0; t < task_.edgeTokens; ++t) {
@@ -72,7 +72,8 @@ class Run {
     }
   }
 
-  /// dx of the tokens; what they add to dWeight and dBias goes to row `row` of the terms, [width + 1][channels].
+  /// Computes dx of the tokens; stores their terms of dWeight and dBias in row `row` of the terms, [width +
+  /// 1][channels].
   SEQPAR_DEVICE void backward(int64_t begin, int64_t end, int64_t row) {
     float behind[W][V] = {};  // behind[j]: gradient of z of token t - j
     float dWeights[W][V] = {}, dBias[V] = {};
@@ -148,7 +149,7 @@ class Run {
     load(task_.x, batch_ * task_.tokens + t, to);
   }
 
-  /// The window behind token `begin`: x_[j] is the input of token begin - 1 - j.
+  /// Loads the window before token t: x_[j] is the input of token t - 1 - j.
   SEQPAR_DEVICE void open(int64_t begin) {
     SEQPAR_UNROLL
     for (int j = 0; j < W; ++j) {
@@ -160,7 +161,7 @@ class Run {
       }
     }
   }
-  /// z of token `t`, the next one; its input enters the window.
+  /// Computes z of token `t`, the next one, and shifts its input into the window.
   SEQPAR_DEVICE void convolve(int64_t t, float (&z)[V]) {
     SEQPAR_UNROLL
     for (int j = W - 1; j > 0; --j) {
@@ -206,7 +207,7 @@ class Run {
   float weights_[W][V], bias_[V], x_[W][V];
 };
 
-/// How tokens are cut into stretches, `count` in each batch entry.
+/// Division of the tokens into stretches, `count` in each batch entry.
 struct Stretches {
   int64_t tokens = 1, count = 0;
 };
@@ -214,7 +215,7 @@ constexpr int64_t kForwardStretch = 32, kBackwardStretch = 64;
 SEQPAR_BOTH_INLINE Stretches forwardStretches(int64_t tokens) {
   return {kForwardStretch, (tokens + kForwardStretch - 1) / kForwardStretch};
 }
-/// Few enough for their terms to be added one after the other.
+/// Few enough that their terms can be added sequentially.
 SEQPAR_BOTH_INLINE Stretches backwardStretches(const ConvTask& task) {
   constexpr int64_t kMost = 512;
   const int64_t needed = (task.batch * task.tokens + kMost - 1) / kMost;
@@ -222,7 +223,7 @@ SEQPAR_BOTH_INLINE Stretches backwardStretches(const ConvTask& task) {
   return {tokens, (task.tokens + tokens - 1) / tokens};
 }
 
-/// Whether Run can take 4 channels at once.
+/// Whether Run supports 4 channels at once.
 inline bool byFours(const ConvTask& task) {
   const size_t bytes = task.type == 0 ? 16 : 8;
   bool aligned = task.channels % 4 == 0;
@@ -233,7 +234,7 @@ inline bool byFours(const ConvTask& task) {
   return aligned;
 }
 
-/// gradient[i] = the sum of its terms over all stretches: i of [width + 1][channels].
+/// gradient[i] = the sum of its terms over all stretches; i indexes [width + 1][channels].
 SEQPAR_DEVICE void addTerms(const ConvTask& task, int64_t rows, int64_t i) {
   const int64_t size = (task.width + 1) * task.channels, channel = i % task.channels, which = i / task.channels;
   float sum = 0;

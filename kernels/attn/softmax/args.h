@@ -1,4 +1,4 @@
-// Softmax attention on one GPU: what its kernels take. Compiles everywhere.
+// Arguments of the softmax attention kernels on one GPU. Compiles everywhere.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@ struct View {
   int64_t batch = 0, token = 0, head = 0;
 };
 
-/// One fp32 number a row, with strides in elements.
+/// One fp32 value per row, with strides in elements.
 struct RowView {
   float* data = nullptr;
   int64_t batch = 0, head = 0, token = 0;
 };
 
-/// Query `row` + i sees key `column` + j if i + lower <= j <= i + upper, 0 <= i < rows, 0 <= j < columns. Bounds lie
-/// within +-kUnbounded, so that sums with them do not overflow.
+/// Query `row` + i sees key `column` + j if i + lower <= j <= i + upper, 0 <= i < rows, 0 <= j < columns. Bounds are
+/// within +-kUnbounded, so sums with them do not overflow.
 struct Band {
   static constexpr int64_t kUnbounded = int64_t{1} << 40;
   int64_t row, rows, column, columns, lower, upper;
 };
 
-/// The band kernels: attention in fp32 arithmetic to any bands, one launch for all of them. Query head h uses key head
-/// (h + phase) / group.
+/// Attention in fp32 arithmetic to any bands, in one launch for all bands. Query head h uses key head (h + phase) /
+/// group.
 struct BandProblem {
   int64_t batch = 1, heads = 1, kvHeads = 1, group = 1, phase = 0, headDim = 1, valueDim = 1;
   float scale = 1, softcap = 0;
@@ -43,8 +43,8 @@ struct BandProblem {
   View dq, dk, dv;  ///< backward: out, not accumulated
 };
 
-/// A partial result of rows `first` to `first` + `tokens` - 1 of an accumulator, beginning at its own row 0. Where its
-/// lse is -inf its `out` is not read.
+/// A partial result of rows `first` to `first` + `tokens` - 1 of an accumulator; its own rows start at 0. `out` is not
+/// read for rows with an lse of -inf.
 struct Part {
   View out;
   RowView lse;
@@ -53,19 +53,19 @@ struct Part {
 
 constexpr int kMostParts = 3;
 
-/// Merging of partial results: (out, lse) = (sum, sumLse) joined with all parts.
+/// Merging of partial results: (out, lse) = (sum, sumLse) merged with all parts.
 struct Merge {
   int64_t batch = 1, tokens = 0, heads = 1, dim = 1;
-  View sum;  ///< fp32; data null: nothing yet
+  View sum;  ///< fp32; data null: empty
   RowView sumLse;
   Part parts[kMostParts];
   int count = 0;
   View out;                      ///< may be `sum`
-  RowView lse;                   ///< may be sumLse; data null: not wanted
+  RowView lse;                   ///< may be sumLse; data null: not written
   const float* sinks = nullptr;  ///< [heads]; null: none. They join the denominator
 };
 
-/// Addition of gradients: out = sum + all parts, in fp32. Parts' lse are not read.
+/// Addition of gradients: out = sum + all parts, in fp32. The lse of the parts is not read.
 struct Sum {
   int64_t batch = 1, tokens = 0, heads = 1, dim = 1;
   View sum;  ///< fp32; data null: zeros

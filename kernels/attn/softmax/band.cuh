@@ -1,6 +1,6 @@
-// One algorithm for forward, dq, and dk with dv: a block owns some rows (or columns), keeps them in shared memory and
-// streams the columns (or rows) that they see past them. A warp has kOwned / kWarps of the owned; a lane has one of
-// the streamed while scores are made, and every 32nd dimension while they are used.
+// One algorithm for forward, dq, and dk with dv: a block owns some rows (or columns), keeps them in shared memory, and
+// streams the columns (or rows) that they attend to. A warp has kOwned / kWarps of the owned ones. For the scores, a
+// lane has one streamed row; for the products with the scores, every 32nd dimension.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace seqpar::attn::softmax::band {
 
 constexpr int kLanes = 32, kWarps = 4, kThreads = kWarps * kLanes;
 constexpr int kEach = 8;                ///< owned by a warp
-constexpr int kOwned = kWarps * kEach;  ///< by a block
-constexpr int kStreamed = kLanes;       ///< at a time
+constexpr int kOwned = kWarps * kEach;  ///< owned by a block
+constexpr int kStreamed = kLanes;       ///< streamed at a time
 
-/// Rows of kDim numbers in shared memory, of a length that sends neither rows nor columns to the same bank.
+/// Rows of kDim elements in shared memory, padded so that neither row nor column accesses have bank conflicts.
 template <int kDim>
 struct Tile {
   static constexpr int kPitch = kDim + 4;
@@ -25,7 +25,7 @@ struct Tile {
 
   __device__ float* row(int i) const { return data + i * kPitch; }
 
-  /// Fills it with `count` rows of a head from `first` on, zeros behind them and behind `dim`.
+  /// Loads `count` rows of a head starting at `first`; zero-fills the other rows, and the dimensions from `dim` on.
   __device__ void fill(const View& view, int64_t batch, int64_t head, int64_t first, int64_t count, int dim,
                        bool fours) const {
     const int64_t origin = batch * view.batch + head * view.head;
@@ -47,7 +47,7 @@ struct Tile {
   }
 };
 
-/// products[i] = row (first + i) of `owned` . row (lane) of `streamed`.
+/// products[i] = dot product of row (first + i) of `owned` and row (lane) of `streamed`.
 template <int kDim>
 __device__ void multiply(const Tile<kDim>& owned, int first, const Tile<kDim>& streamed, int dim,
                          float (&products)[kEach]) {
@@ -86,7 +86,7 @@ __device__ void accumulate(const float* weights, const Tile<kDim>& streamed, flo
   }
 }
 
-/// Stores a row of `dim` numbers whose dimension lane + 32 k a lane has in numbers[k].
+/// Stores a row of `dim` elements; a lane has dimension lane + 32 k in numbers[k].
 template <int kNumbers>
 __device__ void storeRow(const View& view, int64_t batch, int64_t head, int64_t token, int dim,
                          const float (&numbers)[kNumbers], float factor) {
@@ -102,7 +102,7 @@ __device__ inline float* at(const RowView& view, int64_t batch, int64_t head, in
   return view.data + batch * view.batch + head * view.head + token * view.token;
 }
 
-/// A score as the softmax sees it, and what its gradient is multiplied with to be the product's.
+/// The score that the softmax uses, and its derivative with respect to the product.
 __device__ inline float scoreOf(float product, const BandProblem& args) {
   const float scaled = product * args.scale;
   return args.softcap == 0 ? scaled : args.softcap * tanhf(scaled / args.softcap);
@@ -113,13 +113,13 @@ __device__ inline float slopeOf(float score, const BandProblem& args) {
   return args.scale * (1 - t * t);
 }
 
-/// What of `count` numbers the bounds leave: first to last, last excluded.
+/// Clamps a half-open range to [0, count).
 struct Range {
   int64_t first, last;
   __device__ Range(int64_t from, int64_t to, int64_t count) : first(max(from, int64_t{0})), last(min(to, count)) {}
 };
 
-/// The kernels' shared memory for kTiles tiles and kWeights arrays of weights, in bytes.
+/// Shared memory, in bytes, for kTiles tiles and kWeights arrays of weights.
 template <int kDim, int kTiles, int kWeights>
 constexpr int sharedBytes() {
   return static_cast<int>(sizeof(float)) * (kTiles * Tile<kDim>::kFloats + kWeights * kOwned * kStreamed);
@@ -128,7 +128,7 @@ constexpr int sharedBytes() {
 template <int kDim>
 using Dim = std::integral_constant<int, kDim>;
 
-/// body(Dim<64>), or 128 or 256: whichever is enough.
+/// Calls body(Dim<64>), Dim<128> or Dim<256>: the smallest sufficient one.
 template <typename Body>
 cudaError_t byDim(int64_t dim, Body body) {
   if (dim <= 64) return body(Dim<64>());
@@ -137,7 +137,7 @@ cudaError_t byDim(int64_t dim, Body body) {
 }
 
 inline dim3 gridOf(const BandProblem& problem, int64_t longest, int64_t heads) {
-  constexpr int64_t kMostBands = 4096;  // blocks take the others by turns
+  constexpr int64_t kMostBands = 4096;  // each block iterates over the further bands
   return dim3(static_cast<unsigned>((longest + kOwned - 1) / kOwned), static_cast<unsigned>(heads * problem.batch),
               static_cast<unsigned>(std::min(problem.count, kMostBands)));
 }

@@ -1,5 +1,5 @@
-// FlashAttention-2 (arXiv 2307.08691), Algorithm 2, in two passes without atomic additions: rows are owned for dq,
-// columns for dk and dv, where a block goes through all query heads of its key head.
+// FlashAttention-2 (arXiv 2307.08691), Algorithm 2, in two passes without atomic additions: one owns rows and computes
+// dq, the other owns columns and computes dk and dv, iterating over all query heads of its key head.
 #include "kernels/attn/softmax/band.cuh"
 #include "kernels/launch.h"
 

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) bandForward(const __grid_constant__ 
     const Band r = args.bands[n];
     const int64_t first = static_cast<int64_t>(blockIdx.x) * kOwned;
     if (first >= r.rows) continue;
-    __syncthreads();  // the band before is done with shared memory
+    __syncthreads();  // wait until the previous band's reads of shared memory are done
     q.fill(args.q, batch, head, r.row + first, r.rows - first, headDim, fours);
     float sums[kEach][kDim / kLanes] = {}, most[kEach], total[kEach] = {};
 #pragma unroll
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) bandForward(const __grid_constant__ 
         const float now = fmaxf(most[i], largest);
         const float correction = most[i] == -INFINITY ? 0 : expf(most[i] - now);
         float weight = seen ? expf(score - now) : 0;
-        // A score of +-infinity or NaN makes the row NaN, as in the definition.
+        // A score of +-infinity or NaN sets the row to NaN, as in the definition.
         if (seen && isnan(score)) weight = score;
         most[i] = now;
         weights[i * kStreamed + lane] = weight;

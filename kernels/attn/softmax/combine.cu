@@ -1,5 +1,5 @@
-// What happens to partial results of attention: merged, added, turned into outputs. A warp has a row, or some of its
-// lanes have a short one, so that each reads 16 bytes; all arithmetic is fp32, and the order of terms is fixed.
+// Merges and adds partial results of attention, and converts them to outputs. A warp processes a row, or a group of its
+// lanes a short row, so that each lane reads 16 bytes. All arithmetic is fp32; the order of terms is fixed.
 #include <algorithm>
 
 #include "kernels/attn/softmax/launch.h"
@@ -27,7 +27,7 @@ struct Row {
   __device__ int64_t in(const RowView& view) const {
     return batch * view.batch + token * view.token + head * view.head;
   }
-  /// The same row as part `part` counts it; false if that has it not.
+  /// Sets `there` to this row's index within `part`; returns false if the part does not contain the row.
   __device__ bool of(const Part& part, Row& there) const {
     there = *this;
     there.token = token - part.first;
@@ -35,7 +35,7 @@ struct Row {
   }
 };
 
-/// body(row) for all rows, each by 2^log2Lanes lanes of a warp.
+/// Calls body(row) for all rows, each on 2^log2Lanes lanes of a warp.
 template <typename Body>
 __device__ void eachRow(int log2Lanes, int64_t batch, int64_t tokens, int64_t heads, Body body) {
   const int64_t rows = batch * tokens * heads;
@@ -46,7 +46,7 @@ __device__ void eachRow(int log2Lanes, int64_t batch, int64_t tokens, int64_t he
   }
 }
 
-/// The lanes of the warp that have this one's row.
+/// Mask of the lanes that share this lane's row.
 __device__ unsigned rowLanes(int log2Lanes) {
   const unsigned lanes = 1U << log2Lanes;
   if (lanes == kLanes) return ~0U;
@@ -60,7 +60,7 @@ __device__ void addScaled(Vec<kWidth>& sum, const void* data, seqparDataType_t t
   for (int i = 0; i < kWidth; ++i) sum.value[i] = fmaf(factor, more.value[i], sum.value[i]);
 }
 
-/// A factor of 0 stays 0, so that what is not there is not looked at where a logarithm is NaN either.
+/// A factor of 0 stays 0, even if the weight is NaN, so absent data is not read.
 __device__ void scale(float& factor, float weight) {
   if (factor != 0) factor *= weight;
 }
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
       factors[i] = weights.b;
     }
     if (args.sinks != nullptr) {
-      // A sink is a partial result of value 0.
+      // A sink is a partial result with value 0.
       const auto weights = mergeWeights(lse, args.sinks[row.head]);
       lse = weights.lse;
       scale(sumFactor, weights.a);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
     const int64_t from = row.in(args.sum), to = row.in(args.out);
     for (int64_t d = lane * kWidth; d < args.dim; d += lanes * kWidth) {
       Vec<kWidth> out = {};
-      // What has a factor of 0 is not looked at: it may be anything.
+      // Data with a factor of 0 is not read: it may be uninitialized.
       if (sumFactor != 0) addScaled(out, args.sum.data, args.sum.type, from + d, sumFactor);
 #pragma unroll
       for (int i = 0; i < kMostParts; ++i) {
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
       }
       storeVec(args.out.data, args.out.type, to + d, out);
     }
-    __syncwarp(rowLanes(log2Lanes));  // all lanes have read the logarithm
+    __syncwarp(rowLanes(log2Lanes));  // wait until all lanes have read the logarithm
     if (lane == 0 && args.lse.data != nullptr) args.lse.data[row.in(args.lse)] = lse;
   });
 }
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-/// A block a head.
+/// One block per head.
 __global__ void __launch_bounds__(kThreads)
     sinkGradient(const float* sinks, RowView lse, RowView delta, float* dSinks, int64_t batch, int64_t tokens) {
   __shared__ float sums[kThreads];
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < batch * tokens; i += kThreads) {
     const int64_t b = i / tokens, token = i % tokens;
     const float all = lse.data[b * lse.batch + head * lse.head + token * lse.token];
-    // Without keys and with a sink of -inf there is no softmax.
+    // Without keys and with a sink of -inf the softmax is empty.
     if (sink != -INFINITY)
       sum -= expf(sink - all) * delta.data[b * delta.batch + head * delta.head + token * delta.token];
   }
@@ -195,7 +195,8 @@ bool by(int width, const Args& args) {
   return all;
 }
 
-/// Of kernels for rows by ones, fours and eights that which suits `args`, with as many lanes as a row has use for.
+/// Launches the kernel for accesses of one, four or eight elements that suits `args`, with as many lanes as a row
+/// needs.
 template <typename Args>
 cudaError_t launchRowsOf(const Args& args, void (*ones)(Args, int), void (*fours)(Args, int), void (*eights)(Args, int),
                          cudaStream_t stream) {

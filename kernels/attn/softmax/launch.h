@@ -1,5 +1,5 @@
-// The launches of softmax attention's own kernels. All enqueue on the stream and check nothing but the launch: they
-// return what CUDA says of it.
+// Launches of the built-in softmax attention kernels. All enqueue on the stream, check only the launch, and return
+// CUDA's result.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,17 +8,18 @@
 
 namespace seqpar::attn::softmax {
 
-/// The largest head dimension that the band kernels can do.
+/// The largest head dimension that the band kernels support.
 constexpr int64_t kMostBandDim = 256;
 
-/// Load the kernels on the current device and raise their limits of shared memory, before the first launch on it: a
-/// kernel that is loaded later may wait for the device, where another rank's kernel waits for this one.
+/// Load the kernels on the current device and raise their shared memory limits. Call before the first launch on the
+/// device: loading a kernel later may wait for the device, and a kernel of another rank there may be waiting for this
+/// one.
 cudaError_t prepareBandKernels();
 cudaError_t prepareCombineKernels();
 
 /// FlashAttention-2 (arXiv 2307.08691), Algorithm 1, in fp32 arithmetic.
 cudaError_t launchBandForward(const BandProblem& problem, cudaStream_t stream);
-/// Algorithm 2 there, in two passes, so that no two thread blocks add to the same number: first dq, then dk and dv.
+/// Algorithm 2 of that paper, in two passes, so no two thread blocks add to the same element: first dq, then dk and dv.
 cudaError_t launchBandQueries(const BandProblem& problem, cudaStream_t stream);
 cudaError_t launchBandKeys(const BandProblem& problem, cudaStream_t stream);
 
@@ -33,7 +34,7 @@ cudaError_t launchDelta(const View& a, const View& b, const RowView& delta, int6
 cudaError_t launchSinkGradient(const float* sinks, const RowView& lse, const RowView& delta, float* dSinks,
                                int64_t batch, int64_t tokens, int64_t heads, cudaStream_t stream);
 
-/// to = from, in which `from` with data null stands for `value`.
+/// to = from; `value` if the data of `from` is null.
 cudaError_t launchRows(const RowView& to, const RowView& from, float value, int64_t batch, int64_t tokens,
                        int64_t heads, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Merging logarithms of sums of exponentials. The same arithmetic on hosts and GPUs.
+// Merges logarithms of sums of exponentials, with the same arithmetic on hosts and GPUs.
 #pragma once
 
 #include <cmath>
@@ -11,12 +11,13 @@
 
 namespace seqpar::attn {
 
-/// How two partial results become one: lse' and the factors of both outputs.
+/// Merge of two partial results: the merged lse, and the factors of both outputs.
 struct MergeWeights {
   float lse, a, b;
 };
 
-/// Of results with logarithms `a` and `b`. -inf: nothing was seen, the factor is 0; both: everything is 0 and lse -inf.
+/// `a` and `b` are the lse of the two results. A result with -inf is empty and has factor 0; if both are, the merged
+/// lse is -inf.
 SEQPAR_HOST_DEVICE_FUNCTION inline MergeWeights mergeWeights(float a, float b) {
   const float least = -HUGE_VALF;
   if (b == least) return {a, a == least ? 0.0f : 1.0f, 0.0f};

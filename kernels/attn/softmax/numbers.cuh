@@ -1,4 +1,4 @@
-// What rows of a view can be read by loadVec() and storeVec().
+// Vector widths that loadVec() and storeVec() support for the rows of a view.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace seqpar::attn::softmax {
 
-/// Whether rows of `dim` numbers of a view can be read `width`, four or eight, at a time.
+/// Whether rows of `dim` elements of a view can be accessed `width`, four or eight, elements at a time.
 inline bool by(int width, const View& view, int64_t dim) {
   if (view.data == nullptr) return true;
   const unsigned bytes = view.type == seqparFloat32 || width == 8 ? 16 : 8;

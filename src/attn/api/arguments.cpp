@@ -30,7 +30,7 @@ int64_t statesOf(const Problem& p) {
   return p.desc.heads * p.desc.headDim * p.desc.valueDim * (p.packed() ? 1 : p.desc.batch);
 }
 
-/// Numbers of `initial` and its gradient.
+/// Elements of `initial` and its gradient.
 int64_t initialsOf(const Problem& p) {
   return statesOf(p) * (p.packed() ? p.desc.sequences : 1);
 }
@@ -62,7 +62,7 @@ void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnBackwar
   if (p.packed() || p.rank() == 0) check.numbers("args->dInitial", args.dInitial, initialsOf(p), false, Use::Output);
 }
 
-/// What forward and backward alike read.
+/// Inputs common to forward and backward.
 template <typename Args>
 void checkInputs(ArgumentCheck& check, const Problem& p, const Args& args) {
   check.tensor("args->q", args.q, queryTensor(p, args.q), Use::Input);
@@ -70,7 +70,7 @@ void checkInputs(ArgumentCheck& check, const Problem& p, const Args& args) {
   check.tensor("args->v", args.v, valueTensor(p, args.v), Use::Input);
 }
 
-/// What only one of the families has, and then all of it together.
+/// Arguments of only one family.
 template <typename Args>
 void checkRest(ArgumentCheck& check, const Problem& p, const Args& args) {
   if (p.softmax()) {
@@ -81,8 +81,8 @@ void checkRest(ArgumentCheck& check, const Problem& p, const Args& args) {
   check.overlaps();
 }
 
-/// What is written must not lie twice at one place: a dimension steps over all that the dimensions of shorter steps
-/// fill.
+/// Written elements must have distinct addresses: a dimension must step over the extent of all dimensions with shorter
+/// strides.
 void requireRowsApart(const char* call, const char* name, const Tensor& view) {
   struct Dimension {
     const char* name;
@@ -164,7 +164,7 @@ void ArgumentCheck::overlaps() const {
     for (size_t j = i + 1; j < arrays_.size(); ++j) {
       const Array &a = arrays_[i], &b = arrays_[j];
       if (!a.output && !b.output) continue;
-      // Strided arrays may lie in each other's gaps.
+      // Strided arrays may be interleaved in each other's gaps.
       if (a.buffer.data == b.buffer.data || (a.dense && b.dense)) requireApart(call_, a.buffer, b.buffer, false);
     }
   }

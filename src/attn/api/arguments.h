@@ -1,4 +1,4 @@
-// The arguments of seqparAttnForward() and seqparAttnBackward(), checked on this rank alone.
+// Local checks of the arguments of seqparAttnForward() and seqparAttnBackward().
 #pragma once
 
 #include <vector>
@@ -14,14 +14,14 @@ class ArgumentCheck {
   explicit ArgumentCheck(const char* call) : call_(call) {}
 
   enum class Use { Input, Output };
-  /// NULL with elements, negative strides, rows that overlap, and misaligned data are InvalidArgument.
+  /// InvalidArgument for NULL with elements, negative strides, overlapping rows, and misaligned data.
   void tensor(const char* name, const seqparAttnTensor_t& given, const Tensor& view, Use use);
-  /// `count` numbers of fp32. NULL is allowed if not `required`.
+  /// `count` fp32 elements. NULL is allowed if not `required`.
   void numbers(const char* name, const float* data, int64_t count, bool required, Use use);
-  /// Memory in the plan's own form; no bytes: not read.
+  /// The plan's reserve, in its own format; with 0 bytes the pointer is not read.
   void reserve(const void* data, size_t bytes, Use use);
-  /// Refuses outputs that overlap anything. Tensors with gaps, such as q, k and v side by side in one array, are only
-  /// refused where they begin at the same place.
+  /// Rejects outputs that overlap anything. Tensors with gaps, such as interleaved q, k and v in one array, are
+  /// rejected only if they start at one address.
   void overlaps() const;
 
  private:
@@ -33,7 +33,7 @@ class ArgumentCheck {
   std::vector<Array> arrays_;
 };
 
-/// `reserveBytes`: what the plan leaves from forward to backward.
+/// `reserveBytes`: the size of the data that forward leaves for backward.
 seqparAttnForwardArgs_t checkForward(const char* call, const Problem& problem, const seqparAttnForwardArgs_t* given,
                                      size_t reserveBytes);
 seqparAttnBackwardArgs_t checkBackward(const char* call, const Problem& problem, const seqparAttnBackwardArgs_t* given,

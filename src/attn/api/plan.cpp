@@ -7,6 +7,7 @@
 #include "attn/packing.h"
 #include "attn/plan/plan.h"
 #include "base/arguments.h"
+#include "base/checked.h"
 #include "base/handle_table.h"
 #include "base/versioned.h"
 
@@ -35,6 +36,7 @@ void checkWorkspace(const char* call, const Plan& plan, const void* workspace, s
     if (bytes != 0) fail(seqparInvalidArgument, call, ": workspace is NULL with bytes ", bytes, ", expected 0");
     return;
   }
+  requireArray(call, "workspace", workspace, bytes, 1);
   if (bytes < plan.workspaceBytes()) {
     fail(seqparInvalidArgument, call, ": bytes is ", bytes, ", expected at least ", plan.workspaceBytes());
   }

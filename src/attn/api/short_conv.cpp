@@ -88,7 +88,7 @@ seqparResult_t seqparShortConvBackward(seqparShortConv_t conv, const seqparShort
   return guard(kCall, [&] {
     const auto found = find(kCall, conv);
     if (!found->training()) {
-      seqpar::fail(seqparInvalidUsage, kCall, ": the convolution was made with training = 0, expected 1");
+      seqpar::fail(seqparInvalidUsage, kCall, ": the convolution was created with training = 0, expected 1");
     }
     const seqparShortConvBackwardArgs_t none = SEQPAR_SHORT_CONV_BACKWARD_INITIALIZER;
     const auto given = seqpar::readVersioned(kCall, "args", args, none);

@@ -1,4 +1,4 @@
-// What CudaBlock does in each call. The rest is in cuda_plans.cpp.
+// CudaBlock's work per call. cuda_plans.cpp contains the work per plan.
 #include "attn/block/cuda.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-/// Rows as cuDNN has them: [batch][heads][tokens] without gaps.
+/// cuDNN's format of rows: [batch][heads][tokens] without gaps.
 bool packed(const Rows& rows) {
   return rows.headStride == rows.tokens && (rows.batch == 1 || rows.batchStride == rows.heads * rows.tokens);
 }
@@ -77,7 +77,7 @@ softmax::BandProblem CudaBlock::bandProblem(const Prepared& prepared, const Bloc
   return problem;
 }
 
-/// The tokens that a step has.
+/// The tokens of a step.
 BlockInputs CudaBlock::tokensOf(const Prepared& prepared, const BlockInputs& in) {
   const auto &queries = prepared.queries, &keys = prepared.keys;
   return {in.q.rows(queries.first, queries.count), in.k.rows(keys.first, keys.count),
@@ -96,7 +96,7 @@ BlockGradientInputs CudaBlock::tokensOf(const Prepared& prepared, const BlockGra
           in.out.rows(first, count)};
 }
 
-/// A step's result. Returns its logarithms, which a ragged step lays by tokens. `in` has the step's tokens only.
+/// Runs a step. Returns its logarithms, which a ragged step stores by token. `in` contains the step's tokens only.
 softmax::RowView CudaBlock::runForward(const Prepared& prepared, const BlockInputs& in, const Place& place) {
   if (!prepared.allRows) exec_.fill(place.lse, kNothing);
   if (prepared.step.kind == BlockStep::Kind::Bands) {
@@ -122,8 +122,8 @@ void CudaBlock::clear(const Partial& partial, const Tensor& out, const Rows& lse
   }
 }
 
-/// A plan of cuDNN is for certain strides, and must not be built now: it takes a second, and its kernels' loading may
-/// wait for the device. What does not lie like the scratch memory is copied.
+/// A cuDNN plan has fixed strides, and must not be built here: that takes a second, and loading its kernels may wait
+/// for the device. A tensor with other strides than the scratch memory is copied.
 Tensor CudaBlock::asPlanned(const Tensor& tensor, const Tensor& scratch) {
   const bool there = tensor.liesInRows(scratch.heads);
   const auto made = tensorInRows(there ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
@@ -175,7 +175,7 @@ void CudaBlock::delta(const Tensor& out, const Tensor& dOut, const Rows& delta) 
             "rowsum(dOut * out)");
 }
 
-/// A step's gradients: dq, dk, dv. `in` has the step's tokens only.
+/// Runs the backward pass of a step: dq, dk, dv. `in` contains the step's tokens only.
 void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs& in,
                             const std::array<Place, 3>& places) {
   const auto& s = shape_;

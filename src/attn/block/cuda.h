@@ -1,4 +1,4 @@
-// Block kernel on CUDA: cuDNN where it can, our own band kernels for everything else.
+// Block kernel on CUDA: cuDNN where possible, built-in band kernels otherwise.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace seqpar::attn {
 
 class CudaBlock final : public Block {
  public:
-  /// Without `kernels` it only merges, adds and finishes: what the caller's kernels compute.
+  /// Without `kernels` it only merges, adds and finishes results of the caller's kernels.
   CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels);
 
   void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) override;
@@ -37,16 +37,16 @@ class CudaBlock final : public Block {
   const char* name() const override { return name_.c_str(); }
 
  private:
-  /// A step with what it needs of device memory, as offsets in constants_, which count from the first of its tokens.
+  /// A step and its tables in device memory, as offsets in constants_; the tables are relative to its first token.
   struct Prepared {
     BlockStep step;
-    TokenRange queries, keys;  ///< tokens from the first to the last that it has
+    TokenRange queries, keys;  ///< range of its tokens
     SdpaShape shape;           ///< for dense tensors
     size_t bands = 0, rows = 0, columns = 0, qOffset = 0, kOffset = 0, vOffset = 0, outOffset = 0, lseOffset = 0;
     int64_t longestRows = 0, longestColumns = 0;
-    bool allRows = false, allColumns = false;  ///< of these tokens nothing is left out
+    bool allRows = false, allColumns = false;  ///< every token of the range is in a rectangle
   };
-  /// What is done for a list of rectangles.
+  /// The steps of a list of rectangles.
   struct Work {
     std::vector<Rectangle> rectangles;
     int64_t rows, columns;
@@ -59,7 +59,7 @@ class CudaBlock final : public Block {
   bool build(Prepared& prepared, const Work& work, bool backward);
   void describe(Prepared& prepared);
   void load(const Prepared& prepared);
-  Work* place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);  ///< null: it was not expected
+  Work* place(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);  ///< null: not expected
   const Work& find(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns);
   template <typename Value>
   size_t constant(const std::vector<Value>& values);
@@ -85,13 +85,13 @@ class CudaBlock final : public Block {
   std::string name_;
   std::optional<Sdpa> sdpa_;
   std::vector<Work> works_;
-  std::vector<std::byte> image_;  ///< of constants_
+  std::vector<std::byte> image_;  ///< host copy of constants_
   std::byte* constants_ = nullptr;
   size_t workspaceBytes_ = 0;
   void* workspace_ = nullptr;
   std::array<Tensor, kMostPending> out_, dq_, dk_, dv_;  ///< scratch: tokens of the longest shard, with rowHeads()
   std::array<Rows, kMostPending + 1> lse_;
-  std::array<Tensor, 5> copies_;  ///< of q, k, v, out, dOut, as plans want them
+  std::array<Tensor, 5> copies_;  ///< of q, k, v, out, dOut, with the strides of the plans
   Rows lseCopy_, delta_;
   PendingPartial partial_;
   std::array<PendingSums, 3> sums_;  ///< by GradientOf

@@ -10,16 +10,16 @@ namespace seqpar::attn {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr int kInOut = -1;  ///< the slot of what lies where finish() wants it
+constexpr int kInOut = -1;  ///< the slot of a part in finish()'s memory
 constexpr int kSlots = static_cast<int>(kMostPending);
 
-/// As cuDNN wants it.
+/// cuDNN's alignment.
 bool aligned(const void* data) {
   constexpr std::uintptr_t kAlignment = 16;
   return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0;
 }
 
-/// `out` if kernels may write there what scratch memory like `memory` is for, with the tokens and heads of `whole`.
+/// `out` if kernels may write it instead of scratch memory `memory`, with the tokens and heads of `whole`; else empty.
 Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {
   const bool fits = out.data != nullptr && out.type == memory.type && out.tokens == whole.tokens &&
                     out.heads == whole.heads && out.dim == whole.dim && out.liesInRows(memory.heads) &&
@@ -27,17 +27,17 @@ Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {
   return fits ? out : Tensor{};
 }
 
-/// Rows as cuDNN has them: [batch][heads][tokens] without gaps.
+/// cuDNN's format of rows: [batch][heads][tokens] without gaps.
 bool packed(const Rows& rows) {
   return rows.headStride == rows.tokens && (rows.batch == 1 || rows.batchStride == rows.heads * rows.tokens);
 }
 
-/// The tokens and heads of `whole`, in what is like `memory`, at `data`.
+/// A tensor with the tokens and heads of `whole` and the strides of `memory`, at `data`.
 Tensor like(const Tensor& whole, const Tensor& memory, void* data) {
   return tensorInRows(data, memory.type, whole.batch, whole.tokens, whole.heads, memory.heads, whole.dim);
 }
 
-/// The rows of all parts but one.
+/// The rows of all parts except one.
 template <typename Args>
 TokenRange rowsOf(const Args& args, int except) {
   TokenRange rows;
@@ -47,7 +47,7 @@ TokenRange rowsOf(const Args& args, int except) {
   return rows;
 }
 
-/// Leaves other rows than these alone; `args` has no sum in memory, or these are all.
+/// Restricts `args` to these rows; `args` has no sum in memory, or these are all rows.
 template <typename Args>
 void narrow(Args& args, const TokenRange& rows) {
   args.tokens = rows.count;
@@ -112,7 +112,7 @@ void PendingPartial::add(const Place& place, const softmax::RowView& lse, bool w
   slots_.push_back(place.slot);
 }
 
-/// Makes memory of what waits; more may come.
+/// Merges the pending parts into memory; more parts may follow.
 void PendingPartial::flush() {
   auto all = merge(target_, !empty_);
   all.out = viewOf(target_.out);
@@ -154,7 +154,7 @@ void PendingPartial::finish(const float* sinks, const Tensor& out, const Rows& l
 }
 
 void PendingPartial::mergeNow(const Partial& into, const softmax::Part& part) {
-  // Other rows stay as they are.
+  // Other rows are unchanged.
   const Partial rows{into.out.rows(part.first, part.tokens), into.lse.rows(part.first, part.tokens)};
   softmax::Merge one = merge(rows, true);
   one.count = 1;
@@ -210,7 +210,7 @@ void PendingSums::clear(const Tensor& sum, const Tensor& out) {
   kept_.push_back({sum, writable(out, memory_[0], sum), true, {}});
 }
 
-/// Whether `kept` may have these rows of a slot.
+/// Whether `kept` may use these rows of a slot.
 bool PendingSums::free(const Kept& kept, int slot, int64_t first, int64_t tokens) const {
   if (slot == kInOut && kept.out.data == nullptr) return false;
   for (const auto& other : kept_) {
@@ -233,7 +233,7 @@ Place PendingSums::place(const Tensor& sum, int64_t first, int64_t tokens) {
       const Tensor& memory = slot == kInOut ? kept.out : memory_[static_cast<size_t>(slot)];
       return {like(kept.target, memory_[0], memory.data).rows(first, tokens), {}, first, slot};
     }
-    // Each slot has somebody's parts.
+    // All slots are in use.
     if (!kept.parts.empty()) {
       flush(kept);
       continue;
@@ -258,7 +258,7 @@ void PendingSums::add(const Tensor& sum, const Place& place) {
   parts.push_back(place);
 }
 
-/// Makes memory of what waits; more may come.
+/// Merges the pending parts into memory; more parts may follow.
 void PendingSums::flush(Kept& kept) {
   const Tensor& to = kept.target;
   auto all = sumOf(to);
@@ -268,7 +268,7 @@ void PendingSums::flush(Kept& kept) {
   launch(all);
   kept.empty = false;
   kept.parts.clear();
-  if (kept.out.data == to.data) kept.out = {};  // what lies there now is the sum
+  if (kept.out.data == to.data) kept.out = {};  // this memory now contains the sum
 }
 
 void PendingSums::settle(const Tensor& sum) {
@@ -281,7 +281,7 @@ void PendingSums::settleAll() {
   while (!kept_.empty()) settle(kept_.back().target);
 }
 
-/// So many parts of a sum an addend is.
+/// The number of parts of an addend.
 size_t PendingSums::partsOf(const Tensor& addend) {
   if (addend.elements() == 0) return 0;
   if (!holds(addend)) return 1;
@@ -289,7 +289,7 @@ size_t PendingSums::partsOf(const Tensor& addend) {
   return kept.parts.size() + (kept.empty ? 0 : 1);
 }
 
-/// Those that wait are forgotten.
+/// Appends the addends' parts to `sum` and drops pending sums.
 void PendingSums::append(softmax::Sum& sum, std::span<const Addend> addends) {
   for (const auto& addend : addends) {
     const Tensor& tensor = addend.tensor;
@@ -361,7 +361,7 @@ void PendingSums::addNow(const Tensor& into, const Place& place) {
   launch(one);
 }
 
-/// Without terms.
+/// An empty sum with the shape of `of`.
 softmax::Sum PendingSums::sumOf(const Tensor& of) {
   softmax::Sum all;
   all.batch = of.batch;

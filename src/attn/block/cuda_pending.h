@@ -1,6 +1,6 @@
-// Partial results and sums of gradients on a GPU that are merged late: what cuDNN computes in the tensors' type waits
-// in the caller's tensors or in scratch memory, is merged by twos or threes, and the last of it straight into the
-// caller's tensors. What one kernel computes whole is not touched again.
+// Deferred merges of partial results and sums of gradients on a GPU: cuDNN's results in the tensors' type stay in the
+// caller's tensors or in scratch memory, are merged two or three at a time, and the last merge writes the caller's
+// tensors. A complete result of one kernel is not copied.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace seqpar::attn {
 
-/// Results that may wait in scratch memory.
+/// Maximum number of unmerged results in scratch memory.
 inline constexpr size_t kMostPending = 2;
 
 /// Memory for a part of a result, of rows `first` to `first` + out.tokens - 1. `out` has the strides of the whole.
@@ -26,28 +26,27 @@ class PendingPartial {
  public:
   explicit PendingPartial(CudaExec& exec) : exec_(exec) {}
 
-  /// Room for the results of any partial, and for one more set of logarithms.
+  /// Sets the scratch memory for results, and for one more set of logarithms.
   void give(const std::array<Tensor, kMostPending>& outs, const std::array<Rows, kMostPending + 1>& lses);
 
-  /// `partial` is what waits here from now on, and has seen nothing; finish() will be given `out` and `lse`, if not
-  /// null.
+  /// Starts deferring `partial`, which has no keys yet. `out` and `lse`, if not null, are the later arguments of
+  /// finish().
   void clear(const Partial& partial, const Tensor& out, const Rows& lse);
   bool holds(const Partial& partial) const { return target_.lse.data != nullptr && same(partial); }
-  /// Where the next part of what holds() is true for goes, or of `into`, with which mergeNow() is called. `byTokens`:
-  /// its logarithms do not lie as Rows do.
+  /// Memory for the next part of the deferred partial, or of the argument of mergeNow(). `byTokens`: the logarithms are
+  /// stored by token, not as Rows.
   Place place(int64_t first, int64_t tokens, bool byTokens);
   Place placeNow(const Partial& into, int64_t first, int64_t tokens) const;
-  /// The part at `place`, whose logarithms are `lse`, joins what holds() is true for. `whole`: each row has been
-  /// written.
+  /// Adds the part at `place` with the logarithms `lse` to the deferred partial. `whole`: every row has been written.
   void add(const Place& place, const softmax::RowView& lse, bool whole);
-  /// Makes memory of it.
+  /// Merges all parts into the partial's memory.
   void settle();
-  /// Merges and forgets it.
+  /// Merges all parts into `out` and stops deferring.
   void finish(const float* sinks, const Tensor& out, const Rows& lse);
 
-  /// Merges `part` into memory now.
+  /// Merges `part` into memory immediately.
   void mergeNow(const Partial& into, const softmax::Part& part);
-  /// out, lse = partial, which lies in memory.
+  /// out, lse = partial, which is in memory.
   void finishNow(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse);
 
  private:
@@ -65,15 +64,15 @@ class PendingPartial {
   std::array<Tensor, kMostPending> outs_;
   std::array<Rows, kMostPending + 1> lses_;
   Partial target_;
-  Tensor out_;  ///< finish()'s, where parts may lie
+  Tensor out_;  ///< finish()'s argument, which may hold parts
   Rows lse_;
-  bool empty_ = false;  ///< the target's memory holds nothing yet
-  bool whole_ = false;  ///< the first part has each row
+  bool empty_ = false;  ///< the target's memory is not initialized yet
+  bool whole_ = false;  ///< the first part has every row
   std::vector<softmax::Part> parts_;
-  std::vector<int> slots_;  ///< of the parts
+  std::vector<int> slots_;  ///< slots of the parts
 };
 
-/// The same for sums of dq, dk or dv, of which several may wait.
+/// PendingPartial for sums of dq, dk or dv, several at a time.
 class PendingSums {
  public:
   explicit PendingSums(CudaExec& exec) : exec_(exec) {}
@@ -87,19 +86,19 @@ class PendingSums {
   void add(const Tensor& sum, const Place& place);
   void settle(const Tensor& sum);
   void settleAll();
-  /// out = the sum + addends. The sum is forgotten.
+  /// out = the sum + addends. Drops the sum.
   void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
-  /// total += the sum, which is forgotten.
+  /// total += the sum. Drops the sum.
   void addTo(const Tensor& total, const Tensor& sum);
 
   void addNow(const Tensor& into, const Place& place);
-  /// The same of a sum that lies in memory.
+  /// finish() for a sum in memory.
   void finishNow(const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
 
  private:
   struct Kept {
-    Tensor target, out;  ///< `out`: where parts may lie, perhaps the target's memory
-    bool empty = true;   ///< the target's memory holds nothing yet
+    Tensor target, out;  ///< `out` may hold parts and may be the target's memory
+    bool empty = true;   ///< the target's memory is not initialized yet
     std::vector<Place> parts;
   };
 

@@ -1,8 +1,10 @@
-// What CudaBlock does once, for what was expected: cuDNN's plans, the tables of bands, memory.
+// CudaBlock's work per plan, for the expected calls: cuDNN's plans, the tables of bands, memory.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "attn/block/cuda.h"
+#include "base/log.h"
 #include "device/setup_stream.h"
 #include "device/upload.h"
 #include "kernels/attn/softmax/launch.h"
@@ -10,12 +12,12 @@
 namespace seqpar::attn {
 namespace {
 
-/// cuDNN's deterministic backward wants memory for all scores; beyond this the band kernels, which are deterministic
-/// anyhow, do it.
+/// cuDNN's deterministic backward pass needs memory for all scores; above this limit the band kernels, which are always
+/// deterministic, run instead.
 constexpr size_t kMostDeterministicWorkspace = size_t{1} << 30;
 
-/// From so many rows on a band whose diagonal begins right of its first column is two in backward: cuDNN's computes
-/// what lies above such a diagonal too, which takes longer than a second call.
+/// From this number of rows, the backward pass splits a band with a diagonal that starts right of its first column:
+/// cuDNN also computes the scores above such a diagonal, which takes longer than a second call.
 constexpr int64_t kLeastSplitRows = 1024;
 
 BlockLimits limitsOf(const BlockShape& s, bool kernels) {
@@ -29,8 +31,10 @@ BlockLimits limitsOf(const BlockShape& s, bool kernels) {
 
 std::string nameOf(const BlockShape& s, const BlockLimits& limits) {
   if (limits.cudnn) return "cuDNN";
-  if (s.type != seqparFloat32 && !Sdpa::problem().empty()) return "fp32 band kernels (cuDNN: " + Sdpa::problem() + ")";
-  return "fp32 band kernels";
+  if (s.type == seqparFloat32 || Sdpa::problem().empty()) return "fp32 band kernels";
+  static std::once_flag warned;
+  std::call_once(warned, [] { notice("softmax attention on GPUs runs slowly, by ", Sdpa::kernels()); });
+  return Sdpa::kernels();
 }
 
 SdpaStrides stridesOf(const Tensor& t) {
@@ -102,14 +106,14 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   shape.left = step.left;
   shape.right = step.right;
   shape.scale = s.scale;
-  // Backward of cuDNN before 9.26 makes dq NaN where columns % 128 is 64 and a logarithm is below -88.7, and a window
-  // with more rows than columns is refused, unless lengths are given.
+  // cuDNN before 9.26 returns NaN in dq if columns % 128 is 64 and a logarithm is below -88.7, and refuses a window
+  // with more rows than columns, unless lengths are passed.
   shape.padded = !ragged && ((backward && shape.columns % 128 != 0) || (shape.left >= 0 && shape.rows > shape.columns));
   shape.q = stridesOf(dense(work.rows, rowHeads(), s.headDim));
   shape.k = stridesOf(dense(work.columns, s.kvHeads, s.headDim));
   shape.v = stridesOf(dense(work.columns, s.kvHeads, s.valueDim));
   if (s.batch == 1 && !ragged) {
-    // As stridesOf() has them for a part of the tokens.
+    // Equal to stridesOf() of a part of the tokens.
     shape.q[0] = shape.rows * shape.q[1];
     shape.k[0] = shape.columns * shape.k[1];
     shape.v[0] = shape.columns * shape.v[1];
@@ -117,7 +121,7 @@ bool CudaBlock::build(Prepared& prepared, const Work& work, bool backward) {
   shape.out = stridesOf(dense(work.rows, rowHeads(), s.valueDim));
   if (s.batch == 1) shape.out[0] = shape.rows * shape.out[1];
   if (backward) {
-    // Gradients lie like what they are of.
+    // Gradients have the strides of their tensors.
     shape.dOut = shape.out;
     shape.dq = shape.q;
     shape.dk = shape.k;
@@ -255,8 +259,8 @@ void CudaBlock::prepare() {
   }
 }
 
-/// cuDNN loads a plan's kernels when it is first run, which may wait for the device, where another rank's kernel may
-/// wait for this one. A graph that is never launched makes it do so now.
+/// cuDNN loads a plan's kernels at its first run, which may wait for the device while another rank's kernel waits for
+/// this rank. Capturing a graph that is never launched loads them here.
 void CudaBlock::load(const Prepared& prepared) {
   if (prepared.step.kind == BlockStep::Kind::Bands) return;
   const CaptureStream stream;

@@ -9,14 +9,13 @@ namespace {
 struct Mask {
   bool bottomRight = false;
   int64_t left = -1, right = -1;
-  auto operator<=>(const Mask&) const =
-      default;  // NOLINT(modernize-use-nullptr): of the comparison that the compiler makes
+  auto operator<=>(const Mask&) const = default;  // NOLINT(modernize-use-nullptr): generated
 };
 
-/// A rectangle's band in cuDNN's words.
+/// A rectangle's band as a cuDNN mask.
 Mask maskOf(const Rectangle& r) {
   Mask mask;
-  // A bound that excludes nothing is none.
+  // A bound that excludes nothing is dropped.
   const bool right = r.upper<r.columns - 1, left = r.lower> 1 - r.rows;
   if (right) mask.right = r.upper;
   if (left) mask.left = 1 - r.lower;
@@ -32,7 +31,7 @@ bool overlap(int64_t a, int64_t aLength, int64_t b, int64_t bLength) {
   return a < b + bLength && b < a + aLength;
 }
 
-/// Steps of one kind in which nothing overlaps.
+/// Steps of one kind without overlap within a step.
 std::vector<BlockStep> layersOf(std::span<const Rectangle> rectangles, BlockStep::Kind kind, const Mask& mask) {
   std::vector<BlockStep> layers;
   for (const auto& r : rectangles) {
@@ -61,7 +60,7 @@ std::vector<BlockStep> stepsOf(std::span<const Rectangle> rectangles, const Bloc
   for (const auto& r : rectangles) large += r.scores() >= limits.leastScores ? 1 : 0;
   const bool ragged = limits.batch == 1 && rectangles.size() >= limits.leastRagged && large > 0;
   for (const auto& r : rectangles) {
-    // Among many even a small one costs cuDNN nothing.
+    // In a ragged batch a small rectangle has no extra cost in cuDNN.
     const bool fits = limits.cudnn && r.rows > 1 && r.columns > 1 && (ragged || r.scores() >= limits.leastScores);
     if (fits) {
       byMask[maskOf(r)].push_back(r);

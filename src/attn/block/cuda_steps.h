@@ -1,5 +1,4 @@
-// How a GPU goes about a list of rectangles: which cuDNN computes, one by one or many in a call, and which the band
-// kernels do. Pure data.
+// The assignment of a list of rectangles to cuDNN, one or several per call, and to the band kernels, as data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ struct BlockStep {
   enum class Kind {
     Single,  ///< cuDNN, one rectangle
     Ragged,  ///< cuDNN, rectangles with the same mask in one call
-    Bands    ///< our own kernels, any rectangles
+    Bands    ///< built-in kernels, any rectangles
   };
   Kind kind;
   std::vector<Rectangle> rectangles;  ///< no two share a row or a column
@@ -23,13 +22,13 @@ struct BlockStep {
   int64_t left = -1, right = -1;  ///< -1: unbounded
 };
 
-/// What cuDNN can be given.
+/// Limits for the use of cuDNN.
 struct BlockLimits {
-  bool cudnn = false;  ///< at all
+  bool cudnn = false;  ///< cuDNN is available
   int64_t batch = 1;
-  /// A rectangle with fewer scores is not worth a plan of cuDNN, which takes a second to build.
+  /// Rectangles with fewer scores do not use cuDNN, because building a plan takes a second.
   int64_t leastScores = int64_t{128} * 128;
-  /// From so many rectangles on those with the same mask become one call.
+  /// From this number on, rectangles with the same mask are one call.
   size_t leastRagged = 5;
 };
 

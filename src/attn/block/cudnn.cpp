@@ -44,7 +44,7 @@ fe::DataType_t typeOf(seqparDataType_t type) {
   return type == seqparBfloat16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF;
 }
 
-/// A shape as a graph of one node.
+/// Builds a graph of one node from a shape.
 class Builder {
  public:
   explicit Builder(const SdpaShape& shape) : shape_(shape), graph_(std::make_shared<fe::graph::Graph>()) {
@@ -125,7 +125,7 @@ class Builder {
 
   void describe(Attributes& tensor, Uid uid, int64_t heads, int64_t tokens, int64_t dim, const SdpaStrides& strides,
                 Uid offset) {
-    // With ragged tensors the batch's stride means nothing, but is checked.
+    // With ragged tensors the batch stride is unused, but checked.
     const int64_t batchStride = shape_.ragged ? tokens * strides[1] : strides[0];
     tensor.set_uid(uid)
         .set_dim({shape_.batch, heads, tokens, dim})
@@ -179,10 +179,10 @@ int currentDevice() {
   return device;
 }
 
-/// A cuDNN handle of a device.
+/// A cuDNN handle for a device.
 class Handle {
  public:
-  /// Of the current device.
+  /// For the current device.
   Handle() { checkCudnn(cudnnCreate(&cudnn_), "cudnnCreate"); }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -193,8 +193,8 @@ class Handle {
   cudnnHandle_t cudnn_ = nullptr;
 };
 
-/// The handles of the process that nobody uses. They are kept: making one takes longer than anything but a plan, and
-/// cuDNN makes streams for it, of which a GPU serves few at once.
+/// The unused handles of the process. They are kept, because creating one is slower than everything except a plan, and
+/// cuDNN creates streams for it, and a GPU runs few streams concurrently.
 class Handles {
  public:
   static Handles& instance() {
@@ -202,7 +202,7 @@ class Handles {
     return handles;
   }
 
-  /// Of the current device, which is `device`.
+  /// For the current device, which is `device`.
   std::unique_ptr<Handle> take(int device) {
     {
       const std::lock_guard lock(mutex_);
@@ -225,7 +225,7 @@ class Handles {
   std::map<int, std::vector<std::unique_ptr<Handle>>> idle_;
 };
 
-/// One thread's at a time.
+/// A handle for one thread at a time.
 class BorrowedHandle {
  public:
   explicit BorrowedHandle(int device) : device_(device), handle_(Handles::instance().take(device)) {}
@@ -239,8 +239,8 @@ class BorrowedHandle {
   std::unique_ptr<Handle> handle_;
 };
 
-/// The plans of the process. Those of different shapes may be built at the same time: each takes about a second of a
-/// processor, and ranks that are threads ask all at once.
+/// The plans of the process. Plans of different shapes are built concurrently: each takes about a second of processor
+/// time, and ranks that are threads request them at the same time.
 class Plans {
  public:
   static Plans& instance() {
@@ -297,6 +297,15 @@ struct Sdpa::Rank {
 
 const std::string& Sdpa::problem() {
   return cudnnProblem();
+}
+
+const std::string& Sdpa::kernels() {
+  static const std::string text = [] {
+    if (!problem().empty()) return "fp32 band kernels (cuDNN: " + problem() + ")";
+    const auto version = cudnnGetVersion();
+    return concat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+  }();
+  return text;
 }
 
 Sdpa::Sdpa() {

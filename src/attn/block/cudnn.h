@@ -1,4 +1,4 @@
-// Scaled dot-product attention by cuDNN: the only door to it. cuDNN and its frontend are seen by cudnn.cpp alone.
+// Scaled dot-product attention by cuDNN. Only cudnn.cpp includes cuDNN and its frontend.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@ namespace seqpar::attn {
 /// Strides in elements: batch, token, head.
 using SdpaStrides = std::array<int64_t, 3>;
 
-/// All that a plan of cuDNN depends on. Query i sees key j if i' - left < j <= i' + right, where i' is i, or with
+/// The parameters of a cuDNN plan. Query i sees key j if i' - left < j <= i' + right, where i' is i, or with
 /// bottomRight i + columns - rows.
 struct SdpaShape {
   static constexpr int64_t kUnbounded = -1;
 
   bool backward = false;
-  bool ragged = false;  ///< batch entries are rectangles of their own lengths anywhere in the tensors
-  bool padded = false;  ///< lengths of rows and columns stand in device memory; implied by `ragged`
+  bool ragged = false;  ///< batch entries are rectangles of different lengths at any address in the tensors
+  bool padded = false;  ///< lengths of rows and columns are in device memory; implied by `ragged`
   bool deterministic = false;
   bool bottomRight = false;
   seqparDataType_t type = seqparBfloat16;
@@ -34,7 +34,7 @@ struct SdpaShape {
   auto operator<=>(const SdpaShape&) const = default;
 };
 
-/// Device memory of a call. Without `ragged` lse is [batch][heads][rows]; with it, as cuDNN wants it, [rows of all]
+/// Device memory of a call. Without `ragged` lse is [batch][heads][rows]; with it, in cuDNN's format, [rows of all]
 /// [heads].
 struct SdpaPointers {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
@@ -43,25 +43,28 @@ struct SdpaPointers {
   const void* dOut = nullptr;
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   const int32_t *rows = nullptr, *columns = nullptr;  ///< padded: [batch] lengths
-  /// ragged: [batch + 1] where each begins, in elements of q, k, v, out and lse; gradients lie like their tensors.
+  /// ragged: [batch + 1] start of each entry, in elements of q, k, v, out and lse; gradients have the same offsets.
   const int64_t *qOffset = nullptr, *kOffset = nullptr, *vOffset = nullptr, *outOffset = nullptr, *lseOffset = nullptr;
 };
 
-/// One rank's cuDNN. Plans are shared by all ranks of the process.
+/// cuDNN of one rank. All ranks of the process share plans.
 class Sdpa {
  public:
-  /// Why cuDNN cannot be used on this machine; empty if it can.
+  /// The reason why cuDNN cannot be used on this machine; empty if it can.
   static const std::string& problem();
+
+  /// The kernels for attention of 16-bit tensors: cuDNN with its version, or band kernels with problem().
+  static const std::string& kernels();
 
   /// For the current device. Throws InvalidUsage with problem().
   Sdpa();
   ~Sdpa();
 
-  /// Builds the plan if need be (about a second) and tells the bytes of workspace that run() needs. Returns cuDNN's
-  /// words if it refuses the shape, empty otherwise.
+  /// Builds the plan if necessary (about a second) and stores the workspace size of run(). Returns cuDNN's message if
+  /// it refuses the shape, empty otherwise.
   std::string prepare(const SdpaShape& shape, size_t* workspaceBytes);
 
-  /// Enqueues on `stream` (a cudaStream_t). The plan is built at this call if prepare() has not. Throws
+  /// Enqueues on `stream` (a cudaStream_t). Builds the plan if prepare() has not. Throws
   /// UnhandledCudaError.
   void run(const SdpaShape& shape, const SdpaPointers& pointers, void* workspace, void* stream);
 

@@ -1,5 +1,5 @@
-// The functions of cuDNN and NVRTC that cuDNN's frontend calls, passed on to a library that is opened at run time, so
-// that this one loads where there is none. They are hidden: nobody else's calls end up here.
+// The functions of cuDNN and NVRTC that cuDNN's frontend calls, forwarded to a library that is opened at run time, so
+// that this library loads without cuDNN. They are hidden: calls of other libraries do not reach them.
 #include "attn/block/cudnn_library.h"
 
 #include <cudnn.h>
@@ -123,7 +123,7 @@ void cudnnGetLastErrorString(char* message, size_t room) {
   }
 }
 
-// The frontend compiles kernels of its own for other operations than attention only.
+// The frontend compiles kernels only for operations other than attention.
 nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*) {
   return NVRTC_ERROR_INTERNAL_ERROR;
 }

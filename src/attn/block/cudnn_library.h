@@ -5,7 +5,7 @@
 
 namespace seqpar::attn {
 
-/// Why it cannot be used; empty if it can. Opens it at the first call.
+/// The reason why cuDNN cannot be used; empty if it can. Opens it at the first call.
 const std::string& cudnnProblem();
 
 }  // namespace seqpar::attn

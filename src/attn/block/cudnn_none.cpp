@@ -1,4 +1,4 @@
-// In place of cudnn.cpp in a build without cuDNN's headers.
+// Replaces cudnn.cpp in builds without cuDNN's headers.
 #include "attn/block/cudnn.h"
 #include "base/error.h"
 
@@ -7,7 +7,12 @@ namespace seqpar::attn {
 struct Sdpa::Rank {};
 
 const std::string& Sdpa::problem() {
-  static const std::string text = "this library was built without cudnn_frontend.h or cudnn.h";
+  static const std::string text = "this library was built with SEQPAR_CUDNN=OFF";
+  return text;
+}
+
+const std::string& Sdpa::kernels() {
+  static const std::string text = "fp32 band kernels (cuDNN: " + problem() + ")";
   return text;
 }
 

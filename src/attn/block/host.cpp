@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kRows = 64;      ///< queries of a tile
 constexpr int64_t kColumns = 256;  ///< keys of a tile
-constexpr int64_t kChunk = 1024;   ///< keys that are converted together, and then met by all queries
+constexpr int64_t kChunk = 1024;   ///< keys that are converted together, before all queries use them
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(), kHighest = std::numeric_limits<int64_t>::max();
 
@@ -22,17 +22,17 @@ size_t size(int64_t value) {
   return static_cast<size_t>(value);
 }
 
-/// Rows of numbers in fp32.
+/// Rows of fp32 elements.
 struct Matrix {
   const float* data;
   size_t stride;
   const float* row(int64_t i) const { return data + size(i) * stride; }
 };
 
-/// `count` tokens of one head in fp32: where they lie, if they are fp32 and `factor` is 1, or a copy in `buffer`.
+/// `count` tokens of one head in fp32: in place if they are fp32 and `factor` is 1, otherwise a copy in `buffer`.
 Matrix load(const Tensor& tensor, int64_t b, int64_t first, int64_t count, int64_t head, float factor, float* buffer) {
   if (tensor.type == seqparFloat32 && factor == 1) {
-    // A stride that is not used, with one token, may be anything.
+    // With one token the stride is unused and may have any value.
     const int64_t stride = std::max(tensor.tokenStride, tensor.dim);
     return {reinterpret_cast<const float*>(tensor.at(b, first, head)), size(stride)};
   }
@@ -54,21 +54,21 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-/// The columns in [begin, end) that row `i` of the rectangle sees.
+/// The columns of `within` that row `i` of the rectangle sees.
 Range seenBy(const Rectangle& r, int64_t i, Range within) {
   if (r.lower != kLowest) within.begin = std::max(within.begin, i + r.lower);
   if (r.upper != kHighest) within.end = std::min(within.end, i + r.upper + 1);
   return within;
 }
 
-/// The columns that any of some rows sees.
+/// The columns that at least one of the rows sees.
 Range seenByAny(const Rectangle& r, int64_t firstRow, int64_t rows, Range within) {
   if (r.lower != kLowest) within.begin = std::max(within.begin, firstRow + r.lower);
   if (r.upper != kHighest) within.end = std::min(within.end, firstRow + rows + r.upper);
   return within;
 }
 
-/// Zeros what lies in a row of a tile outside `seen`; both count from the same column.
+/// Zeros the elements of a tile row outside `seen`; both are relative to the same column.
 void clearOutside(float* row, Range tile, Range seen) {
   if (seen.empty()) return void(std::fill_n(row, tile.end - tile.begin, 0.0f));
   std::fill(row, row + (seen.begin - tile.begin), 0.0f);
@@ -256,8 +256,8 @@ void HostBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
   });
 }
 
-// Keys and queries have their sums apart, so that parts share none: 7 products in place of 5, on all threads. The order
-// of the terms of every sum is the same as in one pass.
+// Parts for keys and parts for queries have separate sums, so no sum is shared: 7 products instead of 5, on all
+// threads. The order of the terms of every sum is the same as in one pass.
 void HostBlock::backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into) {
   auto& pool = exec_.pool();
   const int64_t units = shape_.batch * shape_.kvHeads;

@@ -35,23 +35,24 @@ class HostBlock final : public Block {
   const char* name() const override { return "host, tiles over an sgemm of our own"; }
 
  private:
-  /// One thread's buffers.
+  /// Buffers of one thread.
   struct Scratch {
     float *q, *k, *v, *scores, *out, *dOut, *gradients, *scaled;
   };
 
-  /// body(b, h, token) for all rows of queries, some at a time by each thread.
+  /// Calls body(b, h, token) for all rows of queries, distributed over the threads.
   void eachRow(int64_t tokens, const std::function<void(int64_t b, int64_t h, int64_t token, int thread)>& body);
   void forwardTask(const BlockInputs& in, const Rectangle& r, const Partial& into, int64_t b, int64_t kvHead,
                    int64_t firstRow, int64_t rows, Scratch& scratch);
-  /// What a part of a backward pass computes: gradients of its rows' queries, of its columns' keys and values, or both.
+  /// The results of a part of a backward pass: gradients of its rows' queries, of its columns' keys and values, or
+  /// both.
   struct BackwardPart {
     int64_t firstRow, endRow, firstColumn, endColumn;
     bool queries, keys;
   };
   void backwardTask(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into, int64_t b,
                     int64_t kvHead, const BackwardPart& part, Scratch& scratch);
-  /// Backward with fewer heads of keys than threads.
+  /// Backward pass with fewer key heads than threads.
   void backwardByParts(const BlockGradientInputs& in, const Rectangle& r, const BlockGradients& into);
 
   HostExec& exec_;

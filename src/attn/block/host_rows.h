@@ -1,11 +1,11 @@
-// The host block kernel's work on rows of scores, vectorized for the processor at hand.
+// The host block kernel's work on rows of scores, vectorized for the processor.
 #pragma once
 
 #include <cstddef>
 
 namespace seqpar::attn::rows {
 
-/// The largest number; -inf for none.
+/// The maximum; -inf if there are no elements.
 float largest(const float* row, size_t count);
 
 /// row = exp(row - shift), which is at most 0 up to rounding. Returns the sum.

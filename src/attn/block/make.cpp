@@ -2,6 +2,7 @@
 #include "attn/block/block.h"
 #include "attn/block/host.h"
 #include "attn/block/tiles.h"
+#include "seqpar/attn_plan.h"
 #ifdef SEQPAR_ATTN_CUDA
 #include "attn/block/cuda.h"
 #endif
@@ -18,3 +19,11 @@ std::unique_ptr<Block> makeBlock(Exec& exec, const BlockShape& shape) {
 }
 
 }  // namespace seqpar::attn
+
+const char* seqparAttnGpuKernels(void) {
+#ifdef SEQPAR_ATTN_CUDA
+  return seqpar::attn::Sdpa::kernels().c_str();
+#else
+  return "none (built without CUDA)";
+#endif
+}

@@ -18,7 +18,7 @@ TokenRun part(const TokenRun& run, int64_t first, int64_t length) {
   return {run.local + first, run.position + first * run.stride, length, run.stride};
 }
 
-/// Whether two runs are one.
+/// Whether `run` continues `before`.
 bool continues(const TokenRun& before, const TokenRun& run) {
   return before.stride == run.stride && before.local + before.length == run.local &&
          last(before) + before.stride == run.position;
@@ -37,7 +37,7 @@ struct Piece {
   TokenRun run;
 };
 
-/// The runs cut where sequences begin, in the order of the sequences; without packing there is one.
+/// The runs cut at the starts of sequences, in the order of the sequences; without packing, one sequence.
 std::vector<Piece> bySequence(std::span<const TokenRun> runs, std::span<const int64_t> cuSeqlens) {
   std::vector<Piece> pieces;
   if (cuSeqlens.empty()) {
@@ -48,7 +48,7 @@ std::vector<Piece> bySequence(std::span<const TokenRun> runs, std::span<const in
     for (int64_t done = 0; done < run.length;) {
       const int64_t position = run.position + done * run.stride;
       const auto end = std::upper_bound(cuSeqlens.begin(), cuSeqlens.end(), position);
-      if (end == cuSeqlens.begin() || end == cuSeqlens.end()) break;  // no sequence has it
+      if (end == cuSeqlens.begin() || end == cuSeqlens.end()) break;  // outside all sequences
       const int64_t count = std::min(run.length - done, ceilDivide(*end - position, run.stride));
       pieces.push_back({end - cuSeqlens.begin(), part(run, done, count)});
       done += count;
@@ -59,7 +59,7 @@ std::vector<Piece> bySequence(std::span<const TokenRun> runs, std::span<const in
   return pieces;
 }
 
-/// Collects rectangles and joins those that nothing bounds.
+/// Collects rectangles and joins unbounded ones.
 class Collector {
  public:
   void add(Rectangle r) {
@@ -77,10 +77,10 @@ class Collector {
 
   const std::vector<Rectangle>& all() const { return all_; }
 
-  /// All rectangles, those below each other joined.
+  /// All rectangles, with vertically adjacent ones joined.
   std::vector<Rectangle> take() {
     std::vector<Rectangle> joined;
-    std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> open;  // by columns and the row behind the last
+    std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> open;  // by columns and the row after the last
     for (const auto& r : all_) {
       if (!r.full()) {
         joined.push_back(r);
@@ -101,7 +101,7 @@ class Collector {
   }
 
  private:
-  /// Cuts off rows that see nothing and columns that nobody sees; false if nothing is left.
+  /// Removes rows without visible keys and columns that no row sees; false if nothing is left.
   static bool trim(Rectangle& r) {
     if (r.upper != kHighest) {
       const int64_t blind = std::max<int64_t>(0, -r.upper);
@@ -129,13 +129,13 @@ class Collector {
     return r.rows > 0 && r.columns > 0;
   }
 
-  /// A band that is cut off by its diagonal alone: its last row sees its last column, and no row more.
+  /// A band that is bounded by its diagonal only: only its last row sees its last column.
   static bool causal(const Rectangle& r) {
     return r.lower == kLowest && r.upper != kHighest && r.upper >= 0 && r.columns == r.rows + r.upper;
   }
 
-  /// The last one with what is free to the left of it, and then with the band above whose diagonal it goes on with:
-  /// what a zigzag shard's two runs see of each other is one triangle.
+  /// Joins the last rectangle with an unbounded one to its left, and then with the band above if it continues that
+  /// band's diagonal: the two runs of a zigzag shard form one triangle.
   void joinDiagonal() {
     if (!causal(all_.back())) return;
     if (all_.size() >= 2) {
@@ -175,7 +175,7 @@ void addPair(TokenRun q, TokenRun k, const Visibility& v, Collector& out) {
   if (free) return out.add({q.local, q.length, k.local, k.length});
   if (q.length == 1) q.stride = k.stride;
   if (k.length == 1) k.stride = q.stride;
-  if (q.stride != k.stride) {  // no band of slope 1: the smaller pieces are free, or single tokens in the end
+  if (q.stride != k.stride) {  // no band of slope 1: split until the pieces are unbounded or single tokens
     if (q.length >= k.length) {
       addPair(part(q, 0, q.length / 2), k, v, out);
       addPair(part(q, q.length / 2, q.length - q.length / 2), k, v, out);
@@ -188,7 +188,7 @@ void addPair(TokenRun q, TokenRun k, const Visibility& v, Collector& out) {
   Rectangle r{q.local, q.length, k.local, k.length};
   if (above) r.upper = floorDivide(firstQ + v.right - k.position, q.stride);
   if (below) r.lower = ceilDivide(firstQ - v.left - k.position, q.stride);
-  if (r.lower > r.upper) return;  // the window falls between two keys of every query
+  if (r.lower > r.upper) return;  // the window is between two keys of every query
   out.add(r);
 }
 
@@ -203,7 +203,7 @@ TokenRange TokenRange::with(const TokenRange& other) const {
 
 int64_t Rectangle::scores() const {
   if (full()) return rows * columns;
-  // Row i has the columns before min(columns, i + upper + 1), without those before max(0, i + lower).
+  // Row i sees the columns from max(0, i + lower) to min(columns, i + upper + 1) - 1.
   const auto before = [this](int64_t bound) {  // sum over i of clamp(i + bound, 0, columns)
     const int64_t rising = std::clamp<int64_t>(-bound, 0, rows),
                   full = std::clamp<int64_t>(columns - bound, rising, rows);

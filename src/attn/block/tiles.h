@@ -1,4 +1,4 @@
-// A block kernel of the caller (seqparAttnKernel_t): one call a rectangle, whose partial result is merged.
+// A block kernel of the caller (seqparAttnKernel_t): one call per rectangle; its partial result is merged.
 #pragma once
 
 #include "attn/block/block.h"
@@ -7,7 +7,7 @@ namespace seqpar::attn {
 
 class TiledBlock final : public Block {
  public:
-  /// `base` merges, finishes and makes deltas.
+  /// `base` merges, finishes and computes deltas.
   TiledBlock(Exec& exec, const BlockShape& shape, std::unique_ptr<Block> base);
 
   void expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) override;
@@ -35,7 +35,7 @@ class TiledBlock final : public Block {
   const char* name() const override { return "the caller's kernel"; }
 
  private:
-  /// body(firstHead, heads, firstKvHead, kvHeads) for groups of heads that a tile can have together.
+  /// Calls body(firstHead, heads, firstKvHead, kvHeads) for groups of heads that fit one tile.
   template <typename Body>
   void eachGroup(Body body) const;
   seqparAttnTile_t tileOf(const Rectangle& r, int64_t heads, int64_t kvHeads) const;

@@ -1,4 +1,4 @@
-// A plan's workspace: one block of memory, cut into pieces when the plan is prepared.
+// A plan's workspace: one block of memory, divided when the plan is prepared.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace seqpar::attn {
 
-/// Gives out pieces one after the other. An object that needs memory takes it in a function that runs twice: first on
-/// an arena without memory, which only counts (its pieces are null), then on the real one.
+/// Allocates consecutive pieces of its memory. An object takes its memory in a function that runs twice: first on an
+/// arena without memory, which only counts (its pieces are null), then on the real one.
 class Arena {
  public:
   static constexpr size_t kAlignment = 256;
@@ -32,7 +32,7 @@ class Arena {
     made.data = static_cast<float*>(take(made.bytes()));
     return made;
   }
-  /// Bytes given out so far.
+  /// Bytes allocated so far.
   size_t used() const { return used_; }
 
  private:

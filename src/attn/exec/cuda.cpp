@@ -5,7 +5,8 @@
 namespace seqpar::attn {
 namespace {
 
-/// Of the highest priority: what collectives do beside a computation must not queue behind its thread blocks.
+/// With the highest priority: collectives that run concurrently with a computation must not queue behind its thread
+/// blocks.
 StreamHandle makeSideStream() {
   int least = 0, most = 0;
   checkCuda(cudaDeviceGetStreamPriorityRange(&least, &most), "cudaDeviceGetStreamPriorityRange");
@@ -14,7 +15,7 @@ StreamHandle makeSideStream() {
   return StreamHandle(stream);
 }
 
-/// A dense tensor with rows of a length that suits a warp, as far as the number of its elements allows.
+/// A dense tensor as rows of a length that suits a warp, as far as the element count allows.
 Tensor flat(const Tensor& t) {
   constexpr int64_t kLongest = 512;
   const int64_t elements = t.elements();
@@ -68,7 +69,7 @@ void CudaExec::begin(void* stream) {
 }
 
 void CudaExec::finish() {
-  // A captured event says nothing of the replays; a caller who replays a graph waits for it before destroying the plan.
+  // A captured event does not track replays; a caller that replays a graph waits for it before destroying the plan.
   if (!capturing(main_)) {
     checkCuda(cudaEventRecord(finished_.get(), main_), "cudaEventRecord");
     ran_ = true;
@@ -94,13 +95,13 @@ void CudaExec::join() {
   checkCuda(cudaStreamWaitEvent(main_, joined_.get(), 0), "cudaStreamWaitEvent");
 }
 
-// Tensors are copied and cleared by kernels, never by copy engines: their queues are the whole process's, and a copy
-// that waits for its stream holds up those of the other ranks that have the GPU too.
+// Kernels copy and clear tensors, never copy engines: all streams of a process share the engines' queues, and a copy
+// that waits for its stream would block other ranks that share the GPU.
 
 void CudaExec::copy(const Tensor& to, const Tensor& from) {
   const bool dense = to.dense() && from.dense();
   if (!dense && to.dim == 1 && to.type == seqparFloat32 && from.type == seqparFloat32) {
-    // A thread for a number, not a warp.
+    // One thread per value instead of a warp.
     const auto numbers = [](const Tensor& t) {
       return softmax::RowView{static_cast<float*>(t.data), t.batchStride, t.headStride, t.tokenStride};
     };

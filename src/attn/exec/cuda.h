@@ -1,4 +1,4 @@
-// Exec on a CUDA device: the caller's stream, and one of the plan's own beside it. Everything may be captured.
+// Exec on a CUDA device: the caller's stream, and a side stream of the plan. All work can be captured.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,14 @@
 
 namespace seqpar::attn {
 
-/// What kernels get for a tensor, and for rows.
+/// Kernel arguments for a tensor, and for rows.
 softmax::View viewOf(const Tensor& tensor);
 softmax::RowView viewOf(const Rows& rows);
 
 class CudaExec final : public Exec {
  public:
-  /// `shared`: other ranks of this process have the device too. side() is then the caller's stream: a GPU serves
-  /// streams beyond its few queues one after the other, and one rank's kernel would wait behind another's that waits
-  /// for it.
+  /// `shared`: other ranks of this process use the device. side() is then the caller's stream: a GPU serializes streams
+  /// beyond its few queues, and one rank's kernel would wait behind another's that waits for it.
   CudaExec(int device, bool shared);
 
   cudaStream_t stream() const { return main_; }
@@ -25,9 +24,10 @@ class CudaExec final : public Exec {
   int device() const override { return device_; }
   std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
   void begin(void* stream) override;
-  /// A kernel that fails, fails the caller's next CUDA call; nothing is left to be guarded.
+  /// No-op: a failing kernel makes the caller's next CUDA call fail.
   void guard(std::span<const Tensor>) override {}
   void finish() override;
+  void settle() noexcept override {}
   void drain() noexcept override;
   void* main() const override { return main_; }
   void* side() const override { return side_ ? side_.get() : main_; }

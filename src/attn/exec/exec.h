@@ -1,5 +1,5 @@
-// Where a plan's work runs: streams, events, memory and the element-wise work between blocks and collectives. One
-// implementation for hosts (host.h), one for CUDA (cuda.h). Algorithms see this interface only.
+// Where a plan's work runs: streams, events, memory and element-wise work between blocks and collectives. One
+// implementation for hosts (host.h), one for CUDA (cuda.h). Algorithms use this interface only.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace seqpar::attn {
 
-/// A call's work goes to two streams: the caller's, and one of the plan's own for what runs beside it. All functions
-/// enqueue and return, except on a host with the caller's stream NULL, where main work is done in the call. Nothing is
-/// allocated by them, apart from a host queue's entries.
+/// A call's work goes to two streams: the caller's, and the plan's side stream for overlapped work. All functions
+/// enqueue and return, except on a host with a NULL stream, where main work runs in the call. They allocate nothing,
+/// except a host queue's entries.
 class Exec {
  public:
   virtual ~Exec() = default;
@@ -21,28 +21,31 @@ class Exec {
   /// SEQPAR_HOST_DEVICE or the number of a CUDA device.
   virtual int device() const = 0;
 
-  /// Memory for Prepare, of the kind that the plan works on, aligned to Arena::kAlignment. Throws Error.
+  /// Memory of the plan's kind for Prepare, aligned to Arena::kAlignment. Throws Error.
   virtual std::shared_ptr<void> allocate(size_t bytes, const char* what) = 0;
 
-  /// A call begins: its work goes to `stream`. finish() ends it, also after an exception.
+  /// Starts a call: its work goes to `stream`. finish() ends it, also after an exception.
   virtual void begin(void* stream) = 0;
-  /// Names the outputs of the call that has begun: if work that returns nothing fails later, they become NaN, so that
-  /// what is left in them cannot be taken for a result.
+  /// Declares the outputs of the current call: if enqueued work fails later, they are filled with NaN, so that they
+  /// cannot be mistaken for results.
   virtual void guard(std::span<const Tensor> outputs) = 0;
   virtual void finish() = 0;
-  /// Waits until all calls so far are done. Throws nothing.
+  /// After a failure of the current call with a lost communicator: if the call has no stream, waits until none of its
+  /// work uses the caller's memory.
+  virtual void settle() noexcept = 0;
+  /// Waits until all calls so far are done. Does not throw.
   virtual void drain() noexcept = 0;
 
-  /// What collectives of the public interface get as their stream.
+  /// The `stream` arguments for collectives of the public interface.
   virtual void* main() const = 0;
   virtual void* side() const = 0;
-  /// Later work of side() begins when all earlier work of main() is done.
+  /// Orders later work of side() after all earlier work of main().
   virtual void fork() = 0;
-  /// Later work of main() begins when all earlier work of side() is done. On a host with stream NULL it waits, and
-  /// throws what a collective on side() failed with.
+  /// Orders later work of main() after all earlier work of side(). Errors of that work become main()'s: on a host with
+  /// a NULL stream, waits and throws the first.
   virtual void join() = 0;
 
-  /// to = from, both of the same shape, converted if their types differ. They do not overlap.
+  /// to = from, with equal shapes, converted if their types differ. They do not overlap.
   virtual void copy(const Tensor& to, const Tensor& from) = 0;
   virtual void copy(const Rows& to, const Rows& from) = 0;
   /// to += from, in fp32, rounded to the type of `to` once.
@@ -51,8 +54,8 @@ class Exec {
   virtual void fill(const Rows& rows, float value) = 0;
 };
 
-/// The Exec for a communicator; null: host memory on one rank. `threads` is how many this rank may compute with on a
-/// host; 0: its share of the processors. Throws Error.
+/// The Exec for a communicator; null: host memory on one rank. `threads`: this rank's compute threads on a host; 0: its
+/// share of the processors. Throws Error.
 std::unique_ptr<Exec> makeExec(seqparComm_t comm, int threads = 0);
 
 }  // namespace seqpar::attn

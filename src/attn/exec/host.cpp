@@ -17,13 +17,13 @@ namespace {
 
 constexpr const char* kWho = "attention on a host";
 
-/// Tokens that a thread copies before it looks for more: some 64 KiB.
+/// Tokens per task of a copying thread: some 64 KiB.
 int64_t tokensOfTask(const Tensor& shape) {
   const int64_t bytes = std::max<int64_t>(1, shape.heads * shape.dim * static_cast<int64_t>(bytesOf(shape.type)));
   return std::max<int64_t>(1, (int64_t{64} << 10) / bytes);
 }
 
-/// Heads of a token that lie one after the other in both tensors, as one run; otherwise one run a head.
+/// Heads of a token that are contiguous in both tensors, as one run; otherwise one run per head.
 struct RunsOfToken {
   RunsOfToken(const Tensor& a, const Tensor& b) {
     const bool joined = a.heads == 1 || (a.headStride == a.dim && b.headStride == b.dim);
@@ -58,7 +58,7 @@ HostExec::~HostExec() {
 }
 
 std::shared_ptr<void> HostExec::allocate(size_t bytes, const char* what) {
-  // States and partial sums go through memory once a pass: with small pages that costs linear attention 6 % of a step.
+  // Each pass streams states and partial sums through memory: small pages would cost linear attention 6 % of a step.
   constexpr size_t kLargePage = size_t{2} << 20;
   const size_t alignment = bytes >= kLargePage ? kLargePage : Arena::kAlignment;
   size_t room = bytes + alignment;
@@ -66,12 +66,15 @@ std::shared_ptr<void> HostExec::allocate(size_t bytes, const char* what) {
       allocateFor(what, bytes, [&] { return std::make_unique_for_overwrite<std::byte[]>(room); });
   void* aligned = memory.get();
   std::align(alignment, bytes, aligned, room);
-  if (alignment == kLargePage) madvise(aligned, bytes, MADV_HUGEPAGE);  // a wish: it may be refused
+  if (alignment == kLargePage) madvise(aligned, bytes, MADV_HUGEPAGE);  // a hint: it may be refused
   return {memory, aligned};
 }
 
 void HostExec::begin(void* stream) {
   main_ = static_cast<seqparStream_t>(stream);
+  // join() without a stream throws the errors of the side stream. Errors of earlier calls on a stream do not belong to
+  // this call.
+  if (main_ == nullptr) seqparStreamSynchronize(side_);
   launch([this] { failed_ = false; });
 }
 
@@ -82,10 +85,13 @@ void HostExec::guard(std::span<const Tensor> outputs) {
 void HostExec::finish() {
   if (main_ != nullptr) {
     launch([this, outputs = std::move(outputs_)] {
+      // Operations that finished before their communicator was lost also count as failed: they cannot be distinguished.
       seqparResult_t state = seqparSuccess;
-      if (comm_ != nullptr) seqparCommGetAsyncError(comm_, &state);
-      if (!failed_ && state == seqparSuccess) return;
+      const bool aborted = comm_ != nullptr && seqparCommGetAsyncError(comm_, &state) != seqparSuccess;
+      if (!failed_ && !aborted && state == seqparSuccess) return;
       for (const auto& tensor : outputs) poison(tensor);
+      if (aborted) fail(seqparRemoteError, "the communicator was aborted");
+      if (state != seqparSuccess) fail(state, seqparGetLastError(comm_));
     });
   }
   outputs_.clear();
@@ -96,20 +102,25 @@ void HostExec::enqueue(seqparStream_t stream, std::function<void()> work) {
   if (stream == nullptr) return work();
   struct Entry {
     HostExec* exec;
+    seqparStream_t stream;
     std::function<void()> work;
+    void fail(seqparResult_t result, const char* text) const {
+      exec->failed_ = true;
+      seqparStreamFail(stream, result, text);
+    }
   };
-  auto entry = std::make_unique<Entry>(Entry{this, std::move(work)});
+  auto entry = std::make_unique<Entry>(Entry{this, stream, std::move(work)});
   const auto run = [](void* argument) {
     const std::unique_ptr<Entry> mine(static_cast<Entry*>(argument));
     HostExec& exec = *mine->exec;
     try {
       mine->work();
+    } catch (const Error& error) {
+      mine->fail(error.result(), error.what());
     } catch (const std::bad_alloc&) {
-      setLastError(kNoMemory);
-      exec.failed_ = true;
+      mine->fail(seqparSystemError, kNoMemory);
     } catch (const std::exception& error) {
-      setLastError(error.what());
-      exec.failed_ = true;
+      mine->fail(seqparInternalError, error.what());
     }
     const std::lock_guard lock(exec.mutex_);
     if (--exec.pending_ == 0) exec.idle_.notify_all();
@@ -124,6 +135,12 @@ void HostExec::enqueue(seqparStream_t stream, std::function<void()> work) {
     require(result, kWho, nullptr);
   }
   static_cast<void>(entry.release());
+}
+
+void HostExec::settle() noexcept {
+  if (main_ != nullptr) return;
+  seqparStreamSynchronize(side_);
+  if (comm_ != nullptr) seqparCommFinalize(comm_);  // on a lost communicator: waits for this rank's operations
 }
 
 void HostExec::drain() noexcept {

@@ -1,4 +1,4 @@
-// Exec on host memory: the caller's seqparStream_t, or the calling thread where it is NULL.
+// Exec on host memory: on the caller's seqparStream_t, or on the calling thread if it is NULL.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class HostExec final : public Exec {
 
   ThreadPool& pool() { return pool_; }
 
-  /// Enqueues work on the caller's stream, or does it now.
+  /// Enqueues work on the caller's stream, or runs it immediately.
   void launch(std::function<void()> work) { enqueue(main_, std::move(work)); }
   /// Enqueues work on the side stream.
   void launchBeside(std::function<void()> work) { enqueue(side_, std::move(work)); }
@@ -26,6 +26,7 @@ class HostExec final : public Exec {
   void begin(void* stream) override;
   void guard(std::span<const Tensor> outputs) override;
   void finish() override;
+  void settle() noexcept override;
   void drain() noexcept override;
   void* main() const override { return main_; }
   void* side() const override { return side_; }
@@ -39,7 +40,7 @@ class HostExec final : public Exec {
 
  private:
   void enqueue(seqparStream_t stream, std::function<void()> work);
-  /// body(b, token) for all tokens of a tensor, some at a time by each thread.
+  /// body(b, token) for all tokens of a tensor, distributed over the threads.
   void eachToken(const Tensor& shape, const std::function<void(int64_t b, int64_t token)>& body);
 
   ThreadPool pool_;
@@ -50,7 +51,7 @@ class HostExec final : public Exec {
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::condition_variable idle_;
-  size_t pending_ = 0;  ///< pieces of work on their way
+  size_t pending_ = 0;  ///< work items in flight
 };
 
 }  // namespace seqpar::attn

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kWho = "attention plan";
 
-/// This rank's share of the processors that it may run on: those that all ranks of its node share, equally.
+/// This rank's equal share of the processors that it may use, among the ranks of its node.
 int shareOfProcessors(seqparComm_t comm) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

@@ -1,4 +1,4 @@
-// The threads that a rank computes with on a host.
+// The compute threads of a rank on a host.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  /// body(task, thread) for tasks 0 to count - 1, each once, by whichever thread is free; returns when all are done.
-  /// Throws the first exception of one. Calls of several threads take turns.
+  /// body(task, thread) for tasks 0 to count - 1, each once, on any free thread; returns when all are done. Throws the
+  /// first exception of a task. Concurrent calls are serialized.
   void each(size_t count, const std::function<void(size_t task, int thread)>& body);
 
  private:

@@ -1,4 +1,4 @@
-// Arrays of tokens and of rows as pointers with strides, on hosts and GPUs alike.
+// Arrays of tokens and of rows as pointers with strides, for hosts and GPUs.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Tensor {
 
   int64_t elements() const { return batch * tokens * heads * dim; }
   size_t bytes() const { return static_cast<size_t>(elements()) * bytesOf(type); }
-  /// The address of an element, as bytes, so that it may be null.
+  /// The address of an element, as bytes; null if the tensor has no data.
   std::byte* at(int64_t b, int64_t token, int64_t head) const {
     if (data == nullptr) return nullptr;
     return static_cast<std::byte*>(data) +
@@ -42,12 +42,12 @@ struct Tensor {
     part.heads = count;
     return part;
   }
-  /// True if it lies like some heads of a tensor in row-major order whose tokens have `rowHeads`.
+  /// True if the strides equal those of a head range of a row-major tensor with `rowHeads` heads per token.
   bool liesInRows(int64_t rowHeads) const {
     return elements() == 0 || ((heads == 1 || headStride == dim) && (tokens == 1 || tokenStride == rowHeads * dim) &&
                                (batch == 1 || batchStride == tokens * rowHeads * dim));
   }
-  /// True if the elements lie one after the other in row-major order.
+  /// True if the elements are contiguous in row-major order.
   bool dense() const { return liesInRows(heads); }
 };
 
@@ -57,13 +57,13 @@ inline Tensor denseTensor(void* data, seqparDataType_t type, int64_t batch, int6
   return {data, type, batch, tokens, heads, dim, tokens * heads * dim, heads * dim, dim};
 }
 
-/// The first heads of a dense tensor at `data` whose tokens have `rowHeads`.
+/// The first heads of a dense tensor at `data` with `rowHeads` heads per token.
 inline Tensor tensorInRows(void* data, seqparDataType_t type, int64_t batch, int64_t tokens, int64_t heads,
                            int64_t rowHeads, int64_t dim) {
   return denseTensor(data, type, batch, tokens, rowHeads, dim).headsFrom(0, heads);
 }
 
-/// One fp32 number a row: [batch][heads][tokens], tokens dense. Strides are in elements.
+/// One fp32 value per row: [batch][heads][tokens], tokens dense. Strides are in elements.
 struct Rows {
   float* data = nullptr;
   int64_t batch = 0, heads = 0, tokens = 0;

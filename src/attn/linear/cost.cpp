@@ -1,4 +1,4 @@
-// What the algorithms of linear attention should cost: the work of the longest shard, and the scan's model.
+// Cost models of the linear attention algorithms: the work of the longest shard, and the scan's model.
 #include <algorithm>
 
 #include "attn/boundary.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kChunkTokens = 64;
 
-/// Operations of a token and head by matrix products in chunks: scores, values, states in and out.
+/// Flops per token and head of the chunk-wise matrix products: scores, values, states in and out.
 double forwardFlops(const Problem& p) {
   const auto dk = static_cast<double>(p.desc.headDim), dv = static_cast<double>(p.desc.valueDim);
   return kChunkTokens * dk + 2 * kChunkTokens * dv + 4 * dk * dv;
@@ -42,10 +42,9 @@ double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
   return estimates[0].modelUs;
 }
 
-/// `hidden`: shares of the forward and of the backward that run beside the scan.
-Estimate around(const Problem& p, double flops, seqparScanAlgorithm_t algorithm, double hiddenForward,
-                double hiddenBackward) {
-  Estimate estimate = estimateLocal(p, flops);
+/// `hidden`: the shares of the forward and backward time that overlap with the scan.
+Estimate around(const Problem& p, seqparScanAlgorithm_t algorithm, double hiddenForward, double hiddenBackward) {
+  Estimate estimate = estimateLocal(p);
   const double scan = scanUs(p, algorithm);
   const double forward = estimate.forwardUs, backward = estimate.backwardUs;
   estimate.forwardUs += std::max(0.0, scan - hiddenForward * forward);
@@ -57,22 +56,23 @@ Estimate around(const Problem& p, double flops, seqparScanAlgorithm_t algorithm,
 
 }  // namespace
 
-Estimate estimateLocal(const Problem& p, double flops) {
+Estimate estimateLocal(const Problem& p) {
+  const double flops = p.blockTraits().flops;
   const double rows = static_cast<double>(p.queries.longest() * p.desc.batch * p.desc.heads);
   return {rows * forwardFlops(p) / flops * 1e6, p.training() ? rows * backwardFlops(p) / flops * 1e6 : 0, 0};
 }
 
-// The shares are those of the flops: scores and values within chunks, and the states again.
-Estimate estimateZeco(const Problem& p, double flops) {
-  return around(p, flops, seqparScanAuto, 0.3, 0.1);
+// Shares of the flops that need no incoming state: scores and values within chunks, and recomputed states.
+Estimate estimateZeco(const Problem& p) {
+  return around(p, seqparScanAuto, 0.3, 0.1);
 }
 
-Estimate estimateLasp1(const Problem& p, double flops) {
-  return around(p, flops, seqparScanLasp1, 0, 0);
+Estimate estimateLasp1(const Problem& p) {
+  return around(p, seqparScanLasp1, 0, 0);
 }
 
-Estimate estimateLasp2(const Problem& p, double flops) {
-  return around(p, flops, seqparScanLasp2, 0.3, 0.1);
+Estimate estimateLasp2(const Problem& p) {
+  return around(p, seqparScanLasp2, 0.3, 0.1);
 }
 
 }  // namespace seqpar::attn::linear

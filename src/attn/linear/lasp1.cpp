@@ -1,5 +1,5 @@
-// LASP, "Linear Attention Sequence Parallelism" (arXiv 2404.02882), Algorithms 2 and 3: states go from rank to rank,
-// whole, and each rank waits for its own before it sends. On the same passes as the others, as a baseline.
+// LASP, "Linear Attention Sequence Parallelism" (arXiv 2404.02882), Algorithms 2 and 3: whole states are sent from rank
+// to rank, and each rank waits for its incoming state before it sends. A baseline on the common passes.
 #include "attn/linear/algorithms.h"
 #include "attn/linear/operator.h"
 
@@ -25,10 +25,14 @@ class Lasp1 final : public LinearOperator {
   }
 };
 
+const RegisteredAlgorithm kLasp1Row({.id = seqparAttnLasp1,
+                                     .name = "lasp1",
+                                     .paper = "LASP, arXiv 2404.02882, Algorithms 2 and 3",
+                                     .softmax = false,
+                                     .refuses = refuses,
+                                     .ownLayout = contiguousLayout,
+                                     .estimate = estimateLasp1,
+                                     .make = makeOperator<Lasp1>});
+
 }  // namespace
-
-std::unique_ptr<Operator> makeLasp1(const Problem& problem, Exec& exec) {
-  return std::make_unique<Lasp1>(problem, exec);
-}
-
 }  // namespace seqpar::attn::linear

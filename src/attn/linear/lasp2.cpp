@@ -1,5 +1,5 @@
-// LASP-2 (arXiv 2502.07563), Algorithms 2 and 4: every rank gathers the states of all ranks, beside its work within
-// chunks, and combines those before its own. On the same passes as the others, as a baseline.
+// LASP-2 (arXiv 2502.07563), Algorithms 2 and 4: every rank gathers the states of all ranks, overlapped with its
+// intra-chunk work, and combines the states of the ranks before it. A baseline on the common passes.
 #include "attn/linear/algorithms.h"
 #include "attn/linear/operator.h"
 
@@ -20,10 +20,14 @@ class Lasp2 final : public LinearOperator {
   }
 };
 
+const RegisteredAlgorithm kLasp2Row({.id = seqparAttnLasp2,
+                                     .name = "lasp2",
+                                     .paper = "LASP-2, arXiv 2502.07563, Algorithms 2 and 4",
+                                     .softmax = false,
+                                     .refuses = refuses,
+                                     .ownLayout = contiguousLayout,
+                                     .estimate = estimateLasp2,
+                                     .make = makeOperator<Lasp2>});
+
 }  // namespace
-
-std::unique_ptr<Operator> makeLasp2(const Problem& problem, Exec& exec) {
-  return std::make_unique<Lasp2>(problem, exec);
-}
-
 }  // namespace seqpar::attn::linear

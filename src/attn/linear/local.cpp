@@ -1,5 +1,5 @@
-// LOCAL: no exchange. Every rank's state begins with zeros, but for rank 0's: the bound of the others, and linear
-// attention on one rank.
+// LOCAL: no exchange. Every rank except rank 0 starts from a zero state: the upper bound of the other algorithms'
+// speed, and linear attention on one rank.
 #include "attn/linear/algorithms.h"
 #include "attn/linear/operator.h"
 
@@ -15,10 +15,14 @@ class Local final : public LinearOperator {
   void backwardAround(const Inputs&, const Gradients&, const seqparAttnBackwardArgs_t&) override {}
 };
 
+const RegisteredAlgorithm kLocalRow({.id = seqparAttnLocal,
+                                     .name = "local",
+                                     .paper = "no exchange",
+                                     .softmax = false,
+                                     .refuses = refuses,
+                                     .ownLayout = contiguousLayout,
+                                     .estimate = estimateLocal,
+                                     .make = makeOperator<Local>});
+
 }  // namespace
-
-std::unique_ptr<Operator> makeLocal(const Problem& problem, Exec& exec) {
-  return std::make_unique<Local>(problem, exec);
-}
-
 }  // namespace seqpar::attn::linear

@@ -89,7 +89,7 @@ void LinearOperator::forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs
   const bool first = problem_.rank() == 0;
   const float* const before = first ? firstState(args) : incoming(args);
   if (!passes_->worksBesideScan()) {
-    // The first rank's scan too: others wait for it, and outputs beside it would leave it few SMs.
+    // Also on the first rank: other ranks wait for its scan, and concurrent outputs would leave it few SMs.
     scanForward(algorithm, args, exec_.main());
     return passes_->outputs(in, out(args), before);
   }
@@ -149,6 +149,7 @@ void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t alg
   params.decayForm = sum ? seqparDecayLinear : passes_->decayForm();
   params.flags = &flags_[direction];
   params.algorithm = algorithm;
+  params.bounded = 1;  // decays are at most 1
   require(seqparAllScan(passes_->state(), sum ? nullptr : passes_->decay(), first, incoming, outgoing, &params,
                         problem_.comm, stream),
           kWho, problem_.comm);

@@ -1,4 +1,4 @@
-// What the algorithms of distributed linear attention have in common: the rank's passes, and the All-Scan between them.
+// Common base of the distributed linear attention algorithms: the rank's passes, and the All-Scan between them.
 #pragma once
 
 #include <memory>
@@ -20,33 +20,33 @@ class LinearOperator : public Operator {
   void backward(const seqparAttnBackwardArgs_t& args) override;
 
  protected:
-  /// `local`: no exchange, whatever the number of ranks.
+  /// `local`: no exchange, for any number of ranks.
   LinearOperator(const Problem& problem, Exec& exec, bool local);
 
-  /// The passes, ordered around the scan. Not called where no scan takes place: on one rank, and in LOCAL.
+  /// The passes, ordered around the scan. Not called if there is no scan: on one rank, and in LOCAL.
   virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
   virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
 
-  /// The forward with the scan beside work that needs no state from outside, where there is such, and then the first
-  /// rank's scan beside its outputs, as it knows the state that comes in.
+  /// The forward with the scan overlapped by work that needs no incoming state, if the passes provide such work. The
+  /// first rank knows its incoming state, so its scan overlaps with its outputs.
   void forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const seqparAttnForwardArgs_t& args);
-  /// The backward with the scan beside the forward's states, computed again; the last rank's also beside its gradients,
-  /// unless sequences are packed.
+  /// The backward with the scan overlapped by the recomputation of the forward's states; on the last rank also by its
+  /// gradients, unless sequences are packed.
   void backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
                       const seqparAttnBackwardArgs_t& args);
-  /// Collective: has the passes do scans, where they can. For scans of no named algorithm.
+  /// Collective: lets the passes do the scans if they can. For scans without a named algorithm.
   void openOwnScan();
   bool ownScan() const { return ownScan_; }
-  /// The forward, and the backward, with scans by the passes.
+  /// The forward and the backward with scans by the passes.
   void forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args);
   void backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args);
-  /// The All-Scan of the map that the passes have left: the states that come in, and the one that goes out where it is
-  /// wanted.
+  /// The All-Scan of the map that the passes computed: writes the incoming states, and the outgoing state if it is
+  /// requested.
   void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
   void scanBackward(seqparScanAlgorithm_t algorithm, const seqparAttnBackwardArgs_t& args, void* stream);
 
   Tensor out(const seqparAttnForwardArgs_t& args) const { return outTensor(problem_, args.out); }
-  /// The state before the rank's first token, once scanForward() is done.
+  /// The state before the rank's first token, after scanForward().
   float* incoming(const seqparAttnForwardArgs_t& args) const { return args.saved != nullptr ? args.saved : incoming_; }
   const float* behind() const { return behind_; }  ///< gradient of the state after the last token, after scanBackward()
 
@@ -55,21 +55,22 @@ class LinearOperator : public Operator {
   std::unique_ptr<Passes> passes_;
 
  private:
-  /// Whether a rank's map is part of what another rank, or the caller, gets.
+  /// Whether the result of another rank, or the caller's final state, depends on this rank's map.
   bool mapWanted(const seqparAttnForwardArgs_t& args) const {
     return problem_.rank() < problem_.ranks() - 1 || args.final != nullptr;
   }
   bool mapWanted(const seqparAttnBackwardArgs_t& args) const {
     return problem_.rank() > 0 || (args.dInitial != nullptr && !problem_.packed());
   }
-  /// The state before the first rank's first token, the gradient of the one after the last rank's last; NULL: zeros.
+  /// The state before the first rank's first token, and the gradient of the state after the last rank's last token;
+  /// NULL: zeros.
   const float* firstState(const seqparAttnForwardArgs_t& args) const {
     return problem_.rank() == 0 && !problem_.packed() ? args.initial : nullptr;
   }
   const float* lastGradient(const seqparAttnBackwardArgs_t& args) const {
     return problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
   }
-  /// What wants the gradient of the state before the first rank's first token; NULL: nothing does.
+  /// The destination of the gradient of the state before the first rank's first token; NULL: not requested.
   float* firstGradient(const seqparAttnBackwardArgs_t& args) const {
     return problem_.rank() == 0 && !problem_.packed() ? args.dInitial : nullptr;
   }
@@ -86,7 +87,7 @@ class LinearOperator : public Operator {
   bool ownScan_ = false;
 };
 
-/// The shard of this rank; throws nothing that readProblem() has checked.
+/// The shard of this rank. Does not throw for problems that readProblem() accepted.
 Shard shardOf(const Problem& problem, bool alone);
 
 }  // namespace seqpar::attn::linear

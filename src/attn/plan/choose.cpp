@@ -6,11 +6,7 @@
 namespace seqpar::attn {
 namespace {
 
-/// Floating-point operations a second that the model takes a rank's block kernel to reach: an H200's tensor cores, or a
-/// processor core. Ratios between algorithms depend on it only as far as transfers are not hidden.
-constexpr double kDeviceFlops = 5e14, kHostFlops = 1e11;
-
-/// Times of the model that differ by less than this factor are alike where ranks are on different nodes.
+/// Modeled times that differ by less than this factor count as equal if ranks are on different nodes.
 constexpr double kAsFast = 1.1;
 
 std::string names(bool softmax) {
@@ -47,7 +43,7 @@ Problem shardedFor(const Problem& problem, const AlgorithmRow& row) {
 
 std::vector<Candidate> candidatesFor(const Problem& problem, bool estimates) {
   std::vector<Candidate> all;
-  std::map<seqparLayoutKind_t, Problem> shardedByKind;  // whose scores are counted once
+  std::map<seqparLayoutKind_t, Problem> shardedByKind;  // counts the scores once per kind
   for (const auto& row : algorithms()) {
     if (row.softmax != problem.softmax()) continue;
     Candidate candidate{&row, row.refuses(problem), {}};
@@ -55,7 +51,7 @@ std::vector<Candidate> candidatesFor(const Problem& problem, bool estimates) {
       const auto kind = row.ownLayout(problem);
       if (shardedByKind.count(kind) == 0) shardedByKind.emplace(kind, shardedFor(problem, row));
       const auto& sharded = shardedByKind.at(kind);
-      candidate.estimate = row.estimate(sharded, problem.onDevice() ? kDeviceFlops : kHostFlops);
+      candidate.estimate = row.estimate(sharded);
     }
     all.push_back(std::move(candidate));
   }
@@ -79,7 +75,7 @@ const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem,
          " (auto) or one for ", family, " attention: ", names(problem.softmax()));
   }
   const auto time = [&](const Candidate& c) { return problem.training() ? c.estimate.us() : c.estimate.forwardUs; };
-  // LOCAL leaves out what other ranks have: it is nobody's choice, except of one rank.
+  // LOCAL ignores the tokens of other ranks, so AUTO selects it for a single rank only.
   const auto can = [&](const Candidate& c) {
     return c.refusal.empty() && (c.row->id != seqparAttnLocal || problem.ranks() == 1);
   };
@@ -89,9 +85,9 @@ const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem,
   }
   if (best == nullptr) {
     fail(seqparInvalidUsage, call, ": desc->algorithm is 0 (auto), but no algorithm for ", family,
-         " attention can do this: ", candidates.empty() ? "there is none" : candidates.front().refusal);
+         " attention supports this: ", candidates.empty() ? "there is no algorithm" : candidates.front().refusal);
   }
-  // Links between nodes are measured with all ranks at work at once; ranks that send less leave room for the others.
+  // Links between nodes are measured with all ranks active; a rank that sends less leaves bandwidth for the others.
   if (problem.info.nodes == 1) return *best->row;
   const double most = time(*best) * kAsFast;
   for (const auto& candidate : candidates) {

@@ -1,6 +1,7 @@
 #include "attn/plan/plan.h"
 
 #include <array>
+#include <bit>
 #include <vector>
 
 #include "attn/agreement.h"
@@ -18,13 +19,13 @@ Tensor viewOf(const seqparAttnTensor_t& given, seqparDataType_t type, int64_t ba
   return {given.data, type, batch, tokens, heads, dim, given.batchStride, given.tokenStride, given.headStride};
 }
 
-/// Linear attention: states, one for each head of the batch; nothing where there are none.
+/// The states of linear attention, one per batch entry and head; empty without `data` or for softmax attention.
 Tensor statesTensor(const Problem& p, float* data) {
   if (p.softmax() || data == nullptr) return {};
   return denseTensor(data, seqparFloat32, p.desc.batch, 1, p.desc.heads, p.desc.headDim * p.desc.valueDim);
 }
 
-/// What a sharding is made of; what is not read of a layout does not count.
+/// The values that define a sharding. The stripe counts for striped layouts only.
 void addSharding(const std::array<const char*, 5>& names, const Sharding& shards, std::vector<seqparCompared_t>& to) {
   const seqparLayout_t layout = shards.layout();
   to.insert(to.end(),
@@ -32,7 +33,7 @@ void addSharding(const std::array<const char*, 5>& names, const Sharding& shards
              number(names[2], layout.slices), array(names[3], shards.packing()), array(names[4], shards.lengths())});
 }
 
-void compareRanks(const char* call, const Problem& p, const AlgorithmRow& row) {
+std::vector<seqparCompared_t> description(const Problem& p, const AlgorithmRow& row) {
   const auto& d = p.desc;
   std::vector<seqparCompared_t> all{number("desc->family", d.family),
                                     number("desc->algorithm", row.id),
@@ -66,7 +67,27 @@ void compareRanks(const char* call, const Problem& p, const AlgorithmRow& row) {
         {"kvLayout's kind", "kvLayout's stripe", "kvLayout's slices", "kvLayout's cuSeqlens", "the keys of ranks"},
         p.keys, all);
   }
-  requireAgreement(call, all, p.comm);
+  return all;
+}
+
+/// What a pass of a plan is compared by: the sizes that say most, and a digest of the whole description.
+std::vector<seqparCompared_t> passArguments(const Problem& p, const AlgorithmRow& row) {
+  uint64_t digest = 0;
+  const auto add = [&](uint64_t value) { digest = digest * 1000003 + value; };
+  for (const auto& each : description(p, row)) {
+    add(each.kind == seqparComparedReal ? std::bit_cast<uint64_t>(each.real) : static_cast<uint64_t>(each.number));
+    if (each.kind != seqparComparedArray) continue;
+    for (int64_t i = 0; i < each.number; ++i) add(static_cast<uint64_t>(each.array[i]));
+  }
+  const auto& d = p.desc;
+  return {number("the plan's family", d.family),
+          number("the plan's algorithm", row.id),
+          number("the plan's batch", d.batch),
+          number("the plan's tokens", d.tokens),
+          number("the plan's kvTokens", d.kvTokens),
+          number("the plan's heads", d.heads),
+          number("the plan's headDim", d.headDim),
+          number("a digest of the plan's description", static_cast<int64_t>(digest))};
 }
 
 }  // namespace
@@ -96,7 +117,8 @@ Plan::Plan(const char* call, const seqparAttnDesc_t* desc, seqparComm_t comm)
     : problem_(readProblem(call, desc, comm)), row_(nullptr) {
   row_ = &chooseAlgorithm(call, problem_, candidatesFor(problem_, problem_.desc.algorithm == seqparAttnAuto));
   problem_ = shardedFor(problem_, *row_);
-  compareRanks(call, problem_, *row_);
+  requireAgreement(call, description(problem_, *row_), comm);
+  passArguments_ = passArguments(problem_, *row_);
   exec_ = makeExec(comm);
   operator_ = row_->make(problem_, *exec_);
   Arena arena;
@@ -119,14 +141,14 @@ void Plan::prepare(void* workspace) {
   Arena arena(workspace);
   operator_->carve(arena);
   operator_->open();
-  // Kernels that are loaded for one GPU may be loaded for all GPUs of the process, behind whatever runs on them.
+  // Loading a kernel for one GPU may load it on all GPUs of the process, after the work that runs on them.
   if (problem_.onDevice() && problem_.ranks() > 1) {
     require(seqparCommBarrier(problem_.comm), "seqparAttnPlanPrepare", problem_.comm);
   }
   prepared_ = true;
 }
 
-/// Points the operator to what this call writes or reads. A backward pass only reads it.
+/// Sets the operator's reserve to the memory that this call writes or reads. A backward pass only reads it.
 void Plan::openReserve(const void* memory) {
   if (reserveBytes_ == 0) return;
   Arena arena(const_cast<void*>(memory));
@@ -136,17 +158,19 @@ void Plan::openReserve(const void* memory) {
 void Plan::forward(const seqparAttnForwardArgs_t& args, void* stream) {
   const std::array outputs{outTensor(problem_, args.out), statesTensor(problem_, args.saved),
                            statesTensor(problem_, args.final)};
-  const ExecScope scope(*exec_, stream, outputs);
-  openReserve(args.reserve);
-  operator_->forward(args);
+  runPass("seqparAttnForward", passArguments_, *exec_, problem_.comm, stream, outputs, [&] {
+    openReserve(args.reserve);
+    operator_->forward(args);
+  });
 }
 
 void Plan::backward(const seqparAttnBackwardArgs_t& args, void* stream) {
   const std::array outputs{queryTensor(problem_, args.dq), keyTensor(problem_, args.dk), valueTensor(problem_, args.dv),
                            statesTensor(problem_, problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial)};
-  const ExecScope scope(*exec_, stream, outputs);
-  openReserve(args.reserve);
-  operator_->backward(args);
+  runPass("seqparAttnBackward", passArguments_, *exec_, problem_.comm, stream, outputs, [&] {
+    openReserve(args.reserve);
+    operator_->backward(args);
+  });
 }
 
 }  // namespace seqpar::attn

@@ -1,4 +1,4 @@
-// A plan: a problem, the algorithm that was chosen for it, and what carries it out.
+// A plan: a problem, the algorithm chosen for it, and the operator that runs the algorithm.
 #pragma once
 
 #include <memory>
@@ -9,20 +9,20 @@
 
 namespace seqpar::attn {
 
-/// An algorithm's answer to a problem.
+/// An algorithm, and its refusal or estimate for a problem.
 struct Candidate {
   const AlgorithmRow* row;
-  std::string refusal;  ///< empty: it can
+  std::string refusal;  ///< empty: the algorithm supports the problem
   Estimate estimate;
 };
 
-/// Gives the problem the shards that it has with an algorithm: the caller's, or the algorithm's own.
+/// The problem with its shards set: by the caller's layout if there is one, otherwise by the algorithm's own layout.
 Problem shardedFor(const Problem& problem, const AlgorithmRow& row);
 
-/// All algorithms of the problem's family, with their times if `estimates`. The same on all ranks.
+/// All algorithms of the problem's family, with modeled times if `estimates`. Equal on all ranks.
 std::vector<Candidate> candidatesFor(const Problem& problem, bool estimates);
 
-/// The row for desc.algorithm, or the fastest of the candidates with AUTO. Throws Error in the name of `call`.
+/// The row for desc.algorithm, or the fastest of the candidates with AUTO. Throws Error, which names `call`.
 const AlgorithmRow& chooseAlgorithm(const char* call, const Problem& problem, const std::vector<Candidate>& candidates);
 
 class Plan {
@@ -38,7 +38,7 @@ class Plan {
   size_t reserveBytes() const { return reserveBytes_; }
   bool prepared() const { return prepared_; }
 
-  /// `workspace` null: takes its own. Throws Error.
+  /// `workspace` null: allocates its own. Throws Error.
   void prepare(void* workspace);
   void forward(const seqparAttnForwardArgs_t& args, void* stream);
   void backward(const seqparAttnBackwardArgs_t& args, void* stream);
@@ -49,6 +49,7 @@ class Plan {
 
   Problem problem_;
   const AlgorithmRow* row_;
+  std::vector<seqparCompared_t> passArguments_;  ///< numbers
   std::unique_ptr<Exec> exec_;
   std::shared_ptr<void> memory_;
   std::unique_ptr<Operator> operator_;

@@ -1,4 +1,4 @@
-// The table of algorithms: everything that depends on which there are comes from it.
+// The table of algorithms: error texts, tests, documents and tools list the algorithms from it.
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace seqpar::attn {
 
-/// All that this version has, in the order of their numbers. AUTO is no row.
+/// All rows: softmax attention, then linear attention, in the order of their ids. AUTO has no row.
 std::span<const AlgorithmRow> algorithms();
 
-/// The row of a number for softmax or for linear attention (LOCAL has one for each); null if there is none.
+/// The row with this id for softmax or for linear attention (LOCAL has one for each); null if there is none.
 const AlgorithmRow* findAlgorithm(int id, bool softmax);
 
-/// "ring, zigzag, striped": the algorithms of the problem's family that do not refuse it; "none" without any.
+/// The algorithms of the problem's family that support it, as "ring, zigzag, striped"; "none" if none does.
 std::string algorithmsThatCan(const Problem& problem);
 
 }  // namespace seqpar::attn

@@ -28,7 +28,7 @@ void requireFinite(const char* call, const char* field, float value) {
   }
 }
 
-/// Bytes of any array of the problem must stay far from overflowing. Linear attention keeps states of many places.
+/// Rejects sizes near overflow of any array's bytes. Linear attention stores states at many tokens.
 void requireSize(const char* call, const seqparAttnDesc_t& d) {
   constexpr int64_t kMost = int64_t{1} << 52;
   const bool softmax = d.family == seqparAttnSoftmax;
@@ -45,7 +45,7 @@ void requireSize(const char* call, const seqparAttnDesc_t& d) {
   }
 }
 
-/// Completes and checks what concerns heads and numbers.
+/// Completes and checks the fields for heads and numeric types.
 void readNumbers(const char* call, seqparAttnDesc_t& d) {
   requireRange(call, "family", d.family, seqparAttnSoftmax, seqparAttnSum);
   requireAtLeast(call, "batch", d.batch, 1);
@@ -89,7 +89,7 @@ void readMask(const char* call, seqparAttnDesc_t& d) {
 Sharding readLayout(const char* call, const char* field, const seqparLayout_t* given, int ranks) {
   const seqparLayout_t defaults = SEQPAR_LAYOUT_INITIALIZER;
   const auto layout = readVersioned(call, field, given, defaults);
-  // First: the lengths of as many shards as a wrong number says would take minutes, or all memory.
+  // First, since with a wrong rank count the lengths of the shards could take minutes, or all memory.
   if (layout.ranks != ranks) {
     fail(seqparInvalidArgument, call, ": ", field, "->ranks is ", layout.ranks, ", expected ", ranks,
          ", the ranks of the communicator");
@@ -142,7 +142,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
 
   requireRange(call, "kvTokens", d.kvTokens, 0, int64_t{1} << 48);
   if (d.layout != nullptr && d.tokensOfRanks != nullptr) {
-    fail(seqparInvalidArgument, call, ": desc->layout and desc->tokensOfRanks are both given, expected one at most");
+    fail(seqparInvalidArgument, call, ": desc->layout and desc->tokensOfRanks are both set, expected at most one");
   }
   if (d.layout != nullptr) {
     problem.layoutGiven = true;
@@ -157,7 +157,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
   requireRange(call, "tokens", d.tokens, 0, int64_t{1} << 48);
   if (d.kvLayout != nullptr) {
     if (d.kvTokens == 0) {
-      fail(seqparInvalidArgument, call, ": desc->kvLayout is given with kvTokens 0, expected the number of its tokens");
+      fail(seqparInvalidArgument, call, ": desc->kvLayout is set with kvTokens 0, expected the number of its tokens");
     }
     problem.kvLayoutGiven = true;
     problem.keys = readLayout(call, "desc->kvLayout", d.kvLayout, ranks);
@@ -179,7 +179,7 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
            " is NULL, expected a function");
     }
     if (!problem.softmax()) {
-      fail(seqparInvalidUsage, call, ": desc->kernel is given, expected NULL: linear attention has no block kernel");
+      fail(seqparInvalidUsage, call, ": desc->kernel is set, expected NULL: linear attention has no block kernel");
     }
   }
   d.layout = d.kvLayout = nullptr;

@@ -72,6 +72,8 @@ Conv::Conv(const char* call, const seqparShortConvDesc_t* given, seqparComm_t co
                                   number("desc->training", d.training),  number("desc->tokens", tokens),
                                   array("the tokens of ranks", lengths), array("desc->cuSeqlens", bounds)};
   requireAgreement(call, all, comm);
+  passArguments_ = {number("the convolution's batch", d.batch), number("its channels", d.channels),
+                    number("its width", d.width), number("its tokens", tokens)};
   shape_.batch = static_cast<size_t>(d.batch);
   shape_.tokens = static_cast<size_t>(lengths[static_cast<size_t>(rank)]);
   shape_.channels = static_cast<size_t>(d.channels);
@@ -108,18 +110,17 @@ void Conv::carve(Arena& arena) {
 
 void Conv::clearHalos() {
   const auto halo = [&](void* data, seqparDataType_t type) { return rows(data, type, shape_.halo()); };
-  {
-    const ExecScope scope(*exec_, nullptr, {});
+  runOn(*exec_, nullptr, {}, [&] {
     exec_->zero(halo(left_, shape_.type));
     if (training_) exec_->zero(halo(right_, seqparFloat32));
-  }
+  });
   exec_->drain();
 }
 
 void Conv::place(const std::vector<int64_t>& bounds, int64_t begin, int64_t end) {
   const auto halo = static_cast<int64_t>(shape_.halo());
   allocateFor("the places of tokens in their sequences", 2 * shape_.tokens, [&] {
-    shape_.before.reserve(shape_.tokens);  // all or nothing, before any of it is touched
+    shape_.before.reserve(shape_.tokens);  // allocates both before either is written
     shape_.behind.reserve(shape_.tokens);
   });
   size_t sequence = 0;
@@ -156,25 +157,27 @@ void Conv::exchange(const void* edge, void* left, void* right, seqparDataType_t 
 }
 
 void Conv::forward(const void* x, const void* weight, const void* bias, void* y, void* stream) {
-  const ExecScope scope(*exec_, stream, std::array{tensor(y)});
-  const Arrays arrays{x, weight, bias, left_, y};
-  packTail(x);
-  exec_->fork();
-  exchange(tail_, left_, nullptr, shape_.type, exec_->side());
-  passes_->forward(arrays, shape_.edge(), shape_.tokens);
-  exec_->join();
-  passes_->forward(arrays, 0, shape_.edge());
+  runPass("seqparShortConvForward", passArguments_, *exec_, comm_, stream, std::array{tensor(y)}, [&] {
+    const Arrays arrays{x, weight, bias, left_, y};
+    packTail(x);
+    exec_->fork();
+    exchange(tail_, left_, nullptr, shape_.type, exec_->side());
+    passes_->forward(arrays, shape_.edge(), shape_.tokens);
+    exec_->join();
+    passes_->forward(arrays, 0, shape_.edge());
+  });
 }
 
 void Conv::backward(const seqparShortConvBackwardArgs_t& args, void* stream) {
-  const ExecScope scope(*exec_, stream, std::array{tensor(args.dx)});
-  const Arrays arrays{args.x,  args.weight, args.bias, left_,        nullptr,
-                      args.dy, right_,      args.dx,   args.dWeight, args.dBias};
-  packTail(args.x);
-  exchange(tail_, left_, nullptr, shape_.type, exec_->main());
-  if (edges_.size() > 1) passes_->edgeGradients(arrays, edge_);
-  exchange(edge_, nullptr, right_, seqparFloat32, exec_->main());
-  passes_->backward(arrays);
+  runPass("seqparShortConvBackward", passArguments_, *exec_, comm_, stream, std::array{tensor(args.dx)}, [&] {
+    const Arrays arrays{args.x,  args.weight, args.bias, left_,        nullptr,
+                        args.dy, right_,      args.dx,   args.dWeight, args.dBias};
+    packTail(args.x);
+    exchange(tail_, left_, nullptr, shape_.type, exec_->main());
+    if (edges_.size() > 1) passes_->edgeGradients(arrays, edge_);
+    exchange(edge_, nullptr, right_, seqparFloat32, exec_->main());
+    passes_->backward(arrays);
+  });
 }
 
 }  // namespace seqpar::attn::short_conv

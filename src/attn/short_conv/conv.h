@@ -1,4 +1,4 @@
-// A short convolution on one communicator: the halo exchanges around the rank's own work.
+// A short convolution on one communicator: the halo exchanges around the rank's local work.
 #pragma once
 
 #include <memory>
@@ -28,14 +28,15 @@ class Conv {
   void place(const std::vector<int64_t>& cuSeqlens, int64_t begin, int64_t end);
   void packTail(const void* x);
   void exchange(const void* edge, void* left, void* right, seqparDataType_t type, void* stream);
-  void clearHalos();  ///< what lies beyond the ends
+  void clearHalos();  ///< the parts past the ends
   Tensor rows(void* data, seqparDataType_t type, size_t tokens) const;
   Tensor tensor(void* data) const { return rows(data, shape_.type, shape_.tokens); }
 
   Shape shape_;
   bool training_ = true;
   seqparComm_t comm_ = nullptr;
-  std::vector<int64_t> edges_;  ///< edge() of all ranks
+  std::vector<int64_t> edges_;                   ///< edge() of all ranks
+  std::vector<seqparCompared_t> passArguments_;  ///< compared integers
   std::unique_ptr<Exec> exec_;
   std::unique_ptr<Passes> passes_;
   std::shared_ptr<void> memory_;

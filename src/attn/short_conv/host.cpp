@@ -20,7 +20,7 @@ class HostPasses final : public Passes {
   void forward(const Arrays& arrays, size_t first, size_t last) override {
     if (first >= last) return;
     exec_.launch([this, arrays, first, last] {
-      // Tasks are blocks of channels and stretches of tokens.
+      // A task is a block of channels and a range of tokens.
       constexpr size_t kStretch = 4 * kTokens;
       const size_t stretches = (last - first + kStretch - 1) / kStretch;
       exec_.pool().each(blocksOf(shape_) * stretches, [&](size_t task, int thread) {

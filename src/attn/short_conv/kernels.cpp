@@ -8,7 +8,7 @@
 namespace seqpar::attn::short_conv {
 namespace {
 
-/// One block of channels at work: tiles of tokens in fp32, [token][kChannels].
+/// The state of one block of channels: tiles of tokens in fp32, [token][kChannels].
 class Block {
  public:
   Block(const Shape& shape, const Arrays& arrays, size_t block, float* scratch)
@@ -32,11 +32,11 @@ class Block {
     loadWeights();
   }
 
-  /// Tokens first ... last - 1 and the halo before them, into x_.
+  /// Loads tokens first ... last - 1 and the halo before them into x_.
   void loadInputs(size_t b, size_t first, size_t last) {
     const size_t halo = shape_.halo(), bytes = sizeOf(shape_.type);
     for (size_t row = 0; row < last - first + halo; ++row) {
-      const size_t place = first + row;  // of the token, counted from the halo's first
+      const size_t place = first + row;  // the token's index, counted from the halo's first token
       const bool outside = place < halo;
       const auto* const from = static_cast<const std::byte*>(outside ? arrays_.left : arrays_.x);
       const size_t token = outside ? b * halo + place : b * shape_.tokens + place - halo;
@@ -44,7 +44,7 @@ class Block {
     }
   }
 
-  /// z of `rows` tokens from `first` on, whose inputs are in x_ behind their halo.
+  /// z of `rows` tokens from `first` on; x_ holds the halo followed by their inputs.
   void convolve(size_t first, size_t rows) {
     for (size_t t = 0; t < rows; ++t) {
       float* const z = z_ + t * kChannels;
@@ -63,7 +63,7 @@ class Block {
     }
   }
 
-  /// Gradients of z of `rows` tokens from `first` on, after convolve(): into dz_.
+  /// Gradients of z of `rows` tokens from `first` on, into dz_; after convolve().
   void differentiate(size_t b, size_t first, size_t rows) {
     for (size_t t = 0; t < rows; ++t) {
       const float* const z = z_ + t * kChannels;
@@ -79,7 +79,7 @@ class Block {
     }
   }
 
-  /// Gradients of z of the tokens behind the shard, into dz_ behind `rows`.
+  /// Gradients of z of the tokens after the shard, into dz_ after `rows`.
   void loadRight(size_t b, size_t rows, size_t halos) {
     for (size_t t = 0; t < halos; ++t) {
       std::copy_n(arrays_.right + (b * shape_.halo() + t) * shape_.channels + first_, count_,
@@ -99,7 +99,7 @@ class Block {
 
   void storeInputGradients(size_t b, size_t first, size_t rows) {
     for (size_t t = 0; t < rows; ++t) {
-      float* const dx = z_ + t * kChannels;  // z is not needed any more
+      float* const dx = z_ + t * kChannels;  // reuses z's memory
       std::fill_n(dx, count_, 0.0f);
       for (size_t j = 0; j <= shape_.behind[first + t]; ++j) multiplyAdd(weightOf(j), dz_ + (t + j) * kChannels, dx);
       fromFloat(dx, out(arrays_.dx, b, first + t), shape_.type, count_);
@@ -120,7 +120,7 @@ class Block {
   }
 
  private:
-  /// Weights that multiply the token j before.
+  /// Weights of the j-th token before the current one.
   const float* weightOf(size_t j) const { return weights_ + (shape_.halo() - j) * kChannels; }
 
   size_t bytesTo(size_t b, size_t token) const {
@@ -185,7 +185,7 @@ void backward(const Shape& shape, const Arrays& arrays, size_t block, float* scr
   for (size_t b = 0; b < shape.batch; ++b) {
     for (size_t begin = 0; begin < shape.tokens; begin += kTokens) {
       const size_t end = std::min(begin + kTokens, shape.tokens), rows = end - begin;
-      // Gradients of z reach as far behind the tile as tokens of the tile have been read from there.
+      // Gradients of z extend past the tile by the tokens there that read tokens of the tile.
       const size_t reach = std::min(end + shape.halo(), shape.tokens);
       work.loadInputs(b, begin, reach);
       work.convolve(begin, reach - begin);

@@ -5,14 +5,14 @@
 
 namespace seqpar::attn::short_conv {
 
-constexpr size_t kChannels = 128;  ///< of a block, which one thread works on
-constexpr size_t kTokens = 64;     ///< that are in scratch memory at a time
+constexpr size_t kChannels = 128;  ///< of a block; one thread processes it
+constexpr size_t kTokens = 64;     ///< in scratch memory at a time
 
 inline size_t blocksOf(const Shape& shape) {
   return (shape.channels + kChannels - 1) / kChannels;
 }
 
-/// fp32 numbers of scratch memory that a thread needs.
+/// Scratch memory of a thread, in fp32 elements.
 size_t scratchNumbers(const Shape& shape);
 
 /// y of tokens first ... last - 1, of one block of channels.

@@ -1,4 +1,4 @@
-// A rank's own work in the short convolution, in passes between which halos are exchanged. One implementation for
+// A rank's local work in the short convolution, as passes with halo exchanges between them. One implementation for
 // hosts, one for CUDA.
 #pragma once
 
@@ -17,11 +17,11 @@ struct Shape {
   size_t batch = 1, tokens = 0, channels = 1, width = 1;
   bool silu = true;
   seqparDataType_t type = seqparFloat32, weightType = seqparFloat32;
-  /// Of each token of the rank: how many tokens before and behind it are of its sequence, width - 1 at most.
+  /// For each local token: the tokens before and after it in its sequence, at most width - 1.
   std::vector<uint8_t> before, behind;
 
   size_t halo() const { return width - 1; }
-  /// Tokens that neighbors need of this rank.
+  /// Tokens that neighbors need from this rank.
   size_t edge() const { return tokens < halo() ? tokens : halo(); }
 };
 
@@ -30,9 +30,9 @@ class Passes {
  public:
   virtual ~Passes() = default;
 
-  /// Takes memory. Runs as Arena says.
+  /// Takes memory. Runs twice, as described for Arena.
   virtual void carve(Arena& arena) = 0;
-  /// Once, before the others: fills what carve() took.
+  /// Once, before the other passes: initializes the memory from carve().
   virtual void open() = 0;
   /// y of tokens first ... last - 1.
   virtual void forward(const Arrays& arrays, size_t first, size_t last) = 0;
@@ -42,7 +42,7 @@ class Passes {
   virtual void backward(const Arrays& arrays) = 0;
 };
 
-/// `shape` outlives them. Throws Error.
+/// `shape` must outlive the passes. Throws Error.
 std::unique_ptr<Passes> makePasses(const Shape& shape, bool training, Exec& exec);
 std::unique_ptr<Passes> makeHostPasses(const Shape& shape, Exec& exec);
 std::unique_ptr<Passes> makeDevicePasses(const Shape& shape, bool training, Exec& exec);  ///< in builds with CUDA

@@ -1,19 +1,35 @@
-// ALLGATHER_KV: Llama 3 (arXiv 2407.21783), section 3.3.2, context parallelism: all keys and values are gathered, some
-// heads at a time, while the heads before are computed; backward gathers them again, unless they stay in the caller's
-// `reserve`, and scatters their gradients' sums.
+// ALLGATHER_KV: Llama 3 (arXiv 2407.21783), section 3.3.2, context parallelism: all-gather of keys and values, some
+// heads at a time, overlapped with the computation of the previous heads; the backward pass gathers them again, unless
+// the caller's `reserve` keeps them, and reduce-scatters their gradients.
 #include <algorithm>
 #include <array>
 
 #include "attn/boundary.h"
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
+#include "attn/softmax/cost.h"
+#include "attn/softmax/local.h"
 #include "seqpar/exchange.h"
 
 namespace seqpar::attn {
 namespace {
 
+constexpr int64_t kMostSlices = 4;  ///< of the heads: a tradeoff between overlap and the number of calls
+
+seqparDataType_t gatheredSumType(const Problem& problem) {
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
+    if (!columnsApart(seen)) return problem.wireType();
+  }
+  return typeOfSingleShare(problem);
+}
+
+int64_t slicesOfHeads(const Problem& problem) {
+  int64_t slices = std::min(kMostSlices, problem.desc.kvHeads);
+  while (problem.desc.kvHeads % slices != 0) --slices;
+  return slices;
+}
+
 constexpr const char* kWho = "attention plan";
-constexpr int64_t kMostSlices = 4;  ///< of the heads: what is gathered ahead, against calls
 
 int64_t headsOfSlice(const Problem& problem) {
   return problem.desc.kvHeads / slicesOfHeads(problem);
@@ -38,7 +54,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   void carve(Arena& arena) override {
     const auto& d = problem_.desc;
     const int64_t own = problem_.kvTokens(), all = problem_.keys.tokens();
-    const bool apart = d.batch > 1;  // in one sequence a shard may lie in its own place
+    const bool apart = d.batch > 1;  // with one sequence a shard may be at its final address
     block_->carve(arena);
     rows_->carve(arena);
     partial_ = takePartial(arena, problem_.tokens());
@@ -88,7 +104,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     const Tensor out = outTensor(problem_, args.out), dOut = outTensor(problem_, args.dOut);
     const Rows lse = lseRows(problem_, args.lse);
     const Tensor dq = queryTensor(problem_, args.dq);
-    const bool again = reserved_.empty();  // what forward gathered is gone
+    const bool again = reserved_.empty();  // the forward pass's gathered tensors are not kept
     makeDelta(*rows_, args, delta_);
     if (again) {
       gather(own, 0);
@@ -107,7 +123,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
       block_->finish(queryHeads(dq_, s), queryHeads(dq, s));
       finishKeys(buffer.sum.k, buffer.sent.k);
       finishKeys(buffer.sum.v, buffer.sent.v);
-      if (again || s > 0) exec_.join();  // the next slice is there, and the sums of the one before
+      if (again || s > 0) exec_.join();  // wait for the next slice and the previous slice's sums
       if (s > 0) store(args, s - 1);
       exec_.fork();
       scatter(buffer.sent.k, buffer.sumShard.k);
@@ -121,11 +137,11 @@ class AllGatherKvOperator final : public SoftmaxOperator {
   struct Pair {
     Tensor k, v;
   };
-  /// Of one slice; two are in use by turns.
+  /// Buffers of one slice; two alternate.
   struct Buffer {
-    Pair shard;                ///< this rank's, where it does not lie in the whole
-    Pair whole;                ///< everybody's, where no memory is reserved for it
-    Pair sum, sent, sumShard;  ///< gradients: fp32; as they are sent; this rank's, summed
+    Pair shard;                ///< this rank's shard, if it is not inside the whole
+    Pair whole;                ///< all ranks' shards, without `reserve`
+    Pair sum, sent, sumShard;  ///< gradients: fp32; in the sent type; this rank's sum
   };
 
   void finishKeys(const Tensor& sum, const Tensor& sent) {
@@ -141,7 +157,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     return {arena.tensor(type, d.batch, tokens, kvHeads_, d.headDim),
             arena.tensor(type, d.batch, tokens, kvHeads_, d.valueDim)};
   }
-  /// Of one sequence's tokens those of this rank.
+  /// This rank's part of the tokens of one sequence.
   Pair ownPart(const Pair& whole) const {
     const int64_t own = problem_.kvTokens();
     return {whole.k.rows(firstKey_, own), whole.v.rows(firstKey_, own)};
@@ -169,7 +185,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     return shards;
   }
 
-  /// Begins to gather a slice, beside what follows.
+  /// Starts to gather a slice, overlapped with later work.
   void gather(const BlockInputs& own, int64_t slice) {
     const Pair& all = wholeOf(slice);
     const Pair mine = problem_.desc.batch > 1 ? bufferOf(slice).shard : ownPart(all);
@@ -192,12 +208,12 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     exec_.copy(valueTensor(problem_, args.dv).headsFrom(slice * kvHeads_, kvHeads_), bufferOf(slice).sumShard.v);
   }
 
-  std::unique_ptr<Block> rows_;  ///< of all heads, for what is done once a row
+  std::unique_ptr<Block> rows_;  ///< all heads, for per-row work
   int64_t kvHeads_, slices_;
   std::vector<Rectangle> rectangles_;
-  seqparDataType_t sumType_;  ///< in which gradients of keys travel
+  seqparDataType_t sumType_;  ///< type of sent key gradients
   std::array<Buffer, 2> buffers_;
-  std::vector<Pair> reserved_;  ///< of each slice, gathered once for forward and backward; empty: none
+  std::vector<Pair> reserved_;  ///< per slice, gathered once for forward and backward; empty: no reserve
   int64_t firstKey_ = 0;        ///< of this rank
   Partial partial_;
   Rows delta_;
@@ -206,23 +222,29 @@ class AllGatherKvOperator final : public SoftmaxOperator {
 
 }  // namespace
 
-seqparDataType_t gatheredSumType(const Problem& problem) {
-  for (int rank = 0; rank < problem.ranks(); ++rank) {
-    const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
-    if (!columnsApart(seen)) return problem.wireType();
-  }
-  return typeOfSingleShare(problem);
+namespace {
+
+Estimate estimateAllGatherKv(const Problem& problem) {
+  const CostModel model(problem);
+  const int ranks = problem.ranks();
+  const double leaves = ranks > 1 ? static_cast<double>(ranks - 1) / ranks : 0;
+  const auto tokens = leaves * static_cast<double>(problem.keys.tokens());
+  const double kv = model.kvBytes(tokens), sums = model.kvBytes(tokens, gatheredSumType(problem));
+  const auto slices = static_cast<double>(slicesOfHeads(problem));
+  const double again = problem.reserves() ? 0 : 1;  // number of gathers in the backward pass
+  const double gather = model.sendUs(kv / slices), scatter = model.sendUs(sums / slices);
+  const double forward = model.blockUs(model.mostScores(), false), backward = model.blockUs(model.mostScores(), true);
+  return {gather + model.overlapUs(forward, (slices - 1) * gather),
+          again * gather + model.overlapUs(backward, (slices - 1) * (again * gather + scatter)) + scatter,
+          (1 + again) * kv + sums};
 }
 
-int64_t slicesOfHeads(const Problem& problem) {
-  int64_t slices = std::min(kMostSlices, problem.desc.kvHeads);
-  while (problem.desc.kvHeads % slices != 0) --slices;
-  return slices;
-}
+const RegisteredAlgorithm kAllGatherKv({.id = seqparAttnAllGatherKv,
+                                        .name = "allgather_kv",
+                                        .paper = "Llama 3, arXiv 2407.21783, section 3.3.2",
+                                        .ownLayout = balancedLayout,
+                                        .estimate = estimateAllGatherKv,
+                                        .make = makeOrLocal<AllGatherKvOperator>});
 
-std::unique_ptr<Operator> makeAllGatherKv(const Problem& problem, Exec& exec) {
-  if (problem.ranks() == 1) return makeLocal(problem, exec);
-  return std::make_unique<AllGatherKvOperator>(problem, exec);
-}
-
+}  // namespace
 }  // namespace seqpar::attn

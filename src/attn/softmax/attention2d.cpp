@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "attn/boundary.h"
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
+#include "attn/softmax/local.h"
+#include "attn/softmax/mesh_cost.h"
 #include "seqpar/exchange.h"
 
 namespace seqpar::attn {
@@ -13,11 +14,11 @@ namespace {
 
 constexpr const char* kWho = "attention plan";
 
-/// Ranks whose shards are gathered together.
+/// Ranks that gather each other's shards.
 struct Team {
   std::vector<int> ranks;
   std::vector<int64_t> lengths;
-  std::vector<TokenRun> runs;  ///< of all, in the order of the ranks
+  std::vector<TokenRun> runs;  ///< of all ranks, in rank order
   int64_t tokens = 0;
 };
 
@@ -34,7 +35,7 @@ Team teamOf(const Sharding& sharding, std::vector<int> ranks) {
   return team;
 }
 
-/// Ranks that follow each other.
+/// Consecutive ranks.
 Team queryTeam(const Problem& problem) {
   const int size = ranksOfQueryGroup(problem), first = problem.rank() / size * size;
   std::vector<int> ranks;
@@ -42,7 +43,7 @@ Team queryTeam(const Problem& problem) {
   return teamOf(problem.queries, ranks);
 }
 
-/// Ranks with the same place in their query teams.
+/// Ranks with the same index in their query teams.
 Team keyTeam(const Problem& problem) {
   const int size = ranksOfQueryGroup(problem);
   std::vector<int> ranks;
@@ -172,20 +173,31 @@ class Attention2dOperator final : public SoftmaxOperator {
 
   Team queries_, keys_;
   std::vector<Rectangle> rectangles_;
-  void* stage_ = nullptr;          ///< one tensor of this rank's tokens, on its way
+  void* stage_ = nullptr;          ///< send buffer for one tensor of this rank's tokens
   Tensor q_, k_, v_, dOut_, out_;  ///< of the teams
-  Partial partial_;                ///< of the queries' team
-  Tensor sentOut_;                 ///< its outputs as they are sent
+  Partial partial_;                ///< of the query team
+  Tensor sentOut_;                 ///< its outputs in the sent type
   Partial own_;                    ///< of this rank's tokens
-  Rows delta_, allDelta_;          ///< of this rank, of the queries' team
+  Rows delta_, allDelta_;          ///< of this rank, of the query team
   BlockGradients sums_, sent_;
 };
 
-}  // namespace
-
-std::unique_ptr<Operator> makeAttention2d(const Problem& problem, Exec& exec) {
-  if (problem.ranks() == 1) return makeLocal(problem, exec);
-  return std::make_unique<Attention2dOperator>(problem, exec);
+Estimate estimateAttention2d(const Problem& problem) {
+  const CostModel model(problem);
+  const auto cost = meshCost(model);
+  const auto& bytes = cost.bytes;
+  return {model.sendUs(bytes.q) + model.sendUs(bytes.kv) + cost.forwardUs + model.sendUs(bytes.out),
+          model.sendUs(bytes.gradientInputs) + model.sendUs(bytes.kv) + cost.backwardUs + model.sendUs(bytes.dq) +
+              model.sendUs(bytes.sums),
+          bytes.forward() + bytes.backward()};
 }
 
+const RegisteredAlgorithm kAttention2d({.id = seqparAttnAttention2d,
+                                        .name = "attention2d",
+                                        .paper = "Attention2D, arXiv 2503.15758, without overlap",
+                                        .ownLayout = balancedLayout,
+                                        .estimate = estimateAttention2d,
+                                        .make = makeOrLocal<Attention2dOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

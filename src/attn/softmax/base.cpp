@@ -1,7 +1,6 @@
 #include "attn/softmax/base.h"
 
 namespace seqpar::attn {
-
 namespace {
 
 BlockShape shapeOf(const Problem& problem, int64_t firstHead, int64_t heads, int64_t firstKvHead, int64_t kvHeads,
@@ -38,7 +37,8 @@ std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec) {
 }
 
 seqparDataType_t typeOfSingleShare(const Problem& problem) {
-  return problem.wireType() == seqparFloat32 && problem.onDevice() ? problem.type() : problem.wireType();
+  return problem.wireType() == seqparFloat32 && problem.blockTraits().roundsGradients ? problem.type()
+                                                                                      : problem.wireType();
 }
 
 Partial SoftmaxOperator::takePartial(Arena& arena, int64_t tokens) const {
@@ -51,26 +51,6 @@ void SoftmaxOperator::makeDelta(Block& block, const seqparAttnBackwardArgs_t& ar
   if (block.needsOut() && !withSinks) return;
   block.delta(outTensor(problem_, args.out), outTensor(problem_, args.dOut), delta);
   if (withSinks) block.sinkGradient(args.sinks, lseRows(problem_, args.lse), delta, args.dSinks);
-}
-
-std::string refusesNothing(const Problem&) {
-  return {};
-}
-
-seqparLayoutKind_t balancedLayout(const Problem& problem) {
-  return problem.desc.mask == seqparAttnCausal && !problem.windowed() ? seqparZigzag : seqparContiguous;
-}
-
-seqparLayoutKind_t contiguousLayout(const Problem&) {
-  return seqparContiguous;
-}
-
-seqparLayoutKind_t zigzagLayout(const Problem&) {
-  return seqparZigzag;
-}
-
-seqparLayoutKind_t stripedLayout(const Problem&) {
-  return seqparStriped;
 }
 
 }  // namespace seqpar::attn

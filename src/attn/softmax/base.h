@@ -1,4 +1,4 @@
-// What all algorithms of softmax attention have: the problem, the block kernel, the tokens' own rows.
+// Base of all algorithms of softmax attention: the problem, the block kernel, the rows of this rank's tokens.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class SoftmaxOperator : public Operator {
   std::string blockName() const override { return block_->name(); }
 
  protected:
-  /// A block for `heads` query heads from `firstHead` on and the `kvHeads` that they use from `firstKvHead` on, in
-  /// tensors of queries that have `rowHeads` (0: as many).
+  /// A block for `heads` query heads starting at `firstHead` and their `kvHeads` starting at `firstKvHead`, in query
+  /// tensors with `rowHeads` heads (0: `heads`).
   SoftmaxOperator(const Problem& problem, Exec& exec, int64_t firstHead, int64_t heads, int64_t firstKvHead,
                   int64_t kvHeads, int64_t rowHeads = 0);
   /// A block for all heads.
@@ -31,7 +31,7 @@ class SoftmaxOperator : public Operator {
     return {queryTensor(problem_, args.q), keyTensor(problem_, args.k), valueTensor(problem_, args.v)};
   }
   const float* sinks(const float* given) const { return problem_.desc.sinks != 0 ? given : nullptr; }
-  /// delta of this rank's rows where something reads it, and the sinks' gradient. `block` is one of all heads.
+  /// Computes delta of this rank's rows if it is read, and the sinks' gradient. `block` covers all heads.
   void makeDelta(Block& block, const seqparAttnBackwardArgs_t& args, const Rows& delta);
 
   const Problem& problem_;
@@ -39,19 +39,11 @@ class SoftmaxOperator : public Operator {
   std::unique_ptr<Block> block_;
 };
 
-/// In which type ranks' shares of the gradients of keys travel where each is of one rectangle at most: blocks on GPUs
-/// have rounded it already, and fp32 would be no more exact.
+/// The type of sent contributions to key gradients if each contribution is of at most one rectangle:
+/// blocks on GPUs have already rounded it, so fp32 would not be more exact.
 seqparDataType_t typeOfSingleShare(const Problem& problem);
 
-/// A block for all heads, where an algorithm's own has some of them.
+/// A block for all heads, for algorithms with a block for some heads.
 std::unique_ptr<Block> blockOfAllHeads(const Problem& problem, Exec& exec);
-
-/// For algorithms that can do everything.
-std::string refusesNothing(const Problem& problem);
-/// Zigzag where later tokens see more than earlier ones, which balances the work; else contiguous.
-seqparLayoutKind_t balancedLayout(const Problem& problem);
-seqparLayoutKind_t contiguousLayout(const Problem& problem);
-seqparLayoutKind_t zigzagLayout(const Problem& problem);
-seqparLayoutKind_t stripedLayout(const Problem& problem);
 
 }  // namespace seqpar::attn

@@ -1,7 +1,7 @@
 // BURST: BurstAttention (arXiv 2403.09347), section 3. Forward is RING's; backward is in query_gradients.cpp.
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/query_gradients.h"
 #include "attn/softmax/ring.h"
+#include "attn/softmax/ring_cost.h"
 
 namespace seqpar::attn {
 namespace {
@@ -34,10 +34,17 @@ class BurstOperator final : public RingOperator {
   Rows delta_;
 };
 
-}  // namespace
-
-std::unique_ptr<Operator> makeBurst(const Problem& problem, Exec& exec) {
-  return std::make_unique<BurstOperator>(problem, exec);
+Estimate estimateBurst(const Problem& problem) {
+  const CostModel model(problem);
+  return estimateTrips(model, keysForward(model, problem.ranks()), queriesBackward(model));
 }
 
+const RegisteredAlgorithm kBurst({.id = seqparAttnBurst,
+                                  .name = "burst",
+                                  .paper = "BurstAttention, arXiv 2403.09347, section 3",
+                                  .ownLayout = balancedLayout,
+                                  .estimate = estimateBurst,
+                                  .make = makeOperator<BurstOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

@@ -1,12 +1,13 @@
-// DISTATTN: LightSeq / DistFlashAttn (arXiv 2310.03294, section 3.1): a causal ring of contiguous shards whose first
-// ranks would be idle. In step t keys and values come from t ranks before; a rank without such a one gets the queries
-// of a rank near the end in their place, attends them to its own keys, and sends back what it found. With an odd number
-// of ranks nobody is idle; with an even one half of them are in the last step.
+// DISTATTN: LightSeq / DistFlashAttn (arXiv 2310.03294, section 3.1): a causal ring of contiguous shards with help from
+// ranks that would be idle. In step t a rank receives the keys and values of the t-th rank before it. A rank with no
+// such predecessor receives the queries of a rank near the end instead, attends them to its own keys, and returns the
+// partial results. With an odd number of ranks no rank is idle; with an even number half of them are idle in the last
+// step.
 #include <array>
 
 #include "attn/boundary.h"
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
+#include "attn/softmax/cost.h"
 #include "seqpar/ring.h"
 
 namespace seqpar::attn {
@@ -16,10 +17,11 @@ constexpr const char* kWho = "attention plan";
 
 enum class Role { kIdle, kOwner, kHelper };
 
-/// What a rank computes in a step: its queries with another's keys, or as a helper another's queries with its keys.
+/// The work of a rank in a step: its queries with another rank's keys, or, as a helper, another rank's queries with its
+/// keys.
 struct Task {
   Role role = Role::kIdle;
-  int query = 0, key = 0;  ///< whose
+  int query = 0, key = 0;  ///< owning ranks
 };
 
 Task taskOf(const Problem& problem, int rank, int step) {
@@ -138,16 +140,17 @@ class DistAttnOperator final : public SoftmaxOperator {
   }
 
  private:
-  /// Of two steps by turns: while one is computed, the next one's inputs come and the last one's results go.
+  /// Buffers of one step; two alternate: during a step the next step's inputs are received and the previous step's
+  /// results are sent.
   struct Buffer {
-    BlockGradientInputs in;    ///< what came
-    Partial helped, returned;  ///< found for another; found by another for this rank's queries
+    BlockGradientInputs in;    ///< received inputs
+    Partial helped, returned;  ///< computed for another rank; received for this rank's queries
     BlockGradients sent, sums;
   };
 
   const Buffer& bufferOf(int step) const { return buffers_[static_cast<size_t>(step % 2)]; }
   int rankAt(int distance) const { return (problem_.rank() + distance + problem_.ranks()) % problem_.ranks(); }
-  /// What the rank computes that gets this rank's tensors.
+  /// The task of the rank that receives this rank's tensors.
   Task sentTo(int step) const { return taskOf(problem_, rankAt(step), step); }
 
   BlockGradientInputs carveInputs(Arena& arena, int64_t rows, int64_t columns) const {
@@ -178,7 +181,7 @@ class DistAttnOperator final : public SoftmaxOperator {
     exec_.copy(own_.v, given.v);
   }
 
-  /// Messages are dense: a buffer for so many tokens as `like` has.
+  /// Messages are dense: `buffer` with the given number of tokens.
   static Tensor dense(const Tensor& buffer, int64_t tokens) {
     return denseTensor(buffer.data, buffer.type, buffer.batch, tokens, buffer.heads, buffer.dim);
   }
@@ -265,7 +268,7 @@ class DistAttnOperator final : public SoftmaxOperator {
           inputMessage(inputsOf(step), tasks_[static_cast<size_t>(step)].role, backward));
   }
 
-  /// What was computed in a step goes back to whom the tensors came from.
+  /// Returns the step's results to the rank that sent the inputs.
   void sendResults(int step, bool backward) {
     const auto& buffer = bufferOf(step);
     const auto helped = rowsOf(buffer.helped, step);
@@ -274,7 +277,7 @@ class DistAttnOperator final : public SoftmaxOperator {
           resultMessage(buffer.returned, buffer.sums, sentTo(step).role, backward));
   }
 
-  /// All steps: compute(step) where this rank has work, take(step) when results of a step have come back.
+  /// Runs all steps: compute(step) if this rank has work, take(step) when the results of a step have been received.
   template <typename Compute, typename Take>
   void pass(bool backward, const Compute& compute, const Take& take) {
     for (int step = 0; step <= steps_; ++step) {
@@ -301,18 +304,52 @@ class DistAttnOperator final : public SoftmaxOperator {
   BlockGradients sums_;
 };
 
-}  // namespace
-
 std::string refusesDistAttn(const Problem& problem) {
-  if (problem.desc.mask != seqparAttnCausal) return "balances causal masks only";
-  if (problem.crossAttention()) return "has queries and keys of the same tokens only";
+  if (problem.desc.mask != seqparAttnCausal) return "supports causal masks only";
+  if (problem.crossAttention()) return "supports self-attention only";
   if (problem.layoutGiven && !problem.queries.contiguous()) return "runs on the contiguous layout only";
   if (problem.wireType() != seqparFloat32) return "sends partial results in fp32 only";
   return {};
 }
 
-std::unique_ptr<Operator> makeDistAttn(const Problem& problem, Exec& exec) {
-  return std::make_unique<DistAttnOperator>(problem, exec);
+Estimate estimateDistAttn(const Problem& problem) {
+  const CostModel model(problem);
+  const auto& d = problem.desc;
+  const int ranks = problem.ranks();
+  const auto tokens = static_cast<double>(problem.queries.longest());
+  const double rows = model.bytes(tokens, d.heads, 1, seqparFloat32);
+  const double kv = model.kvBytes(tokens), sums = model.kvSumBytes(tokens), q = model.qBytes(tokens);
+  const double out = model.bytes(tokens, d.heads, d.valueDim, seqparFloat32) + rows;
+  const double inputs = q + model.outBytes(tokens) + model.rowBytes(tokens);
+  const double dq = model.bytes(tokens, d.heads, d.headDim, seqparFloat32);
+  Estimate estimate;
+  for (int step = 0; step <= ranks / 2; ++step) {
+    const bool helped = step > 0 && 2 * step != ranks;  // in this step ranks have helpers
+    double scores = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank >= step) scores = std::max(scores, model.scores(rank, rank - step));
+      if (rank < step && helped) scores = std::max(scores, model.scores(ranks + rank - step, rank));
+    }
+    const double there = step == 0 ? 0 : helped ? std::max(kv, q) : kv;
+    const double thereBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
+    const double home = helped ? out : 0;
+    const double homeBack = step == 0 ? 0 : helped ? std::max(sums, dq) : sums;
+    estimate.forwardUs += model.overlapUs(model.blockUs(scores, false), model.sendUs(there) + model.sendUs(home));
+    estimate.backwardUs +=
+        model.overlapUs(model.blockUs(scores, true), model.sendUs(thereBack) + model.sendUs(homeBack));
+    // An upper bound: no rank has the more expensive role in every step.
+    estimate.bytes += there + home + thereBack + homeBack;
+  }
+  return estimate;
 }
 
+const RegisteredAlgorithm kDistAttn({.id = seqparAttnDistAttn,
+                                     .name = "dist_attn",
+                                     .paper = "LightSeq / DistFlashAttn, arXiv 2310.03294, section 3.1",
+                                     .refuses = refusesDistAttn,
+                                     .ownLayout = contiguousLayout,
+                                     .estimate = estimateDistAttn,
+                                     .make = makeOperator<DistAttnOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

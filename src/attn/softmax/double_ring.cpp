@@ -1,9 +1,10 @@
-// DOUBLE_RING: LoongTrain (arXiv 2406.18485), "Double-Ring-Attention": RING whose ranks form windows. Tensors go round
-// a window, and once for each window they go on to the next one, which they begin as soon as the inner ring does.
-#include "attn/softmax/algorithms.h"
+// DOUBLE_RING: LoongTrain (arXiv 2406.18485), "Double-Ring-Attention": RING with windows of ranks. Tensors rotate
+// inside a window, and once per window move to the next one; that transfer starts together with the inner ring.
 #include "attn/softmax/ring.h"
+#include "attn/softmax/ring_cost.h"
 
 namespace seqpar::attn {
+namespace {
 
 int windowOf(const Problem& problem) {
   const int ranks = problem.ranks(), nodes = problem.info.nodes;
@@ -16,8 +17,22 @@ int windowOf(const Problem& problem) {
   return inner;
 }
 
+Estimate estimateDoubleRing(const Problem& problem) {
+  const CostModel model(problem);
+  const int inner = windowOf(problem);
+  return estimateTrips(model, keysForward(model, inner), keysBackward(model, inner));
+}
+
 std::unique_ptr<Operator> makeDoubleRing(const Problem& problem, Exec& exec) {
   return std::make_unique<RingOperator>(problem, exec, windowOf(problem));
 }
 
+const RegisteredAlgorithm kDoubleRing({.id = seqparAttnDoubleRing,
+                                       .name = "double_ring",
+                                       .paper = "LoongTrain, arXiv 2406.18485, Double-Ring-Attention",
+                                       .ownLayout = balancedLayout,
+                                       .estimate = estimateDoubleRing,
+                                       .make = makeDoubleRing});
+
+}  // namespace
 }  // namespace seqpar::attn

@@ -85,7 +85,7 @@ seqparHeadShards_t HeadExchange::shardsOf(const Tensor& sequence, const std::vec
   return shards;
 }
 
-/// What the caller gave, or room for a dense copy of it.
+/// The caller's tensor, or memory for a dense copy of it.
 Tensor HeadExchange::dense(const Tensor& tensor, seqparDataType_t type) const {
   if (tensor.dense() && tensor.type == type) return tensor;
   return denseTensor(stage_, type, tensor.batch, tensor.tokens, tensor.heads, tensor.dim);
@@ -123,8 +123,8 @@ void HeadExchange::toSequence(const Tensor& head, const Tensor& sequence, const 
   if (to.data != sequence.data) exec_.copy(sequence, to);
 }
 
-/// Rows lie by heads and then by tokens: with the words for heads and tokens exchanged, a head array is one of the
-/// sequence, and what is exchanged are runs of tokens, not single numbers.
+/// Rows are stored by heads and then by tokens. With heads and tokens exchanged, a head array is a sequence array, and
+/// the exchange moves runs of tokens instead of single values.
 seqparHeadShards_t HeadExchange::shardsOfRows(const Rows& head) const {
   seqparHeadShards_t shards = SEQPAR_HEAD_SHARDS_INITIALIZER;
   shards.batch = head.batch;

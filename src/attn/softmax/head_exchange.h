@@ -1,5 +1,5 @@
-// Between this rank's tokens with all heads and all tokens of some ranks with some heads: what ULYSSES, USP and
-// MEGATRON_SP do before and after attention.
+// Exchange between this rank's tokens with all heads and all tokens of some ranks with some heads, before and after the
+// attention of ULYSSES, USP and MEGATRON_SP.
 #pragma once
 
 #include <vector>
@@ -14,15 +14,15 @@ class HeadExchange {
   struct HeadRange {
     int64_t first = 0, count = 0;
   };
-  /// How tokens come: only the heads that a rank has, or all of them, of which it leaves out those of the others.
+  /// Received heads: only the heads of this rank, or all heads, and the rank selects its own.
   enum class Way { kAllToAll, kGather };
 
-  /// `members`: ranks of the communicator that exchange, this one among them.
+  /// `members`: the ranks of the exchange, including this one.
   HeadExchange(const Problem& problem, Exec& exec, std::vector<int> members, Way way = Way::kAllToAll);
 
   const HeadRange& heads() const { return heads_; }  ///< of this rank
   const HeadRange& kvHeads() const { return kvHeads_; }
-  bool copiesKvHeads() const { return copies_; }                    ///< some are on several ranks
+  bool copiesKvHeads() const { return copies_; }                    ///< some key heads are on several ranks
   const std::vector<int64_t>& queries() const { return queries_; }  ///< tokens of each member
   const std::vector<int64_t>& keys() const { return keys_; }
   int64_t tokens() const;  ///< of all members
@@ -32,9 +32,9 @@ class HeadExchange {
 
   /// Collective over the members. `lengths` is queries() or keys().
   void toHeads(const Tensor& sequence, const Tensor& head, const std::vector<int64_t>& lengths);
-  /// What several members have of a head is added.
+  /// The contributions of several members to a head are added.
   void toSequence(const Tensor& head, const Tensor& sequence, const std::vector<int64_t>& lengths);
-  /// The same for a number a row of the queries, without gaps; `sequence` without data is not wanted by this rank.
+  /// toHeads() for one value per query row, without gaps; `sequence` without data: not needed on this rank.
   void toHeads(const Rows& sequence, const Rows& head);
   void toSequence(const Rows& head, const Rows& sequence);
 
@@ -52,8 +52,8 @@ class HeadExchange {
   bool copies_ = false;
   std::vector<int64_t> queries_, keys_;
   std::vector<int64_t> headsOfMembers_;
-  bool evenRows_ = true;   ///< tokens are dealt out as heads are
-  void* stage_ = nullptr;  ///< what is not dense in the caller's memory, on its way
+  bool evenRows_ = true;   ///< tokens are distributed like heads
+  void* stage_ = nullptr;  ///< dense copy of strided caller tensors
   void* whole_ = nullptr;  ///< all heads of all members, for kGather
   Tensor numbers_;
 };

@@ -1,7 +1,9 @@
-// LOCAL: no exchange. Every rank's tokens attend to each other only: the bound of the others, and attention on one
-// rank.
-#include "attn/softmax/algorithms.h"
+// LOCAL: no exchange. Every rank's tokens attend to each other only: the lower bound of the other algorithms, and
+// attention on one rank.
+#include "attn/softmax/local.h"
+
 #include "attn/softmax/base.h"
+#include "attn/softmax/cost.h"
 
 namespace seqpar::attn {
 namespace {
@@ -64,4 +66,21 @@ std::unique_ptr<Operator> makeLocal(const Problem& problem, Exec& exec) {
   return std::make_unique<LocalOperator>(problem, exec);
 }
 
+namespace {
+
+Estimate estimateLocal(const Problem& problem) {
+  const CostModel model(problem);
+  double most = 0;
+  for (int rank = 0; rank < model.ranks(); ++rank) most = std::max(most, model.scores(rank, rank));
+  return {model.blockUs(most, false), model.blockUs(most, true), 0};
+}
+
+const RegisteredAlgorithm kLocal({.id = seqparAttnLocal,
+                                  .name = "local",
+                                  .paper = "no exchange",
+                                  .ownLayout = contiguousLayout,
+                                  .estimate = estimateLocal,
+                                  .make = makeLocal});
+
+}  // namespace
 }  // namespace seqpar::attn

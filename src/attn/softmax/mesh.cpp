@@ -1,23 +1,21 @@
 // MESH: Mesh-Attention (arXiv 2512.20968), Algorithm 2 and section 3.6: ranks are a x b, and each attends the queries
-// of its Q group to the keys of its KV group, tile by tile, while blocks and partial results go round both groups in
+// of its Q group to the keys of its KV group, tile by tile, while blocks and partial results rotate in both groups in
 // the order of seqpar/mesh.h's schedules. Causal masks are balanced by the layout.
 #include <algorithm>
 #include <type_traits>
 
 #include "attn/boundary.h"
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
-#include "attn/softmax/cost.h"
+#include "attn/softmax/local.h"
+#include "attn/softmax/mesh_cost.h"
 #include "seqpar/mesh.h"
 
 namespace seqpar::attn {
 namespace {
 
 constexpr const char* kWho = "attention plan";
-/// What schedules take a block kernel to reach, on GPUs and on hosts. They decide about time only.
-constexpr double kDeviceFlops = 5e14, kHostFlops = 1e11;
 
-/// What a rank has of a block of queries: #0 is its own.
+/// A rank's data of a block of queries; #0 is its own.
 struct QueryBlock {
   int rank = 0;
   Tensor q, dOut, out;
@@ -88,7 +86,7 @@ class MeshOperator final : public SoftmaxOperator {
   void open() override {
     block_->prepare();
     const auto& d = problem_.desc;
-    const CostModel model(problem_, problem_.onDevice() ? kDeviceFlops : kHostFlops);
+    const CostModel model(problem_);
     const auto tokens = std::max<int64_t>(1, problem_.queries.longest());
     const double scores = static_cast<double>(tokens) * static_cast<double>(problem_.keys.longest());
     seqparMeshParams_t params = SEQPAR_MESH_PARAMS_INITIALIZER;
@@ -154,7 +152,7 @@ class MeshOperator final : public SoftmaxOperator {
   int a() const { return static_cast<int>(queries_.size()); }
   int b() const { return static_cast<int>(keys_.size()); }
 
-  /// [heads][batch][tokens], as the mesh's steps have an lse.
+  /// [heads][batch][tokens], the layout of an lse in the mesh's steps.
   Rows headsFirst(Arena& arena, int64_t tokens) const {
     const auto& d = problem_.desc;
     auto rows = arena.rows(d.batch, d.heads, tokens);
@@ -273,17 +271,36 @@ class MeshOperator final : public SoftmaxOperator {
   std::vector<QueryBlock> queries_;                 ///< [a]
   std::vector<KeyBlock> keys_;                      ///< [b]
   std::vector<std::vector<Rectangle>> rectangles_;  ///< [a][b]
-  Tensor carryO_, carryK_, carryV_;  ///< what the predecessor handed over; carryO_ for gradients of queries too
+  Tensor carryO_, carryK_, carryV_;  ///< received from the predecessor; carryO_ also for gradients of queries
   Rows carryLse_;
   std::unique_ptr<std::remove_pointer_t<seqparMesh_t>, Destroy> mesh_;
   Schedule forward_, backward_;
 };
 
-}  // namespace
-
-std::unique_ptr<Operator> makeMesh(const Problem& problem, Exec& exec) {
-  if (problem.ranks() == 1) return makeLocal(problem, exec);
-  return std::make_unique<MeshOperator>(problem, exec);
+Estimate estimateMesh(const Problem& problem) {
+  const CostModel model(problem);
+  const auto cost = meshCost(model);
+  const auto& bytes = cost.bytes;
+  const int a = ranksOfQueryGroup(problem), b = problem.ranks() / a;
+  // The last send has no overlap.
+  const auto ring = [&](int members, double all) {
+    return members < 2 ? 0.0 : (members - 1) * model.sendUs(all / (members - 1));
+  };
+  const double last = a < 2 ? 0.0 : model.sendUs(bytes.out / (a - 1)),
+               lastDq = a < 2 ? 0.0 : model.sendUs(bytes.dq / (a - 1));
+  return {model.overlapUs(cost.forwardUs, ring(a, bytes.q) + ring(b, bytes.kv) + ring(a, bytes.out) - last) + last,
+          model.overlapUs(cost.backwardUs, ring(a, bytes.gradientInputs) + ring(b, bytes.kv) + ring(a, bytes.dq) +
+                                               ring(b, bytes.sums) - lastDq) +
+              lastDq,
+          bytes.forward() + bytes.backward()};
 }
 
+const RegisteredAlgorithm kMesh({.id = seqparAttnMesh,
+                                 .name = "mesh",
+                                 .paper = "Mesh-Attention, arXiv 2512.20968, Algorithm 2 and section 3.6",
+                                 .ownLayout = balancedLayout,
+                                 .estimate = estimateMesh,
+                                 .make = makeOrLocal<MeshOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

@@ -1,6 +1,7 @@
 // BurstAttention (arXiv 2403.09347), section 3.2, "Backward communication optimization": keys, values and their
-// gradients stay; queries, gradients of outputs and two numbers a row (lse, rowsum(dOut * out)) go round, and gradients
-// of queries follow one hop behind. For as many key heads as query heads that is three tensors a hop in place of four.
+// gradients are stationary; queries, gradients of outputs and two values per row (lse, rowsum(dOut * out)) rotate, and
+// gradients of queries follow one hop behind. With equal numbers of key and query heads that is three tensors per hop
+// instead of four.
 #include "attn/softmax/query_gradients.h"
 
 #include <array>

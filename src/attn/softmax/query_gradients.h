@@ -1,4 +1,4 @@
-// Backward with keys that stay and queries that travel: BURST's, and RING_PASS_Q's.
+// Backward pass with rotating queries and stationary keys, for BURST and RING_PASS_Q.
 #pragma once
 
 #include "attn/softmax/base.h"
@@ -8,21 +8,21 @@ namespace seqpar::attn {
 
 class QueryGradientRing {
  public:
-  /// `block` is of all heads; its owner carves and prepares it.
+  /// `block` covers all heads; its owner carves and prepares it.
   QueryGradientRing(const Problem& problem, Exec& exec, Block& block);
 
   void carve(Arena& arena);
   void open() { rotation_.open(); }
-  /// `delta`: of this rank's rows, made before.
+  /// `delta`: of this rank's rows, already computed.
   void backward(const seqparAttnBackwardArgs_t& args, const BlockInputs& own, const Rows& delta);
 
  private:
   const Problem& problem_;
   Exec& exec_;
   Block& block_;
-  Rotation rotation_;                               ///< q, dOut, lse, and delta or out; dq behind them
-  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
-  Tensor ownDq_, dq_, dk_, dv_;                     ///< dq_: of one step's queries
+  Rotation rotation_;                               ///< q, dOut, lse, and delta or out; dq follows
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the rotating ranges
+  Tensor ownDq_, dq_, dk_, dv_;                     ///< dq_: of the queries of one step
 };
 
 }  // namespace seqpar::attn

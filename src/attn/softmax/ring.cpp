@@ -1,16 +1,14 @@
 // RING: Ring Attention (arXiv 2310.01889, section 3). ZIGZAG and STRIPED (Striped Attention, arXiv 2311.09431, section
 // 3) are the same ring on layouts that balance causal masks.
 #include "attn/softmax/ring.h"
+#include "attn/softmax/ring_cost.h"
 
 #include <array>
 
-#include "attn/softmax/algorithms.h"
-
 namespace seqpar::attn {
-
 namespace {
 
-/// What travels of the gradients of keys and values.
+/// The rotating gradients of keys and values.
 std::vector<Traveller> gradients(const Problem& problem, const RingOrder& order) {
   const auto type = ringSumType(problem, order);
   return {{type, problem.desc.kvHeads, problem.desc.headDim}, {type, problem.desc.kvHeads, problem.desc.valueDim}};
@@ -18,14 +16,15 @@ std::vector<Traveller> gradients(const Problem& problem, const RingOrder& order)
 
 }  // namespace
 
-// A half. Halves of a band would cost more than what they hide: the second one would not begin at the band's diagonal,
-// and cuDNN's backward computes such a one as if there were no window.
+// One half. Halves of a band would cost more than they hide: the second one would not start at the band's diagonal, and
+// cuDNN's backward pass computes it as if there were no window.
 double lateShareOfRing(const Problem& problem) {
   return problem.windowed() ? 0 : 0.5;
 }
 
 seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order) {
-  // On one hop a sum is one rank's share, and what one block call makes where no key is in two rectangles.
+  // With one hop a sum is the contribution of one rank, and the result of one block call if no key is in two
+  // rectangles.
   if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     if (!columnsApart(problem.rectangles(rank, order.sourceOf(rank, 1)))) return problem.wireType();
@@ -48,11 +47,11 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
   if (!gradientsTravel_) {
     block_->expect(rectangles_[0], rows, keys);
   } else {
-    // Of few tokens two parts cost more than what they hide.
+    // With few tokens two parts cost more than they hide.
     constexpr int64_t kFew = 128;
     const bool parts = order.steps > 0 && rows >= kFew;
     auto late = parts ? static_cast<int64_t>(static_cast<double>(rows) * lateShareOfRing(problem)) : 0;
-    // Between packed sequences, if one ends there about: a sequence in two parts is one more call.
+    // Prefer a border between packed sequences: a sequence in two parts needs one more call.
     if (late > 0) late = rows - rowBetween(rectangles_[0], rows / 4, rows - late, rows - rows / 4);
     early_ = ofRows(rectangles_[0], 0, rows - late);
     late_ = ofRows(rectangles_[0], rows - late, late);
@@ -138,7 +137,7 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGra
   turn.compute = [&](int step) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
     if (step == 0) {
-      // One's own may wait where they end, and the only share of a sum where it is sent from.
+      // The own gradients may stay in the outputs, and the only contribution to a sum in the send buffer.
       block_->clear(GradientOf::Keys, ownDk_, to.dk);
       block_->clear(GradientOf::Values, ownDv_, to.dv);
       return addGradients(0, early_, own, args, ownDk_, ownDv_);
@@ -175,6 +174,8 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGra
   block_->finish(ownDv_, std::array{Addend{rotation_.homeTensor(1), first}}, to.dv);
 }
 
+namespace {
+
 std::string refusesZigzag(const Problem& problem) {
   if (problem.layoutGiven && problem.queries.kind() != seqparZigzag) return "runs on the zigzag layout only";
   return {};
@@ -185,8 +186,35 @@ std::string refusesStriped(const Problem& problem) {
   return {};
 }
 
+Estimate estimateRing(const Problem& problem) {
+  const CostModel model(problem);
+  return estimateTrips(model, keysForward(model, problem.ranks()), keysBackward(model, problem.ranks()));
+}
+
 std::unique_ptr<Operator> makeRing(const Problem& problem, Exec& exec) {
   return std::make_unique<RingOperator>(problem, exec, problem.ranks());
 }
 
+const RegisteredAlgorithm kRing({.id = seqparAttnRing,
+                                 .name = "ring",
+                                 .paper = "Ring Attention, arXiv 2310.01889, section 3",
+                                 .ownLayout = contiguousLayout,
+                                 .estimate = estimateRing,
+                                 .make = makeRing});
+const RegisteredAlgorithm kZigzag({.id = seqparAttnZigzag,
+                                   .name = "zigzag",
+                                   .paper = "Ring Attention on the zigzag layout",
+                                   .refuses = refusesZigzag,
+                                   .ownLayout = zigzagLayout,
+                                   .estimate = estimateRing,
+                                   .make = makeRing});
+const RegisteredAlgorithm kStriped({.id = seqparAttnStriped,
+                                    .name = "striped",
+                                    .paper = "Striped Attention, arXiv 2311.09431, section 3",
+                                    .refuses = refusesStriped,
+                                    .ownLayout = stripedLayout,
+                                    .estimate = estimateRing,
+                                    .make = makeRing});
+
+}  // namespace
 }  // namespace seqpar::attn

@@ -1,4 +1,4 @@
-// RING and its kin: keys and values go round.
+// RING and related algorithms: keys and values rotate.
 #pragma once
 
 #include <span>
@@ -8,36 +8,36 @@
 
 namespace seqpar::attn {
 
-/// The share of a rank's own block that backward leaves for the time in which sums go home.
+/// The share of a rank's own block that the backward pass overlaps with the return of the sums.
 double lateShareOfRing(const Problem& problem);
-/// In which type gradients of keys travel.
+/// The type of sent gradients of keys.
 seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order);
 
 class RingOperator : public SoftmaxOperator {
  public:
-  /// `inner`: ranks of a window of a double ring; the number of ranks: a plain ring. Without `gradientsTravel` backward
-  /// is somebody else's.
+  /// `inner`: ranks per window of a double ring; the number of ranks: a single ring. Without `gradientsTravel` another
+  /// class runs the backward pass.
   RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel = true);
 
   void carve(Arena& arena) override;
   void open() override;
   void forward(const seqparAttnForwardArgs_t& args) override;
   void backward(const seqparAttnBackwardArgs_t& args) override;
-  /// The same into tensors of any type, in the place of the arguments'.
+  /// forward() with `out` of any type instead of the arguments' out.
   void forward(const seqparAttnForwardArgs_t& args, const Tensor& out);
   void backward(const seqparAttnBackwardArgs_t& args, const BlockGradients& to);
 
  private:
-  /// Fills the ring's own tensors and begins a call.
+  /// Starts a call with this rank's own tensors.
   void load(const Tensor& k, const Tensor& v);
 
-  /// A part of backward: adds to dq_, dk and dv.
+  /// A part of the backward pass: adds to dq_, dk and dv.
   void addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
                     const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv);
 
   Rotation rotation_;
-  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
-  std::vector<Rectangle> early_, late_;             ///< backward: one's own, before the first hop and beside the last
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the rotating ranges
+  std::vector<Rectangle> early_, late_;             ///< backward: own keys, before the first hop and during the last
   bool gradientsTravel_;
   Partial partial_;
   Rows delta_;

@@ -1,10 +1,10 @@
-// RING_PASS_Q: context parallelism for inference (arXiv 2411.01783), section 3.3, "pass-Q": keys and values stay,
-// queries go round, and so do their partial outputs, one hop behind. Backward, which the paper has not, moves queries
-// as BURST.
+// RING_PASS_Q: context parallelism for inference (arXiv 2411.01783), section 3.3, "pass-Q": keys and values are
+// stationary, queries rotate, and their partial outputs follow one hop behind. The backward pass, which the paper does
+// not define, rotates queries like BURST.
 #include <array>
 
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/query_gradients.h"
+#include "attn/softmax/ring_cost.h"
 
 namespace seqpar::attn {
 namespace {
@@ -81,21 +81,33 @@ class RingPassQOperator final : public SoftmaxOperator {
   }
 
   Rotation rotation_;
-  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
-  Partial own_, partial_;                           ///< of this rank's queries; of one step's
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the rotating ranges
+  Partial own_, partial_;                           ///< of this rank's queries; of the queries of one step
   Rows delta_;
   std::unique_ptr<QueryGradientRing> gradients_;
 };
-
-}  // namespace
 
 std::string refusesRingPassQ(const Problem& problem) {
   if (problem.wireType() != seqparFloat32) return "sends partial outputs in fp32 only";
   return {};
 }
 
-std::unique_ptr<Operator> makeRingPassQ(const Problem& problem, Exec& exec) {
-  return std::make_unique<RingPassQOperator>(problem, exec);
+Estimate estimateRingPassQ(const Problem& problem) {
+  const CostModel model(problem);
+  const double tokens = mostSent(problem, true);
+  const auto& d = problem.desc;
+  const RingTrip forward{problem.ranks(), true, false, model.qBytes(tokens),
+                         model.bytes(tokens, d.heads, d.valueDim + 1, seqparFloat32)};
+  return estimateTrips(model, forward, queriesBackward(model));
 }
 
+const RegisteredAlgorithm kRingPassQ({.id = seqparAttnRingPassQ,
+                                      .name = "ring_pass_q",
+                                      .paper = "Context Parallelism for Inference, arXiv 2411.01783, section 3.3",
+                                      .refuses = refusesRingPassQ,
+                                      .ownLayout = balancedLayout,
+                                      .estimate = estimateRingPassQ,
+                                      .make = makeOperator<RingPassQOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

@@ -1,11 +1,11 @@
-// RING_SELF_ATTENTION: Ring Self-Attention (arXiv 2105.13120, section 3.2): keys go round, and then values. The paper
-// keeps the scores of all keys in between, in memory that grows with the square of the length; here the keys are kept,
-// and their scores are made where values come. Sums of both gradients follow the values.
+// RING_SELF_ATTENTION: Ring Self-Attention (arXiv 2105.13120, section 3.2): keys rotate, then values. The paper
+// stores the scores of all keys in between, in memory quadratic in the length; this implementation stores the keys and
+// computes their scores when the values arrive. Sums of both gradients follow the values.
 #include <array>
 
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
 #include "attn/softmax/ring.h"
+#include "attn/softmax/ring_cost.h"
 #include "attn/softmax/rotation.h"
 
 namespace seqpar::attn {
@@ -109,7 +109,7 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
   const RingOrder& order() const { return keysRound_.order(); }
   std::span<const Rectangle> seen(int step) const { return rectangles_[static_cast<size_t>(step)]; }
 
-  /// Brings all keys, and begins with the values.
+  /// Receives all keys, and starts the rotation of the values.
   void begin(const BlockInputs& own) {
     const auto& range = keysRound_.range(problem_.rank());
     keysRound_.begin(std::array<Rotation::Input, 1>{own.k.rows(range.first, range.count)});
@@ -134,18 +134,39 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
   }
 
   Rotation keysRound_, valuesRound_;
-  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the ranges that travel
-  std::vector<Tensor> kept_;                        ///< [steps + 1]: keys, but for this rank's own
+  std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the rotating ranges
+  std::vector<Tensor> kept_;                        ///< [steps + 1]: keys, except this rank's own
   Partial partial_;
   Rows delta_;
   Tensor dq_;
-  Pair own_, step_;  ///< backward: gradients of this rank's keys and values, and of one step's
+  Pair own_, step_;  ///< backward: gradients of this rank's keys and values, and of those of one step
 };
 
-}  // namespace
-
-std::unique_ptr<Operator> makeRingSelfAttention(const Problem& problem, Exec& exec) {
-  return std::make_unique<RingSelfAttentionOperator>(problem, exec);
+Estimate estimateRingSelfAttention(const Problem& problem) {
+  const CostModel model(problem);
+  const double tokens = mostSent(problem, false);
+  const double keys = model.bytes(tokens, problem.desc.kvHeads, problem.desc.headDim, problem.type());
+  // The rotation of keys has no overlap.
+  const RingTrip alone{problem.ranks(), false, false, keys};
+  const double keysUs =
+      ringOrder(problem, problem.ranks(), false).steps * (model.sendUs(keys) + model.memoryUs(2 * keys));
+  RingTrip forward = keysForward(model, problem.ranks()), backward = keysBackward(model, problem.ranks());
+  forward.inputBytes -= keys;
+  backward.inputBytes -= keys;
+  backward.late = 0;
+  auto estimate = estimateTrips(model, forward, backward);
+  estimate.forwardUs += keysUs;
+  estimate.backwardUs += keysUs;
+  estimate.bytes += 2 * tripBytes(model, alone);
+  return estimate;
 }
 
+const RegisteredAlgorithm kRingSelfAttention({.id = seqparAttnRingSelfAttention,
+                                              .name = "ring_self_attention",
+                                              .paper = "Ring Self-Attention, arXiv 2105.13120, section 3.2",
+                                              .ownLayout = balancedLayout,
+                                              .estimate = estimateRingSelfAttention,
+                                              .make = makeOperator<RingSelfAttentionOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

@@ -65,7 +65,7 @@ void Rotation::open() {
   if (!sums_.empty() && hops > 0) sumRing_ = makeRing(sums_, order_.firstSum(), hops);
 }
 
-/// The places of a ring that begins at a later step have what is theirs then.
+/// `firstStep`: the places of a ring that starts later hold the tensors of that step.
 Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, int firstStep, int steps) const {
   std::vector<size_t> sizes;
   for (int rank = 0; rank < order_.ranks; ++rank) {
@@ -123,7 +123,7 @@ Rows Rotation::homeRows(int sum) const {
   return rows;
 }
 
-/// Where an own input may be sent from: where it lies, or a copy in the ring's memory.
+/// The send address of this rank's own input: its own address if dense, otherwise a copy in the ring's memory.
 const void* Rotation::ready(int input, const Input& own) {
   if (const auto* tensor = std::get_if<Tensor>(&own)) {
     if (tensor->dense()) return tensor->data;
@@ -177,7 +177,7 @@ void Rotation::turn(const Turn& turn) {
   current_ = order_.rank;
 }
 
-/// From the last holder to the owner in one hop.
+/// Sends the sums from the last holder to the owner in one hop.
 void Rotation::sendHome(void* stream) {
   const int owner = order_.source(order_.steps), holder = order_.holder(order_.steps);
   std::vector<const void*> out;

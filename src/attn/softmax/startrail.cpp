@@ -1,16 +1,26 @@
 // STARTRAIL: StarTrail (arXiv 2407.00611), concentric rings: teams of C consecutive ranks gather their queries, keys
-// and values. The teams are an array of C columns: in each row, member m of a team in column j begins with the keys of
-// the team in column j + m, and these go round the rows, so that C members see all keys in a C-th of the steps. Partial
-// outputs are reduced and scattered in the team, in the wire's type. Backward is the same with gradients.
+// and values. The teams are an array of C columns: in each row, member m of a team in column j starts with the keys of
+// the team in column j + m, which rotate over the rows, so C members process all keys in a C-th of the steps. Partial
+// outputs are reduced and scattered in the team, in the wire type. The backward pass does the same with gradients.
 #include <algorithm>
 
 #include "attn/boundary.h"
-#include "attn/softmax/algorithms.h"
+#include "attn/softmax/cost.h"
+#include "attn/softmax/local.h"
 #include "attn/softmax/ring.h"
 #include "seqpar/exchange.h"
 
 namespace seqpar::attn {
 namespace {
+
+int ranksOfTeam(const Problem& problem) {
+  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
+  int size = 1;
+  for (int c = 1; c * c <= problem.ranks(); ++c) {
+    if (problem.ranks() % (c * c) == 0) size = c;
+  }
+  return size;
+}
 
 constexpr const char* kWho = "attention plan";
 
@@ -29,7 +39,7 @@ struct Place {
   }
 };
 
-/// What a ring of rows computes: queries of the teams of one column with the keys of another's.
+/// The problem of a ring of rows: queries of the teams of one column with the keys of another column's teams.
 Problem ringProblem(const Problem& problem) {
   const Place place(problem, problem.rank());
   const int rows = problem.ranks() / (place.size * place.size);
@@ -45,7 +55,7 @@ Problem ringProblem(const Problem& problem) {
   part.queries = Sharding(problem.queries, queries);
   part.keys = Sharding(problem.keys, keys);
   part.table = std::make_shared<ScoreTable>(part.queries, part.keys, part.visibility());
-  part.desc.sinks = 0;  // they join once all members' parts are merged
+  part.desc.sinks = 0;  // added after all members' parts are merged
   return part;
 }
 
@@ -177,7 +187,8 @@ class StarTrailOperator final : public SoftmaxOperator {
     exec_.copy(to, arrives);
   }
 
-  /// To the same member of the team so many columns further in this row, and from the one so many columns before.
+  /// Sends to the same member of the team `columns` columns later in this row, and receives from the one `columns`
+  /// columns before.
   void shift(const Tensor& k, const Tensor& v, int columns, const Tensor& toK, const Tensor& toV) {
     const void* const sent[] = {k.data, v.data};
     void* const received[] = {toK.data, toV.data};
@@ -206,36 +217,56 @@ class StarTrailOperator final : public SoftmaxOperator {
   Problem part_;
   RingOperator ring_;
   Tensor q_, out_, dOut_;                 ///< of the team
-  Tensor teamK_, teamV_, ringK_, ringV_;  ///< of the team; of that whose keys this rank begins with
-  Tensor partialOut_, dq_;                ///< of the team, of some keys, in the wire's type
+  Tensor teamK_, teamV_, ringK_, ringV_;  ///< of the team; of the team of this rank's first keys
+  Tensor partialOut_, dq_;                ///< of the team, of some keys, in the wire type
   Tensor teamDk_, teamDv_, ringDk_, ringDv_;
   Rows lse_, delta_;
-  void* stage_ = nullptr;  ///< one tensor of this rank's tokens, on its way
+  void* stage_ = nullptr;  ///< send buffer for one tensor of this rank's tokens
   Tensor ownOut_;          ///< of this rank
   Partial partial_;
 };
 
 }  // namespace
 
-int ranksOfTeam(const Problem& problem) {
-  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
-  int size = 1;
-  for (int c = 1; c * c <= problem.ranks(); ++c) {
-    if (problem.ranks() % (c * c) == 0) size = c;
-  }
-  return size;
-}
+namespace {
 
 std::string refusesStarTrail(const Problem& problem) {
   const int size = ranksOfTeam(problem);
-  if (problem.ranks() % (size * size) != 0) return "needs teams whose size squared divides the ranks";
-  if (problem.crossAttention()) return "has queries and keys of the same tokens only";
+  if (problem.ranks() % (size * size) != 0) return "needs a number of ranks that is divisible by the squared team size";
+  if (problem.crossAttention()) return "supports self-attention only";
   return {};
 }
 
-std::unique_ptr<Operator> makeStarTrail(const Problem& problem, Exec& exec) {
-  if (problem.ranks() == 1) return makeLocal(problem, exec);
-  return std::make_unique<StarTrailOperator>(problem, exec);
+Estimate estimateStarTrail(const Problem& problem) {
+  const CostModel model(problem);
+  const auto& d = problem.desc;
+  const int size = ranksOfTeam(problem), rows = problem.ranks() / (size * size);
+  const auto tokens = static_cast<double>(problem.queries.longest()), others = tokens * (size - 1);
+  const auto wire = problem.wireType();
+  const double q = model.qBytes(others), out = model.outBytes(others), kv = model.kvBytes(others);
+  const double dq = model.bytes(others, d.heads, d.headDim, wire), sums = model.kvSumBytes(others);
+  const double partial = model.bytes(others, d.heads, d.valueDim, wire);
+  const double numbers = model.bytes(others, d.heads, 1, seqparFloat32);
+  const double teamKv = model.kvBytes(tokens * size), teamSums = model.kvSumBytes(tokens * size);
+  const double moved = size > 1 ? teamKv : 0, movedSums = size > 1 ? teamSums : 0, sumsHome = rows > 1 ? teamSums : 0;
+  const double load = model.sendUs(q) + model.sendUs(kv) + model.sendUs(moved);
+  const double forwardRing = (rows - 1) * model.sendUs(teamKv);
+  const double backwardRing = (rows - 1) * (model.sendUs(teamKv) + model.sendUs(teamSums));
+  const double scores = model.mostScores();  // a team's rows, each with a part of the keys
+  return {load + model.overlapUs(model.blockUs(scores, false), forwardRing) + model.sendUs(partial + numbers),
+          load + model.sendUs(2 * out + numbers) + model.overlapUs(model.blockUs(scores, true), backwardRing) +
+              model.sendUs(sumsHome) + model.sendUs(dq) + model.sendUs(movedSums) + model.sendUs(sums),
+          2 * q + dq + 2 * out + partial + 2 * numbers + 2 * kv + sums + 2 * moved + movedSums +
+              (rows - 1) * (2 * teamKv + teamSums) + sumsHome};
 }
 
+const RegisteredAlgorithm kStarTrail({.id = seqparAttnStarTrail,
+                                      .name = "startrail",
+                                      .paper = "StarTrail, arXiv 2407.00611, concentric rings",
+                                      .refuses = refusesStarTrail,
+                                      .ownLayout = balancedLayout,
+                                      .estimate = estimateStarTrail,
+                                      .make = makeOrLocal<StarTrailOperator>});
+
+}  // namespace
 }  // namespace seqpar::attn

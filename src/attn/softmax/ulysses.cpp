@@ -1,13 +1,14 @@
-// ULYSSES: DeepSpeed Ulysses (arXiv 2309.14509), section 3: an all-to-all brings every rank all tokens of some of the
-// heads, which it attends to by itself; another brings the outputs back. Key heads that several ranks need are copied
-// to each, and their gradients are added on the way back. With `reserve` what came to the heads stays there, and
-// backward exchanges gradients alone. MEGATRON_SP: Megatron-LM's sequence parallelism (arXiv
-// 2205.05198, section 4.2.2) in the place of the first all-to-all gathers the tokens of all heads.
+// ULYSSES: DeepSpeed Ulysses (arXiv 2309.14509), section 3: an all-to-all gives every rank all tokens of some of the
+// heads; a second one returns the outputs. Key heads that several ranks need are copied to each, and their gradients
+// are added on return. With `reserve` the exchanged inputs are kept, and the backward pass exchanges gradients only.
+// MEGATRON_SP: Megatron-LM's sequence parallelism (arXiv 2205.05198, section 4.2.2) replaces the first all-to-all by an
+// all-gather of the tokens of all heads.
 #include <numeric>
 
-#include "attn/softmax/algorithms.h"
 #include "attn/softmax/base.h"
+#include "attn/softmax/cost.h"
 #include "attn/softmax/head_exchange.h"
+#include "attn/softmax/local.h"
 
 namespace seqpar::attn {
 namespace {
@@ -39,7 +40,7 @@ class UlyssesOperator final : public SoftmaxOperator {
     sums_ = {arena.tensor(seqparFloat32, d.batch, all, own_.count, d.headDim),
              arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.headDim),
              arena.tensor(seqparFloat32, d.batch, allKeys, ownKv_.count, d.valueDim)};
-    // Where each head has one rank, its gradients are whole, and no partial results travel.
+    // If each head has one rank, its gradients are complete, and no partial results are sent.
     const auto type = exchange_.copiesKvHeads() ? problem_.wireType() : problem_.type();
     sentQ_ = arena.tensor(problem_.type(), d.batch, all, own_.count, d.headDim);
     sentK_ = arena.tensor(type, d.batch, allKeys, ownKv_.count, d.headDim);
@@ -62,7 +63,7 @@ class UlyssesOperator final : public SoftmaxOperator {
       block_->finish(partial_, all == nullptr ? nullptr : all + own_.first, out_, lse_);
     }
     exchange_.toSequence(out_, outTensor(problem_, args.out), exchange_.queries());
-    // Always, since the caller of another rank may want them.
+    // Always, because the caller of another rank may need them.
     exchange_.toSequence(lse_, lseRows(problem_, args.lse));
   }
 
@@ -74,7 +75,7 @@ class UlyssesOperator final : public SoftmaxOperator {
       exchange_.toHeads(lseRows(problem_, args.lse), lse_);
     }
     exchange_.toHeads(outTensor(problem_, args.dOut), dOut_, exchange_.queries());
-    // What travels is the same for all ranks, though what blocks need depends on the heads of their ranks.
+    // All ranks exchange the same tensors, although the blocks' needs depend on their ranks' heads.
     const bool withOut = reserved || rows_->needsOut();
     if (!withOut) exchange_.toHeads(delta_, headDelta_);
     if (withOut && !reserved) exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
@@ -106,7 +107,7 @@ class UlyssesOperator final : public SoftmaxOperator {
     block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens());
   }
 
-  /// What is exchanged once if it stays from forward to backward.
+  /// The exchanged tensors that `reserve` keeps from forward to backward.
   void carveExchanged(Arena& arena) {
     const auto& d = problem_.desc;
     const int64_t all = problem_.queries.tokens(), allKeys = problem_.keys.tokens();
@@ -123,18 +124,59 @@ class UlyssesOperator final : public SoftmaxOperator {
     exchange_.toHeads(in.v, v_, exchange_.keys());
   }
 
-  std::unique_ptr<Block> rows_;  ///< of all heads, for this rank's rows
+  std::unique_ptr<Block> rows_;  ///< all heads, for this rank's rows
   HeadExchange exchange_;
   HeadExchange::HeadRange own_, ownKv_;
   std::vector<Rectangle> rectangles_;
   Tensor q_, k_, v_, out_, dOut_;  ///< of all tokens and this rank's heads
-  Tensor sentQ_, sentK_, sentV_;   ///< gradients on their way, added where several ranks have the head
+  Tensor sentQ_, sentK_, sentV_;   ///< sent gradients, added if several ranks have the head
   Partial partial_;
   Rows lse_, delta_, headDelta_;
   BlockGradients sums_;
 };
 
-}  // namespace
+Estimate estimateUlysses(const Problem& problem) {
+  const CostModel model(problem);
+  const int ranks = problem.ranks();
+  const auto& d = problem.desc;
+  const double leaves = static_cast<double>(ranks - 1) / ranks;
+  const auto queries = static_cast<double>(problem.queries.longest()),
+             keys = static_cast<double>(problem.keys.longest());
+  // With fewer key heads than ranks, heads are copied.
+  const double copies = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(d.kvHeads));
+  const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
+  const double rows = leaves * model.rowBytes(queries);
+  const bool copied = d.kvHeads % ranks != 0;  // else each head's gradients are complete on its rank
+  const double kv = leaves * copies * model.kvBytes(keys);
+  const double sums = copied ? leaves * copies * model.kvSumBytes(keys) : kv;
+  double scores = 0;
+  for (int rank = 0; rank < ranks; ++rank) scores += model.scoresOfRank(rank);
+  const int64_t headsOfBusiest = (d.heads + ranks - 1) / ranks;
+  const double mine = scores * static_cast<double>(headsOfBusiest) / static_cast<double>(d.heads);
+  const double again = problem.reserves() ? 0 : 1;  // number of input exchanges in the backward pass
+  return {model.blockUs(mine, false) + model.sendUs(q) + model.sendUs(kv) + model.sendUs(out),
+          model.blockUs(mine, true) + again * (model.sendUs(q) + model.sendUs(kv) + model.sendUs(rows)) +
+              model.sendUs(q) + model.sendUs(out) + model.sendUs(sums),
+          2 * q + kv + 2 * out + sums + again * (q + kv + rows)};
+}
+
+Estimate estimateMegatronSp(const Problem& problem) {
+  const CostModel model(problem);
+  const auto others = static_cast<double>(problem.ranks() - 1);
+  const auto queries = static_cast<double>(problem.queries.longest()),
+             keys = static_cast<double>(problem.keys.longest());
+  // The gather replaces the all-to-all of the inputs; the return is the same.
+  const auto ulysses = estimateUlysses(problem);
+  const double share = 1 - 1 / static_cast<double>(problem.ranks());
+  const double copies = std::max(1.0, static_cast<double>(problem.ranks()) / static_cast<double>(problem.desc.kvHeads));
+  const double q = others * model.qBytes(queries) - share * model.qBytes(queries);
+  const double kv = others * model.kvBytes(keys) - share * copies * model.kvBytes(keys);
+  const double again = problem.reserves() ? 0 : 1;
+  const double dOut = (others - share) * (model.outBytes(queries) + again * model.rowBytes(queries));
+  return {ulysses.forwardUs + model.sendUs(std::max(0.0, q + kv)),
+          ulysses.backwardUs + model.sendUs(std::max(0.0, again * (q + kv) + dOut)),
+          ulysses.bytes + (1 + again) * (q + kv) + dOut};
+}
 
 std::unique_ptr<Operator> makeUlysses(const Problem& problem, Exec& exec) {
   if (problem.ranks() == 1) return makeLocal(problem, exec);
@@ -146,4 +188,18 @@ std::unique_ptr<Operator> makeMegatronSp(const Problem& problem, Exec& exec) {
   return std::make_unique<UlyssesOperator>(problem, exec, HeadExchange::Way::kGather);
 }
 
+const RegisteredAlgorithm kUlysses({.id = seqparAttnUlysses,
+                                    .name = "ulysses",
+                                    .paper = "DeepSpeed Ulysses, arXiv 2309.14509, section 3",
+                                    .ownLayout = contiguousLayout,
+                                    .estimate = estimateUlysses,
+                                    .make = makeUlysses});
+const RegisteredAlgorithm kMegatronSp({.id = seqparAttnMegatronSp,
+                                       .name = "megatron_sp",
+                                       .paper = "Megatron-LM, arXiv 2205.05198, section 4.2.2",
+                                       .ownLayout = contiguousLayout,
+                                       .estimate = estimateMegatronSp,
+                                       .make = makeMegatronSp});
+
+}  // namespace
 }  // namespace seqpar::attn

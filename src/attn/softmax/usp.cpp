@@ -1,15 +1,28 @@
-// USP: A Unified Sequence Parallelism Approach (arXiv 2405.07719), section 3: an all-to-all in groups of ranks brings
-// each rank all tokens of its group for some of the heads; the ranks with the same heads of all groups are a ring.
+// USP: A Unified Sequence Parallelism Approach (arXiv 2405.07719), section 3: an all-to-all in groups of ranks gives
+// each rank all tokens of its group for some of the heads; the ranks with the same heads of all groups form a ring.
 #include <algorithm>
 
-#include "attn/softmax/algorithms.h"
+#include "attn/softmax/cost.h"
 #include "attn/softmax/head_exchange.h"
+#include "attn/softmax/local.h"
 #include "attn/softmax/ring.h"
 
 namespace seqpar::attn {
 namespace {
 
-/// The ranks as a table of groups that exchange heads. The n-th ranks of all groups are a ring.
+int ranksOfUlyssesGroup(const Problem& problem) {
+  const int ranks = problem.ranks(), nodes = problem.info.nodes;
+  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
+  // The largest group inside a node that divides the key heads, because it sends fewer bytes than a ring.
+  const int most = nodes > 1 && ranks % nodes == 0 ? ranks / nodes : ranks;
+  int size = 1;
+  for (int divisor = 1; divisor <= most; ++divisor) {
+    if (most % divisor == 0 && problem.desc.kvHeads % divisor == 0) size = divisor;
+  }
+  return size;
+}
+
+/// The ranks as a table of groups that exchange heads. The n-th ranks of all groups form a ring.
 std::vector<std::vector<int>> groupsOf(const Problem& problem) {
   const int size = ranksOfUlyssesGroup(problem), count = problem.ranks() / size;
   std::vector<std::vector<int>> groups(static_cast<size_t>(count));
@@ -33,7 +46,7 @@ Place placeOf(const std::vector<std::vector<int>>& groups, int rank) {
   return place;
 }
 
-/// What the ring computes: whole groups are its ranks, and its heads are those of this rank.
+/// The ring's problem: its ranks are whole groups, and its heads are those of this rank.
 Problem ringProblem(const Problem& problem, const std::vector<std::vector<int>>& groups, const HeadExchange& exchange) {
   const auto place = placeOf(groups, problem.rank());
   Problem part = problem;
@@ -66,7 +79,7 @@ class UspOperator final : public SoftmaxOperator {
     if (!problem_.training()) return;
     dOut_ = arena.tensor(type, d.batch, tokens, heads, d.valueDim);
     dq_ = arena.tensor(type, d.batch, tokens, heads, d.headDim);
-    // Where each key head has one rank of the group, its gradients are whole.
+    // If each key head has one rank of the group, its gradients are complete.
     const auto sum = exchange_.copiesKvHeads() ? problem_.wireType() : type;
     dk_ = arena.tensor(sum, d.batch, kvTokens, kvHeads, d.headDim);
     dv_ = arena.tensor(sum, d.batch, kvTokens, kvHeads, d.valueDim);
@@ -94,7 +107,7 @@ class UspOperator final : public SoftmaxOperator {
       ring_->forward(part);
     }
     exchange_.toSequence(out_, outTensor(problem_, args.out), exchange_.queries());
-    exchange_.toSequence(lse_, lseRows(problem_, args.lse));  // always: another rank's caller may want them
+    exchange_.toSequence(lse_, lseRows(problem_, args.lse));  // always: another rank's caller may need them
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
@@ -138,7 +151,7 @@ class UspOperator final : public SoftmaxOperator {
     return sinks(all) == nullptr ? nullptr : all + exchange_.heads().first;
   }
 
-  /// What is exchanged once if it stays from forward to backward.
+  /// The exchanged tensors that `reserve` keeps from forward to backward.
   void carveExchanged(Arena& arena) {
     const auto& d = problem_.desc;
     const int64_t tokens = exchange_.tokens(), kvTokens = exchange_.kvTokens();
@@ -159,29 +172,48 @@ class UspOperator final : public SoftmaxOperator {
 
   HeadExchange exchange_;
   Problem part_;
-  std::unique_ptr<RingOperator> ring_;            ///< none where this rank has no heads
+  std::unique_ptr<RingOperator> ring_;            ///< null if this rank has no heads
   Tensor q_, k_, v_, out_, dOut_, dq_, dk_, dv_;  ///< of the group's tokens and this rank's heads
   Rows lse_, delta_;
-  float* dSinks_ = nullptr;  ///< of the ring; the caller gets those of its tokens
+  float* dSinks_ = nullptr;  ///< of the ring; the caller receives those of its tokens
 };
 
 }  // namespace
 
-int ranksOfUlyssesGroup(const Problem& problem) {
-  const int ranks = problem.ranks(), nodes = problem.info.nodes;
-  if (problem.desc.inner != 0) return static_cast<int>(problem.desc.inner);
-  // As large as heads go round, since its bytes are fewer than a ring's, and inside a node.
-  const int most = nodes > 1 && ranks % nodes == 0 ? ranks / nodes : ranks;
-  int size = 1;
-  for (int divisor = 1; divisor <= most; ++divisor) {
-    if (most % divisor == 0 && problem.desc.kvHeads % divisor == 0) size = divisor;
-  }
-  return size;
+namespace {
+
+Estimate estimateUsp(const Problem& problem) {
+  const CostModel model(problem);
+  const auto& d = problem.desc;
+  const int size = ranksOfUlyssesGroup(problem), rounds = problem.ranks() / size;
+  const double leaves = static_cast<double>(size - 1) / size;
+  const double copies = std::max(1.0, static_cast<double>(size) / static_cast<double>(d.kvHeads));
+  const auto queries = static_cast<double>(problem.queries.longest()),
+             keys = static_cast<double>(problem.keys.longest());
+  const double q = leaves * model.qBytes(queries), out = leaves * model.outBytes(queries);
+  const double kv = copies * model.kvBytes(keys), sums = copies * model.kvSumBytes(keys);
+  const double sumsHome = leaves * (d.kvHeads % size != 0 ? sums : kv);  // copied heads: partial sums
+  const int64_t mostHeads = (d.heads + size - 1) / size;
+  const double busiest = static_cast<double>(mostHeads) / static_cast<double>(d.heads);
+  const double scores = model.mostScores() * size * busiest;
+  const double forwardRing = (rounds - 1) * model.sendUs(kv);
+  const double backwardRing = (rounds - 1) * (model.sendUs(kv) + model.sendUs(sums));
+  const double load = model.sendUs(q) + model.sendUs(leaves * kv);
+  const double again = problem.reserves() ? 0 : 1;  // number of exchanges of inputs and outputs in the backward pass
+  return {load + model.overlapUs(model.blockUs(scores, false), forwardRing) + model.sendUs(out),
+          again * (load + model.sendUs(out)) + model.sendUs(out) +
+              model.overlapUs(model.blockUs(scores, true), backwardRing) + (rounds > 1 ? model.sendUs(sums) : 0) +
+              model.sendUs(q) + model.sendUs(sumsHome),
+          2 * q + 2 * out + leaves * kv + again * (q + out + leaves * kv) + sumsHome + 2 * (rounds - 1) * kv +
+              (rounds > 1 ? rounds * sums : 0)};
 }
 
-std::unique_ptr<Operator> makeUsp(const Problem& problem, Exec& exec) {
-  if (problem.ranks() == 1) return makeLocal(problem, exec);
-  return std::make_unique<UspOperator>(problem, exec);
-}
+const RegisteredAlgorithm kUsp({.id = seqparAttnUsp,
+                                .name = "usp",
+                                .paper = "Unified Sequence Parallelism, arXiv 2405.07719, section 3",
+                                .ownLayout = balancedLayout,
+                                .estimate = estimateUsp,
+                                .make = makeOrLocal<UspOperator>});
 
+}  // namespace
 }  // namespace seqpar::attn

@@ -10,14 +10,14 @@
 namespace seqpar {
 namespace {
 
-constexpr size_t kUnit = 16;    // elements; blocks are cut at multiples of it
-constexpr size_t kTile = 1024;  // elements for which coefficients are spread at a time
+constexpr size_t kUnit = 16;    // elements; block bounds are multiples of it
+constexpr size_t kTile = 1024;  // elements that share one expansion of coefficients
 
 size_t spanOf(const ScanProblem& problem) {
   return problem.op == seqparScanDiag ? problem.dv : problem.dk * problem.dv;
 }
 
-/// Of spans that a block meets.
+/// Number of spans that overlap a block.
 size_t coefficientsOf(Block block, size_t span) {
   return block.begin == block.end ? 0 : (block.end - 1) / span - block.begin / span + 1;
 }
@@ -38,11 +38,12 @@ bool forgets(const ScanProblem& problem, size_t head) {
   return (problem.headFlags[head] & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
 }
 
-std::vector<float> makeCoefficients(const ScanProblem& problem) {
-  const size_t perHead = problem.op == seqparScanDiag ? problem.dk : 1;
-  const size_t count = problem.heads * perHead;
-  auto all =
-      allocateFor("the factors of All-Scan", count * sizeof(float), [&] { return std::vector<float>(count, 1.0F); });
+size_t coefficientsOfHead(const ScanProblem& problem) {
+  return problem.op == seqparScanDiag ? problem.dk : 1;
+}
+
+void fillCoefficients(const ScanProblem& problem, std::span<float> all) {
+  const size_t perHead = coefficientsOfHead(problem);
   if (problem.op != seqparScanSum) {
     const float* given = static_cast<const float*>(problem.transition);
     std::transform(given, given + all.size(), all.begin(),
@@ -51,6 +52,13 @@ std::vector<float> makeCoefficients(const ScanProblem& problem) {
   for (size_t head = 0; head < problem.heads; ++head) {
     if (forgets(problem, head)) std::fill_n(all.data() + head * perHead, perHead, 0.0F);
   }
+}
+
+std::vector<float> makeCoefficients(const ScanProblem& problem) {
+  const size_t count = problem.heads * coefficientsOfHead(problem);
+  auto all =
+      allocateFor("the factors of All-Scan", count * sizeof(float), [&] { return std::vector<float>(count, 1.0F); });
+  fillCoefficients(problem, all);
   return all;
 }
 
@@ -83,6 +91,10 @@ Elementwise::Elementwise(const ScanProblem& problem)
   for (size_t head = 0; head < problem.heads; ++head) anyResets_ = anyResets_ || resets(head);
 }
 
+void Elementwise::refresh() {
+  if (problem_.op != seqparScanSum) fillCoefficients(problem_, coefficients_);
+}
+
 BlockSize Elementwise::finest(const ScanProblem& problem) {
   const size_t span = spanOf(problem), elements = problem.elements();
   size_t most = 0;
@@ -90,9 +102,9 @@ BlockSize Elementwise::finest(const ScanProblem& problem) {
     const size_t begin = std::min(unit * kUnit, elements);
     most = std::max(most, coefficientsOf({begin, std::min(begin + kUnit, elements)}, span));
   };
-  // Spans shorter than a block: after as many blocks as a span has elements all begins in a span have been seen.
+  // Spans shorter than a block: within as many blocks as a span has elements, every offset into a span occurs.
   for (size_t unit = 0; unit < kUnit; ++unit) look(unit);
-  // Longer ones: no block meets more than two, and if any does, the one in which the first span ends does.
+  // Longer ones: no block overlaps more than two, and if one does, so does the block with the first span's end.
   look(span / kUnit);
   return {std::min(kUnit, elements), most};
 }
@@ -182,7 +194,7 @@ void Elementwise::convert(Block block, Values from, Target to, seqparDataType_t 
   }
 }
 
-// With this rank's coefficients, and x taken as zeros in heads that begin a sequence.
+// Uses this rank's coefficients; x is zero in heads that start a sequence.
 void Elementwise::runOwn(Block block, const Operands& operands) {
   const size_t headElements = problem_.dk * problem_.dv;
   for (size_t begin = block.begin; begin < block.end;) {

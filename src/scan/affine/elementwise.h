@@ -1,4 +1,4 @@
-// The operators whose A is a number for each element of the state: SUM, SCALAR and DIAG.
+// Operators with one coefficient per element of the state: SUM, SCALAR and DIAG.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,15 @@
 
 namespace seqpar {
 
-/// Blocks are ranges of elements; inner bounds are multiples of 16. The coefficient of element e is number e / span.
+/// Blocks are ranges of elements; inner bounds are multiples of 16. The coefficient of element e has index e / span.
 class Elementwise final : public Affine {
  public:
   explicit Elementwise(const ScanProblem& problem);
 
-  /// 16 elements, of those that meet the most coefficients.
+  /// 16 elements, chosen to overlap the most coefficients.
   static BlockSize finest(const ScanProblem& problem);
 
+  void refresh() override;
   std::vector<Block> split(size_t pieces) const override;
   std::vector<Block> split(Block block, size_t pieces) const override;
   size_t stateElements(Block block) const override;
@@ -46,7 +47,7 @@ class Elementwise final : public Affine {
   const HopKernels& kernels_;
   size_t span_;
   std::vector<float> coefficients_;  // of the whole state
-  std::vector<float> spread_;        // one an element of a tile, where spans do not fit the kernels
+  std::vector<float> spread_;        // one per element of a tile, if spans do not fit the kernels
   bool anyResets_ = false;
 };
 

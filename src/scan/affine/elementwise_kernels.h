@@ -1,5 +1,5 @@
-// The loop of the elementwise hop, one for each Isa and triple of types. Each element is read once, combined and
-// written to every place that wants it.
+// The loop of the elementwise hop, one for each Isa and triple of types. Each element is read once, combined, and
+// written to every requested output.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace seqpar {
 
-/// What one call of a kernel works on: `count` elements in a row.
+/// Arguments of one kernel call: `count` consecutive elements.
 struct HopRun {
   const void* x = nullptr;  ///< nullptr: zeros, and every coefficient counts as 0
   const void* s = nullptr;  ///< nullptr: zeros
-  void* prefix = nullptr;   ///< gets x, in the type of s; nullptr: not wanted
-  void* total = nullptr;    ///< gets c x + s, in the type of s; nullptr: not wanted
-  void* wire = nullptr;     ///< gets c x + s; nullptr: not wanted
+  void* prefix = nullptr;   ///< receives x, in the type of s; nullptr: not written
+  void* total = nullptr;    ///< receives c x + s, in the type of s; nullptr: not written
+  void* wire = nullptr;     ///< receives c x + s; nullptr: not written
   bool streamed = false;    ///< wire is written past the caches
-  /// From the first element's on: one for every element if span is 1, else one for every `span` elements.
+  /// Starting at the first element's coefficient: one per element if span is 1, otherwise one per `span` elements.
   const float* coefficients = nullptr;
   size_t span = 1;   ///< 1 or a multiple of 16
-  size_t skip = 0;   ///< elements of the first span that lie before the first element; a multiple of 16
+  size_t skip = 0;   ///< elements of the first span that precede the first element; a multiple of 16
   size_t count = 0;  ///< elements
 };
 
 using HopKernel = void (*)(const HopRun& run);
 
-/// [type of x][type of s][type of wire], by the numbers of seqparDataType_t.
+/// [type of x][type of s][type of wire], indexed by seqparDataType_t.
 struct HopKernels {
   HopKernel kernel[3][3][3];
 };
@@ -39,10 +39,10 @@ extern const HopKernels kHopAvx2;
 extern const HopKernels kHopAvx512;
 #endif
 
-/// The kernels for `isa`; portable ones where this build has none for it.
+/// The kernels for `isa`; portable ones if this build has none for it.
 const HopKernels& hopKernels(Isa isa);
 
-// How a loop touches memory: kLanes elements, or the fewer that are left at the end.
+// Memory accesses of a loop: kLanes elements, or fewer at the end.
 template <class Lanes>
 struct WholeAccess {
   template <class T>
@@ -93,8 +93,8 @@ struct HopLoop {
         wire(static_cast<W*>(run.wire)),
         streamed(run.streamed && reinterpret_cast<uintptr_t>(run.wire) % (Lanes::kLanes * sizeof(W)) == 0) {}
 
-  // Both inputs are read before anything is written: outputs may be the inputs' memory. A number that is wanted in one
-  // type twice is rounded once, and one that keeps its type not at all.
+  // Both inputs are read before any output is written, so outputs may alias them. A value with two outputs of one type
+  // is rounded once; a value that keeps its type is not rounded.
   template <class Access>
   void step(size_t i, V c, const Access& access) const {
     const V own = s != nullptr ? Lanes::widen(s, access.fetch(s + i)) : Lanes::zero();

@@ -8,7 +8,7 @@
 namespace seqpar {
 namespace {
 
-/// By bits, in integers, which compilers vectorize in any order.
+/// Compares bits as integers, which compilers vectorize in any order.
 bool allFinite(const float* numbers, size_t count) {
   constexpr uint32_t kExponent = 0x7f800000;
   uint32_t found = 0;
@@ -22,8 +22,8 @@ bool allFinite(const float* numbers, size_t count) {
 
 }  // namespace
 
-// A plain product would make NaN of 0 times NaN: rows of b that are not finite are left out of it and added
-// behind it, where their factors are not 0.
+// An ordinary product would turn 0 times NaN into NaN. Rows of b that are not finite are excluded from it and added
+// afterwards, if their factors are not 0.
 void multiplyForgetting(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC) {
   std::vector<size_t> wild;
   for (size_t row = 0; row < k; ++row) {

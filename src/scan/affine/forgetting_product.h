@@ -1,4 +1,4 @@
-// The product of a transition with what it meets.
+// The product of a transition and a state.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace seqpar {
 
-/// multiply(), but a factor of exactly 0 in `a` forgets what it meets, NaN and infinity included.
+/// multiply(), except that a factor of exactly 0 in `a` discards its operand, even NaN and infinity.
 void multiplyForgetting(size_t m, size_t n, size_t k, Factor a, Factor b, bool accumulate, float* c, size_t strideC);
 
 }  // namespace seqpar

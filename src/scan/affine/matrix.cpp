@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPanel = 16;
 
-// `pieces` ranges (no more than there are units) of [begin, end), as equal as they can be.
+// Divides a half-open range into `pieces` ranges (at most one per unit) of nearly equal size.
 void cut(size_t begin, size_t end, size_t pieces, size_t scale, std::vector<Block>& blocks) {
   const size_t units = end - begin;
   const size_t count = std::min(pieces, units);
@@ -104,7 +104,7 @@ void Matrix::copy(Rows from, OutRows to, size_t width) const {
   }
 }
 
-// The rows themselves where they are fp32, else a copy in `scratch`.
+// Returns the rows themselves if they are fp32, otherwise a copy in `scratch`.
 const float* Matrix::asFloat(Rows from, size_t width, std::vector<float>& scratch, size_t& stride) const {
   if (from.type == seqparFloat32 && from.data != nullptr) {
     stride = from.stride;
@@ -166,7 +166,7 @@ void Matrix::hop(Block block, Values x, Target wire) {
   }
 }
 
-// S is taken up before an output is written, which may be S's own memory; A x is added to it where it then lies.
+// S is read before any output is written, because an output may alias it; A x is then added to that output.
 void Matrix::hopHead(size_t head, const Region& part, Rows x, OutRows prefix, OutRows total, OutRows wire) {
   if (has(head, SEQPAR_SCAN_RESET_IN)) x.data = nullptr;
   const Rows s = own(problem_.state, head, part);
@@ -180,7 +180,7 @@ void Matrix::hopHead(size_t head, const Region& part, Rows x, OutRows prefix, Ou
     copy(x, prefix, part.width);
     return;
   }
-  // A product is read and written many times while it grows, so it does so in cached memory.
+  // A product is read and written repeatedly while it accumulates, so it accumulates in cached memory.
   const auto holds = [](const OutRows& rows) {
     return rows.target && rows.type == seqparFloat32 && rows.target.store == Store::Cached;
   };

@@ -1,4 +1,4 @@
-// The operator whose A is a matrix a head.
+// The operator with a matrix A per head.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace seqpar {
 
-/// Blocks are ranges of panels, 16 columns of a head each, the last of a head narrower: whole heads, or panels of one
-/// head. A block's state is dense a head: its heads one after the other, each dk rows of the block's columns. A block's
-/// coefficients are, for each head, `keep` (1, or 0 where the head forgets) and then the dk x dk matrix.
+/// Blocks are ranges of panels of 16 columns of a head; the last panel of a head may be narrower. A block is whole
+/// heads, or panels of one head. A block's state is dense per head: consecutive heads, each with dk rows of the block's
+/// columns. A block's coefficients are, for each head, `keep` (1, or 0 if the head forgets), then the dk x dk matrix.
 class Matrix final : public Affine {
  public:
   explicit Matrix(const ScanProblem& problem);

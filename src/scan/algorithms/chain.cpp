@@ -1,5 +1,5 @@
 // CHAIN: ZeCO (arXiv 2507.01004), the All-Scan of its Algorithms 1 and 3: a pipeline through the positions. Each block
-// is received from the predecessor, hopped, and written straight into the message for the successor.
+// is received from the predecessor, hopped, and written directly into the message for the successor.
 #include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/in_place.h"
@@ -11,7 +11,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   if (offersInPlace(problem, order, mail) && scanInPlace(affine, problem, order, mail)) return;
   const int position = order.position;
   const bool last = position + 1 == order.size();
-  for (const Block block : cutScan(seqparScanChain, affine, problem, order, mail, blocks)) {
+  for (const Block block : scanBlocks(seqparScanChain, affine, problem, order, mail, blocks)) {
     const size_t bytes = stateBytes(affine, problem, block);
     Values x;
     if (position > 0) x = {mail.receive(order.ranks[position - 1], bytes), problem.wireType};
@@ -22,14 +22,14 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   }
 }
 
-/// ZeCO's pipeline, with the latency and the overhead that the paper's form leaves out. On a host every rank's own work
-/// on a block is a stage, so P stages fill, and then K-1 blocks follow.
+/// ZeCO's pipeline, with latency and overhead, which the paper's formula omits. On a host every rank's own work on a
+/// block is a stage, so P stages fill, followed by K-1 blocks.
 double hostSeconds(const HostModel& model, double blocks) {
   const HostTerms& t = model.flat;
   const double block = t.state / blocks;
   const double byMessages = (t.ranks - 1) * t.alpha + t.ranks * (t.overhead + block * t.alone) +
                             (blocks - 1) * (t.overhead + block * t.perByte);
-  // A share of it, so that the number of blocks suits messages too: what position 0 was given decides between the two.
+  // A fraction of it, so the number of blocks also suits messages: position 0's arguments decide between the two.
   return model.inPlace ? HostTerms::kInPlace * byMessages : byMessages;
 }
 

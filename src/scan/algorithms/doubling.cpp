@@ -1,5 +1,5 @@
-// DOUBLING: 123-doubling (Traeff, "exclusive scan", arXiv 2507.04785): a logarithmic number of rounds, each of which
-// prepends what a position `skip` before this one knows.
+// DOUBLING: 123-doubling (Traeff, "exclusive scan", arXiv 2507.04785): a logarithmic number of rounds. In each round a
+// position prepends the map known to the position `skip` before it.
 #include "kernels/scan/doubling_rounds.h"
 #include "scan/cost.h"
 #include "scan/cut.h"
@@ -70,7 +70,7 @@ class Doubling {
   Block block_;
   MapLayout relative_, absolute_;
   Fold before_;   ///< the positions before this one, as far as known
-  Fold scratch_;  ///< what before_ is about to become, or what is sent
+  Fold scratch_;  ///< the next value of before_, or the map that is sent
   bool known_ = false;
 };
 
@@ -78,7 +78,7 @@ class Doubling {
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   std::vector<Doubling> pieces;
-  for (const Block block : cutScan(seqparScanDoubling, affine, problem, order, mail, blocks)) {
+  for (const Block block : scanBlocks(seqparScanDoubling, affine, problem, order, mail, blocks)) {
     pieces.emplace_back(affine, problem, order, mail, block);
   }
   for (int number = 0; hasDoublingRound(number, order.size()); ++number) {
@@ -91,7 +91,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
 }
 
 double hostSeconds(const HostModel& model, double blocks) {
-  constexpr double kScratch = 0.5e-6;  // to set up the maps that are composed
+  constexpr double kScratch = 0.5e-6;  // to set up the composed maps
   const HostTerms& t = model.flat;
   const double round = t.wave + blocks * t.overhead + t.element * (HostTerms::kPack + HostTerms::kFold) * t.perByte;
   return kScratch + doublingRounds(static_cast<int>(t.ranks)) * round + t.state * HostTerms::kFinish * t.perByte;

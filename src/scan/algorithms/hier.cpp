@@ -1,5 +1,5 @@
-// HIER: TRANSPOSED inside each node, and between the nodes a chain for each shard, on as many rails as the smallest
-// node has positions.
+// HIER: TRANSPOSED inside each node, and between the nodes one chain per shard, on as many rails as the smallest node
+// has positions.
 #include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/shards.h"
@@ -10,7 +10,7 @@ namespace {
 
 struct Neighborhood {
   Group node;
-  int previousFirst = -1;  ///< first position of the node before this one; -1 if there is none
+  int previousFirst = -1;  ///< first position of the previous node; -1 if there is none
   bool last = false;
 };
 
@@ -30,29 +30,35 @@ Neighborhood neighborhood(const ScanOrder& order) {
   return result;
 }
 
-/// The state of the owner's shard in front of its node, handed from node to node; none at the first node.
+/// The state of the owner's shard before its node, sent from node to node; none at the first node.
 std::optional<Fold> chainNodes(ShardScan& scan, Affine& affine, const ScanProblem& problem, const ScanOrder& order,
                                Mailbox& mail, const Neighborhood& place) {
   const MapLayout stateLayout(affine, problem, scan.shard(), MapKind::Absolute);
   const int rail = order.position - place.node.first;
+  // Composed while the state is on its way, if that is exact; the map of the first node is a state.
+  const bool first = place.previousFirst < 0;
   std::optional<Fold> nodeMap;
-  if (!place.last) nodeMap = scan.groupMap();
+  if (!place.last && (first || problem.multipliesFreely())) nodeMap = scan.groupMap();
 
   std::optional<Fold> x;
   std::optional<Fold> next;
-  if (place.previousFirst < 0) {
+  if (first) {
     next = std::move(nodeMap);
   } else {
     const int from = order.ranks[place.previousFirst + rail];
     const std::byte* const message = mail.receive(from, stateLayout.bytes());
     x.emplace(affine, scan.shard());
     x->start(stateLayout, message);
-    if (nodeMap) {
+    if (!place.last) {
       next.emplace(affine, scan.shard());
       next->start(stateLayout, message);
-      next->then(*nodeMap);
     }
     mail.release(from);
+    if (nodeMap) {
+      next->then(*nodeMap);
+    } else if (next) {
+      scan.thenGroup(*next);
+    }
   }
   if (next) {
     next->write(stateLayout, mail.acquire(order.ranks[place.node.end + rail], stateLayout.bytes()));
@@ -64,7 +70,7 @@ std::optional<Fold> chainNodes(ShardScan& scan, Affine& affine, const ScanProble
 }  // namespace
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
-  const std::vector<Block> pieces = cutScan(seqparScanHier, affine, problem, order, mail, blocks);
+  const ScanBlocks pieces = scanBlocks(seqparScanHier, affine, problem, order, mail, blocks);
   const size_t rails = static_cast<size_t>(hierRails(order));
   const Neighborhood place = neighborhood(order);
   for (const Block block : pieces) {
@@ -82,8 +88,9 @@ double hostSeconds(const HostModel& model, double blocks) {
   const double rails = *std::min_element(model.nodes.begin(), model.nodes.end());
   const double shard = model.node.state / rails / blocks;
   const double hops = static_cast<double>(model.nodes.size()) - 1;
-  return model.node.shards(blocks) + hops * (network.alpha + network.overhead + shard * network.secondsPerByte) +
-         (blocks - 1) * (network.overhead + shard * network.secondsPerByte);
+  const double fold = model.ahead ? 0 : model.node.ranks * shard * HostTerms::kFold * model.node.perByte;
+  return model.node.shards(blocks) + hops * (network.alpha + network.overhead + shard * network.secondsPerByte + fold) +
+         (blocks - 1) * (network.overhead + std::max(shard * network.secondsPerByte, fold));
 }
 
 double ncclSeconds(const NcclModel& m, double blocks) {

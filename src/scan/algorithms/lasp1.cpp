@@ -1,5 +1,5 @@
 // LASP1, a baseline: LASP (arXiv 2404.02882), the ring of states of its Algorithms 2 and 3: the whole state is
-// received, then computed, then sent, so that one rank works at a time.
+// received, then computed, then sent, so only one rank works at a time.
 #include <cstring>
 
 #include "scan/cost.h"
@@ -13,7 +13,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   const bool last = position + 1 == order.size();
   const Block whole = affine.split(1).front();
   const size_t bytes = stateBytes(affine, problem, whole);
-  // Bytes are cut without regard to what they mean: the state is only used once it is complete.
+  // Bytes are divided without regard to their meaning: the state is only used once it is complete.
   const size_t piece = mail.maxMessage();
 
   Values x;
@@ -42,7 +42,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
 double hostSeconds(const HostModel& model, double) {
   const HostTerms& t = model.flat;
   const double work = HostTerms::kCopy + HostTerms::kFinish + HostTerms::kPack;
-  return (t.ranks - 1) * (t.alpha + t.overhead + t.state * work * t.alone);
+  return (t.ranks - 1) * (t.alpha + t.state * work * t.alone) + t.ranks * t.overhead;
 }
 
 double peerSeconds(const PeerModel& m) {

@@ -1,5 +1,5 @@
-// LASP2, a baseline: LASP-2 (arXiv 2502.07563), the all-gather of its Algorithms 2 and 4: all maps are gathered on
-// every rank, and only then combined there.
+// LASP2, a baseline: LASP-2 (arXiv 2502.07563), the all-gather of its Algorithms 2 and 4: every rank gathers all maps
+// before it combines them.
 #include <cstring>
 #include <vector>
 
@@ -14,10 +14,10 @@ namespace {
 struct GatheredBlock {
   Block block;
   MapLayout layout;
-  std::vector<MessageBuffer> maps;  ///< one a position
+  std::vector<MessageBuffer> maps;  ///< one per position
 };
 
-/// All maps of `block`, those of positions that this one does not need included: the baseline is an all-gather.
+/// All maps of `block`, including those of positions that this one does not need: the baseline is an all-gather.
 GatheredBlock gather(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, Block block) {
   GatheredBlock gathered{block, MapLayout(affine, problem, block), {}};
   const MapLayout& layout = gathered.layout;
@@ -42,7 +42,7 @@ GatheredBlock gather(Affine& affine, const ScanProblem& problem, const ScanOrder
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   std::vector<GatheredBlock> all;
-  for (const Block block : cutScan(seqparScanLasp2, affine, problem, order, mail, blocks)) {
+  for (const Block block : scanBlocks(seqparScanLasp2, affine, problem, order, mail, blocks)) {
     all.push_back(gather(affine, problem, order, mail, block));
   }
   for (const GatheredBlock& gathered : all) {
@@ -57,7 +57,7 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   }
 }
 
-/// Every rank copies all elements aside before it combines those that it needs.
+/// Every rank copies all elements before it combines the ones that it needs.
 double hostSeconds(const HostModel& model, double) {
   const HostTerms& t = model.flat;
   return t.wave + (t.ranks - 1) * (t.overhead + t.element * HostTerms::kCopy * t.perByte) +

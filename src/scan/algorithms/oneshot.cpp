@@ -1,4 +1,4 @@
-// ONESHOT: every position publishes its map once, to all later positions, and every position combines what precedes it.
+// ONESHOT: every position publishes its map once, to all later positions, and combines the maps of all earlier ones.
 #include "scan/cost.h"
 #include "scan/cut.h"
 #include "scan/fold.h"
@@ -23,10 +23,10 @@ void publish(Affine& affine, const MapLayout& layout, Block block, const ScanOrd
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
   const int position = order.position;
   const bool last = position + 1 == order.size();
-  for (const Block block : cutScan(seqparScanOneshot, affine, problem, order, mail, blocks)) {
+  for (const Block block : scanBlocks(seqparScanOneshot, affine, problem, order, mail, blocks)) {
     const MapLayout relative(affine, problem, block);
     const MapLayout absolute(affine, problem, block, MapKind::Absolute);
-    // Before the hop: an output may be the same memory as the state.
+    // Before the hop: an output may alias the state.
     if (!last) publish(affine, position == 0 ? absolute : relative, block, order, mail);
     if (position == 0) {
       if (last) affine.hop(block, {}, nullptr);

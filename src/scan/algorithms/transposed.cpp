@@ -1,4 +1,4 @@
-// TRANSPOSED: every position sends each shard of its map to the shard's owner, owners combine their shard of all
+// TRANSPOSED: every position sends each shard of its map to the shard's owner. Owners combine their shard of all
 // positions in order, and send every position its x of the shard.
 #include "scan/cost.h"
 #include "scan/cut.h"
@@ -7,7 +7,7 @@
 namespace seqpar::transposed {
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
-  for (const Block block : cutScan(seqparScanTransposed, affine, problem, order, mail, blocks)) {
+  for (const Block block : scanBlocks(seqparScanTransposed, affine, problem, order, mail, blocks)) {
     ShardScan scan(affine, problem, order, mail, {0, order.size()}, affine.split(block, order.ranks.size()));
     scan.scatter();
     if (scan.owner()) scan.distribute({});

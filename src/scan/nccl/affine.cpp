@@ -40,7 +40,7 @@ NcclAffine::NcclAffine(const ScanProblem& problem, DeviceArena& arena, cudaStrea
   factors_ = prepareFactors();
 }
 
-// With matrices the factors say which heads are kept.
+// With matrices, the factors select the heads that keep their state.
 const float* NcclAffine::prepareFactors() {
   const bool given = problem_.op == seqparScanScalar || problem_.op == seqparScanDiag;
   const std::size_t perHead = problem_.op == seqparScanDiag ? problem_.dk : 1;
@@ -135,7 +135,7 @@ void NcclAffine::hop(Block block, const void* x, seqparDataType_t xType, void* w
   checkCuda(launchHop(shape_, hop, stream_), "hopKernel");
 }
 
-/// One matrix map after another: what is after `map`, given what is before it.
+/// Applies matrix map `map` to x: writes the state after it.
 void NcclAffine::step(Block block, const MapSlots& slots, int map, Values x, float* after, void* wire) {
   MapHop hop;
   hop.begin = block.begin;
@@ -168,8 +168,8 @@ MapFold NcclAffine::foldOf(const MapSlots& slots, int maps) const {
   return fold;
 }
 
-/// Matrix maps one after another, x in front of them; gives what is after the last, in fp32. wireAfter(map): where what
-/// is after a map goes as it travels; null: nowhere.
+/// Applies matrix maps in order to x; returns the state after the last one, in fp32. wireAfter(map): destination of the
+/// state after `map` in the wire type, or null.
 template <typename WireAfter>
 float* NcclAffine::stepThrough(const MapSlots& slots, int maps, Values x, const WireAfter& wireAfter) {
   const std::size_t elements = slots.block.end - slots.block.begin;
@@ -228,8 +228,8 @@ ComposedMap NcclAffine::compose(const MapSlots& slots, int maps, bool absolute) 
   return result;
 }
 
-// A product of matrices is the hop of a state that is a matrix. The maps' matrices are used as they are given, so in
-// reverse it is the transpose of the product that is made, from the other side, and used transposed again.
+// A product of matrices is the hop of a state that is a matrix. The maps' matrices are used as given. In reverse, the
+// transpose of the product is computed, from the other side, and used transposed again.
 const float* NcclAffine::composeMatrices(const MapSlots& slots, int maps) {
   const std::size_t heads = factorCount(slots.block);
   const std::size_t count = heads * shape_.dk * shape_.dk;

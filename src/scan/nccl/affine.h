@@ -1,4 +1,4 @@
-// One rank's affine map in device memory: what of it travels through NCCL, and what is computed between NCCL's steps.
+// One rank's affine map in device memory: the parts that NCCL sends, and the computations between NCCL's steps.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace seqpar {
 
-/// A map, or a block of it, is made of these arrays, which travel one by one, from where they lie.
+/// The arrays of a map, or of a block of it. They are sent separately, without copying.
 enum MapPart { kMapState = 0, kMapFactors = 1, kMapMatrices = 2 };
 constexpr std::size_t kMapParts = 3;
 
@@ -24,14 +24,14 @@ struct MapSlots {
   std::byte* at(int map, std::size_t part) const { return data[part] + map * stride[part]; }
 };
 
-/// A block's map in fp32 that was composed of several.
+/// A block's composed map, in fp32.
 struct ComposedMap {
   Block block;
   MapFactors a;
   Values s;
 };
 
-/// Blocks are ranges of elements: inner bounds are multiples of 16, with matrices of whole heads. Everything runs on
+/// Blocks are ranges of elements: inner bounds are multiples of 16, or with matrices of whole heads. All work runs on
 /// `stream`, with memory of `arena`.
 class NcclAffine {
  public:
@@ -41,30 +41,30 @@ class NcclAffine {
   /// At most `pieces` blocks of nearly equal size, the same on all ranks.
   std::vector<Block> split(Block block, std::size_t pieces) const;
 
-  /// Length of a part of a block's map; 0: this operator has no such part.
+  /// Length of a part of a block's map; 0: the operator has no such part.
   std::size_t partBytes(Block block, std::size_t part) const;
   std::size_t stateBytes(Block block) const { return partBytes(block, kMapState); }
-  /// Parts that a position's map has: the state alone at position 0, whose map is absolute.
+  /// Number of parts of a position's map: only the state at position 0, because its map is absolute.
   static std::size_t partsAt(int position) { return position == 0 ? 1 : kMapParts; }
 
-  /// Where a part of this rank's own map lies. The state is in the wire type; at position 0 it is A x_0 + S.
+  /// Address of a part of this rank's own map. The state is in the wire type; at position 0 it is A x_0 + S.
   const std::byte* own(Block block, std::size_t part);
 
   MapSlots takeSlots(Block block, int maps, std::size_t alignment);
   std::byte* takeStates(Block block, int count = 1) { return arena_.take(stateBytes(block) * std::size_t(count)); }
 
-  /// This rank's hop: takes x of the block (no data: x_0, or zeros, at position 0) and writes what the caller wants,
-  /// and A x + S to `wire` unless it is null.
+  /// This rank's hop: reads x of the block (no data: x_0, or zeros, at position 0), writes the requested outputs, and A
+  /// x + S to `wire` unless it is null.
   void hop(Block block, const void* x, seqparDataType_t xType, void* wire);
 
-  /// The state after `maps` maps, of which the first is absolute, in fp32.
+  /// The state after `maps` maps, in fp32; the first map is absolute.
   const float* fold(const MapSlots& slots, int maps);
 
-  /// The states in front of map 0 to maps, in the wire type, one after the other; x is in front of map 0. With x null
-  /// the first map is absolute and the state in front of it is left out.
+  /// The states before map 0 to before map `maps`, consecutive, in the wire type; x is the state before map 0. With x
+  /// null, the first map is absolute and the state before it is omitted.
   std::byte* between(const MapSlots& slots, int maps, const void* x);
 
-  /// All maps as one. If the first is absolute, so is the result: its A is null.
+  /// Composes all maps. If the first is absolute, so is the result: its A is null.
   ComposedMap compose(const MapSlots& slots, int maps, bool absolute);
 
   /// Writes A x + s of a block of `map` to `wire`; x is of the wire type, null if the map is absolute.

@@ -1,5 +1,5 @@
-// What the algorithms of All-Scan over NCCL have in common. Each is an NcclRun that registry.cpp names: collective over
-// the ranks, leaves prefix and total written, in stream order.
+// Declarations that the algorithms of All-Scan over NCCL share. Each is an NcclRun that registry.cpp names: collective
+// over the ranks, writes prefix and total, in stream order.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace seqpar {
 
-/// What an algorithm works with.
+/// Environment of an algorithm.
 struct NcclScanSetting {
   NcclComm& nccl;
   NcclAffine& affine;
@@ -24,7 +24,7 @@ struct NcclScanSetting {
   int rankAt(int p) const { return order.ranks[static_cast<std::size_t>(p)]; }
 };
 
-/// What one step sends and receives.
+/// Sends and receives of one step.
 struct NcclTransfers {
   std::vector<NcclSend> sends;
   std::vector<NcclReceive> receives;

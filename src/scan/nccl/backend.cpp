@@ -17,7 +17,7 @@ void ncclScan(DeviceGroup& group, const ScanProblem& problem, std::span<const in
   if (row.nccl.run == nullptr) {
     refuseAlgorithm(row, "over NCCL", [](const ScanAlgorithm& other) { return other.nccl.run != nullptr; });
   }
-  if (row.traffic == ScanTraffic::NodeShards) hierRails(positions);  // refuses before anything is enqueued
+  if (row.traffic == ScanTraffic::NodeShards) hierRails(positions);  // throws before anything is enqueued
 
   DeviceArena& arena = group.arena();
   arena.reset();
@@ -36,6 +36,12 @@ class NcclScans : public ScanBackend {
 
   std::vector<seqparScanEstimate_t> estimates(const ScanProblem& problem, int blocks) const override {
     return ncclScanEstimates(problem, scanNodes(comm_.topology().nodes, problem.direction), links_, blocks);
+  }
+
+  bool multiplies(const ScanAlgorithm& row) const override {
+    const auto& nodes = comm_.topology().nodes;
+    const bool oneNode = std::all_of(nodes.begin(), nodes.end(), [&](int node) { return node == nodes.front(); });
+    return multipliesAmong(row, comm_.size()) || (row.products == Products::BetweenNcclNodes && !oneNode);
   }
 
   void run(std::shared_ptr<const ScanProblem> problem, const ScanAlgorithm& row, int blocks,

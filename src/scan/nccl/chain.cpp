@@ -1,5 +1,5 @@
-// CHAIN and LASP1 over NCCL (ZeCO, arXiv 2507.01004; LASP, arXiv 2404.02882): while a block is received, the one before
-// it is sent on; LASP1 has one block.
+// CHAIN and LASP1 over NCCL (ZeCO, arXiv 2507.01004; LASP, arXiv 2404.02882): while a block is received, the previous
+// one is sent on. LASP1 uses one block.
 #include "scan/nccl/algorithms.h"
 
 namespace seqpar::chain {

@@ -1,11 +1,11 @@
-// ONESHOT and LASP2 (LASP-2, arXiv 2502.07563) over NCCL: maps come as they are, and each rank combines those before
-// its own.
+// ONESHOT and LASP2 (LASP-2, arXiv 2502.07563) over NCCL: each rank receives the maps uncombined, and combines the maps
+// of earlier positions.
 #include "scan/nccl/algorithms.h"
 
 namespace seqpar {
 namespace {
 
-/// Combines the maps of the positions before this one, and takes their state.
+/// Combines the maps of earlier positions, and hops from the resulting state.
 void finish(const NcclScanSetting& setting, const MapSlots& slots) {
   NcclAffine& affine = setting.affine;
   const float* const x = setting.position() == 0 ? nullptr : affine.fold(slots, setting.position());
@@ -50,7 +50,7 @@ void ncclRun(const NcclScanSetting& setting, std::size_t) {
     parts.push_back({affine.own(whole, part), slots.data[part], affine.partBytes(whole, part)});
   }
   setting.nccl.allGather(parts, setting.stream);
-  // They lie in the order of ranks; positions go up or down.
+  // The gathered maps are in rank order; positions ascend or descend.
   const int first = setting.rankAt(0);
   const std::ptrdiff_t direction = setting.size() > 1 ? setting.rankAt(1) - first : 1;
   for (std::size_t part = 0; part < kMapParts; ++part) {

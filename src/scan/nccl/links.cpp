@@ -1,4 +1,4 @@
-// Measuring what a step over NCCL costs, as it is called: the host's part of it included.
+// Measures a step over NCCL including the host's part.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -15,7 +15,7 @@ constexpr std::size_t kSmall = 256;
 constexpr std::size_t kLarge = std::size_t{4} << 20;
 constexpr int kRepeats = 8;
 
-/// The next and the previous rank among `ring`, this rank among them.
+/// The next and the previous rank in `ring`, which contains this rank.
 struct Neighbors {
   int next, previous;
 };
@@ -26,7 +26,7 @@ Neighbors neighbors(const std::vector<int>& ring, int rank) {
   return {ring[(place + 1) % count], ring[(place + count - 1) % count]};
 }
 
-/// Seconds of a step in which everybody sends `bytes` round a ring: the best of several, a first one not counted.
+/// Seconds of one exchange of `bytes` with the ring neighbors: the best of several, after one warm-up.
 double timeStep(NcclComm& nccl, const Neighbors& ring, std::byte* memory, std::size_t bytes, cudaStream_t stream) {
   using Clock = std::chrono::steady_clock;
   const NcclSend send{ring.next, memory, bytes};
@@ -67,7 +67,7 @@ NcclLinks measureNcclLinks(NcclComm& nccl, Allgather& control, std::span<const i
   if (mine.size() > 1) own.node = measure(nccl, mine);
   if (members.size() > 1) {
     std::vector<int> everybody;
-    // Neighbors on different nodes where there are any: one rank of each node after the other.
+    // Neighbors on different nodes if there are several: ranks alternate between the nodes.
     for (std::size_t i = 0; everybody.size() < nodes.size(); ++i) {
       for (const auto& [node, ranks] : members) {
         if (i < ranks.size()) everybody.push_back(ranks[i]);

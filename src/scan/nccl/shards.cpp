@@ -1,15 +1,15 @@
-// TRANSPOSED and HIER over NCCL: inside a group of neighboring positions each combines one shard of all maps; with
-// several groups, shards are handed from group to group.
+// TRANSPOSED and HIER over NCCL: inside a group of neighboring positions, each position combines one shard of all maps;
+// with several groups, shards are sent from group to group.
 #include "scan/cut.h"
 #include "scan/nccl/algorithms.h"
 
 namespace seqpar {
 namespace {
 
-/// A group, and where the ones beside it are.
+/// A group and its neighboring groups.
 struct Neighborhood {
   int first = 0, end = 0;
-  int previousFirst = -1;  ///< first position of the group before; -1: none
+  int previousFirst = -1;  ///< first position of the previous group; -1: none
   bool last = true;        ///< no group after this one
 };
 
@@ -38,7 +38,7 @@ class ShardScan {
     if (owner()) slots_ = affine_.takeSlots(shard(), given(), 64);
   }
 
-  /// Every position's map of each shard to the shard's owner.
+  /// Sends every position's map of each shard to the shard's owner.
   void scatter() {
     NcclTransfers step;
     if (setting_.position() < place_.first + given()) {
@@ -57,7 +57,7 @@ class ShardScan {
     step.run(setting_);
   }
 
-  /// Hands the owner's shard from group to group, in `blocks` blocks. Returns it in front of this group; null at the
+  /// Sends the owner's shard from group to group, in `blocks` blocks. Returns the shard before this group; null at the
   /// first group.
   const std::byte* chain(std::size_t blocks) {
     const bool first = place_.previousFirst < 0;
@@ -85,7 +85,7 @@ class ShardScan {
     return x;
   }
 
-  /// Gives every position its x of all shards, and hops.
+  /// Sends every position its x of all shards, and hops.
   void distribute(const std::byte* front) {
     NcclTransfers step;
     if (owner()) {
@@ -112,14 +112,14 @@ class ShardScan {
   bool owner() const { return local_ < shards_.size(); }
   Block shard() const { return shards_[local_]; }
   int ownerRank(std::size_t q) const { return setting_.rankAt(place_.first + static_cast<int>(q)); }
-  /// Positions of the group whose maps are needed: nobody comes after the last of all.
+  /// Number of the group's maps that are needed: no position follows the very last one.
   int given() const { return place_.end - place_.first - (place_.last ? 1 : 0); }
 
   const NcclScanSetting& setting_;
   NcclAffine& affine_;
   Neighborhood place_;
   std::vector<Block> shards_;
-  std::size_t local_;  ///< this position's number in the group
+  std::size_t local_;  ///< this position's index in the group
   MapSlots slots_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 void launchElementwise(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
                        const ScanAlgorithm& row, DeviceStream stream) {
-  // One position exchanges nothing: there, every algorithm is the shortest one.
+  // A single position exchanges no data: use the shortest algorithm.
   ScanLaunch* const launch = (order.size() == 1 ? scanAlgorithm(seqparScanChain) : row).peers.launch;
   if (launch == nullptr) {
     refuseAlgorithm(row, "between GPUs that reach each other's memory",
@@ -49,15 +49,15 @@ class PeerScans : public ScanBackend {
   explicit PeerScans(Communicator& comm) : comm_(comm) {
     const CurrentDevice current(comm.device()->device());
     const StreamHandle stream = makeStream();
-    // Not the caller's streams: they may be waiting for anything.
-    // Ranks meet before and after: where they share a GPU, allocating and freeing may wait for another's measurement.
+    // Not on the caller's streams: they may be waiting for any event. Ranks synchronize before and after: if they share
+    // a GPU, allocating and freeing may wait for another rank's measurement.
     DeviceProbe probe;
     probe.prepare(comm.device()->peers());
     std::vector<DeviceLink> all(static_cast<size_t>(comm.size()));
     comm.control().gatherValues(DeviceLink(), std::span(all));
     const DeviceLink mine = measureDeviceLink(probe, comm.device()->peers(), stream.get());
     comm.control().gatherValues(mine, std::span(all));
-    // The slowest hop is what a chain waits for.
+    // The slowest hop determines the speed of a chain.
     for (const auto& link : all) {
       link_.alpha = std::max(link_.alpha, link.alpha);
       const bool slower = link_.bytesPerSecond == 0 || link.bytesPerSecond < link_.bytesPerSecond;
@@ -71,10 +71,12 @@ class PeerScans : public ScanBackend {
     return estimateDeviceScan(problem, comm_.size(), link_, channels);
   }
 
+  bool multiplies(const ScanAlgorithm& row) const override { return multipliesAmong(row, comm_.size()); }
+
   void run(std::shared_ptr<const ScanProblem> problem, const ScanAlgorithm& row, int,
            const CallerStream& stream) override {
     const auto ranks = scanRanks(comm_.size(), problem->direction);
-    // All ranks are peers, so a peer's number is its rank.
+    // All ranks are peers, so a peer's index is its rank.
     comm_.enqueue("seqparAllScan", stream.device,
                   [&](DeviceGroup& group) { launchPeerScan(group.peers(), *problem, ranks, row, stream.device); });
   }

@@ -1,4 +1,4 @@
-// All-Scan between peers: kernels that reach each other by load and store.
+// All-Scan between peers, by kernels that use load and store.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,16 @@
 
 namespace seqpar {
 
-/// Collective over `comm`, whose ranks are all peers: measures their links.
+/// Collective over `comm`; all its ranks must be peers. Measures their links.
 std::unique_ptr<ScanBackend> makePeerScans(Communicator& comm);
 
-/// Collective over the peers in `order`, the peer at each position (this one among them): enqueues the scan on `stream`
-/// of the current device; one launch a call, or one for each 4096 heads. InvalidUsage for what the row cannot do here;
-/// UnhandledCudaError.
+/// Collective over the peers in `order`, the peer at each position (including this one): enqueues the scan on `stream`
+/// of the current device; one launch per call, or one per 4096 heads. Throws InvalidUsage for problems that the row
+/// does not support here, and UnhandledCudaError.
 void launchPeerScan(const PeerView& view, const ScanProblem& problem, std::span<const int> order,
                     const ScanAlgorithm& row, DeviceStream stream);
 
-/// ScanBackend::makeHeadWindow() for a communicator whose ranks are all peers.
+/// ScanBackend::makeHeadWindow() for a communicator with only peers.
 std::unique_ptr<HeadWindow> makePeerHeadWindow(Communicator& comm, int64_t heads, int64_t elements,
                                                seqparDirection_t direction);
 

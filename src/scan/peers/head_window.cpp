@@ -1,4 +1,4 @@
-// What kernels that pass heads along themselves need in device memory (seqpar_device.cuh).
+// Device memory for kernels that pass heads between ranks (seqpar_device.cuh).
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -10,16 +10,17 @@ namespace seqpar {
 namespace {
 
 constexpr std::size_t kPacketBytes = 16;
-constexpr std::size_t kSets = 2;         // seqpar_device.cuh has as many
+constexpr std::size_t kSets = 2;         // equals the number in seqpar_device.cuh
 constexpr std::size_t kCountBytes = 16;  // of a head
 
 std::size_t whole(std::size_t bytes) {
   return (bytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
 }
 
-/// Two sets of packets for all heads, then a count a head that the peer after writes, then this rank's own counts. All
-/// of it is in the window, which goes back to the communicator: destroying a handle must not free, which waits for the
-/// whole device, where kernels of other ranks that share it may wait for kernels that this would hold up.
+/// Two sets of packets for all heads, then one count per head that the next peer writes, then this rank's own counts.
+/// All of it is in the window, which is returned to the communicator: destroying a handle must not free memory, because
+/// freeing waits for the whole device, where kernels of other ranks that share it may be waiting for kernels that this
+/// would delay.
 struct WindowLayout {
   std::size_t packets, credits, own;
   WindowLayout(int64_t heads, int64_t elements)
@@ -39,7 +40,7 @@ class HeadWindowCuda : public HeadWindow {
     window_ = group.makeWindow(layout_.bytes());
     agree(comm, prepare(group.rank()));
 
-    // All ranks are peers, so a peer's number is its rank.
+    // All ranks are peers, so a peer's index is its rank.
     const bool forward = direction == seqparForward;
     view_.heads = heads;
     view_.elements = elements;
@@ -62,7 +63,7 @@ class HeadWindowCuda : public HeadWindow {
   seqparScanDevice_t view() const override { return view_; }
 
  private:
-  /// This rank's memory as kernels expect it; what went wrong, in words.
+  /// Initializes this rank's memory as kernels expect it; returns the error text, or an empty string.
   std::string prepare(int rank) {
     try {
       const StreamHandle stream = makeStream();
@@ -74,7 +75,7 @@ class HeadWindowCuda : public HeadWindow {
     }
   }
 
-  /// Ends together on all ranks, when all are prepared.
+  /// Succeeds or fails together on all ranks, after all have prepared.
   static void agree(Communicator& comm, const std::string& problem) {
     std::vector<int> fine(static_cast<std::size_t>(comm.size()));
     comm.control().gatherValues(problem.empty() ? 1 : 0, std::span(fine));

@@ -25,7 +25,7 @@ MatrixScan describeShape(const PeerView& view, const ScanProblem& problem, std::
     scan.order[position] = static_cast<std::int8_t>(peer);
     if (peer == view.self) scan.position = position;
   }
-  if (scan.position < 0) fail(seqparInternalError, "a scan among ", order.size(), " peers was given to another peer");
+  if (scan.position < 0) fail(seqparInternalError, "a scan among ", order.size(), " peers was passed to another peer");
   const std::size_t pair = 2 * sizeOf(problem.stateType);
   const void* const buffers[] = {problem.state, problem.initial, problem.prefix, problem.total};
   scan.paired = problem.dv % 2 == 0 && std::all_of(std::begin(buffers), std::end(buffers), [&](const void* buffer) {

@@ -1,4 +1,4 @@
-// A MATRIX All-Scan of a GPU, as what its kernels get.
+// Kernel arguments of a MATRIX All-Scan on a GPU.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace seqpar {
 
-/// What is to be launched, one after the other: up to kMatrixHeads heads each. `order` names the peer at each position,
-/// this one among them. InvalidUsage for heads of more than 2^30 rows or columns.
+/// The launches, in order, with up to kMatrixHeads heads each. `order` is the peer at each position, including this
+/// one. Throws InvalidUsage for heads of more than 2^30 rows or columns.
 std::vector<MatrixScan> makeMatrixScans(const PeerView& view, const ScanProblem& problem, std::span<const int> order);
 
 }  // namespace seqpar

@@ -51,11 +51,10 @@ DeviceLink DeviceProbe::result() const {
 }
 
 DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStream_t stream) {
-  constexpr int kRepeats = 8;  // a GPU at rest takes a while to come to its usual clocks
+  constexpr int kRepeats = 8;  // an idle GPU needs a while to reach its usual clocks
   DeviceLink best;
   for (int i = 0; i < kRepeats; ++i) {
-    // One after the other: where ranks share a GPU, a kernel that waits in its stream may hold up another rank's
-    // stream.
+    // One after the other: if ranks share a GPU, a kernel that waits in its stream may delay another rank's stream.
     probe.startTokens(view, stream);
     checkCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     probe.startStream(view, stream);

@@ -1,4 +1,4 @@
-// Measured figures of the links between peers.
+// Measured parameters of the links between peers.
 #pragma once
 
 #include "device/cuda.h"
@@ -7,18 +7,18 @@
 
 namespace seqpar {
 
-/// A measurement under way. Collective over the peers; leave the choice between the ranks' results to one of them, so
-/// that all have the same.
+/// A measurement in progress. Collective over the peers. Results differ between ranks; let one rank select the final
+/// one.
 class DeviceProbe {
  public:
-  /// Allocates memory for start(), which allocates what is missing: where ranks share a GPU, they meet in between.
+  /// Allocates the memory of start(), which otherwise allocates it: ranks that share a GPU synchronize in between.
   void prepare(const PeerView& view);
-  /// Enqueues it on `stream` of the current device; takes well below a millisecond.
+  /// Enqueues the measurement on `stream` of the current device; it takes much less than a millisecond.
   void start(const PeerView& view, cudaStream_t stream);
   /// The two halves of start(), in this order.
   void startTokens(const PeerView& view, cudaStream_t stream);
   void startStream(const PeerView& view, cudaStream_t stream) const;
-  /// Once the stream has come past it. RemoteError if it timed out.
+  /// Call after the stream has executed it. Throws RemoteError if it timed out.
   DeviceLink result() const;
 
  private:
@@ -27,7 +27,7 @@ class DeviceProbe {
   int channels_ = 0;
 };
 
-/// Measures a few times with `probe`, and gives the best of each figure.
+/// Measures a few times with `probe`, and returns the best value of each parameter.
 DeviceLink measureDeviceLink(DeviceProbe& probe, const PeerView& view, cudaStream_t stream);
 
 }  // namespace seqpar

@@ -9,7 +9,7 @@
 namespace seqpar {
 namespace {
 
-/// Elements that are worth a CTA: few, since small scans wait for instructions, and each SM issues its own.
+/// Elements per CTA: few, since small scans are bound by instruction issue, and each SM issues its own.
 constexpr std::size_t kElementsOfChannel = 512;
 
 bool isAligned(const void* data) {
@@ -26,7 +26,7 @@ void placePositions(ScanTask& task, const PeerView& view, std::span<const int> o
     task.positionOf[peer] = static_cast<std::int8_t>(p);
     if (peer == view.self) task.position = p;
   }
-  if (task.position < 0) fail(seqparInternalError, "a scan among ", order.size(), " peers was given to another peer");
+  if (task.position < 0) fail(seqparInternalError, "a scan among ", order.size(), " peers was passed to another peer");
 }
 
 void placeFlags(ScanTask& task, std::span<const unsigned char> flags) {
@@ -44,7 +44,7 @@ std::vector<ScanTask> makeScanTasks(const PeerView& view, const ScanProblem& pro
   if (head > ScanTask::kMostElements) {
     fail(seqparInvalidUsage, "a head of dk ", problem.dk, " x dv ", problem.dv, " elements, expected fewer than 2^31");
   }
-  const std::size_t factors = problem.op == seqparScanDiag ? problem.dk : 1;  // of a head
+  const std::size_t factors = problem.op == seqparScanDiag ? problem.dk : 1;  // per head
   ScanTask common;
   placePositions(common, view, order);
   common.head = Divider(static_cast<std::uint32_t>(head));
@@ -52,7 +52,7 @@ std::vector<ScanTask> makeScanTasks(const PeerView& view, const ScanProblem& pro
   common.stateType = problem.stateType;
   common.wireType = problem.wireType;
   common.decayForm = problem.op == seqparScanSum ? seqparDecayLinear : problem.decayForm;
-  // The number of launches must not depend on flags, which are each rank's own.
+  // The number of launches must not depend on flags, which may differ between ranks.
   const std::size_t most = std::min<std::size_t>(ScanTask::kMostHeads, ScanTask::kMostElements / head);
 
   std::vector<ScanTask> tasks;

@@ -1,4 +1,4 @@
-// An element-wise All-Scan of a GPU, as what its kernels get.
+// Kernel arguments of an element-wise All-Scan on a GPU.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace seqpar {
 
-/// What is to be launched, one after the other; all ranks get as many, with the same channels. `order` names the peer
-/// at each position, this one among them. InvalidUsage for heads of 2^31 elements and more.
+/// The launches, in order; their number and their channels are the same on all ranks. `order` is the peer at each
+/// position, including this one. Throws InvalidUsage for heads of 2^31 elements and more.
 std::vector<ScanTask> makeScanTasks(const PeerView& view, const ScanProblem& problem, std::span<const int> order);
 
 }  // namespace seqpar

@@ -5,7 +5,7 @@
 
 namespace seqpar {
 
-// A branch that a build does not have is discarded, and what it names need not exist.
+// A branch that is absent from a build is discarded, so the functions that it names need not exist.
 std::unique_ptr<ScanBackend> makeScanBackend(Communicator& comm) {
   if (comm.device() == nullptr) return makeHostScans(comm);
   if constexpr (SEQPAR_HAS_NCCL) {

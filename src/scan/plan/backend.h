@@ -1,4 +1,4 @@
-// Which backend a communicator's scans have.
+// Selects the backend of a communicator's scans.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace seqpar {
 
-/// Collective on a device communicator, whose links it measures. `comm` must outlive the backend.
+/// Collective on a device communicator: measures its links. `comm` must outlive the backend.
 std::unique_ptr<ScanBackend> makeScanBackend(Communicator& comm);
 
 }  // namespace seqpar

@@ -1,5 +1,5 @@
-// The choice of algorithm for a communicator's scans, remembered by shape: models are cheap, but not as cheap as small
-// scans.
+// The choice of algorithm for a communicator's scans, remembered by shape: a lookup is cheaper than the cost models,
+// which matters for small scans.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace seqpar {
 
 class ScanPlanner {
  public:
-  /// Collective on a device communicator, whose links it measures and records. `comm` must outlive the planner.
+  /// Collective on a device communicator: measures and records its links. `comm` must outlive the planner.
   explicit ScanPlanner(Communicator& comm);
 
   /// Predicted times of all algorithms, fastest first. `blocks` 0: the best for each.
@@ -24,11 +24,14 @@ class ScanPlanner {
   /// The estimate for `algorithm`; the best one for Auto.
   seqparScanEstimate_t choose(const ScanProblem& problem, int algorithm, int blocks);
 
-  /// Where the communicator's scans run.
+  /// Selects from `all`: for Auto the fastest algorithm without products that may overflow.
+  seqparScanEstimate_t choice(std::vector<seqparScanEstimate_t> all, const ScanProblem& problem, int algorithm) const;
+
+  /// The backend that runs the communicator's scans.
   ScanBackend& backend() const { return *backend_; }
 
  private:
-  using Key = std::tuple<int, int, size_t, size_t, size_t, int, int, int>;
+  using Key = std::tuple<int, int, size_t, size_t, size_t, int, int, int, bool>;
 
   std::unique_ptr<ScanBackend> backend_;
   std::mutex mutex_;

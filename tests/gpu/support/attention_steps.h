@@ -1,4 +1,4 @@
-// Steps of a layer of linear attention, forward and backward, all alike: they give the same bits each time.
+// Identical steps of a linear attention layer, forward and backward, with bitwise equal results.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ class AttentionSteps {
     desc.gateType = seqparFloat32;
     require(seqparAttnPlanCreate(&plan_, &desc, comm), "seqparAttnPlanCreate");
     require(seqparAttnPlanPrepare(plan_, nullptr, 0), "seqparAttnPlanPrepare");
-    constexpr auto kQuarters = std::bit_cast<float>(0x3E803E80U);  // two numbers of bf16
+    constexpr auto kQuarters = std::bit_cast<float>(0x3E803E80U);  // two bf16 values
     for (auto* tensor : {&forward_.q, &forward_.k, &forward_.v, &backward_.dOut}) tensor->data = filled(kQuarters);
     forward_.gate.data = allocate(2 * kHalves);
     launchFill(static_cast<float*>(forward_.gate.data), 2 * kHalves, -1.0F / 64, stream());

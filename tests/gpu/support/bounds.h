@@ -1,6 +1,6 @@
-// Bounds of waits in tests on GPUs, where a wait without end would keep a device for as long as the test runner lets
-// it. How long something takes depends on what else the machine does, so bounds follow from how busy it is now: a test
-// says what is ample on an idle machine.
+// Bounds of waits in GPU tests, where an endless wait would occupy a device until the test runner ends it. Durations
+// depend on the load of the machine, so bounds are scaled by the present load: a test passes a bound that is ample on
+// an idle machine.
 #pragma once
 
 #include <ctime>
@@ -14,9 +14,9 @@
 
 namespace seqpar::test {
 
-/// How many times as long as on an idle machine threads take now, at least 1: the time on the clock over the processor
-/// time of some work on every processor, measured once a process. Children of a fork inherit it, where the parent asked
-/// before: ranks must not have different timeouts.
+/// The slowdown of threads relative to an idle machine, at least 1: elapsed time over processor time of some work on
+/// every processor, measured once per process. Children of a fork inherit it if the parent has measured it: ranks must
+/// not have different timeouts.
 inline double slowness() {
   static const double measured = [] {
     using Clock = std::chrono::steady_clock;
@@ -43,7 +43,7 @@ inline double slowness() {
   return measured;
 }
 
-/// A wait that `idle` is ample for on an idle machine, with room for load that comes after the measurement.
+/// A bound from `idle`, which is ample on an idle machine, with a margin for load that follows the measurement.
 inline std::chrono::milliseconds patience(std::chrono::milliseconds idle) {
   constexpr double kRoom = 2;
   return std::chrono::milliseconds(std::llround(static_cast<double>(idle.count()) * slowness() * kRoom));

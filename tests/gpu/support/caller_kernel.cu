@@ -82,7 +82,7 @@ __global__ void forwardRows(seqparAttnTile_t t) {
   for (int64_t e = 0; e < t.valueDim; ++e) to[e] = Value(static_cast<float>(sum == 0 ? 0 : out[e] / sum));
 }
 
-/// What row i of a head gives to the gradients at key j.
+/// The contribution of row i of a head to the gradients at key j.
 struct Weights {
   double p, ds;
 };
@@ -140,7 +140,7 @@ unsigned blocksOf(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
 
-/// launch(Value()) for the tile's type; 1 where the kernels cannot do it, else CUDA's error.
+/// launch(Value()) for the tile's type; 1 if the kernels do not support it, else CUDA's error.
 template <typename Launch>
 int dispatch(void* self, const seqparAttnTile_t& tile, Launch launch) {
   ++*static_cast<std::atomic<int>*>(self);

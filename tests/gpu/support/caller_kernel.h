@@ -1,4 +1,4 @@
-// A block kernel on GPUs as a caller might bring one, by the definition and in fp64: a thread a row.
+// A caller's block kernel on GPUs, by the definition and in fp64: one thread per row.
 #pragma once
 
 #include <atomic>

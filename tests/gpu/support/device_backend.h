@@ -1,4 +1,4 @@
-// The suites' backend on GPUs, and what a test program does where there is none.
+// The suites' backend on GPUs, and the exit of test programs without a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,14 +24,14 @@ inline void expectCuda(cudaError_t result, const char* call) {
   expect(result == cudaSuccess, call, ": ", cudaGetErrorString(result));
 }
 
-/// Exit status of a test that did not run, and says why in a packet that begins with "skipped".
+/// Exit status of a skipped test. Its output has a line with the reason that starts with "skipped".
 constexpr int kSkipped = 77;
 
 /// The number of GPUs; ends the program as skipped if there are fewer than `least`.
 inline int requireGpus(int least) {
   // A kernel that is loaded at its first launch waits for the device, where another rank's kernel may wait for it.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // NOLINT: no other thread is running yet
-  // Streams beyond this number are served one after the other, and one rank's kernel would wait behind another's.
+  // Streams beyond this number are serialized, and one rank's kernel would wait behind another's.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // NOLINT
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
@@ -95,8 +95,8 @@ class Slab {
 /// Pinned host memory, which kernels and the test both address; streams of the calling thread's device.
 class DeviceBackend : public Backend {
  public:
-  /// For `ranks` threads of this process. `sharing`: some have the same GPU, and with it the default stream, in which
-  /// their kernels would wait for each other in vain; every thread gets one of its own instead.
+  /// For `ranks` threads of this process. `sharing`: some have the same GPU, and thus the same default stream, where
+  /// their kernels would block each other; every thread gets a separate stream instead.
   explicit DeviceBackend(int ranks, bool sharing = false) : ranks_(ranks), sharing_(sharing) {}
 
   void* noStream() override { return sharing_ ? cudaStreamPerThread : nullptr; }
@@ -118,8 +118,8 @@ class DeviceBackend : public Backend {
   void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }
   void release(void* memory) noexcept override { slab_.release(memory); }
 
-  /// By a kernel: a copy from host memory to host memory waits for its stream on the host, under a lock of the driver
-  /// that the rank may need for which the stream waits.
+  /// Uses a kernel: a copy between host buffers waits for its stream on the host, under a driver lock that the rank
+  /// which the stream waits for may need.
   void copy(void* into, const void* from, std::size_t bytes, void* stream) override {
     expectCuda(launchCopy(into, from, bytes, static_cast<cudaStream_t>(stream)), "copying");
   }
@@ -148,9 +148,9 @@ class DeviceBackend : public Backend {
     expectCuda(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)), "cudaGraphExecDestroy");
   }
 
-  /// Streams are kept for the next that is wanted: cudaStreamDestroy takes the driver's lock too. Where GPUs are
-  /// shared, a rank has two, which it gets in turn: streams beyond the number of a GPU's queues are served one after
-  /// the other, and one rank's kernel would wait behind another's.
+  /// Streams are kept and reused: cudaStreamDestroy also takes the driver's lock. If GPUs are shared, a rank has two
+  /// streams and gets them in turn: streams beyond the number of a GPU's queues are serialized, and one rank's kernel
+  /// would wait behind another's.
   void* makeStream() override {
     const std::lock_guard lock(mutex_);
     auto& mine = streams_[sharing_ ? std::this_thread::get_id() : std::thread::id()][currentDevice()];
@@ -192,7 +192,7 @@ class DeviceBackend : public Backend {
   static constexpr int kSharingStreams = 2;
   struct Streams {
     int made = 0;
-    std::vector<cudaStream_t> idle;  ///< all of them where GPUs are shared, in the order of their turns
+    std::vector<cudaStream_t> idle;  ///< if GPUs are shared: all of them, in the order of their turns
   };
   std::map<std::thread::id, std::map<int, Streams>> streams_;  ///< by thread, where GPUs are shared, and device
   std::condition_variable all_;

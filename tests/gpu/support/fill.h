@@ -15,8 +15,8 @@ void launchCompare(const float* memory, std::size_t count, float value, unsigned
 /// Copies bytes between memory that the GPU addresses.
 cudaError_t launchCopy(void* into, const void* from, std::size_t bytes, cudaStream_t stream);
 
-/// Has the current device give threads as much local memory as any kernel of the library wants. A later kernel that
-/// wants more than all before it may wait for the device, where another rank's kernel may wait for this one.
+/// Reserves as much local memory for threads on the current device as any kernel of the library needs. A later kernel
+/// that needs more may wait for the device, where another rank's kernel may wait for this rank.
 cudaError_t growLocalMemory();
 
 }  // namespace seqpar::test

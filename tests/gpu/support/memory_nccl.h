@@ -1,5 +1,5 @@
-// NcclComm between threads that may share a GPU, by copies: what is written for NCCL can be tried with any number of
-// ranks. Every exchange is finished when it returns.
+// NcclComm between threads that may share a GPU, by copies: runs code for NCCL with any number of ranks. Every exchange
+// is finished on return.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace seqpar::test {
 
-/// Messages under way, shared by all ranks.
+/// Messages in flight, shared by all ranks.
 class MemoryNcclBoard {
  public:
   struct Message {
@@ -23,7 +23,7 @@ class MemoryNcclBoard {
     bool taken = false;
   };
 
-  /// Offers a message; it stays where it is until it is taken.
+  /// Posts a message; it stays at its address until it is received.
   std::shared_ptr<Message> offer(int from, int to, const void* data, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     auto message = std::make_shared<Message>(Message{data, bytes});

@@ -35,7 +35,7 @@ inline int requireNcclRanks() {
   std::exit(kSkipped);  // NOLINT: no other thread is running yet
 }
 
-/// What a rank has.
+/// A rank's objects.
 struct NcclRank {
   int rank;
   Allgather& control;
@@ -43,8 +43,8 @@ struct NcclRank {
   std::shared_ptr<NcclComm> nccl;
 };
 
-/// Runs body on `ranks` threads, rank r on GPU r, with an NCCL communicator of their own that is polled, and aborted
-/// when it fails. Returns what was thrown.
+/// Runs body on `ranks` threads, rank r on GPU r, with a new NCCL communicator that is polled, and aborted when it
+/// fails. Returns the exceptions' texts.
 inline std::string onNcclRanks(int ranks, std::chrono::milliseconds timeout,
                                const std::function<void(NcclRank&)>& body) {
   const auto meeting = makeLocalGroup(ranks, patience(std::chrono::minutes(2)));
@@ -57,7 +57,7 @@ inline std::string onNcclRanks(int ranks, std::chrono::milliseconds timeout,
     const Watchdog watch(
         health, [&nccl] { nccl.poll(); }, [&nccl] { nccl.abort(); });
     body(mine);
-    // Nobody leaves while others may still have work under way.
+    // No rank leaves while others may still have work in flight.
     char here = 0;
     std::vector<char> all(static_cast<std::size_t>(ranks));
     control.gatherValues(here, std::span(all));

@@ -78,7 +78,7 @@ inline NcclScanCase drawNcclScan(std::mt19937_64& random, const std::vector<int>
   spec.flags = below(3) == 0;
   spec.initial = below(2) == 0;
   result.numbers = below(2) == 0 ? Numbers::Exact : Numbers::Random;
-  // exp of a natural logarithm is not exact, so powers of two come as such or as logarithms to base 2.
+  // exp of a natural logarithm is not exact, so powers of two are passed directly or as logarithms to base 2.
   if (result.numbers == Numbers::Exact && spec.decayForm == seqparDecayLog) spec.decayForm = seqparDecayLog2;
   result.choice.algorithm = algorithms[static_cast<std::size_t>(index / 4) % algorithms.size()];
   result.choice.blocks = 1 + static_cast<int>(below(5));

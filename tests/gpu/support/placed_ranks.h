@@ -1,4 +1,4 @@
-// Ranks that are threads of this process and whose arguments lie on GPUs. With more ranks than GPUs several share one.
+// Ranks as threads of this process with arguments on GPUs. With more ranks than GPUs, several share one.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,8 @@ namespace seqpar::attn::test {
 
 using seqpar::test::expectCuda;
 
-/// A rank's device memory and stream, made once: with several ranks a GPU nothing may wait for the device in between.
+/// A rank's device memory and stream, created once: with several ranks per GPU, nothing may wait for the device in
+/// between.
 class RankDevice {
  public:
   explicit RankDevice(int device) : device_(device) {
@@ -78,7 +79,7 @@ class RankDevice {
   cudaStream_t stream_ = nullptr;
 };
 
-/// What the command line of such a program says.
+/// The command line of such a program.
 struct PlacedRun {
   int gpus = 0, ranks = 1;
   bool graphs = false;
@@ -133,7 +134,7 @@ class PlacedRanks {
   }
 
   const RankThreads& group() const { return *group_; }
-  /// For a new case: what the one before had allocated is free again.
+  /// Starts a new case: frees the previous case's allocations.
   const Placement* placement() {
     for (auto& device : devices_) device->reset();
     return &placement_;

@@ -1,4 +1,4 @@
-// Scans whose results are known without a reference: every element of a rank's state is one number.
+// Scans with known results: all elements of a rank's state are equal.
 #pragma once
 
 #include <random>
@@ -85,13 +85,13 @@ class PrefixSums {
   unsigned* wrong_ = nullptr;
 };
 
-/// A scan's size and way, drawn alike on all ranks.
+/// A scan's size and direction, drawn equally on all ranks.
 struct DrawnScan {
   template <typename Random>
   explicit DrawnScan(Random& random) {
     elements = std::size_t{1} << random() % 19;
     elements = elements - random() % elements;
-    // DOUBLING, HIER and the baselines too; none is refused for a sum between peers.
+    // Includes DOUBLING, HIER and the baselines; none is refused for a sum between peers.
     algorithm = static_cast<int>(random() % (SEQPAR_SCAN_ALGORITHMS + 1));
     reverse = random() % 2 == 0;
   }

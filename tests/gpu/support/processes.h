@@ -1,4 +1,4 @@
-// Ranks as processes that may share GPUs, since CUDA serves the streams of one process in an order of its own.
+// Ranks as processes that may share GPUs, since CUDA may serialize the streams of one process.
 #pragma once
 
 #include <sys/wait.h>
@@ -16,12 +16,11 @@
 
 namespace seqpar::test {
 
-/// What the parent, which never touches CUDA, tells each rank: ids of communicators to make.
+/// Ids of communicators, from the parent process (which never uses CUDA) to each rank.
 using Ids = std::array<seqparUniqueId, 2>;
 
-/// Runs body(rank, ids) in `ranks` new processes, none of which lives longer than `seconds` of an idle machine; an
-/// exception is printed and counts as status 1. Returns the largest status, where `victim` is expected to be killed and
-/// counts as 0 then.
+/// Runs body(rank, ids) in `ranks` new processes; each lives at most `seconds` of an idle machine. An exception is
+/// printed and counts as status 1. Returns the largest status; `victim` must be killed, which counts as 0.
 inline int onProcesses(int ranks, unsigned seconds, std::optional<int> victim,
                        const std::function<int(int rank, const Ids& ids)>& body) {
   struct Child {

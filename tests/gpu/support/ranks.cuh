@@ -1,5 +1,5 @@
-// Ranks without a communicator: windows, bookkeeping and streams of a few ranks of this process, on the GPUs that it
-// finds, several a GPU if need be. All CTAs of the ranks of a GPU must fit on it at once.
+// Ranks without a communicator: windows, state and streams of a few ranks of this process, on the GPUs that it finds,
+// several per GPU if necessary. All CTAs of the ranks of a GPU must be resident at once.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,7 +19,7 @@ struct DestroyStream {
 };
 using StreamHandle = std::unique_ptr<CUstream_st, DestroyStream>;
 
-/// GPUs that reach each other's memory, which they do from now on; 0: there is none.
+/// GPUs with peer access, which is enabled here; 0: there is none.
 inline int reachableGpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
@@ -78,7 +78,7 @@ class DeviceRanks {
   int deviceOf(int rank) const { return rank % gpus_; }
   const PeerView& view(int rank) const { return ranks_[static_cast<std::size_t>(rank)].view; }
   cudaStream_t stream(int rank) const { return ranks_[static_cast<std::size_t>(rank)].stream.get(); }
-  /// 0, or 1 + the peer for which a kernel of the rank gave up.
+  /// 0, or 1 + the peer that a kernel of the rank waited for until the timeout.
   std::uint32_t timedOut(int rank) const { return *view(rank).waits.timedOut; }
 
   void synchronize() const {

@@ -27,7 +27,7 @@ class DeviceBuffers {
 
   const ScanProblem& problem() const { return problem_; }
 
-  /// Outputs as numbers; after the work is done.
+  /// Outputs as floats; call it after the work is done.
   std::vector<float> prefixValues() {
     fetch(prefix_, problem_.prefix);
     return host_.prefixValues();

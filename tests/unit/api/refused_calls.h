@@ -1,5 +1,5 @@
-// Ranks all of whose calls are refused, under a limit of address space that a call which went on would meet. On hosts,
-// unless a program has put its own ranksOnDevices() and backend() in place.
+// Ranks with only refused calls, under a limit of address space that a call which was not refused would hit. On hosts,
+// unless a program defines ranksOnDevices() and backend().
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@
 
 namespace seqpar::test {
 
-/// Runs a body on ranks of GPUs and says what failed; empty: ranks are the host's.
+/// Runs a body on GPU ranks and returns the errors; empty: use host ranks.
 inline std::function<std::string(int ranks, const std::function<void(seqparComm_t, int)>&)>& ranksOnDevices() {
   static std::function<std::string(int, const std::function<void(seqparComm_t, int)>&)> run;
   return run;
 }
 
-/// A little more address space than is in use, and a short wait for ranks that never come, for a scope. Sanitizers and
-/// CUDA need all the address space that there is.
+/// Limits the address space to slightly more than is in use, and shortens the wait for absent ranks, for a scope. Not
+/// with sanitizers and CUDA, which need all address space.
 class Limits {
  public:
   Limits() {
@@ -63,7 +63,7 @@ inline void refused(const std::string& what, const char* call, seqparResult_t re
   expect(text.rfind(call, 0) == 0, what, ": no ", call, " in: ", text);
 }
 
-/// The communicator works as before: what was refused has sent nothing.
+/// Checks that the communicator still works: refused calls have sent nothing.
 inline void expectAlive(seqparComm_t comm, int rank, int ranks) {
   const Vector<float> mine(1, static_cast<float>(rank));
   Vector<float> theirs(1, -1.0F);
@@ -75,7 +75,7 @@ inline void expectAlive(seqparComm_t comm, int rank, int ranks) {
   expect(theirs[0] == static_cast<float>(before), "received ", theirs[0]);
 }
 
-/// body(comm, rank, memory) on so many ranks, all of whose calls are refused.
+/// body(comm, rank, memory) on this many ranks, where all calls must be refused.
 inline void onRanks(int ranks, const std::function<void(seqparComm_t, int, Memory&)>& body) {
   const Limits limits;
   const auto all = [&](seqparComm_t comm, int rank) {

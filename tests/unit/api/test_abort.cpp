@@ -1,4 +1,4 @@
-// Ends that are not orderly: abort from another thread, a rank that never comes, work left on streams.
+// Abnormal ends: abort from another thread, an absent rank, pending work on streams.
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -18,7 +18,7 @@ seqparResult_t receiveFrom(int peer, seqparComm_t comm, void* stream) {
   return seqparSendRecv(nullptr, 0, SEQPAR_NO_PEER, &byte, 1, peer, comm, stream);
 }
 
-/// Two ranks as threads with a timeout of their own, each running `body`.
+/// Two ranks as threads with a given timeout, each running `body`.
 std::string onPair(int timeoutMs, int transport, const std::function<void(seqparComm_t, int)>& body) {
   seqparUniqueId id;
   if (seqparGetUniqueId(&id) != seqparSuccess) return seqparGetLastError(nullptr);
@@ -37,7 +37,7 @@ std::string onPair(int timeoutMs, int transport, const std::function<void(seqpar
 TEST_CASE("abort unblocks the thread that waits and the other rank, and both are told why") {
   const int transport = GENERATE(int{seqparTransportShared}, int{seqparTransportNetwork});
   CAPTURE(transport);
-  // The pause before the abort grows: a thread that is held up for so long comes to a handle that is gone.
+  // The pause before the abort grows: a thread that is delayed for longer would use a destroyed handle.
   const auto wrong = withGrowingTimeout(100, [&](int pauseMs) {
     return onPair(kNoTimeoutMs, transport, [pauseMs](seqparComm_t comm, int rank) {
       std::jthread aborter;
@@ -64,7 +64,7 @@ TEST_CASE("abort unblocks the thread that waits and the other rank, and both are
 }
 
 TEST_CASE("abort takes work on a stream along") {
-  std::barrier enqueued(2);  // after an abort nothing more is taken, on either rank
+  std::barrier enqueued(2);  // after an abort, neither rank accepts further work
   const auto errors = onPair(kNoTimeoutMs, seqparTransportAuto, [&](seqparComm_t comm, int rank) {
     seqparStream_t stream = nullptr;
     expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
@@ -120,7 +120,7 @@ TEST_CASE("calls, aborts and queries race without harm") {
       while (true) {
         const auto result = seqparSendRecv(&mine, sizeof(int), 1 - rank, &other, sizeof(int), 1 - rank, comm, nullptr);
         if (result != seqparSuccess) {
-          // Once the abort is through, the handle is gone and says so.
+          // After the abort, the handle is invalid and the error says so.
           expect(result == seqparRemoteError || result == seqparInvalidArgument, "result ", result);
           break;
         }
@@ -135,7 +135,7 @@ TEST_CASE("calls, aborts and queries race without harm") {
 
 TEST_CASE("what ended a communicator is told with the call that waited, also after calls that are refused since") {
   const auto errors = onPair(kNoTimeoutMs, seqparTransportAuto, [](seqparComm_t comm, int rank) {
-    if (rank == 1) return expectSuccess(seqparCommAbort(comm), "seqparCommAbort");  // never comes to the split
+    if (rank == 1) return expectSuccess(seqparCommAbort(comm), "seqparCommAbort");  // never calls split
     seqparComm_t part = nullptr;
     expect(seqparCommSplit(comm, 0, 0, &part, nullptr) == seqparRemoteError, "split alone");
     expect(receiveFrom(1, comm, nullptr) == seqparRemoteError, "a lost communicator took work");

@@ -21,7 +21,7 @@ TEST_CASE("buffers that are not aligned to their elements are refused by every c
     for (const Type wrong : {Type{seqparFloat32, 1}, Type{seqparFloat32, 2}, Type{seqparBfloat16, 1}}) {
       const int type = wrong.type;
       const size_t by = wrong.off;  // a structured binding could not be captured
-      // Which of up to four buffers is the bad one; logarithms and transitions are fp32 whatever the type.
+      // Which of up to four buffers is misaligned; log-sum-exps and transitions are fp32 for every type.
       for (size_t bad = 0; bad < 4; ++bad) {
         const auto at = [&](size_t i) { return off(i, i == bad ? by : 0); };
         const auto floats = [&](size_t i) { return reinterpret_cast<float*>(at(i)); };

@@ -11,7 +11,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// One rank, a valid scan of 2 heads x 3 x 4, and a way to spoil one thing at a time.
+/// One rank, a valid scan of 2 heads x 3 x 4, and a way to invalidate one argument at a time.
 struct Scan {
   Scan() {
     REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);

@@ -29,7 +29,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// A new folder, removed with what is in it.
+/// A new folder, removed with its contents.
 class Folder {
  public:
   Folder() {
@@ -67,7 +67,7 @@ TEST_CASE("A record has the calls, their numbers, values, bytes and algorithm") 
   CallLog log;
   log.identify(0xabc, 1, 3);
   {
-    const CallScope scope(log, "first");
+    CallScope scope(log, "first");
     CallScope::addBytes(100);
     CallScope::addBytes(28);
     const std::array<NamedValue, 2> values{{{"heads", 4}, {"dk", -1}}};
@@ -76,6 +76,7 @@ TEST_CASE("A record has the calls, their numbers, values, bytes and algorithm") 
     const CallReference operation = log.operation("first", false);
     operation.begin();
     operation.end();
+    scope.succeed();
   }
   { const CallScope scope(log, "a query"); }
   {
@@ -90,6 +91,23 @@ TEST_CASE("A record has the calls, their numbers, values, bytes and algorithm") 
   CHECK(has(json, "\"number\":2,\"collective\":0,\"call\":\"second\",\"algorithm\":null,\"bytes\":0"));
   CHECK(has(json, "\"begun_ns\":null,\"done_ns\":null,\"operations\":1,\"ended\":0"));
   CHECK_FALSE(has(json, "a query"));
+}
+
+TEST_CASE("Records print the values that the log stores") {
+  CallLog log;
+  log.identify(1, 0, 1);
+  const std::array<NamedValue, 2> values{{{"heads", 4}, {"heads", 5}}};
+  const CallValues* const kept = log.keep(values);
+  REQUIRE(kept != nullptr);
+  log.collective("kept", *kept);
+  const std::array<NamedValue, 1> others{{{"dk", 7}}};
+  log.collective("others", others);
+  const std::string json = log.json("");
+  CHECK(has(json, "\"call\":\"kept\",\"algorithm\":null,\"bytes\":0"));
+  CHECK(has(json, "\"values\":{\"heads\":4,\"heads 1\":5}}"));
+  CHECK(has(json, "\"values\":{\"dk\":7}}"));
+  const std::vector<NamedValue> many(CallRecord::kMostValues + 1, NamedValue{"x", 1});
+  CHECK(log.keep(many) == nullptr);
 }
 
 TEST_CASE("A call that throws has failed, and one that is under way has not returned") {

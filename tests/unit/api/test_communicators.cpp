@@ -13,7 +13,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// A ring shift that shows that the ranks of `comm` are who they think they are.
+/// A ring shift that verifies the rank order of `comm`.
 void checkRing(seqparComm_t comm) {
   int count = 0, rank = 0;
   expectSuccess(seqparCommCount(comm, &count), "seqparCommCount");

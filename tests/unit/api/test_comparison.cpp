@@ -1,4 +1,4 @@
-// checkArguments: what it compares, and that it makes no call wait that would not wait without it.
+// checkArguments: compared values, and that it adds no wait to calls that do not wait otherwise.
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <string>
@@ -41,7 +41,7 @@ std::string onTwoCommunicators(int timeoutMs,
   });
 }
 
-/// A sum over the ranks of `dv` numbers.
+/// A sum over the ranks of `dv` elements.
 seqparResult_t sum(const float* state, float* total, int64_t dv, seqparComm_t comm, void* stream) {
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
   params.op = seqparScanSum;
@@ -64,7 +64,7 @@ seqparCompared_t array(const char* name, const std::vector<int64_t>& elements) {
 }  // namespace
 
 TEST_CASE("ranks may call two communicators on two streams in opposite orders, and have their arguments compared") {
-  const bool empty = GENERATE(false, true);  // calls with nothing to do are compared, too
+  const bool empty = GENERATE(false, true);  // calls without work are also compared
   CAPTURE(empty);
   const auto wrong = withGrowingTimeout(2000, [&](int timeoutMs) {
     return onTwoCommunicators(timeoutMs, [&](seqparComm_t* comms, seqparStream_t* streams, int rank) {
@@ -105,7 +105,7 @@ TEST_CASE("a refused call leaves no comparison to the next") {
     float whole[2] = {0, 0};
     seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
     shards.outer = shards.tokens = shards.inner = 1;
-    // The arguments are compared before the buffers are looked at.
+    // The arguments are compared before the buffers are checked.
     expect(seqparAllGather(nullptr, whole, &shards, comms[0], nullptr) == seqparInvalidArgument, "was not refused");
     const float mine = static_cast<float>(rank);
     float other = -1;
@@ -170,7 +170,7 @@ TEST_CASE("reals are told as reals, and arrays by their length or first element 
                "rank 1 has sizes[500] 9, rank 0 has 7; rank 1 has count 1, rank 0 has 0; "
                "rank 1 has a length of lengths 4, rank 0 has 3");
     expectText(told({array("lengths", rank == 0 ? none : many)}), "rank 1 has a length of lengths 1000, rank 0 has 0");
-    // What is an array on one rank alone cannot be gathered.
+    // A value that is an array on one rank only cannot be gathered.
     expectText(told({rank == 0 ? number("sizes", 1) : array("sizes", many)}),
                "rank 1 has another kind of sizes than rank 0");
   });
@@ -202,7 +202,7 @@ TEST_CASE("comparisons beside the work: two control planes in opposite orders, a
     const NamedValue differs{"dv", rank};
     controls[0]->compareLater(Comparison("seqparAllScan", {&differs, 1}));
     while (health[0].ok()) std::this_thread::yield();
-    bothTold.arrive_and_wait();  // who ends first tells the other of its failure
+    bothTold.arrive_and_wait();  // the rank that ends first reports its failure to the other
     expect(health[0].result() == seqparInvalidUsage, "result ", health[0].result());
     expect(health[0].text() == "seqparAllScan: the ranks disagree: rank 1 has dv 1, rank 0 has 0", health[0].text());
     for (auto& control : controls) control->leave();

@@ -1,4 +1,4 @@
-// Memory that there is not: errors say how much was wanted, and for what.
+// Failed allocations: errors name the requested bytes and the purpose.
 #include "base/memory.h"
 
 #include <catch2/catch.hpp>

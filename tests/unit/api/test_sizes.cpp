@@ -1,5 +1,5 @@
-// Sizes that wrap, in every call of the interface that takes one: refused before anything is done, under a limit of
-// address space that a call which went on would meet.
+// Sizes that wrap, in every call of the interface with a size: refused before anything is done, under a limit of
+// address space that an accepted call would hit.
 #include <array>
 #include <catch2/catch.hpp>
 #include <string>
@@ -51,8 +51,8 @@ TEST_CASE("sends and shifts of sizes that wrap are refused") {
       shift.receivePeer = SEQPAR_NO_PEER;
       refused("a tensor sent", "seqparShift", seqparShift(&shift, comm, nullptr));
     }
-    // Small enough, but behind the last address.
-    void* const end = reinterpret_cast<void*>(~uintptr_t{0} - 255);  // NOLINT: an address that nobody follows
+    // Small enough, but past the last address.
+    void* const end = reinterpret_cast<void*>(~uintptr_t{0} - 255);  // NOLINT: an address that is never dereferenced
     sendRecv(end, 256, next, memory.at(1), 256, before);
     sendRecv(memory.at(0), 4096, next, end, 4096, before);
   });

@@ -58,7 +58,7 @@ TEST_CASE("work of a stream runs in order, beside the caller") {
     REQUIRE(seqparStreamLaunch(stream.handle, append, &step) == seqparSuccess);
   }
   CHECK(seqparStreamQuery(stream.handle) ==
-        seqparInProgress);  // nothing ran: the caller came here while the gate is shut
+        seqparInProgress);  // no work has run: the call returned while the gate is closed
   open(gate);
   CHECK(seqparStreamSynchronize(stream.handle) == seqparSuccess);
   CHECK(seqparStreamQuery(stream.handle) == seqparSuccess);

@@ -1,5 +1,5 @@
-// Kernels of an emulated CTA with a race each, or, with a second argument, with what orders its accesses: that the
-// sanitizer of threads finds the one and nothing in the other.
+// Kernels on an emulated CTA with one race each; a second argument adds the missing ordering. ThreadSanitizer must
+// report the race, and nothing with the ordering.
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -13,7 +13,7 @@ namespace {
 using namespace seqpar::attn;  // NOLINT(google-build-using-namespace)
 
 bool ordered = false;
-/// What a thread has read: a place for each.
+/// Destination of this thread's reads; each thread has its own location.
 volatile float& taken() {
   static volatile float places[2 * 2 * warpgroup::kThreads];
   return places[warp::block() * 2 * warpgroup::kThreads + warp::thread()];
@@ -26,14 +26,14 @@ bool inGroup(int group) {
   return warp::thread() / warpgroup::kThreads == group;
 }
 
-/// The second warpgroup reads what the first one has written.
+/// The second warpgroup reads values that the first one has written.
 void barrier() {
   if (inGroup(0)) numbers()[warp::thread()] = 1;
   if (ordered) warp::syncBlock();
   if (inGroup(1)) taken() = numbers()[warp::thread() - warpgroup::kThreads];
 }
 
-/// Who arrives at a barrier is before those who wait there, and not behind them.
+/// An arrival at a barrier orders the thread before the threads that wait at it, not after them.
 void arrival() {
   const bool writes = inGroup(0) == ordered;
   const int place = warp::thread() % warpgroup::kThreads;
@@ -46,7 +46,7 @@ void arrival() {
   if (!writes) taken() = numbers()[place];
 }
 
-/// A product sees stores that have been published to it.
+/// A product reads only stores that have been published to it.
 void publication() {
   auto* operands = reinterpret_cast<uint16_t*>(warp::sharedMemory());
   for (int i = warp::thread(); i < 2 * 64 * 64; i += 2 * warpgroup::kThreads) operands[i] = 0;
@@ -61,7 +61,7 @@ void publication() {
   taken() = c[0][0];
 }
 
-/// The source of a bulk copy is read until it is waited for.
+/// A bulk copy may read its source until a wait for the copy has returned.
 void copy() {
   static uint32_t memory[2][64];
   if (warp::thread() != 0) return;

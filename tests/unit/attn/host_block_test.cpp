@@ -1,4 +1,4 @@
-// The host block kernel on several threads, whatever the machine has.
+// The host block kernel on several threads, for any number of processors.
 #include "attn/block/host.h"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ struct Results {
   std::vector<float> out, lse, dq, dk, dv;
 };
 
-/// Attention of `rows` queries to `columns` keys with a band, forward and backward, on so many threads.
+/// Attention of `rows` queries to `columns` keys with a band, forward and backward, on `threads` threads.
 Results compute(int threads, int64_t rows, int64_t columns, const std::vector<float>& numbers,
                 const std::vector<Rectangle>& rectangles) {
   HostExec exec(threads, nullptr);
@@ -78,7 +78,7 @@ TEST_CASE("the host block kernel gives the same bits on any number of threads") 
 
 TEST_CASE("scores of infinity and NaN do what the definition says") {
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  const auto run = [](float score) {  // one query, one key, of 8 numbers whose first alone counts
+  const auto run = [](float score) {  // one query, one key, of 8 elements; only the first is nonzero
     std::vector<float> numbers(4 * 48, 0.0f);
     for (size_t h = 0; h < 6; ++h) numbers[h * 8] = score;
     numbers[48] = numbers[56] = 1;

@@ -1,4 +1,4 @@
-// What is wrong with the arguments of linear attention is named, before anything is sent.
+// Errors name the wrong arguments of linear attention, before anything is sent.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>

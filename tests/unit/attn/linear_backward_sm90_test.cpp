@@ -12,7 +12,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// Those of sm_90, which leave segments with strong decays to the others.
+/// The sm_90 kernels, which leave segments with strong decays to the other kernels.
 template <class T, bool kChannel>
 struct KernelsSm90 {
   static constexpr bool kExact = false;
@@ -54,7 +54,7 @@ TEST_CASE("backward kernels of sm_90 with a decay a channel") {
 }
 
 TEST_CASE("backward kernels of sm_90 round queries and keys to fp16") {
-  // What is left in bf16 are states, and the keys that they get and are multiplied by.
+  // Only states, the keys added to them and the keys multiplied by them remain in bf16.
   constexpr double kMost = 0x1.8p-10;
   BackwardShape shape = shapeOf(Gate::Channel, 330, 128, 128, 0.05);
   shape.segmentTokens = 384;
@@ -103,6 +103,23 @@ TEST_CASE("backward kernels of sm_90 round to bf16 what fp16 does not hold") {
   shape.qScale = 1e10;
   shape.kScale = 1;
   checkSm90<Bf16, true>(shape);
+}
+
+TEST_CASE("backward kernels of sm_90 keep packed sequences apart") {
+  BackwardShape packed = shapeOf(Gate::Channel, 190, 128, 128, 0.05);
+  packed.starts = {0, 5, 64, 65, 130};
+  checkSequencesApart<Bf16, KernelsSm90<Bf16, true>, true>(packed);
+  packed.starts = {80};
+  packed.apart = true;
+  packed.gateType = seqparBfloat16;
+  checkSequencesApart<Fp16, KernelsSm90<Fp16, true>, true>(packed);
+  packed.gateType = seqparFloat32;
+  for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
+    packed.gate = gate;
+    packed.starts = {20, 21, 130};
+    packed.apart = gate == Gate::Head;
+    checkSequencesApart<Bf16, KernelsSm90<Bf16, false>, false>(packed);
+  }
 }
 
 TEST_CASE("backward kernels of sm_90 leave strong decays to others") {

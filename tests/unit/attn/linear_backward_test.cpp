@@ -79,10 +79,10 @@ TEST_CASE("backward kernels with strong decays, decays of 0 and packed sequences
 }
 
 TEST_CASE("backward kernels with strong decays round little but states") {
-  // What rounding takes is left in products between tiles of 16 tokens, and of those in the tokens beside a border: one
-  // in 16 meets another tile's before they have decayed. Two roundings: 2 * 2^-9 / sqrt(16). Rounded queries and keys:
-  // 2^-9. All chunks have strong decays, the last one of 48 tokens too; one of 8 tokens would be rounded as with weak
-  // decays, and make the error what was drawn for these 8.
+  // Only products between tiles of 16 tokens have rounding errors, and only for tokens next to a tile border: one token
+  // in 16 is multiplied by another tile's tokens before they have decayed. Two roundings: 2 * 2^-9 / sqrt(16). Rounded
+  // queries and keys: 2^-9. All chunks have strong decays, including the last one of 48 tokens; a chunk of 8 tokens
+  // would be rounded as with weak decays, and the error would depend on the values drawn for these 8.
   constexpr double kMost = 0x1p-10;
   BackwardShape strong = shapeOf(Gate::Channel, 240, 128, 128, 0.8);
   strong.states = false;
@@ -110,6 +110,27 @@ TEST_CASE("backward kernels of heads in several blocks") {
   check<Bf16, 128, false>(shape);
   shape.gate = Gate::Channel;
   check<Bf16, 128, true>(shape);
+}
+
+TEST_CASE("backward kernels keep packed sequences apart") {
+  BackwardShape packed = shapeOf(Gate::Channel, 150, 64, 64, 0.05);
+  packed.starts = {0, 5, 64, 65, 130};
+  checkSequencesApart<Bf16, Kernels<Bf16, 64, true>, true>(packed);
+  packed.heads = packed.qkHeads = 2;
+  packed.starts = {70};
+  packed.decay = 30;
+  packed.gateType = seqparBfloat16;
+  checkSequencesApart<Fp16, Kernels<Fp16, 64, true>, true>(packed);
+  packed.gateType = seqparFloat32;
+  for (const Gate gate : {Gate::Token, Gate::Head, Gate::None}) {
+    packed.gate = gate;
+    packed.decay = 0.05;
+    packed.starts = {20, 21, 130};
+    checkSequencesApart<Bf16, Kernels<Bf16, 64, false>, false>(packed);
+    checkSequencesApart<float, Kernels<float, 128, false>, false>(packed);
+  }
+  packed.gate = Gate::Channel;
+  checkSequencesApart<float, Kernels<float, 128, true>, true>(packed);
 }
 
 TEST_CASE("backward kernels in fp32") {

@@ -85,7 +85,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   if (c.family != seqparAttnSum) forward.gate = gate.view();
   forward.initial = c.hasInitial ? numbers(initial) : nullptr;
   forward.saved = options.training ? numbers(saved) : nullptr;
-  // Not every rank wants its final state.
+  // Not every rank requests its final state.
   const bool wantsFinal = rank % 2 == 0 || rank + 1 == static_cast<int>(lengths.size());
   forward.final = wantsFinal ? numbers(final) : nullptr;
   seqparAttnBackwardArgs_t backward = SEQPAR_ATTN_BACKWARD_INITIALIZER;

@@ -1,4 +1,4 @@
-// One rank's call of a plan for linear attention: its share of a whole case, and what comes out.
+// One rank's call of a plan for linear attention: its part of a whole case, and its results.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace seqpar::attn::test {
 using seqpar::test::Bounded;
 using seqpar::test::LinearCase;
 
-/// Tokens begin ... end - 1 of every batch entry of an array with `row` numbers a token.
+/// A range of tokens, excluding the last bound, of every batch entry of an array with `row` elements per token.
 template <class Number>
 std::vector<Number> tokensOf(const LinearCase& c, const std::vector<Number>& numbers, size_t row, size_t begin,
                              size_t end) {
@@ -58,6 +58,7 @@ class CallerTensor {
   void fetch() const { placed_->fetch(); }
   seqparAttnTensor_t view() {
     const auto as = [](size_t x) { return static_cast<int64_t>(x); };
+    if (batch_ * tokens_ == 0) return {};  // has no memory
     return {placed_ == nullptr ? bytes_.data() : placed_->data(), as(batchStride_), as(tokenStride_), as(headStride_)};
   }
 
@@ -86,8 +87,8 @@ struct LinearResult {
 struct LinearOptions {
   int algorithm = seqparAttnAuto;
   bool onStream = false, training = true, headsFirst = false;
-  bool initialGradient = true;  ///< wanted
-  bool reserve = false;         ///< forward leaves its states, and other inputs' forward pass comes before backward
+  bool initialGradient = true;  ///< requested
+  bool reserve = false;         ///< forward leaves its states; a forward pass with other inputs runs before backward
   size_t padding = 0;
   int repeats = 1;
   int wireType = seqparFloat32;

@@ -15,8 +15,9 @@ using seqpar::test::Decays;
 using seqpar::test::Expected;
 using seqpar::test::ForwardCase;
 using seqpar::test::ForwardSpec;
+using Place = ForwardCase::Place;
 
-/// From maps of segments by themselves to what Outputs takes without `apart`; the GPU's is fold.cu.
+/// Converts maps of single segments to the incoming states that Outputs requires without `apart`. GPU: fold.cu.
 inline void foldMaps(const LinearProblem& problem, const Segments& segments, const SegmentMaps& maps) {
   const int64_t size = int64_t{problem.dk} * problem.dv, width = decayWidth(problem);
   for (int64_t head = 0; head < problem.batch * problem.heads; ++head) {
@@ -52,23 +53,27 @@ inline ForwardSpec specOf(Gate gate, int64_t tokens, int dk, int dv, Decays deca
   return spec;
 }
 
-/// Both passes by `K`, which has states(pass, ctas, seed) and outputs(pass, ctas, seed).
+/// Results of both passes.
+struct ForwardResults {
+  std::vector<uint16_t> out;  ///< [batch][head][token][dv]
+  std::vector<float> finalState;
+};
+
+/// Both passes of `K`, by K::states(pass, ctas, seed) and K::outputs(pass, ctas, seed).
 template <class K>
-void checkForward(ForwardSpec spec, bool apart, int ctas = 2, bool packed = false) {
-  spec.seed = std::random_device{}();
-  INFO(spec.name() << (apart ? ", apart" : "") << (packed ? ", packed" : ""));
-  ForwardCase test(spec);
+ForwardResults runForward(const ForwardCase& test, bool apart, int ctas, bool packed) {
+  const ForwardSpec& spec = test.spec;
   LinearProblem problem = test.layout;
   problem.q.data = test.q.data();
   problem.k.data = test.k.data();
   problem.v.data = test.v.data();
   problem.gates.data = test.gates.data();
-  problem.starts = test.starts.empty() ? nullptr : test.starts.data();
-  problem.startCount = static_cast<int64_t>(test.starts.size());
 
   SegmentStates first;
   first.problem = problem;
-  first.segments = spec.segments(0);
+  const auto cut = test.segments(0);
+  first.segments = cut.segments;
+  if (!cut.spans.empty()) first.segments.spans = cut.spans.data();
   first.heads = {0, spec.heads};
   std::vector<float> workspace(segmentMapsSize(problem, first.segments) / sizeof(float), NAN);
   first.maps = segmentMapsIn(workspace.data(), problem, first.segments);
@@ -78,28 +83,69 @@ void checkForward(ForwardSpec spec, bool apart, int ctas = 2, bool packed = fals
   if (!apart) foldMaps(problem, first.segments, first.maps);
 
   const size_t rows = static_cast<size_t>(spec.batch * spec.tokens * spec.heads);
-  std::vector<uint16_t> out(rows * static_cast<size_t>(spec.dv), 0xffff);
-  std::vector<float> finalState(static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv),
-                                NAN);
+  ForwardResults results{
+      std::vector<uint16_t>(rows * static_cast<size_t>(spec.dv), 0xffff),
+      std::vector<float>(static_cast<size_t>(spec.batch * spec.heads * spec.dk) * static_cast<size_t>(spec.dv), NAN)};
   Outputs second;
   second.problem = problem;
   second.segments = first.segments;
   second.heads = first.heads;
   second.maps = first.maps;
   second.initial = spec.initial ? test.initial.data() : nullptr;
-  second.out = {out.data(), spec.tokens * spec.heads * spec.dv, spec.dv, spec.tokens * spec.dv};
-  second.finalState = finalState.data();
+  second.out = {results.out.data(), spec.tokens * spec.heads * spec.dv, spec.dv, spec.tokens * spec.dv};
+  second.finalState = results.finalState.data();
   second.apart = apart;
   second.packed = packed;
   K::outputs(second, ctas, spec.seed);
+  return results;
+}
 
+template <class K>
+void checkForward(ForwardSpec spec, bool apart, int ctas = 2, bool packed = false) {
+  spec.seed = std::random_device{}();
+  INFO(spec.name() << (apart ? ", apart" : "") << (packed ? ", packed" : ""));
+  ForwardCase test(spec);
+  const ForwardResults results = runForward<K>(test, apart, ctas, packed);
   test.computeExpected();
   std::vector<double> found;
-  for (const uint16_t bits : out) {
+  for (const uint16_t bits : results.out) {
     found.push_back(spec.type == seqparBfloat16 ? bfloatToFloat(bits) : halfToFloat(bits));
   }
   checkWithin("output", test.out, found);
-  checkWithin("final state", test.finalState, {finalState.begin(), finalState.end()});
+  checkWithin("final state", test.finalState, {results.finalState.begin(), results.finalState.end()});
+}
+
+/// The results of other packed sequences have the same bits for any inputs of one sequence.
+template <class K>
+void checkSequencesApart(ForwardSpec spec, bool apart, int ctas = 2) {
+  spec.seed = std::random_device{}();
+  const ForwardCase test(spec);
+  const ForwardResults results = runForward<K>(test, apart, ctas, false);
+  const auto& bounds = test.starts;  // the last is the end
+  if (bounds.empty()) return;
+  const auto states = static_cast<size_t>(spec.dk) * static_cast<size_t>(spec.dv);
+  std::mt19937_64 random(spec.seed);
+  for (const Place place : {Place::Queries, Place::Keys, Place::Values, Place::Gates, Place::Initial}) {
+    const float value = random() % 2 == 0 ? NAN : INFINITY;
+    const size_t end = place == Place::Initial ? 0 : random() % bounds.size();
+    const int64_t from = end == 0 ? 0 : bounds[end - 1], to = bounds[end];
+    INFO(spec.name() << (apart ? ", apart" : "") << ": " << value << " from token " << from << " to " << to
+                     << " in input " << static_cast<int>(place));
+    ForwardCase other = test;
+    other.poison(place, value, from, to);
+    const ForwardResults found = runForward<K>(other, apart, ctas, false);
+    size_t wrong = 0;
+    for (size_t i = 0; i < found.out.size(); ++i) {
+      const auto token = static_cast<int64_t>(i / static_cast<size_t>(spec.dv)) % spec.tokens;
+      if (token < from || token >= to) wrong += found.out[i] != results.out[i];
+    }
+    CHECK(wrong == 0);
+    if (to == spec.tokens) continue;
+    for (size_t i = 0; i < states * static_cast<size_t>(spec.heads); ++i) {
+      wrong += found.finalState[i] != results.finalState[i];
+    }
+    CHECK(wrong == 0);
+  }
 }
 
 }  // namespace seqpar::attn::test

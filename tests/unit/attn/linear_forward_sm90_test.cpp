@@ -1,5 +1,5 @@
-// The forward kernels of linear attention for compute capability 9.0 on an emulated CTA, and their pass 1 of the
-// backward.
+// The forward kernels of linear attention for compute capability 9.0, and pass 1 of their backward pass, on an
+// emulated CTA.
 #include "kernels/attn/linear/hopper/kernel_arguments.cuh"
 #include "linear_backward_check.h"
 #include "linear_forward_check.h"
@@ -62,6 +62,17 @@ TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without"
   checkForward<Sm90>(spec, false);
 }
 
+TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {
+  for (const Gate gate : {Gate::Channel, Gate::Token, Gate::Head, Gate::None}) {
+    for (const Decays decays : {Decays::Typical, Decays::Mixed}) {
+      ForwardSpec spec = specOf(gate, 170, 128, 80, decays);
+      spec.sequences = decays == Decays::Mixed ? 6 : 3;
+      if (gate == Gate::Channel && decays == Decays::Mixed) spec.gateType = seqparBfloat16;
+      checkSequencesApart<Sm90>(spec, decays == Decays::Typical);
+    }
+  }
+}
+
 TEST_CASE("forward kernels of sm_90 with packed sequences") {
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     ForwardSpec spec = specOf(gate, 210, 128, 128, Decays::Typical);
@@ -78,6 +89,33 @@ TEST_CASE("forward kernels of sm_90 with many short items a CTA, most of which i
   }
 }
 
+TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
+  for (const Gate gate : {Gate::Channel, Gate::Token, Gate::None}) {
+    auto shape = backward::test::shapeOf(gate, 400, 128, 96, 0.05);
+    shape.starts = {30, 40, 200, 390};
+    shape.apart = true;
+    const uint64_t seed = std::random_device{}();
+    INFO(shape.name() << ", seed " << seed);
+    const seqpar::test::BackwardCase c(shape, seed);
+    REQUIRE(c.segments.count > 4);
+    SegmentStates pass;
+    pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
+    pass.segments = c.segmentsAt(c.spans.data());
+    pass.heads = {0, 1};
+    std::vector<float> states(c.after.size(), NAN), logs(c.afterLog.size(), NAN);
+    pass.maps = {states.data(), logs.data()};
+    runStates<Pass::Backward>(pass, pass.problem.q, c.dOutput(c.dOut.data()), 2, seed);
+    // The first segment's map is undefined.
+    const auto known = [&](const std::vector<float>& all) {
+      const auto first = static_cast<int64_t>(all.size() / static_cast<size_t>(c.segments.count));
+      return std::vector<double>(all.begin() + first, all.end());
+    };
+    CHECK(seqpar::test::relativeError(known(states), known(c.after)) <= 0x1p-7);
+    const auto found = known(logs), expected = known(c.afterLog);
+    for (size_t i = 0; i < found.size(); ++i) CHECK(std::exp(found[i]) == Approx(std::exp(expected[i])).margin(1e-4));
+  }
+}
+
 TEST_CASE("pass 1 of the backward on sm_90") {
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     auto shape = backward::test::shapeOf(gate, 130, 128, 128, 0.05);
@@ -87,7 +125,7 @@ TEST_CASE("pass 1 of the backward on sm_90") {
     const seqpar::test::BackwardCase c(shape, seed);
     REQUIRE(c.segments.count == 1);
     SegmentStates pass;
-    pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data(), nullptr);
+    pass.problem = c.problem(c.q.data(), c.k.data(), c.v.data(), c.gates.data());
     pass.segments = c.segments;
     pass.heads = {0, 1};
     std::vector<float> states(c.stateGradient.size(), NAN), logs(c.logDecay.size(), NAN);

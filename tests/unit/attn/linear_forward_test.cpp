@@ -13,10 +13,10 @@ template <class T, int kDk, bool kChannel>
 struct Portable {
   using Shape = KernelShape<kDk>;
 
-  /// act(item) for each item of a CTA, with a barrier behind it.
+  /// act(item) for each item of a CTA, followed by a barrier.
   template <class Pass, class Act>
-  static void each(const Pass& pass, const Act& act) {
-    const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues, segments = pass.segments.count;
+  static void each(const Pass& pass, int segments, const Act& act) {
+    const int tiles = (pass.problem.dv + Shape::kValues - 1) / Shape::kValues;
     const int64_t items = itemCount(pass.problem, pass.heads, segments, tiles);
     for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
       act(itemAt(index, pass.problem, pass.heads, pass.segments, segments, tiles));
@@ -25,12 +25,14 @@ struct Portable {
   }
   static void states(const SegmentStates& pass, int ctas, uint64_t seed) {
     warp::run(ctas, Shape::kThreads, SegmentStatesShared<Shape, kChannel>::kBytes, seed, [&] {
-      each(pass, [&](const Item& item) { segmentState<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
+      each(pass, pass.segments.count,
+           [&](const Item& item) { segmentState<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
     });
   }
   static void outputs(const Outputs& pass, int ctas, uint64_t seed) {
     warp::run(ctas, Shape::kThreads, OutputsShared<Shape, kChannel>::kBytes, seed, [&] {
-      each(pass, [&](const Item& item) { outputsOf<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
+      each(pass, allSegments(pass.segments),
+           [&](const Item& item) { outputsOf<T, kDk, kChannel>(pass, item, warp::sharedMemory()); });
     });
   }
 };
@@ -58,6 +60,25 @@ TEST_CASE("forward kernels with a decay a token or a head, and without") {
   spec.batch = 2;
   spec.headsFirst = true;
   checkForward<Portable<Bfloat16, 256, false>>(spec, false);
+}
+
+TEST_CASE("forward kernels keep packed sequences apart") {
+  for (const bool half : {false, true}) {
+    for (const int sequences : {1, 3, 7}) {
+      ForwardSpec spec = specOf(Gate::Channel, 150, 64, 48, half ? Decays::Typical : Decays::Mixed);
+      spec.sequences = sequences;
+      spec.type = half ? seqparFloat16 : seqparBfloat16;
+      spec.gateType = half ? seqparBfloat16 : seqparFloat32;
+      spec.heads = 2;
+      half ? checkSequencesApart<Portable<Float16, 64, true>>(spec, false)
+           : checkSequencesApart<Portable<Bfloat16, 64, true>>(spec, false);
+      spec.gateType = seqparFloat32;
+      spec.gate = sequences == 3 ? Gate::Head : sequences == 1 ? Gate::None : Gate::Token;
+      spec.qkHeads = 1;
+      half ? checkSequencesApart<Portable<Float16, 64, false>>(spec, false)
+           : checkSequencesApart<Portable<Bfloat16, 64, false>>(spec, false);
+    }
+  }
 }
 
 TEST_CASE("forward kernels with packed sequences") {

@@ -1,4 +1,4 @@
-// What the kernels of linear attention compute beside products: decays by halving, items of work, segments.
+// Parts of the linear attention kernels other than products: decays by halving, items of work, segments.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -34,7 +34,7 @@ TEST_CASE("each pair of tokens of a block meets at one level, and exponents add 
           const float query = levelExponent(sums, i, level), key = levelExponent(sums, j, level);
           REQUIRE(query <= 0);
           REQUIRE(key <= 0);
-          // Both are differences of sums up to 16 * 160, rounded to 2^-12 at most.
+          // Both are differences of sums up to 16 * 160, rounded to at most 2^-12.
           REQUIRE(std::abs((query + key) - (sums[i] - sums[j])) <= 0x1p-11F);
         }
         REQUIRE(made == (j < i ? 1 : 0));
@@ -98,7 +98,7 @@ TEST_CASE("a lead and the segments after it cover all tokens") {
       REQUIRE(cut.begin + cut.count * cut.tokens >= tokens);
       REQUIRE((cut.count == 1 || cut.begin + (cut.count - 1) * cut.tokens < tokens));
       CHECK(cut.tokens <= equal.tokens);
-      // Outputs of the lead have SMs of their own beside pass 1.
+      // Outputs of the lead run on separate SMs, concurrently with pass 1.
       if (cut.begin > 0) CHECK(cut.count * heads <= 132);
       const Segments none = cutForward(problem, 132, false);
       CHECK((none.begin == 0 && none.count == equal.count && none.tokens == equal.tokens));
@@ -173,8 +173,4 @@ TEST_CASE("problems that no kernel can do are named") {
   CHECK(refused([](LinearProblem& p) { p.gate = Gate::Token; }));
   CHECK(refused([](LinearProblem& p) { p.gateType = seqparFloat16; }));
   CHECK(refused([](LinearProblem& p) { p.v.token = 252; }));
-  CHECK(refused([](LinearProblem& p) {
-    p.batch = 2;
-    p.startCount = 1;
-  }));
 }

@@ -1,4 +1,4 @@
-// The passes of linear attention on a host, between which the ranks' maps are composed here, one after the other.
+// The passes of linear attention on a host. Between the passes the test composes the ranks' maps one after the other.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -159,7 +159,7 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       rank->passes->states(rank->in, true);
       x = rank->apply(x, seqparForward);
       rank->passes->besideScan(rank->in);
-      rank->exec.join();  // as for a scan; what waits beside it would outlive the passes
+      rank->exec.join();  // as for a scan; otherwise overlapped work would outlive the passes
       rank->passes->outputs(rank->in, rank->out.tensor, rank->saved.data());
     }
   }

@@ -156,7 +156,7 @@ TEST_CASE("linear attention gives the same bits each time, whatever runs beside 
   }
 }
 
-// Small whole numbers and decays that are powers of two: every order of additions gives the same bits.
+// Small integers and decays that are powers of two: every order of additions gives equal bits.
 TEST_CASE("linear attention on exact numbers is the same to the bit on every number of ranks") {
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
@@ -213,13 +213,13 @@ TEST_CASE("a log-decay of -inf forgets NaN and infinity that come from other ran
       return runLinear(poisoned, lengths, rank, ranks[rank], {}, results[static_cast<size_t>(rank)]);
     });
     REQUIRE(said == std::vector<std::string>(2));
-    // Outputs behind the token, and gradients before it, know nothing of what lies on its other side.
+    // Outputs after the token, and gradients before it, are independent of the other side.
     const size_t inRank = forgets - 20, values = c.heads * c.dv;
     const std::vector<float> out(results[1].out.begin() + static_cast<std::ptrdiff_t>(inRank * values),
                                  results[1].out.end());
     CHECK(farFrom(expected.out, out, termsOf(c), c.dataType, forgets * values) == "");
     const std::vector<float> behindTheFirst(results[0].dv.begin() + static_cast<std::ptrdiff_t>(values),
-                                            results[0].dv.end());  // whose key is infinite
+                                            results[0].dv.end());  // skips the token with the infinite key
     CHECK(farFrom(expected.dv, behindTheFirst, termsOf(c), c.dataType, values) == "");
     const std::vector<float> dv(results[1].dv.begin(),
                                 results[1].dv.begin() + static_cast<std::ptrdiff_t>(inRank * values));
@@ -254,7 +254,7 @@ TEST_CASE("gradients of linear attention are those that finite differences show"
         const double step = static_cast<double>((up.*member)[i]) - static_cast<double>((down.*member)[i]);
         const double found = (loss(up) - loss(down)) / step;
         CAPTURE(i, found, gradient.value[i]);
-        // All but the decays enter linearly; these have a third derivative of the size of the sum itself.
+        // All inputs except the decays enter linearly; decays have a third derivative of the size of the sum itself.
         CHECK(std::abs(found - gradient.value[i]) <= 1e-3 * (1 + gradient.magnitude[i]));
       }
     };

@@ -1,4 +1,4 @@
-// Where ranks' arguments lie in a test, and how their calls run.
+// Memory of ranks' arguments in a test, and how their calls run.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace seqpar::attn::test {
 struct Placement {
   std::function<void*(int rank, size_t bytes)> allocate;                         ///< lives as long as the case
   std::function<void(int rank, void* to, const void* from, size_t bytes)> copy;  ///< in either direction, complete
-  /// calls(stream) on a stream, whose work it waits for.
+  /// Runs calls(stream) on a stream and waits for its work.
   std::function<std::string(int rank, const std::function<std::string(void* stream)>& calls)> run;
   std::function<void()> meet;  ///< all ranks
 };
 
-/// Host memory, and its copy where the rank's calls want it.
+/// Host memory, and its copy in the memory of the rank's calls.
 class Placed {
  public:
   Placed(void* host, size_t bytes, const Placement* placement, int rank)
@@ -40,7 +40,7 @@ class Placed {
   void* placed_ = nullptr;
 };
 
-/// Memory of a plan's own form, aligned to no more than it must be.
+/// A plan's reserve, with only the required alignment.
 class Reserve {
  public:
   Reserve(size_t bytes, const Placement* placement, int rank) {

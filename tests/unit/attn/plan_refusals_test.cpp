@@ -1,4 +1,4 @@
-// The plan object's contract: what it refuses, in whose name, and how it says so.
+// The plan object's contract: what it refuses, and the errors' texts.
 
 #include "small_desc.h"
 #include "softmax_ranks.h"
@@ -50,11 +50,11 @@ TEST_CASE("a description with something wrong is refused by name") {
       {"sizes overflow", [](seqparAttnDesc_t& d) { d.tokens = int64_t{1} << 48, d.headDim = 1 << 20; }},
       {"desc->cuSeqlens is NULL", [](seqparAttnDesc_t& d) { d.sequences = 1; }},
       {"desc->sequences is -1", [](seqparAttnDesc_t& d) { d.sequences = -1, d.cuSeqlens = kShort; }},
-      {"desc->sequences is 9223372036854775807",  // so many bounds there cannot be: none is read
+      {"desc->sequences is 9223372036854775807",  // an impossible number of bounds: none is read
        [](seqparAttnDesc_t& d) { d.sequences = INT64_MAX, d.cuSeqlens = kShort; }},
       {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 5",
        [](seqparAttnDesc_t& d) { d.sequences = 3, d.cuSeqlens = kDescending; }},
-      {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 8",  // what lies behind that is not read
+      {"desc->cuSeqlens[2] is 3, expected at least cuSeqlens[1], 8",  // later entries are not read
        [](seqparAttnDesc_t& d) { d.sequences = int64_t{1} << 40, d.cuSeqlens = kEnded; }},
       {"desc->cuSeqlens[1] is 9, expected at most 8",
        [](seqparAttnDesc_t& d) { d.sequences = int64_t{1} << 40, d.cuSeqlens = kBeyond; }},
@@ -85,7 +85,7 @@ TEST_CASE("an algorithm that cannot do something names those that can") {
                       "local, ring, ring_pass_q, burst"));
   layout.ranks = 2;
   CHECK_THAT(createError(desc, seqparInvalidArgument), Catch::Contains("desc->layout->ranks is 2, expected 1"));
-  layout.ranks = INT32_MAX;  // answered at once, without a list of as many shards
+  layout.ranks = INT32_MAX;  // refused at once, without a list of that many shards
   CHECK_THAT(createError(desc, seqparInvalidArgument),
              Catch::Contains("desc->layout->ranks is 2147483647, expected 1"));
 }
@@ -205,6 +205,8 @@ TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
   auto* const aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
   CHECK(seqparAttnPlanPrepare(plan, aligned, bytes - 1) == seqparInvalidArgument);
   CHECK(seqparAttnPlanPrepare(plan, aligned + 4, bytes) == seqparInvalidArgument);
+  CHECK(seqparAttnPlanPrepare(plan, aligned, SIZE_MAX) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("workspace has " + std::to_string(SIZE_MAX) + " bytes"));
   CHECK(seqparAttnPlanPrepare(plan, nullptr, 5) == seqparInvalidArgument);
   REQUIRE(seqparAttnPlanPrepare(plan, aligned, bytes) == seqparSuccess);
   CHECK(seqparAttnPlanPrepare(plan, nullptr, 0) == seqparInvalidUsage);
@@ -224,7 +226,7 @@ TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
   CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args->q.tokenStride is 3, expected at least 4"));
   args.q.tokenStride = 0;
-  args.out.batchStride = 64, args.out.tokenStride = 4, args.out.headStride = 8;  // head 1 begins inside of head 0
+  args.out.batchStride = 64, args.out.tokenStride = 4, args.out.headStride = 8;  // head 1 starts inside head 0
   CHECK(seqparAttnForward(plan, &args, nullptr) == seqparInvalidArgument);
   CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("args->out.headStride is 8, expected at least 32"));
   args.out.batchStride = args.out.tokenStride = args.out.headStride = 0;

@@ -1,4 +1,5 @@
-// The plan object's contract: what it tells, what it chooses, and results that are exact.
+// The plan object's contract: its queries, its choices, and exact results.
+#include <map>
 
 #include "attn/plan/plan.h"
 #include "small_desc.h"
@@ -37,6 +38,32 @@ TEST_CASE("AUTO takes the fastest of the model, the same on all ranks, and tells
   CHECK_THAT(chosen[0], !Catch::Contains("local"));
   CHECK(chosen[0] == chosen[1]);
   CHECK(chosen[0] == chosen[2]);
+}
+
+TEST_CASE("every algorithm's number has one row for each kind of attention that it computes") {
+  std::map<int, int> rows;
+  for (const auto& row : seqpar::attn::algorithms()) {
+    CHECK(seqpar::attn::findAlgorithm(row.id, row.softmax) == &row);
+    ++rows[row.id];
+  }
+  for (int id = 1; id < SEQPAR_ATTN_ALGORITHMS; ++id) CHECK(rows[id] == (id == seqparAttnLocal ? 2 : 1));
+}
+
+TEST_CASE("one rank exchanges nothing, so no algorithm reserves memory") {
+  for (const auto& row : seqpar::attn::algorithms()) {
+    if (!row.softmax) continue;
+    CAPTURE(row.name);
+    auto desc = seqpar::attn::test::smallDesc();
+    desc.mask = seqparAttnCausal;
+    desc.algorithm = row.id;
+    desc.reserve = 1;
+    seqparAttnPlan_t plan = nullptr;
+    REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
+    size_t bytes = 1;
+    CHECK(seqparAttnPlanReserveSize(plan, &bytes) == seqparSuccess);
+    CHECK(bytes == 0);
+    CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
+  }
 }
 
 TEST_CASE("where each token sees itself alone, results are exact") {

@@ -1,4 +1,4 @@
-// A rank's threads on a host, where the system gives none.
+// A rank's threads on a host where the system cannot create threads.
 #include <catch2/catch.hpp>
 
 #include "attn/exec/pool.h"

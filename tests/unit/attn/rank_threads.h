@@ -12,7 +12,7 @@
 
 namespace seqpar::attn::test {
 
-/// Destroying a communicator waits for the others, so each needs its thread.
+/// Destroying a communicator waits for the other ranks, so each rank needs its own thread.
 class RankThreads {
  public:
   explicit RankThreads(int count) : comms_(static_cast<size_t>(count)) {
@@ -40,7 +40,7 @@ class RankThreads {
   seqparComm_t operator[](int rank) const { return comms_[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(comms_.size()); }
 
-  /// body(rank) of all ranks at once; what they return, once all have.
+  /// Runs body(rank) on all ranks concurrently; returns the results after all have finished.
   std::vector<std::string> each(const std::function<std::string(int)>& body) const {
     std::vector<std::future<std::string>> running;
     for (int rank = 0; rank < size(); ++rank) running.push_back(std::async(std::launch::async, body, rank));

@@ -1,4 +1,4 @@
-// Rectangles of scores against the words that they stand for: which query sees which key.
+// Rectangles of scores against their definition: which query sees which key.
 #include "attn/block/rectangles.h"
 
 #include <algorithm>
@@ -17,14 +17,14 @@ int64_t draw(std::mt19937_64& random, int64_t least, int64_t most) {
   return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
 }
 
-/// Some of `tokens` positions as runs of various strides, not in order, each position once at most.
+/// Some of `tokens` positions as runs of various strides, in any order, each position at most once.
 std::vector<TokenRun> drawRuns(std::mt19937_64& random, int64_t tokens) {
   std::vector<bool> taken(static_cast<size_t>(tokens), false);
   std::vector<TokenRun> runs;
   int64_t local = 0;
   for (int attempt = 0; attempt < 6; ++attempt) {
     TokenRun run{local, draw(random, 0, tokens - 1), draw(random, 0, tokens), draw(random, 1, 4)};
-    if (attempt % 2 == 0) run.stride = 3;  // runs of one stride, whose bands are of slope 1, too
+    if (attempt % 2 == 0) run.stride = 3;  // runs with equal strides, where bands have slope 1
     int64_t length = 0;
     for (int64_t p = run.position; length < run.length && p < tokens && !taken[static_cast<size_t>(p)];
          p += run.stride) {
@@ -144,17 +144,17 @@ TEST_CASE("the usual layouts become few rectangles") {
   const std::vector<TokenRun> first{{0, 0, 8, 1}, {8, 24, 8, 1}},
       second{{0, 8, 8, 1}, {8, 16, 8, 1}};  // zigzag, 2 ranks
   CHECK(rectanglesOf(first, second, full).size() == 1);
-  // Keys of a later rank: the second half sees all. Keys of an earlier rank: everybody sees the first half.
+  // Keys of a later rank: the second half sees all. Keys of an earlier rank: all queries see the first half.
   CHECK(rectanglesOf(first, second, causal).size() == 1);
   CHECK(rectanglesOf(second, first, causal).size() == 1);
-  // One's own two runs see a triangle, as do contiguous shards that lie one behind the other.
+  // A rank's two runs together see one triangle, as do adjacent contiguous shards.
   const Rectangle triangle{0, 16, 0, 16, INT64_MIN, 0};
   CHECK(rectanglesOf(first, first, causal) == std::vector{triangle});
   CHECK(rectanglesOf(second, second, causal) == std::vector{triangle});
   const auto all = joinRuns(std::vector<std::vector<TokenRun>>{{{0, 0, 8, 1}}, {{0, 8, 8, 1}}});
   CHECK(all.size() == 1);
   CHECK(rectanglesOf(all, all, causal) == std::vector{triangle});
-  // Rows of it see what is left of their own triangle too.
+  // The lower rows of a triangle see all columns to their left and a smaller triangle.
   CHECK(ofRows(std::array{triangle}, 8, 8) == std::vector{Rectangle{8, 8, 0, 16, INT64_MIN, 8}});
   const auto zigzag = joinRuns(std::vector{first, second});
   CHECK(zigzag.size() == 3);

@@ -1,4 +1,4 @@
-// The short convolution on hosts against its definition, and the program of its kernels, run on the CPU.
+// The short convolution on hosts against its definition, and its kernels' program, run on the CPU.
 #include "kernels/attn/short_conv/run.h"
 #include "short_conv_check.h"
 
@@ -7,7 +7,7 @@ namespace {
 using namespace seqpar;              // NOLINT(google-build-using-namespace)
 using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
 
-/// All stretches of a launch, one after the other.
+/// Runs all stretches of a launch one after the other.
 template <class T, int W, int V>
 void runKernels(attn::short_conv::ConvTask& task, float* edge) {
   using namespace attn::short_conv;  // NOLINT(google-build-using-namespace)
@@ -84,7 +84,7 @@ TEST_CASE("a short convolution stops where a packed sequence begins") {
   }
 }
 
-/// Two shards whose halos are taken from each other by hand; batch 1.
+/// Two shards that copy their halos from each other directly; batch 1.
 void checkKernels(const ConvCase& c, size_t border) {
   const ConvReference expected(c);
   const size_t halo = c.width - 1, borders[] = {0, border, c.tokens};

@@ -1,5 +1,5 @@
-// Sizes and strides that wrap, in every call of attention that takes one, and buffers that are not aligned to their
-// elements: refused by name, before anything is allocated or read. tests/unit/api/test_sizes.cpp has the collectives'.
+// Sizes and strides that overflow, and buffers that are not aligned to their elements, in every attention call: refused
+// by name before anything is allocated or read. tests/unit/api/test_sizes.cpp tests the collectives.
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -14,7 +14,7 @@ using seqpar::attn::test::RankThreads;
 
 namespace {
 
-/// From a little more than any memory to where signed and unsigned numbers wrap.
+/// From slightly more than any memory to the values where signed and unsigned integers wrap.
 constexpr std::array<uint64_t, 7> kSizes{uint64_t{1} << 53,       uint64_t{1} << 60,       uint64_t{1} << 62,
                                          (uint64_t{1} << 62) + 3, (uint64_t{1} << 63) - 1, uint64_t{1} << 63,
                                          ~uint64_t{0} - 4095};
@@ -159,7 +159,7 @@ TEST_CASE("short convolutions of sizes that wrap are refused") {
       CHECK(conv == nullptr);
     }
   }
-  auto desc = smallConv();  // each is possible by itself, the product is not
+  auto desc = smallConv();  // each is valid alone, the product is not
   desc.tokens = desc.channels = int64_t{1} << 32;
   seqparShortConv_t conv = nullptr;
   refused("tokens x channels", "seqparShortConvCreate", seqparShortConvCreate(&conv, &desc, nullptr));

@@ -1,4 +1,4 @@
-// A description of softmax attention that a test of plans begins with.
+// A small descriptor of softmax attention for tests of plans.
 #pragma once
 
 #include "seqpar/attn_plan.h"

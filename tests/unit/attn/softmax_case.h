@@ -22,7 +22,7 @@ struct SoftmaxSpec {
   int mask = seqparAttnFull;
   int64_t windowLeft = SEQPAR_ATTN_NO_WINDOW, windowRight = SEQPAR_ATTN_NO_WINDOW;
   float softcap = 0;
-  float givenScale = 0;  ///< 0: the usual one
+  float givenScale = 0;  ///< 0: the default
   bool sinks = false, deterministic = false, reserve = false;
   seqparDataType_t type = seqparFloat32;
   seqparDataType_t wireType = seqparFloat32;
@@ -74,7 +74,7 @@ struct SoftmaxSpec {
     return d;
   }
 
-  /// The layout that is given with layoutKind >= 0.
+  /// The explicit layout, with layoutKind >= 0.
   seqparLayout_t layout(int ranks) const {
     seqparLayout_t given = SEQPAR_LAYOUT_INITIALIZER;
     given.kind = layoutKind;
@@ -99,7 +99,7 @@ struct SoftmaxSpec {
   }
 };
 
-/// Inputs of the whole sequence, [batch][tokens][heads][dim], and what comes of them. Numbers are those of the type.
+/// Inputs of the whole sequence, [batch][tokens][heads][dim], and the expected results. Values are exact in the type.
 struct SoftmaxCase {
   SoftmaxSpec spec;
   std::vector<double> q, k, v, dOut, sinks;

@@ -1,4 +1,4 @@
-// The features that every algorithm of softmax attention is tried with.
+// The features with which every algorithm of softmax attention is tested.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace seqpar::attn::test {
 
-/// A feature: how it changes a problem of any size. Where it uses tokensOfRanks, that has a place for each rank.
+/// A feature, as its change of a problem of any size. tokensOfRanks, if used, has an entry for each rank.
 struct Feature {
   const char* name;
   std::function<void(SoftmaxSpec&, std::mt19937_64&)> apply;
@@ -155,7 +155,7 @@ inline SoftmaxSpec drawSpec(std::mt19937_64& random, int ranks) {
   return s;
 }
 
-/// Why the algorithm cannot do it; empty: it can.
+/// The reason why the algorithm does not support the problem; empty: it does.
 inline std::string refusalOf(const seqpar::attn::AlgorithmRow& row, const SoftmaxSpec& spec, seqparComm_t comm) {
   auto desc = spec.desc();
   int ranks = 0;

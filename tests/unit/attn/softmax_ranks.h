@@ -6,7 +6,7 @@
 
 namespace seqpar::attn::test {
 
-/// "" or what failed, on these ranks or, without, on one without a communicator.
+/// Runs a problem on `ranks`; null: on one rank without a communicator. Returns "" or the text of the failure.
 inline std::string runOn(const SoftmaxCase& c, const RankThreads* ranks, const RunOptions& options,
                          SoftmaxResult& result) {
   const int count = ranks == nullptr ? 1 : ranks->size();
@@ -28,7 +28,7 @@ inline std::string runOn(const SoftmaxCase& c, const RankThreads* ranks, const R
   return "";
 }
 
-/// "" or what failed or is wrong. `answer`: if it is known already.
+/// "" or the error text. `answer`: the expected results if they are known already.
 inline std::string runCase(const SoftmaxCase& c, const RankThreads* ranks, const RunOptions& options = {},
                            const SoftmaxAnswer* answer = nullptr) {
   SoftmaxResult result(c, NAN);

@@ -25,7 +25,7 @@ class Shard {
 
   int64_t tokens() const { return static_cast<int64_t>(globals_.size()); }
   seqparAttnTensor_t view() {
-    void* const data = placed_ == nullptr ? bytes_.data() : placed_;
+    void* const data = bytes_.empty() ? nullptr : placed_ == nullptr ? bytes_.data() : placed_;
     if (!headsFirst_) return {data, 0, 0, 0};
     return {data, heads_ * tokens() * dim_, dim_, tokens() * dim_};
   }
@@ -77,7 +77,7 @@ class Shard {
   void* placed_ = nullptr;
 };
 
-/// The same for numbers without a shape.
+/// A float array without a shape on the host, and its copy in the memory of the rank.
 class PlacedFloats {
  public:
   PlacedFloats(std::vector<float>& host, const Placement* placement, int rank)
@@ -100,10 +100,10 @@ class PlacedFloats {
   float* placed_ = nullptr;
 };
 
-/// In place of a number that another rank has.
+/// Value of the elements that belong to other ranks.
 constexpr double kElsewhere = 1e200;
 
-/// Of the whole sequence.
+/// Results for the whole sequence.
 struct SoftmaxResult {
   std::vector<double> out, lse, dq, dk, dv, dSinks;
 
@@ -115,7 +115,7 @@ struct SoftmaxResult {
         dv(c.v.size(), nothing) {}
 };
 
-/// "" or what failed on a rank.
+/// "" or the text of a call's failure.
 inline std::string check(seqparResult_t result, const char* call) {
   if (result == seqparSuccess) return "";
   const std::string text = seqparAttnGetLastError();
@@ -138,16 +138,16 @@ inline std::vector<int64_t> globalsOf(const seqparLayout_t& layout, const std::v
   return globals;
 }
 
-/// How a plan is run beside what the spec says.
+/// Options of a run in addition to the spec.
 struct RunOptions {
   bool onStream = false;
   bool ownWorkspace = false;
-  int rounds = 1;  ///< forward and backward so often
+  int rounds = 1;  ///< of forward and backward
   const seqparAttnKernel_t* kernel = nullptr;
   const Placement* placement = nullptr;
 };
 
-/// One rank's part: makes the plan, runs it, and puts its tokens' results into `result`.
+/// One rank's part: creates the plan, runs it, and stores its tokens' results in `result`.
 inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm_t comm, const RunOptions& options,
                            SoftmaxResult& result, std::vector<float>& dSinks) {
   const auto& s = c.spec;
@@ -198,7 +198,7 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
   for (auto* each : {&q, &k, &v, &out, &dOut, &dq, &dk, &dv}) each->place(placement, rank);
   PlacedFloats lseAt(lse, placement, rank), sinksAt(sinks, placement, rank), dSinksAt(dSinks, placement, rank);
 
-  // What a pass leaves is its own: another forward pass, of other inputs (at first NaN), comes between it and its
+  // The reserve belongs to its pass: another forward pass, with other inputs (first NaN), runs between a pass and its
   // backward pass.
   size_t reserveBytes = 0;
   seqparAttnPlanReserveSize(made, &reserveBytes);
@@ -279,8 +279,9 @@ inline double epsilonOf(seqparDataType_t type) {
   return type == seqparFloat32 ? 0x1p-24 : type == seqparFloat16 ? 0x1p-11 : 0x1p-8;
 }
 
-/// The first number that is off by more than rounding allows, or "". Sums of n terms of relative error u are off by n u
-/// of the sum of their sizes at most; results are rounded to the type, `out` before delta is made of it.
+/// The first element with an error above the rounding bound, or "". Sums of n terms with relative error u are off by at
+/// most n u times the sum of the terms' sizes; results are rounded to the type, and `out` is rounded before delta is
+/// computed from it.
 inline std::string difference(const char* name, const std::vector<double>& got, const Numbers& expected,
                               const SoftmaxSpec& s, int ranks) {
   const auto terms = static_cast<double>(2 * (s.headDim + s.valueDim) + s.keys() + s.tokens + 32);

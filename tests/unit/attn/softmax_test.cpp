@@ -30,14 +30,14 @@ TEST_CASE("softmax attention: every algorithm with every feature", "[softmax]") 
       const auto refusal = refusalOf(row, spec, group[0]);
       if (refusal.empty()) {
         CHECK(said == "");
-      } else {  // in words, with what can
+      } else {  // an error text that names the supported ones
         CHECK_THAT(said, Catch::Contains(row.name + std::string("), which ") + refusal + "; expected one that can: "));
       }
     }
   }
 }
 
-/// Whether `got` is the expected numbers, rounded to the type once, but for what sums in fp32 lose.
+/// Whether `got` equals the expected values, rounded to the type once, up to the error of fp32 sums.
 std::string roundedOnce(const std::vector<double>& got, const Numbers& expected, seqparDataType_t type) {
   for (size_t i = 0; i < got.size(); ++i) {
     const double bound = epsilonOf(type) * std::abs(expected.value[i]) + 0x1p-16 * expected.size[i] + 0x1p-24;
@@ -129,7 +129,7 @@ TEST_CASE("softmax attention: groups of ranks of every size", "[softmax]") {
     for (int inner = 1; inner <= ranks; ++inner) {
       if (ranks % inner != 0) continue;
       for (const int outside : {0, 1}) {
-        SoftmaxSpec s = drawSpec(random, ranks);  // heads that groups do not divide, and fewer than ranks, too
+        SoftmaxSpec s = drawSpec(random, ranks);  // also heads that groups do not divide, and fewer than ranks
         s.kvHeads = draw(random, 1, 3);
         s.heads = s.kvHeads * draw(random, 1, 3);
         s.algorithm = algorithm;

@@ -1,4 +1,4 @@
-// What algorithms of softmax attention send, as their plans decide it.
+// Bytes sent by the algorithms of softmax attention, as their plans decide.
 #include <catch2/catch.hpp>
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attn/problem/problem.h"
-#include "attn/softmax/algorithms.h"
+#include "attn/softmax/mesh_cost.h"
 
 namespace {
 
@@ -29,7 +29,7 @@ TEST_CASE("rings carry what other ranks see, and no more") {
   CHECK(ranges(false) == Ranges{{70, 30}, {50, 30}, {0, 0}});
   CHECK(ranges(true) == Ranges{{0, 0}, {0, 30}, {0, 30}});
   problem.desc.windowLeft = SEQPAR_ATTN_NO_WINDOW;
-  problem.cuSeqlens = {0, 90, 110, 180, 300};  // only the second document lies on two ranks
+  problem.cuSeqlens = {0, 90, 110, 180, 300};  // only the second document is on two ranks
   CHECK(ranges(false) == Ranges{{90, 10}, {0, 0}, {0, 0}});
 }
 
@@ -49,8 +49,8 @@ TEST_CASE("meshes have the shape that sends the fewest bytes") {
   // In units of a rank's queries a rank sends 2 (a - 1) of them and of their outputs, and 2 (b - 1) / group of keys and
   // values.
   CHECK(queryGroup(64, 32, 32) == 8);
-  CHECK(queryGroup(64, 64, 8) == 2);  // 2 + 7.75; 4 would be 6 + 3.75, as many, and 1 all of a ring's 15.75
-  CHECK(queryGroup(8, 32, 8) == 1);   // 3.5, a ring; 2 would be 2 + 1.5, as many but for the outputs' logarithms
+  CHECK(queryGroup(64, 64, 8) == 2);  // 2 + 7.75; 4 would be 6 + 3.75, equal, and 1 all of a ring's 15.75
+  CHECK(queryGroup(8, 32, 8) == 1);   // 3.5, a ring; 2 would be 2 + 1.5, equal except for the outputs' log-sum-exps
   CHECK(queryGroup(6, 4, 4) == 2);
   CHECK(queryGroup(7, 4, 4) == 1);
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// A factor's memory: rows and columns as they are after the transposition, NaN between the rows.
+/// An operand's memory: rows and columns after the transposition, NaN between the rows.
 struct Drawn {
   Drawn(size_t rows, size_t columns, bool across, std::mt19937& random) : transposed(across) {
     const size_t lines = across ? columns : rows, length = across ? rows : columns;
@@ -74,7 +74,7 @@ TEST_CASE("A product of matrices is that of double precision, and writes nothing
             sum += product;
             magnitude += std::abs(product);
           }
-          // Each of k products and of k additions is off by half a unit of what has been summed up.
+          // Each of k products and of k additions is off by at most half an ulp of the partial sum.
           const double bound = (2.0 * static_cast<double>(k) + 1) * std::ldexp(1.0, -24) * magnitude;
           if (!(std::abs(c[i * strideC + j] - sum) <= bound)) {
             FAIL("element " << i << ", " << j << ": got " << c[i * strideC + j] << ", expected " << sum << " +- "

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::byte kUntouched{0xa5};
 
-/// Bytes with a margin on both sides that must stay as it was.
+/// Bytes with a margin on both sides that must not change.
 struct Guarded {
   explicit Guarded(size_t size) : bytes(size + 256, kUntouched) {
     const auto address = reinterpret_cast<uintptr_t>(bytes.data());

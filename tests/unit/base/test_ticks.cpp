@@ -24,7 +24,7 @@ TEST_CASE("A tick lies between the times of the monotonic clock before and after
     after.push_back(clockNow());
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
-  // Of the two clocks' reading at different moments, and of rates that a time server bends by at most 0.05 %.
+  // The two clocks are read at different moments, and a time server changes rates by at most 0.05 %.
   const int64_t slack = 20000 + (after.back() - before.front()) / 1000;
   for (size_t i = 0; i < ticks.size(); ++i) {
     CAPTURE(i, kCountsTicks);

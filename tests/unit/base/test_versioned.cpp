@@ -20,7 +20,7 @@ struct Older {
   unsigned magic = SEQPAR_STRUCT_MAGIC;
   unsigned version = 1;
   int first = 10;
-  int after = 77;  // lies behind the structure: must not be read or written
+  int after = 77;  // after the structure: must not be read or written
 };
 struct Newer {
   size_t size = sizeof(Newer);
@@ -62,6 +62,34 @@ TEST_CASE("results are written as far as the caller's header reaches") {
   CHECK(older.first == 5);
   CHECK(older.after == 77);
   CHECK(older.version == 1);
+}
+
+TEST_CASE("sizes that no header of the version has are refused") {
+  struct Case {
+    unsigned version;
+    size_t size;
+    bool good;
+  };
+  constexpr unsigned kVersion = SEQPAR_VERSION_CODE;
+  for (const auto& [version, size, good] :
+       {Case{kVersion, sizeof(Now), true}, Case{kVersion, sizeof(Now) - 8, false},
+        Case{kVersion, sizeof(Now) + 8, false}, Case{kVersion, SIZE_MAX, false},
+        Case{kVersion - 1, sizeof(Now) - 8, true}, Case{kVersion - 1, sizeof(Now) + 8, false},
+        Case{kVersion + 1, sizeof(Now) - 8, false}, Case{kVersion + 1, sizeof(Newer), true},
+        Case{kVersion + 1, SIZE_MAX, false}, Case{0, sizeof(Now), false}}) {
+    CAPTURE(version, size);
+    Newer room;  // behind what is read
+    room.version = version;
+    room.size = size;
+    if (good) {
+      CHECK_NOTHROW(readVersioned("call", "params", asNow(&room), Now{}));
+      CHECK_NOTHROW(writeVersioned("call", "params", reinterpret_cast<Now*>(&room), Now{}));
+    } else {
+      const auto expected = Contains(version == 0 ? "params->version is 0" : "params->size is " + std::to_string(size));
+      CHECK_THROWS_WITH(readVersioned("call", "params", asNow(&room), Now{}), expected);
+      CHECK_THROWS_WITH(writeVersioned("call", "params", reinterpret_cast<Now*>(&room), Now{}), expected);
+    }
+  }
 }
 
 TEST_CASE("NULL, a wrong magic and an impossible size are refused by name") {

@@ -1,4 +1,4 @@
-// What tests of the bootstrap do with an Allgather, and communicators of threads over a rendezvous.
+// Operations on an Allgather for bootstrap tests, and communicators of threads over a rendezvous.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace seqpar::test {
 
-/// Gathers `times` times, pieces of changing sizes, and throws if anything is not as it should be.
+/// Gathers `times` times, values of changing sizes, and throws if a result is wrong.
 inline void checkGathers(Allgather& allgather, int rank, int nranks, int times) {
   expect(allgather.rank() == rank, "rank() is ", allgather.rank());
   expect(allgather.size() == nranks, "size() is ", allgather.size());
@@ -63,7 +63,7 @@ struct Rank {
   }
 };
 
-/// Runs body(rank number, rank) on `nranks` threads whose Controls are connected; returns what was thrown.
+/// Runs body(rank number, rank) on `nranks` threads with connected Controls; returns the exceptions' texts.
 inline std::string onControls(int nranks, const ControlOptions& options, const std::function<void(int, Rank&)>& body) {
   auto group = makeLocalGroup(nranks, kNoTimeout);
   return onThreads(nranks, [&](int rank) {

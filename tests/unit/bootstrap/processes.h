@@ -17,7 +17,7 @@ namespace seqpar::test {
 
 constexpr int kMaxProcesses = 8;
 
-/// What a rank has to say when it ends.
+/// A rank's final report.
 struct Report {
   std::atomic<bool> there{false};
   std::array<char, 600> text{};
@@ -103,7 +103,7 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-/// A rank's life in the tests of failures: it joins, says that it is ready, and reports the failure that it notices.
+/// A rank's part in the tests of failures: it joins, signals that it is ready, and reports the failure that it notices.
 inline void awaitFailure(int number, int nranks, Page& page, const ControlOptions& options) {
   auto rendezvous = joinRendezvous(page.id, number, nranks, withTimeout(kNoTimeoutMs));
   Rank rank(*rendezvous, options);

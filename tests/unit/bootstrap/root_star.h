@@ -1,4 +1,4 @@
-// The root without sockets and with a clock of its own.
+// The root without sockets and with a simulated clock.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -46,7 +46,7 @@ struct Star {
     return ids;
   }
 
-  /// The answer that the connection got; the test fails if there is none.
+  /// The answer that the connection received; the test fails if there is none.
   wire::Answer answer(Root::Id id) {
     auto& out = root.output(id);
     REQUIRE(out.size() >= wire::kAnswerHeadBytes);

@@ -1,4 +1,4 @@
-// What a process leaves to its children, and at its end.
+// The state that a process passes to its children, and its exit.
 #include <fcntl.h>
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 #endif
 
 #ifdef SEQPAR_TEST_THREAD_SANITIZER
-// By default the sanitizer ends every child of a process with threads that starts one of its own.
+// By default, the sanitizer kills a child of a process with threads that creates a thread.
 extern "C" const char* __tsan_default_options() {
   return "die_after_fork=0:report_thread_leaks=0";
 }
@@ -32,8 +32,8 @@ constexpr int kReported = 100;  // more than are ever ready
 
 }  // namespace
 
-// Asked by the leak sanitizer at exit. In a forked child what only a thread's stack points to, the parent's or its own
-// that it cannot stop, counts as lost.
+// Called by the leak sanitizer at exit. In a forked child, memory that only a thread's stack refers to counts as
+// leaked: the parent's threads, or a thread of the child that cannot be stopped.
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
   return isForkedChild ? 1 : 0;
 }
@@ -44,7 +44,7 @@ TEST_CASE("a child that lives on does not hide its parent's death") {
     Rank rank(*rendezvous, withTimeout(kNoTimeoutMs));
     rendezvous.reset();
     if (number == 1 && fork() == 0) {
-      alarm(600);  // should the test end before it says so
+      alarm(600);  // in case the test ends without waking this child
       waitUntil([&] { return page.ready >= kReported; });
       _exit(0);
     }
@@ -66,7 +66,7 @@ TEST_CASE("a process with an id that nobody used ends, and so does its child") {
     isForkedChild = true;
     alarm(600);  // should it hang; its child then has no parent to hang
     makeUniqueId("");
-    // The server's thread comes to rest: sanitizers' own locks, were it to hold one, would stay locked in the child.
+    // The server's thread becomes idle: if it held a sanitizer's lock, the lock would stay locked in the child.
     std::this_thread::sleep_for(milliseconds(200));
     const pid_t child = fork();
     if (child == 0) exit(17);

@@ -21,7 +21,7 @@ void checkAllFine(Processes& processes, int nranks) {
   }
 }
 
-/// The port behind `port`; null if somebody has it.
+/// The port after `port`; null if it is in use.
 std::unique_ptr<ReservedPort> reserveAfter(uint16_t port) {
   try {
     return port < 65535 ? std::make_unique<ReservedPort>(static_cast<uint16_t>(port + 1)) : nullptr;
@@ -37,7 +37,7 @@ void setEnvironment(int rank, int nranks, uint16_t port) {
   setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
 }
 
-/// Of 4 ranks, what those say that do not say about `lost` what is the matter with it.
+/// The reports, among 4 ranks, that do not state what happened to `lost`.
 std::string othersReport(Processes& processes, int lost, const std::string& what) {
   std::string wrong;
   for (int rank = 0; rank < 4; ++rank) {
@@ -106,7 +106,7 @@ TEST_CASE("beside torchrun's own store, the next port is used") {
 }
 
 TEST_CASE("ranks with different secrets do not meet") {
-  // The root tells of it after the timeout, if it gets to run before rank 0 waits no longer for its answer.
+  // The root reports it after the timeout, if it is scheduled before rank 0's wait for its answer times out.
   const auto wrong = withGrowingTimeout(1500, [](int timeoutMs) -> std::string {
     const ReservedPort port;
     Processes processes(2, [&](int number, Page&) {
@@ -171,8 +171,7 @@ TEST_CASE("a stopped rank is noticed by all after the timeout, and notices when 
 
 namespace {
 
-/// Three ranks with a timeout of which some are stopped for a part of it, and which then gather and leave; what went
-/// wrong.
+/// Three ranks with a timeout; some are stopped for a part of it, and then all gather and leave. Returns the errors.
 std::string stoppedForAWhile(const std::vector<int>& stopped, int timeoutMs, double part) {
   Processes processes(3, [timeoutMs](int number, Page& page) {
     auto rendezvous = joinRendezvous(page.id, number, 3, withTimeout(kNoTimeoutMs));

@@ -148,7 +148,7 @@ TEST_CASE("a server of another version, and one that is something else, are name
     const std::string http = "HTTP/1.1 400 Bad Request\r\n\r\n";
     reply.resize(http.size());
     std::memcpy(reply.data(), http.data(), http.size());
-    expected = "what answers there is not seqpar";
+    expected = "the answer is not from seqpar";
   }
   send(theirs, reply);
   const Health health;
@@ -167,7 +167,7 @@ TEST_CASE("ranks that do not fit are named on all ranks") {
   SECTION("nranks") {
     const auto errors = onThreads(2, [&](int rank) { join(rank, rank + 3); });
     CHECK_THAT(errors, Contains("rank 0: joining") && Contains("rank 1: joining"));
-    // Whichever comes first is right.
+    // Either order of arrival is correct.
     CHECK_THAT(errors,
                (Contains("gave nranks 4") && Contains("gave 3")) || (Contains("gave nranks 3") && Contains("gave 4")));
   }

@@ -26,7 +26,7 @@ TEST_CASE("root: those who wait for long are told for whom, now and then") {
       star.pass(milliseconds(500));
     }
   };
-  pass(10);  // nobody waits
+  pass(10);  // no rank waits
   star.gather(ids[0], 4);
   star.gather(ids[2], 4);
   pass(2);
@@ -73,7 +73,7 @@ TEST_CASE("root: who has enqueued fewer calls for a while is told to all, until 
   calls(0, 41);
   calls(2, 42);
   star.pass(milliseconds(600));
-  calls(1, 41);  // it goes on, only later
+  calls(1, 41);  // it continues, only later
   star.pass(milliseconds(600));
   CHECK(told(0).empty());
   calls(0, 43);
@@ -86,6 +86,29 @@ TEST_CASE("root: who has enqueued fewer calls for a while is told to all, until 
   wire::append(cut, wire::Kind::Calls, 0, wire::Bytes(4));
   star.receive(ids[1], cut);
   CHECK_THAT(star.news(ids[0]), Catch::Contains("number of calls"));
+}
+
+TEST_CASE("root: a refusal of a call is told to the other ranks in the name of the rank") {
+  Star star;
+  const auto ids = star.connectAll(3);
+  wire::Bytes bytes;
+  wire::append(bytes, wire::Kind::Refused, 0, wire::encode(Refusal{2, 7, "no queries"}));
+  star.receive(ids[1], bytes);
+  CHECK(star.frames(ids[1]).empty());
+  for (const size_t rank : {0, 2}) {
+    const auto frames = star.frames(ids[rank]);
+    REQUIRE(frames.size() == 1);
+    CHECK(frames[0].kind == wire::Kind::Refused);
+    const auto refusal = wire::decodeRefusal(frames[0].body);
+    REQUIRE(refusal);
+    CHECK(refusal->number == 2);
+    CHECK(refusal->calls == 7);
+    CHECK(refusal->why == "rank 1 (h, pid 101) refused a call: no queries");
+  }
+  wire::Bytes cut;
+  wire::append(cut, wire::Kind::Refused, 0, wire::Bytes(4));
+  star.receive(ids[1], cut);
+  CHECK_THAT(star.news(ids[0]), Catch::Contains("refusal"));
 }
 
 TEST_CASE("root: a silent rank fails all, one that beats does not") {

@@ -47,7 +47,7 @@ TEST_CASE("root: strangers are closed without an answer and change nothing") {
 TEST_CASE("root: the connection of its own process takes its time") {
   Star star;
   const auto own = star.root.openOwn(star.now);
-  star.pass(std::chrono::minutes(1));  // in which the caller's allgather gives the others the invitation
+  star.pass(std::chrono::minutes(1));  // meanwhile the caller's allgather distributes the invitation
   CHECK_FALSE(star.root.finished(own));
   star.receive(own, wire::encode(star.hello(0, 2)));
   const auto other = star.connect(star.hello(1, 2));

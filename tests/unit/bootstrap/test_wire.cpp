@@ -1,4 +1,4 @@
-// What travels: round trips, and refusal of everything else.
+// Wire messages: round trips, and refusal of all other bytes.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -82,7 +82,7 @@ TEST_CASE("a hello comes back as it was sent, and not with a byte out of bounds"
   CHECK(refusedWith(39, 0x80));  // a negative timeout
   CHECK(refusedWith(44, 81));    // a host longer than its room
   CHECK(refusedWith(47, 1));     // far longer
-  CHECK(refusedWith(127, 1));    // bytes behind the host
+  CHECK(refusedWith(127, 1));    // bytes after the host
 }
 
 TEST_CASE("texts are cut to what the other side takes") {
@@ -149,11 +149,24 @@ TEST_CASE("frames out of bounds are refused as soon as their head is there") {
   CHECK(refused(frame(static_cast<wire::Kind>(0), 0)));
   CHECK_FALSE(refused(frame(wire::Kind::Calls, 8)));
   CHECK(refused(frame(wire::Kind::Calls, 9)));
-  CHECK(refused(frame(static_cast<wire::Kind>(11), 0)));
+  CHECK_FALSE(refused(frame(wire::Kind::Refused, 16 + wire::kMaxText)));
+  CHECK(refused(frame(wire::Kind::Refused, 17 + wire::kMaxText)));
+  CHECK(refused(frame(static_cast<wire::Kind>(12), 0)));
   CHECK(refused(wire::Bytes(12, std::byte{0xff})));
   auto head = frame(wire::Kind::Gather, 101);
   head.resize(12);
   CHECK(refused(head));
+}
+
+TEST_CASE("refusals of calls keep their counts and their text") {
+  const auto back = wire::decodeRefusal(wire::encode(Refusal{3, uint64_t{1} << 40, "no\nqueries"}));
+  REQUIRE(back);
+  CHECK(back->number == 3);
+  CHECK(back->calls == uint64_t{1} << 40);
+  CHECK(back->why == "no?queries");
+  CHECK(wire::encode(Refusal{1, 0, std::string(9000, 'x')}).size() == 16 + wire::kMaxText);
+  CHECK_FALSE(wire::decodeRefusal(wire::encode(Refusal{0, 1, "not counted"})));
+  CHECK_FALSE(wire::decodeRefusal(wire::Bytes(15)));
 }
 
 TEST_CASE("text from others has no control characters") {

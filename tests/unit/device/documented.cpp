@@ -1,4 +1,4 @@
-// The numbers that docs/GPU.md, whose readers cannot see the code, says of the wire.
+// The wire constants that docs/GPU.md states.
 #include "kernels/byte_fifo_layout.h"
 #include "kernels/fifo.h"
 

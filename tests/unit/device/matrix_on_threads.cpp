@@ -59,7 +59,7 @@ void runTeams(const MatrixScan& scan, const ChannelThread& thread, MatrixShared&
   Channel(thread.view, scan, thread.channel, team, shared, scan.reverse).run(sharesOf(scan, thread).of(thread.channel));
 }
 
-/// False: there are no teams for the shape, or for so many threads.
+/// False: there are no teams for the shape, or for this number of threads.
 bool runTeams(const MatrixScan& scan, const ChannelThread& thread, MatrixShared& memory) {
   if (!areFast(scan) || scan.group != 1 || (scan.dk != 16 && scan.dk != 48)) return false;
   if (thread.group.threads() == 2) {

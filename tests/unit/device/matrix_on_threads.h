@@ -30,7 +30,7 @@ class ThreadMatrixScan {
   ThreadMatrixScan(const ThreadPeers& peers, ScanCase scanCase, const std::vector<Outputs>& outputs, int group,
                    int threadsOfChannel);
 
-  /// One thread's part. CHAIN with 2 or 4 threads a channel and shapes that allow it is done by teams, but for every
+  /// One thread's part. CHAIN with 2 or 4 threads per channel and suitable shapes is run by teams, except on every
   /// third rank.
   void run(seqparScanAlgorithm_t algorithm, const ChannelThread& thread);
 
@@ -44,7 +44,7 @@ class ThreadMatrixScan {
     std::unique_ptr<Meeting> all;      ///< scans of a rank follow each other, as kernels of a stream do
   };
 
-  std::unique_ptr<const ScanCase> case_;  ///< where the buffers look for it
+  std::unique_ptr<const ScanCase> case_;  ///< the buffers refer to it
   std::vector<ScanBuffers> buffers_;
   std::vector<RankScan> ranks_;
 };

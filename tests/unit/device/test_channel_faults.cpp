@@ -1,4 +1,4 @@
-// A peer that is not there: everyone who depends on it gives up in time, and publishes nothing more.
+// An absent peer: all ranks that depend on it give up in time, and publish nothing more.
 #include <catch2/catch.hpp>
 
 #include "scan_on_threads.h"
@@ -23,7 +23,7 @@ struct Fault {
   seqparScanAlgorithm_t algorithm;
 };
 
-/// All but one rank run a scan; gives who came to an end.
+/// All ranks except one run a scan; returns which ranks completed.
 std::vector<bool> runWithout(ThreadPeers& peers, const Fault& fault) {
   ThreadScan scan(peers, makeCase(fault.size), std::vector<Outputs>(static_cast<size_t>(fault.size), Outputs::Both), 1);
   std::vector<int> present;
@@ -79,7 +79,7 @@ TEST_CASE("An owner that gave up sends no x") {
   ThreadPeers peers(4, 1, std::chrono::milliseconds(50));
   const ScanSpec spec = makeCase(4).spec;
   runWithout(peers, {4, 0, seqparScanTransposed});
-  // A shard's map is a packet for four elements, and one for four factors, of which each is worth 64 elements.
+  // A shard's map is one packet for four elements, and one for four factors; each factor applies to 64 elements.
   const size_t shard = spec.elements() / 4 / 4;
   for (int from = 1; from < 3; ++from) {
     for (int to = 1; to < 4; ++to) {

@@ -139,7 +139,7 @@ TEST_CASE("MATRIX channels carry NaN and infinities to the elements of the defin
   for (ScanCase::Rank& rank : scanCase.ranks) {
     for (float& factor : rank.transition) factor = 0x1p-7F;
     for (float& number : rank.state) number = 1;
-    rank.transition[9 * spec.dk + 5] = 0;  // row 9 does not meet what is in row 5
+    rank.transition[9 * spec.dk + 5] = 0;  // row 9 is independent of row 5
   }
   scanCase.ranks[0].state[5 * spec.dv + 3] = value;
   scanCase.ranks[2].flags[0] = SEQPAR_SCAN_CUT;

@@ -1,4 +1,5 @@
-// The product for tensor cores, by threads that stand for warps and an instruction that rounds as they do.
+// The tensor-core product, with threads that represent warps and an emulated instruction that rounds as tensor cores
+// do.
 #include <algorithm>
 #include <barrier>
 #include <catch2/catch.hpp>
@@ -85,7 +86,7 @@ struct SplitPanel {
   bool needsExact = false;
 };
 
-/// Of 4 numbers a fragment, the left or right half of the panel; of 8, all of it.
+/// Fragments of 4 elements: the left or right half of the panel; of 8: all of it.
 template <int count>
 SplitPanel splitPanel(const Problem& problem, bool right) {
   SplitPanel panel{std::vector<SplitPair>(pairsOf(problem.dk) * count / 8)};
@@ -97,7 +98,7 @@ SplitPanel splitPanel(const Problem& problem, bool right) {
   return panel;
 }
 
-/// Runs body(thread) on so many threads that stand for warps.
+/// Runs body(thread) on `count` threads that represent warps.
 template <class Body>
 void runWarps(int count, const Body& body) {
   const auto boards = std::make_unique<WarpBoard[]>(static_cast<std::size_t>(count / kWarp));
@@ -213,7 +214,7 @@ TEST_CASE("The product for tensor cores is that of fp32, for all kinds of shapes
   std::mt19937 random(seed);
   const Problem integers = draw(dk, transposed, random, true);
   CHECK(errorOf(integers, multiply(integers, how)) == 0);
-  // Left out: at most 2^-22 of a term. Cut off: two parts at 2^-23. Rounded: a sum in each of dk / 8 steps.
+  // Omitted terms: at most 2^-22 of a term. Truncation: two parts at 2^-23. Rounding: a sum in each of dk / 8 steps.
   const Problem reals = draw(dk, transposed, random, false);
   CHECK(errorOf(reals, multiply(reals, how)) <= 4 + 2 * 2 + dk);
 }

@@ -1,5 +1,4 @@
-// The measurement of links comes to an end for any number of peers, leaves FIFOs as it found them, and measures
-// time.
+// The link measurement finishes for any number of peers, leaves FIFOs unchanged, and measures time.
 #include <catch2/catch.hpp>
 
 #include "kernels/scan/probe_program.h"

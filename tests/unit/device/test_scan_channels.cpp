@@ -1,4 +1,4 @@
-// Every algorithm of the kernels against the definition of All-Scan: exactly where the arithmetic is exact.
+// Every algorithm of the kernels against the definition of All-Scan: exact comparison if the arithmetic is exact.
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -16,7 +16,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// What is wrong with the results, in words.
+/// The error of the results as text.
 std::string judge(ThreadScan& scan, Numbers numbers) {
   const auto reference = referenceScan(scan.scanCase());
   for (int rank = 0; rank < scan.scanCase().spec.size; ++rank) {
@@ -129,7 +129,7 @@ TEST_CASE("Small states, a vec a thread, beside the programs for all states") {
 }
 
 TEST_CASE("Small states go round their rings") {
-  // Each call leaves credit to be given by a later one.
+  // Each call leaves a credit that a later call sends.
   for (const auto algorithm : {seqparScanChain, seqparScanOneshot, seqparScanTransposed}) {
     ScanSpec spec;
     spec.size = 3;

@@ -1,4 +1,4 @@
-// What seqparScanDeviceCreate() and seqparScanDeviceDestroy() refuse, which needs no GPU.
+// Calls that seqparScanDeviceCreate() and seqparScanDeviceDestroy() refuse; needs no GPU.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>

@@ -1,4 +1,4 @@
-// What kernels are told: division by multiplication, and how work is cut.
+// Kernel parameters: division by multiplication, and the division of work.
 #include <catch2/catch.hpp>
 #include <random>
 

@@ -110,7 +110,7 @@ class ThreadPeers {
   int channels() const { return channels_; }
   const PeerView& view(int peer) const { return views_[static_cast<std::size_t>(peer)]; }
   void abort() { std::atomic_ref(abort_).store(1); }
-  /// 1 + the peer that `peer` has given up waiting for; 0: none.
+  /// 1 + the peer that `peer` waited for until the timeout; 0: none.
   std::uint32_t timedOut(int peer) const { return gaveUp_[static_cast<std::size_t>(peer)]; }
 
   /// Runs body(thread) in all threads of all channels of the peers in `present` (empty: all).
@@ -121,7 +121,7 @@ class ThreadPeers {
   std::size_t packetsPublished(int sender, int receiver) const;
   /// The sum of the credits that `receiver` gave `sender`.
   std::uint64_t creditGiven(int sender, int receiver) const;
-  /// What `peer` remembers of its FIFO with `other`.
+  /// The state that `peer` keeps of its FIFO with `other`.
   FifoState state(int peer, int other, int channel) const { return *fifoState(view(peer), other, channel); }
 
  private:

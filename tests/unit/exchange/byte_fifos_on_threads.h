@@ -1,4 +1,4 @@
-// Exchanges as kernels carry them out, by threads: one for each half of a channel's packets and for each of its warp
+// Exchanges as kernels execute them, by threads: one for each half of a channel's packets and one for each of its warp
 // FIFOs.
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace seqpar::test {
 
-/// What the byte FIFOs of all ranks are made of, kept from exchange to exchange.
+/// The byte FIFOs of all ranks, kept from exchange to exchange.
 class ByteFifoPeers {
  public:
   ByteFifoPeers(int size, int channels, std::chrono::milliseconds timeout = kNoTimeout);
 
   int size() const { return size_; }
-  /// How payloads that come in chunks are taken: each by itself; or, being as long as each other, together.
+  /// How payloads in chunks are received: one by one; or, if their lengths are equal, together.
   enum class Taking { Each, Together };
-  /// Carries out the routes of the ranks in `present` (empty: all). By rank: whether it came to its end.
+  /// Executes the routes of the ranks in `present` (empty: all). Returns, by rank, whether it completed.
   std::vector<bool> exchange(const std::vector<Route>& routes, const Buffers& sends, Buffers& receives,
                              const std::vector<int>& present = {}, Taking taking = Taking::Each);
   void abort();
-  /// 1 + the peer that `rank` has given up waiting for; 0: none.
+  /// 1 + the peer that `rank` waited for until the timeout; 0: none.
   std::uint32_t timedOut(int rank) const { return gaveUp_[static_cast<std::size_t>(rank)]; }
 
  private:

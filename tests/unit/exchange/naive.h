@@ -1,4 +1,4 @@
-// Routes and reductions carried out for all ranks at once, element by element, by their definitions.
+// Routes and reductions executed for all ranks together, element by element, by their definitions.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ std::vector<size_t> randomLengths(std::mt19937_64& random, size_t ranks, size_t 
 std::vector<int> inOrder(size_t count);
 std::vector<int> shuffled(std::mt19937_64& random, size_t count);
 
-/// Pointers to the buffers of a rank, as the engine takes them.
+/// Pointers to the buffers of a rank, in the engine's form.
 std::vector<const std::byte*> pointersTo(const std::vector<Bytes>& buffers);
 std::vector<std::byte*> pointersTo(std::vector<Bytes>& buffers);
 

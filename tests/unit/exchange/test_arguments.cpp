@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 
-/// One rank, buffers that fit valid shapes, and a way to spoil one thing at a time.
+/// One rank, buffers that fit valid shapes, and a way to invalidate one argument at a time.
 struct OneRank {
   OneRank() {
     REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);

@@ -11,7 +11,7 @@ namespace {
 
 Bytes randomBytes(std::mt19937_64& random, std::size_t count) {
   Bytes bytes(count);
-  // Runs of equal bytes, all zeros and all ones too: no pattern may pass for something else.
+  // Runs of equal bytes, including all zeros and all ones: no data pattern may be mistaken for a flag.
   for (std::size_t i = 0; i < count;) {
     const auto run = std::min<std::size_t>(count - i, 1 + random() % 40);
     const auto kind = random() % 4;
@@ -22,7 +22,7 @@ Bytes randomBytes(std::mt19937_64& random, std::size_t count) {
   return bytes;
 }
 
-/// `bytes` as one run, or in several dimensions where they divide well; appended to the end of `used`.
+/// `bytes` as one run, or in several dimensions if they divide well; appended at `used`.
 StridedRegion drawRegion(std::mt19937_64& random, std::size_t bytes, std::size_t& used) {
   StridedRegion region;
   const std::size_t aligned = std::size_t{1} << random() % 5;

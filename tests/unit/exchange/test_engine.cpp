@@ -12,7 +12,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// `bytes` as regions, a multiple of `unit` each, behind `place` of a buffer; `place` moves on.
+/// `bytes` as regions, multiples of `unit`, from `place` of a buffer on; advances `place`.
 std::vector<StridedRegion> randomRegions(std::mt19937_64& random, size_t bytes, size_t unit, size_t& place) {
   std::vector<StridedRegion> regions;
   while (bytes > 0) {
@@ -68,7 +68,7 @@ ReductionCase randomReduction(std::mt19937_64& random, int ranks) {
       }
       const size_t bytes = randomLength(random, sizeof(float));
       if (bytes == 0) continue;
-      // One region a sum; what is sent is cut otherwise.
+      // One region per sum; the sends are cut differently.
       StridedRegion region = randomRegions(random, bytes, sizeof(float), place).front();
       place = std::max(place, bytesOf(region).back() + 1);
       sum.region = region;
@@ -167,7 +167,7 @@ TEST_CASE("large payloads are read where they lie unless they are in many parts,
     exchangeOnHost(mail, routes[rank], pointersTo(sends[rank]), pointersTo(receives[rank]));
   });
   CHECK((receives == expected));
-  // How many regions, the regions, and the answer; or that there are none, and many messages.
+  // The number of regions, the regions, and the answer; or no regions, and many messages.
   const bool read = bytes / partsAtSender >= 4096;
   CHECK((lanes.messagesOn(0, 1) == 3) == read);
 }
@@ -275,7 +275,7 @@ TEST_CASE("sums of 16-bit types are rounded once") {
       reductions[rank].sends.push_back({static_cast<int>(other), {0, other * elements * 2, elements * 2}});
     }
     reductions[rank].sums = {{{0, 0, elements * 2}, false, inOrder(5)}};
-    // 1 and many terms that are lost beside it one by one.
+    // 1 and many terms that are lost one by one when added to it.
     for (float& value : values[rank]) value = rank == 0 ? 1.0f : 0x1p-9f * static_cast<float>(random() % 3);
     Bytes encoded(5 * elements * 2);
     fromFloat(values[rank].data(), encoded.data(), type, 5 * elements);

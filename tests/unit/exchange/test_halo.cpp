@@ -53,7 +53,7 @@ size_t rankOf(const HaloCase& c, size_t member) {
   return static_cast<size_t>(c.shards.ranks[member]);
 }
 
-/// A number for each element of the whole array, exact in sums of many.
+/// A value for each element of the whole array, with exact sums of many.
 float valueAt(const HaloCase& c, size_t outer, size_t token, size_t column) {
   return static_cast<float>((outer * c.shards.total() + token) * c.columns() + column + 1);
 }
@@ -127,7 +127,8 @@ TEST_CASE("the adjoint adds every copy to its token, members in order, left befo
     }
     simulate(reductions, sends, receives);
 
-    // Where a member has a token several times, its first copy comes with everybody's first, its second after them.
+    // If a member holds a token several times, its first copy is added with all members' first copies, its second after
+    // them.
     struct Term {
       size_t layer, member;
       float value;

@@ -22,7 +22,7 @@ HeadShards makeShards(std::mt19937_64& random, size_t members, size_t heads, siz
   return shards;
 }
 
-/// A number that says where in the whole array an element stands.
+/// A value that identifies an element's position in the whole array.
 float valueAt(const HeadShards& shards, size_t batch, size_t token, size_t head, size_t i) {
   const size_t tokens = std::accumulate(shards.tokens.begin(), shards.tokens.end(), size_t{0});
   const size_t perHead = shards.headBytes / sizeof(float);

@@ -31,7 +31,7 @@ struct LseCase {
   }
 };
 
-/// A third of the parts have nothing; what they hold for it is NaN.
+/// A third of the parts are empty, with NaN in their memory.
 LseCase randomCase(std::mt19937_64& random, size_t members, seqparDataType_t type) {
   LseCase c;
   c.elements = 1 + random() % 70;
@@ -84,7 +84,7 @@ std::vector<Merged> run(const LseCase& c, const MemoryMailboxOptions& options) {
   return all;
 }
 
-/// Rounding of one result of `type`, for numbers up to `size`.
+/// Rounding error of one result of `type`, for values up to `size`.
 double unit(seqparDataType_t type) {
   return type == seqparFloat32 ? 0 : type == seqparFloat16 ? 0x1p-11 : 0x1p-8;
 }
@@ -129,7 +129,7 @@ TEST_CASE("results are merged as one softmax would have given them") {
                 size += std::abs(term);
               }
               const size_t at = ((outer * shards.tokens[member] + token) * c.shards.heads + head) * c.elements + e;
-              // The exponents are differences of numbers below 128; those that matter are small.
+              // The exponents are differences of values below 128; the significant ones are small.
               REQUIRE(std::abs(got[member].out[at] - expected) <= size * (unit(type) + 2e-6) + 1e-7);
             }
           }

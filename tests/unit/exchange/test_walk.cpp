@@ -8,7 +8,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// Strides are at least what lies inside, at times just that.
+/// Strides are at least the extent inside, and sometimes equal to it.
 StridedRegion randomRegion(std::mt19937_64& random) {
   StridedRegion region;
   region.offset = random() % 5;

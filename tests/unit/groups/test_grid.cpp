@@ -123,7 +123,7 @@ TEST_CASE("Grids that make no sense are refused in words") {
   grid.order[4] = 5;
   refused("grid->order[4] is 5, expected each of 0 to 4 once");
   std::fill_n(grid.extent, SEQPAR_DIMS, 1 << 10);
-  refused("which makes more ranks than 2^31 - 1");
+  refused("which gives more than 2^31 - 1 ranks");
   grid.magic = 0;
   refused("magic");
 }

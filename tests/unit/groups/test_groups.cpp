@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kSequence = SEQPAR_DIM(seqparDimUlysses) | SEQPAR_DIM(seqparDimRing);
 
-/// `comm` has exactly the ranks of the grid's group, in its order: everyone tells everyone its rank in the world.
+/// Checks that `comm` has exactly the ranks of the grid's group, in order: all ranks gather their world ranks.
 void checkMembers(seqparComm_t comm, const seqparGrid_t& grid, unsigned dims, int worldRank) {
   std::vector<int> members(64, -1);
   int count = 0;

@@ -73,7 +73,7 @@ TEST_CASE("Groups of which some cannot be made: no rank gets any, and the world 
     seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;
     grid.extent[seqparDimRing] = 2;
     grid.extent[seqparDimData] = 2;
-    // Groups of one rank, which can always be made; then pairs, of which one has ranks that disagree.
+    // Groups of one rank, which always succeed; then pairs, one of them with ranks that disagree.
     const std::array<unsigned, 2> dims{SEQPAR_DIM(seqparDimPipeline), SEQPAR_DIM(seqparDimRing)};
     seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
     config.timeoutMs = rank == 0 ? 30000 : 60000;

@@ -1,4 +1,4 @@
-// The C functions of seqpar/layout.h: what they give and what they refuse.
+// The C functions of seqpar/layout.h: their results and their refusals.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>

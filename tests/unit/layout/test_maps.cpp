@@ -10,7 +10,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// Everything that a layout says, against the lists; the first difference in words, or "".
+/// Compares all results of a layout with the lists; returns the first difference as text, or "".
 std::string compare(const LayoutCase& given, const TokenLists& expected) {
   const Layout layout("test", "layout", given.get());
   std::ostringstream out;
@@ -115,7 +115,7 @@ TEST_CASE("Where lengths divide, layouts are those of the literature") {
   CHECK(lists({seqparZigzag, 2, 12, 1, 1, {0, 4, 12}}) == TokenLists{{0, 3, 4, 5, 10, 11}, {1, 2, 6, 7, 8, 9}});
   // USP with two Ulysses ranks in each of two ring positions.
   CHECK(lists({seqparZigzag, 4, 8, 1, 2, {}}) == TokenLists{{0, 1}, {6, 7}, {2, 3}, {4, 5}});
-  // What is left over of the second sequence goes on where the first one's ended.
+  // The leftover tokens of the second sequence continue after the first one's.
   CHECK(lists({seqparContiguous, 3, 8, 1, 1, {0, 4, 8}}) == TokenLists{{0, 1, 4}, {2, 5, 6}, {3, 7}});
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-/// The byte of a tensor that belongs to a token, wherever it lies.
+/// The byte of a tensor that belongs to a token, in every layout.
 unsigned char byteOf(size_t tensor, size_t outer, int64_t token, size_t index) {
   uint64_t key = ((tensor * 31 + outer) * 1048583 + static_cast<uint64_t>(token)) * 257 + index;
   key *= 0x9e3779b97f4a7c15u;
@@ -42,7 +42,7 @@ void forEachByte(const StridedRegion& region, Visit visit) {
   }
 }
 
-/// Moves all tensors by the routes of all ranks; what is wrong, or "".
+/// Moves all tensors by the routes of all ranks; returns the error or "".
 std::string simulate(const LayoutCase& givenFrom, const LayoutCase& givenTo, const std::vector<RowTensor>& tensors) {
   const Layout from("test", "from", givenFrom.get());
   const Layout to("test", "to", givenTo.get());

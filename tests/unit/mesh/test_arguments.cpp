@@ -1,4 +1,4 @@
-// What the C interface of meshes refuses, and what its queries tell.
+// Arguments that the C interface of meshes refuses, and the results of its queries.
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>

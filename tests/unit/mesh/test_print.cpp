@@ -19,7 +19,7 @@ TEST_CASE("a schedule as a diagram") {
   const auto costs = forwardCosts(1e-6, 1e-6, 2e-6, 1e-6);
   const auto text = scheduleDiagram(forwardSchedule({2, 2}, costs), costs);
   CAPTURE(text);
-  CHECK(text.find("mesh 2 x 2, forward: 5.000 us, of which 1.000 us wait for communication") != std::string::npos);
+  CHECK(text.find("mesh 2 x 2, forward: 5.000 us, 1.000 us exposed communication") != std::string::npos);
   CHECK(text.find("        KV#0  KV#1\n   Q#0     0     3\n   Q#1     1     2\n") != std::string::npos);
   CHECK(text.find("3  send_o 1") != std::string::npos);
 }

@@ -1,4 +1,4 @@
-// Every schedule is carried out by all ranks at once, with sets of blocks instead of numbers.
+// Executes every schedule on all ranks together, with sets of blocks instead of values.
 #include <catch2/catch.hpp>
 
 #include "mesh/search.h"
@@ -9,17 +9,17 @@ using namespace seqpar::test;
 
 namespace {
 
-/// Stops at the first violation, with what was violated: Catch's macros are too slow for millions of checks.
+/// Throws at the first violation with its description: Catch's macros are too slow for millions of checks.
 void must(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-/// Blocks of one kind that go round one ring of one rank: which have arrived, and whose they are.
+/// Blocks of one kind that are passed around one ring, on one rank: the owners of those that have arrived.
 struct Blocks {
   std::vector<int> owners{};
 };
 
-/// The partial result of a row or a column: the ranks whose blocks have gone into it, and the rank it belongs to.
+/// The partial result of a row or a column: the ranks that contributed blocks to it, and the rank that owns it.
 struct Partial {
   uint64_t from = 0;
   int owner = -1;
@@ -60,7 +60,7 @@ class World {
     for (const auto& step : schedule_.steps) {
       must(step.firstTile == nextTile, "tiles of a step do not follow those of the step before");
       nextTile += step.tileCount;
-      // What is sent is as it was at the step's begin; what is received cannot be used before its end.
+      // Sends use the data at the step's start; received data cannot be used before its end.
       const auto before = ranks_;
       for (auto& rank : ranks_) {
         for (int t = step.firstTile; t < nextTile; ++t)
@@ -169,7 +169,7 @@ int64_t sentBytes(const MeshSchedule& schedule, const MeshBytes& bytes) {
   return sum;
 }
 
-/// The seven kinds get weights of which no sums coincide.
+/// The seven kinds get weights with distinct sums.
 MeshBytes distinctBytes() {
   return {0, 1, 1000, 1000000, 1000000000, 1000000000000, 1000000000000000};
 }
@@ -220,7 +220,7 @@ TEST_CASE("a wrong schedule is found") {
 }
 
 TEST_CASE("sent volumes are the paper's") {
-  // fp32 everywhere, no lse in the count: (Nd/n)(2(a-1) + 2(b-1)) numbers forward, 4 and 4 backward.
+  // fp32 everywhere, lse not counted: (Nd/n)(2(a-1) + 2(b-1)) elements forward, 4 and 4 backward.
   MeshProblem problem;
   problem.tokens = 6;
   problem.heads = problem.kvHeads = 2;

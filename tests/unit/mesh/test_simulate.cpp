@@ -11,9 +11,9 @@ using namespace seqpar::test;
 
 namespace {
 
-/// The ranks as machines of their own: a rank begins a step when it has done the one before, a transfer begins when
-/// its sender and its receiver have both begun the step, and a step is done when its tiles, its sending and its
-/// receiving are.
+/// An event simulation of independent ranks: a rank starts a step after its previous step, a transfer starts when
+/// sender and receiver have both started the step, and a step is done when its tiles, its sending and its receiving are
+/// done.
 class Events {
  public:
   Events(const MeshSchedule& schedule, const MeshCosts& costs)
@@ -63,7 +63,7 @@ class Events {
     meet(step, group.predecessor(), rank, at, what.operation);
   }
 
-  /// One end of a transfer is there; if the other is too, the transfer begins.
+  /// Registers one end of a transfer; starts the transfer if the other end is registered already.
   void meet(size_t step, int from, int to, double at, int operation) {
     const auto key = std::tuple(step, from, to);
     const auto other = waiting_.find(key);
@@ -94,8 +94,8 @@ class Events {
 }  // namespace
 
 TEST_CASE("a forward pass by hand") {
-  // Q unlocks one tile for 1, KV one tile for 2: Q first, hidden by (0,0). Then KV, behind (1,0) only: 1 exposed. Then
-  // (1,1), which completes row 1, and its sending behind (0,1).
+  // Q unlocks one tile for 1, KV one tile for 2: Q first, hidden by (0,0). Then KV, hidden by (1,0) only: 1 exposed.
+  // Then (1,1), which completes row 1; sending it is hidden by (0,1).
   const auto costs = forwardCosts(1, 1, 2, 1);
   const auto schedule = forwardSchedule({2, 2}, costs);
   REQUIRE(schedule.steps.size() == 4);
@@ -114,8 +114,8 @@ TEST_CASE("a forward pass by hand") {
 }
 
 TEST_CASE("a backward pass by hand") {
-  // KV first, hidden by (0,0); OdOQ behind (0,1) only: 1 exposed. (1,1) completes column 1, whose sending is dearer:
-  // it goes behind (1,0), 2 exposed; then row 1 with nothing left to compute, 2 exposed.
+  // KV first, hidden by (0,0); OdOQ hidden by (0,1) only: 1 exposed. (1,1) completes column 1, which costs more to
+  // send: it overlaps with (1,0), 2 exposed; then row 1 without remaining tiles, 2 exposed.
   const auto costs = backwardCosts(2, 3, 2, 2, 4);
   const auto schedule = backwardSchedule({2, 2}, costs);
   REQUIRE(schedule.steps.size() == 5);

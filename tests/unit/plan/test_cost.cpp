@@ -1,4 +1,4 @@
-// The cost forms: exact values on numbers that are easy to check, and which link a group of ranks gets.
+// The cost forms: exact values on simple inputs, and the link of a group of ranks.
 #include <catch2/catch.hpp>
 #include <vector>
 

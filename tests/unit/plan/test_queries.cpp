@@ -72,7 +72,7 @@ TEST_CASE("estimates follow the measured constants of the group's links") {
     };
     const double inside = estimate(comm, seqparMoveShift, 1000000, {0, 1});
     expect(inside == Approx(expected(near, 1e6)), "a shift inside a node takes ", inside);
-    // Each node sends one of its two ranks' tensors out.
+    // Each node sends one rank's tensors, of two, to the other node.
     const double between = estimate(comm, seqparMoveShift, 1000000, {0, 1, 2, 3});
     expect(between >= Approx(expected(far, 1e6)), "a shift between nodes takes ", between);
     const double round = estimate(comm, seqparMoveRing, 1000000, {0, 1, 2, 3});
@@ -104,4 +104,29 @@ TEST_CASE("bad arguments of the planner's queries") {
   CHECK_THAT(seqparGetLastError(comm), Contains("nranks is 2"));
   CHECK(us == 7);
   CHECK(seqparCommDestroy(comm) == seqparSuccess);
+}
+
+TEST_CASE("auto takes algorithms that multiply factors for SUM and for bounded factors only") {
+  constexpr int kRanks = 8;
+  const auto errors = onCommunicator(kRanks, [](seqparComm_t comm, int) {
+    seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
+    params.heads = params.dk = 1;
+    params.dv = 4;
+    for (const int op : {int{seqparScanSum}, int{seqparScanDiag}, int{seqparScanMatrix}}) {
+      for (const int bounded : {0, 1}) {
+        params.op = op;
+        params.bounded = bounded;
+        std::array<seqparScanEstimate_t, SEQPAR_SCAN_ALGORITHMS + 1> all{};
+        expectSuccess(seqparAllScanPlan(&params, comm, all.data()), "seqparAllScanPlan", comm);
+        const bool skips = op != seqparScanSum && bounded == 0 && all[1].algorithm == seqparScanDoubling;
+        const auto& expected = all[skips ? 2 : 1];
+        expect(all[0].algorithm == expected.algorithm, "op ", op, ", bounded ", bounded, ": ", all[0].algorithm,
+               ", expected ", expected.algorithm);
+      }
+    }
+    params.bounded = 2;
+    std::array<seqparScanEstimate_t, SEQPAR_SCAN_ALGORITHMS + 1> all{};
+    expect(seqparAllScanPlan(&params, comm, all.data()) == seqparInvalidArgument, "bounded 2 was taken");
+  });
+  CHECK(errors == "");
 }

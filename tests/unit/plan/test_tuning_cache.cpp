@@ -1,4 +1,4 @@
-// The file of measured constants: what comes back, what is ignored, what is left alone, and how a communicator uses it.
+// The file of measured constants: lines that are read back, ignored or left unchanged, and its use by a communicator.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -249,7 +249,7 @@ TEST_CASE("a communicator uses what is remembered, on all ranks") {
   CHECK(measured[1] == measured[0]);
   REQUIRE(folder.files() == 1);
 
-  // Other numbers for the same key: nobody could have measured these.
+  // Other values for the same key, which no measurement can produce.
   const std::string text = textOf(folder.file());
   const std::string line = text.substr(text.find('\n') + 1);
   const auto begin = line.find('\t') + 1;

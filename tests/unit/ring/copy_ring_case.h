@@ -158,7 +158,7 @@ class OpenRing {
 
   /// A round that is left after `steps` steps.
   void round(int number, int steps) {
-    // What is changed on its way is changed at home first.
+    // A tensor that is changed in transit is first changed at home.
     if (number % 2 == 1 && !form_.changed) {
       resetFromElsewhere();
     } else {

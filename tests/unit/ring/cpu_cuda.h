@@ -12,14 +12,14 @@ namespace seqpar::test {
 /// The number of devices that there seem to be.
 constexpr int kCpuDevices = 8;
 
-/// How streams are served. Set while there are none.
+/// How streams are scheduled. Set it while there are none.
 struct CpuCuda {
-  /// All streams of a device but those of the lowest priority wait for each other, in the order in which they were
-  /// given work, as CUDA may do.
+  /// All streams of a device except those of the lowest priority are serialized in the order of their work, as CUDA may
+  /// do.
   bool oneAfterTheOther = false;
-  /// Work begins up to this much later than it could.
+  /// Work starts up to this much later than possible.
   std::uint32_t mostDelayUs = 0;
-  /// The stream that looks as if it were being captured, though its work runs at once; a capture's number.
+  /// The stream that appears to be capturing although its work runs at once; the capture's id.
   cudaStream_t captured = nullptr;
   unsigned long long capture = 0;
 };
@@ -28,7 +28,7 @@ CpuCuda& cpuCuda();
 /// Ends the graphs that anything was kept for; returns how many things that was.
 int endCpuGraphs();
 
-/// How much memory is allocated, in regions; whether one begins at `memory`.
+/// The number of allocations, in regions; and whether one starts at `memory`.
 int cpuAllocations();
 bool isCpuAllocation(const void* memory);
 

@@ -214,7 +214,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-// What the compiler's code for kernels asks for.
+// Functions that the compiler's code for kernels calls.
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
   return cudaErrorNotSupported;
 }

@@ -1,4 +1,4 @@
-// What the CPU's CUDA is made of, for cpu_cuda_calls.cpp: streams that are threads, events, memory.
+// The state of the CPU's CUDA for cpu_cuda_calls.cpp: streams that are threads, events, memory.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace seqpar::test {
 
 inline constexpr std::chrono::microseconds kLook{20};
 
-/// Carries out work in order on a thread.
+/// Executes work in order on a thread.
 class Worker {
  public:
   Worker() : thread_([this] { serve(); }) {}
@@ -53,7 +53,7 @@ std::shared_ptr<Worker> sharedWorker(int device);
 
 cudaError_t allocate(void** memory, std::size_t bytes);
 cudaError_t release(void* memory);
-/// Small copies may be of words that others look at.
+/// Small copies may be of words that other threads poll.
 void copyBytes(void* into, const void* from, std::size_t bytes);
 
 /// What graphs keep, and what to call with it when they end.

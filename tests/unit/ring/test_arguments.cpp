@@ -13,7 +13,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// A valid ring on one of three ranks, of which only this one is used, and a way to spoil one thing at a time.
+/// A valid ring on one of three ranks, used only on this rank, and a way to invalidate one field at a time.
 struct Fixture {
   Fixture() {
     REQUIRE(seqparCommInitAll(comms.data(), 3, nullptr) == seqparSuccess);
@@ -169,7 +169,7 @@ TEST_CASE("calls on a ring in the wrong order") {
   CHECK(seqparRingResetFrom(ring, &own) == seqparInvalidArgument);
   CHECK_THAT(seqparGetLastError(comm), Contains("tensors[0]"));
   CHECK(seqparRingPost(ring, &ring) == seqparInvalidArgument);
-  CHECK(seqparRingPost(ring, nullptr) == seqparSuccess);  // a refused post has begun nothing
+  CHECK(seqparRingPost(ring, nullptr) == seqparSuccess);  // a refused post has started nothing
   CHECK(seqparRingWait(ring, nullptr) == seqparSuccess);
 
   void* pointer = nullptr;
@@ -213,7 +213,7 @@ TEST_CASE("a rank that aborts ends the others' transfers") {
     params.bytes = &bytes;
     seqparRing_t ring = nullptr;
     expectSuccess(seqparRingCreate(&ring, &params, comm), "seqparRingCreate", comm);
-    // The news of the abort may come before or after the post.
+    // The abort's notification may arrive before or after the post.
     auto result = seqparRingPost(ring, nullptr);
     if (result == seqparSuccess) result = seqparRingWait(ring, nullptr);
     expect(result == seqparRemoteError, "expected RemoteError, got ", seqparGetErrorString(result));

@@ -1,4 +1,4 @@
-// Rounds of a ring on a GPU that are captured into a graph, as far as a CPU that plays the GPU can tell.
+// Ring rounds on a GPU captured into a graph, on the CPU's CUDA.
 #include <catch2/catch.hpp>
 
 #include <memory>
@@ -81,7 +81,7 @@ TEST_CASE("A round is captured as a whole, or not at all") {
 
   self.step();
   OneRank::capture(self.stream, 7);
-  const auto begunOutside = "the stream is being captured, and the round was begun outside of the capture" + kWhole;
+  const auto begunOutside = "the stream is being captured, but the round was started outside the capture" + kWhole;
   CHECK(refusal(post) == begunOutside);
   OneRank::capture(nullptr, 0);
   self.post();
@@ -95,13 +95,13 @@ TEST_CASE("A round is captured as a whole, or not at all") {
   self.step();
   self.post();
   OneRank::capture(nullptr, 0);
-  CHECK(refusal(wait) == "the round was begun in a capture, and this call is outside of it" + kWhole);
+  CHECK(refusal(wait) == "the round was started in a capture, but this call is outside it" + kWhole);
   OneRank::capture(self.stream, 9);
-  CHECK(refusal(wait) == "the round was begun in a capture, and this call is in another one" + kWhole);
+  CHECK(refusal(wait) == "the round was started in a capture, but this call is in another one" + kWhole);
   OneRank::capture(self.stream, 8);
   self.wait();
   OneRank::capture(nullptr, 0);
-  CHECK(refusal(post) == "the round was begun in a capture, and this call is outside of it" + kWhole);
+  CHECK(refusal(post) == "the round was started in a capture, but this call is outside it" + kWhole);
   CHECK(self.ring->step() == 2);
 
   // A capture that ended before the wait is no reason to lose the ring.

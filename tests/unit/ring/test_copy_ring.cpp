@@ -13,12 +13,12 @@ using namespace seqpar::test;
 
 namespace {
 
-/// On `gpus` devices; 0: each on its own.
+/// On `gpus` devices; 0: one device per rank.
 std::string onRanks(int ranks, std::chrono::milliseconds timeout, const std::function<void(Rank&)>& body,
                     int gpus = 0) {
   setenv("SEQPAR_RING_ENGINE", "copy", 1);
   const auto meeting = makeLocalGroup(ranks, kNoTimeout);
-  // After a failure copies into a rank's window may be under way until the others have noticed.
+  // After a failure, copies into a rank's window may be in flight until the other ranks have noticed it.
   std::barrier<> end(ranks);
   return onThreads(ranks, [&](int rank) {
     std::optional<Rank> self;
@@ -168,7 +168,7 @@ TEST_CASE("a ring's engine, and why it is that") {
       expect(ring.engine() == engine, what, ": the engine is ", ring.engine());
       expect(ring.reason() == reason, what, ": the reason is ", ring.reason());
     };
-    // Of one process, whose environment it is.
+    // All ranks are in this process and share its environment.
     const auto environment = [&](const char* wish) {
       std::vector<int> all(3);
       self.comm->control().gatherValues(self.rank, std::span(all));

@@ -1,4 +1,4 @@
-// Several tensors each way, over a mailbox that stands still as soon as the deadlock rule is broken.
+// Several tensors each way, over a mailbox that blocks as soon as the deadlock rule is broken.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,4 +1,4 @@
-// The schedules of rings, carried out for all places at once in memory.
+// The schedules of rings, executed for all places together in memory.
 #include <catch2/catch.hpp>
 #include <set>
 #include <vector>
@@ -13,7 +13,7 @@ constexpr size_t kLine = 64;
 /// Empty, less than a slice, a little more than one, many slices and a rest.
 const std::vector<size_t> kTensors{0, 40, (64 << 10) + 1, (1 << 20) + 200};
 
-/// Whose tensor each line of a buffer holds.
+/// The owner of the tensor in each line of a buffer.
 using Tensor = std::vector<int>;
 using Set = std::vector<Tensor>;
 
@@ -23,7 +23,7 @@ Set filled(int origin) {
   return set;
 }
 
-/// The order that the public header states, written down once more.
+/// The order that the public header documents, implemented independently.
 int expectedOrigin(const RingForm& form, int place, int step) {
   const int windows = form.places / form.inner;
   const int sign = form.reverse ? 1 : -1;
@@ -76,7 +76,7 @@ class World {
       copy(before[static_cast<size_t>(move.from)][static_cast<size_t>(theirs.sendSet)],
            sets_[static_cast<size_t>(place)][static_cast<size_t>(move.receiveSet)], move);
     }
-    // The caller reads what is current meanwhile, and other movements read what they send.
+    // Meanwhile, the caller reads the current tensor, and other movements read the tensors that they send.
     CHECK(written.count(current_[static_cast<size_t>(place)]) == 0);
     for (const auto& move : stepOf(place, step).moves) CHECK(written.count(move.sendSet) == 0);
   }

@@ -45,7 +45,7 @@ class Tensor {
     toFloat(data(), type_, all.data(), count_);
     return all;
   }
-  /// The bytes as they are, for comparisons bit by bit.
+  /// The raw bytes, for bitwise comparisons.
   std::vector<std::byte> bits() const {
     const auto* first = static_cast<const std::byte*>(data());
     return {first, first + count_ * sizeOf(type_)};
@@ -70,7 +70,7 @@ inline Generator normal(std::mt19937& random) {
   return [&random] { return std::normal_distribution<float>()(random); };
 }
 
-/// Whole numbers in [-4, 4]: with factors of powers of two, every sum is exact in fp32.
+/// Integers in [-4, 4]: with power-of-two factors, every sum is exact in fp32.
 inline Generator small(std::mt19937& random) {
   return [&random] { return static_cast<float>(std::uniform_int_distribution<int>(-4, 4)(random)); };
 }
@@ -83,13 +83,13 @@ inline Generator powers(std::mt19937& random) {
   };
 }
 
-/// One rank's part, with the memory that it points to. `problem` may be changed before affine() is made.
+/// One rank's part, with the memory that it points to. `problem` may be changed before affine() is called.
 struct Case {
   ScanProblem problem;
   std::vector<float> transition;
   Tensor state, prefix, total;
 
-  /// Linear decays; no flags; both outputs wanted.
+  /// Linear decays; no flags; both outputs requested.
   Case(seqparScanOp_t op, size_t heads, size_t dk, size_t dv, seqparDataType_t stateType, seqparDataType_t wireType,
        const Generator& states, const Generator& factors, bool skewed = false)
       : transition(generate(transitionElements(op, heads, dk), factors)),
@@ -137,8 +137,8 @@ struct Case {
     makeAffine(copy)->hop(block, {dense.data(), full.type()}, nullptr);
   }
 
-  /// Takes one hop in `pieces` blocks, x being read as `xType`. What the wire carries is put together again; it is
-  /// written `skew` bytes behind a multiple of 64.
+  /// Computes one hop in `pieces` blocks, with x of type `xType`. Reassembles the wire data; it is written `skew` bytes
+  /// after a multiple of 64.
   Tensor hop(const Tensor& x, seqparDataType_t xType, size_t pieces, Store store = Store::Cached, size_t skew = 0) {
     Tensor sent(problem.elements(), problem.wireType);
     const auto map = affine();
@@ -156,7 +156,7 @@ struct Case {
   unsigned flags(size_t head) const { return problem.headFlags[head]; }
 };
 
-/// A x + S in fp64, and the sum of the magnitudes that went into each element.
+/// A x + S in fp64, and the sum of the magnitudes of each element's terms.
 struct Reference {
   std::vector<double> prefix, total, magnitude;
 
@@ -212,7 +212,7 @@ inline double worstError(const std::vector<float>& got, const std::vector<double
   const double rounding = type == seqparFloat32 ? 0x1p-24 : type == seqparFloat16 ? 0x1p-11 : 0x1p-8;
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    // Each term has a product, a sum and a factor that was rounded (by up to 2 units where it was exponentiated).
+    // Each term has a product, a sum and a rounded factor (by up to 2 ulps if it was exponentiated).
     const double arithmetic = magnitude[i] * 0x1p-24 * static_cast<double>(terms + 4);
     const double bound = arithmetic + (std::abs(expected[i]) + arithmetic) * rounding + 0x1p-25;
     const double error = std::abs(got[i] - expected[i]) / bound;

@@ -24,7 +24,8 @@ std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest
 }
 
 std::vector<ScanBuffers> runScan(const ScanCase& scanCase, seqparScanAlgorithm_t algorithm, size_t blocks,
-                                 std::span<const Outputs> outputs, std::span<const int> nodes, MemoryLanes& lanes) {
+                                 std::span<const Outputs> outputs, std::span<const int> nodes, MemoryLanes& lanes,
+                                 bool bounded) {
   const ScanSpec& spec = scanCase.spec;
   std::vector<ScanBuffers> buffers;
   std::vector<int> ranks;
@@ -33,7 +34,8 @@ std::vector<ScanBuffers> runScan(const ScanCase& scanCase, seqparScanAlgorithm_t
     ranks.push_back(spec.rankAt(i));
   }
   lanes.run([&](Mailbox& mail) {
-    const ScanProblem problem = buffers[mail.rank()].problem();
+    ScanProblem problem = buffers[mail.rank()].problem();
+    problem.bounded = bounded;
     const auto affine = makeAffine(problem);
     // Ranks and positions are each other's inverse in the same way.
     scanAlgorithm(algorithm).host.run(*affine, problem, {ranks, spec.rankAt(mail.rank()), nodes}, mail, blocks);

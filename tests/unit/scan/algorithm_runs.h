@@ -12,15 +12,16 @@
 
 namespace seqpar::test {
 
-/// Nodes of random sizes from 1 to `largest`, each a run of neighbors, with numbers that are in no order.
+/// Nodes of random sizes from 1 to `largest`, each a run of consecutive positions, numbered in random order.
 std::vector<int> randomNodes(std::mt19937_64& random, int positions, int largest);
 
-/// Runs `scanCase` on all ranks of `lanes`, with outputs[rank], and gives every rank's buffers.
+/// Runs `scanCase` on all ranks of `lanes`, with outputs[rank], and returns every rank's buffers.
 std::vector<ScanBuffers> runScan(const ScanCase& scanCase, seqparScanAlgorithm_t algorithm, size_t blocks,
-                                 std::span<const Outputs> outputs, std::span<const int> nodes, MemoryLanes& lanes);
+                                 std::span<const Outputs> outputs, std::span<const int> nodes, MemoryLanes& lanes,
+                                 bool bounded = false);
 
-/// The first element where `got` is not bit for bit the fp32 number `expected` (any NaN equals any other), in words; ""
-/// if there is none.
+/// The first element of `got` that is not bitwise the fp32 value `expected` (any NaN equals any other), as text; "" if
+/// there is none.
 std::string differenceFrom(const std::vector<double>& expected, const std::vector<float>& got);
 
 }  // namespace seqpar::test

@@ -1,4 +1,4 @@
-// The hop and what is sent: against fp64, exactly, and bit by bit between all the ways of asking for the same thing.
+// The hop and its wire data: against fp64, exactly, and bitwise between all ways to request equal results.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>

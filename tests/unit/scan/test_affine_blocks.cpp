@@ -1,4 +1,4 @@
-// How states are cut, and how maps are put together.
+// Division of states into blocks, and composition of maps.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
@@ -11,7 +11,7 @@ using namespace seqpar::test;
 
 namespace {
 
-/// A map as it travels: coefficients and state of one block, fp32.
+/// A map in wire form: coefficients and state of one block, fp32.
 struct Packed {
   std::vector<float> a, s;
 

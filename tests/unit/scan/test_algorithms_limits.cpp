@@ -1,4 +1,4 @@
-// How algorithms cut the state to the limits of the mailbox, and what they say where it cannot be cut so finely.
+// Division of the state to the limits of the mailbox, and the errors if it cannot be divided that finely.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,5 +1,5 @@
-// Every algorithm combines every position once and in order, shown with a map that only knows which positions it stands
-// for. Arithmetic cannot hide a mistake here.
+// Every algorithm combines every position once and in order, shown with a map that only records the positions it
+// represents. Arithmetic cannot hide an error here.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -15,13 +15,13 @@ namespace {
 using namespace seqpar;
 using namespace seqpar::test;
 
-/// A run of positions, as a state of two numbers.
+/// A run of positions, as a state of two values.
 struct Run {
   float first, last;
 };
 
-/// The map of position p is the run [p, p]; composing joins runs, and throws if they do not meet. A coefficient is the
-/// first position of its map, and 0 is never needed.
+/// The map of position p is the run [p, p]; composing joins runs, and throws if they are not adjacent. A coefficient is
+/// the first position of its map, and 0 is never needed.
 class RunAffine final : public Affine {
  public:
   RunAffine(int position, size_t units) : position_(static_cast<float>(position)), hops_(units, 0), units_(units) {}
@@ -139,7 +139,7 @@ TEST_CASE("no algorithm stands still when the window is as small as it may be") 
   const int size = GENERATE(2, 3, 5, 8, 13);
   std::mt19937_64 random(static_cast<size_t>(size));
   MemoryLanes lanes(size, tight(1024));
-  // Several operations in a row, so that each begins while others are still in the one before.
+  // Several operations in a row, so that ranks start one while others are still in the previous one.
   for (int i = 0; i < 10; ++i) {
     const std::vector<int> nodes = randomNodes(random, size, 1 + i % 5);
     CAPTURE(algorithm, size, nodes, i);
@@ -199,7 +199,7 @@ TEST_CASE("doubling takes the rounds that the paper says, and after them every p
     const int expected = size < 2 ? 0 : static_cast<int>(std::ceil(std::log2(size - 1) + std::log2(4.0 / 3) - 1e-9));
     CHECK(doublingRounds(size) == expected);
 
-    // known[p]: what position p knows, as the list of positions whose maps were combined, first one first.
+    // known[p]: the positions of the maps that position p has combined, in order.
     std::vector<std::vector<int>> known(static_cast<size_t>(size));
     for (int number = 0; hasDoublingRound(number, size); ++number) {
       const DoublingRound round = doublingRound(number);

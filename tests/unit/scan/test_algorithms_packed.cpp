@@ -1,4 +1,4 @@
-// Packed sequences: the flags mean what real sequences, run token by token, come to.
+// Packed sequences: the flags give the results of separate sequences, run token by token.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -17,10 +17,10 @@ struct Token {
   Numbers2d a, s;
 };
 
-/// The tokens of one row of a packed batch over all ranks, and where its sequences lie.
+/// The tokens of one row of a packed batch over all ranks, and its sequences' bounds.
 struct Row {
   std::vector<std::vector<Token>> heads;  ///< [head][token]
-  std::vector<bool> begins;               ///< [token] a sequence begins here; [tokens] one begins after the last token
+  std::vector<bool> begins;               ///< [token] a sequence starts here; [tokens] one starts after the last token
 };
 
 struct Sizes {
@@ -55,8 +55,8 @@ Token makeToken(seqparScanOp_t op, const Sizes& sizes, std::mt19937_64& random) 
   return token;
 }
 
-/// Steps through the tokens [first, end) of a head in scan order, from x. A sequence that ends forgets x.
-/// `atStart` gets x as the first of these tokens sees it.
+/// Steps through the tokens [first, end) of a head in scan order, from x. The end of a sequence discards x. `atStart`
+/// receives x as the first of these tokens sees it.
 Numbers2d stepThrough(const Row& row, size_t head, const Sizes& sizes, seqparDirection_t direction, size_t first,
                       size_t end, Numbers2d x, Numbers2d* atStart) {
   for (size_t i = 0; i < end - first; ++i) {
@@ -84,7 +84,7 @@ void appendTransition(std::vector<float>& transition, seqparScanOp_t op, const S
 }
 
 unsigned char flagsOf(const Row& row, seqparDirection_t direction, size_t first, size_t end) {
-  // Boundaries are in front of token b; reverse looks at them from the other side.
+  // Boundaries are before token b; reverse sees them from the other side.
   const size_t edge = direction == seqparForward ? first : end;
   unsigned char flags = row.begins[edge] ? SEQPAR_SCAN_RESET_IN : 0;
   if (std::find(row.begins.begin() + first + 1, row.begins.begin() + end, true) != row.begins.begin() + end) {

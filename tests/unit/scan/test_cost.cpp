@@ -19,7 +19,7 @@ ScanProblem problemOf(size_t heads, size_t dk, size_t dv, seqparScanOp_t op = se
   return problem;
 }
 
-/// Links of 1 us, 10 GB/s and 0.1 us a block inside a node, `slower` times worse between nodes.
+/// Links of 1 us, 10 GB/s and 0.1 us per block inside a node, `slower` times worse between nodes.
 ScanSetting settingOf(const std::vector<int>& nodes, double slower = 1) {
   ScanSetting setting;
   setting.positions = static_cast<int>(nodes.size());

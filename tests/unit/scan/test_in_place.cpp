@@ -1,4 +1,4 @@
-// CHAIN between two ranks whose states are large enough to be read where they lie.
+// CHAIN between two ranks with states large enough to be read in place.
 #include <array>
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,4 +1,5 @@
-// The table of algorithms: every row is whole, every number has one, and what is null or unknown is refused by name.
+// The table of algorithms: every row is complete, every number has one, and null or unknown entries are refused by
+// name.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>

@@ -123,7 +123,7 @@ inline MailboxOptions optionsFor(int ranks) {
   return options;
 }
 
-/// Makes this rank's mailbox, runs `body`, waits for the others, and takes it down.
+/// Creates this rank's mailbox, runs `body`, waits for the other ranks, and destroys the mailbox.
 inline void runMember(Meeting& meeting, int rank, const MailboxOptions& options,
                       const std::function<void(Member&)>& body) {
   MeetingAllgather control(meeting, rank);
@@ -135,7 +135,7 @@ inline void runMember(Meeting& meeting, int rank, const MailboxOptions& options,
   if (member.waitsForOthers) control.barrier();
 }
 
-/// Runs `body` on one thread a rank. Returns what each threw, "" for nothing.
+/// Runs `body` on one thread per rank. Returns each thread's error, "" if there was none.
 inline std::vector<std::string> runThreads(const MailboxOptions& options, const std::function<void(Member&)>& body) {
   const int ranks = static_cast<int>(options.hostIds.size());
   Meeting meeting(ranks);
@@ -154,7 +154,7 @@ inline std::vector<std::string> runThreads(const MailboxOptions& options, const 
   return errors;
 }
 
-/// Starts a process a rank. Its exit status is 0 if `body` returned true.
+/// Starts a process per rank. Its exit status is 0 if `body` returned true.
 inline std::vector<pid_t> startProcesses(Meeting& meeting, const MailboxOptions& options,
                                          const std::function<bool(Member&)>& body) {
   std::vector<pid_t> processes;

@@ -1,4 +1,4 @@
-// What the mailbox does when a rank is late, the communicator fails, or a process dies.
+// The mailbox's behavior when a rank is late, the communicator fails, or a process dies.
 #include <csignal>
 
 #include <catch2/catch.hpp>
@@ -26,7 +26,7 @@ void receiveForEver(Member& member) {
   }
 }
 
-/// "" or what was thrown.
+/// The exception's text or "".
 template <typename Body>
 Error thrownBy(Body&& body) {
   try {
@@ -46,7 +46,7 @@ TEST_CASE("a wait that takes too long is a RemoteError that names operation, ran
   const bool alone = GENERATE(false, true);
   if (alone) options.hostIds[1] = "elsewhere";
   CAPTURE(options.transport, sends, alone);
-  // The timeout is also that of making the mailboxes, which must be faster.
+  // The timeout also applies to the creation of the mailboxes, which must be faster.
   const auto wrong = test::withGrowingTimeout(300, [&](int timeoutMs) -> std::string {
     options.timeout = std::chrono::milliseconds(timeoutMs);
     Error error(seqparSuccess, "");

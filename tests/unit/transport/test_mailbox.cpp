@@ -43,8 +43,8 @@ size_t someSize(std::mt19937& random) {
   }
 }
 
-/// Each step every rank sends one message to every other, to all at once or one by one, at most half a window in all,
-/// and then reads what the others sent, in random order.
+/// In each step every rank sends one message to every other, to all together or one by one, at most half a window in
+/// total, and then reads the other ranks' messages in random order.
 void exchange(Member& member, unsigned seed, int steps) {
   std::mt19937 shared(seed);
   std::mt19937 own(seed + 1 + static_cast<unsigned>(member.rank));

@@ -63,7 +63,7 @@ TEST_CASE("outbox never hands out memory that is unread, over many laps") {
       consumed[r] = std::min(sent[r], consumed[r] + random() % 5);
       outbox.reclaim([&](int rank) { return consumed[static_cast<size_t>(rank)]; });
       const auto gone = [&](const Live& one) { return one.sequence <= consumed[static_cast<size_t>(one.rank)]; };
-      // Only the oldest ones are given up; a consumed one behind an unread one may still be kept.
+      // Only the oldest ones are freed; a consumed one after an unread one may still be kept.
       while (!live.empty() && gone(live.front())) live.pop_front();
     }
   }

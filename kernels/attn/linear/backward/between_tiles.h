@@ -1,4 +1,4 @@
-// Products of the tokens of different tiles, with any decays of channels.
+// Products of tokens of different tiles, for any channel decays.
 #pragma once
 
 #include "kernels/attn/linear/backward/within_tiles.h"
@@ -17,7 +17,7 @@ struct BetweenTiles {
 
   using Roundings = uint32_t[kTiles8][2];  ///< pairs in bf16, of this thread's two rows
 
-  /// Decays between tiles, from their logarithms.
+  /// Computes the decays between tiles from their logarithms.
   SEQPAR_WARP static void makeDecays(Memory& memory, int thread) {
     for (int i = thread; i < KD; i += kThreads) {
       float total[kTiles];
@@ -36,9 +36,9 @@ struct BetweenTiles {
     }
   }
 
-  /// What the warp's tokens lose on the way to other tiles: `far` for those 32 tokens away, in the other half.
+  /// Decays of the warp's tokens relative to other tiles; `far` for tiles 32 tokens away, in the other half.
   struct Factors {
-    float begin, end;  ///< from the chunk's beginning to the token, from the token to the chunk's end
+    float begin, end;  ///< from the chunk's start to the token, from the token to the chunk's end
     float near, far;   ///< to or from the end of the earlier tile, of the earlier half
   };
 
@@ -53,8 +53,8 @@ struct BetweenTiles {
     return factors;
   }
 
-  /// Scales the parts of dq and dk that come from states, and makes the scaled operands. `roundings`: what the gates'
-  /// terms q dq get if q is rounded there as in the state's gradient.
+  /// Scales the state terms of dq and dk, and computes the scaled operands. `roundings`: corrections of the gates'
+  /// terms q dq for the rounding of q in the state's gradient.
   SEQPAR_WARP static void scale(const Task& task, Memory& memory, const Gates& gates, const Raw<T, KD>& q,
                                 const Raw<T, KD>& k, Part& dq, Part& dk, Roundings& roundings, const Lane<KD>& me) {
     SEQPAR_UNROLL
@@ -87,8 +87,8 @@ struct BetweenTiles {
     }
   }
 
-  /// A between tiles, by the first six warps, and within tiles, from both halves of the channels. Its rest takes the
-  /// place of that of dA.
+  /// Computes A between tiles, on the first six warps, and within tiles, from both halves of the channels. Its
+  /// remainder replaces that of dA.
   SEQPAR_WARP static void finishA(const Task& task, Memory& memory, const Lane<KD>& me) {
     if (me.warpIndex < kTokenTiles - kTiles) {
       const int row = me.warpIndex >= 3 ? 3 : me.warpIndex >= 1 ? 2 : 1, column = me.warpIndex - row * (row - 1) / 2;
@@ -117,8 +117,8 @@ struct BetweenTiles {
     }
   }
 
-  /// dq and dk from other tiles. Tile i stands to its neighbor i ^ 1 and to the tiles of the other half as upper or
-  /// lower halves of blocks stand within tiles. The first kMatrices of dA and its rest are multiplied.
+  /// dq and dk from other tiles. Tile i relates to its neighbor i ^ 1, and to the tiles of the other half, as the upper
+  /// or lower halves of a block relate within a tile. Multiplies by the first kMatrices of dA and its remainder.
   template <int kMatrices>
   SEQPAR_WARP static void multiply(const Memory& memory, const Gates& gates, Part& dq, Part& dk, const Lane<KD>& me) {
     const bool upperNear = me.tile % 2 == 1, upperFar = me.tile >= 2;
@@ -158,7 +158,7 @@ struct BetweenTiles {
     }
   }
 
-  /// What the scaled operands for other tiles have lost by rounding takes their places.
+  /// Replaces the scaled operands for other tiles by their rounding remainders.
   SEQPAR_WARP static void keepRests(Memory& memory, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
                                     const Lane<KD>& me) {
     SEQPAR_UNROLL

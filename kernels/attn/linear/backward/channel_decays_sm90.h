@@ -1,5 +1,5 @@
-// Decays of channels in a chunk, as producers of the gradients' kernels make them and both halves of the CTA read them:
-// sums of their logarithms to base 2 from the chunk's beginning, in fixed point of 16 bits.
+// Channel decays in a chunk, computed by the producers of the gradients' kernels and read by both halves of the CTA:
+// sums of base-2 logarithms from the chunk's start, in 16-bit fixed point.
 #pragma once
 
 #include "kernels/attn/linear/backward/gates_sm90.h"
@@ -9,23 +9,23 @@ namespace seqpar::attn::backward::sm90 {
 
 template <class T>
 struct ChannelDecays {
-  /// How little of a number may be left at a chunk's end, in powers of 2, for keys to be divided by it in T.
+  /// Lower bound of a chunk's total decay, as a power of 2, if keys are divided by the decay in T.
   static constexpr float kLeastTotal = std::is_same_v<T, Bf16> ? -40 : -8;
-  /// Sums are multiples of it: good to 2^-11 (fp16: 2^-13) of a decay.
+  /// Unit of the sums: precise to 2^-11 (fp16: 2^-13) of a decay.
   static constexpr float kStep = std::is_same_v<T, Bf16> ? 0x1p-10f : 0x1p-12f;
   static constexpr float kLeast = -65535 * kStep;
   static_assert(kLeast < kLeastTotal);
 
   struct Sums {
-    uint16_t fixed[kTile];  ///< a tile's layout, but that units are exchanged by unitAt()
+    uint16_t fixed[kTile];  ///< a tile's layout, except that unitAt() swizzles its units
     float totals[kBlock];
   };
   static_assert(sizeof(Sums) == kDecaySumsBytes);
-  Sums sums[2];  ///< of two chunks
+  Sums sums[2];  ///< for two chunks
 
   SEQPAR_WARP static int unitAt(int row, int unit) { return (unit ^ row % 8 ^ row / 16 * 2) % 8; }
 
-  /// Where the sums of a chunk of this CTA's segment are kept.
+  /// Address of the stored sums of a chunk of this CTA's segment.
   SEQPAR_WARP static char* kept(const Task& task, int chunk) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
     return task.decays + (warp::block() * chunks + chunk) * kDecaySumsBytes;
@@ -39,12 +39,12 @@ struct ChannelDecays {
     }
   }
 
-  /// The sums of accumulator tiles n and n + 1, as loadTiles() gives a tile's.
+  /// The sums of accumulator tiles n and n + 1, in the layout of loadTiles().
   SEQPAR_WARP void load(uint32_t (&words)[4], int chunk, int n, const Half& me) const {
     const int row = me.warpIndex * 16 + me.lane % 16, unit = unitAt(row, me.lane / 16);
     warp::loadMatrices(words, sums[chunk % 2].fixed + me.panel() * kTilePanel + row * kPanel + (unit ^ n) * 8);
   }
-  static constexpr float kMagic = 0x1p23f;  ///< its last digit is 1
+  static constexpr float kMagic = 0x1p23f;  ///< the weight of its last bit is 1
   SEQPAR_WARP static float lowOf(uint32_t words) { return sumOf(words & 0xffffu); }
   SEQPAR_WARP static float highOf(uint32_t words) { return sumOf(words >> 16); }
   SEQPAR_WARP static float sumOf(uint32_t steps) {
@@ -55,9 +55,9 @@ struct ChannelDecays {
   }
 };
 
-/// Gates of a chunk in the sweep, in shared memory in their own type. Each warp fetches and adds up those of its own 16
-/// channels: a thread two of them over a quarter of the tokens. Rows are exchanged so that quarters have different
-/// banks.
+/// Gates of a chunk in the sweep, in shared memory, with the type of the input. Each warp loads and adds the gates of
+/// its own 16 channels: a thread has two channels over a quarter of the tokens. Rows are swizzled so that quarters use
+/// different banks.
 template <class T>
 struct SweptGates {
   using Decays = ChannelDecays<T>;
@@ -71,7 +71,7 @@ struct SweptGates {
       fetchAs<4>(to, task, item, token, me);
     }
   }
-  /// Gives whether the decays of this thread's channels are mild.
+  /// Returns whether the decays of this thread's channels are mild.
   SEQPAR_WARP static bool addUp(const Task& task, const char* gates, typename Decays::Sums& to, const Half& me) {
     return task.gateType == seqparBfloat16 ? addUpAs<2>(gates, to, me) : addUpAs<4>(gates, to, me);
   }

@@ -1,5 +1,5 @@
-// A chunk's gradients with decays of channels, none of which decays the chunk by less than 2^-kMostDecay: one without
-// decays, of q times the decay p from the chunk's beginning and k divided by it.
+// A chunk's gradients with channel decays, if no channel's decay over the chunk is less than 2^-kMostDecay: gradients
+// without decays, for q times the decay p from the chunk's start, and k divided by it.
 #pragma once
 
 #include "kernels/attn/linear/backward/outputs.h"
@@ -15,10 +15,10 @@ struct MildChannelChunk {
   using Outputs = ChunkOutputs<T, KD, VD, true>;
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
-  /// The most that a chunk may decay, in powers of 2, for its keys to be divided by their decays in T.
+  /// The strongest decay of a chunk, as a negative power of 2, if keys are divided by decays in T.
   static constexpr float kMostDecay = std::is_same_v<T, Bf16> ? 40 : 8;
 
-  /// The state's gradient decays before the chunk's terms are added.
+  /// Decays the state's gradient before the chunk's terms are added.
   SEQPAR_WARP static void run(const Task& task, const Item<T>& item, int64_t token, float* beginCarry, Memory& memory,
                               const Gates& gates, State<T, KD, VD>& state, const Lane<KD>& me) {
     const int row = State<T, KD, VD>::row(me);
@@ -80,7 +80,7 @@ struct MildChannelChunk {
   }
 
  private:
-  /// The gates' sums, which take the place of the decays, what tokens have of themselves, and the decays of dq and dk.
+  /// Computes the gates' sums, which replace the decays, adds the diagonal terms, and applies the decays of dq and dk.
   SEQPAR_WARP static void finish(const Task& task, Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
     float own[2];
     SEQPAR_UNROLL
@@ -123,7 +123,7 @@ struct MildChannelChunk {
     }
   }
 
-  /// Where a thread keeps a pair of decays, in place of the gates' tile.
+  /// Address of a thread's pair of decays, which replace the gates' tile.
   SEQPAR_WARP static float* decayIn(Memory& memory, int n, int r, const Lane<KD>& me) {
     return reinterpret_cast<float*>(memory.nearKeys) + (me.tile * kTileRows + me.g + r * 8) * (KD + 8) +
            Gates::column(me, n);

@@ -1,4 +1,4 @@
-// What producers of the gradients' kernels do with decays of channels (channel_sm90.h).
+// Producers of the gradients' kernels for channel decays (channel_sm90.h).
 #pragma once
 
 #include "kernels/attn/linear/backward/images_sm90.h"
@@ -12,11 +12,11 @@ struct ChannelProducer {
   using Decays = ChannelDecays<T>;
   using Images = ChunkImages<T>;
   static constexpr bool kHasImages = std::is_same_v<T, Bf16>;
-  static constexpr bool kDecaysFirst = true;  ///< the state's gradient becomes an operand with the chunk's decay
-  static constexpr int kBatch = 4;            ///< accumulator tiles whose words are read before any is written
+  static constexpr bool kDecaysFirst = true;  ///< the state's gradient is stored after the chunk's decay
+  static constexpr int kBatch = 4;            ///< accumulator tiles that are read together before any is written
 
-  /// Gates come a chunk ahead, keys and values two. Keeps the sums of the decays for the chunks' gradients. Gives
-  /// whether this thread found the segment's decays mild.
+  /// Loads gates one chunk ahead, keys and values two chunks ahead. Stores the sums of the decays for the chunks'
+  /// gradients. Returns whether this thread found the segment's decays mild.
   SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
     const auto fetchTiles = [&](int chunk) {
       if (chunk < item.chunks) memoryAgain<Memory>().fetchSwept(task, item, chunk, place.again().thread);
@@ -36,11 +36,11 @@ struct ChannelProducer {
     for (int i = 0; i < item.chunks; ++i) {
       fetchGates(i + 1);
       Memory& memory = memoryAgain<Memory>();
-      warp::awaitCopies<2>();  // but for the tiles and the gates of the next chunk
+      warp::awaitCopies<2>();  // except for the tiles and the gates of the next chunk
       warp::syncWarp();
       const Half me = place.again();
       mild = SweptGates<T>::addUp(task, memory.sweptGates(i), memory.decays.sums[i % 2], me) && mild;
-      if (me.thread == 0) warp::awaitBulkRead<0>();  // the next chunk's sums take the place of those before this one's
+      if (me.thread == 0) warp::awaitBulkRead<0>();  // the next chunk's sums overwrite the previous chunk's
       warpgroup::publish();
       Roles::syncProducers();
       if (me.thread == 0) {
@@ -58,10 +58,10 @@ struct ChannelProducer {
     return mild;
   }
 
-  /// Decays are as the sweep left them.
+  /// The sweep has stored the decays.
   SEQPAR_WARP static void load(const Task&, const Item<T>&, int, const Half&) {}
   SEQPAR_WARP static void addUp(const Task&, const Item<T>&, int, Memory&, const Half&) {}
-  /// Keys times their decay to the chunk's end.
+  /// Multiplies keys by their decay to the chunk's end.
   SEQPAR_WARP static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
     SEQPAR_UNROLL
@@ -88,7 +88,7 @@ struct ChannelProducer {
   SEQPAR_WARP static void measure(int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) Images::measure(chunk, memory, me);
   }
-  /// q becomes q p scale, k becomes k / p, or images of these.
+  /// Replaces q by q p scale, and k by k / p, or by images of these.
   SEQPAR_WARP static void scale(const Task& task, int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) {
       const ImageScales scales = Images::scalesOf(memory, task.scale);
@@ -99,7 +99,7 @@ struct ChannelProducer {
     }
     scaleTo(chunk, memory, task.scale, 1, warp::pack<T>, me);
   }
-  /// q becomes q p ofQueries, k becomes k / p ofKeys.
+  /// Replaces q by q p ofQueries, and k by k / p ofKeys.
   template <class Pack>
   SEQPAR_WARP static void scaleTo(int chunk, Memory& memory, float ofQueries, float ofKeys, const Pack& pack,
                                   const Half& me) {
@@ -128,7 +128,8 @@ struct ChannelProducer {
     }
   }
   SEQPAR_WARP static void copyScaled(const Task&, int, Memory&, const Half&) {}
-  /// The chunk's terms of the state's gradient, when the products are waited for: of the same queries as all others.
+  /// Adds the chunk's terms to the state's gradient (complete after the products' wait), with the same queries as all
+  /// other products.
   SEQPAR_WARP static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
     if constexpr (kHasImages) {
       constexpr int kAtOnce = 2;
@@ -152,14 +153,14 @@ struct ChannelProducer {
     }
   }
 
-  /// The log-decays of a state's row over the chunk.
+  /// The log-decay of a state's row over the chunk.
   SEQPAR_WARP static float total(int row, int chunk, const Memory& memory) {
     return memory.decays.sums[chunk % 2].totals[row];
   }
 
-  /// The gates' gradients of a chunk, of whose tokens consumers have left terms: the carry less the terms of earlier
-  /// tokens. A warp adds up eight tokens, of which each lane has four channels. All producers; their tiles may be
-  /// replaced then.
+  /// Computes the gates' gradients of a chunk: the carry less the terms of earlier tokens, which consumers have stored.
+  /// A warp adds eight tokens; each lane has four channels. Called by all producers; afterwards their tiles may be
+  /// replaced.
   SEQPAR_WARP static void finish(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) {
     constexpr int kWarps = Half::kThreads / 32, kTokens = kChunk / kWarps, kNumbers = 4;
     const Target& to = task.dGates;
@@ -174,14 +175,14 @@ struct ChannelProducer {
     uint32_t words[kNumbers];
     SEQPAR_UNROLL
     for (int i = 0; i < kNumbers; ++i) words[i] = warp::bitsOf(sum[i]);
-    warp::store(at(first + kTokens - 1), words);  // whose own term no other needs
+    warp::store(at(first + kTokens - 1), words);  // the own term of this token is not needed by other warps
     Roles::syncProducers();
     SEQPAR_UNROLL
     for (int i = 0; i < kNumbers; ++i) sum[i] = 0;
     addNumbers<1>(sum, memory.carry[chunk % 2] + half * kPanel + column);
     SEQPAR_UNROLL
     for (int w = 0; w < kWarps - 1; ++w) {
-      float others[kNumbers] = {};  // read whether needed or not: all at once
+      float others[kNumbers] = {};  // loaded unconditionally: all loads at once
       addNumbers<-1>(others, at(w * kTokens + kTokens - 1));
       SEQPAR_UNROLL
       for (int i = 0; i < kNumbers; ++i) sum[i] += w < own ? others[i] : 0.f;
@@ -198,7 +199,8 @@ struct ChannelProducer {
     Roles::syncProducers();
   }
 
-  /// Row sums of S * E, of which each of four lanes has a part, become what the gates of a chunk get from after it.
+  /// Reduces row sums of S * E over four lanes and stores them as the carry that a chunk's gates receive from later
+  /// tokens.
   SEQPAR_WARP static void storeCarry(Memory& memory, int chunk, float (&sums)[2], const Half& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -209,7 +211,7 @@ struct ChannelProducer {
   }
 
  private:
-  /// to += kSign numbers.
+  /// to += kSign * from.
   template <int kSign>
   SEQPAR_WARP static void addNumbers(float (&to)[4], const float* from) {
     uint32_t words[4];

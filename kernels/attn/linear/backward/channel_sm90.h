@@ -1,11 +1,11 @@
-// A chunk's gradients with decays of channels, none of which decays the chunk by less than 2^kLeastTotal: one without
-// decays, of q times the decay p from the chunk's beginning and k divided by it; the state's gradient decays before the
-// chunk's terms are added.
+// A chunk's gradients with channel decays, if no channel's decay over the chunk is less than 2^kLeastTotal: gradients
+// without decays, for q times the decay p from the chunk's start, and k divided by it; the state's gradient decays
+// before the chunk's terms are added.
 //
-// The gradients of the gates' logarithms are those of the state before the chunk, S * E added up along its rows, less
-// q dq - k dk of earlier tokens. q, k, S and dA are rounded; but what two tokens, or a token and S, have of each other
-// is in that difference of the same rounded numbers, and what does not pass the gate cancels to the bit. From the state
-// after the chunk, which is rounded anew, it would not.
+// The gradients of the gates' logarithms are those of the state before the chunk, S * E summed over its rows, less q dq
+// - k dk of earlier tokens. q, k, S and dA are rounded; but the terms of two tokens, or of a token and S, use the same
+// rounded values on both sides of that difference, so terms that do not pass the gate cancel exactly. With the state
+// after the chunk, which is rounded again, they would not.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
@@ -49,7 +49,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       typename Products::Words ofDA, ofA;
       Products::pack(ofDA, restOfDA, dA);
       Products::pack(ofA, restOfA, a);
-      Roles::syncConsumers();  // v is not read any more
+      Roles::syncConsumers();  // v is no longer read
       Products::store(operands.dA, ofDA, me);
       Products::store(operands.a, ofA, me);
     }
@@ -78,8 +78,8 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     finish<T>({1, task.scale, 1, {own[0], own[1]}}, dq, dk, token);
   }
 
-  /// The same of images: dq and dk are as these have them until they go out. What rests of A lies where the state's
-  /// gradient was.
+  /// The variant with images: dq and dk have the images' scales until they are stored. The remainder of A is stored in
+  /// place of the state's gradient.
   SEQPAR_WARP void runImages() {
     const ChunkOperands<T> operands = this->operands();
     const int64_t token = this->token();
@@ -99,7 +99,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       times(a, powerOf2(-scales().queries - scales().keys));
       typename Products::Words words;
       Products::pack(words, rests, a);
-      Roles::syncConsumers();  // v is not read any more
+      Roles::syncConsumers();  // v is no longer read
       Products::store(operands.a, words, me);
       ofDA = Images::scaleOf(memory);
       Products::packHalvesOf(words, dA, powerOf2(ofDA));
@@ -144,7 +144,7 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
                  dq, dk, token);
   }
   SEQPAR_WARP const ImageScales& scales() const { return memory.images[chunk % 2]; }
-  /// dv = keys times the state's gradient; all products are done then.
+  /// Adds keys times the state's gradient to dv; afterwards all products are complete.
   SEQPAR_WARP void addKeys(const ChunkOperands<T>& operands, Part& dv) const {
     constexpr int kAtOnce = 2;
     const float factor = powerOf2(-scales().keys);
@@ -172,10 +172,10 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     }
   }
 
-  /// What makes gradients of accumulators.
+  /// Factors that convert accumulators to gradients.
   struct Factors {
     float terms, dq, dk;
-    float own[2];  ///< what a token has of itself
+    float own[2];  ///< diagonal (s = t) term
   };
   template <class Image>
   SEQPAR_WARP void finish(const Factors& by, Part& dq, Part& dk, int64_t token) {
@@ -188,8 +188,8 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     dkRows.writePut(memory.k(chunk), me);
     Roles::arriveDone(chunk);
   }
-  /// Of accumulator tiles n and n + 1: the gates' terms, where v and dOut were; then what tokens have of themselves,
-  /// and the decays of dq and dk, which take the places of q and k.
+  /// For accumulator tiles n and n + 1: stores the gates' terms in place of v and dOut; then adds the diagonal terms
+  /// and decays of dq and dk, which replace q and k.
   template <class Image, int n>
   SEQPAR_WARP void finishTiles(Part& dq, Part& dk, const Factors& by, const Rows& dqRows, const Rows& dkRows) const {
     uint32_t qs[4], ks[4], sums[4];

@@ -1,4 +1,4 @@
-// A chunk's gradients with any decays of channels.
+// A chunk's gradients for any channel decays.
 #pragma once
 
 #include "kernels/attn/linear/backward/between_tiles.h"
@@ -16,7 +16,7 @@ struct StrongChannelChunk {
   using Between = BetweenTiles<T, KD, VD>;
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
-  /// Not inlined, so that its many registers are its own.
+  /// Not inlined, so that its many registers do not burden other paths.
   SEQPAR_WARP_CALL static State<T, KD, VD> run(const Task& task, const Item<T>& item, int64_t token,
                                                const float* endCarry, float* beginCarry, Memory& memory,
                                                const Gates gates, State<T, KD, VD> state) {
@@ -58,7 +58,7 @@ struct StrongChannelChunk {
   }
 
  private:
-  /// q dq - k dk and what rounding adds to it, added up from each token to the end of its tile.
+  /// Sums q dq - k dk, with its rounding corrections, from each token to the end of its tile.
   SEQPAR_WARP static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
                                    const Part& dk, const typename Between::Roundings& roundings, Part& sums,
                                    const Lane<KD>& me) {

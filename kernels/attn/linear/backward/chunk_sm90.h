@@ -1,11 +1,11 @@
-// What consumers do with a chunk whatever its decays are; channel_sm90.h and token_sm90.h have the rest.
+// The consumers' steps of a chunk that are common to all decays; the others are in channel_sm90.h and token_sm90.h.
 #pragma once
 
 #include "kernels/attn/linear/backward/scores_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// A chunk as consumers have it.
+/// A chunk from the consumers' view.
 template <class T, class ChunkMemory>
 struct ChunkConsumer {
   using Memory = ChunkMemory;
@@ -20,17 +20,17 @@ struct ChunkConsumer {
 
   SEQPAR_WARP int64_t token() const { return item.first + int64_t{chunk} * kChunk; }
 
-  /// The matrices go where v is.
+  /// The matrices overwrite v.
   SEQPAR_WARP ChunkOperands<T> operands() const {
     return {memory.q(chunk), memory.k(chunk), memory.v(chunk), memory.dOut(chunk),          memory.stateKeys(chunk),
             memory.before,   memory.after,    memory.v(chunk), memory.v(chunk) + kTilePanel};
   }
   SEQPAR_WARP void storeMatrices(const ChunkOperands<T>& operands, const Scores& dA, const Scores& a) const {
-    Roles::syncConsumers();  // v is not read any more
+    Roles::syncConsumers();  // v is no longer read
     Products::store(operands.dA, dA, me);
     Products::store(operands.a, a, me);
   }
-  /// dv, which is complete, goes out; then dq and dk are, too.
+  /// Stores dv, which is complete; afterwards dq and dk are complete, too.
   SEQPAR_WARP void finishProducts(Part& dq, Part& dk, const Part& dv, int64_t token) {
     Roles::awaitAdded();
     Roles::arriveRead();
@@ -40,7 +40,7 @@ struct ChunkConsumer {
     warpgroup::await<0>();
     warpgroup::settle(dq);
     warpgroup::settle(dk);
-    Roles::syncConsumers();  // nor are the matrices, q and k by others
+    Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
   }
   SEQPAR_WARP Rows rowsOf(const Target& target, int64_t token) const {
     return Rows(target, item, token, keyOffset(target, item), item.keys);

@@ -1,4 +1,4 @@
-// The backward pass of q, k and v in fp32: the recurrences themselves, token by token, in fp32. Simple, not fast.
+// The backward pass of q, k and v in fp32: the recurrences, token by token. Simple, but slow.
 #pragma once
 
 #include "kernels/attn/linear/backward/gates.h"
@@ -7,7 +7,7 @@
 namespace seqpar::attn::backward {
 
 constexpr int kStage = 16;                         ///< tokens in shared memory at a time
-constexpr int kExactRows = 4, kExactColumns = 16;  ///< of a block's state in each thread
+constexpr int kExactRows = 4, kExactColumns = 16;  ///< of a block's state, per thread
 
 constexpr int kExactWarps = 8, kExactThreads = kExactWarps * 32;
 
@@ -25,8 +25,8 @@ struct ExactKernel {
     int thread = warp::thread(), row = thread / 8 * kExactRows, column = thread % 8 * kExactColumns;
   };
 
-  /// Tokens first ... first+15; those that do not exist are zeros without decay. Gives the sum of the logarithms that
-  /// this thread fetched, all of channel thread % kBlock.
+  /// Loads tokens first ... first+15; missing ones are zero, without decay. Returns the sum of the logarithms that this
+  /// thread loaded, all of channel thread % kBlock.
   SEQPAR_WARP static float fetch(const Task& task, const Item<float>& item, int64_t first, ExactMemory& memory,
                                  int thread) {
     const int column = thread % kBlock;
@@ -39,14 +39,11 @@ struct ExactKernel {
       memory.v[row][column] = value ? item.v[token * task.v.token + column] : 0.f;
       memory.dOut[row][column] = value ? item.dOut[token * task.dOut.token + column] : 0.f;
       float log = 0;
-      if (key) log = beginsAt(task, token) ? kLeastLog2 : bounded(gate(task, item, token, column));
+      if (key) log = bounded(gate(task, item, token, column));
       memory.decay[row][column] = decayOf(log);
       sum += log;
     }
     return sum;
-  }
-  SEQPAR_WARP static bool beginsAt(const Task& task, int64_t token) {
-    return task.startCount > 0 && (beginsOf(task, token) & 1) != 0;
   }
   SEQPAR_WARP static float gate(const Task& task, const Item<float>& item, int64_t token, int column) {
     switch (task.gate) {
@@ -64,8 +61,8 @@ struct ExactKernel {
     return warp::lowOf<Bf16>(reinterpret_cast<const uint16_t*>(item.gates)[offset]);
   }
 
-  /// x = at + diag(exp(logDecay)) earlier, either of which may be NULL. logDecay is the sum of that of `count` maps,
-  /// the first of which is `map`.
+  /// x = at + diag(exp(logDecay)) earlier; `at` and `earlier` may be NULL. logDecay is the sum over `count` maps,
+  /// starting with `map`.
   SEQPAR_WARP static void load(State& x, const Task& task, const Item<float>& item, const float* states,
                                const float* logDecays, int64_t map, int count, const float* earlier, const Place& me) {
     const int width = task.gate == Gate::Channel ? task.dk : 1;
@@ -96,7 +93,7 @@ struct ExactKernel {
     }
   }
 
-  /// Row sums over the 8 threads of a row.
+  /// Reduces row sums over the 8 threads of a row.
   SEQPAR_WARP static void addRows(float (&sum)[kExactRows]) {
     SEQPAR_UNROLL
     for (int r = 0; r < kExactRows; ++r) {
@@ -135,7 +132,7 @@ struct ExactKernel {
       memory.logs[me.thread / kBlock][me.thread % kBlock] = log;
       warp::syncBlock();
       if (item.valueBlock == 0 && me.thread < item.keys) {
-        const float sum = (memory.logs[0][me.thread] + memory.logs[1][me.thread]) * kLn2;
+        const float sum = item.ends() ? -INFINITY : (memory.logs[0][me.thread] + memory.logs[1][me.thread]) * kLn2;
         if (task.gate == Gate::Channel) {
           task.maps.logDecays[item.map * task.dk + item.keyBlock * kBlock + me.thread] = sum;
         } else if (item.keyBlock == 0 && me.thread == 0) {
@@ -161,12 +158,11 @@ struct ExactKernel {
           (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
       const auto from = [&](const float* states) { return states == nullptr ? nullptr : states + whole; };
       State x, y;
-      load(x, task, item, item.segment > 0 ? task.before.states : nullptr, task.before.logDecays,
-           item.map - item.segment, item.segment, from(task.initial), me);
+      load(x, task, item, item.before > 0 ? task.before.states : nullptr, task.before.logDecays, item.map - item.before,
+           item.before, from(item.continues ? task.initial : nullptr), me);
       forward(task, item, memory, x, me);
-      const int later = task.segments - 1 - item.segment;
-      load(y, task, item, later > 0 ? task.after.states : nullptr, task.after.logDecays, item.map + 1, later,
-           from(task.finalGradient), me);
+      load(y, task, item, item.after > 0 ? task.after.states : nullptr, task.after.logDecays, item.map + 1, item.after,
+           from(item.goesOn ? task.finalGradient : nullptr), me);
       float carry[kExactRows] = {};
       SEQPAR_UNROLL
       for (int r = 0; r < kExactRows; ++r) {
@@ -175,12 +171,12 @@ struct ExactKernel {
       }
       addRows(carry);
       reverse(task, item, memory, y, carry, me);
-      if (item.segment == 0 && task.dInitial != nullptr) store(y, task, item, task.dInitial + whole, me);
+      if (item.isFirst() && task.dInitial != nullptr) store(y, task, item, task.dInitial + whole, me);
     }
   }
 
  private:
-  /// dq, and the state after the segment.
+  /// Computes dq, and the state after the segment.
   SEQPAR_WARP static void forward(const Task& task, const Item<float>& item, ExactMemory& memory, State& x,
                                   const Place& me) {
     for (int64_t stage = item.first; stage < item.end; stage += kStage) {
@@ -213,7 +209,7 @@ struct ExactKernel {
     }
   }
 
-  /// dk, dv and the gates' gradients; `carry` is that of a decay after the segment.
+  /// Computes dk, dv and the gates' gradients; `carry` is the gradient of a decay after the segment.
   SEQPAR_WARP static void reverse(const Task& task, const Item<float>& item, ExactMemory& memory, State& y,
                                   float (&carry)[kExactRows], const Place& me) {
     const int lane = me.thread % 32, warpIndex = me.thread / 32;
@@ -258,7 +254,7 @@ struct ExactKernel {
     }
   }
 
-  /// The gradient of a channel's decay; gives the warp's sum of them. dq is what this thread wrote before.
+  /// Computes the gradient of a channel's decay; returns the warp's sum. Reads the dq that this thread has written.
   SEQPAR_WARP static float gates(const Task& task, const Item<float>& item, int64_t token, const ExactMemory& memory,
                                  int t, const float (&dk)[kExactRows], float (&carry)[kExactRows], const Place& me) {
     float sum = 0;

@@ -1,5 +1,5 @@
-// Decays of a chunk, as logarithms to base 2 that are added up along the tokens in fp32, so that a decay of 0 (-inf) is
-// a large negative number and differences of sums are the decays between tokens.
+// Decays of a chunk, as base-2 logarithms summed over the tokens in fp32. A decay of 0 (-inf) is a large negative
+// value, and differences of sums are the decays between tokens.
 #pragma once
 
 #include <cmath>
@@ -9,32 +9,11 @@
 namespace seqpar::attn::backward {
 
 SEQPAR_WARP float bounded(float naturalLog) {
-  return fminf(fmaxf(naturalLog * kLog2e, kLeastLog2), 0.f);  // NaN: the least
+  return fminf(fmaxf(naturalLog * kLog2e, kLeastLog2), 0.f);  // NaN: kLeastLog2
 }
 
-/// A bit for each token of the chunk: a sequence begins.
-SEQPAR_WARP uint64_t beginsOf(const Task& task, int64_t token) {
-  int64_t low = 0, high = task.startCount;
-  SEQPAR_ROLL
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (task.starts[middle] < token) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  uint64_t begins = 0;
-  const int64_t end = token + kChunk < task.tokens ? token + kChunk : task.tokens;
-  SEQPAR_ROLL
-  for (; low < task.startCount && task.starts[low] < end; ++low) {
-    begins |= uint64_t{1} << (task.starts[low] - token);
-  }
-  return begins;
-}
-
-/// Of each channel, in the layout of accumulators: a warp has its 16 tokens and its channels. Sums begin anew with each
-/// tile of 16 tokens, which keeps their differences exact.
+/// Channel gates in the layout of accumulators: a warp has its 16 tokens and its channels. Sums restart in each tile of
+/// 16 tokens, which keeps their differences exact.
 template <int KD>
 struct ChannelGates {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
@@ -43,7 +22,7 @@ struct ChannelGates {
 
   SEQPAR_WARP static int column(const Lane<KD>& me, int n) { return me.firstColumn + n * 8 + me.c * 2; }
 
-  /// Fetches the chunk's gates, in their type; those that do not exist become 0.
+  /// Loads the chunk's gates in their type; missing ones become 0.
   template <class T>
   SEQPAR_WARP static void fetch(void* to, const Task& task, const Item<T>& item, int64_t token, int thread) {
     const int size = task.gateType == seqparBfloat16 ? 2 : 4, each = 16 / size, units = KD / each;
@@ -66,9 +45,9 @@ struct ChannelGates {
     }
   }
 
-  /// Adds up along the tile's tokens, as a product with a triangle of ones, and stores the tile's sums in
-  /// totals[tile][KD]. TF32 has 11 digits, so each number is split into its upper ones and the rest.
-  SEQPAR_WARP void addUp(const void* tile, const Task& task, uint64_t begins, float* totals, const Lane<KD>& me) {
+  /// Computes prefix sums over the tile's tokens, as a product with a triangle of ones, and stores the tile's sums in
+  /// totals[tile][KD]. TF32 has 11 significant bits, so each value is split into its upper bits and the remainder.
+  SEQPAR_WARP void addUp(const void* tile, const Task& task, float* totals, const Lane<KD>& me) {
     uint32_t ones[2][4];  // of tokens c + 8 i, c + 8 i + 4
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -88,7 +67,7 @@ struct ChannelGates {
         const float natural = task.gateType == seqparBfloat16
                                   ? warp::lowOf<Bf16>(static_cast<const uint16_t*>(tile)[at])
                                   : static_cast<const float*>(tile)[at];
-        log[i] = (begins >> (first + i * 4) & 1) != 0 ? kLeastLog2 : bounded(natural);
+        log[i] = bounded(natural);
       }
       SEQPAR_UNROLL
       for (int e = 0; e < 4; ++e) sum[n][e] = 0;
@@ -107,7 +86,7 @@ struct ChannelGates {
     }
   }
 
-  /// Whether the decay of a number of this thread's is 0, from the differences of the sums.
+  /// Whether the decay of one of this thread's elements is 0, from the differences of the sums.
   SEQPAR_WARP bool forgets(int n, int e, const Lane<KD>& me) const {
     const float above = warp::shuffle(sum[n][e], me.lane - 4), last = warp::shuffle(sum[n][e % 2], 28 + me.c);
     const float before = me.g > 0 ? above : e < 2 ? 0.f : last;
@@ -115,13 +94,12 @@ struct ChannelGates {
   }
 };
 
-/// One decay a token: sums over the whole chunk in shared memory, made by the first warp.
+/// Token decays: the first warp computes sums over the whole chunk in shared memory.
 template <int KD, class T>
 SEQPAR_WARP void addUpTokens(const Task& task, const Item<T>& item, int64_t token, float* sums, uint8_t* forgets,
                              const Lane<KD>& me) {
   if (me.warpIndex != 0) return;
   const int rows = item.rowsOf(token);
-  const uint64_t begins = beginsOf(task, token);
   float own[2];
   SEQPAR_UNROLL
   for (int i = 0; i < 2; ++i) {
@@ -131,7 +109,7 @@ SEQPAR_WARP void addUpTokens(const Task& task, const Item<T>& item, int64_t toke
     if (row < rows && task.gate == Gate::Token) {
       log = reinterpret_cast<const float*>(item.gates)[(token + row) * task.gates.token];
     }
-    own[i] = (begins >> row & 1) != 0 ? kLeastLog2 : bounded(log);
+    own[i] = bounded(log);
     forgets[row] = own[i] < kForgottenLog2 ? 1 : 0;
   }
   float before = own[0] + own[1];

@@ -1,19 +1,18 @@
-// Decays of a chunk for the kernels of sm_90, as logarithms to base 2 added up along the tokens from the chunk's
-// beginning, in shared memory.
+// Decays of a chunk for the sm_90 kernels, as base-2 logarithms summed over the tokens from the chunk's start, in
+// shared memory.
 #pragma once
 
 #include "kernels/attn/linear/backward/tiles_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Of channels. Each warpgroup fetches, adds up and reads its own: [64 tokens][kOwn], in units of 8 numbers that are
-/// exchanged so that neither adding up nor reading has bank conflicts. In bf16 they arrive at the beginning of that
-/// place, by rows.
+/// Channel decays. Each warpgroup loads, adds and reads its own: [64 tokens][kOwn], in units of 8 elements, swizzled so
+/// that neither adding nor reading has bank conflicts. In bf16 they are loaded row by row to the start of that memory.
 template <class P>
 struct ChannelSums {
   static constexpr int kOwn = P::kOwn, kUnits = kOwn / 8;
-  static constexpr int kParts = kBlock / kOwn, kPartTokens = kChunk / kParts;  ///< a thread adds up a part
-  static constexpr int kLanes = 32 / kParts;  ///< of a warp, for each part: as many channels
+  static constexpr int kParts = kBlock / kOwn, kPartTokens = kChunk / kParts;  ///< a thread adds one part
+  static constexpr int kLanes = 32 / kParts;  ///< of a warp, per part: as many channels
 
   float sums[kParts][kChunk * kOwn];
   float totals[kBlock];
@@ -48,7 +47,7 @@ struct ChannelSums {
       }
     }
   }
-  /// Tells the L2 cache of gates that will be fetched.
+  /// Prefetches gates to the L2 cache.
   template <class T>
   SEQPAR_WARP static void prefetch(const Task& task, const Item<T>& item, int64_t token, int thread) {
     const int size = task.gateType == seqparBfloat16 ? 2 : 4, lines = kBlock * size / 128;
@@ -58,12 +57,12 @@ struct ChannelSums {
     }
   }
 
-  /// A thread adds up one channel over a part of the tokens. Ends with Place::syncState().
-  SEQPAR_WARP void addUp(const Task& task, uint64_t begins, const P& me) {
+  /// A thread adds one channel over one part of the tokens. Ends with Place::syncState().
+  SEQPAR_WARP void addUp(const Task& task, const P& me) {
     const int lane = me.lane % kLanes, channel = me.warpIndex * kLanes + lane, part = me.lane / kLanes,
               first = part * kPartTokens;
     float* own = sums[me.group];
-    float* ownAt[kUnits];  // of the part's tokens t, their distance left out, by t % kUnits
+    float* ownAt[kUnits];  // of the part's tokens t, without their distance, by t % kUnits
     SEQPAR_UNROLL
     for (int t = 0; t < kUnits; ++t) ownAt[t] = own + indexOf(first + t, channel) - t * kOwn;
     float logs[kPartTokens];
@@ -76,11 +75,10 @@ struct ChannelSums {
       SEQPAR_UNROLL
       for (int t = 0; t < kPartTokens; ++t) logs[t] = ownAt[t % kUnits][t * kOwn];
     }
-    begins >>= first;
     float sum = 0;
     SEQPAR_UNROLL
     for (int t = 0; t < kPartTokens; ++t) {
-      sum += (begins >> t & 1) != 0 ? kLeastLog2 : bounded(logs[t]);
+      sum += bounded(logs[t]);
       logs[t] = sum;
     }
     float before = 0, total = 0;
@@ -96,7 +94,7 @@ struct ChannelSums {
     me.syncState();
   }
 
-  /// Of accumulator tile n, row `row` + 8 r.
+  /// The sums of accumulator tile n, row `row` + 8 r.
   SEQPAR_WARP void load(float& low, float& high, int n, int r, const P& me) const {
     const int row = me.row + r * 8;
     warp::loadPair(sums[me.group] + row * kOwn + unitAt(row, n) * 8 + me.c * 2, low, high);
@@ -104,7 +102,7 @@ struct ChannelSums {
   SEQPAR_WARP float total(int channel) const { return totals[channel]; }
 };
 
-/// Of tokens, by one warp: numbers 2 lane and 2 lane + 1 of the chunk.
+/// Token decays, in one warp: elements 2 lane and 2 lane + 1 of the chunk.
 struct TokenLogs {
   float log[2];
 
@@ -121,12 +119,11 @@ struct TokenLogs {
       }
     }
   }
-  SEQPAR_WARP void addUp(const Task& task, int64_t token, float* sums, uint8_t* forgets, int lane) const {
-    const uint64_t begins = beginsOf(task, token);
+  SEQPAR_WARP void addUp(float* sums, uint8_t* forgets, int lane) const {
     float own[2];
     SEQPAR_UNROLL
     for (int i = 0; i < 2; ++i) {
-      own[i] = (begins >> (lane * 2 + i) & 1) != 0 ? kLeastLog2 : bounded(log[i]);
+      own[i] = bounded(log[i]);
       forgets[lane * 2 + i] = own[i] < kForgottenLog2 ? 1 : 0;
     }
     float before = own[0] + own[1];

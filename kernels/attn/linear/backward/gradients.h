@@ -1,6 +1,6 @@
-// All gradients of a segment, in one CTA. A sweep forward keeps the states before its chunks in scratch (L2); then the
-// chunks are gone through in reverse with the state's gradient in registers. With S the state before a chunk, E the
-// gradient of the state after it, b the decays' logarithms added up from the chunk's beginning to its end at B:
+// All gradients of a segment, in one CTA. A forward sweep stores the states before its chunks in scratch (L2). The
+// chunks are then processed in reverse, with the state's gradient in registers. With S the state before a chunk, E the
+// gradient of the state after it, b the decays' logarithms summed from the chunk's start, and B their sum at its end:
 //
 //     dq_t = scale e^b_t (S dO_t)  + sum_(s <= t) dA_ts e^(b_t - b_s) k_s      dA_ts = scale dO_t . v_s
 //     dk_s = e^(B - b_s) (E v_s)   + sum_(t >= s) dA_ts e^(b_t - b_s) q_t
@@ -8,10 +8,10 @@
 //     dlog(a)_t = sum_(s >= t) (q_s dq_s - k_s dk_s) + rowsum(state after the chunk * E)
 //               = rowsum(S * gradient of S) - sum_(s < t) (q_s dq_s - k_s dk_s)
 //
-// (ZeCO, arXiv 2507.01004, Algorithm 3; the last lines are GLA's, arXiv 2312.06635, with the carry taken anew from each
-// chunk's states.) What a token has of itself cancels in the last lines and is left out of them. Channels take the very
-// last: what S and the chunk's tokens have of each other then cancels as rounded, where the state after the chunk is
-// rounded anew. But a channel that a chunk forgets takes the other: S may be anything there.
+// (ZeCO, arXiv 2507.01004, Algorithm 3; the last lines are GLA's, arXiv 2312.06635, with the carry recomputed from each
+// chunk's states.) The s = t term cancels analytically in the last lines and is omitted. Channel decays use the last
+// form: its terms of S with the chunk's tokens then cancel exactly after rounding, whereas the state after the chunk is
+// rounded again. A channel that a chunk forgets uses the other form, because S may be non-finite there.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_mild.h"
@@ -28,7 +28,7 @@ struct GradientsKernel {
   static constexpr int kThreads = Columns<KD>::kThreads;
   static_assert(sizeof(SweepMemory<T, KD, VD, kChannel>) <= sizeof(Memory));
 
-  /// The kernel: each CTA makes the gradients of the items that fall to it.
+  /// The kernel: each CTA computes the gradients of its items.
   SEQPAR_WARP static void run(const Task& task) {
     auto& memory = *reinterpret_cast<Memory*>(warp::sharedMemory() + kItemBytes);
     auto& sweepMemory = *reinterpret_cast<SweepMemory<T, KD, VD, kChannel>*>(warp::sharedMemory() + kItemBytes);
@@ -37,7 +37,7 @@ struct GradientsKernel {
     T* states = reinterpret_cast<T*>(task.states) + warp::block() * chunks * KD * VD;
     const int64_t items = int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
     for (int64_t index = warp::block(); index < items; index += warp::blocks()) {
-      if (task.strong != nullptr && task.strong[index] == 0) continue;  // done by the kernel of sm_90
+      if (task.strong != nullptr && task.strong[index] == 0) continue;  // done by the sm_90 kernel
       const Item<T>& item = itemInMemory<T>(task, index, me.thread);
       State<T, KD, VD> state, gradient;
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me);
@@ -47,7 +47,7 @@ struct GradientsKernel {
       gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me);
       gradient.rowSums(state, memory.carry[(item.chunks + 1) % 2], me);
       for (int i = item.chunks - 1; i >= 0; --i) chunk(task, item, i, states, memory, gradient, me);
-      if (item.segment == 0 && task.dInitial != nullptr) {
+      if (item.isFirst() && task.dInitial != nullptr) {
         const int64_t head = int64_t{item.sequence} * task.heads + item.head;
         gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
                            item.values, me);
@@ -57,7 +57,7 @@ struct GradientsKernel {
   }
 
  private:
-  /// One chunk; leaves in `state` the gradient of the state before it.
+  /// Processes one chunk; on return, `state` is the gradient of the state before it.
   SEQPAR_WARP static void chunk(const Task& task, const Item<T>& item, int index, const T* states, Memory& memory,
                                 State<T, KD, VD>& state, const Lane<KD>& me) {
     const int64_t token = item.first + int64_t{index} * kChunk;
@@ -73,7 +73,7 @@ struct GradientsKernel {
     warp::syncBlock();
     if constexpr (kChannel) {
       ChannelGates<KD> gates;
-      gates.addUp(memory.nearKeys, task, beginsOf(task, token), memory.totals, me);
+      gates.addUp(memory.nearKeys, task, memory.totals, me);
       warp::syncBlock();
       bool mild = true;
       for (int i = me.thread; i < KD; i += kThreads) {

@@ -1,6 +1,6 @@
-// All gradients of a segment, in one CTA of two producing and two consuming warpgroups (roles_sm90.h): what gradients.h
-// does, with products of warpgroups. A sweep first keeps the states before the segment's chunks, then its chunks come
-// from the last to the first. Segments of which a chunk decays too much are left to gradients.h.
+// All gradients of a segment, in one CTA of two producer and two consumer warpgroups (roles_sm90.h): the algorithm of
+// gradients.h with wgmma. A sweep first stores the states before the segment's chunks; the chunks are then processed
+// from the last to the first. gradients.h handles segments with a chunk that decays too much.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_producer_sm90.h"
@@ -16,22 +16,12 @@ struct GradientsKernel {
   using Memory = typename Producer::Memory;
   using StateOf = State<T, Half>;
   static constexpr int kProducerRegisters = kChannel ? 120 : 104, kConsumerRegisters = 256 - kProducerRegisters;
-  static_assert(sizeof(Memory) <= 232448);  // what a CTA can have
+  static_assert(sizeof(Memory) <= 232448);  // the shared memory of a CTA
 
   SEQPAR_WARP static T* statesOf(const Task& task) {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
     return reinterpret_cast<T*>(task.states) + warp::block() * chunks * kMatrix;
   }
-  /// Whether a sequence begins in the segment, which no decay of channels is mild then.
-  SEQPAR_WARP static bool beginsIn(const Task& task, const Item<T>& item) {
-    bool begins = false;
-    SEQPAR_ROLL
-    for (int i = 0; i < item.chunks && task.startCount > 0 && !begins; ++i) {
-      begins = beginsOf(task, item.first + int64_t{i} * kChunk) != 0;
-    }
-    return begins;
-  }
-
   SEQPAR_WARP static Memory& again() { return memoryAgain<Memory>(); }
 
   SEQPAR_WARP static void run(const Task& task) {
@@ -44,19 +34,14 @@ struct GradientsKernel {
       warpgroup::takeRegisters<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
     }
-    warp::awaitPriorKernel();  // as the next one waits for this kernel alone, which strong decays leave at once
+    warp::awaitPriorKernel();  // the next kernel only waits for this one, which exits at once for strong decays
   }
 
-  /// act(item, its index) for those of this CTA that the kernels can do.
+  /// Calls act(item, its index) for the items of this CTA.
   template <class Act>
   SEQPAR_WARP static void each(const Task& task, Memory& memory, const Act& act) {
     for (int64_t index = warp::block(); index < itemsIn(task); index += warp::blocks()) {
-      const Item<T>& item = itemAt<T>(memory.item, task, index, warp::thread());
-      if (kChannel && beginsIn(task, item)) {
-        if (warp::thread() == 0) task.strong[index] = 1;
-        continue;
-      }
-      act(item, index);
+      act(itemAt<T>(memory.item, task, index, warp::thread()), index);
     }
   }
 
@@ -78,7 +63,7 @@ struct GradientsKernel {
     gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.again());
     if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.again());
     Roles::syncProducers();
-    warp::commitCopies();  // of the last chunk's state, which the sweep left
+    warp::commitCopies();  // of the last chunk's state, which the sweep stored
     for (int i = item.chunks - 1; i >= 0; --i) {
       produceChunk(task, item, i, again(), producer, gradient, me.again());
     }
@@ -88,7 +73,7 @@ struct GradientsKernel {
       Roles::awaitDone(0);
       Producer::finish(task, item, 0, memory, me.again());
     }
-    if (item.segment == 0 && task.dInitial != nullptr) {
+    if (item.isFirst() && task.dInitial != nullptr) {
       const int64_t head = int64_t{item.sequence} * task.heads + item.head;
       gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
                          item.values, me.again());
@@ -98,11 +83,11 @@ struct GradientsKernel {
   SEQPAR_WARP static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
     {
       StateOf state;
-      if (item.segment > 0 && !task.beforeIsThere) warp::awaitPriorKernel();
+      if (item.before > 0 && !task.beforeIsThere) warp::awaitPriorKernel();
       state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.again());
       consumeSweep(task, item, state, me);
       if constexpr (!kChannel) {
-        Roles::syncConsumers();  // nothing is read there any more
+        Roles::syncConsumers();  // all reads are complete
         state.store(memory.after, me.again());
         warpgroup::publish();
       }
@@ -115,8 +100,8 @@ struct GradientsKernel {
   }
 
  private:
-  /// Leaves the segment's end state in `state`. States go to memory by images of them in shared memory; that before the
-  /// last chunk stays in its place.
+  /// Computes the segment's end state in `state`. States are copied to memory from images in shared memory; the state
+  /// before the last chunk stays in its image.
   SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
@@ -158,26 +143,26 @@ struct GradientsKernel {
     const float factor = decayOf(Producer::total(row, chunk, memory)),
                 factor8 = decayOf(Producer::total(row + 8, chunk, memory));
     if constexpr (kChannel) {
-      state.scale(factor, factor8);  // mild, or what comes of it is not used
+      state.scale(factor, factor8);  // if not mild, the result is not used
     } else {
       state.decay(factor, factor8);
     }
   }
 
-  /// Row sums of S * E between two chunks, of which the gates' gradients of chunk `of` take them: with decays of
-  /// channels of the chunk that follows (channel_sm90.h), otherwise of the one before.
+  /// Stores row sums of S * E between two chunks for the gates' gradients of chunk `of`: with channel decays, the later
+  /// chunk (channel_sm90.h), otherwise the earlier one.
   SEQPAR_WARP static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
     float sums[2];
     gradient.rowSums(sums, state, me);
     Producer::storeCarry(memory, of, sums, me.again());
   }
 
-  /// One chunk; leaves in `gradient` that of the state before it.
+  /// Processes one chunk; on return, `gradient` is the gradient of the state before it.
   SEQPAR_WARP static void produceChunk(const Task& task, const Item<T>& item, int chunk, Memory& memory,
                                        Producer& producer, StateOf& gradient, Half me) {
     const bool isLast = chunk == item.chunks - 1;
     producer.addUp(task, item, chunk, memory, me);
-    warp::awaitCopies<2>();  // but for values, dOut and the state
+    warp::awaitCopies<2>();  // except for values, dOut and the state
     Producer::measure(chunk, memory, me);
     Roles::syncProducers();
     me = me.again();
@@ -210,7 +195,7 @@ struct GradientsKernel {
     if (kChannel || chunk > 0) keepCarry(gradient, memory.before, kChannel ? chunk : chunk - 1, memory, me.again());
     if (chunk > 0) {
       producer.load(task, item, chunk - 1, me.again());
-      Roles::awaitStateRead();  // of all producers, too, who have made their sums
+      Roles::awaitStateRead();  // also of all producers, which have computed their sums
       memory.fetchState(statesOf(task), chunk - 1, me.again().thread);
       warp::commitCopies();
     }

@@ -1,8 +1,8 @@
-// Queries and keys of a chunk with their decays, and the matrix dA, as products take them: where T is bf16, images in
-// fp16, which has three digits more. Each is the numbers times a power of 2, from the largest of them in the chunk.
+// Images: operands of a chunk's products (queries and keys with their decays, and the matrix dA). If T is bf16, they
+// are in fp16, which has three bits more, scaled by a power of 2 that is chosen from the chunk's largest element.
 //
-// The power of keys leaves room for the decays that they are divided by, 2^kLeastTotal at least: the less a chunk
-// decays, the more digits have its small numbers, of which fp16 has fewer below 2^-14.
+// The scale of keys leaves range for the decays that divide them, at least 2^kLeastTotal: the less a chunk decays, the
+// more bits its small elements have, because fp16 has fewer bits below 2^-14.
 #pragma once
 
 #include "kernels/attn/linear/backward/memory_sm90.h"
@@ -13,11 +13,11 @@ namespace seqpar::attn::backward::sm90 {
 SEQPAR_WARP float powerOf2(int exponent) {
   return warp::ofBits(static_cast<uint32_t>(exponent + 127) << 23);
 }
-/// An exponent of 2 that is above `x`, which is not negative; NaN and inf: 129.
+/// An exponent of 2 above `x`, which must not be negative; NaN and inf: 129.
 SEQPAR_WARP int exponentAbove(float x) {
   return static_cast<int>(warp::bitsOf(x) >> 23) - 126;
 }
-/// Two numbers in fp16, which are in its range.
+/// Packs two values, within its range, as fp16.
 SEQPAR_WARP uint32_t packHalves(float low, float high) {
   return floatsToHalves(low, high);
 }
@@ -25,17 +25,18 @@ SEQPAR_WARP uint32_t packHalves(float low, float high) {
 template <class T>
 struct ChunkImages {
   using Memory = ChannelMemory<T>;
-  static constexpr float kLeastTotal = -28;  ///< of the logarithms of decays of a chunk that has images
-  static constexpr int kMost = 15;           ///< images are below 2^kMost: half of fp16's range
-  static constexpr int kFarthest = 24;    ///< queries and keys beyond 2 to the power of it, or its inverse, have none
-  static constexpr int kMostOfKeys = 11;  ///< exponent of the keys' scale: scaleOf() counts on it
+  static constexpr float kLeastTotal = -28;  ///< smallest sum of log-decays of a chunk with images
+  static constexpr int kMost = 15;           ///< images are below 2^kMost: half of the range of fp16
+  static constexpr int kFarthest = 24;       ///< queries and keys beyond 2^kFarthest or its inverse have no images
+  static constexpr int kMostOfKeys = 11;     ///< exponent of the keys' scale; scaleOf() relies on it
 
-  /// Producers, whose own copies have arrived: the largest queries and keys. For scalesOf() behind a barrier.
+  /// Producers, after their own copies have arrived: determines the largest queries and keys, for scalesOf() after a
+  /// barrier.
   SEQPAR_WARP static void measure(int chunk, Memory& memory, const Half& me) {
     const int row = me.thread / 16, unit = me.thread % 16;
     uint32_t q = largestOf(unitOf<kChunk>(memory.q(chunk), row, unit)),
              k = largestOf(unitOf<kChunk>(memory.k(chunk), row, unit));
-    if (me.thread < kBlock / 4) {  // a warp
+    if (me.thread < kBlock / 4) {  // one warp
       uint32_t totals[4], least = 0;
       warp::load(totals, memory.decays.sums[chunk % 2].totals + me.thread * 4);
       SEQPAR_UNROLL
@@ -50,7 +51,7 @@ struct ChunkImages {
       memory.largest[me.thread / 32][1] = k;
     }
   }
-  /// Whether the chunk gets images, and which. `scale`: that of queries.
+  /// Whether the chunk uses images, and their scales. `scale`: factor of queries.
   SEQPAR_WARP static ImageScales scalesOf(const Memory& memory, float scale) {
     uint32_t q = 0, k = 0;
     SEQPAR_UNROLL
@@ -67,7 +68,7 @@ struct ChunkImages {
     return {1, kMost - ofQ, ofKeys < kMostOfKeys ? ofKeys : kMostOfKeys};
   }
 
-  /// Consumers: for scaleOf() behind a barrier.
+  /// Consumers: determines the largest element of dA, for scaleOf() after a barrier.
   template <int N>
   SEQPAR_WARP static void measure(const float (&dA)[N][4], Memory& memory, const Half& me) {
     float most = 0;
@@ -79,9 +80,9 @@ struct ChunkImages {
     const uint32_t bits = warp::largestOfWarp(warp::bitsOf(most));
     if (me.lane == 0) memory.largestOfDA[me.thread / 32] = bits;
   }
-  /// The exponent by which dA is multiplied.
+  /// The exponent of dA's scale.
   SEQPAR_WARP static int scaleOf(const Memory& memory) {
-    constexpr int kLeast = -80, kMostOf = 48;  // products with the images' scales stay in range
+    constexpr int kLeast = -80, kMostOf = 48;  // keeps products with the images' scales in range
     uint32_t most = 0;
     SEQPAR_UNROLL
     for (int i = 0; i < Memory::kWarps; i += 4) {
@@ -93,7 +94,8 @@ struct ChunkImages {
     return exponent < kLeast ? kLeast : exponent > kMostOf ? kMostOf : exponent;
   }
 
-  /// Channels 16 step ... of the tokens of this warp, of the image of keys; as the left operand of a product in T.
+  /// This warp's tokens and 16 channels, starting at 16 * step, from the image of keys; as the left operand of a
+  /// product in T.
   SEQPAR_WARP static void loadKeys(uint32_t (&image)[4], const T* keys, int step, const Half& me) {
     warp::loadMatrices(image, unitOf<kChunk>(keys, me.warpIndex * 16 + me.lane % 16, step * 2 + me.lane / 16));
   }
@@ -103,7 +105,8 @@ struct ChunkImages {
       words[i] = warp::pack<T>(warp::lowOf<Fp16>(image[i]) * factor, warp::highOf<Fp16>(image[i]) * factor);
     }
   }
-  /// Tokens 16 step ... of the channels of this warp, in T and what rests of them, from queries or their image.
+  /// This warp's channels and 16 tokens, starting at 16 * step, in T with their remainders, from queries or their
+  /// image.
   SEQPAR_WARP static void queriesOf(uint32_t (&words)[4], uint32_t (&rests)[4], const T* queries, int step, bool image,
                                     float factor, const Half& me) {
     const int row = me.lane / 16 * 8 + me.lane % 8, unit = me.warpIndex * 2 + me.lane / 8 % 2;
@@ -122,9 +125,9 @@ struct ChunkImages {
   static constexpr uint32_t kAbsolute = 0x7fffffff;
 
   SEQPAR_WARP static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
-  /// Of 0, which any power of 2 fits: 0.
+  /// Returns 0 for 0, which fits any scale.
   SEQPAR_WARP static int exponentOf(float x) { return x == 0 ? 0 : exponentAbove(x); }
-  /// Of the rows that this thread has fetched, as the bits of a number in bf16.
+  /// The largest element of the rows that this thread has loaded, as bits of bf16.
   SEQPAR_WARP static uint32_t largestOf(const T* from) {
     uint32_t pair = 0;
     SEQPAR_UNROLL

@@ -1,5 +1,5 @@
-// What comes into a segment: the state before it, or the gradient of the state after it. It is what the maps on that
-// side leave, the nearest first, and what is left there of the state that comes into the rank.
+// The state before a segment, or the gradient of the state after it: the sum of the maps on that side, the nearest
+// first, and of the decayed state that enters the rank.
 #pragma once
 
 #include "kernels/attn/linear/backward/gates.h"
@@ -7,23 +7,23 @@
 namespace seqpar::attn::backward {
 
 struct Incoming {
-  const float* states;     ///< the nearest map's block of its state
+  const float* states;     ///< block of the nearest map's state
   const float* logs;       ///< its log-decays
-  int64_t toState, toLog;  ///< from there to the next one's
-  int maps, width;         ///< width: log-decays of a map
-  bool apart;              ///< else the nearest one's state is what all leave
-  const float* intoRank;   ///< the block; NULL: 0
+  int64_t toState, toLog;  ///< strides to the next map
+  int maps, width;         ///< width: log-decays per map
+  bool apart;              ///< per-segment maps; otherwise the nearest state is the result of all
+  const float* intoRank;   ///< block of the state that enters the rank; NULL: 0
 
   template <class T>
   SEQPAR_WARP static Incoming before(const Task& task, const Item<T>& item) {
-    return of(task, item, task.before, -1, item.segment, task.initial);
+    return of(task, item, task.before, -1, item.before, item.continues ? task.initial : nullptr);
   }
   template <class T>
   SEQPAR_WARP static Incoming after(const Task& task, const Item<T>& item) {
-    return of(task, item, task.after, 1, task.segments - 1 - item.segment, task.finalGradient);
+    return of(task, item, task.after, 1, item.after, item.goesOn ? task.finalGradient : nullptr);
   }
 
-  /// add(block of numbers, their factors in rows `row` and `row` + 8) for each term; of rows, `rows` exist.
+  /// Calls add(block, its factors in rows `row` and `row` + 8) for each term; `rows` rows are valid.
   template <class Add>
   SEQPAR_WARP void each(int row, int rows, const Add& add) const {
     const int first = width > 1 && row < rows ? row : 0, second = width > 1 && row + 8 < rows ? row + 8 : 0;

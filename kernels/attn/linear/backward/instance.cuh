@@ -1,4 +1,4 @@
-// What a generated source instantiates.
+// Template instantiations in a generated source.
 #pragma once
 
 #include "kernels/attn/linear/backward/gradients.h"

@@ -1,4 +1,4 @@
-// What a generated source instantiates for sm_90.
+// Template instantiations in a generated source for sm_90.
 #pragma once
 
 #include "kernels/attn/linear/backward/gradients_sm90.h"

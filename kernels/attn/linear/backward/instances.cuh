@@ -1,5 +1,5 @@
-// The kernels of the backward pass for one type, one size of blocks and one kind of gate. CMake makes a source of
-// instance.cu.in for each, so that they compile side by side.
+// The kernels of the backward pass for one type, block size and kind of gate. CMake generates one source from
+// instance.cu.in for each, so that they compile in parallel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace seqpar::attn::backward {
 
-/// How many CTAs of the kernels an SM takes.
+/// CTAs of the kernels per SM.
 constexpr int ctasOf(int dimension) {
   return dimension == kBlock ? 1 : 2;
 }
@@ -20,15 +20,16 @@ struct Instance {
   static cudaError_t gradients(const Task& task, int ctas, cudaStream_t stream);
 };
 
-/// The same for sm_90, blocks of kBlock rows and columns. The maps' kernel takes two CTAs an SM, the gradients' one.
+/// The sm_90 versions, for blocks of kBlock rows and columns. An SM runs two CTAs of the maps' kernel, or one of the
+/// gradients'.
 template <class T, bool kChannel>
 struct InstanceSm90 {
   static cudaError_t segmentMaps(const Task& task, int ctas, cudaStream_t stream);
-  /// `early`: may start before the kernel before it ends, which is one of pass 1.
+  /// `early`: may start before the previous kernel, one of pass 1, ends.
   static cudaError_t gradients(const Task& task, int ctas, bool early, cudaStream_t stream);
 };
 
-/// Launches a kernel that takes a task. Gives the launch's own error.
+/// Launches a kernel with a task. Returns the launch's own error.
 template <class Kernel>
 cudaError_t launchTask(Kernel kernel, const Task& task, int ctas, int threads, size_t sharedBytes,
                        cudaStream_t stream) {

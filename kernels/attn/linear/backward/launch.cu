@@ -25,8 +25,8 @@ int sms() {
   return count;
 }
 
-/// Whether the kernels of sm_90 are for it: blocks of 16-bit numbers, with decays of channels more than 64 wide, on a
-/// device that has wgmma.
+/// Whether the sm_90 kernels support the problem: blocks of 16-bit elements, with channel decays wider than 64, on a
+/// device with wgmma.
 bool hasSm90(const LinearProblem& problem) {
 #ifdef SEQPAR_HOPPER
   if (problem.type == seqparFloat32 || mostDimensionOf(problem) != kBlock) return false;
@@ -55,7 +55,7 @@ cudaError_t withSm90(const LinearProblem& problem, const Work& work) {
 #endif
 }
 
-/// CTAs for `items`, as many as fit at once.
+/// CTAs for `items`, at most as many as run concurrently.
 int ctasFor(int64_t items, int each, const Launch& launch) {
   int64_t most = std::min<int64_t>(int64_t{sms()} * each, kMostCtas);
   if (launch.ctas > 0) most = std::min<int64_t>(most, launch.ctas);
@@ -108,7 +108,7 @@ cudaError_t addUp(const Sum& sum, const Launch& launch) {
                           arguments, 0, static_cast<cudaStream_t>(launch.stream));
 }
 
-/// The maps on both sides of segments, from those of each by itself.
+/// Computes the maps on both sides of segments from the per-segment maps.
 int foldBoth(const Gradients& pass, const Launch& launch) {
   const int error = launchFold({pass.problem, pass.segments, pass.heads, pass.before}, launch);
   if (error != cudaSuccess) return error;
@@ -116,7 +116,7 @@ int foldBoth(const Gradients& pass, const Launch& launch) {
   return launchFold({pass.problem, pass.segments, pass.heads, pass.after, kReverse}, launch);
 }
 
-/// Everything that several blocks or heads share.
+/// Adds all terms that several blocks or heads share.
 cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& workspace, const Launch& launch) {
   const LinearProblem& problem = pass.problem;
   const auto* base = static_cast<const char*>(pass.workspace);
@@ -167,10 +167,9 @@ int smsBesideGradients(const LinearProblem& problem, const Segments& segments) {
 int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch& launch) {
   using namespace backward;
   const auto stream = static_cast<cudaStream_t>(launch.stream);
-  Task task = taskOf(pass.problem, pass.segments, pass.heads, pass.dOut);
-  task.maps = pass.maps;
+  const Task task = mapsTaskOf(pass);
   if (pass.problem.batch == 0 || pass.heads.count == 0) return cudaSuccess;
-  // The first segment's map is needed for the map of the rank alone.
+  // Only the map of the rank needs the first segment's map.
   const bool rank = pass.stateGradient != nullptr || pass.logDecay != nullptr;
   const int segments = pass.segments.count - (rank || pass.allSegments ? 0 : 1);
   if (segments == 0) return cudaSuccess;
@@ -236,7 +235,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      const bool early = pass.early && pass.apart && pass.segments.count > 1;  // else not pass 1 comes before
+      const bool early = pass.early && pass.apart && pass.segments.count > 1;  // only if pass 1 precedes it
       error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, early, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {

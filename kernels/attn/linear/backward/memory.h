@@ -1,4 +1,4 @@
-// Shared memory of the gradients' kernel, and what it fetches of a chunk.
+// Shared memory of the gradients' kernel, and the loads of a chunk.
 #pragma once
 
 #include "kernels/attn/linear/backward/sweep.h"
@@ -16,30 +16,30 @@ struct GradientsMemory {
   T q[kChunk * (KD + 8)], k[kChunk * (KD + 8)], v[kChunk * (VD + 8)], dOut[kChunk * (VD + 8)];
   T before[KD * (VD + 8)], after[KD * (VD + 8)];  ///< the states S and E
   alignas(16) T
-      nearKeys[kChunk * (KD + 8)];  ///< channel gates: q or k as the other tile of 32 tokens sees it; others: scaled q
-  T farKeys[kChunk * (KD + 8)];     ///< channel gates: as the other half of the chunk sees it
+      nearKeys[kChunk * (KD + 8)];  ///< channel gates: q or k relative to the other tile of 32 tokens; others: scaled q
+  T farKeys[kChunk * (KD + 8)];     ///< channel gates: relative to the other half of the chunk
   T a[kChunk * kTokenStride], dA[kChunk * kTokenStride];
-  T rest[kChunk * kTokenStride];  ///< strong decays of channels: what dA has lost by rounding, then what A has
-  float diagonals[kTiles * Columns<KD>::kParts][16 * 16];  ///< of A, from each part of the channels
+  T rest[kChunk * kTokenStride];  ///< strong channel decays: rounding remainder of dA, later of A
+  float diagonals[kTiles * Columns<KD>::kParts][16 * 16];  ///< of A, one for each part of the channels
   float totals[kTiles * KD];                               ///< log-decays of tiles of tokens
-  float toBegin[kTiles * KD];                              ///< decay from the chunk's beginning to the tile's
+  float toBegin[kTiles * KD];                              ///< decay from the chunk's start to the tile's
   float toEnd[kTiles * KD];                                ///< from the tile's end to the chunk's
   float chunkDecay[KD], decay1[KD], decay2[KD];            ///< of the chunk, of its tiles 1 and 2
   float carry[2][2 * KD];         ///< rowsum(state * E) at the chunk's end, for this chunk and the next one
   float gateTotals[kTiles * KD];  ///< sums of q dq - k dk over tiles
   float ownTerms[kChunk];         ///< dA of a token with itself
-  float sums[kChunk];             ///< others' log-decays
+  float sums[kChunk];             ///< log-decays of other gates
   float gateTerms[Columns<KD>::kParts][kChunk];
   uint8_t forgets[2][kChunk];  ///< of this chunk and the next one
 };
 
-/// A chunk's tiles, on their way from global memory.
+/// Asynchronous loads of a chunk's tiles from global memory.
 template <class T, int KD, int VD, bool kChannel>
 struct ChunkTiles {
   using Memory = GradientsMemory<T, KD, VD>;
   using Gates = ChannelGates<KD>;
   static constexpr int kThreads = Columns<KD>::kThreads;
-  static_assert(Gates::kBytes <= 2 * sizeof(Memory::nearKeys));  // gates arrive where scaled keys will be
+  static_assert(Gates::kBytes <= 2 * sizeof(Memory::nearKeys));  // gates are loaded to the memory of scaled keys
 
   SEQPAR_WARP static void fetch(const Task& task, const Item<T>& item, int chunk, const T* states, Memory& memory,
                                 int thread) {

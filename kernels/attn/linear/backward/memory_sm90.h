@@ -1,4 +1,4 @@
-// Shared memory of the gradients' kernels of sm_90, and the tiles of a chunk that they fetch.
+// Shared memory of the sm_90 gradients' kernels, and the tiles of a chunk that they load.
 #pragma once
 
 #include "kernels/attn/linear/backward/channel_decays_sm90.h"
@@ -37,7 +37,7 @@ struct ChunkTiles {
     fetchRows<kChunk, Half::kThreads>(keys, item.k + token * task.k.token, task.k.token, rows, item.keys, thread);
     fetchRows<kChunk, Half::kThreads>(values, item.v + token * task.v.token, task.v.token, rows, item.values, thread);
   }
-  /// States are kept as they lie in shared memory.
+  /// States are stored in the layout of shared memory.
   SEQPAR_WARP void fetchState(const T* states, int chunk, int thread) {
     const T* from = states + int64_t{chunk} * kMatrix + thread * 8;
     SEQPAR_UNROLL
@@ -45,21 +45,21 @@ struct ChunkTiles {
   }
 };
 
-/// The same place in shared memory, by an address that is made anew: otherwise all that follow from it are made before
-/// the loops, and there are more than registers.
+/// Opaque address of the same shared memory: prevents the compiler from hoisting all derived addresses out of the
+/// loops, where they would exceed the registers.
 template <class Memory>
 SEQPAR_WARP Memory& memoryAgain() {
   return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::hidden(0));
 }
 
-/// Images of a chunk's queries and keys in fp16 (images_sm90.h): whether it has them, and the exponents of their
+/// Images of a chunk's queries and keys in fp16 (images_sm90.h): whether it has images, and the exponents of their
 /// scales.
 struct ImageScales {
   int fit, queries, keys;
 };
 
-/// Of channel gates. In the sweep keys and values have three stages, the last one where E will be, and the last four
-/// tiles are two stages of gates.
+/// Memory for channel gates. In the sweep, keys and values have three stages, the last one in place of E, and the last
+/// four tiles are two stages of gates.
 template <class T>
 struct ChannelMemory : ChunkTiles<T> {
   static constexpr int kImages = 1;
@@ -67,14 +67,14 @@ struct ChannelMemory : ChunkTiles<T> {
   ChannelDecays<T> decays;
   float carry[2][kBlock];                   ///< row sums of S * E at the ends of two chunks
   float own[kChunk];                        ///< dA of a token with itself
-  alignas(16) uint32_t largest[kWarps][2];  ///< q and k in bf16, from each warp
+  alignas(16) uint32_t largest[kWarps][2];  ///< q and k in bf16, per warp
   uint32_t largestOfDA[kWarps];
-  uint32_t leastTotal;  ///< of the log-decays of a chunk, without its sign
+  uint32_t leastTotal;  ///< magnitude of the smallest log-decay of a chunk
   ImageScales images[2];
   alignas(16) char item[kItemBytes];
 
-  /// Terms of the gates' gradients, of each half of the channels [64 tokens][64]: where v and dOut were. Of row r, unit
-  /// u of 8 numbers lies at u ^ (r % 8).
+  /// Terms of the gates' gradients, per half of the channels [64 tokens][64], in place of v and dOut. Unit u of 8
+  /// elements of row r is at u ^ (r % 8).
   SEQPAR_WARP float* terms(int chunk, int half) {
     return reinterpret_cast<float*>(half == 0 ? this->v(chunk) : this->dOut(chunk));
   }
@@ -83,9 +83,9 @@ struct ChannelMemory : ChunkTiles<T> {
   SEQPAR_WARP void fetchSwept(const Task& task, const Item<T>& of, int chunk, int thread) {
     ChunkTiles<T>::fetchSwept(sweptKeys(chunk), sweptValues(chunk), task, of, chunk, thread);
   }
-  /// Keys as the gradient of the state takes them.
+  /// Keys in the form that the state's gradient multiplies.
   SEQPAR_WARP T* stateKeys(int chunk) { return this->k(chunk); }
-  SEQPAR_WARP T* image(int) { return this->before; }  ///< of the state before a chunk that so many follow
+  SEQPAR_WARP T* image(int) { return this->before; }  ///< argument: number of later chunks
   SEQPAR_WARP char* sweptGates(int chunk) { return reinterpret_cast<char*>(this->tiles[4 + chunk % 2 * 2]); }
 
   /// Queries, keys and their decays.
@@ -95,16 +95,16 @@ struct ChannelMemory : ChunkTiles<T> {
   }
 };
 
-/// Of decays one a token. In the sweep keys and values have four stages.
+/// Memory for token decays. In the sweep, keys and values have four stages.
 template <class T>
 struct TokenMemory : ChunkTiles<T> {
   static constexpr int kImages = 2;
   static constexpr int kWarps = Half::kThreads / 32;
-  T queries[kTile], keys[kTile];  ///< with their decays from the chunk's beginning, to its end
+  T queries[kTile], keys[kTile];  ///< with their decays from the chunk's start, to its end
   float sums[2][kChunk];
   uint8_t forgets[2][kChunk];
   float terms[2][kChunk];  ///< sums of q dq - k dk over each warpgroup's channels
-  float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, from each warp
+  float carry[2][kWarps];  ///< sum of S * E at the ends of two chunks, per warp
   float own[kChunk];       ///< dA of a token with itself
   alignas(16) char item[kItemBytes];
 

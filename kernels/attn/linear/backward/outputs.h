@@ -1,4 +1,4 @@
-// What a chunk's gradients become in global memory, and the terms that all kinds of decays add alike.
+// Stores of a chunk's gradients to global memory, and the terms that all kinds of decays share.
 #pragma once
 
 #include "kernels/attn/linear/backward/scores.h"
@@ -13,7 +13,7 @@ struct ChunkOutputs {
   using Part = ChunkPart<KD>;
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
 
-  /// A warp's part of 64 x D, `offset` beyond the first number of the token's head.
+  /// Stores a warp's part of 64 x D, `offset` elements after the start of the token's head.
   SEQPAR_WARP static void write(const Target& target, const Item<T>& item, int64_t token, int64_t offset, int columns,
                                 const Part& part, const Lane<KD>& me) {
     if (target.data == nullptr) return;
@@ -33,7 +33,7 @@ struct ChunkOutputs {
         }
       } else {
         uint16_t* to = static_cast<uint16_t*>(target.data) + first;
-        const bool bf16 = std::is_same_v<T, Bf16> || target.type == seqparBfloat16;  // gates: whatever q is
+        const bool bf16 = std::is_same_v<T, Bf16> || target.type == seqparBfloat16;  // gates have their own type
         SEQPAR_UNROLL
         for (int n = 0; n < kTiles8; ++n) {
           const float low = part[n][r * 2], high = part[n][r * 2 + 1];
@@ -55,7 +55,7 @@ struct ChunkOutputs {
     write(task.dkOut, item, token, keyOffset(task.dkOut, item), item.keys, dk, me);
   }
 
-  /// dv = E^T (k, decayed to the chunk's end) + A^T dOut. kRests: with what A has lost by rounding.
+  /// dv = E^T (k, decayed to the chunk's end) + A^T dOut. kRests: with the rounding remainder of A.
   template <bool kRests = false>
   SEQPAR_WARP static void writeValues(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
                                       const Lane<KD>& me) {
@@ -97,9 +97,9 @@ struct ChunkOutputs {
     write(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values, dv, me);
   }
 
-  /// The gates' gradients of each channel, from sums to the tile's end: those less what this tile and earlier ones add
-  /// up to, and the carry from the chunk's begin; or, of a channel that the chunk forgets, with what later tiles add up
-  /// to, and the carry from its end. `gates`: to find decays of 0; NULL: there are none.
+  /// The gates' gradients per channel. `sums`, from each token to the tile's end, less the totals of this and earlier
+  /// tiles, plus the carry from the chunk's start; or, for a channel that the chunk forgets, `sums` plus the totals of
+  /// later tiles, plus the carry from the chunk's end. `gates`: to find decays of 0; NULL: there are none.
   SEQPAR_WARP static void writeChannelGates(const Task& task, const Item<T>& item, int64_t token, const Memory& memory,
                                             const Gates* gates, const float* beginCarry, const float* endCarry,
                                             Part& sums, const Lane<KD>& me) {
@@ -141,7 +141,7 @@ struct ChunkOutputs {
     first += warp::shuffle(second, me.c);
   }
 
-  /// What a token has of itself.
+  /// Adds the diagonal (s = t) terms.
   SEQPAR_WARP static void addOwnTerms(const Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, Part& dq,
                                       Part& dk, const Lane<KD>& me) {
     SEQPAR_UNROLL

@@ -62,10 +62,17 @@ Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRa
   task.v = problem.v;
   task.dOut = dOut;
   task.gates = problem.gates;
-  task.starts = problem.starts;
-  task.startCount = problem.starts == nullptr ? 0 : problem.startCount;
-  task.segments = segments.count;
+  task.segments = allSegments(segments);
+  task.mapCount = segments.count;
   task.segmentTokens = segments.tokens;
+  task.spans = segments.spans;
+  return task;
+}
+
+Task mapsTaskOf(const SegmentStateGradients& pass) {
+  Task task = taskOf(pass.problem, pass.segments, pass.heads, pass.dOut);
+  task.segments = pass.segments.count;
+  task.maps = pass.maps;
   return task;
 }
 

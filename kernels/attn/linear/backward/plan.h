@@ -1,31 +1,32 @@
-// How the backward pass of a problem is laid out: blocks of the state, terms that are added up, scratch. Compiles
-// everywhere.
+// Layout of a problem's backward pass: blocks of the state, terms to add, scratch. Compiles everywhere.
 #pragma once
 
 #include "kernels/attn/linear/backward/task.h"
 
 namespace seqpar::attn::backward {
 
-/// Most CTAs that have scratch; more than these are not launched.
+/// The most CTAs with scratch; launches never exceed it.
 constexpr int kMostCtas = 320;
 
 /// 64 or 128: rows and columns of the kernels' blocks.
 int dimensionOf(const LinearProblem& problem);
-/// The same of the largest kernels that may do it. Those of sm_90 have kBlock alone, of which short heads use a part;
-/// with decays of channels they leave strong ones to the others, and short heads altogether.
+/// Block size of the largest kernels that may run. The sm_90 kernels only support kBlock; short heads use a part of it.
+/// With channel decays, strong decays and short heads are left to the other kernels.
 int mostDimensionOf(const LinearProblem& problem);
 
-/// Where things lie in gradientsWorkspaceSize() bytes. An offset below 0: not needed.
+/// Offsets in gradientsWorkspaceSize() bytes. Negative: not needed.
 struct Workspace {
-  int64_t states = -1;                            ///< of the chunks of each CTA's segment
-  int64_t strong = -1;                            ///< a word for each item, for the kernels of sm_90
-  int64_t decays = -1;                            ///< of channels, of the chunks of each CTA's segment, for the same
+  int64_t states = -1;                            ///< states of the chunks of each CTA's segment
+  int64_t strong = -1;                            ///< a word per item, for the sm_90 kernels
+  int64_t decays = -1;                            ///< sm_90: channel decays of each CTA's chunks
   int64_t dq = -1, dk = -1, dv = -1, gates = -1;  ///< fp32 terms
   int64_t size = 0;
 };
 Workspace workspaceOf(const LinearProblem& problem, const Segments& segments);
 
-/// What passes have in common.
+/// The common part of the tasks, for the gradients of all segments.
 Task taskOf(const LinearProblem& problem, const Segments& segments, const HeadRange& heads, const Input& dOut);
+/// The same for the segment pass: only segments with maps.
+Task mapsTaskOf(const SegmentStateGradients& pass);
 
 }  // namespace seqpar::attn::backward

@@ -1,16 +1,17 @@
-// The two halves of a CTA of the gradients' kernels, each of two warpgroups: producers load a chunk, apply decays and
-// keep the state's gradient; consumers multiply and write gradients. While these are at a chunk, those are at the next.
+// The two halves of a CTA of the gradients' kernels, two warpgroups each: producers load a chunk, apply decays and keep
+// the state's gradient; consumers multiply and write gradients. Producers process the next chunk while consumers
+// process the current one.
 //
-// Barriers: `prepared` and `added` (to the state's gradient), from producers to consumers, `stateRead` (the state may
-// be replaced), `read` (its gradient may) and `done` (the chunk's stage may) the other way round. Barriers of chunks in
-// turn differ, for one who arrives may be a chunk ahead.
+// Barriers from producers to consumers: `prepared`, and `added` (to the state's gradient). From consumers to producers:
+// `stateRead` (the state may be replaced), `read` (its gradient may be replaced) and `done` (the chunk's stage may be
+// replaced). Alternate chunks use different barriers, because an arriving thread may be a chunk ahead.
 #pragma once
 
 #include "kernels/attn/linear/backward/tiles_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-using Half = Place<2>;  ///< a thread among those of its half
+using Half = Place<2>;  ///< a thread's position in its half
 constexpr int kGradientThreads = 2 * Half::kThreads;
 
 struct Roles {
@@ -21,7 +22,7 @@ struct Roles {
 
   SEQPAR_WARP static void syncProducers() { warp::syncNamed<kProducers, Half::kThreads>(); }
   SEQPAR_WARP static void syncConsumers() { warp::syncNamed<kConsumers, Half::kThreads>(); }
-  /// Of one consuming warpgroup.
+  /// Barrier of one consumer warpgroup.
   SEQPAR_WARP static void syncOwn(const Half& me) { warpgroup::sync(me.group + 2); }
 
   SEQPAR_WARP static void arrivePrepared(int chunk) { arrive<kPrepared>(chunk); }

@@ -1,17 +1,17 @@
-// How gradients of a chunk leave: a thread's accumulators to the target's rows.
+// Stores of a chunk's gradients: from a thread's accumulators to the target's rows.
 #pragma once
 
 #include "kernels/attn/linear/backward/tiles_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// A target's place of a chunk.
+/// A chunk's rows in a target.
 struct Rows {
   const Target& target;
   int64_t first;  ///< of the chunk's first row
   int rows, columns;
 
-  /// `offset` beyond the first number of the token's head.
+  /// `offset`: elements after the start of the token's head.
   template <class T>
   SEQPAR_WARP Rows(const Target& to, const Item<T>& item, int64_t token, int64_t offset, int theColumns)
       : target(to),
@@ -19,9 +19,9 @@ struct Rows {
         rows(item.rowsOf(token)),
         columns(theColumns) {}
 
-  /// In two steps, so that accumulators are not needed for long: tiles n and n + 1 to their place in a tile of shared
-  /// memory, or to memory if they cannot go by 16 bytes; then the warp's rows of the warpgroup's columns from there to
-  /// memory. 16-bit numbers go out as Short.
+  /// Stores in two steps, so that accumulators are freed early: first tiles n and n + 1 to their place in a tile of
+  /// shared memory, or to device memory if it does not allow 16-byte accesses; then the warp's rows of the warpgroup's
+  /// columns from shared memory to device memory. 16-bit elements are stored as Short.
   template <class Short, int n, class Part, class P>
   SEQPAR_WARP void put(Short* tile, const Part& part, const P& me) const {
     if (target.wide) {

@@ -1,4 +1,4 @@
-// Products of a chunk: A and dA, which are matrices of tokens; and those of these and of states.
+// Products of a chunk: the token matrices A and dA, and products with these and with states.
 #pragma once
 
 #include "kernels/attn/linear/backward/memory.h"
@@ -13,7 +13,7 @@ struct ChunkProducts {
   static constexpr int kTiles8 = Columns<KD>::kTiles8;
   static constexpr int kWarps = warpsOf(KD);
 
-  /// The parts of dq and dk that come from states: S dOut and E v.
+  /// The state terms of dq and dk: S dOut and E v.
   SEQPAR_WARP static void multiplyByStates(const Memory& memory, Part& dq, Part& dk, const Lane<KD>& me) {
     clear(dq);
     clear(dk);
@@ -53,8 +53,8 @@ struct ChunkProducts {
     column = index - row * (row + 1) / 2;
   }
 
-  /// dA = scale dOut v^T below the diagonal; with decays of tokens times what is between two of them, and A too.
-  /// kRests: also what dA loses by rounding.
+  /// dA = scale dOut v^T below the diagonal; with token decays, times the decay between the two tokens, and also A.
+  /// kRests: also the rounding remainder of dA.
   template <bool kChannel, bool kRests = false>
   SEQPAR_WARP static void makeMatrices(float scale, Memory& memory, const Lane<KD>& me) {
     for (int index = me.warpIndex; index < kTokenTiles; index += kWarps) {
@@ -96,7 +96,7 @@ struct ChunkProducts {
     }
   }
 
-  /// A = q k^T of the scaled tiles, by the last warps: the first ones had dA.
+  /// A = q k^T of the scaled tiles, computed by the last warps, because the first ones had dA.
   SEQPAR_WARP static void makeScaledA(Memory& memory, const Lane<KD>& me) {
     for (int index = kWarps - 1 - me.warpIndex; index < kTokenTiles; index += kWarps) {
       int row, column;

@@ -1,5 +1,5 @@
-// Products of a chunk that both consuming warpgroups of the gradients' kernels share: A and dA, of which each makes the
-// columns of 32 tokens; and those of these.
+// Products of a chunk that both consumer warpgroups of the gradients' kernels share: A and dA (each warpgroup computes
+// the columns of 32 tokens), and products with these.
 #pragma once
 
 #include "kernels/attn/linear/backward/images_sm90.h"
@@ -7,16 +7,16 @@
 
 namespace seqpar::attn::backward::sm90 {
 
-/// Columns 32 group ... of a matrix of 64 x 64 tokens, in accumulators.
+/// 32 columns, starting at 32 * group, of a matrix of 64 x 64 tokens, in accumulators.
 using Scores = float[4][4];
 
-/// What the products of a chunk take, all in shared memory.
+/// Operands of a chunk's products, all in shared memory.
 template <class T>
 struct ChunkOperands {
-  const T *q, *k, *v, *dOut;  ///< tiles; q and k as A and dA take them
-  const T* keys;              ///< as the state's gradient takes them
+  const T *q, *k, *v, *dOut;  ///< tiles; q and k as operands of A and dA
+  const T* keys;              ///< as operand of the state's gradient
   const T *before, *after;    ///< S and E
-  T *dA, *a;                  ///< where these matrices go
+  T *dA, *a;                  ///< destinations of these matrices
 };
 
 template <class T>
@@ -24,7 +24,7 @@ struct ChunkProducts {
   using P = Half;
   using Part = P::Part;
 
-  /// The matrices, and dk of the state's gradient. q and k are in Image.
+  /// Computes the matrices, and dk from the state's gradient. q and k are of type Image.
   template <class Image = T>
   SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dk, const P& me) {
     const int row = me.group * 32 * kPanel;
@@ -38,14 +38,14 @@ struct ChunkProducts {
         dk, v, kChunk, Operand{of.after + me.firstColumn * kPanel}, kBlock, false);
     warpgroup::commit();
   }
-  /// dq (+)= that of the state; the caller commits. Numbers that a product does not add to take registers from the
-  /// loop's begin on: where these are short, numbers are cleared right before it, and added to.
+  /// dq (+)= the state's term; the caller commits. A zero-initialized accumulator is live from loop entry. Where
+  /// registers are scarce, clear it just before the wgmma and accumulate.
   SEQPAR_WARP static void queriesOfState(const ChunkOperands<T>& of, Part& dq, const P& me, bool add = false) {
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(
         dq, Operand{of.dOut, kTilePanelBytes}, kChunk, Operand{of.before + me.firstColumn * kPanel}, kBlock, add);
   }
 
-  /// dv, then what the matrices add to dq and dk: two groups.
+  /// dv, then the terms of dq and dk from the matrices: two groups.
   SEQPAR_WARP static void second(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
     const Operand dA{of.dA}, a{of.a};
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::Rows, 8>(
@@ -60,7 +60,7 @@ struct ChunkProducts {
     warpgroup::commit();
   }
 
-  /// What rests of the matrices add to all three, when these are complete.
+  /// Adds the terms from the matrices' remainders to all three, after second() is complete.
   SEQPAR_WARP static void third(const ChunkOperands<T>& of, Part& dq, Part& dk, Part& dv, const P& me) {
     const Operand dA{of.dA}, a{of.a};
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, 4>(dv, a, kChunk, Operand{me.columnsOf(of.dOut, kTilePanel)},
@@ -72,7 +72,7 @@ struct ChunkProducts {
     warpgroup::commit();
   }
 
-  /// What the matrices add, of images in fp16 what dA adds; the caller commits.
+  /// Adds the terms from the matrices; for fp16 images, the terms from dA. The caller commits.
   SEQPAR_WARP static void addImagesOfKeys(Part& dq, const ChunkOperands<T>& of, const P& me) {
     warpgroup::multiplyAll<Fp16, Terms::AlongRows, Terms::Rows, 4>(
         dq, Operand{of.dA}, kChunk, Operand{me.columnsOf(of.k, kTilePanel)}, kChunk, true);
@@ -86,9 +86,9 @@ struct ChunkProducts {
                                                            Operand{me.columnsOf(dOut, kTilePanel)}, kChunk, true);
   }
 
-  /// dA of a token with itself, by those threads that have it.
+  /// Stores dA of each token with itself, on the threads that hold it.
   SEQPAR_WARP static void keepDiagonal(float* own, const Scores& dA, float scale, const P& me) {
-    const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // not from registers of long ago
+    const int warpIndex = me.inGroup / 32, group = me.thread / warpgroup::kThreads;  // recomputed to save registers
     if (warpIndex / 2 != group || me.g / 2 != me.c) return;
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -98,8 +98,8 @@ struct ChunkProducts {
     }
   }
 
-  using Words = uint32_t[2][4];  ///< this thread's numbers of a matrix, rounded
-  /// Of two matrices that have no numbers above the diagonal, dA none on it.
+  using Words = uint32_t[2][4];  ///< this thread's elements of a matrix, rounded
+  /// Zeroes both matrices above the diagonal, and the diagonal of dA.
   SEQPAR_WARP static void clearUpper(Scores& dA, Scores& a, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -149,7 +149,7 @@ struct ChunkProducts {
     }
   }
 
-  /// Number e of tile n: query t, key s.
+  /// Element e of tile n: query t, key s.
   SEQPAR_WARP static int queryOf(int e, const P& me) { return me.row + e / 2 * 8; }
   SEQPAR_WARP static int keyOf(int n, int e, const P& me) { return me.group * 32 + n * 8 + me.c * 2 + e % 2; }
 };

@@ -1,4 +1,4 @@
-// The state of a head's block in the registers of a CTA, fp32: 16 rows of it a warp.
+// The state of a head's block in the registers of a CTA, fp32: 16 rows per warp.
 #pragma once
 
 #include "kernels/attn/linear/backward/incoming.h"
@@ -16,7 +16,7 @@ struct State {
   }
   SEQPAR_WARP static int column(const Lane<KD>& me, int n) { return firstColumn(me) + n * 8 + me.c * 2; }
 
-  /// x = diag(factor) x; of rows g and g + 8.
+  /// x = diag(factor) x, for rows g and g + 8.
   SEQPAR_WARP void decay(float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
@@ -27,7 +27,7 @@ struct State {
     }
   }
 
-  /// x += keys^T values, of tiles of 64 x KD and 64 x VD.
+  /// x += keys^T values, for tiles of 64 x KD and 64 x VD.
   SEQPAR_WARP void add(const T* keys, const T* values, const Lane<KD>& me) {
     SEQPAR_UNROLL
     for (int k = 0; k < kChunk; k += 16) {
@@ -41,7 +41,7 @@ struct State {
     }
   }
 
-  /// As T, rows `stride` apart.
+  /// Stores it as T, with row stride `stride`.
   SEQPAR_WARP void store(T* to, int stride, const Lane<KD>& me) const {
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
@@ -50,7 +50,7 @@ struct State {
     }
   }
 
-  /// In fp32, to or from the block of a state [dk][dv] that begins at `block`.
+  /// Stores or loads the block at `block` of a state [dk][dv], in fp32.
   SEQPAR_WARP void storeFull(float* block, int dv, int keys, int values, const Lane<KD>& me) const {
     SEQPAR_UNROLL
     for (int n = 0; n < Share::kStateTiles; ++n) {
@@ -64,7 +64,7 @@ struct State {
     }
   }
 
-  /// What a factor of 0 forgets is not read.
+  /// Elements with a factor of 0 are not read.
   SEQPAR_WARP void loadFull(const Incoming& from, int dv, int keys, int values, const Lane<KD>& me) {
     backward::clear(x);
     from.each(row(me), keys, [&](const float* block, float factor, float factor8) {
@@ -85,7 +85,7 @@ struct State {
     });
   }
 
-  /// Adds up x * other along the rows, `other` a tile of T: sums[half of the columns][KD].
+  /// Sums x * other over the rows; `other` is a tile of T: sums[half of the columns][KD].
   SEQPAR_WARP void rowSums(const T* other, int stride, float* sums, const Lane<KD>& me) const {
     float sum[2] = {0, 0};
     SEQPAR_UNROLL
@@ -126,14 +126,14 @@ struct Raw {
     for (int j = 0; j < Columns<KD>::kTiles8 / 2; ++j) {
       leftOf(x[j], tile, KD + 8, me.tile * kTileRows, me.firstColumn + j * 16, me.lane);
     }
-    warp::syncWarp();  // the warp may write there now
+    warp::syncWarp();  // the warp may now write there
   }
   /// The pair of accumulator tile n in row g (r = 0) or g + 8.
   SEQPAR_WARP uint32_t& pair(int n, int r) { return x[n / 2][n % 2 * 2 + r]; }
   SEQPAR_WARP uint32_t pair(int n, int r) const { return x[n / 2][n % 2 * 2 + r]; }
 };
 
-/// Where accumulator tile n, row g + 8 r, of a warp's part of 64 x D lies in a tile of T.
+/// Address, in a tile of T, of accumulator tile n, row g + 8 r, of a warp's part of 64 x D.
 template <int D, class T>
 SEQPAR_WARP uint32_t* pairIn(T* tile, int n, int r, const Lane<D>& me) {
   return reinterpret_cast<uint32_t*>(tile + (me.tile * kTileRows + me.g + r * 8) * (D + 8) + me.firstColumn + n * 8 +

@@ -1,5 +1,5 @@
-// The state of a head's block, 128 x 128, in the registers of two or four warpgroups, fp32: 64 rows each, of
-// all columns or half of them.
+// The state of a head's block, 128 x 128, in the registers of two or four warpgroups, fp32: 64 rows each, with all
+// columns or half of them.
 #pragma once
 
 #include "kernels/attn/linear/backward/incoming.h"
@@ -18,7 +18,7 @@ struct State {
 
   SEQPAR_WARP void clear() { backward::clear(x); }
 
-  /// x = diag(factor) x; of rows row() and row() + 8.
+  /// x = diag(factor) x, for rows row() and row() + 8.
   SEQPAR_WARP void decay(float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
@@ -29,7 +29,7 @@ struct State {
     }
   }
 
-  /// The same for factors that are not 0.
+  /// For nonzero factors.
   SEQPAR_WARP void scale(float factor, float factor8) {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; ++n) {
@@ -38,20 +38,20 @@ struct State {
     }
   }
 
-  /// x += keys^T values, of tiles of 64 tokens, when the products are waited for.
+  /// x += keys^T values, for tiles of 64 tokens; complete after the products' wait.
   SEQPAR_WARP void add(const T* keys, const T* values, const P& me) {
     warpgroup::multiplyAll<T, Terms::Rows, Terms::Rows, kChunk / 16>(
         x, Operand{keys + me.group % 2 * kTilePanel, kTilePanelBytes}, kChunk,
         Operand{values + panel(me) * kTilePanel, kTilePanelBytes}, kChunk, true);
   }
 
-  /// The same of 16 of the tokens, with this warp's keys transposed in registers (wgmma.cuh).
+  /// For 16 of the tokens, with this warp's keys transposed in registers (wgmma.cuh).
   SEQPAR_WARP void add(const uint32_t (&keys)[4], const T* values, int step) {
     static_assert(P::kThreads == 2 * warpgroup::kThreads);
     warpgroup::multiplyStep<T, Terms::Rows>(x, keys, Operand{values, kTilePanelBytes}, kChunk, step, true);
   }
 
-  /// As an operand, in shared memory.
+  /// Stores it as an operand in shared memory.
   SEQPAR_WARP void store(T* matrix, const P& me) const {
     SEQPAR_UNROLL
     for (int n = 0; n < kTiles8; n += 2) {
@@ -61,7 +61,7 @@ struct State {
     }
   }
 
-  /// In fp32, to the block of a state [dk][dv] that begins at `block`.
+  /// Stores the block at `block` of a state [dk][dv], in fp32.
   SEQPAR_WARP void storeFull(float* block, int dv, int keys, int values, const P& me) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -83,7 +83,7 @@ struct State {
     });
   }
 
-  /// x * other added up along the rows, `other` an operand in shared memory; each lane has a part.
+  /// Sums x * other over the rows; `other` is an operand in shared memory; each lane has a part.
   SEQPAR_WARP void rowSums(float (&sum)[2], const T* other, const P& me) const {
     sum[0] = sum[1] = 0;
     SEQPAR_UNROLL
@@ -99,12 +99,12 @@ struct State {
   }
 
  private:
-  /// In an operand, this lane's row of the matrices of accumulator tiles n and n + 1.
+  /// This lane's row, in an operand, of the matrices of accumulator tiles n and n + 1.
   template <class Operands>
   SEQPAR_WARP static Operands* matrixRow(Operands* matrix, int n, const P& me) {
     return unitOf<kBlock>(matrix, row(me) - me.g + me.lane % 16, panel(me) * 8 + n + me.lane / 16);
   }
-  /// x += diag(factor) numbers, of which this thread's first is at `from`. What a factor of 0 forgets is not read.
+  /// x += diag(factor) from; `from` is this thread's first element. Elements with a factor of 0 are not read.
   SEQPAR_WARP void addRows(const float* from, float factor, float factor8, int dv, int keys, int values, const P& me) {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {

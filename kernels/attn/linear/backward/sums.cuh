@@ -1,4 +1,4 @@
-// Terms of gradients are added up, always in the same order.
+// Adds terms of gradients, always in the same order.
 #pragma once
 
 #include "kernels/attn/linear/backward/instances.cuh"
@@ -7,8 +7,8 @@ namespace seqpar::attn::backward {
 
 constexpr int kSumThreads = 256;
 
-/// Terms [batch][tokens][heads][blocks][width], fp32, to a gradient of tokens, added over blocks and over the heads
-/// that share one of the target's.
+/// Sum of terms [batch][tokens][heads][blocks][width], fp32, over blocks and over the heads that share a head of the
+/// target, to a gradient of tokens.
 struct Sum {
   const float* terms;
   Target to;  ///< head: of the target's heads
@@ -17,7 +17,7 @@ struct Sum {
   int firstHead, headCount;  ///< of the target
 };
 
-/// kNumbers neighboring numbers of a sum of terms, each added in its own order.
+/// kNumbers adjacent elements of a sum of terms, each with a fixed order.
 template <int kNumbers>
 __device__ __forceinline__ void addUpTo(float (&value)[kNumbers], const float* first, int terms, int stride) {
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ __forceinline__ void put(const Target& to, int64_t at, const float (&
   }
 }
 
-/// `width` is a multiple of kNumbers. The threads of a block have a row, or several that are short.
+/// `width` is a multiple of kNumbers. The threads of a block process one row, or several short ones.
 template <int kNumbers>
 __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ Sum sum) {
   const int units = sum.width / kNumbers, ofRow = sum.headCount * units;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kSumThreads) addTerms(const __grid_constant__ 
   }
 }
 
-/// The gradient of one decay a head: its tokens' terms [batch][tokens][heads][blocks] added up. A block a head.
+/// Sums the terms [batch][tokens][heads][blocks] of a gradient with one decay per head. One block per head.
 __global__ void __launch_bounds__(kSumThreads) addTokens(const __grid_constant__ Sum sum) {
   __shared__ double parts[kSumThreads];
   const int head = sum.firstHead + static_cast<int>(blockIdx.x);

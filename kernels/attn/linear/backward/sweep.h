@@ -1,18 +1,18 @@
-// One pass over a segment that makes its map, state and log-decay: forward of k and v, reverse of q and dOut.
+// One pass over a segment that computes its map, state and log-decay: forward of k and v, reverse of q and dOut.
 #pragma once
 
 #include "kernels/attn/linear/backward/state.h"
 
 namespace seqpar::attn::backward {
 
-/// Shared memory of a sweep. Two stages of tiles: one is worked on while the other arrives.
+/// Shared memory of a sweep. Two stages of tiles: one is processed while the other is loaded.
 template <class T, int KD, int VD, bool kChannel>
 struct SweepMemory {
   T keys[2][kChunk * (KD + 8)];
   T values[2][kChunk * (VD + 8)];
   alignas(16) char gates[2][kChannel ? ChannelGates<KD>::kBytes : 16];
-  float totals[kTiles * KD];  ///< channel gates: of each tile of tokens
-  float sums[kChunk];         ///< others
+  float totals[kTiles * KD];  ///< channel gates: per tile of tokens
+  float sums[kChunk];         ///< other gates
   uint8_t forgets[kChunk];
 };
 
@@ -38,8 +38,8 @@ struct Sweep {
     warp::commitCopies();
   }
 
-  /// Leaves the segment's end state in `state`. `keep`: gets the state before each chunk, [KD][VD]; NULL: not wanted.
-  /// logDecay: this thread's channel's (of the first KD threads), or the token decays', to base 2.
+  /// Computes the segment's end state in `state`. `keep`: receives the state before each chunk, [KD][VD]; NULL: not
+  /// stored. logDecay: of this thread's channel (in the first KD threads), or of the token decays, to base 2.
   SEQPAR_WARP static void run(const Task& task, const Item<T>& item, Memory& memory, State<T, KD, VD>& state, T* keep,
                               float& logDecay, const Lane<KD>& me) {
     const float scale = kReverse ? task.scale : 1.f;
@@ -55,7 +55,7 @@ struct Sweep {
       warp::awaitCopies<1>();
       warp::syncBlock();
       if constexpr (kChannel) {
-        gates.addUp(memory.gates[step % 2], task, beginsOf(task, token), memory.totals, me);
+        gates.addUp(memory.gates[step % 2], task, memory.totals, me);
         warp::syncBlock();
       }
       scaleKeys(keys, gates, memory, scale, me);
@@ -79,7 +79,7 @@ struct Sweep {
   }
 
  private:
-  /// Keys times their decay to the chunk's end, queries times their decay from its beginning.
+  /// Multiplies keys by their decay to the chunk's end, queries by their decay from its start.
   SEQPAR_WARP static void scaleKeys(T* keys, const ChannelGates<KD>& gates, const Memory& memory, float scale,
                                     const Lane<KD>& me) {
     Raw<T, KD> raw;
@@ -120,7 +120,7 @@ struct Sweep {
   }
 };
 
-/// The kernel: each CTA makes the maps of the items that fall to it.
+/// The kernel: each CTA computes the maps of its items.
 template <class T, int KD, int VD, bool kChannel, bool kReverse>
 SEQPAR_WARP void segmentMaps(const Task& task) {
   using S = Sweep<T, KD, VD, kChannel, kReverse>;
@@ -136,6 +136,7 @@ SEQPAR_WARP void segmentMaps(const Task& task) {
     state.storeFull(task.maps.states + item.map * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
                     item.values, me);
     if (item.valueBlock != 0) continue;
+    if (item.ends()) logDecay = -INFINITY;
     if (kChannel && me.thread < item.keys) {
       task.maps.logDecays[item.map * task.dk + item.keyBlock * kBlock + me.thread] = logDecay * kLn2;
     }

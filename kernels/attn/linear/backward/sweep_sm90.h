@@ -1,5 +1,5 @@
-// One pass over a segment that makes its map of gradients, state and log-decay, of q and dOut: what the kernels of
-// ../hopper do not.
+// One pass over a segment that computes its map of gradients, state and log-decay, from q and dOut, for cases that the
+// kernels of ../hopper do not support.
 #pragma once
 
 #include "kernels/attn/linear/backward/gates_sm90.h"
@@ -9,13 +9,13 @@ namespace seqpar::attn::backward::sm90 {
 
 constexpr int kItemBytes = 128;
 
-/// Shared memory that a sweep works in. One chunk's tiles arrive while another's are worked on.
+/// Shared memory of a sweep. One chunk's tiles are loaded while another's are processed.
 template <class T, class P>
 struct SweepTiles {
   T *queries, *outputs;      ///< two of each
   ChannelSums<P>* channels;  ///< decays of channels
   float* sums;               ///< of tokens, for two chunks
-  uint8_t* forgets;          ///< written, not read
+  uint8_t* forgets;          ///< written, never read
 
   SEQPAR_WARP T* queriesOf(int step) const { return queries + step % 2 * kTile; }
   SEQPAR_WARP T* outputsOf(int step) const { return outputs + step % 2 * kTile; }
@@ -48,8 +48,8 @@ struct Sweep {
     }
   }
 
-  /// Leaves the segment's end state in `state`. logDecay, to base 2: of channels, that of channel inGroup % kOwn of the
-  /// warpgroup's.
+  /// Computes the segment's end state in `state`. logDecay, to base 2: with channel decays, of the warpgroup's channel
+  /// inGroup % kOwn.
   SEQPAR_WARP static void run(const Task& task, const Item<T>& item, const Tiles& tiles, StateOf& state,
                               float& logDecay, const P& place) {
     P me = place;
@@ -60,11 +60,10 @@ struct Sweep {
     const bool adds = !kChannel && me.thread < 32;
     if (adds && item.chunks > 0) {
       logs.load(task, item, tokenOf(item, 0), me.lane);
-      logs.addUp(task, tokenOf(item, 0), tiles.sums, tiles.forgets, me.lane);
+      logs.addUp(tiles.sums, tiles.forgets, me.lane);
     }
     for (int step = 0; step < item.chunks; ++step) {
       me = place.again();
-      const int64_t token = tokenOf(item, step);
       T* queries = tiles.queriesOf(step);
       const bool more = adds && step + 1 < item.chunks;
       warp::awaitCopies<0>();
@@ -75,7 +74,7 @@ struct Sweep {
       float factor, factor8;
       if constexpr (kChannel) {
         ChannelSums<P>& channels = *tiles.channels;
-        channels.addUp(task, task.startCount > 0 ? beginsOf(task, token) : 0, me);
+        channels.addUp(task, me);
         scaleByChannels(task, queries, channels, me);
         factor = channels.total(StateOf::row(me));
         factor8 = channels.total(StateOf::row(me) + 8);
@@ -94,7 +93,7 @@ struct Sweep {
       state.add(queries, tiles.outputsOf(step), me);
       warpgroup::commit();
       if (more) {
-        logs.addUp(task, tokenOf(item, step + 1), tiles.sumsOf(step + 1), tiles.forgets, me.lane);
+        logs.addUp(tiles.sumsOf(step + 1), tiles.forgets, me.lane);
       }
       warpgroup::await<0>();
       warpgroup::settle(state.x);
@@ -103,7 +102,7 @@ struct Sweep {
   }
 
  private:
-  /// Queries times their decay from the chunk's beginning.
+  /// Multiplies queries by their decay from the chunk's start.
   SEQPAR_WARP static void scaleByChannels(const Task& task, T* queries, const ChannelSums<P>& channels, const P& me) {
     SEQPAR_UNROLL
     for (int n = 0; n < P::kTiles8; ++n) {
@@ -141,12 +140,12 @@ struct MapsMemory {
   alignas(16) char item[kItemBytes];
 };
 
-/// The item, in shared memory: in registers it would displace numbers.
+/// The item is in shared memory, because it would occupy registers.
 template <class T>
 SEQPAR_WARP const Item<T>& itemAt(char* memory, const Task& task, int64_t index, int thread) {
   static_assert(sizeof(Item<T>) <= kItemBytes);
   auto* item = reinterpret_cast<Item<T>*>(memory);
-  warp::syncBlock();  // the one before is done
+  warp::syncBlock();  // the previous item is done
   if (thread == 0) *item = Item<T>(task, index);
   warp::syncBlock();
   return *item;
@@ -156,7 +155,7 @@ SEQPAR_WARP int64_t itemsIn(const Task& task) {
   return int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
 }
 
-/// The kernel: each CTA makes the maps of the items that fall to it.
+/// The kernel: each CTA computes the maps of its items.
 template <class T, bool kChannel>
 SEQPAR_WARP void segmentMaps(const Task& task) {
   auto& memory = *reinterpret_cast<MapsMemory<T, kChannel>*>(warp::sharedMemory());
@@ -173,6 +172,7 @@ SEQPAR_WARP void segmentMaps(const Task& task) {
     state.storeFull(task.maps.states + item.map * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
                     item.values, me);
     if (item.valueBlock != 0) continue;
+    if (item.ends()) logDecay = -INFINITY;
     const int channel = me.firstColumn + me.inGroup;
     if (kChannel && me.inGroup < MapsPlace::kOwn && channel < item.keys) {
       task.maps.logDecays[item.map * task.dk + item.keyBlock * kBlock + channel] = logDecay * kLn2;

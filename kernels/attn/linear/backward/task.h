@@ -1,20 +1,20 @@
-// What the kernels of the backward pass take: args.h in the form in which a CTA reads it.
+// Arguments of the backward pass's kernels: args.h in the form that a CTA reads.
 //
-// Everything is linear in blocks of columns of the state and, but for the products of q and k, of rows. So a head whose
-// dk or dv is above 128 is worked on as blocks of at most 128 x 128, each by its own CTAs, and what several of them
-// give (dq, dk: of value blocks; dv: of key blocks) is added up afterwards.
+// The pass is linear in blocks of columns of the state and, except for the products of q and k, of rows. A head with dk
+// or dv above 128 is therefore processed as blocks of at most 128 x 128 by separate CTAs, and the results of several
+// blocks (dq, dk: of value blocks; dv: of key blocks) are added afterwards.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
 
 namespace seqpar::attn::backward {
 
-/// Where a gradient goes: to the caller's tensor, or as fp32 to terms that are added up later, one a block.
+/// Destination of a gradient: the caller's tensor, or fp32 terms that are added later, one per block.
 struct Target {
-  void* data = nullptr;  ///< NULL: not wanted
+  void* data = nullptr;  ///< NULL: not written
   int64_t batch = 0, token = 0, head = 0, block = 0;
   int type = seqparFloat32;
-  bool wide = false;  ///< units of 16 bytes of a row begin at multiples of 16 bytes; not of fp32 terms of dq, dk and dv
+  bool wide = false;  ///< 16-byte units of a row are aligned; unused for fp32 terms of dq, dk and dv
 };
 
 struct Task {
@@ -26,33 +26,33 @@ struct Task {
   Gate gate = Gate::None;
   int gateType = seqparFloat32;
   Input q, k, v, dOut, gates;
-  const int64_t* starts = nullptr;
-  int64_t startCount = 0;
-  int segments = 1;
+  int segments = 1;  ///< to process, starting at the first
+  int mapCount = 1;  ///< Segments::count
   int64_t segmentTokens = 0;
+  const Span* spans = nullptr;
 
   SegmentMaps maps;            ///< the segment pass: out
   SegmentMaps before, after;   ///< the gradients
-  bool apart = false;          ///< these: states are each map's own
-  bool beforeIsThere = false;  ///< `before` is, when the kernel before this one begins
+  bool apart = false;          ///< for these: states are per map
+  bool beforeIsThere = false;  ///< `before` is complete when the previous kernel starts
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;
-  char* states = nullptr;      ///< scratch of each CTA: the states before its segment's chunks
-  char* decays = nullptr;      ///< sm_90, of each CTA: kDecaySumsBytes for each of its segment's chunks
-  uint32_t* strong = nullptr;  ///< sm_90, of each item: its decays are too strong for the kernels of sm_90
+  char* states = nullptr;      ///< scratch per CTA: the states before its segment's chunks
+  char* decays = nullptr;      ///< sm_90, per CTA: kDecaySumsBytes for each of its segment's chunks
+  uint32_t* strong = nullptr;  ///< sm_90, per item: its decays are too strong for the sm_90 kernels
 };
 
 constexpr int kBlock = 128;  ///< most rows or columns of a block
-/// Sums of a chunk's decays of channels, as the kernels of sm_90 keep them.
+/// Sums of a chunk's channel decays, as stored by the sm_90 kernels.
 constexpr int64_t kDecaySumsBytes = kChunkTokens * kBlock * 2 + kBlock * 4;
 
-/// Warps of the CTAs that work on blocks of `dimension` rows.
+/// Warps of the CTAs for blocks of `dimension` rows.
 constexpr int warpsOf(int dimension) {
   return dimension == kBlock ? 16 : 8;
 }
 
-/// Items of work: (sequence, head, key block, value block, segment), the last one fastest.
+/// Work items: (sequence, head, key block, value block, segment), the last index fastest.
 inline int64_t itemsOf(const Task& task) {
   return int64_t{task.batch} * task.headCount * task.keyBlocks * task.valueBlocks * task.segments;
 }

@@ -1,4 +1,4 @@
-// Tiles in shared memory, the fragments of them that a warp multiplies, and the item of work that a CTA is at.
+// Tiles in shared memory, their fragments for a warp's products, and a CTA's work item.
 #pragma once
 
 #include "kernels/attn/linear/backward/task.h"
@@ -11,11 +11,11 @@ constexpr int kChunk = kChunkTokens;
 constexpr int kTileRows = 16;
 constexpr int kTiles = kChunk / kTileRows;
 constexpr int kTokenStride =
-    kChunk + 8;  ///< of matrices of tokens x tokens; rows of 16 bytes more avoid bank conflicts
+    kChunk + 8;  ///< of matrices of tokens x tokens; rows padded by 16 bytes avoid bank conflicts
 
 constexpr float kLn2 = 0.6931471805599453f;
 
-/// How the warps share a chunk's 64 x D: rows of 16 tokens, and parts of the columns.
+/// Division of a chunk's 64 x D among the warps: rows of 16 tokens, and parts of the columns.
 template <int D>
 struct Columns {
   static constexpr int kWarps = warpsOf(D), kThreads = kWarps * 32, kParts = kWarps / kTiles;
@@ -23,7 +23,7 @@ struct Columns {
   static constexpr int kTiles8 = kEach / 8;  ///< accumulator tiles
 };
 
-/// How they share the state of KD x VD: rows of 16, and halves of the columns.
+/// Division of the state of KD x VD among the warps: rows of 16, and halves of the columns.
 template <int KD, int VD>
 struct Shares {
   static_assert(KD == VD);
@@ -42,24 +42,24 @@ struct Lane {
   int firstColumn = part * Columns<D>::kEach;
 };
 
-/// 2^x for x that is at most 0 but for rounding.
+/// 2^x for x that is at most 0 except for rounding.
 SEQPAR_WARP float decayOf(float x) {
   return warp::exp2(x < 0 ? x : 0.f);
 }
-/// The factor of `maps` maps, the first of whose natural logarithms is at `logs`, the next `stride` behind it.
+/// The factor of `maps` maps; their natural logarithms are at `logs`, with stride `stride`.
 SEQPAR_WARP float decayOfMaps(const float* logs, int maps, int stride) {
   float sum = 0;
   for (int i = 0; i < maps; ++i) sum += logs[int64_t{i} * stride];
   return decayOf(sum * kLog2e);
 }
-/// A factor of 0 forgets, NaN and infinity included.
+/// A factor of 0 discards x, even NaN and infinity.
 SEQPAR_WARP float times(float factor, float x) {
   return factor == 0 ? 0.f : factor * x;
 }
 
 using Fragment = uint32_t[4];
 
-/// What two numbers have lost by rounding to `kept`, rounded. With it a product is about as exact as with fp32.
+/// The rounding remainders of two values relative to `kept`, rounded. With them a product is about as exact as in fp32.
 template <class T>
 SEQPAR_WARP uint32_t restOf(float low, float high, uint32_t kept) {
   return warp::pack<T>(low - warp::lowOf<T>(kept), high - warp::highOf<T>(kept));
@@ -70,7 +70,7 @@ template <class T>
 SEQPAR_WARP void leftOf(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
   warp::loadMatrices(to, tile + (m + lane % 16) * stride + k + lane / 16 * 8);
 }
-/// The same of a tile stored by rows k.
+/// The left operand from a tile stored by rows k.
 template <class T>
 SEQPAR_WARP void leftOfTransposed(Fragment& to, const T* tile, int stride, int m, int k, int lane) {
   warp::loadTransposed(to, tile + (k + lane % 8 + lane / 16 * 8) * stride + m + lane / 8 % 2 * 8);
@@ -80,7 +80,7 @@ template <class T>
 SEQPAR_WARP void rightOf(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
   warp::loadMatrices(to, tile + (n + lane % 8 + lane / 16 * 8) * stride + k + lane / 8 % 2 * 8);
 }
-/// The same of a tile stored by rows k.
+/// The right operands from a tile stored by rows k.
 template <class T>
 SEQPAR_WARP void rightOfTransposed(Fragment& to, const T* tile, int stride, int n, int k, int lane) {
   warp::loadTransposed(to, tile + (k + lane % 8 + lane / 8 % 2 * 8) * stride + n + lane / 16 * 8);
@@ -100,7 +100,7 @@ SEQPAR_WARP void clear(float (&tiles)[N][4]) {
   }
 }
 
-/// What a CTA works on.
+/// A CTA's work item.
 template <class T>
 struct Item {
   int sequence, head, keyBlock, valueBlock, segment;
@@ -109,7 +109,9 @@ struct Item {
   const char* gates;
   int64_t first, end;  ///< tokens of the segment
   int chunks;
-  int64_t map;  ///< of the segment, in SegmentMaps
+  int before, after;       ///< as in attn::Item
+  bool continues, goesOn;  ///< likewise
+  int64_t map;             ///< of the segment, in SegmentMaps
 
   SEQPAR_WARP Item(const Task& task, int64_t index) {
     segment = static_cast<int>(index % task.segments);
@@ -134,35 +136,52 @@ struct Item {
     } else if (task.gate != Gate::None) {
       gates += (sequence * task.gates.batch + head * task.gates.head + (task.gate == Gate::Channel ? k0 : 0)) * size;
     }
-    first = segment * task.segmentTokens;
-    end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
+    if (task.spans != nullptr) {
+      const Span& span = task.spans[segment];
+      first = span.begin;
+      end = span.end;
+      before = span.before;
+      after = span.after;
+      continues = span.continues != 0;
+      goesOn = span.goesOn != 0;
+    } else {
+      first = segment * task.segmentTokens;
+      end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
+      before = segment;
+      after = task.mapCount - 1 - segment;
+      continues = goesOn = true;
+    }
     chunks = end > first ? static_cast<int>((end - first + kChunk - 1) / kChunk) : 0;
-    map = (int64_t{sequence} * task.heads + head) * task.segments + segment;
+    map = (int64_t{sequence} * task.heads + head) * task.mapCount + segment;
   }
+  /// Whether the reverse map ignores its input.
+  SEQPAR_WARP bool ends() const { return after == 0 && !goesOn; }
+  /// Whether the gradient of the state before the segment is the gradient of the rank's incoming state.
+  SEQPAR_WARP bool isFirst() const { return before == 0 && continues; }
   SEQPAR_WARP const T* at(const Input& input, int atHead) const {
     return static_cast<const T*>(input.data) + sequence * input.batch + atHead * input.head;
   }
   SEQPAR_WARP int rowsOf(int64_t token) const { return end - token < kChunk ? static_cast<int>(end - token) : kChunk; }
-  /// Of the block's first number in a state [dk][dv].
+  /// Offset of the block's first element in a state [dk][dv].
   SEQPAR_WARP int64_t stateOffset(const Task& task) const {
     return int64_t{keyBlock} * kBlock * task.dv + valueBlock * kBlock;
   }
 };
 
-constexpr int kItemBytes = 256;  ///< at the beginning of shared memory
+constexpr int kItemBytes = 256;  ///< at the start of shared memory
 
-/// The item, in shared memory: in registers it would displace numbers.
+/// The item is in shared memory, because it would occupy registers.
 template <class T>
 SEQPAR_WARP const Item<T>& itemInMemory(const Task& task, int64_t index, int thread) {
   static_assert(sizeof(Item<T>) <= kItemBytes);
   auto* item = reinterpret_cast<Item<T>*>(warp::sharedMemory());
-  warp::syncBlock();  // the one before is done
+  warp::syncBlock();  // the previous item is done
   if (thread == 0) *item = Item<T>(task, index);
   warp::syncBlock();
   return *item;
 }
 
-/// Fetches 64 x D numbers; rows and columns that do not exist become 0.
+/// Loads 64 x D elements; invalid rows and columns become 0.
 template <int D, class T>
 SEQPAR_WARP void fetchTile(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
   SEQPAR_UNROLL
@@ -173,7 +192,7 @@ SEQPAR_WARP void fetchTile(T* to, const T* from, int64_t stride, int rows, int c
   }
 }
 
-/// Tells the L2 cache of a tile that will be fetched.
+/// Prefetches a tile to the L2 cache.
 template <int D, class T>
 SEQPAR_WARP void prefetchTile(const T* from, int64_t stride, int rows, int thread) {
   constexpr int kLine = 128 / sizeof(T), kLines = D / kLine;

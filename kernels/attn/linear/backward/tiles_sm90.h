@@ -1,5 +1,5 @@
-// Tiles in the layout that warpgroup_ops.h multiplies, and how two or four warpgroups share them: each has as many
-// of the 128 columns, its warps 16 of the 64 tokens.
+// Tiles in the layout of warpgroup_ops.h, and their division among two or four warpgroups: each has an equal part of
+// the 128 columns, and its warps 16 of the 64 tokens each.
 #pragma once
 
 #include "kernels/attn/linear/backward/gates.h"
@@ -11,11 +11,11 @@ using warpgroup::Operand;
 using warpgroup::Terms;
 
 constexpr int kPanel = warpgroup::kPanel;
-constexpr int kTile = kChunk * kBlock, kTilePanel = kTile / 2;        ///< of 64 tokens, in numbers
+constexpr int kTile = kChunk * kBlock, kTilePanel = kTile / 2;        ///< of 64 tokens, in elements
 constexpr int kMatrix = kBlock * kBlock, kMatrixPanel = kMatrix / 2;  ///< of a state
 constexpr int kTilePanelBytes = kTilePanel * 2, kMatrixPanelBytes = kMatrixPanel * 2;
 
-/// A thread among kGroups warpgroups, 2 or 4, each of which has as many columns of a tile.
+/// A thread's position among kGroups warpgroups, 2 or 4, each with an equal number of a tile's columns.
 template <int kGroups>
 struct Place {
   static constexpr int kThreads = kGroups * warpgroup::kThreads, kOwn = kBlock / kGroups;
@@ -29,7 +29,7 @@ struct Place {
   SEQPAR_WARP Place()
       : Place(warp::thread(), warp::uniform(warp::thread() / warpgroup::kThreads),
               warp::uniform(warp::thread() / 32 % 4)) {}
-  /// Masks tell the compiler that nothing is negative, which divisions would have to look at.
+  /// Masks tell the compiler that the values are not negative, which simplifies divisions.
   SEQPAR_WARP Place(int theThread, int theGroup, int theWarp)
       : thread(theThread & (kThreads - 1)),
         group(theGroup & (kGroups - 1)),
@@ -40,9 +40,9 @@ struct Place {
         c(lane % 4),
         row(warpIndex * 16 + g),
         firstColumn(group * kOwn) {}
-  /// The same; but what is made of it is made where it is needed, and not kept in registers from before a loop on.
+  /// Opaque copy: stops the compiler from hoisting address arithmetic out of the loop (saves registers).
   SEQPAR_WARP Place again() const { return {warp::threadAgain(), group, warpIndex}; }
-  /// A barrier of those who have the rows of the state of this warpgroup's columns of keys.
+  /// A barrier of the threads that hold the state's rows for this warpgroup's key columns.
   SEQPAR_WARP void syncState() const {
     if constexpr (kOwn == kPanel) {
       warpgroup::sync(group);
@@ -53,7 +53,7 @@ struct Place {
 
   SEQPAR_WARP int column(int n) const { return firstColumn + n * 8 + c * 2; }
 
-  /// The warpgroup's columns in a tile: their panel, and numbers into it.
+  /// The warpgroup's columns in a tile: their panel, and the offset in it.
   SEQPAR_WARP int panel() const { return firstColumn / kPanel; }
   SEQPAR_WARP int inPanel() const { return firstColumn % kPanel; }
   template <class T>
@@ -62,7 +62,7 @@ struct Place {
   }
 };
 
-/// Numbers 8 n + 2 c and the next of `row` in a panel.
+/// Index of elements 8 n + 2 c and + 1 of `row` in a panel.
 template <class P>
 SEQPAR_WARP int pairIndex(int row, int n, const P& me) {
   return row * kPanel + (n ^ me.g) * 8 + me.c * 2;
@@ -75,14 +75,14 @@ template <class T, class P>
 SEQPAR_WARP const uint32_t* pairOf(const T* panel, int row, int n, const P& me) {
   return reinterpret_cast<const uint32_t*>(panel + pairIndex(row, n, me));
 }
-/// Of the warpgroup's columns of a tile, accumulator tile n, this thread's row r.
+/// This thread's row r of accumulator tile n, in the warpgroup's columns of a tile.
 template <class T, class P>
 SEQPAR_WARP auto* pairAt(T* tile, int n, int r, const P& me) {
   return pairOf(tile + me.panel() * kTilePanel, me.row + r * 8, me.inPanel() / 8 + n, me);
 }
 
-/// Of the warpgroup's columns of a tile, accumulator tiles n and n + 1: the lane's row for loadMatrices() and
-/// storeMatrices(), whose words are those of tile n in this thread's two rows, then of tile n + 1. n is even.
+/// The lane's row for loadMatrices() and storeMatrices() of accumulator tiles n and n + 1, in the warpgroup's columns
+/// of a tile. The words are tile n in this thread's two rows, then tile n + 1. n is even.
 template <class T, class P>
 SEQPAR_WARP T* matrixRow(T* tile, int n, const P& me) {
   const int row = me.warpIndex * 16 + me.lane % 16, unit = (me.inPanel() / 8 + me.lane / 16) ^ row % 8;
@@ -96,20 +96,20 @@ template <class T, class P>
 SEQPAR_WARP void storeTiles(T* tile, int n, const uint32_t (&words)[4], const P& me) {
   warp::storeMatrices(matrixRow(tile, n, me), words);
 }
-/// Accumulators of tiles n and n + 1 as such words.
+/// Packs the accumulators of tiles n and n + 1 in the order of these words.
 template <class T, int N>
 SEQPAR_WARP void packTiles(uint32_t (&words)[4], const float (&c)[N][4], int n) {
   SEQPAR_UNROLL
   for (int i = 0; i < 4; ++i) words[i] = warp::pack<T>(c[n + i / 2][i % 2 * 2], c[n + i / 2][i % 2 * 2 + 1]);
 }
 
-/// Where 16-byte unit `unit` of a row of 128 numbers lies in panels of kRows rows.
+/// Address of 16-byte unit `unit` of a row of 128 elements, in panels of kRows rows.
 template <int kRows, class T>
 SEQPAR_WARP T* unitOf(T* tile, int row, int unit) {
   return tile + unit / 8 * kRows * kPanel + row * kPanel + ((unit % 8) ^ (row % 8)) * 8;
 }
 
-/// Fetches kRows x 128 numbers; rows and columns that do not exist become 0.
+/// Loads kRows x 128 elements; invalid rows and columns become 0.
 template <int kRows, int kThreads, class T>
 SEQPAR_WARP void fetchRows(T* to, const T* from, int64_t stride, int rows, int columns, int thread) {
   const int firstRow = thread / 16, unit = thread % 16;

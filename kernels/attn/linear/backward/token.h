@@ -1,4 +1,4 @@
-// A chunk's gradients with decays of tokens, any of them.
+// A chunk's gradients for any token decays.
 #pragma once
 
 #include "kernels/attn/linear/backward/outputs.h"
@@ -25,7 +25,7 @@ struct TokenChunk {
     scale(task, memory, q, dq, dk, me);
     warp::syncBlock();
     Products::multiplyByTokens(memory, dq, dk, me);
-    q.load(memory.q, me);  // anew, for registers are scarce
+    q.load(memory.q, me);  // reloaded, because registers are scarce
     k.load(memory.k, me);
     sumGates(memory, q, k, dq, dk, me);
     Outputs::addOwnTerms(memory, q, k, dq, dk, me);
@@ -40,7 +40,7 @@ struct TokenChunk {
   }
 
  private:
-  /// Scales the parts of dq and dk that come from states, and q for the state's update.
+  /// Scales the state terms of dq and dk, and q for the state's update.
   SEQPAR_WARP static void scale(const Task& task, Memory& memory, const Raw<T, KD>& q, Part& dq, Part& dk,
                                 const Lane<KD>& me) {
     SEQPAR_UNROLL
@@ -61,7 +61,7 @@ struct TokenChunk {
     }
   }
 
-  /// The terms of the decays' gradients, from the part of the channels that the warp has.
+  /// The terms of the decays' gradients from the warp's part of the channels.
   SEQPAR_WARP static void sumGates(Memory& memory, const Raw<T, KD>& q, const Raw<T, KD>& k, const Part& dq,
                                    const Part& dk, const Lane<KD>& me) {
     float sum[2] = {0, 0};

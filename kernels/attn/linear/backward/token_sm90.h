@@ -1,30 +1,30 @@
-// A chunk's gradients with decays of tokens, any of them: what is between two tokens is applied to their score.
+// A chunk's gradients for any token decays: the decay between two tokens is applied to their score.
 #pragma once
 
 #include "kernels/attn/linear/backward/chunk_sm90.h"
 
 namespace seqpar::attn::backward::sm90 {
 
-/// What producers do for these decays.
+/// Producers' steps for token decays.
 template <class T>
 struct TokenProducer {
   using Memory = TokenMemory<T>;
-  static constexpr bool kDecaysFirst = false;  ///< the state's gradient becomes an operand without the chunk's decay
+  static constexpr bool kDecaysFirst = false;  ///< the state's gradient is stored before the chunk's decay
 
   TokenLogs logs;
 
-  /// What the first warp adds up.
+  /// The first warp adds the logarithms.
   SEQPAR_WARP static bool adds(const Half& me) { return me.thread < 32; }
 
   SEQPAR_WARP void load(const Task& task, const Item<T>& item, int chunk, const Half& me) {
     if (adds(me)) logs.load(task, item, item.first + int64_t{chunk} * kChunk, me.lane);
   }
-  SEQPAR_WARP void addUp(const Task& task, const Item<T>& item, int chunk, Memory& memory, const Half& me) const {
+  SEQPAR_WARP void addUp(const Task&, const Item<T>&, int chunk, Memory& memory, const Half& me) const {
     if (!adds(me)) return;
-    logs.addUp(task, item.first + int64_t{chunk} * kChunk, memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
+    logs.addUp(memory.sums[chunk % 2], memory.forgets[chunk % 2], me.lane);
   }
 
-  /// Keys and values two chunks ahead. Decays of tokens are never too strong.
+  /// Loads keys and values two chunks ahead. Token decays are never too strong.
   SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
     constexpr int kAhead = 2;
     Half me = place;
@@ -52,7 +52,7 @@ struct TokenProducer {
     if (item.chunks > 0) Roles::awaitDone(item.chunks - 1);
     return true;
   }
-  /// Keys times their decay to the chunk's end.
+  /// Multiplies keys by their decay to the chunk's end.
   SEQPAR_WARP static void scaleSwept(int chunk, Memory& memory, const Half& me) {
     T* keys = memory.sweptKeys(chunk);
     const float* sums = memory.sums[chunk % 2];
@@ -61,7 +61,7 @@ struct TokenProducer {
   }
   SEQPAR_WARP static void measure(int, Memory&, const Half&) {}
   SEQPAR_WARP static void scale(const Task&, int, Memory&, const Half&) {}
-  /// Queries with their decay from the chunk's beginning, keys with theirs to its end.
+  /// Stores queries times their decay from the chunk's start, and keys times their decay to its end.
   SEQPAR_WARP static void copyScaled(const Task& task, int chunk, Memory& memory, const Half& me) {
     const float* sums = memory.sums[chunk % 2];
     const float sum = sums[me.row], sum8 = sums[me.row + 8], last = sums[kChunk - 1];
@@ -77,7 +77,8 @@ struct TokenProducer {
   /// The log-decay of the chunk.
   SEQPAR_WARP static float total(int, int chunk, const Memory& memory) { return memory.sums[chunk % 2][kChunk - 1]; }
 
-  /// Row sums of S * E, of which each lane has a part, become what the gates of a chunk get from after it.
+  /// Reduces row sums of S * E over the lanes and stores them as the carry that a chunk's gates receive from later
+  /// tokens.
   SEQPAR_WARP static void storeCarry(Memory& memory, int chunk, const float (&rows)[2], const Half& me) {
     float sum = rows[0] + rows[1];
     SEQPAR_UNROLL
@@ -158,7 +159,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
   SEQPAR_WARP const float* sumsOf() const { return memory.sums[chunk % 2]; }
   SEQPAR_WARP float toEnd(int r) const { return decayOf(sumsOf()[kChunk - 1] - sumsOf()[me.row + r * 8]); }
 
-  /// dA below the diagonal, and A with the diagonal, times the decays between their tokens.
+  /// Multiplies dA below the diagonal, and A with the diagonal, by the decays between their tokens.
   SEQPAR_WARP void applyDecays(Scores& dA, Scores& a) const {
     const float rows[2] = {sumsOf()[me.row], sumsOf()[me.row + 8]};
     SEQPAR_UNROLL
@@ -182,8 +183,8 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     }
   }
 
-  /// Of accumulator tiles n and n + 1: the gates' terms; then what tokens have of themselves, for dq and dk, which take
-  /// the places of q and k.
+  /// For accumulator tiles n and n + 1: computes the gates' terms; then adds the diagonal terms of dq and dk, which
+  /// replace q and k.
   template <int n>
   SEQPAR_WARP void finishTiles(Part& dq, Part& dk, float (&sum)[2], const float (&own)[2], const Rows& dqRows,
                                const Rows& dkRows) const {
@@ -206,7 +207,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     dqRows.template put<T, n>(memory.q(chunk), dq, me);
     dkRows.template put<T, n>(memory.k(chunk), dk, me);
   }
-  /// Over the warpgroup's channels.
+  /// Sums over the warpgroup's channels.
   SEQPAR_WARP void storeSums(float (&sum)[2]) const {
     SEQPAR_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -216,7 +217,7 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     }
   }
 
-  /// By the last warp.
+  /// Called by the last warp.
   SEQPAR_WARP void writeGates(int64_t token) const {
     const Target& to = task.dGates;
     if (me.thread < Half::kThreads - 32 || to.data == nullptr) return;

@@ -1,4 +1,4 @@
-// Products of the tokens of one tile among each other, with any decays of channels.
+// Products of tokens of the same tile, for any channel decays.
 #pragma once
 
 #include "kernels/attn/linear/backward/outputs.h"
@@ -30,7 +30,7 @@ struct WithinTiles {
         if (me.g + e / 2 * 8 == n * 8 + me.c * 2 + e % 2) a[n][e] = own[n][e];
       }
     }
-    // In loops: otherwise there are more numbers than registers, and more instructions than the cache takes.
+    // Loops are not unrolled: otherwise the values exceed the registers, and the instructions exceed the cache.
     SEQPAR_ROLL
     for (int half = 8; half > 0; half /= 2) multiplyHalves<0>(half, gates, q, k, dA, rest, dq, dk, a, me);
     SEQPAR_ROLL
@@ -44,10 +44,10 @@ struct WithinTiles {
   }
 
  private:
-  /// Whether `half` is the highest bit in which the tokens differ.
+  /// Whether bit `half` is the highest bit where the tokens differ.
   SEQPAR_WARP static bool differ(int t, int s, int half) { return (t ^ s) >= half && (t ^ s) < 2 * half; }
 
-  /// The warp's tile of a matrix of which one of two numbers opposite each other is 0, with both the other.
+  /// The warp's tile of a triangular matrix, mirrored to both sides of the diagonal.
   SEQPAR_WARP static void symmetric(Fragment& to, const T* matrix, const Lane<KD>& me) {
     Fragment transposed;
     leftOf(to, matrix, kTokenStride, me.tile * 16, me.tile * 16, me.lane);
@@ -56,12 +56,11 @@ struct WithinTiles {
     for (int i = 0; i < 4; ++i) to[i] |= transposed[i];
   }
 
-  /// Pairs of tokens t > s are sorted by the highest bit h in which t and s differ: t is in the upper half of their
-  /// block of 2h tokens, s in the lower one. Referred to the end of the lower half, q_t and k_s decay by exponents that
-  /// are at most 0, whatever the decays are. A token is in one half only, so one matrix x holds q of the upper halves
-  /// and k of the lower ones, already laid out as both operands of A = x x^T; and the symmetric dA times x has dq in
-  /// its upper rows and dk in its lower ones. What x and dA
-  /// lose by rounding counts, too.
+  /// Pairs of tokens t > s are ordered by h, the highest bit where t and s differ: t is in the upper half of their
+  /// block of 2h tokens, s in the lower half. Relative to the end of the lower half, the exponents of q_t and k_s are
+  /// at most 0, for any decays. A token is in one half only, so one matrix x contains q of the upper halves and k of
+  /// the lower ones, already in the layout of both operands of A = x x^T; and the product of the symmetric dA with x
+  /// contains dq in its upper rows and dk in its lower ones. The rounding remainders of x and dA are included.
   template <int kPart>
   SEQPAR_WARP static void multiplyHalves(int half, const Gates& gates, const Raw<T, KD>& q, const Raw<T, KD>& k,
                                          const Fragment& dA, const Fragment& dARest, Part& dq, Part& dk,

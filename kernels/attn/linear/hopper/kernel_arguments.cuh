@@ -1,4 +1,4 @@
-// What the kernels of both passes are given, made on the host from what their launches are.
+// Arguments of the kernels of both passes, computed on the host from the launch arguments.
 #pragma once
 
 #include <type_traits>
@@ -17,15 +17,15 @@ inline bool encode16(CUtensorMap& map, const Input& tensor, int columns, int hea
   return encodeMap(map, {tensor, problem.type, columns, heads, kSwizzleColumns, kChunk, true}, problem);
 }
 
-/// Of gates of channels; others are not read by the copy engine.
+/// Tensor map of channel gates; the TMA does not read other gates.
 inline bool encodeGates(CUtensorMap& map, const LinearProblem& problem) {
   return problem.gate != Gate::Channel ||
          encodeMap(map, {problem.gates, problem.gateType, problem.dk, problem.heads, kMostColumns, kChunk, false},
                    problem);
 }
 
-/// Of the first `segments` segments; backward: of the last, with queries for keys and dOut for values. False: the copy
-/// engine cannot.
+/// For the first `segments` segments; backward: for the last ones, with queries as keys and dOut as values. Returns
+/// false if the TMA does not support the tensors.
 inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int segments, const Input& keys,
                          const Input& values) {
   const LinearProblem& problem = pass.problem;
@@ -37,7 +37,7 @@ inline bool setArguments(StatesKernel& kernel, const SegmentStates& pass, int se
 
 inline bool setArguments(OutputsKernel& kernel, const Outputs& pass) {
   const LinearProblem& problem = pass.problem;
-  const int64_t items = itemCount(problem, pass.heads, pass.segments.count, tilesOf(problem));
+  const int64_t items = itemCount(problem, pass.heads, allSegments(pass.segments), tilesOf(problem));
   kernel = {pass, items, {}, {}, {}, {}, {}};
   const Input out = {pass.out.data, pass.out.batch, pass.out.token, pass.out.head};
   return items == 0 ||
@@ -47,7 +47,7 @@ inline bool setArguments(OutputsKernel& kernel, const Outputs& pass) {
           encodeGates(kernel.gates, problem) && encode16(kernel.out, out, problem.dv, problem.heads, problem));
 }
 
-/// act(the kind of gates as a constant).
+/// Calls act() with the kind of gates as a constant.
 template <class Act>
 int dispatch(const LinearProblem& problem, const Act& act) {
   if (problem.gate != Gate::Channel) return act(std::integral_constant<GateKind, GateKind::Uniform>());

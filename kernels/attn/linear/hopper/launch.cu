@@ -63,7 +63,7 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   error = cudaSuccess;
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
-  // Without pass 1 before it, the kernel before may be the one that makes the inputs.
+  // Without a preceding pass 1, the previous kernel may be the one that computes the inputs.
   const bool early = pass.segments.count > 1 || pass.leads;
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,

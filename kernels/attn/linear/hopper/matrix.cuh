@@ -1,4 +1,4 @@
-// The tiles of tma.cuh (rows of 64 numbers, 128 bytes, swizzled) as the matrices that tensor cores multiply.
+// Tiles of tma.cuh (rows of 64 elements, 128 bytes, swizzled) as matrix operands of wgmma.
 #pragma once
 
 #include "kernels/attn/linear/mma.cuh"
@@ -16,12 +16,11 @@ namespace seqpar::attn::hopper {
 using warpgroup::Matrix;
 using warpgroup::Terms;
 
-/// Rows of the tile are those of A, or the columns of B: Terms::AlongRows.
+/// Rows of the tile are the rows of A, or the columns of B: Terms::AlongRows.
 __device__ __forceinline__ Matrix rowsOf(uint32_t tile) {
   return warpgroup::matrixAt(tile, 16);
 }
-/// The other way round, rows of the tile are the product's terms: Terms::Rows. More than 64 columns are in more than
-/// one tile, `tileBytes` apart.
+/// Rows of the tile are the product's terms: Terms::Rows. More than 64 columns are in several tiles, `tileBytes` apart.
 __device__ __forceinline__ Matrix columnsOf(uint32_t tile, int tileBytes) {
   return warpgroup::matrixAt(tile, tileBytes);
 }

@@ -1,6 +1,6 @@
-// Pass 3 of the forward on sm_90a: outputs of segments, each from the state before it, in chunks of 64 tokens:
-// O^T = S^T Q^T + V^T P^T with P the scores within the chunk, then S^T = S^T decay + V^T K. S^T stays in registers,
-// where it is A of the first product.
+// Pass 3 of the forward on sm_90a: outputs of segments, each from the state before it, in chunks of 64 tokens: O^T =
+// S^T Q^T + V^T P^T with P the scores within the chunk, then S^T = S^T decay + V^T K. S^T stays in registers, as A of
+// the first product.
 #pragma once
 
 #include "kernels/attn/linear/hopper/outputs_multiply.cuh"
@@ -15,7 +15,7 @@ class OutputsCta {
  public:
   using Layout = OutputsShared;
   static constexpr bool kUniform = Kind == GateKind::Uniform;
-  static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as StatesCta has it
+  static constexpr int kInFlight = kUniform ? 1 : Layout::kStages;  ///< as in StatesCta
 
   __device__ __forceinline__ OutputsCta(const OutputsKernel& kernel, char* shared)
       : kernel_(kernel),
@@ -48,19 +48,19 @@ class OutputsCta {
   }
 
  private:
-  /// act(item, running number of its first chunk), which returns how many chunks it has.
+  /// Calls act(item, running number of its first chunk), which returns the number of chunks.
   template <class Act>
   __device__ __forceinline__ void each(const Act& act) {
     const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
     const Segments& cut = kernel_.pass.segments;
     int first = 0;
     for (int64_t index = blockIdx.x; index < kernel_.items; index += gridDim.x) {
-      first += act(itemAt(index, problem_, kernel_.pass.heads, cut, cut.count, tiles), first);
+      first += act(itemAt(index, problem_, kernel_.pass.heads, cut, allSegments(cut), tiles), first);
     }
   }
 
   __device__ __forceinline__ int load(const Item& item, int first) {
-    ForwardChunks chunks(problem_, item);
+    ForwardChunks chunks(item);
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     int running = first;
     for (; chunks.more(); ++running) {
@@ -90,8 +90,8 @@ class OutputsCta {
   Pipeline<Layout::kStages> pipeline_;
 };
 
-/// Started before pass 1 ends (see Multiplier::start()), chunks are loaded and prepared meanwhile: inputs were there
-/// before pass 1 began.
+/// May start before pass 1 ends (see Multiplier::start()), and then loads and prepares chunks: the inputs were complete
+/// before pass 1 started.
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];

@@ -1,4 +1,4 @@
-// The multiplying warpgroups of pass 3 (outputs.cuh).
+// The consumer warpgroups of pass 3 (outputs.cuh).
 #pragma once
 
 #include "kernels/attn/linear/hopper/state_before.cuh"
@@ -11,13 +11,13 @@ struct OutputsKernel {
   CUtensorMap queries, keys, values, gates, out;
 };
 
-/// One multiplying warpgroup: 64 columns of v.
+/// One consumer warpgroup: 64 columns of v.
 template <class T, GateKind Kind>
 class Multiplier {
  public:
   using Layout = OutputsShared;
   static constexpr float kToState = Numbers<T>::kStateScale;
-  static constexpr bool kTwoTiles = Kind == GateKind::Uniform;  ///< of outputs; others use the room otherwise
+  static constexpr bool kTwoTiles = Kind == GateKind::Uniform;  ///< of outputs; other kinds use the space otherwise
 
   __device__ __forceinline__ Multiplier(const OutputsKernel& kernel, char* shared, int which)
       : kernel_(kernel),
@@ -34,13 +34,12 @@ class Multiplier {
       start(item);
     }
     const bool wantsFinal = kernel_.pass.finalState != nullptr && item.segment == kernel_.pass.segments.count - 1;
-    ForwardChunks chunks(problem_, item);
+    ForwardChunks chunks(item);
     int running = first;
     for (; chunks.more(); ++running) {
       const Chunk chunk = chunks.take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       pipeline.waitPrepared(running);
-      if (chunk.fresh) clear();
       if constexpr (Kind == GateKind::Uniform) {
         if (vectors(stage, 0)[kChunk] == 0) {
           multiplyUniform<true>(stage, item, chunk, running);
@@ -48,7 +47,7 @@ class Multiplier {
           multiplyUniform<false>(stage, item, chunk, running);
         }
       } else {
-        if (!chunk.fresh) scaleState<false>(vectors(stage, 0));
+        scaleState<false>(vectors(stage, 0));
         if (reinterpret_cast<const int*>(shared_ + Layout::kExact)[running % Layout::kStages] == 0) {
           multiplySafe(stage, item, chunk, running);
         } else {
@@ -59,9 +58,9 @@ class Multiplier {
       __syncwarp();
       if (lane_ == 0) arrive(pipeline.free(running));
     }
-    if (Kind == GateKind::Uniform && wantsFinal) putFinal(item);  // sooner, of a lead
+    if (Kind == GateKind::Uniform && wantsFinal) putFinal(item);  // earlier, for a lead
     if (thread_ == 0) warp::awaitBulk();
-    waitForPriorKernel();  // what comes next waits for this kernel alone
+    waitForPriorKernel();  // the next kernel only waits for this one
     if (Kind != GateKind::Uniform && wantsFinal) putFinal(item);
     return running - first;
   }
@@ -76,41 +75,40 @@ class Multiplier {
   }
   __device__ __forceinline__ void syncGroup() const { syncNamed(kMultiplyBarrier + which_, kGroupThreads); }
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 64; ++i) state_[i] = 0;
-  }
-
-  /// As StateBefore, with decays of channels, where registers are too few for two states at once: nearly the same code
-  /// as there spills more of them.
+  /// Like StateBefore, for channel decays, where registers do not suffice for two states at once: the code of
+  /// StateBefore spills more of them.
   __device__ __forceinline__ void start(const Item& item) {
     const Outputs& pass = kernel_.pass;
-    const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
+    const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;  // of the sequence
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
-    clear();
-    if (item.segment == 0 && pass.initial == nullptr) return;  // needs nothing of pass 1: its CTAs may run beside it
-    // Segment by segment backwards, or all of them as one; then what came before the first.
+    const float* const initial =
+        pass.initial != nullptr && item.continues ? pass.initial + headIndex(item, problem_) * size : nullptr;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state_[i] = 0;
+    if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
+    // From the last segment to the first, or all segments as one; then `initial`.
     if (!pass.mapsAreThere) waitForPriorKernel();
 #pragma unroll 1
-    for (int next = item.segment; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
-      const float* from = pass.initial == nullptr ? nullptr : pass.initial + headIndex(item, problem_) * size;
+    for (int next = item.before; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
+      const float* from = initial;
       if (next > 0) from = pass.maps.states + (firstMap + (pass.apart ? next - 1 : next)) * size;
-      if (from != nullptr && !addDecayed(item, from, next)) return;  // what came before is forgotten too
+      if (from != nullptr && !addDecayed(item, from, next)) return;  // the earlier states are forgotten too
     }
   }
-  /// Adds a state decayed over the segments from `first` to before the item's. False: nothing is left of it.
+  /// Adds a state decayed over the sequence's segments from `first` to before the item's. Returns false if the decay
+  /// has forgotten it.
   __device__ __forceinline__ bool addDecayed(const Item& item, const float* from, int first) {
     const Outputs& pass = kernel_.pass;
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
-    // The room of outputs on their way, once those of an item before have left.
+    // Uses the output buffer, after the outputs of the previous item were copied.
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
     if (thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
     const int width = decayWidth(problem_);
-    const int64_t firstMap = headIndex(item, problem_) * pass.segments.count;
+    const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;
     float sum = 0;
-    for (int segment = first; segment < item.segment && thread_ < problem_.dk; ++segment) {
-      sum += pass.maps.logDecays[(firstMap + segment) * width + (width > 1 ? thread_ : 0)];
+    for (int map = first; map < item.before && thread_ < problem_.dk; ++map) {
+      sum += pass.maps.logDecays[(firstMap + map) * width + (width > 1 ? thread_ : 0)];
     }
     const float mine = thread_ < problem_.dk ? exp2Fast(sum * kLog2e) : 0;
     factors[thread_] = mine;
@@ -118,7 +116,7 @@ class Multiplier {
     const int thread = hide(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
-    float numbers[64];  // on their way together; as eachOfState() counts them
+    float numbers[64];  // loaded together; indexed as in eachOfState()
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
 #pragma unroll
@@ -141,7 +139,7 @@ class Multiplier {
     return true;
   }
 
-  /// Each channel times factor[channel]; where it `mayForget`, a factor of 0 forgets all.
+  /// Multiplies each channel by factor[channel]; with `mayForget`, a factor of 0 discards even NaN.
   template <bool mayForget>
   __device__ __forceinline__ void scaleState(const float* factors) {
 #pragma unroll
@@ -155,7 +153,7 @@ class Multiplier {
     }
   }
 
-  /// A along all channels: change(number, channel) of the state, rounded.
+  /// A over all channels: change(element, channel) of the state, rounded.
   template <class Change>
   __device__ __forceinline__ void round(uint32_t (&a)[8][4], const Change& change) const {
     const int first = 2 * hide(lane_ % 4);
@@ -191,8 +189,7 @@ class Multiplier {
                                                      with.keys + Step * kNextStepOfColumns, true);
   }
 
-  /// All exponents within the chunk are small: queries and keys have the middle as their reference, and so has the
-  /// state.
+  /// For small exponents within the chunk: queries, keys and the state are relative to the middle of the chunk.
   __device__ __forceinline__ void multiplySafe(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     uint32_t a[8][4];
@@ -220,9 +217,9 @@ class Multiplier {
     finish(item, chunk, running);
   }
 
-  /// Blocks of 16 tokens, with their start as the reference; the scores are those within blocks. Decays may be 0: what
-  /// of the state is not finite meets queries that are 0 where it is forgotten. It is left out, and outputs whose
-  /// queries meet it all the same become NaN.
+  /// Blocks of 16 tokens, relative to the block's start; the scores are those within blocks. Decays may be 0.
+  /// Non-finite elements of the state are excluded from the product, because queries are 0 where such elements are
+  /// forgotten. Outputs with other queries for such elements become NaN.
   __device__ __forceinline__ void multiplyExact(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
     float sum = 0;
@@ -236,7 +233,7 @@ class Multiplier {
       float out[8];
       bool met[8] = {};
       if (!finite) {
-        // A weight of each channel's own, so that queries do not cancel.
+        // A different weight per channel, so that queries do not cancel.
         multiplyBlock(out, with.queries + rows, [](float x, int channel) {
           return isfinite(x) ? 0 : 1 + static_cast<float>(channel) / kMostColumns;
         });
@@ -276,8 +273,9 @@ class Multiplier {
     warpgroup::settle(out);
   }
 
-  /// One decay for all channels: keys have theirs to the chunk's end; what the state gives to outputs takes those from
-  /// the chunk's start. `forgets`: the whole chunk's decay is 0, and what a decay of 0 forgets may be anything.
+  /// One decay for all channels: keys contain their decays to the chunk's end; the state's contribution to outputs is
+  /// multiplied by the decays from the chunk's start. `forgets`: the decay of the whole chunk is 0; discarded elements
+  /// may be non-finite.
   template <bool forgets>
   __device__ __forceinline__ void multiplyUniform(char* stage, const Item& item, const Chunk& chunk, int running) {
     const Operands with = operands(stage);
@@ -318,7 +316,7 @@ class Multiplier {
     finish(item, chunk, running);
   }
 
-  /// O^T, turned, to the room of outputs on their way.
+  /// Transposes O^T into the output buffer.
   __device__ __forceinline__ void put(const float (&out)[32], int running) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -332,13 +330,13 @@ class Multiplier {
     static_assert(Layout::kFine == Layout::kOut + 2 * kTileBytes);
     return shared_ + Layout::kOut + ((kTwoTiles ? running % 2 * 2 : 0) + which_) * kTileBytes;
   }
-  /// The room of outputs, once those of the chunk before have left.
+  /// Waits until the output buffer is free: the outputs of the previous chunk were copied.
   __device__ __forceinline__ void awaitOutTile() const {
-    if (kTwoTiles) return;  // finish() has
+    if (kTwoTiles) return;  // finish() has waited
     if (thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
   }
-  /// The same for 16 tokens, from `token` of the chunk on.
+  /// For 16 tokens, starting at `token` of the chunk.
   __device__ __forceinline__ void putColumns(const float (&out)[8], int running, int token) const {
     const int warp = thread_ / 32, matrix = lane_ / 8;
     const float scale = problem_.scale / kToState;
@@ -349,7 +347,7 @@ class Multiplier {
         sharedAddress(outTile(running)) + swizzled(token + matrix / 2 * 8 + lane_ % 8, 32 * warp + matrix % 2 * 16),
         words);
   }
-  /// Sends outputs on. The room of the next chunk's outputs is free afterwards, if it is another.
+  /// Stores the outputs with the TMA. Afterwards the buffer of the next chunk's outputs is free, if it is another one.
   __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
     warpgroup::publish();
     if (kTwoTiles && thread_ == 0) warp::awaitBulkRead<0>();

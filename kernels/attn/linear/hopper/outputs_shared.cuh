@@ -1,4 +1,4 @@
-// Shared memory of pass 3, and what both ways of preparing a chunk have in common.
+// Shared memory of pass 3, and code that both kinds of preparation share.
 #pragma once
 
 #include "kernels/attn/linear/hopper/forward_chunks.cuh"
@@ -13,11 +13,11 @@ struct OutputsShared {
   static constexpr int kScores = 3 * kMatrixBytes;  ///< [query][key], a tile
   static constexpr int kVectors = kScores + kTileBytes;
   static constexpr int kVectorBytes = 4 * kMostColumns;
-  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< what the vectors are: see the preparers
+  static constexpr int kStageBytes = kVectors + 6 * kVectorBytes;  ///< the preparers define the vectors
   static constexpr int kStages = 3;
-  static constexpr int kOut = kStages * kStageBytes;  ///< a tile of each multiplier on its way to device memory
-  /// Decays of channels: two matrices, queries and keys for the scores (see ChannelPreparer); or, for exact chunks,
-  /// [2][16][128] fp32. Others: a second pair of tiles of outputs.
+  static constexpr int kOut = kStages * kStageBytes;  ///< an output tile per consumer, being copied to device memory
+  /// Channel decays: two matrices, queries and keys for the scores (see ChannelPreparer); or, for exact chunks,
+  /// [2][16][128] fp32. Other decays: a second pair of output tiles.
   static constexpr int kFine = kOut + 2 * kTileBytes;
   static constexpr int kSums = kFine;
   static constexpr int kCarries = kFine + 2 * kMatrixBytes;   ///< [2][128]
@@ -27,12 +27,21 @@ struct OutputsShared {
   static_assert(kStageBytes % 1024 == 0 && kBytes <= 232448);
 };
 
-/// The multipliers' and preparers' places along the channels of a matrix: of the product's `step`.
+/// Offset of a product's `step` along the channels of a matrix, for consumers and preparers.
 __device__ __forceinline__ int channelStep(int step) {
   return step / 4 * kTileBytes + step % 4 * kNextStepOfRows;
 }
 
-/// The preparing warpgroup: scores (+)= Q K^T, D of 64 x 64, of matrices in shared memory.
+/// Preparing warpgroup: zero-fills a stage from token `length` on, the item's end.
+__device__ __forceinline__ void clearOthers(char* stage, int length) {
+  for (const int matrix : {OutputsShared::kQueries, OutputsShared::kKeys, OutputsShared::kValues}) {
+    clearRows(stage + matrix, length);
+  }
+  warpgroup::publish();
+  syncNamed(kPrepareBarrier, kGroupThreads);
+}
+
+/// Preparing warpgroup: scores (+)= Q K^T, D of 64 x 64, from matrices in shared memory.
 template <class T>
 __device__ __forceinline__ void addScores(float (&scores)[32], const char* queries, const char* keys, bool add) {
   const Matrix q = rowsOf(sharedAddress(queries)), k = rowsOf(sharedAddress(keys));
@@ -42,7 +51,7 @@ __device__ __forceinline__ void addScores(float (&scores)[32], const char* queri
                                                                add || step > 0);
   }
 }
-/// addScores() of `act`, and waits for them.
+/// Executes the addScores() of `act`, and waits for them.
 template <class Act>
 __device__ __forceinline__ void makeScores(float (&scores)[32], const Act& act) {
   warpgroup::settle(scores);
@@ -59,14 +68,14 @@ __device__ __forceinline__ void multiplyScores(float (&scores)[32], const char* 
              [&] { addScores<T>(scores, stage + OutputsShared::kQueries, stage + OutputsShared::kKeys, false); });
 }
 
-/// Rounds scores to the stage's tile of them; 0 for keys after the query.
+/// Stores rounded scores to the stage's tile; 0 for keys after the query.
 template <class T>
 __device__ __forceinline__ void putScores(char* stage, const float (&scores)[32]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const uint32_t at = sharedAddress(stage) + OutputsShared::kScores;
   const auto number = [&](int i) {
     const int query = 16 * warp + lane / 4 + 8 * (i / 2 % 2), key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-    // Dropped, not multiplied by 0: they may have overflowed.
+    // Assigned, not multiplied by 0: they may have overflowed.
     return key > query ? 0 : scores[i];
   };
 #pragma unroll

@@ -1,4 +1,4 @@
-// Chunks of 64 tokens as they go through a CTA of four warpgroups: one thread loads them, a warpgroup prepares them,
+// The pipeline of chunks of 64 tokens in a CTA of four warpgroups: one thread loads them, one warpgroup prepares them,
 // two multiply, each with 64 columns of v.
 #pragma once
 
@@ -11,22 +11,22 @@
 namespace seqpar::attn::hopper {
 
 constexpr int kChunk = 64;         ///< tokens
-constexpr int kMostColumns = 128;  ///< channels of k, and columns of v, that a CTA has
+constexpr int kMostColumns = 128;  ///< channels of k, and columns of v, per CTA
 constexpr int kTileBytes = kChunk * kRowBytes;
 constexpr int kMatrixBytes = 2 * kTileBytes;  ///< 64 tokens of 128 columns
-constexpr int kGroupThreads = 128;            ///< of a warpgroup
+constexpr int kGroupThreads = 128;            ///< per warpgroup
 constexpr int kThreads = 4 * kGroupThreads;
 constexpr int kLoader = 0, kPreparer = 1, kMultiplier = 2;  ///< warpgroups; kMultiplier + 1 multiplies too
 constexpr int kPrepareBarrier = 1, kMultiplyBarrier = 2;    ///< named barriers; kMultiplyBarrier + which
 
-/// How decays come: one number for all channels, or one each, fp32 or bf16.
+/// Form of decays: one value for all channels, or one per channel, fp32 or bf16.
 enum class GateKind { Uniform, Full, Half };
 SEQPAR_BOTH_INLINE constexpr int bytesOf(GateKind kind) {
   return kind == GateKind::Uniform ? 0 : (kind == GateKind::Full ? 4 : 2);
 }
 
-/// The barriers of `Stages` stages: filled (by the copy engine), prepared, free. Chunks are known by their running
-/// number over all items of a CTA.
+/// The barriers of `Stages` stages: filled (by the TMA), prepared, free. Chunks are identified by their running number
+/// over all items of a CTA.
 template <int Stages>
 struct Pipeline {
   static constexpr int kBarrierBytes = 3 * 8 * Stages;
@@ -37,7 +37,7 @@ struct Pipeline {
   __device__ __forceinline__ uint32_t free(int number) const { return filled(number) + 16; }
   static __device__ __forceinline__ int parity(int number) { return number / Stages & 1; }
 
-  /// One thread, before all others come.
+  /// Called by one thread, before any other thread uses the barriers.
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < Stages; ++stage) {
       initBarrier(filled(stage), 1);
@@ -48,32 +48,31 @@ struct Pipeline {
   }
   __device__ __forceinline__ void waitFilled(int number) const { waitBarrier(filled(number), parity(number)); }
   __device__ __forceinline__ void waitPrepared(int number) const { waitBarrier(prepared(number), parity(number)); }
-  /// Until the chunk that had the stage before has been multiplied.
+  /// Waits until the stage's previous chunk has been multiplied.
   __device__ __forceinline__ void waitFree(int number) const {
     if (number >= Stages) waitBarrier(free(number), parity(number) ^ 1);
   }
 };
 
-/// The same number, of which the compiler knows nothing: what is made of it is made where it is needed, and not kept in
-/// registers from before a loop on.
+/// Opaque copy: prevents the compiler from hoisting dependent values out of a loop, where they would occupy registers.
 __device__ __forceinline__ int hide(int number) {
   asm volatile("" : "+r"(number));
   return number;
 }
 
-/// What a preparing thread has of a chunk: two channels, and half of the tokens.
+/// A preparing thread's part of a chunk: two channels, and half of the tokens.
 struct PrepareLane {
   int half, pair, channel;  ///< tokens from 32 * half on; channels `channel` = 2 * pair and the next
 
   __device__ __forceinline__ PrepareLane()
       : half(static_cast<int>(threadIdx.x) / 64 % 2), pair(static_cast<int>(threadIdx.x) % 64), channel(2 * pair) {}
-  /// The byte of a matrix at which the two channels of a token are.
+  /// The byte offset, in a matrix, of the two channels of a token.
   __device__ __forceinline__ int offset(int token) const {
     return pair / 32 * kTileBytes + swizzled(token, pair % 32 * 4);
   }
 };
 
-/// Two neighboring channels of a token in a matrix [kChunk][kMostColumns] of gates.
+/// Two adjacent channels of a token in a matrix [kChunk][kMostColumns] of gates.
 template <GateKind Kind>
 __device__ __forceinline__ float2 readGates(const char* gates, int token, int channel) {
   const char* const at = gates + (token * kMostColumns + channel) * bytesOf(Kind);
@@ -81,33 +80,27 @@ __device__ __forceinline__ float2 readGates(const char* gates, int token, int ch
   return Numbers<Bfloat16>::unpack(*reinterpret_cast<const uint32_t*>(at));
 }
 
-/// As log2Decay(), of two gates.
+/// log2Decay() of two gates.
 __device__ __forceinline__ float2 log2Pair(float2 gates) {
   return make_float2(maxOrNan(gates.x * kLog2e, kLeastLog2), maxOrNan(gates.y * kLog2e, kLeastLog2));
 }
 
-/// The preparing warpgroup: zeros for some rows of a matrix.
-__device__ __forceinline__ void clearRows(char* matrix, int begin, int end) {
+/// Preparing warpgroup: zero-fills the rows of a matrix after the item's tokens, before any is read: they may belong to
+/// another sequence, and be non-finite.
+__device__ __forceinline__ void clearRows(char* matrix, int begin) {
   const PrepareLane me;
-  for (int row = begin + me.half; row < end; row += 2) *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
+  for (int row = begin + me.half; row < kChunk; row += 2) *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
 }
-
-/// How many sequences start before token `token`.
-__device__ __forceinline__ int64_t startsBefore(const LinearProblem& problem, int64_t token) {
-  int64_t low = 0, high = problem.starts == nullptr ? 0 : problem.startCount;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (problem.starts[middle] < token) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
+/// For a matrix of gates with `rowBytes` bytes per row.
+__device__ __forceinline__ void clearGates(char* gates, int rowBytes, int begin) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  for (int at = begin * rowBytes + 16 * thread; at < kChunk * rowBytes; at += 16 * kGroupThreads) {
+    *reinterpret_cast<uint4*>(gates + at) = make_uint4(0, 0, 0, 0);
   }
-  return low;
 }
 
-/// A preparing thread's numbers of `Count` matrices times factors(t, by), t from 0 to 31 in turn; done(t) comes after
-/// each 8. Loads of 8 tokens go together: none could pass a store.
+/// Multiplies a preparing thread's elements of `Count` matrices by factors(t, by), t from 0 to 31 in order; calls
+/// done(t) after each 8. Loads of 8 tokens are issued together: a load could not pass a store.
 template <class T, int Count, class Factors, class Done>
 __device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count],
                                             const Factors& factors, const Done& done) {
@@ -151,11 +144,10 @@ __device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (
   scaleTokens<T>(me, matrices, factors, [](int) {});
 }
 
-/// The preparing warpgroup: tokens of a matrix times their factors, lane t of each warp having those of tokens t and
-/// 32 + t; tokens from `begin` to `end` become 0. 16 bytes at a time: what all channels share needs no thread of its
-/// own.
+/// Preparing warpgroup: multiplies tokens of a matrix by their factors; lane t of each warp has the factors of tokens t
+/// and 32 + t. Accesses 16 bytes at a time, because all channels share a factor.
 template <class T>
-__device__ __forceinline__ void scaleRows(char* matrix, float2 factors, int begin, int end) {
+__device__ __forceinline__ void scaleRows(char* matrix, float2 factors) {
   constexpr int kRowsAtOnce = kGroupThreads / 8;
   const int thread = hide(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
   char* const at = matrix + swizzled(row, thread % 8 * 16);
@@ -170,10 +162,9 @@ __device__ __forceinline__ void scaleRows(char* matrix, float2 factors, int begi
     for (int i = 0; i < 4; ++i) {
       const int token = row + i * kRowsAtOnce;
       const float factor = __shfl_sync(0xffffffffU, i < 2 ? factors.x : factors.y, token % 32);
-      const bool keeps = token < begin || token >= end;
       const auto scale = [&](uint32_t& word) {
         const float2 two = Numbers<T>::unpack(word);
-        word = keeps ? Numbers<T>::pack(two.x * factor, two.y * factor) : 0;
+        word = Numbers<T>::pack(two.x * factor, two.y * factor);
       };
       scale(vectors[i].x);
       scale(vectors[i].y);
@@ -187,15 +178,7 @@ __device__ __forceinline__ void scaleRows(char* matrix, float2 factors, int begi
   }
 }
 
-/// A preparing thread's numbers of tokens from `begin` to `end` of the chunk become 0.
-__device__ __forceinline__ void clearTokens(const PrepareLane& me, char* matrix, int begin, int end) {
-#pragma unroll 1
-  for (int row = max(begin, 32 * me.half); row < min(end, 32 * me.half + 32); ++row) {
-    *reinterpret_cast<uint32_t*>(matrix + me.offset(row)) = 0;
-  }
-}
-
-/// act(number of a multiplier's state, channel of k, column of v in the CTA's tile).
+/// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
 template <class Act>
 __device__ __forceinline__ void eachOfState(float (&state)[64], int which, const Act& act) {
   const int thread = hide(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
@@ -204,7 +187,7 @@ __device__ __forceinline__ void eachOfState(float (&state)[64], int which, const
   for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
 }
 
-/// The same to and from memory that is only read so: [tile][which][16][thread], 4 numbers each.
+/// Packed (register) layout, for memory that only this layout reads: [tile][which][16][thread], 4 elements each.
 __device__ __forceinline__ int64_t packedOffset(int tile, int which) {
   return (int64_t{tile} * 2 + which) * 64 * kGroupThreads + 4 * hide(static_cast<int>(threadIdx.x) % kGroupThreads);
 }
@@ -227,7 +210,7 @@ __device__ __forceinline__ void getPacked(float (&state)[64], const float* from,
   }
 }
 
-/// A multiplier's part of a state to [dk][dv] of device memory.
+/// Stores a consumer's part of a state to [dk][dv] in device memory.
 __device__ __forceinline__ void putState(float* to, float (&state)[64], const LinearProblem& problem, int tile,
                                          int which) {
   const int values = problem.dv - tile * kMostColumns;

@@ -1,13 +1,13 @@
-// How a warpgroup prepares a chunk of pass 3 for decays of each channel. A thread has four channels and 16 tokens.
+// Preparation of a chunk of pass 3 by a warpgroup, for channel decays. A thread has four channels and 16 tokens.
 //
-// With L the sum of log2-decays and M what it is after the first 32 tokens, queries become q 2^(L - M) and keys
-// k 2^(M - L), for the scores as for the state, which has M as its reference during the chunk. For the scores they are
-// not only rounded to T: narrow chunks have them in fp16, too, and wide ones what rounding to T takes from them. Where
-// a half's decays are too strong for both, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the
-// block's start, keys k 2^(Lend - L), and scores within blocks, from exponents of at most 0.
+// With L the sum of log2-decays and M its value after the first 32 tokens, queries become q 2^(L - M) and keys k 2^(M -
+// L), for the scores and for the state, which is relative to M during the chunk. For the scores they are more precise
+// than T: narrow chunks use additional fp16 copies, wide ones the remainders of rounding to T. If the decays of half a
+// chunk are too strong for both, the chunk is exact: blocks of 16 tokens, queries q 2^L with L from the block's start,
+// keys k 2^(Lend - L), and scores within blocks from exponents of at most 0.
 //
-// Vectors of a stage: 0: what takes the state from the reference of the chunk before to this one's; 1: from this one's
-// to the chunk's end; 2 ... 5: decays of an exact chunk's blocks.
+// Vectors of a stage: 0: factors of the state from the previous chunk's reference to this one's; 1: from this one's to
+// the chunk's end; 2 ... 5: decays of an exact chunk's blocks.
 #pragma once
 
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
@@ -24,7 +24,7 @@ class ChannelPreparer {
       : problem_(problem), shared_(shared) {}
 
   __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
-    ForwardChunks chunks(problem_, item);
+    ForwardChunks chunks(item);
     rows_ = static_cast<const char*>(problem_.gates.data) +
             bytesOf(Kind) * (item.batch * problem_.gates.batch + item.head * problem_.gates.head + me_.channel);
     carries_ = false;
@@ -41,25 +41,25 @@ class ChannelPreparer {
       const float4* const before = carriesAt((running + 1) % 2);
       if (me_.quarter == 3) *carries = half;
       pipeline.waitFilled(running);
+      if (chunk.length < kChunk) clearOthers(stage, chunk.length);
       const float lowest = least(half);
       const bool narrow = !any(!(lowest >= kNarrowLog2)), exact = !narrow && any(!(lowest >= kSafeLog2));
       putVectors(stage, half, carries_ ? *before : make_float4(0, 0, 0, 0), exact);
       if (threadIdx.x % kGroupThreads == 0)
         reinterpret_cast<int*>(shared_ + Layout::kExact)[running % Layout::kStages] = exact;
       carries_ = !exact;
-      if (chunk.length < kChunk) clearRows(stage + Layout::kValues, chunk.length, kChunk);
       take();
       if (exact) {
         prepareExact(stage, chunk);
         load(next);
       } else {
-        // Of L - M before the thread's tokens.
+        // L - M before the thread's tokens.
         const float4 start = me_.half == 0 ? (me_.quarter == 0 ? -1.0F * half : -1.0F * own)
                                            : (me_.quarter == 2 ? make_float4(0, 0, 0, 0) : other);
         if (narrow) {
-          prepareNarrow(stage, start, chunk.length, next);
+          prepareNarrow(stage, start, next);
         } else {
-          prepareWide(stage, start, chunk.length, next);
+          prepareWide(stage, start, next);
         }
       }
       warpgroup::publish();
@@ -69,15 +69,15 @@ class ChannelPreparer {
   }
 
  private:
-  static constexpr int kTokens = 16;  ///< of a thread
-  /// Half a chunk may be taken relative to its end or start down to this: what is multiplied by 2^64 fits.
+  static constexpr int kTokens = 16;  ///< per thread
+  /// Lower bound for half a chunk relative to its end or start: products with 2^64 do not overflow.
   static constexpr float kSafeLog2 = -64;
-  /// Down to this, scores may be made of fp16.
+  /// Lower bound for scores in fp16.
   static constexpr float kNarrowLog2 = -8;
 
-  /// Where a chunk's gates come from.
+  /// Source of a chunk's gates.
   struct Rows {
-    const char* at;  ///< the next one
+    const char* at;  ///< the next row
     int64_t stride;
     int length;
   };
@@ -86,7 +86,7 @@ class ChannelPreparer {
     return {rows_ + (chunk.token + me_.firstToken()) * stride, stride,
             me_.channel < problem_.dk ? chunk.length - me_.firstToken() : 0};
   }
-  /// `Count` more of a chunk's gates, from the thread's token `first` on; 0 for tokens and channels that are not there.
+  /// Loads `Count` gates of a chunk, starting at the thread's token `first`; 0 for invalid tokens and channels.
   template <int Count>
   __device__ __forceinline__ void load(Rows& from, int first) {
 #pragma unroll
@@ -99,7 +99,7 @@ class ChannelPreparer {
     Rows from = rowsOf(chunk);
     load<kTokens>(from, 0);
   }
-  /// Ordered as written, so that addresses need not be kept.
+  /// Volatile order, so that the compiler need not keep addresses.
   static __device__ __forceinline__ float4 readQuad(const char* at, bool there) {
     float4 four;
 #ifndef __CUDACC__
@@ -128,13 +128,13 @@ class ChannelPreparer {
     return four;
   }
 
-  /// Gates become their sums from the thread's first token on; the last, as log2.
+  /// Replaces gates by their sums from the thread's first token on; returns the last sum, as log2.
   __device__ __forceinline__ float4 sumUp() {
 #pragma unroll
     for (int t = 1; t < kTokens; ++t) sums_[t] = sums_[t - 1] + sums_[t];
     return kLog2e * sums_[kTokens - 1];
   }
-  /// Of the thread that has the same half's other tokens.
+  /// The value of the thread with the half's other tokens.
   static __device__ __forceinline__ float4 shuffled(float4 x) {
     constexpr unsigned kAll = 0xffffffffU;
     return make_float4(__shfl_xor_sync(kAll, x.x, 16), __shfl_xor_sync(kAll, x.y, 16), __shfl_xor_sync(kAll, x.z, 16),
@@ -160,9 +160,9 @@ class ChannelPreparer {
     return anyNamed(kPrepareBarrier, kGroupThreads, mine);
   }
 
-  /// A thread's numbers of queries and keys times factors(t, by). keep(matrix, t, offset, products, words) sees each
-  /// four before they are rounded, and rounded, which will lie `offset` bytes into the matrix; done(t) comes after each
-  /// kAtOnce. Loads of these go together: none could pass a store.
+  /// Multiplies a thread's elements of queries and keys by factors(t, by). Calls keep(matrix, t, offset, products,
+  /// words) with every four products, unrounded and rounded; `offset` is their byte offset in the matrix. Calls done(t)
+  /// after each kAtOnce tokens. Their loads are issued together: a load could not pass a store.
   template <class Keep, class Factors, class Done>
   __device__ __forceinline__ void scale(char* stage, const Keep& keep, const Factors& factors, const Done& done) const {
     constexpr int kAtOnce = 4;
@@ -205,10 +205,9 @@ class ChannelPreparer {
     return make_uint2(Numbers<To>::pack(x.x, x.y), Numbers<To>::pack(x.z, x.w));
   }
 
-  /// As gates have been used, those of the next chunk take their place. `keep`: as scale() has it.
+  /// Replaces used gates by those of the next chunk. `keep`: as in scale().
   template <class Keep>
-  __device__ __forceinline__ void scaleSafe(char* stage, float4 start, int length, const Chunk& next,
-                                            const Keep& keep) {
+  __device__ __forceinline__ void scaleSafe(char* stage, float4 start, const Chunk& next, const Keep& keep) {
     [[maybe_unused]] Rows rows = rowsOf(next);
     scale(
         stage, keep,
@@ -218,25 +217,16 @@ class ChannelPreparer {
           by[1] = exp2Quad(-1.0F * sum);
         },
         [&]([[maybe_unused]] int t, int) { load<4>(rows, t); });
-    clear(stage + Layout::kKeys, length);
-    clear(fine(1), length);
-  }
-  /// Zeros for the thread's tokens from `length` on.
-  __device__ __forceinline__ void clear(char* matrix, int length) const {
-#pragma unroll 1
-    for (int token = max(length, me_.firstToken()); token < me_.firstToken() + kTokens; ++token) {
-      *reinterpret_cast<uint2*>(matrix + me_.offset(token)) = make_uint2(0, 0);
-    }
   }
   __device__ __forceinline__ char* fine(int matrix) const {
     return shared_ + Layout::kFine + matrix * kMatrixBytes;
   }
 
-  /// Scores of queries and keys in fp16, which has three digits more than bf16. Where these do not fit (some are above
-  /// 65504), or are so small that they have fewer digits (one of 16 tokens is looked at), they are made of T.
-  __device__ __forceinline__ void prepareNarrow(char* stage, float4 start, int length, const Chunk& next) {
+  /// Scores from queries and keys in fp16, which has three bits more than bf16. If some do not fit (above 65504), or
+  /// are so small that they have fewer bits (one of 16 tokens is checked), the scores are computed from T.
+  __device__ __forceinline__ void prepareNarrow(char* stage, float4 start, const Chunk& next) {
     float greatest[2] = {0, 0};
-    scaleSafe(stage, start, length, next, [&](int matrix, int t, int offset, float4 products, uint2) {
+    scaleSafe(stage, start, next, [&](int matrix, int t, int offset, float4 products, uint2) {
       *reinterpret_cast<uint2*>(fine(matrix) + offset) = packed<Float16>(products);
       if (t == 0) greatest[matrix] = largest(products);
     });
@@ -255,9 +245,9 @@ class ChannelPreparer {
   }
   static constexpr float kSmallest = 0x1p-6F;
 
-  /// Exponents are beyond those of fp16: what rounding takes from queries and keys is multiplied too.
-  __device__ __forceinline__ void prepareWide(char* stage, float4 start, int length, const Chunk& next) {
-    scaleSafe(stage, start, length, next, [&](int matrix, int, int offset, float4 products, uint2 words) {
+  /// For exponents beyond the range of fp16: adds the products of the rounding remainders of queries and keys.
+  __device__ __forceinline__ void prepareWide(char* stage, float4 start, const Chunk& next) {
+    scaleSafe(stage, start, next, [&](int matrix, int, int offset, float4 products, uint2 words) {
       const float2 a = Numbers<T>::unpack(words.x), b = Numbers<T>::unpack(words.y);
       *reinterpret_cast<uint2*>(fine(matrix) + offset) =
           packed<T>(make_float4(products.x - a.x, products.y - a.y, products.z - b.x, products.w - b.y));
@@ -278,13 +268,13 @@ class ChannelPreparer {
                        maxOrNan(x.w, kLeastLog2));
   }
 
-  /// A thread's tokens are a block.
+  /// A thread's tokens are one block.
   __device__ __forceinline__ void prepareExact(char* stage, const Chunk& chunk) {
     char* const scores = stage + Layout::kScores;
     for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < kTileBytes / 16; i += kGroupThreads) {
       reinterpret_cast<uint4*>(scores)[i] = make_uint4(0, 0, 0, 0);
     }
-    load(chunk);  // again: their sums may be infinite
+    load(chunk);  // reload: their sums may be infinite
     float4 sum = make_float4(0, 0, 0, 0);
     char* const sums = shared_ + Layout::kSums + me_.quarter * kTokens * Layout::kVectorBytes;
 #pragma unroll
@@ -304,7 +294,6 @@ class ChannelPreparer {
           by[1] = exp2Quad(sums_[kTokens - 1] + -1.0F * sums_[t]);
         },
         [](int, int) {});
-    clear(stage + Layout::kKeys, chunk.length);
   }
   static __device__ __forceinline__ int sumAt(int t, int pair) {
     return t * Layout::kVectorBytes + (8 * pair ^ (t & 7) << 4);
@@ -345,8 +334,8 @@ class ChannelPreparer {
   char* shared_;
   QuadLane me_;
   const char* rows_ = nullptr;
-  bool carries_ = false;  ///< whether the chunk before left the state with its middle as the reference
-  float4 sums_[kTokens];  ///< gates, and then their sums
+  bool carries_ = false;  ///< whether the previous chunk left the state relative to its middle
+  float4 sums_[kTokens];  ///< gates, later their sums
 };
 
 }  // namespace seqpar::attn::hopper

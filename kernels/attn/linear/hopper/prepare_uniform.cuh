@@ -1,5 +1,5 @@
-// How a warpgroup prepares a chunk of pass 3 where all channels have one decay: scores q k 2^(L of the query - L of the
-// key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Queries stay as they are.
+// Preparation of a chunk of pass 3 by a warpgroup, for one decay of all channels: scores q k 2^(L of the query - L of
+// the key), with L the sum of log2-decays from the chunk's start, then keys times 2^(Lend - L). Queries are unchanged.
 //
 // Vector 0 of a stage: 2^L of each token, then 2^Lend.
 #pragma once
@@ -17,7 +17,7 @@ class UniformPreparer {
       : problem_(problem), shared_(shared), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ __forceinline__ int run(const Item& item, int first, const Pipeline<Layout::kStages>& pipeline) {
-    ForwardChunks chunks(problem_, item);
+    ForwardChunks chunks(item);
     constant_ = problem_.gate == Gate::Head ? static_cast<const float*>(problem_.gates.data)[item.head] : 0;
     tokens_ = problem_.gate == Gate::Token ? static_cast<const float*>(problem_.gates.data) +
                                                  item.batch * problem_.gates.batch + item.head * problem_.gates.head
@@ -37,14 +37,14 @@ class UniformPreparer {
       take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
       pipeline.waitFilled(running);
+      if (length < kChunk) clearOthers(stage, length);
       float scores[32];
       multiplyScores<T>(scores, stage);
       putDecayed(stage, scores, sums);
-      if (problem_.gate != Gate::None || length < kChunk) {
-        syncNamed(kPrepareBarrier, kGroupThreads);  // all scores are made
-        decayKeys(stage, sums, length);
+      if (problem_.gate != Gate::None) {
+        syncNamed(kPrepareBarrier, kGroupThreads);  // all scores are computed
+        decayKeys(stage, sums);
       }
-      if (length < kChunk) clearRows(stage + Layout::kValues, length, kChunk);
       warpgroup::publish();
       arrive(pipeline.prepared(running));
     }
@@ -56,7 +56,7 @@ class UniformPreparer {
     if (t >= chunk.length) return 0;
     return tokens_ == nullptr ? constant_ : tokens_[(chunk.token + t) * problem_.gates.token];
   }
-  /// The sum up to this lane.
+  /// The inclusive prefix sum over lanes.
   __device__ __forceinline__ float sumTo(float own) const {
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -93,10 +93,10 @@ class UniformPreparer {
     putScores<T>(stage, decayed);
   }
 
-  __device__ __forceinline__ void decayKeys(char* stage, float2 sums, int length) const {
+  __device__ __forceinline__ void decayKeys(char* stage, float2 sums) const {
     const float end = __shfl_sync(0xffffffffU, sums.y, 31);
     const float2 factors = make_float2(exp2Fast(end - sums.x), exp2Fast(end - sums.y));
-    scaleRows<T>(stage + Layout::kKeys, factors, length, kChunk);
+    scaleRows<T>(stage + Layout::kKeys, factors);
   }
 
   const LinearProblem& problem_;

@@ -1,14 +1,14 @@
-// Four neighboring channels of a chunk's tokens, which a thread has together: 8 bytes of a matrix, 16 of fp32 gates.
+// Groups of four adjacent channels of a chunk's tokens, per thread: 8 bytes of a matrix, 16 of fp32 gates.
 #pragma once
 
 #include "kernels/attn/linear/hopper/pipeline.cuh"
 
 namespace seqpar::attn::hopper {
 
-/// What a preparing thread has of a chunk: four channels, and 16 tokens.
+/// A preparing thread's part of a chunk: four channels, and 16 tokens.
 struct QuadLane {
-  int half, quarter;        ///< of the chunk: 32 tokens, and the 16 of them that are the thread's
-  int tile, quad, channel;  ///< channels `channel` to `channel` + 3, which are number `quad` of a row of the tile
+  int half, quarter;        ///< of the chunk: 32 tokens, and the thread's 16 of them
+  int tile, quad, channel;  ///< channels `channel` to `channel` + 3, at index `quad` in a row of the tile
 
   __device__ __forceinline__ QuadLane() {
     const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
@@ -19,7 +19,7 @@ struct QuadLane {
     channel = 64 * tile + 4 * quad;
   }
   __device__ __forceinline__ int firstToken() const { return 16 * quarter; }
-  /// The byte of a matrix at which the channels of a token are.
+  /// The byte offset, in a matrix, of the channels of a token.
   __device__ __forceinline__ int offset(int token) const { return tile * kTileBytes + swizzled(token, 8 * quad); }
 };
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ float4 exp2Quad(float4 x) {
   return make_float4(exp2Fast(x.x), exp2Fast(x.y), exp2Fast(x.z), exp2Fast(x.w));
 }
 __device__ __forceinline__ float least(float4 x) {
-  return fminf(fminf(x.x, x.y), fminf(x.z, x.w)) + 0 * (x.x + x.y + x.z + x.w);  // NaN where one is
+  return fminf(fminf(x.x, x.y), fminf(x.z, x.w)) + 0 * (x.x + x.y + x.z + x.w);  // NaN if any is
 }
 __device__ __forceinline__ float largest(float4 x) {
   return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));

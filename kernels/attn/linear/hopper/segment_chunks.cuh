@@ -1,4 +1,4 @@
-// The chunks of a segment on which its map depends (segment_states.cuh), and decays of their tokens.
+// The chunks of a segment in the order of pass 1 (segment_states.cuh), and decays of their tokens.
 #pragma once
 
 #include "kernels/attn/linear/hopper/pipeline.cuh"
@@ -7,62 +7,42 @@ namespace seqpar::attn::hopper {
 
 enum class Pass { Forward, Backward };
 
-/// The chunks of an item that its map depends on. Forward: from its last token to the start of the sequence that its
-/// end belongs to. Backward: from its first token to the end of the sequence that comes into it.
+/// The chunks of an item: forward from its last token to its first, backward from its first to its last.
 template <Pass P>
 struct ItemChunks {
-  int64_t begin;  ///< of the item; chunks begin at multiples of kChunk from it
-  int64_t end;
-  int64_t start;  ///< of the next sequence in that direction's way, if in the item, or -1
-  int whole;      ///< chunks of the item
-  int count;      ///< of the sequence
+  int64_t begin, end;  ///< tokens of the item; the first chunk starts at `begin`
+  int count;
 
-  __device__ __forceinline__ ItemChunks(const LinearProblem& problem, const Item& item)
-      : begin(item.begin), end(item.end), start(-1) {
-    whole = end > begin ? static_cast<int>((end - begin + kChunk - 1) / kChunk) : 0;
-    if constexpr (P == Pass::Forward) {
-      const int64_t starts = startsBefore(problem, end);
-      if (starts > 0 && problem.starts[starts - 1] >= begin) start = problem.starts[starts - 1];
-      count = whole - (start >= 0 ? static_cast<int>((start - begin) / kChunk) : 0);
-    } else {
-      const int64_t starts = startsBefore(problem, begin);
-      if (problem.starts != nullptr && starts < problem.startCount && problem.starts[starts] < end) {
-        start = problem.starts[starts];
-      }
-      count = start >= 0 ? static_cast<int>((start - begin + kChunk - 1) / kChunk) : whole;
-    }
-  }
-  /// The first token of the chunk that comes as the `number`th.
+  __device__ __forceinline__ explicit ItemChunks(const Item& item)
+      : begin(item.begin),
+        end(item.end),
+        count(end > begin ? static_cast<int>((end - begin + kChunk - 1) / kChunk) : 0) {}
+  /// The first token of the `number`th chunk in that order.
   __device__ __forceinline__ int64_t token(int number) const {
-    return begin + int64_t{P == Pass::Forward ? whole - 1 - number : number} * kChunk;
+    return begin + int64_t{P == Pass::Forward ? count - 1 - number : number} * kChunk;
   }
-  /// Tokens of a chunk that belong to other sequences: [first, last).
-  __device__ __forceinline__ int firstOther(int64_t token) const {
-    if (P == Pass::Forward) return 0;
-    return start >= 0 && start < token + kChunk ? static_cast<int>(start - token) : kChunk;
-  }
-  __device__ __forceinline__ int lastOther(int64_t token) const {
-    if (P == Pass::Backward) return kChunk;
-    return start > token ? static_cast<int>(start - token) : 0;
+  /// The number of its tokens.
+  __device__ __forceinline__ int length(int number) const {
+    return static_cast<int>(min(end - token(number), int64_t{kChunk}));
   }
 };
 
-/// Which chunks pass through unused, as all is forgotten from one of an item on. The preparing warpgroup finds out,
-/// when others are on their way already, and marks each chunk's stage. It may be items ahead of those that multiply: a
-/// mark stays until its stage is free again, as one word for all stages would not.
+/// Marks chunks that are skipped, because all state is forgotten from some chunk of an item on. The preparing warpgroup
+/// detects this when later chunks are already in flight, and marks the stage of each. It may be items ahead of the
+/// consumers: a mark per stage stays valid until the stage is free again, unlike a single word for all stages.
 template <int Stages>
 struct Skip {
-  volatile int* marks;  ///< of each stage
+  volatile int* marks;  ///< per stage
 
-  /// One thread, before the chunk `running` is prepared.
+  /// Called by one thread, before the chunk `running` is prepared.
   __device__ __forceinline__ void mark(int running, bool skipped) const { marks[running % Stages] = skipped ? 1 : 0; }
-  /// After `running` was prepared, and before its stage is prepared again.
+  /// Valid after `running` was prepared, and before its stage is prepared again.
   __device__ __forceinline__ bool skips(int running) const { return marks[running % Stages] != 0; }
-  /// How many chunks of `count` are loaded if those from `number` on are skipped.
+  /// The number of loaded chunks of `count`, if the chunks from `number` on are skipped.
   static __device__ __forceinline__ int loaded(int number, int count) { return min(count, number + Stages); }
 };
 
-/// Log2-decays that all channels have, of tokens `lane` and 32 + `lane` of a chunk; two chunks ahead.
+/// Log2-decays for all channels, of tokens `lane` and 32 + `lane` of a chunk; loaded two chunks ahead.
 template <Pass P>
 class TokenDecays {
  public:

@@ -1,7 +1,6 @@
-// Pass 1 on sm_90a: maps of segments. The forward's, as kernels/attn/linear/segment_states.cuh makes them: from a
-// segment's last chunk to its first, S^T += V^T K with the keys decayed to the segment's end. The backward's, the other
-// way round: from the first chunk to the last, with queries for keys, decayed from the segment's begin, and dOut for
-// values.
+// Pass 1 on sm_90a: maps of segments. Forward (like kernels/attn/linear/segment_states.cuh): from a segment's last
+// chunk to its first, S^T += V^T K with the keys decayed to the segment's end. Backward: from the first chunk to the
+// last, with queries as keys, decayed from the segment's start, and dOut as values.
 #pragma once
 
 #include "kernels/attn/linear/hopper/matrix.cuh"
@@ -12,7 +11,7 @@ namespace seqpar::attn::hopper {
 
 struct StatesKernel {
   SegmentStates pass;
-  int segments;  ///< how many, from the first on; backward: to the last
+  int segments;  ///< number of segments, starting at the first; backward: ending at the last
   int64_t items;
   CUtensorMap keys, values, gates;  ///< backward: queries, dOut
 };
@@ -36,7 +35,7 @@ class StatesCta {
  public:
   using Layout = StatesShared<Kind>;
   static constexpr int kStages = Layout::kStages;
-  /// Chunks on their way at once: two of each CTA keep memory busy, and more are queues that other loads wait in.
+  /// Chunks in flight: two per CTA keep memory busy, and more only queue before other loads.
   static constexpr int kInFlight = P == Pass::Forward && Kind == GateKind::Uniform ? 2 : kStages;
 
   __device__ __forceinline__ StatesCta(const StatesKernel& kernel, char* shared)
@@ -61,7 +60,7 @@ class StatesCta {
   }
 
  private:
-  /// act(item, running number of its first chunk), which returns how many chunks were loaded for it.
+  /// Calls act(item, running number of its first chunk), which returns the number of chunks loaded for it.
   template <class Act>
   __device__ __forceinline__ void each(const Act& act) {
     const int tiles = (problem_.dv + kMostColumns - 1) / kMostColumns;
@@ -74,7 +73,7 @@ class StatesCta {
   }
 
   __device__ __forceinline__ int load(const Item& item, int first) {
-    const ItemChunks<P> chunks(problem_, item);
+    const ItemChunks<P> chunks(item);
     const int qk = qkHead(problem_, item.head), batch = static_cast<int>(item.batch);
     for (int number = 0; number < chunks.count; ++number) {
       const int running = first + number;
@@ -100,7 +99,7 @@ class StatesCta {
   }
 
   __device__ __forceinline__ int prepare(const Item& item, int first) {
-    const ItemChunks<P> chunks(problem_, item);
+    const ItemChunks<P> chunks(item);
     TokenDecays<P> tokenDecays(problem_, item, chunks);
     float2 later = make_float2(0, 0);  // log2-decays of the chunks before this one: of two channels, or, in x, of all
     bool skipping = false;
@@ -110,29 +109,33 @@ class StatesCta {
       char* const stage = shared_ + running % kStages * Layout::kStageBytes;
       pipeline_.waitFilled(running);
       if (!skipping) {
-        const Others others = {chunks.firstOther(chunks.token(number)), chunks.lastOther(chunks.token(number))};
+        if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
         if constexpr (Kind == GateKind::Uniform) {
-          skipping = !decayKeys(stage, others, tokenDecays.take(number), later);
+          skipping = !decayKeys(stage, tokenDecays.take(number), later);
         } else {
-          skipping = !decayKeys(stage, others, running % 2, later);
+          skipping = !decayKeys(stage, running % 2, later);
         }
         if (skipping) loaded = skip_.loaded(number, chunks.count);
-        if (others.last > others.first) clearRows(stage + Layout::kValues, others.first, others.last);
         warpgroup::publish();
       }
       if (threadIdx.x % kGroupThreads == 0) skip_.mark(running, skipping);
       arrive(pipeline_.prepared(running));
     }
-    if (item.tile == 0) putDecays(item, chunks.start >= 0, later);
+    if (item.tile == 0) putDecays(item, later);
     return loaded;
   }
 
-  struct Others {
-    int first, last;
-  };
-  /// Keys times 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's begin to
-  /// their tokens), 0 for `others`; `later` gets the chunk's. False, and nothing is done: all of it is forgotten.
-  __device__ __forceinline__ bool decayKeys(char* stage, Others others, int slot, float2& later) {
+  /// Zero-fills a stage from token `length` on, the item's end.
+  __device__ __forceinline__ void clear(char* stage, int length) const {
+    clearRows(stage + Layout::kKeys, length);
+    clearRows(stage + Layout::kValues, length);
+    if (Kind != GateKind::Uniform) clearGates(stage + Layout::kGates, kMostColumns * bytesOf(Kind), length);
+    syncNamed(kPrepareBarrier, kGroupThreads);
+  }
+  /// Multiplies keys by 2^(the log2-decays from after their tokens to the segment's end; backward: from the segment's
+  /// start to their tokens); adds the chunk's decay to `later`. Returns false and changes nothing if all of the chunk
+  /// is forgotten.
+  __device__ __forceinline__ bool decayKeys(char* stage, int slot, float2& later) {
     const PrepareLane me;
     float2 decays[32];
     float2 own = make_float2(0, 0);
@@ -158,14 +161,13 @@ class StatesCta {
     char* const keys[1] = {stage + Layout::kKeys};
     scaleTokens<T>(me, keys,
                    [&](int t, float2(&by)[1]) { by[0] = make_float2(exp2Fast(decays[t].x), exp2Fast(decays[t].y)); });
-    clearTokens(me, keys[0], others.first, others.last);
     later = make_float2(later.x + (own.x + other.x), later.y + (own.y + other.y));
     return true;
   }
-  /// The same with one decay for all channels.
-  __device__ __forceinline__ bool decayKeys(char* stage, Others others, float2 decays, float2& later) {
+  /// With one decay for all channels.
+  __device__ __forceinline__ bool decayKeys(char* stage, float2 decays, float2& later) {
     if (later.x < kFlushedLog2) return false;
-    constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane whose sum has all but its own
+    constexpr int kLast = P == Pass::Forward ? 0 : 31;  // the lane with the sum of all other lanes
     const float2 sums = make_float2(sumBehind(decays.x), sumBehind(decays.y));
     const float2 total = make_float2(__shfl_sync(0xffffffffU, sums.x + decays.x, kLast),
                                      __shfl_sync(0xffffffffU, sums.y + decays.y, kLast));
@@ -174,9 +176,7 @@ class StatesCta {
     char* const keys = stage + Layout::kKeys;
     if (problem_.gate != Gate::None) {
       const float2 factors = make_float2(exp2Fast(later.x + exponents.x), exp2Fast(later.x + exponents.y));
-      scaleRows<T>(keys, factors, others.first, others.last);
-    } else {
-      clearTokens(PrepareLane(), keys, others.first, others.last);
+      scaleRows<T>(keys, factors);
     }
     later.x += total.x + total.y;
     return true;
@@ -197,12 +197,13 @@ class StatesCta {
     }
     return sum;
   }
-  __device__ __forceinline__ void putDecays(const Item& item, bool starts, float2 later) {
+  __device__ __forceinline__ void putDecays(const Item& item, float2 later) {
     const PrepareLane me;
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
     const int width = decayWidth(problem_);
+    const bool forgets = P == Pass::Forward ? begins(item) : ends(item);
     const auto put = [&](int channel, float log2) {
-      const bool nothingLeft = starts || log2 < kFlushedLog2;
+      const bool nothingLeft = forgets || log2 < kFlushedLog2;
       if (channel < width) {
         kernel_.pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
       }
@@ -217,7 +218,7 @@ class StatesCta {
   }
 
   __device__ __forceinline__ int multiply(const Item& item, int first, int which) {
-    const ItemChunks<P> chunks(problem_, item);
+    const ItemChunks<P> chunks(item);
     float state[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) state[i] = 0;
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constan
   extern __shared__ __align__(1024) char shared[];
   letNextKernelStart();
   StatesCta<T, Kind, P>(kernel, shared).run();
-  // Reads nothing of it, and writes nothing that it reads. But the next kernel waits for this one alone.
+  // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
   waitForPriorKernel();
 }
 

@@ -1,6 +1,5 @@
-// What a multiplying warpgroup of pass 3 starts from: the state before its item's segment. This rank's tokens before it
-// have left the maps of their segments, and `initial` decays over them. For one decay of all channels; see Multiplier
-// for others.
+// The initial state of a consumer warpgroup of pass 3: the state before its item's segment, from the maps of the rank's
+// earlier segments, and from `initial` decayed over them. For one decay of all channels; see Multiplier for others.
 #pragma once
 
 #include "kernels/attn/linear/hopper/outputs_shared.cuh"
@@ -15,21 +14,21 @@ class StateBefore {
   __device__ __forceinline__ StateBefore(const Outputs& pass, char* shared, int which)
       : pass_(pass), problem_(pass.problem), shared_(shared), which_(which), thread_(threadIdx.x % kGroupThreads) {}
 
-  /// Segment by segment backwards, or all of them as one; then what came before the first. The nearest state comes as
-  /// it is. Packed, the second is on its way with it; more come where decays leave something of them.
+  /// From the last segment to the first, or all segments as one; then `initial`. The nearest state is added without a
+  /// factor. Packed, the second one is loaded with it; further ones are loaded while decays leave a nonzero factor.
   __device__ __forceinline__ void make(const Item& item, float (&state)[64]) const {
-    if (item.segment == 0 && pass_.initial == nullptr) {  // needs nothing of pass 1: its CTAs may run beside it
+    if (item.before == 0 && !takesInitial(item)) {  // independent of pass 1: these CTAs may overlap with it
 #pragma unroll
       for (int i = 0; i < 64; ++i) state[i] = 0;
       return;
     }
     if (!pass_.mapsAreThere && !pass_.leads) waitForPriorKernel();
-    int next = before(item.segment);
-    float sum = logOf(item, next, item.segment);
-    fetch(item, item.segment, state);
+    int next = before(item.before);
+    float sum = logOf(item, next, item.before);
+    fetch(item, item.before, state);
     float numbers[64];
 #pragma unroll 1
-    for (bool second = pass_.packed; next > 0 || (next == 0 && pass_.initial != nullptr); second = false) {
+    for (bool second = pass_.packed; next > 0 || (next == 0 && takesInitial(item)); second = false) {
       const float more = logOf(item, before(next), next);
       if (!second && !setFactors(sum)) return;
       fetch(item, next, numbers);
@@ -44,19 +43,26 @@ class StateBefore {
   __device__ __forceinline__ int before(int next) const {
     return pass_.apart ? next - 1 : min(next, 1) - 1;
   }
-  /// The sum of log-decays from segment `first` to before `end`.
+  __device__ __forceinline__ bool takesInitial(const Item& item) const {
+    return pass_.initial != nullptr && item.continues;
+  }
+  /// Index of the sequence's first map.
+  __device__ __forceinline__ int64_t firstMap(const Item& item) const {
+    return mapIndex(item, problem_, pass_.segments) - item.before;
+  }
+  /// The sum of log-decays from the sequence's segment `first` to before `end`.
   __device__ __forceinline__ float logOf(const Item& item, int first, int end) const {
-    const float* const logs = pass_.maps.logDecays + headIndex(item, problem_) * pass_.segments.count;
+    const float* const logs = pass_.maps.logDecays + firstMap(item);
     float sum = 0;
     for (int segment = max(first, 0); segment < end; ++segment) sum += logs[segment];
     return sum;
   }
-  /// The map of the segment before `next`, or of all that are; before the first, the state that comes in.
+  /// Loads the map of the sequence's segment before `next`, or of all its earlier segments; before the first, the
+  /// incoming state.
   __device__ __forceinline__ void fetch(const Item& item, int next, float (&numbers)[64]) const {
-    const int64_t size = int64_t{problem_.dk} * problem_.dv, head = headIndex(item, problem_);
-    const float* const from =
-        next > 0 ? pass_.maps.states + (head * pass_.segments.count + (pass_.apart ? next - 1 : next)) * size
-                 : pass_.initial + head * size;
+    const int64_t size = int64_t{problem_.dk} * problem_.dv;
+    const float* const from = next > 0 ? pass_.maps.states + (firstMap(item) + (pass_.apart ? next - 1 : next)) * size
+                                       : pass_.initial + headIndex(item, problem_) * size;
     if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, which_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
     const int thread = hide(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
@@ -67,14 +73,14 @@ class StateBefore {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool exists = 8 * j < problem_.dk && there[e / 2];
-        numbers[4 * j + e] = exists ? at[e % 2 * problem_.dv + e / 2 * 8] : 0;  // as eachOfState() counts them
+        numbers[4 * j + e] = exists ? at[e % 2 * problem_.dv + e / 2 * 8] : 0;  // indexed as in eachOfState()
       }
       at += 8 * problem_.dv;
     }
   }
-  /// Each thread's channel's factor, in the room of outputs on their way; false: all of them are 0.
+  /// Stores each thread's channel's factor in the output buffer; returns false if all are 0.
   __device__ __forceinline__ bool setFactors(float logDecay) const {
-    // Outputs of an item before have left.
+    // Waits until the outputs of the previous item were copied.
     if (thread_ == 0) warp::awaitBulkRead<0>();
     syncNamed(kMultiplyBarrier + which_, kGroupThreads);
     const float mine = thread_ < problem_.dk ? exp2Fast(logDecay * kLog2e) : 0;

@@ -7,7 +7,7 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-/// The driver's function, without linking to the driver; NULL: there is none.
+/// The driver's function, without linking to the driver; NULL if there is none.
 Encode driverFunction() {
   static const Encode function = [] {
     void* found = nullptr;
@@ -31,7 +31,8 @@ bool encodeMap(CUtensorMap& map, const TensorBox& box, const LinearProblem& prob
   const Encode encode = driverFunction();
   if (encode == nullptr) return false;
   const int64_t size = box.type == seqparFloat32 ? 4 : 2;
-  constexpr int64_t kAny = 16;  // bytes: of dimensions that have one element, whose strides need not mean anything
+  constexpr int64_t kAny = 16;  // bytes: valid stride for dimensions with one element, where the caller's stride may be
+                                // arbitrary
   const auto stride = [&](int64_t elements, int64_t count) {
     return static_cast<cuuint64_t>(count > 1 ? elements * size : kAny);
   };

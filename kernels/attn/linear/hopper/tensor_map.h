@@ -1,4 +1,4 @@
-// Descriptions of tensors for the copy engine (tma.cuh), made on the host.
+// TMA tensor maps (tma.cuh), encoded on the host.
 #pragma once
 
 #include "kernels/attn/linear/args.h"
@@ -6,8 +6,9 @@
 
 namespace seqpar::attn::hopper {
 
-/// A tensor [batch][token][head][columns] of 16-bit or 32-bit numbers and the box that one copy moves: `boxColumns` of
-/// one head and `boxTokens` tokens. `swizzled`: rows of 128 bytes, as tma.cuh has them. False: the copy engine cannot.
+/// A tensor [batch][token][head][columns] of 16-bit or 32-bit elements and the box of one copy: `boxColumns` of one
+/// head and `boxTokens` tokens. `swizzled`: rows of 128 bytes, as in tma.cuh. encodeMap() returns false if the TMA does
+/// not support the tensor.
 struct TensorBox {
   Input tensor;
   int type = 0;  ///< a seqparDataType_t

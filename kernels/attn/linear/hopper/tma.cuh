@@ -1,8 +1,8 @@
-// The bulk tensor copy engine (TMA) and its barriers, sm_90: tiles between device memory and shared memory.
+// The TMA and its barriers, sm_90: tiles between device memory and shared memory.
 //
-// A tile of kSwizzleColumns 16-bit numbers a row has rows of 128 bytes; the hardware exchanges their 16-byte vectors
-// (vector v of row r lies at v ^ (r & 7)), which swizzled() repeats for ordinary accesses. Such tiles begin at
-// multiples of 1024 bytes and are what matrix.cuh describes to the tensor cores.
+// A tile with kSwizzleColumns 16-bit elements per row has rows of 128 bytes; the hardware permutes their 16-byte
+// vectors (vector v of row r is at v ^ (r & 7)), and swizzled() computes the same offsets for ordinary accesses. Such
+// tiles are aligned to 1024 bytes; matrix.cuh describes them to the tensor cores.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 
 namespace seqpar::attn::hopper {
 
-constexpr int kSwizzleColumns = 64;  ///< 16-bit numbers in a row of a tile
+constexpr int kSwizzleColumns = 64;  ///< 16-bit elements in a row of a tile
 constexpr int kRowBytes = 2 * kSwizzleColumns;
 
-/// The byte of a tile at which a row's byte is.
+/// The byte offset, in a tile, of a byte of a row.
 __device__ __forceinline__ constexpr int swizzled(int row, int byte) {
   return row * kRowBytes + (byte ^ (row & 7) << 4);
 }
 
 #ifdef __CUDACC__
 
-/// A barrier in shared memory, of 8 bytes: a phase ends when `count` threads have arrived and all bytes announced have
-/// come. Phases are told apart by their parity, the first one's being 0.
+/// mbarrier in shared memory, 8 bytes: a phase ends when `count` threads have arrived and all expected bytes are
+/// transferred. Phases are identified by their parity; the first one has parity 0.
 __device__ __forceinline__ void initBarrier(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-/// After initBarrier(), before other threads and the copy engine use them.
+/// Required after initBarrier(), before other threads and the TMA use the barriers.
 __device__ __forceinline__ void fenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -38,7 +38,7 @@ __device__ __forceinline__ void fenceBarrierInit() {
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Arrives and announces bytes that the copy engine will bring.
+/// Arrives and adds to the bytes that the TMA will transfer.
 __device__ __forceinline__ void arriveExpecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -52,11 +52,11 @@ __device__ __forceinline__ void waitBarrier(uint32_t barrier, int parity) {
       : "memory");
 }
 
-/// A barrier among `threads` of a CTA, a multiple of 32; 0 is __syncthreads().
+/// Named barrier of `threads` threads of a CTA, a multiple of 32; 0 is __syncthreads().
 __device__ __forceinline__ void syncNamed(int id, int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/// The same, and whether `mine` is true for any of them.
+/// Named barrier; returns true if `mine` is true on any of its threads.
 __device__ __forceinline__ bool anyNamed(int id, int threads, bool mine) {
   int any;
   asm volatile(
@@ -67,10 +67,10 @@ __device__ __forceinline__ bool anyNamed(int id, int threads, bool mine) {
   return any != 0;
 }
 
-/// What the L2 cache does with what a copy brings.
+/// L2 cache policy of a copy.
 constexpr uint64_t kEvictNormal = 0x1000000000000000ULL;
 
-/// One thread: the box of `map` at (column, head, token, batch) to shared memory; zeros where the tensor has nothing.
+/// One thread: copies the box of `map` at (column, head, token, batch) to shared memory; zeros outside of the tensor.
 __device__ __forceinline__ void loadBox(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, int head,
                                         int token, int batch, uint64_t policy = kEvictNormal) {
   asm volatile(
@@ -79,13 +79,13 @@ __device__ __forceinline__ void loadBox(uint32_t to, const CUtensorMap& map, uin
       "l"(&map), "r"(barrier), "r"(column), "r"(head), "r"(token), "r"(batch), "l"(policy)
       : "memory");
 }
-/// One thread: the box to the L2 cache, for ordinary loads to come.
+/// One thread: prefetches the box to the L2 cache, for later ordinary loads.
 __device__ __forceinline__ void prefetchBox(const CUtensorMap& map, int column, int head, int token, int batch) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(head),
                "r"(token), "r"(batch)
                : "memory");
 }
-/// One thread: the other way; what the tensor does not have is left out. Ends with warp::commitBulk().
+/// One thread: copies from shared memory to the tensor, except outside of it. Must be followed by warp::commitBulk().
 __device__ __forceinline__ void storeBox(const CUtensorMap& map, uint32_t from, int column, int head, int token,
                                          int batch) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
@@ -93,8 +93,8 @@ __device__ __forceinline__ void storeBox(const CUtensorMap& map, uint32_t from, 
                : "memory");
 }
 
-/// Four 8 x 8 matrices of 16-bit numbers to shared memory, as ldmatrix's counterpart; `lane` 8 i + r has the address of
-/// row r of matrix i.
+/// stmatrix: stores four 8 x 8 matrices of 16-bit elements to shared memory; lane 8 i + r has the address of row r of
+/// matrix i.
 __device__ __forceinline__ void storeMatrices(uint32_t address, const uint32_t (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),
                "r"(words[1]), "r"(words[2]), "r"(words[3])

@@ -1,11 +1,11 @@
-// A CPU in the place of hopper/tma.cuh: barriers of transfers, and boxes of tensors, which come as late as they may.
+// CPU emulation of hopper/tma.cuh: mbarriers, and copies of boxes, which complete as late as allowed.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/attn/linear/cuda_emulator.h"
 
-/// What tests make of a tensor in the place of the driver's map: [batch][token][head][column], strides in bytes.
+/// The tests' tensor map, instead of the driver's: [batch][token][head][column], strides in bytes.
 struct CUtensorMap {
   char* data;
   int numberBytes, columns, boxColumns, boxTokens;

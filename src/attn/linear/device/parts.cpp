@@ -1,6 +1,9 @@
 #include "attn/linear/device/parts.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "kernels/attn/linear/packing.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -51,11 +54,20 @@ const char* whyNoKernel(const Shard& shard) {
   return whyNot(withoutTensors(kernelProblem(shard)));
 }
 
-Part wholeOf(const Shard& shard, int ctas) {
+Part wholeOf(const Shard& shard, int ctas, std::vector<Span>& spans) {
   Part part;
   part.shape = kernelProblem(shard);
   part.segments = cutIntoSegments(withoutTensors(part.shape), ctas);
   part.piece.tokens = shard.tokens;
+  if (shard.sequences == 0 || shard.pieces.empty()) return part;
+  std::vector<Sequence> sequences;
+  for (const auto& piece : shard.pieces) {
+    const auto begin = static_cast<int64_t>(piece.first);
+    sequences.push_back({begin, begin + static_cast<int64_t>(piece.tokens), !piece.begins, piece.goesOn});
+  }
+  auto packed = cutPacked(sequences, part.segments.tokens);
+  part.segments = packed.segments;
+  spans = std::move(packed.spans);
   return part;
 }
 

@@ -1,5 +1,6 @@
-// What one launch of the kernels has of a rank's tokens: all of them, or one sequence of a packed batch. Kernels begin
-// packed sequences with zeros; where some begin with states of their own, each is a launch. Compiles without CUDA.
+// The tokens of one kernel launch: all tokens of a rank, or one sequence of a packed batch. Kernels start packed
+// sequences from zero states; sequences with caller states are separate launches. A segment contains tokens of one
+// sequence only, so products never mix sequences. Compiles without CUDA.
 #pragma once
 
 #include <vector>
@@ -12,32 +13,33 @@ namespace seqpar::attn::linear {
 struct Part {
   LinearProblem shape;  ///< tensors have no data yet
   Segments segments;
-  bool apart = false;  ///< what betterApart() says
-  Piece piece;         ///< of all tokens: its `tokens` alone count
+  bool apart = false;  ///< betterApart()'s result
+  Piece piece;         ///< for all tokens, only `tokens` is used
 };
 
-/// What the kernels get for a shard; tensors have no data yet.
+/// The kernels' arguments for a shard; tensors have no data yet.
 LinearProblem kernelProblem(const Shard& shard);
 
-/// The problem for what depends on sizes alone: pointers come with the calls.
+/// The problem without tensors, for functions of sizes only: pointers are passed with the calls.
 LinearProblem withoutTensors(LinearProblem problem);
 
-/// Why no kernel can do what a shard asks for; NULL: there is one.
+/// Why no kernel supports a shard; NULL: one does.
 const char* whyNoKernel(const Shard& shard);
 
-/// `ctas`: how many the kernels have at once.
-Part wholeOf(const Shard& shard, int ctas);
+/// `ctas`: number of CTAs of the kernels that run at once. Packed: `spans` gets the spans of the segments, for device
+/// memory.
+Part wholeOf(const Shard& shard, int ctas, std::vector<Span>& spans);
 /// A part for each piece of packed sequences; none without packing.
 std::vector<Part> partsOf(const Shard& shard, int ctas);
 
 /// The part's problem with its tokens of the tensors.
 LinearProblem problemOf(const Part& part, const Inputs& in);
 
-/// A tensor as kernels take it, from the token `first` on.
+/// A tensor as a kernel argument, from the token `first` on.
 Input inputOf(const Tensor& tensor, size_t first = 0);
 Output outputOf(const Tensor& tensor, size_t first = 0);
 
-/// Workspace that is enough for the whole, or for one part after the other.
+/// Workspace for the whole, which also suffices for one part after the other.
 struct PartSizes {
   size_t maps = 0, gradients = 0;  ///< in bytes
 };

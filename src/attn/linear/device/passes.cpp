@@ -10,20 +10,17 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   if (const char* const reason = whyNoKernel(shard)) {
     fail(seqparInvalidUsage, kDeviceWho, ": no kernel for this: ", reason);
   }
-  for (const auto& piece : shard_.pieces) {
-    if (piece.begins) starts_.push_back(static_cast<int64_t>(piece.first));
-  }
   const CurrentDevice current(exec.device());
   const int ctas = ctasAtOnce(withoutTensors(kernelProblem(shard)));
   if (ctas == 0)
     fail(seqparInvalidUsage, kDeviceWho, ": no kernel for device ", exec.device(), ", expected sm_80 or newer");
-  whole_ = wholeOf(shard, ctas);
+  whole_ = wholeOf(shard, ctas, spans_);
   parts_ = partsOf(shard, ctas);
   const LinearProblem shape = withoutTensors(whole_.shape);
   whole_.apart = betterApart(shape, whole_.segments);
   if (shard_.reserves && whole_.apart) idle_ = smsBesideGradients(shape, whole_.segments);
   forward_ = whole_;
-  forward_.segments = cutForward(shape, ctas, leadsOutputs(shape));
+  if (spans_.empty()) forward_.segments = cutForward(shape, ctas, leadsOutputs(shape));
   forward_.apart = betterApart(shape, forward_.segments);
   for (auto& part : parts_) part.apart = betterApart(withoutTensors(part.shape), part.segments);
 }
@@ -42,7 +39,9 @@ void DevicePasses::carve(Arena& arena) {
     rankState_ = static_cast<float*>(arena.take(shard_.states() * sizeof(float)));
     rankDecay_ = static_cast<float*>(arena.take(shard_.allHeads() * shard_.width() * sizeof(float)));
   }
-  deviceStarts_ = static_cast<int64_t*>(arena.take(starts_.size() * sizeof(int64_t)));
+  if (spans_.empty()) return;
+  deviceSpans_ = static_cast<Span*>(arena.take(spans_.size() * sizeof(Span)));
+  whole_.segments.spans = forward_.segments.spans = deviceSpans_;
 }
 
 void DevicePasses::carveReserve(Arena& arena) {
@@ -50,9 +49,9 @@ void DevicePasses::carveReserve(Arena& arena) {
 }
 
 void DevicePasses::open() {
-  if (starts_.empty()) return;
+  if (spans_.empty()) return;
   const CurrentDevice current(exec_.device());
-  upload(deviceStarts_, starts_.data(), starts_.size() * sizeof(int64_t));
+  upload(deviceSpans_, spans_.data(), spans_.size() * sizeof(Span));
 }
 
 std::string DevicePasses::name() const {
@@ -61,13 +60,7 @@ std::string DevicePasses::name() const {
 
 LinearProblem DevicePasses::problem(const Part& part, const Inputs& in) const {
   auto problem = problemOf(part, in);
-  if (&part == &whole_ || &part == &forward_) {
-    problem.starts = deviceStarts_;
-    problem.startCount = static_cast<int64_t>(starts_.size());
-  }
-  if (problem.tokens > 0) {
-    if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
-  }
+  if (const char* const reason = whyNot(problem)) fail(seqparInvalidArgument, kDeviceWho, ": ", reason);
   return problem;
 }
 
@@ -136,18 +129,36 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   checkLaunch(launchGradients(pass, {exec_.main(), 0}), "gradients");
 }
 
+void DevicePasses::makeIdentity() {
+  const auto clear = [&](float* numbers, size_t ofHead) {
+    exec_.zero(denseTensor(numbers, seqparFloat32, 1, static_cast<int64_t>(shard_.allHeads()), 1,
+                           static_cast<int64_t>(ofHead)));
+  };
+  clear(rankState_, shard_.stateSize());
+  clear(rankDecay_, shard_.width());  // logarithms
+}
+
 void DevicePasses::states(const Inputs& in, bool mapWanted) {
+  if (empty()) {
+    if (mapWanted) makeIdentity();
+    return;
+  }
   if (!byParts(in)) return makeStates(whole_, in, mapWanted);
-  // outputs() makes the others' when it comes to them.
+  // outputs() computes the states of the other parts.
   if (mapWanted) makeStates(parts_.back(), in, true);
 }
 
 void DevicePasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
+  if (empty()) return;
   if (byParts(in)) return outputsByParts(in, out, incoming, nullptr);
   makeOutputs(whole_, in, out, incoming, nullptr);
 }
 
 void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+  if (empty()) {
+    if (final != nullptr) copyStates(final, incoming);
+    return;
+  }
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
   const Part& part = shard_.reserves ? whole_ : forward_;
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
@@ -165,6 +176,10 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
 }
 
 void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
+  if (empty()) {
+    if (mapWanted) makeIdentity();
+    return;
+  }
   if (!byParts(in, gradients)) return makeStateGradients(whole_, in, gradients, mapWanted, false);
   if (mapWanted) makeStateGradients(parts_.front(), in, gradients, true, false);
 }
@@ -174,10 +189,11 @@ void DevicePasses::recompute(const Inputs& in, const float*) {
 }
 
 void DevicePasses::statesAgain(const Inputs& in, bool afterGradients) {
-  if (!keeps(whole_)) makeStates(whole_, in, false, afterGradients);
+  if (!keeps(whole_) && !empty()) makeStates(whole_, in, false, afterGradients);
 }
 
 void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) {
+  if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
   makeGradients(whole_, in, gradients, saved, incoming, nullptr, false);
@@ -185,6 +201,11 @@ void DevicePasses::gradients(const Inputs& in, const Gradients& gradients, const
 
 void DevicePasses::backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved,
                                  const float* incoming, float* dBefore) {
+  if (empty()) {
+    clearGradients(gradients);
+    if (dBefore != nullptr) copyStates(dBefore, incoming);
+    return;
+  }
   clearInitialGradients(gradients);
   if (byParts(in, gradients)) return gradientsByParts(in, gradients, saved, incoming);
   statesAgain(in);
@@ -197,6 +218,11 @@ void DevicePasses::clearInitialGradients(const Gradients& to) {
   const auto of = [](size_t size) { return static_cast<int64_t>(size); };
   exec_.zero(
       denseTensor(to.dInitial, seqparFloat32, 1, of(shard_.sequences), of(shard_.heads), of(shard_.stateSize())));
+}
+
+void DevicePasses::clearGradients(const Gradients& to) {
+  clearInitialGradients(to);
+  if (shard_.family->gate == GateShape::OfHead && to.dGate.data != nullptr) exec_.zero(to.dGate);
 }
 
 void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming) {

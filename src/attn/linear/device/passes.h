@@ -38,63 +38,69 @@ class DevicePasses final : public Passes {
   void copyStates(float* to, const float* from) override;
 
  private:
-  /// Whether the launches are by parts: sequences begin with states of their own, or their gradients are wanted.
+  /// Whether the rank has no tokens: its map is the identity, and only states are copied.
+  bool empty() const { return shard_.tokens == 0 || shard_.batch == 0; }
+  /// Sets the rank's map to the identity.
+  void makeIdentity();
+  /// Writes the gradients of an empty rank.
+  void clearGradients(const Gradients& gradients);
+  /// Whether the launches are by parts: sequences have initial states, or their gradients are requested.
   bool byParts(const Inputs& in) const { return in.initial != nullptr && !parts_.empty(); }
   bool byParts(const Inputs& in, const Gradients& to) const {
     return (in.initial != nullptr || to.dInitial != nullptr) && !parts_.empty();
   }
-  /// Whether the forward leaves the states of a part's segments in the caller's memory.
+  /// Whether the forward stores the states of a part's segments in the caller's memory.
   bool keeps(const Part& part) const { return shard_.reserves && &part == &whole_; }
   SegmentMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
   LinearProblem problem(const Part& part, const Inputs& in) const;
-  /// Whether the scan reads the maps of a part's segments, and not the rank's.
+  /// Whether the scan reads the maps of a part's segments instead of the rank's.
   bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
-  /// SMs for a scan that waits beside the gradients' sweep over the states that the forward has left; 0: it comes
-  /// before them.
+  /// SMs for a scan that overlaps with the gradients' sweep over the states that the forward has left; 0: the scan runs
+  /// before the sweep.
   int besideGradients() const { return windows_->ctas() == 0 ? idle_ : 0; }
-  /// `maps`: of the part. `beside`: what besideGradients() says, if this is such a scan.
+  /// `maps`: the part's. `beside`: besideGradients(), if the scan overlaps in this way.
   void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const SegmentMaps& maps,
                   void* stream, int beside = 0);
-  /// Whether what comes into the scan is this rank's own.
+  /// Whether this rank provides the scan's incoming state.
   bool isFirst(seqparDirection_t direction) const { return windows_->of(direction).position == 0; }
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
   SegmentMaps mapsOf(const Part& part, void* memory) const { return segmentMapsIn(memory, part.shape, part.segments); }
-  /// `states` of the sequence that begins with the part; NULL: there are none, or it began before.
+  /// `states` of the part's sequence, if the sequence starts with the part; otherwise, or without states, NULL.
   template <class Number>
   Number* atBegin(const Part& part, Number* states) const;
 
-  /// `afterGradients`: as SegmentStates has it.
+  /// `afterGradients`: as in SegmentStates.
   void makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients = false);
-  /// `mapsAreThere`: as attn::Outputs has it.
+  /// `mapsAreThere`: as in attn::Outputs.
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
                    bool mapsAreThere = false);
-  /// `afterStates`: right after makeStates().
+  /// `afterStates`: launched right after makeStates().
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
                           bool afterStates);
   void makeGradients(const Part& part, const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
                      float* dBefore, bool early);
   /// Both passes of each part.
   void outputsByParts(const Inputs& in, const Tensor& out, const float* incoming, float* final);
-  /// The forward's states of the whole again, unless it has left them.
+  /// Recomputes the forward's states of the whole, unless they were kept.
   void statesAgain(const Inputs& in, bool afterGradients = false);
-  /// Those of sequences that begin on other ranks stay 0.
+  /// Gradients for sequences that start on other ranks stay 0.
   void clearInitialGradients(const Gradients& to);
   void gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming);
 
   Shard shard_;
   Exec& exec_;
   Part whole_;
-  Part forward_;  // the whole, cut for launchForward()
-  int idle_ = 0;  // SMs that its gradients leave, where forward leaves its states
+  Part forward_;  // the whole, divided for launchForward()
+  int idle_ = 0;  // SMs that the gradients' sweep leaves idle, if the forward leaves its states
   std::vector<Part> parts_;
   void *before_ = nullptr, *after_ = nullptr;  // maps of segments
-  void* kept_ = nullptr;                       // maps before the segments of the whole, in place of before_
+  void* kept_ = nullptr;                       // maps before the segments of the whole, replaces before_
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
   float* headGates_ = nullptr;  // gradients of one part
   void* workspace_ = nullptr;
-  std::optional<ScanWindows> windows_;  // once openScan() was successful
-  std::vector<int64_t> starts_;
-  int64_t* deviceStarts_ = nullptr;
+  std::optional<ScanWindows> windows_;  // set by a successful openScan()
+  std::vector<Span> spans_;             // of packed sequences
+  Span* deviceSpans_ = nullptr;
 };
 
 }  // namespace seqpar::attn::linear

@@ -8,7 +8,7 @@
 namespace seqpar::attn::linear {
 namespace {
 
-/// CTAs that wait for other ranks on a GPU that ranks share: together they leave most of it to what they wait for.
+/// CTAs that wait for other ranks on a shared GPU: the scans of all its ranks together leave most SMs to other work.
 constexpr int kSharedCtas = 64;
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The memory through which kernels of linear attention pass states from rank to rank
-// (kernels/attn/linear/state_scan.h).
+// The memory through which linear attention kernels pass states between ranks (kernels/attn/linear/state_scan.h).
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@ namespace seqpar::attn::linear {
 class ScanWindows {
  public:
   const seqparScanDevice_t& of(seqparDirection_t direction) const { return *scans_[direction]; }
-  /// That a launch may have; 0: any number.
+  /// Maximum CTAs of a launch; 0: no limit.
   int ctas() const { return ctas_; }
 
  private:
@@ -27,7 +26,7 @@ class ScanWindows {
   int ctas_ = 0;
 };
 
-/// Collective. Nothing, on all ranks alike, where they do not reach each other's memory. `both`: directions. Throws
+/// Collective. Returns nothing, on all ranks, if they do not reach each other's memory. `both`: directions. Throws
 /// Error.
 std::optional<ScanWindows> openWindows(seqparComm_t comm, int64_t heads, int64_t elements, bool both);
 

@@ -1,5 +1,5 @@
-// The forward and the backward around a scan by a kernel of ZECO's own (kernels/attn/linear/state_scan.h). Launches
-// follow each other on the main stream, and those that depend on no other rank start beside each other.
+// The forward and the backward around ZECO's scan kernel (kernels/attn/linear/state_scan.h). Launches follow each other
+// on the main stream, and launches that depend on no other rank start concurrently.
 #include "attn/linear/device/check.h"
 #include "attn/linear/device/passes.h"
 #include "attn/linear/passes/beside.h"
@@ -23,6 +23,7 @@ void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const Ow
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   const bool first = isFirst(seqparForward);
   const float* const incoming = first ? scan.initial : scan.incoming;
+  if (empty()) return;
   if (parts) return outputsByParts(in, out, incoming, nullptr);
   makeOutputs(whole_, in, out, incoming, nullptr, first);
 }
@@ -35,8 +36,9 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
     launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
   };
   stateGradients(in, gradients, scan.mapWanted);
-  // On a rank between others these wait for what it sends, and it for what comes.
-  const bool again = !parts && !keeps(whole_), beside = scan.mapWanted && !isFirst(seqparReverse) && again;
+  // An inner rank's scan overlaps with the recomputation: other ranks wait for its output, and it waits for its
+  // input.
+  const bool again = !parts && !keeps(whole_) && !empty(), beside = scan.mapWanted && !isFirst(seqparReverse) && again;
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
@@ -47,8 +49,9 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
     if (again) statesAgain(in, true);
     if (!scan.mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
   }
+  if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
-  const bool packed = shard_.sequences > 0;  // then the scan says whether `initial` comes in
+  const bool packed = shard_.sequences > 0;  // then the scan's flags say whether `initial` is used
   const float* const incoming = isFirst(seqparReverse) && !packed ? scan.initial : scan.incoming;
   if (parts) return gradientsByParts(in, gradients, saved, incoming);
   makeGradients(whole_, in, gradients, saved, incoming, nullptr, !beside);

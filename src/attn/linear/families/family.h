@@ -1,4 +1,5 @@
-// What A is in S_t = A_t S_(t-1) + k_t v_t^T: the families of linear attention, and the All-Scan operator of each.
+// The families of linear attention: the transition A in S_t = A_t S_(t-1) + k_t v_t^T, and the All-Scan operator of
+// each.
 #pragma once
 
 #include "attn/exec/tensor.h"
@@ -6,7 +7,7 @@
 
 namespace seqpar::attn::linear {
 
-/// How a family's logarithms of decays are shaped.
+/// The shape of a family's log-decays.
 enum class GateShape {
   None,       ///< all decays are 1
   OfHead,     ///< [heads], fp32
@@ -22,15 +23,15 @@ struct Family {
   GateShape gate;
 };
 
-/// The family of a number; null if it is none of linear attention.
+/// The family with this id; null if it is not a linear attention family.
 const Family* findFamily(int id);
 
-/// Numbers of a state's decay a head: headDim or 1.
+/// Decay values per head of a state: headDim or 1.
 inline int64_t decayWidth(const Family& family, int64_t headDim) {
   return family.gate == GateShape::OfChannel ? headDim : 1;
 }
 
-/// The gate, or its gradient, as a tensor whose last dimension is the width; strides that are all 0 mean dense.
+/// The gate, or its gradient, as a tensor with the width as its last dimension; strides that are all 0 mean dense.
 Tensor gateTensor(const Family& family, const seqparAttnTensor_t& given, seqparDataType_t type, int64_t batch,
                   int64_t tokens, int64_t heads, int64_t headDim);
 

@@ -119,7 +119,7 @@ void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c,
   storeTile(chunk.keySum(), to.dk, batch, first, rows, keyHead);
 }
 
-/// Adds in fp64: the terms of many chunks may cancel.
+/// Sums in fp64: the terms of many chunks may cancel.
 void HostPasses::addFixedGates(const Gradients& to) {
   if (shard_.family->gate != GateShape::OfHead || to.dGate.data == nullptr) return;
   for (size_t h = 0; h < shard_.heads; ++h) {

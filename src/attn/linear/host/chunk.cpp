@@ -11,7 +11,7 @@ namespace seqpar::attn::linear {
 size_t Chunk::carve(float* memory, bool gradients) {
   size_t used = 0;
   const auto take = [&](float*& piece, size_t numbers) {
-    constexpr size_t kAlign = 16;  // numbers of a cache line
+    constexpr size_t kAlign = 16;  // fp32 values per cache line
     piece = memory == nullptr ? nullptr : memory + used;
     used += (numbers + kAlign - 1) / kAlign * kAlign;
   };
@@ -108,7 +108,7 @@ void Chunk::score() {
   }
 }
 
-// The same products of decays in the same order as score() makes them, and so the same bits.
+// Products of decays in score()'s order, so that the results are bitwise equal.
 void Chunk::decayQueriesAsScored() {
   if (width_ == 1) return decayQueries();
   const size_t dk = keySize_;
@@ -122,7 +122,7 @@ void Chunk::decayQueriesAsScored() {
   }
 }
 
-/// The odd block of a pair, at even + size, joins the even one: its queries, and the decay over both.
+/// Merges the odd block of a pair, at even + size, into the even one: its queries, and the decay over both.
 void Chunk::mergeQueries(size_t level, size_t even, size_t size) {
   const size_t dk = keySize_, odd = even + size;
   float* const both = level + 1 < kLevels ? product(level + 1, even) : total_;
@@ -190,7 +190,7 @@ void Chunk::gradients(const float* state, const float* stateGradient) {
   multiply(rows_, rows_, valueSize_, {dOut_, valueSize_}, {v_, valueSize_, true}, false, dScores_, kChunk);
   multiply(rows_, valueSize_, rows_, {scores_, kChunk, true}, {dOut_, valueSize_}, false, dv_, valueSize_);
   multiplyForgetting(rows_, valueSize_, keySize_, kd_, stateGradient, true, dv_);
-  // With respect to the decayed queries and keys.
+  // Gradients with respect to the decayed queries and keys.
   multiply(rows_, keySize_, valueSize_, {dOut_, valueSize_}, {state, valueSize_, true}, false, dq_, keySize_);
   multiply(rows_, keySize_, valueSize_, {v_, valueSize_}, {stateGradient, valueSize_, true}, false, dk_, keySize_);
   std::fill_n(sums_, keySize_, 0.0f);
@@ -219,7 +219,8 @@ void Chunk::gradientsByToken() {
   multiply(rows_, dk, rows_, {dScores_, kChunk, true}, {q_, dk}, true, dk_, dk);
 }
 
-// From the root of the tree to its leaves: each pair of blocks passes on the gradients of its decayed queries and keys.
+// From the root of the tree to its leaves: each pair of blocks propagates the gradients of its decayed queries and
+// keys.
 void Chunk::gradientsByChannel() {
   const size_t dk = keySize_;
   size_t size = kChunk / 2;
@@ -241,9 +242,9 @@ void Chunk::gradientsByChannel() {
   }
 }
 
-// With y the gradient of the state after the chunk, the gradient of a_t's logarithm is the sum over the tokens from t
-// on of q dq - k dk, and of y times the state after the chunk (2312.06635, section 4.4; on several ranks y comes from
-// those behind, which is the boundary term that a sum over the rank's own tokens lacks).
+// With y the gradient of the state after the chunk, the gradient of log a_t is the sum of q dq - k dk over the tokens
+// from t on, plus y times the state after the chunk (2312.06635, section 4.4). On several ranks, y includes the ranks
+// after this one: the boundary term that a sum over the rank's own tokens lacks.
 const float* Chunk::gateGradients(const float* state, const float* stateGradient) {
   float* const boundary = sums_ + keySize_;
   decayedRowSums(total_, width_, stateGradient, state, keySize_, valueSize_, boundary);

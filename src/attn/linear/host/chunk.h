@@ -1,6 +1,6 @@
-// One chunk of one head on a host: tokens that matrix products handle together, gathered into dense fp32 arrays.
+// One chunk of one head on a host: tokens that matrix products process together, gathered into dense fp32 arrays.
 //
-// With a_t the decays, the chunk's matrices are (the letters of ZeCO, arXiv 2507.01004, are Lambda, Gamma, gamma)
+// With a_t the decays, the chunk's matrices are (ZeCO's letters, arXiv 2507.01004: Lambda, Gamma, gamma)
 //
 //     qd_t  = q_t a_1 ... a_t                  queries decayed from the chunk's start
 //     kd_t  = k_t a_(t+1) ... a_rows           keys decayed to its end
@@ -9,8 +9,8 @@
 //
 //     out = P v + qd S          S' = diag(total) S + kd^T v          (S before, S' after the chunk)
 //
-// Channel decays take P in a tree: blocks of kLeaf tokens pair by pair, then pairs of neighboring blocks by one
-// product each, of queries decayed from the second block's start and keys decayed to the first one's end. No exponent
+// Channel decays compute P in a tree: blocks of kLeaf tokens pair by pair, then pairs of neighboring blocks by one
+// product each: queries decayed from the second block's start times keys decayed to the first block's end. No exponent
 // is above 0.
 #pragma once
 
@@ -21,24 +21,24 @@
 namespace seqpar::attn::linear {
 
 constexpr size_t kChunk = 64;  ///< tokens of a chunk
-constexpr size_t kLeaf = 8;    ///< tokens whose mutual scores are computed one by one
+constexpr size_t kLeaf = 8;    ///< tokens with elementwise mutual scores
 constexpr size_t kLevels = 3;  ///< of pairs of blocks: 8, 16 and 32 tokens
 
-/// What a_t is: `width` numbers a token, headDim or 1.
+/// The decays a_t: `width` values per token, headDim or 1.
 struct Decay {
-  Tensor gate;         ///< logarithms. No data: all decays are 1
-  bool fixed = false;  ///< one number a head: gate is [1][1][heads][1]
+  Tensor gate;         ///< log-decays. No data: all decays are 1
+  bool fixed = false;  ///< one value per head: gate is [1][1][heads][1]
   size_t width = 1;
 };
 
-/// Scratch memory and the steps of one chunk. The arrays are for reading; steps say which they need and leave.
+/// Scratch memory and the steps of one chunk. Callers only read the arrays; each step documents its inputs -> outputs.
 class Chunk {
  public:
   Chunk(size_t dk, size_t dv, size_t width, bool gradients, float* memory);
-  /// fp32 numbers that a Chunk needs.
+  /// Size of a Chunk's memory in fp32 elements.
   static size_t numbers(size_t dk, size_t dv, size_t width, bool gradients);
 
-  /// Takes tokens first ... first + count - 1 of a batch entry.
+  /// Selects tokens first ... first + count - 1 of a batch entry.
   void place(size_t batch, size_t first, size_t count);
   size_t rows() const { return rows_; }
 
@@ -51,23 +51,23 @@ class Chunk {
   void decayKeys();             ///< keys, decays -> kd, total
   void decayQueries();          ///< queries, decays -> qd, total
   void score();                 ///< queries, keys, decays -> P, qd, kd, total
-  void decayQueriesAsScored();  ///< queries, decays -> qd, total, to the bit as score() leaves them
+  void decayQueriesAsScored();  ///< queries, decays -> qd, total, bitwise equal to score()'s
 
   /// out = P v, and out += qd state; state is [dk][dv].
   void attendWithin(float* out) const;
   void attendState(const float* state, float* out) const;
   /// to = diag(total) from + kd^T v; `from` null: 0. to may be from.
   void updateState(const float* from, float* to) const;
-  /// to = diag(total) from + qd^T dOut, for gradients of states.
+  /// to = diag(total) from + qd^T dOut, for the gradients of states.
   void updateStateGradient(const float* from, float* to) const;
 
-  /// Gradients of one head, after score(): S the state before the chunk, X the gradient of the state after it. Leaves
-  /// dv in valueGradients(), and dq (of the scaled queries) and dk in queryGradients() and keyGradients().
+  /// Gradients of one head, after score(): S the state before the chunk, X the gradient of the state after it. Writes
+  /// dv to valueGradients(), dq (of the scaled queries) to queryGradients() and dk to keyGradients().
   void gradients(const float* state, const float* stateGradient);
   float* queryGradients() const { return dq_; }
   float* keyGradients() const { return dk_; }
   float* valueGradients() const { return dv_; }
-  /// Gradients of the logarithms, [rows][width], after gradients() with the same arguments.
+  /// Gradients of the log-decays, [rows][width], after gradients() with equal arguments.
   const float* gateGradients(const float* state, const float* stateGradient);
 
   const float* total() const { return total_; }
@@ -84,7 +84,7 @@ class Chunk {
   void mergeQueries(size_t level, size_t even, size_t size);
   void gradientsByChannel();
   void gradientsByToken();
-  /// The row of products_ with the decays over the block of the tree that begins at a token.
+  /// The row of products_ with the decays over the tree block that starts at a token.
   float* product(size_t level, size_t token) const { return products_ + (level * kLeaves + token / kLeaf) * keySize_; }
   /// Rows of the decayed queries and keys at a level of the tree.
   float* levelQueries(size_t level) const { return levels_ + 2 * level * kChunk * keySize_; }

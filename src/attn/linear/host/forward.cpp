@@ -58,7 +58,7 @@ void HostPasses::states(const Inputs& in, bool) {
   exec_.launch([this, in] {
     scanDone_ = false;
     std::fill(withinDone_.begin(), withinDone_.end(), char{0});
-    // What a failed pass leaves must not look like a state to other ranks.
+    // The output of a failed pass must not look like a state to other ranks.
     std::fill_n(rankState_, shard_.states(), std::numeric_limits<float>::quiet_NaN());
     walkStates(in);
     fold(in.initial, nullptr, false, rankState_);
@@ -66,7 +66,7 @@ void HostPasses::states(const Inputs& in, bool) {
   });
 }
 
-/// The part of a chunk's output that its own tokens make.
+/// The part of a chunk's output that depends on the chunk's own tokens only.
 void HostPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
   chunk.loadQueries(in.q, head / shard_.group(), shard_.scale);
   chunk.loadKeys(in.k, head / shard_.group());

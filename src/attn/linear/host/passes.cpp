@@ -8,8 +8,8 @@
 namespace seqpar::attn::linear {
 namespace {
 
-/// Chunks whose own part is kept until a scan is done: enough for scans of milliseconds, and 8 MiB for a valueDim of
-/// 128.
+/// Maximum number of chunks with intra-chunk outputs stored until a scan is done: enough for scans of milliseconds, and
+/// 8 MiB for a valueDim of 128.
 constexpr size_t kMostBesideScan = 256;
 
 float* takeFloats(Arena& arena, size_t count) {

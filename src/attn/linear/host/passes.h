@@ -1,4 +1,4 @@
-// The passes of linear attention on a host: by chunks, on all threads of the rank.
+// The passes of linear attention on a host: chunk-wise, on all threads of the rank.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,8 @@ class HostPasses final : public Passes {
   void copyStates(float* to, const float* from) override;
 
  private:
-  /// States at the chunks' borders, relative to their segments, and the maps of the segments. In reverse: gradients of
-  /// the states after the chunks. Once folded, the slot of a segment's first chunk has the state that comes into it.
+  /// States at chunk boundaries, relative to their segments, and the maps of the segments. In reverse: gradients of the
+  /// states after the chunks. After fold(), the slot of a segment's first chunk holds the segment's incoming state.
   struct Walk {
     float* slots = nullptr;          ///< [chunks][heads][dk][dv]
     float* decays = nullptr;         ///< [chunks][heads][width]: from the segment's start to the chunk
@@ -65,15 +65,15 @@ class HostPasses final : public Passes {
 
   void walkStates(const Inputs& in);
   void walkGradients(const Inputs& in, const Gradients& gradients);
-  /// Runs the states through the segments of every head: `before` comes in, `after` (may be null) gets what goes out.
-  /// `keep`: writes the states before the segments into their slots.
+  /// Runs the states through the segments of every head, from the incoming state `before`; stores the outgoing state in
+  /// `after` (may be null). `keep`: stores the states before the segments in their slots.
   void fold(const float* initial, const float* before, bool keep, float* after);
   void foldBack(const float* after, bool keep, float* before, float* dInitial);
-  /// The decay over the whole rank, one number of `width` a head.
+  /// The decay over the whole rank, `width` values per head.
   void rankDecays(const Walk& walk);
 
   void attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const;
-  /// The state before chunk number `c`, which `chunk` may hold.
+  /// The state before chunk number `c`; may be stored in `chunk`.
   const float* stateBefore(Chunk& chunk, size_t c, size_t head) const;
   void chunkOutput(const Inputs& in, const Tensor& out, size_t chunk, size_t head, int thread, const float* within);
   void segmentOutput(const Inputs& in, const Tensor& out, size_t segment, size_t head, int thread,

@@ -8,8 +8,8 @@
 namespace seqpar::attn::linear {
 namespace {
 
-constexpr size_t kTasksOfThread = 4;  // so that the last ones to finish are not waited for long
-constexpr size_t kFewestChunks = 4;   // of a segment that is cut off: each costs a state to keep and to fold
+constexpr size_t kTasksOfThread = 4;  // so that threads finish at about the same time
+constexpr size_t kFewestChunks = 4;   // minimum length of a split segment: each segment costs a stored state and a fold
 
 size_t chunksOf(const Piece& piece) {
   return (piece.tokens + kChunk - 1) / kChunk;

@@ -5,7 +5,7 @@
 namespace seqpar::attn::linear {
 namespace {
 
-/// What rows of this tensor that follow each other can be moved as one run, and how long it is.
+/// Whether consecutive rows of this tensor are contiguous, so that one copy moves them.
 bool adjacent(const Tensor& tensor) {
   return tensor.tokenStride == tensor.dim;
 }

@@ -1,4 +1,4 @@
-// Rows of a caller's tensor, to and from dense fp32.
+// Copies rows of a caller's tensor to and from dense fp32.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace seqpar::attn::linear {
 /// to[count][dim] = tokens first ... first + count - 1 of one head.
 void loadTile(const Tensor& from, size_t batch, size_t first, size_t count, size_t head, float* to);
 
-/// The other way, rounded to the tensor's type.
+/// The reverse copy, rounded to the tensor's type.
 void storeTile(const float* from, const Tensor& to, size_t batch, size_t first, size_t count, size_t head);
 
 }  // namespace seqpar::attn::linear

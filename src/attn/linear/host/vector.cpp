@@ -29,7 +29,7 @@ SEQPAR_VECTOR_CLONES void addScaled(float factor, const float* from, size_t coun
   for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
-/// Infinity and NaN times 0 are NaN, all else is 0.
+/// Uses that x * 0 is NaN for infinity and NaN, and 0 otherwise.
 SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -40,7 +40,7 @@ SEQPAR_VECTOR_CLONES bool allFinite(const float* x, size_t count) {
 }  // namespace
 
 // exp(x) = 2^n exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2, and a polynomial for exp(r).
-// 2^n is applied in two halves, which lets results become subnormal as they should.
+// 2^n is applied in two halves, so that results may become subnormal.
 SEQPAR_VECTOR_CLONES void exponentiate(const float* logarithms, size_t count, float* factors) {
   constexpr float kLowest = -105.0f;       // below it, exp rounds to 0
   constexpr float kHighest = 128.0f;       // above it, exp is infinite
@@ -306,7 +306,7 @@ SEQPAR_VECTOR_CLONES void gateGradients(const float* decays, const float* q, con
   }
 }
 
-// Both branches have exponents of at most 0.
+// Both branches use exponents of at most 0.
 SEQPAR_VECTOR_CLONES static void sigmoid(const float* z, size_t count, float* to) {
 #pragma omp simd
   for (size_t i = 0; i < count; ++i) to[i] = z[i] < 0 ? z[i] : -z[i];

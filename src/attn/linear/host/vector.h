@@ -1,15 +1,15 @@
-// Loops over dense fp32 arrays that the passes of linear attention are made of, beside matrix products.
+// Loops over dense fp32 arrays: the linear attention passes, except for matrix products.
 //
-// Decays act as running products of factors exp(g) <= 1. A product of such factors can only underflow to 0 where the
-// whole does, it never overflows, and a factor of exactly 0 forgets: what it multiplies counts as 0, NaN and infinity
-// included. No quotient of products is formed: exp(-sum) overflows at a mean logarithm of -1.39 over 64 tokens.
+// Decays are applied as running products of factors exp(g) <= 1. A partial product underflows to 0 only if the whole
+// product does, it never overflows, and a factor of exactly 0 forgets: the other operand counts as 0, including NaN and
+// infinity. No quotient of products is formed: exp(-sum) overflows at a mean logarithm of -1.39 over 64 tokens.
 #pragma once
 
 #include <cstddef>
 
 namespace seqpar::attn::linear {
 
-/// factors[i] = exp(logarithms[i]); -inf gives 0. May be the same array.
+/// factors[i] = exp(logarithms[i]); -inf gives 0. In-place is allowed.
 void exponentiate(const float* logarithms, size_t count, float* factors);
 
 /// x[i] *= factor.
@@ -22,18 +22,18 @@ void add(const float* y, size_t count, float* x);
 void multiplyAdd(const float* a, const float* b, size_t count, float* sum);
 
 /// to[t] = from[t] times the decays of rows 0 to t; product[width] = the decay over all rows. decays[rows][width],
-/// width being `columns` or 1; from and to are [rows][columns] and may be the same array.
+/// width being `columns` or 1; from and to are [rows][columns] and may be equal.
 void decayFromStart(const float* decays, size_t rows, size_t width, size_t columns, const float* from, float* to,
                     float* product);
 
-/// to[t] = from[t] times the decays of the rows after t; product as above.
+/// to[t] = from[t] times the decays of the rows after t; product as in decayFromStart().
 void decayToEnd(const float* decays, size_t rows, size_t width, size_t columns, const float* from, float* to,
                 float* product);
 
-/// x[t][i] = x[t][i] * factor[i], and 0 where the factor is 0, for t < rows.
+/// x[t][i] = x[t][i] * factor[i], and 0 if the factor is 0, for t < rows.
 void forgetRows(const float* factor, size_t rows, size_t columns, float* x);
 
-/// x[i] = x[i] * factor, and 0 where the factor is 0.
+/// x[i] = x[i] * factor, and 0 if the factor is 0.
 void forgetRow(float factor, size_t columns, float* x);
 
 /// x[t][i] *= factor[i], for t < rows.
@@ -46,21 +46,22 @@ void decayState(const float* factor, size_t width, size_t rows, size_t columns, 
 void addDecayedState(const float* factor, size_t width, size_t rows, size_t columns, const float* base,
                      const float* from, float* to);
 
-/// c = x s, or c += x s: x is rows x inner, s is inner x columns, all dense. Where x is 0, s counts as 0.
+/// c = x s, or c += x s: x is rows x inner, s is inner x columns, all dense. If an element of x is 0, its s counts as
+/// 0.
 void multiplyForgetting(size_t rows, size_t columns, size_t inner, const float* x, const float* s, bool accumulate,
                         float* c);
 
 /// Scores of up to kLeaf rows among themselves: scores[i * stride + j] = sum over d of q_i k_j decays(j + 1 ... i) for
-/// j <= i. `scratch` has dk numbers.
+/// j <= i. `scratch` holds dk elements.
 void leafScores(const float* q, const float* k, const float* decays, size_t rows, size_t dk, float* scores,
                 size_t stride, float* scratch);
 
-/// The adjoint of leafScores(), added to dq and dk, after these were multiplied with the decays from the leaf's start
-/// and to its end. `scratch` has dk numbers.
+/// The adjoint of leafScores(), added to dq and dk after multiplying these with the decays from the leaf's start and to
+/// its end. `scratch` holds dk elements.
 void leafGradients(const float* q, const float* k, const float* decays, const float* dScores, size_t stride,
                    size_t rows, size_t dk, float* dq, float* dk_, float* scratch);
 
-/// Row t of m[rows][stride] becomes the products of decays j + 1 ... t for j <= t, and 0 behind.
+/// Row t of m[rows][stride] becomes the products of decays j + 1 ... t for j <= t, and 0 for j > t.
 void decayMatrix(const float* decays, size_t rows, float* m, size_t stride);
 
 /// x *= y elementwise over rows of `columns` at a stride.
@@ -70,7 +71,7 @@ void multiplyRows(const float* y, size_t rows, size_t columns, size_t stride, fl
 void decayedRowSums(const float* factor, size_t width, const float* x, const float* y, size_t rows, size_t columns,
                     float* sums);
 
-/// sums[i] += sum over t of x[t][i] y[t][i], where a pair whose x is 0 counts as 0.
+/// sums[i] += sum over t of x[t][i] y[t][i]; a pair with x = 0 counts as 0.
 void addColumnSums(const float* x, const float* y, size_t rows, size_t columns, float* sums);
 
 /// The gradient of logarithms: from the last row to the first, run[i] = 0 where decays[t][i] is 0, else
@@ -78,7 +79,7 @@ void addColumnSums(const float* x, const float* y, size_t rows, size_t columns, 
 void gateGradients(const float* decays, const float* q, const float* dq, const float* k, const float* dk, size_t rows,
                    size_t columns, float* run, float* gradient);
 
-/// z[i] = z[i] / (1 + exp(-z[i])). `scratch` has as many numbers.
+/// z[i] = z[i] / (1 + exp(-z[i])). `scratch` holds `count` elements.
 void silu(float* z, size_t count, float* scratch);
 
 /// dz[i] *= the derivative of silu() at z[i].

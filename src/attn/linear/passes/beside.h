@@ -7,7 +7,8 @@
 
 namespace seqpar::attn {
 
-/// Work beside main: begins when made, and is waited for by join(), or at the end if an exception comes first.
+/// RAII scope of work that overlaps with the main stream: forks in the constructor; join() or the destructor waits for
+/// it.
 class Beside {
  public:
   explicit Beside(Exec& exec) : exec_(exec) { exec.fork(); }
@@ -18,7 +19,7 @@ class Beside {
     try {
       exec_.join();
     } catch (const std::exception&) {
-      // What is on its way already is what the caller will hear of.
+      // The caller sees the exception that is already propagating.
     }
   }
   void join() {

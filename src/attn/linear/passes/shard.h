@@ -1,4 +1,4 @@
-// What a rank has of the problem of distributed linear attention: pieces of sequences, and what a scan is told of them.
+// A rank's part of the problem of distributed linear attention: pieces of sequences, and the scan's flags for them.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,32 @@ namespace seqpar::attn::linear {
 /// A run of tokens of one sequence on one rank.
 struct Piece {
   size_t first = 0, tokens = 0;
-  bool begins = false;  ///< the sequence begins here: the state before is `initial` of `sequence`, else what comes in
+  bool begins = false;  ///< starts its sequence: from `initial` of `sequence`, else from the incoming state
   size_t sequence = 0;  ///< of packed sequences
-  bool goesOn = true;   ///< the rank's last piece: its state goes on to the next rank, or is the final one
+  bool goesOn = true;   ///< the rank's last piece: its state is passed to the next rank, or is the final one
 };
 
-/// The sizes are the descriptor's, `tokens` this rank's.
+/// Sizes as in the descriptor, except that `tokens` is this rank's.
 struct Shard {
   const Family* family = nullptr;
   size_t batch = 1, tokens = 0, heads = 1, keyHeads = 1, dk = 1, dv = 1;
-  size_t sequences = 0;  ///< packed; 0: none
+  size_t sequences = 0;  ///< packed sequences; 0: not packed
   seqparDataType_t type = seqparFloat32, gateType = seqparFloat32;
   float scale = 1;
   bool training = true, alone = false;  ///< alone: no scan takes place
-  bool reserves = false;                ///< forward leaves for backward what it can of its states
-  std::vector<Piece> pieces;            ///< of one batch entry; all are alike. None of no tokens
+  bool reserves = false;                ///< forward leaves those states for backward that it can
+  std::vector<Piece> pieces;            ///< of one batch entry; equal for all entries. No empty pieces
 
   size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
   size_t group() const { return heads / keyHeads; }
   size_t allHeads() const { return batch * heads; }
   size_t stateSize() const { return dk * dv; }
   size_t states() const { return allHeads() * stateSize(); }
-  /// Of seqparAllScan(), for its `sequences` = 1.
+  /// Flags for seqparAllScan() with `sequences` = 1.
   uint8_t flags(seqparDirection_t direction) const;
 };
 
-/// The pieces of tokens begin ... end - 1 of the whole. `cuSeqlens` empty: one sequence.
+/// The pieces of a token range of the whole, excluding its last bound. `cuSeqlens` empty: one sequence.
 std::vector<Piece> cutIntoPieces(std::span<const int64_t> cuSeqlens, int64_t begin, int64_t end);
 
 }  // namespace seqpar::attn::linear

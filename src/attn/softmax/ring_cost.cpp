@@ -1,0 +1,90 @@
+#include "attn/softmax/ring_cost.h"
+
+#include <algorithm>
+
+#include "attn/softmax/ring.h"
+
+namespace seqpar::attn {
+namespace {
+
+/// The hops over which a transfer between inner rings spreads. If inner rings are nodes, a tensor travels to the next
+/// node during all steps of the inner ring, and the measured bandwidth is the bandwidth between nodes.
+double hopsInFlight(const Problem& problem, int inner) {
+  const bool windowsAreNodes = problem.info.nodes > 1 && inner * problem.info.nodes == problem.ranks();
+  return windowsAreNodes ? inner : 1;
+}
+
+/// Time to add partial results: partial outputs or gradients of the rank's queries, two at a time in the tensors' type,
+/// and the sums of the keys' gradients at every step.
+double addingUs(const CostModel& model, const RingTrip& trip, int steps) {
+  if (steps == 0) return 0;
+  const auto& problem = model.problem();
+  const double own = model.qBytes(mostSent(problem, true)), keys = model.kvBytes(mostSent(problem, false));
+  const double atOnce = own * (steps + 2), inMemory = own * 4 * std::max(0, steps - 2);
+  const double ofKeys = trip.backward ? keys * (4 + 5 * std::max(0, steps - 1)) : 0;
+  return model.memoryUs(atOnce + inMemory + ofKeys);
+}
+
+double tripUs(const CostModel& model, const RingTrip& trip) {
+  const auto order = ringOrder(model.problem(), trip.inner, trip.queries);
+  const double share = 1 / hopsInFlight(model.problem(), trip.inner);
+  double us = 0, late = 0;
+  for (int step = 0; step <= order.steps; ++step) {
+    double scores = 0;
+    for (int rank = 0; rank < model.ranks(); ++rank) {
+      RingOrder other = order;
+      other.rank = rank;
+      const int source = other.source(step);
+      scores = std::max(scores, trip.queries ? model.scores(source, rank) : model.scores(rank, source));
+    }
+    const double inputs = step < order.steps ? model.sendUs(trip.inputBytes) * share : 0;
+    const double sums = step > order.firstSum() ? model.sendUs(trip.sumBytes) : 0;
+    const double block = model.blockUs(scores, trip.backward);
+    if (step == 0 && order.steps > 0) late = trip.late * block;
+    us += std::max(block - (step == 0 ? late : 0), inputs + sums);
+  }
+  return us + std::max(late, order.steps > 0 ? model.sendUs(trip.sumBytes) : 0) + addingUs(model, trip, order.steps);
+}
+
+}  // namespace
+
+double mostSent(const Problem& problem, bool queries) {
+  int64_t most = 0;
+  for (const auto& range : problem.seenByOthers(queries)) most = std::max(most, range.count);
+  return static_cast<double>(most);
+}
+
+double tripBytes(const CostModel& model, const RingTrip& trip) {
+  const auto& problem = model.problem();
+  const auto order = ringOrder(problem, trip.inner, trip.queries);
+  if (order.steps == 0) return 0;
+  double all = 0;
+  for (const auto& range : problem.seenByOthers(trip.queries)) all += static_cast<double>(range.count);
+  const double mean = all / (mostSent(problem, trip.queries) * problem.ranks());
+  return mean * (order.steps * trip.inputBytes + (order.steps - order.firstSum() + 1) * trip.sumBytes);
+}
+
+Estimate estimateTrips(const CostModel& model, const RingTrip& forward, const RingTrip& backward) {
+  return {tripUs(model, forward), tripUs(model, backward), tripBytes(model, forward) + tripBytes(model, backward)};
+}
+
+RingTrip keysForward(const CostModel& model, int inner) {
+  const double tokens = mostSent(model.problem(), false);
+  return {inner, false, false, model.kvBytes(tokens), 0};
+}
+
+RingTrip keysBackward(const CostModel& model, int inner) {
+  const auto& p = model.problem();
+  const double tokens = mostSent(p, false);
+  const auto type = ringSumType(p, ringOrder(p, inner, false));
+  return {inner, false, true, model.kvBytes(tokens), model.kvBytes(tokens, type), lateShareOfRing(p)};
+}
+
+RingTrip queriesBackward(const CostModel& model) {
+  const auto& p = model.problem();
+  const double tokens = mostSent(p, true);
+  return {p.ranks(), true, true, model.qBytes(tokens) + model.outBytes(tokens) + model.rowBytes(tokens),
+          model.bytes(tokens, p.desc.heads, p.desc.headDim, p.wireType())};
+}
+
+}  // namespace seqpar::attn

@@ -1,0 +1,54 @@
+#include "comm/outer_call.h"
+
+#include <optional>
+
+#include "base/current_call.h"
+#include "base/error.h"
+
+namespace seqpar {
+namespace {
+
+struct Inside {
+  std::shared_ptr<OuterCall> call;
+  std::optional<CurrentCall> name;
+};
+
+Inside& inside() {
+  static thread_local Inside mine;
+  return mine;
+}
+
+}  // namespace
+
+void OuterCall::begin(const Communicator* comm, const char* name) {
+  end();
+  inside().call = std::make_shared<OuterCall>(comm, name);
+}
+
+void OuterCall::nameThread() {
+  if (inside().call) inside().name.emplace(inside().call->name_);
+}
+
+void OuterCall::end() noexcept {
+  inside().name.reset();
+  inside().call.reset();
+}
+
+std::shared_ptr<OuterCall> OuterCall::current(const Communicator* comm) {
+  const auto& call = inside().call;
+  return call && call->comm_ == comm ? call : nullptr;
+}
+
+std::string OuterCall::nameOf(const std::string& operation) const {
+  return operation == name_ ? operation : concat(name_, " (", operation, ")");
+}
+
+std::string OuterCall::differences(const Comparison* comparison, Mailbox& mail) {
+  if (!refusal_.empty() || comparison == nullptr) return refusal_;
+  std::string found = seqpar::differences(comparison, mail);
+  if (!compared_) refusal_ = found;
+  compared_ = true;
+  return found;
+}
+
+}  // namespace seqpar

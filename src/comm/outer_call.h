@@ -1,0 +1,45 @@
+// A call of a library on top of this one. It consists of calls of this library.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/agreement.h"
+
+namespace seqpar {
+
+class Communicator;
+
+/// Shared by the operations that the call enqueues. They run one after the other, in equal order on all ranks.
+class OuterCall {
+ public:
+  /// Until end(), the calling thread's calls on `comm` are parts of `name`, which must stay valid. Replaces an outer
+  /// call that was not ended.
+  static void begin(const Communicator* comm, const char* name);
+  /// Lets error texts of the thread's calls name the outer call. To be called outside of a call.
+  static void nameThread();
+  static void end() noexcept;
+  /// The calling thread's outer call if it is on `comm`; else null.
+  static std::shared_ptr<OuterCall> current(const Communicator* comm);
+
+  OuterCall(const Communicator* comm, const char* name) : comm_(comm), name_(name) {}
+
+  /// The name of an operation in error texts.
+  std::string nameOf(const std::string& operation) const;
+  /// The differences between the ranks. The first operation compares the outer call itself: after a difference there,
+  /// all parts are refused with its text, on all ranks.
+  std::string differences(const Comparison* comparison, Mailbox& mail);
+
+ private:
+  const Communicator* comm_;
+  const char* name_;
+  bool compared_ = false;
+  std::string refusal_;
+};
+
+/// "" if there is nothing to compare.
+inline std::string differences(const Comparison* comparison, Mailbox& mail) {
+  return comparison == nullptr ? std::string() : comparison->differences(mail);
+}
+
+}  // namespace seqpar

@@ -1,0 +1,150 @@
+// Random problems of linear attention: all families, algorithms, types, strides, packings, shards of any length, caller
+// states, reserve. Some have one packed sequence with NaN or infinity, which must not change results of other
+// sequences.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "linear_check.h"
+#include "random_case.h"
+
+namespace seqpar::attn::test {
+
+namespace {
+
+using seqpar::test::DecayStrength;
+using seqpar::test::LinearReference;
+
+constexpr const char* kInputs[] = {"q", "k", "v", "gate", "dOut", "initial", "dFinal"};
+
+class RandomLinear final : public RandomCase {
+ public:
+  RandomLinear(std::mt19937_64& random, const RandomPlace& place) : onDevice_(place.onDevice) {
+    const auto coin = [&] { return random() % 2 == 0; };
+    drawSizes(random, place.ranks);
+    c_.strength = static_cast<DecayStrength>(random() % 3);
+    c_.hasInitial = coin();
+    c_.hasFinalGradient = coin();
+    if (c_.batch == 1 && coin()) c_.cuSeqlens = drawBorders(random, lengths_);
+    constexpr int kAlgorithms[] = {seqparAttnZeco, seqparAttnLasp1, seqparAttnLasp2, seqparAttnAuto, seqparAttnLocal};
+    options_.algorithm = kAlgorithms[random() % (place.ranks == 1 ? 5 : 4)];
+    options_.headsFirst = coin();
+    options_.padding = coin() ? 8 : 0;
+    options_.reserve = coin();
+    options_.initialGradient = coin();
+    options_.training = random() % 8 != 0;
+    if (!options_.training) options_.reserve = false;
+    options_.repeats = 1 + static_cast<int>(random() % 2);
+    options_.onStream = coin();
+    seed_ = static_cast<unsigned>(random());
+    const bool spoils = coin();
+    const size_t input = random() % std::size(kInputs), sequence = random();
+    value_ = coin() ? NAN : INFINITY;
+    if (spoils && !c_.cuSeqlens.empty()) spoil(input, sequence % (c_.cuSeqlens.size() - 1));
+  }
+
+  std::string text() const override {
+    std::ostringstream text;
+    text << c_.describe() << ", shards";
+    for (const auto length : lengths_) text << " " << length;
+    text << ", algorithm " << options_.algorithm << (options_.headsFirst ? ", heads first" : "") << ", padding "
+         << options_.padding << (options_.reserve ? ", reserve" : "") << (options_.initialGradient ? ", dInitial" : "")
+         << (options_.training ? "" : ", forward alone") << ", repeats " << options_.repeats;
+    if (spoiled_ >= 0) text << ", " << value_ << " in " << kInputs[input_] << " of sequence " << spoiled_;
+    return text.str();
+  }
+
+  void expect() override {
+    c_.fill(seed_);
+    reference_ = std::make_unique<LinearReference>(c_, bordersOf(lengths_), 1);
+  }
+
+  std::string run(const RankThreads& ranks, const Placement* placement) override {
+    options_.placement = placement;
+    results_.resize(lengths_.size());
+    LinearCase given = c_;
+    if (spoiled_ >= 0) putValue(given);
+    const auto said = ranks.each([&](int rank) {
+      return runLinear(given, lengths_, rank, ranks[rank], options_, results_[static_cast<size_t>(rank)]);
+    });
+    for (const auto& text : said) {
+      if (!text.empty()) return text;
+    }
+    return "";
+  }
+
+  std::string differences() const override {
+    const double terms = onDevice_ ? termsOfType(c_.dataType) : 0, least = onDevice_ ? leastOfStates(c_) : 0;
+    return test::differences({c_, lengths_, options_, *reference_, terms, least, spoiled_}, results_);
+  }
+
+ private:
+  /// Sizes for which the reference takes a few hundredths of a second.
+  void drawSizes(std::mt19937_64& random, int ranks) {
+    constexpr int kFamilies[] = {seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum};
+    c_.family = kFamilies[random() % 4];
+    c_.dataType = static_cast<int>(random() % 3);
+    const bool halfGates = c_.family == seqparAttnGla && random() % 3 == 0 && c_.dataType != seqparFloat16;
+    c_.gateType = halfGates ? seqparBfloat16 : seqparFloat32;
+    const auto choice = random() % 8;
+    if (onDevice_) {
+      constexpr size_t kUsual[] = {64, 128, 128};
+      c_.dk = choice < 5 ? kUsual[random() % 3] : choice < 7 ? 16 * (1 + random() % 8) : 16 * (9 + random() % 8);
+      c_.dv = choice < 4 ? c_.dk : 16 * (1 + random() % (choice == 4 ? 32 : 10));
+    } else {
+      c_.dk = 1 + random() % 24;
+      c_.dv = 1 + random() % 24;
+    }
+    c_.keyHeads = 1 + random() % 2;
+    c_.heads = c_.keyHeads * (1 + random() % 2);
+    c_.batch = random() % 3 == 0 ? 2 : 1;
+    const size_t most = (onDevice_ ? size_t{16000000} : size_t{6000000}) /
+                        (c_.dk * c_.dv * c_.heads * c_.batch * static_cast<size_t>(ranks));
+    lengths_ = drawShards(random, ranks, static_cast<int64_t>(std::clamp<size_t>(most, 20, onDevice_ ? 3000 : 150)));
+    for (const auto length : lengths_) c_.tokens += static_cast<size_t>(length);
+  }
+
+  void spoil(size_t input, size_t sequence) {
+    const auto begin = c_.cuSeqlens[sequence], end = c_.cuSeqlens[sequence + 1];
+    const bool gate = input == 3, gates = c_.family == seqparAttnGla || c_.family == seqparAttnScalar;
+    if (begin == end || (gate && !gates) || (input == 5 && !c_.hasInitial)) return;
+    if (input == 6 && (!c_.hasFinalGradient || end != c_.cuSeqlens.back())) return;
+    if (gate) value_ = NAN;
+    input_ = input;
+    spoiled_ = static_cast<long>(sequence);
+  }
+  void putValue(LinearCase& given) const {
+    const auto sequence = static_cast<size_t>(spoiled_);
+    const auto begin = static_cast<size_t>(c_.cuSeqlens[sequence]),
+               end = static_cast<size_t>(c_.cuSeqlens[sequence + 1]);
+    const auto put = [&](std::vector<float>& numbers, size_t row) {
+      for (size_t i = begin * row; i < end * row; i += 1 + i % 3) numbers[i] = value_;
+    };
+    const size_t keys = c_.keyHeads * c_.dk, values = c_.heads * c_.dv, states = c_.heads * c_.dk * c_.dv;
+    std::vector<float>* const tensors[] = {&given.q, &given.k, &given.v, &given.gate, &given.dOut};
+    const size_t rows[] = {keys, keys, values, c_.heads * c_.gateWidth(), values};
+    if (input_ < 5) return put(*tensors[input_], rows[input_]);
+    auto& numbers = input_ == 5 ? given.initial : given.dFinal;
+    const size_t first = input_ == 5 ? sequence * states : 0;
+    for (size_t i = first; i < first + states; i += 1 + i % 3) numbers[i] = value_;
+  }
+
+  bool onDevice_;
+  LinearCase c_;
+  std::vector<int64_t> lengths_;
+  LinearOptions options_;
+  unsigned seed_ = 0;
+  long spoiled_ = -1;
+  size_t input_ = 0;
+  float value_ = 0;
+  std::unique_ptr<LinearReference> reference_;
+  std::vector<LinearResult> results_;
+};
+
+}  // namespace
+
+std::unique_ptr<RandomCase> drawLinear(std::mt19937_64& random, const RandomPlace& place) {
+  return std::make_unique<RandomLinear>(random, place);
+}
+
+}  // namespace seqpar::attn::test

@@ -1,0 +1,36 @@
+// A few random cases on hosts; tests/gpu/random_attention.cpp runs many on GPUs.
+#include <random>
+
+#include "random_run.h"
+
+namespace {
+
+using namespace seqpar::attn::test;  // NOLINT(google-build-using-namespace)
+
+void fewCases(RandomKind kind, uint64_t cases) {
+  RandomRun run;
+  run.kind = kind;
+  run.seed = std::random_device{}();
+  run.cases = cases;
+  CAPTURE(run.seed);
+  for (int ranks = 1; ranks <= kMostRandomRanks; ++ranks) {
+    const RankThreads group(ranks);
+    for (const auto& failure : runRandomCases(run, {&group, [] { return nullptr; }})) {
+      CHECK(failure == "");
+    }
+  }
+}
+
+TEST_CASE("random cases of linear attention on hosts") {
+  fewCases(RandomKind::Linear, 200);
+}
+
+TEST_CASE("random cases of softmax attention on hosts") {
+  fewCases(RandomKind::Softmax, 200);
+}
+
+TEST_CASE("random cases of the short convolution on hosts") {
+  fewCases(RandomKind::Conv, 200);
+}
+
+}  // namespace
