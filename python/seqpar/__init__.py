@@ -6,8 +6,8 @@
         decay = np.full((4, 16), 0.5, np.float32)         # [heads][dk]
         prefix, total = comm.all_scan(state, decay, op="diag")
 
-The library is found beside the package, or by the system's loader; SEQPAR_LIBRARY names another file. Calls block and
-release Python's lock, so ranks may be threads. Errors are seqpar.Error with the library's text.
+The library is loaded from the package's folder, or by the system's loader; SEQPAR_LIBRARY names another file. Calls
+block and release Python's lock, so ranks may be threads. Errors are seqpar.Error with the library's text.
 """
 
 from ._abi import Error, version

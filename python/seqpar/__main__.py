@@ -1,6 +1,6 @@
 """Runs the library's programs: `python -m seqpar info -t 4`, `python -m seqpar all_scan_perf -t 2`.
 
-They are those beside the package, as in a wheel or an installed tree, or else the first on the PATH.
+Prefers the programs in the package, as in a wheel or an installed tree, and otherwise the first on the PATH.
 """
 
 import os
@@ -14,7 +14,7 @@ _FOLDERS = [_PACKAGE / "bin"] + [parent / "bin" for parent in _PACKAGE.parents[3
 
 
 def _programs():
-    """{"info": path} of what is installed."""
+    """{"info": path} of the installed programs."""
     found = {}
     for folder in [*map(str, _FOLDERS), *os.environ.get("PATH", "").split(os.pathsep)]:
         for path in sorted(pathlib.Path(folder or ".").glob("seqpar_*")):
@@ -37,7 +37,7 @@ def main(arguments):
 
 
 def info():
-    """The command seqpar_info of a wheel."""
+    """The seqpar_info command of a wheel."""
     return main(["info", *sys.argv[1:]])
 
 

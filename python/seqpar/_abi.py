@@ -1,4 +1,4 @@
-"""The loaded libraries, with the structures and prototypes that _bindings.py has from the headers."""
+"""The loaded libraries, with the structures and prototypes that _bindings.py contains from the headers."""
 
 import ctypes
 import os
@@ -47,7 +47,7 @@ UniqueId = _bindings.seqparUniqueId
 
 
 def _versioned(base):
-    """A structure that begins with its size, the magic number and the version, and has its initializer's values."""
+    """A structure with size, magic number and version as its first fields, and its initializer's values."""
     names = [name for name, *_ in base._fields_]
     values = dict(zip(names[3:], INITIALIZERS.get(base.__name__, ())))
     values = {name: value for name, value in values.items() if value is not None and not isinstance(value, tuple)}
@@ -92,9 +92,10 @@ def _bind(library, attn):
 
 
 def _find(name, named, beside=()):
-    """`named`, if the environment names a library; else one beside the package or `beside`; else the name, for the loader."""
+    """`named`, if the environment names a library; else one in the package or in the additional folders; else the name,
+    for the loader."""
     package = pathlib.Path(__file__).resolve().parent
-    # A wheel has lib/ in the package; an installed tree has the package in lib/seqpar/python.
+    # In a wheel, lib/ is in the package; in an installed tree, the package is in lib/seqpar/python.
     folders = [*beside, package / "lib", package.parents[2]]
     return named or next((str(f / name) for f in folders if (f / name).exists()), name)
 
@@ -109,7 +110,7 @@ def _open(path, variable, mode):
 
 def _load():
     path = _find(f"libseqpar.{_SONAME}", os.environ.get("SEQPAR_LIBRARY"))
-    # Global, so that libseqpar_attn is bound to this library and not to another one that the loader may find.
+    # Global, so that libseqpar_attn binds to this library and not to another one that the loader may find.
     return path, _bind(_open(path, "SEQPAR_LIBRARY", ctypes.RTLD_GLOBAL), attn=False)
 
 
@@ -118,7 +119,7 @@ _attn = None
 
 
 def attn_lib():
-    """libseqpar_attn, opened at first use: SEQPAR_ATTN_LIBRARY, or the one beside libseqpar, or the loader's."""
+    """libseqpar_attn, opened at first use: SEQPAR_ATTN_LIBRARY, or the file next to libseqpar, or the loader's."""
     global _attn
     if _attn is None:
         folder = pathlib.Path(_path).resolve().parent
@@ -158,7 +159,7 @@ def version():
 
 
 def choose(what, name, choices):
-    """The number of a named choice. Raises ValueError with what is valid."""
+    """The number of a named choice. Raises ValueError with the valid names."""
     if name not in choices:
         raise ValueError(f"{what}: got {name!r}, expected one of {', '.join(choices)}")
     return choices[name]

@@ -1,4 +1,5 @@
-# Names that functions of seqpar.torch and seqpar.jax take, for type checkers alone. A test compares them with the library's.
+# Names that functions of seqpar.torch and seqpar.jax accept, only for type checkers. A test compares them with the
+# library's.
 from typing import Literal
 
 Kind = Literal["contiguous", "zigzag", "striped"]

@@ -1,13 +1,13 @@
-"""The arithmetic of an All-Scan's derivatives, in operations that the arrays of PyTorch and of JAX have alike."""
+"""The arithmetic of an All-Scan's derivatives, in operations common to PyTorch's and JAX's arrays."""
 
 
 def expand(numbers, state):
-    """Numbers a head or a row as factors of [heads][dk][dv]."""
+    """Values per head or row as factors of [heads][dk][dv]."""
     return numbers.reshape(*numbers.shape, *[1] * (state.ndim - numbers.ndim))
 
 
 def transposed_product(op, factor, grad, reverse):
-    """A^T grad of one position, A being what its scan multiplies by."""
+    """A^T grad of one position; A is the scan's transition."""
     if op == "sum":
         return grad
     if op == "matrix":

@@ -1,13 +1,13 @@
-"""Which shapes of attention's tensors fit each other. The library gets addresses, and reads there what a plan describes: what
-does not fit must be refused before."""
+"""Checks that shapes of attention's tensors fit each other. The library gets addresses only, and reads memory as the
+plan describes it, so shapes that do not fit must be refused before."""
 
 import operator
 
 
 def require_fit(what, q, k, v, linear):
-    """Raises ValueError unless tensors of these shapes are queries, keys and values of one call: of softmax attention
-    [batch][tokens][heads][dim], [batch][kv tokens][kv heads][dim] and [batch][kv tokens][kv heads][value dim]; of linear
-    attention [batch][tokens][key heads][dim] twice and [batch][tokens][heads][value dim]."""
+    """Raises ValueError unless tensors of these shapes are queries, keys and values of one call: for softmax attention
+    [batch][tokens][heads][dim], [batch][kv tokens][kv heads][dim] and [batch][kv tokens][kv heads][value dim]; for
+    linear attention [batch][tokens][key heads][dim] twice and [batch][tokens][heads][value dim]."""
     for name, shape in (("q", q), ("k", k), ("v", v)):
         if len(shape) != 4:
             raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected [batch][tokens][heads][dim]")
@@ -22,13 +22,14 @@ def require_fit(what, q, k, v, linear):
 
 
 def require_sinks(what, sinks, heads):
-    """Raises ValueError unless there is one number a head."""
+    """Raises ValueError unless there is one value per head."""
     if sinks is not None and tuple(sinks.shape) != (heads,):
         raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one a head")
 
 
 def require_decay(what, family, decay, q, v):
-    """Raises ValueError unless linear attention of this family, with q and v of these shapes, has such logarithms of decays."""
+    """Raises ValueError unless log-decays of this shape fit linear attention of this family, with q and v of these
+    shapes."""
     expected = {"gla": (*q[:2], v[2], q[3]), "scalar": tuple(v[:3]), "fixed": (v[2],), "sum": None}[family]
     shape = None if decay is None else tuple(decay.shape)
     if shape != expected:
@@ -37,7 +38,7 @@ def require_decay(what, family, decay, q, v):
 
 
 def require_options(what, options, known, more=()):
-    """Raises TypeError for an option that is not among the known ones; `more` are those that came another way."""
+    """Raises TypeError for an option that is not among the known ones; `more` are names accepted by other means."""
     for name in options:
         if name not in known:
             raise TypeError(f"{what}() got an unexpected keyword argument {name!r}, expected one of "
@@ -45,7 +46,7 @@ def require_options(what, options, known, more=()):
 
 
 def integers(what, values, least):
-    """The values as a tuple of ints, at least so many. Raises TypeError for what is no integer, and ValueError for too few."""
+    """The values as a tuple of at least `least` ints. Raises TypeError for other values, and ValueError for too few."""
     try:
         found = tuple(operator.index(x) for x in values)
     except TypeError:
@@ -65,7 +66,7 @@ def window_of(what, window):
 
 
 def scale_of(what, scale):
-    """A factor of the scores as a float. Raises ValueError for 0, which the library takes for none given."""
+    """The scale of the scores as a float. Raises ValueError for 0, which the library would replace by its default."""
     if scale is None:
         return None
     if not float(scale):

@@ -10,7 +10,7 @@ _NUMPY_TYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16"
 
 
 def unique_id():
-    """Makes the bytes that name a new communicator; every rank passes the same ones to Communicator()."""
+    """Creates the bytes that identify a new communicator; every rank passes the same bytes to Communicator()."""
     raw = _abi.UniqueId()
     _abi.check(_abi.lib.seqparGetUniqueId(ctypes.byref(raw)))
     return bytes(raw.internal)
@@ -28,7 +28,7 @@ def _config(timeout=None, transport=None, check_arguments=None, host_id=None, in
 
 
 def _array(name, value, shape=None, dtype=None, writable=False):
-    """Checks that `value` is an array whose memory the library can use as it lies."""
+    """Checks that `value` is an array with memory that the library can use without a copy."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name}: got {type(value).__name__}, expected a numpy array")
     if dtype is not None and value.dtype != dtype:
@@ -78,13 +78,14 @@ class Communicator:
 
     @classmethod
     def init_all(cls, nranks):
-        """Makes a list of `nranks` communicators, one for each of as many threads of this process."""
+        """Creates a list of `nranks` communicators, one for each of `nranks` threads of this process."""
         handles = (ctypes.c_void_p * max(nranks, 1))()
         _abi.check(_abi.lib.seqparCommInitAll(handles, nranks, None))
         return [cls._adopt(ctypes.c_void_p(handle)) for handle in handles]
 
     def split(self, color, key=0, **config):
-        """Collective: ranks with the same color become one new communicator, ordered by key. A color of None: no part."""
+        """Collective: ranks with the same color form a new communicator, ordered by key. A color of None: not a
+        member."""
         handle = ctypes.c_void_p()
         pointer = ctypes.byref(_config(**config)) if config else None
         self._check(_abi.lib.seqparCommSplit(self._handle, -1 if color is None else color, key, ctypes.byref(handle),
@@ -95,12 +96,14 @@ class Communicator:
         _abi.check(result, self._handle)
 
     def destroy(self):
-        """Collective: waits for the other ranks to call it too, and frees the communicator."""
+        """Collective: waits until all other ranks call it, and frees the communicator."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         _abi.check(_abi.lib.seqparCommDestroy(handle))
 
-    def abort(self):
-        """Ends the communicator at once; the calls under way, here and on all other ranks, raise RemoteError."""
+    def abort(self, reason=None):
+        """Ends the communicator at once; calls in progress, on this and all other ranks, raise RemoteError with the reason."""
+        if reason is not None:
+            self._check(_abi.lib.seqparCommFail(self._handle, str(reason).encode("utf-8", "replace")))
         handle, self._handle = self._handle, ctypes.c_void_p()
         _abi.check(_abi.lib.seqparCommAbort(handle))
 
@@ -108,12 +111,12 @@ class Communicator:
         return self
 
     def __exit__(self, kind, value, trace):
-        # After an exception the other ranks may never come; abort() tells them.
+        # After an exception the other ranks may wait for this one: abort() ends their wait with its text.
         if self._handle:
-            self.destroy() if kind is None else self.abort()
+            self.destroy() if kind is None else self.abort(" ".join(f"{kind.__name__}: {value}".split()))
 
     def query(self):
-        """A dictionary of what seqparCommQuery() tells: rank, nranks, transport, reason, alphaUs, bandwidth, ..."""
+        """A dictionary of seqparCommQuery()'s results: rank, nranks, transport, reason, alphaUs, bandwidth, ..."""
         info = _abi.CommInfo()
         self._check(_abi.lib.seqparCommQuery(self._handle, ctypes.byref(info)))
         values = {name: getattr(info, name) for name, _ in info._fields_[3:]}
@@ -133,8 +136,8 @@ class Communicator:
         return number.value
 
     def send_recv(self, send=None, to=None, receive=None, source=None):
-        """Sends the array `send` to rank `to` while filling the array `receive` from rank `source`. Either may be left
-        out."""
+        """Sends the array `send` to rank `to` while filling the array `receive` from rank `source`. Either may be
+        omitted."""
         if (send is None) != (to is None) or (receive is None) != (source is None):
             raise ValueError("send_recv: `send` goes with `to`, and `receive` with `source`")
         if send is not None:
@@ -153,10 +156,10 @@ class Communicator:
         state       [heads][dk][dv] of float32, float16, or uint16 that holds bfloat16
         transition  float32: [heads] for op "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
         initial     like state; read on the first rank of the scan only
-        decay       "linear", "log" or "log2": how the transition is given
-        wire        "float32", "float16" or "bfloat16": how states travel; None: as they are
-        flags       uint8, one number a packed sequence
-        prefix, total  True: a new array; an array like `state`: written there; False: not wanted (None is returned)
+        decay       "linear", "log" or "log2": the form of the transition
+        wire        "float32", "float16" or "bfloat16": the type of states on the wire; None: the states' type
+        flags       uint8, one value per packed sequence
+        prefix, total  True: a new array; an array like `state`: written there; False: not requested (returns None)
         """
         _array("state", state)
         if state.ndim != 3 or state.dtype not in _NUMPY_TYPES:

@@ -1,10 +1,10 @@
-"""Reads flight records and names the first call in which ranks differ.
+"""Reads flight records and names the first call that differs between ranks.
 
     python -m seqpar.trace seqpar.*.json
 
-A rank writes its record, the last 1024 calls of a communicator, to SEQPAR_TRACE_FILE when the communicator fails. Give the
-files of all ranks. This file needs nothing but Python: it may be copied to where the records are and run by its name.
-The exit status is 0 if no rank differs, 1 if some do, 2 for files that are no records.
+A rank writes its record, the last 1024 calls of a communicator, to SEQPAR_TRACE_FILE when the communicator fails. Pass
+the files of all ranks. This file needs only Python: it may be copied to the records and run as a script. The exit
+status is 0 if no rank differs, 1 if some do, 2 for files that are not records.
 """
 
 import argparse
@@ -29,17 +29,17 @@ def read(paths):
 
 
 def collectives(record):
-    """{number: call} of the calls that all ranks have to make alike, in the same order."""
+    """{number: call} of the calls that all ranks must issue in the same order."""
     return {call["collective"]: call for call in record["calls"] if call["collective"] > 0}
 
 
 def signature(call):
-    """What has to be the same on all ranks."""
+    """The part of a call that must be equal on all ranks."""
     return (call["call"], tuple(call["values"].items()))
 
 
 def in_words(call, beside=None):
-    """A call; of its values only those that differ from the call beside it."""
+    """A call; of its values only those that differ from the reference call `beside`."""
     values = call["values"]
     if beside is not None and beside["call"] == call["call"]:
         values = {name: value for name, value in values.items() if beside["values"].get(name) != value}
@@ -47,7 +47,7 @@ def in_words(call, beside=None):
 
 
 def returned(call):
-    """Whether the rank came out of the call to go on with something else."""
+    """Whether the rank returned from the call and continued."""
     return call["returned_ns"] is not None and not call["failed"]
 
 
@@ -75,9 +75,10 @@ def groups(calls):
 
 
 def first_difference(records):
-    """Lines about the first call in which ranks differ; [] if none does.
+    """Lines about the first call that differs between ranks; [] if none does.
 
-    A rank that is still in an earlier call does not differ: it waits. One that came out of it and never made the call does.
+    A rank that is still in an earlier call does not differ: it waits. A rank that returned from it without the next
+    call does.
     """
     of_rank = {rank: collectives(record) for rank, record in sorted(records.items())}
     latest = {rank: max(calls, default=0) for rank, calls in of_rank.items()}
@@ -106,7 +107,7 @@ def first_difference(records):
 
 
 def waiting(records):
-    """Lines about the calls that ranks had not come out of."""
+    """Lines about calls that ranks had not returned from."""
     stuck = {}
     for rank, record in sorted(records.items()):
         if record["calls"] and not returned(record["calls"][-1]):
@@ -133,7 +134,7 @@ def report(communicator, records):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m seqpar.trace", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", metavar="FILE", help="flight records of one job, one a rank")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="flight records of one job, one per rank")
     differs = False
     for communicator, records in sorted(read(parser.parse_args(arguments).files).items()):
         lines, here = report(communicator, records)

@@ -1,22 +1,25 @@
-"""seqpar.torch as a whole on GPUs, in one call: python3 python/tests/gpu_torch.py [--part NAME...] [--ranks N...]
+"""All tests of seqpar.torch on GPUs, in one call: python3 python/tests/gpu_torch.py [--part NAME...] [--ranks N...]
 
-Runs the parts, in the order in which they are named, with one rank and, where there are two GPUs, with two, all of them in
-one process a rank:
+Runs the parts, in the given order, with one rank and, if there are two GPUs, with two; each rank is one process for all
+parts:
 
-    checks     the checks of torch_ranks.py that no host is needed for
+    checks     the checks of torch_ranks.py that need no host communicator
     graph      a CUDA graph of forward and backward passes, replayed
     compile    torch.compile, its graphs whole and equal to eager calls
     parity     attention and linear attention of GPU shapes against the definition
     drop_ins   functions of ring-flash-attention, torch's context_parallel, transformers
-    boundary   what a call costs the CPU beside the C call
-    ulysses    to_heads, a kernel and to_sequence beside the C operator, 32K tokens
+    boundary   the CPU time of a call, compared with the C call
+    ulysses    to_heads, a kernel and to_sequence, compared with the C operator, 32K tokens
     gradients  a model in FSDP2 has the gradients of one rank
-    fsdp       thousands of steps in which FSDP2's gathers run on another stream beside seqpar's collectives: no deadlock
-    budget     an exchange beside a matrix product and a gather of NCCL's, for 4 to 128 thread blocks a collective
-    training   examples/train_gla.py, --sp 1 and --sp 2, in processes of its own: the same losses
+    fsdp       thousands of steps with FSDP2's gathers on another stream, concurrent with seqpar's collectives: no
+               deadlock
+    budget     an exchange concurrent with a matrix product and an NCCL gather, for 4 to 128 thread blocks per
+               collective
+    training   examples/train_gla.py, --sp 1 and --sp 2, in separate processes: equal losses
 
-Behind one that fails, or is not done within --timeout, the rest goes on in new processes. The interpreter is the one that
-runs this, or SEQPAR_TORCH_VENV's. SEQPAR_LIBRARY names a library that was built with CUDA. Skipped (77) without a GPU.
+After a part that fails or does not finish within --timeout, the rest runs in new processes. The interpreter is the one
+that runs this script, or SEQPAR_TORCH_VENV's. SEQPAR_LIBRARY names a library built with CUDA. Skipped (77) without a
+GPU.
 """
 
 import argparse
@@ -59,7 +62,7 @@ PARITY = (
 
 
 def items(o, ranks):
-    """What gpu_torch_rank.py is to run, in its words."""
+    """The items for gpu_torch_rank.py, as its arguments."""
     wanted = {"checks": [f"check {name}" for name in CHECKS["checks"]],
               "graph": ["graph"],
               "compile": [f"check {name}" for name in CHECKS["compile"]],
@@ -74,7 +77,7 @@ def items(o, ranks):
 
 
 class Ranks:
-    """Processes that run items one after the other; what they print is shown as it comes."""
+    """Processes that run items one after the other; forwards their output immediately."""
 
     def __init__(self, ranks, items):
         self.held = contextlib.ExitStack()
@@ -105,7 +108,7 @@ class Ranks:
             return "timeout"
 
     def end(self, seconds):
-        """Waits so long, then ends them. Whether all were done."""
+        """Waits up to `seconds`, then ends them. Returns whether all were done."""
         limit = time.monotonic() + seconds
         for process in self.processes:
             try:
@@ -119,7 +122,7 @@ class Ranks:
 
 
 def run_items(o, ranks, left):
-    """Runs the items, in new processes behind each that fails. Returns those that failed."""
+    """Runs the items, in new processes after each failure. Returns those that failed."""
     failed = []
     while left:
         running, bad = Ranks(ranks, left), None
@@ -154,8 +157,8 @@ def train(o, ranks, folder):
 
 
 def same_losses(folder):
-    """Of all ways to train the same sequences: apart by rounding, in bfloat16, which Adam magnifies, and by little of what the
-    steps teach."""
+    """The losses of all ways to train on equal sequences: they differ by bfloat16 rounding, which Adam magnifies, and
+    by a small part of the steps' progress."""
     curves = {}
     for path in sorted(folder.glob("*.csv")):
         with open(path) as file:
@@ -172,15 +175,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--part", nargs="+", choices=("checks", "graph", "compile", "parity", "drop_ins", "boundary", "ulysses",
                                                    "gradients", "fsdp", "budget", "training"))
-    p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 where there are two GPUs")
+    p.add_argument("--ranks", type=int, nargs="+", help="default: 1, and 2 if there are two GPUs")
     p.add_argument("--fsdp-steps", type=int, default=10000)
-    p.add_argument("--fsdp-seconds", type=float, default=600, help="after which it is enough")
-    p.add_argument("--timeout", type=float, default=60, help="seconds of an item, with the start; for fsdp beside its own")
+    p.add_argument("--fsdp-seconds", type=float, default=600, help="duration of the part fsdp")
+    p.add_argument("--timeout", type=float, default=60, help="seconds per item with its start; for fsdp, added to its own")
     o = p.parse_args()
     if not list(pathlib.Path("/dev").glob("nvidia[0-9]*")) and os.environ.get("SEQPAR_TEST_DEVICE") != "cpu":
         print("skipped: there is no GPU")
         sys.exit(77)
-    if not os.environ.get("SEQPAR_TORCH_VENV"):  # the image's own PyTorch
+    if not os.environ.get("SEQPAR_TORCH_VENV"):  # the system's PyTorch
         venvs.interpreter = lambda name="torch": sys.executable
     gpus = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
     failed = []

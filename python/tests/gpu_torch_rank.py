@@ -1,4 +1,4 @@
-"""One rank of what gpu_torch.py runs: gpu_torch_rank.py ITEM... Each item is one of
+"""One rank of gpu_torch.py: gpu_torch_rank.py ITEM... Each item is one of
 
     check NAME                  a check of torch_checks
     parity ARGUMENTS            of seqpar.testing.parity
@@ -7,10 +7,10 @@
     boundary                    microseconds of a call
     ulysses TOKENS              milliseconds of a call
     fsdp STEPS SECONDS          until either is reached
-    budget CTAS                 milliseconds of work beside a collective of that many thread blocks
+    budget CTAS                 milliseconds of work concurrent with a collective of that many thread blocks
 
-and its outcome is a line that begins with "====". The first that fails ends the ranks: gpu_torch.py starts others for the
-rest. SEQPAR_TEST_DEVICE=cpu runs it on hosts, to see that it runs."""
+and prints its outcome on a line that starts with "====". The first failure ends the ranks: gpu_torch.py starts new ones
+for the rest. SEQPAR_TEST_DEVICE=cpu runs it on hosts, to test this script."""
 
 import ctypes
 import functools
@@ -56,8 +56,8 @@ def synchronize():
 
 
 def least_us(function, calls=20, repeats=100):
-    """Microseconds of the CPU a call, the least of several runs: what is enqueued is waited for between them, and is not so
-    much that a launch waits for room in a GPU's queue, of about a thousand kernels."""
+    """CPU microseconds per call, the minimum of several runs: enqueued work is waited for between them, and stays below
+    the about a thousand kernels that fill a GPU's queue."""
     times = []
     for _ in range(repeats):
         synchronize()
@@ -71,7 +71,7 @@ def least_us(function, calls=20, repeats=100):
 
 def check(comm, seed, name):
     function = next(f for f in torch_checks.CHECKS if f.__name__ == name)
-    with comm.device:  # where the checks make their tensors
+    with comm.device:  # the device of the checks' tensors
         function(comm, seed)
 
 
@@ -83,7 +83,8 @@ def parity_of(comm, seed, *arguments):
 
 
 def graph(comm, seed):
-    """Forward and backward passes of operators and exchanges, captured once, give with new inputs what eager calls give."""
+    """Forward and backward passes of operators and exchanges, captured once, reproduce eager results with new
+    inputs."""
     random = torch.Generator(comm.device).manual_seed(seed + comm.rank)
     inputs = [torch.randn(1, 128, 4, 64, generator=random, device=comm.device).bfloat16() for _ in range(3)]
     gate = -torch.rand(1, 128, 4, 64, generator=random, device=comm.device)
@@ -106,7 +107,7 @@ def graph(comm, seed):
         gradient(x)
     torch.cuda.current_stream().wait_stream(side)
     captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events meanwhile
+    with torch.cuda.graph(captured, capture_error_mode="thread_local"):  # NCCL's watchdog queries events meanwhile
         found = gradient(x)
     for again, exact in zip(inputs[::-1], expected[::-1]):
         with torch.no_grad():
@@ -123,7 +124,7 @@ def gradients(comm, seed):
 
 
 def attention_by_ctypes(q, comm):
-    """(forward, forward and backward) of the plan that sp.attention() has for (q, q, q), with everything prepared."""
+    """(forward, forward and backward) of sp.attention()'s plan for (q, q, q), with everything prepared."""
     asked = q.detach().requires_grad_()
     spec = _attention._prepare(asked, q, q, comm, causal=True, algorithm="ring")
     plan, attn = _plans.plan_of(comm, spec, q, q, q), _abi.attn_lib()
@@ -144,7 +145,7 @@ def attention_by_ctypes(q, comm):
 
 
 class Nothing(torch.autograd.Function):
-    """What PyTorch itself takes for a function of three tensors and its gradients."""
+    """PyTorch's overhead of a function of three tensors and its gradients."""
 
     @staticmethod
     def forward(ctx, q, k, v, made):
@@ -159,7 +160,7 @@ class Nothing(torch.autograd.Function):
 
 
 def boundary(comm, seed):
-    """The operators beside the C call with everything prepared."""
+    """The operators, compared with the C call with everything prepared."""
     device = comm.device
     x, whole = torch.ones(1, 2, 4, device=device), torch.empty(1, 2 * comm.size, 4, device=device)
     shards = _abi.Shards(dataType=0, outer=1, tokens=2, inner=4)
@@ -193,7 +194,7 @@ def boundary(comm, seed):
 
 
 def in_turn(functions, rounds):
-    """{name: ms of a call}, the median of rounds in which all take turns, of the slower rank."""
+    """{name: ms per call}, the median of rounds with all functions in turn, on the slower rank."""
     times = {name: [] for name in functions}
     for round in range(rounds + 2):
         for name, function in functions.items():
@@ -218,7 +219,8 @@ def in_turn(functions, rounds):
 
 
 def ulysses(comm, seed, tokens):
-    """to_heads + a kernel + to_sequence beside the C operator ULYSSES, causal, 32 heads of 128, bf16, `tokens` on all ranks."""
+    """to_heads + a kernel + to_sequence, compared with the C operator ULYSSES, causal, 32 heads of 128, bf16, `tokens`
+    on all ranks."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     device, tokens = comm.device, int(tokens)
     heads = 32 if DEVICE == "cuda" else 4
@@ -273,8 +275,8 @@ class Block(torch.nn.Module):
 
 
 def fsdp(comm, seed, steps, limit, width=256, heads=4, tokens=128, layers=2):
-    """FSDP2 gathers the next layers' parameters, and scatters the last ones' gradients, on NCCL's streams while seqpar's
-    collectives run on the current one. Ranks sleep at random between the steps, so that either may come first."""
+    """FSDP2 gathers the next layers' parameters, and scatters the last layers' gradients, on NCCL's streams while
+    seqpar's collectives run on the current one. Ranks sleep at random between the steps, to vary which starts first."""
     steps, limit = int(steps), float(limit)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     mesh = dist.device_mesh.init_device_mesh(DEVICE, (comm.size,), mesh_dim_names=("cp",))
@@ -293,7 +295,7 @@ def fsdp(comm, seed, steps, limit, width=256, heads=4, tokens=128, layers=2):
             time.sleep(float(torch.rand((), generator=random)) * 0.005)
         loss = model(x).float().square().mean()
         loss.backward()
-        with torch.no_grad():  # SGD of this rank's shards, without what DTensor costs
+        with torch.no_grad():  # SGD of this rank's shards, without DTensor's overhead
             torch._foreach_add_([w.to_local() for w in weights], [w.grad.to_local() for w in weights], alpha=-1e-4)
         for w in weights:
             w.grad = None
@@ -309,9 +311,10 @@ def fsdp(comm, seed, steps, limit, width=256, heads=4, tokens=128, layers=2):
 
 
 def budget(comm, seed, ctas):
-    """What the default of sp.comm(ctas=) follows from: milliseconds of an exchange, of a matrix product, and of both beside a
-    gather of NCCL's, which ranks begin in different orders. Thread blocks of collectives wait for a peer's, and where they and
-    NCCL's, which wait as well, do not fit on a GPU together, ranks that begin with different ones wait for ever."""
+    """The measurement behind the default of sp.comm(ctas=): milliseconds of an exchange, of a matrix product, and of
+    both concurrent with an NCCL gather, which ranks start in different orders. Thread blocks of collectives wait for a
+    peer's. If they and NCCL's, which also wait, do not fit on a GPU together, ranks that start with different ones
+    deadlock."""
     mib = 64 if DEVICE == "cuda" else 1
     group = dist.new_group(list(range(comm.size)))
     with sp.comm(group, device=comm.device, ctas=int(ctas), timeout=10) as part:
@@ -365,7 +368,7 @@ def main():
         except BaseException:
             traceback.print_exc()
             print(f"==== FAILED {item} (rank {comm.rank})", flush=True)
-            os._exit(1)  # the others learn of it from the communicator, or are ended
+            os._exit(1)  # the other ranks get the error from the communicator, or are ended
         if comm.rank == 0:
             print(f"==== ok {item} ({time.perf_counter() - begin:.1f} s)", flush=True)
     sp.close()

@@ -1,4 +1,4 @@
-"""Checks of seqpar.jax on devices of the CPU, ranks of one process: values and gradients against the whole computed by one.
+"""Checks of seqpar.jax on CPU devices, ranks of one process: values and gradients against the whole on one device.
 
     jax_checks.py DEVICES [CHECK...]          test_jax.py runs it in its environment; SEQPAR_SEED repeats random inputs
 
@@ -28,7 +28,7 @@ def collectives(comm):
     x, weight = whole(0, 2, 4 * n, 2 * n, 3), whole(1, 2, 4 * n, 2 * n, 3)
     compare(comm, lambda x, w: sp.to_sequence(jnp.sin(sp.to_heads(x, comm)), comm, heads=2 * n) * w,
             lambda x, w: jnp.sin(x) * w, (x, weight), (SEQ, SEQ))
-    kv = whole(2, 2, 4 * n, 1, 3)  # one head for all ranks: gradients add up
+    kv = whole(2, 2, 4 * n, 1, 3)  # one head for all ranks: gradients are summed
     compare(comm, lambda x, kv: sp.to_sequence(sp.to_heads(x, comm) * sp.to_heads(kv, comm, query_heads=2 * n), comm,
                                                heads=2 * n), lambda x, kv: x * kv, (x, kv), (SEQ, SEQ))
     compare(comm, lambda x, w: sp.reduce_scatter(sp.all_gather(x, comm) * sp.all_gather(w, comm), comm), lambda x, w: n * x * w,
@@ -74,7 +74,7 @@ def merging_partial_attention(comm):
     n = comm.size
     shape = (2, 2 * n, 3, 4)
     outs, lses = whole(23, n, *shape), whole(24, n, 2, 3, 2 * n)
-    lses = lses.at[1 % n, 0, 0, 1].set(-jnp.inf)  # one rank has no key for the row; of the next no rank has
+    lses = lses.at[1 % n, 0, 0, 1].set(-jnp.inf)  # one rank has no key for the row; for the next row, no rank has one
     lses = lses.at[:, 1, 2, 0].set(-jnp.inf)
 
     def exact(outs, lses):
@@ -169,7 +169,7 @@ def operators(comm):
         compare(comm, lambda *a: sp.attention(*a, comm, causal=True, algorithm=algorithm, layout=straight),
                 lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3, terms=100)
     compare(comm, lambda *a: sp.attention(*a, comm, causal=True), lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3,
-            terms=100)  # without a layout shards are as shard_map cuts them
+            terms=100)  # without a layout, shards are as shard_map cuts them
     sinks = whole(9, 2 * n)
     compare(comm, lambda q, k, v, s: sp.attention(q, k, v, comm, causal=True, window=(3, -1), sinks=s, algorithm="ring"),
             lambda q, k, v, s: softmax(q, k, v, causal=True, window=3, sinks=s), (q, k, v, sinks), (SEQ,) * 3 + (P(),),
@@ -182,15 +182,15 @@ def operators(comm):
                     {"algorithm": "ring"}):
         reserving = lambda *a: sp.attention(*a, comm, causal=True, reserve=True, **options)
         compare(comm, reserving, lambda *a: softmax(*a, causal=True), (q, k, v), (SEQ,) * 3, terms=100)
-        twice = lambda x: reserving(*(reserving(x, x, x),) * 3)  # each of the calls keeps its own
+        twice = lambda x: reserving(*(reserving(x, x, x),) * 3)  # each of the calls keeps its own reserve
         compare(comm, twice, lambda x: softmax(*(softmax(x, x, x, True),) * 3, True), (q,), (SEQ,), terms=200)
         shapes = [jax.ShapeDtypeStruct((x.shape[0], x.shape[1] // n, *x.shape[2:]), x.dtype) for x in (q, k, v)]
         size = sp.explain(*shapes, comm, causal=True, reserve=True, **options)["reserveBytes"]
         assert (size > 0) == (n > 1 and options["algorithm"] != "ring"), (options, size)
         passes = sharded(reserving, (SEQ,) * 3, SEQ)
         both = str(jax.make_jaxpr(jax.grad(lambda *a: passes(*a).sum()))(q, k, v))
-        assert (f"u8[{size}]" in both) == (size > 0), both  # it goes from one pass to the other,
-        assert "u8[" not in str(jax.make_jaxpr(passes)(q, k, v))  # and there is none without the other
+        assert (f"u8[{size}]" in both) == (size > 0), both  # passed from one pass to the other,
+        assert "u8[" not in str(jax.make_jaxpr(passes)(q, k, v))  # and absent without differentiation
     shard = jax.ShapeDtypeStruct((2, 4, 2 * n, DK), jnp.float32)
     told = sp.explain(shard, shard, shard, comm, causal=True)
     assert told["ranks"] == n and told["algorithm"], told
@@ -220,7 +220,7 @@ def operators(comm):
 
 
 def what_linear_attention_reserves(comm):
-    """Its forward pass leaves something on GPUs. On hosts the size is made up, and the library does not look there."""
+    """Its forward pass leaves data on GPUs. On hosts the size is fake, and the library does not use it."""
     n = comm.size
     (q, k), v, x = (whole(i, 2, 4 * n, n, DK) for i in (30, 31)), whole(32, 2, 4 * n, n, DV), whole(33, 1, 4 * n, n, 16)
     gate, slow = -abs(whole(34, 2, 4 * n, n, DK)), -abs(whole(35, 1, 4 * n, n))
@@ -250,12 +250,12 @@ def what_linear_attention_reserves(comm):
             same(one / abs(other).max(), other / abs(other).max(), 200)
         layer = lambda x, g: jnp.tanh(sp.simple_gla(x, x, x, g, comm))
         once = lambda x, g: jnp.tanh(recurrence(x, x, x, jnp.exp(g)))
-        for block in (layer, jax.checkpoint(layer)):  # each of the calls keeps its own
+        for block in (layer, jax.checkpoint(layer)):  # each of the calls keeps its own reserve
             compare(comm, lambda x, g: block(block(x, g), g), lambda x, g: once(once(x, g), g), (x, slow), (SEQ, SEQ), terms=300)
 
 
 def order_and_composition(comm):
-    """Independent calls, which XLA may run in any order, many times; rematerialization that saves the calls; a second axis."""
+    """Independent calls, which XLA may reorder, many times; rematerialization that saves the calls; a second axis."""
     n = comm.size
     x = whole(14, 1, 2 * n, 3)
 
@@ -368,7 +368,7 @@ def errors(comm):
 
 
 def stubs(comm):
-    """What type checkers are told is what the functions take."""
+    """The type stubs match the functions."""
     stub = stub_file.read(pathlib.Path(sp.__file__).with_suffix(".pyi"))
     linear = {name: _attention._LINEAR_OPTIONS for name in _attention._NAMES.values() if name != "attention"}
     stub_file.compare(stub, sp, {"attention": _attention._OPTIONS, "explain": {"**options"}, **linear})

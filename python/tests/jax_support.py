@@ -1,4 +1,5 @@
-"""What jax_checks.py's checks share: JAX on as many devices as the command line says, random inputs, comparisons."""
+"""Common code of jax_checks.py's checks: JAX on as many devices as the command line says, random inputs,
+comparisons."""
 
 import os
 import sys
@@ -7,7 +8,7 @@ import jax
 
 DEVICES, ON_GPU = int(sys.argv[1]), os.environ.get("SEQPAR_TEST_DEVICE") == "cuda"
 if ON_GPU:
-    jax.config.update("jax_default_matmul_precision", "highest")  # of what results are compared with
+    jax.config.update("jax_default_matmul_precision", "highest")  # of the reference computations
 else:
     jax.config.update("jax_num_cpu_devices", DEVICES)
 
@@ -18,7 +19,7 @@ from jax.sharding import Mesh, PartitionSpec as P  # noqa: E402
 EPS = 2.0 ** -23
 SEED = int(os.environ.get("SEQPAR_SEED") or np.random.SeedSequence().entropy % 2 ** 31)
 MESH = Mesh(np.array(jax.devices()[:DEVICES]), ("sp",))
-DK, DV = (16, 32) if ON_GPU else (8, 4)  # kernels of linear attention want multiples of 16 there
+DK, DV = (16, 32) if ON_GPU else (8, 4)  # kernels of linear attention need multiples of 16 there
 
 
 def whole(n, *shape):

@@ -1,9 +1,10 @@
-"""Reads .pyi files, and compares them with modules: names, parameters, their kinds and which have defaults."""
+"""Reads .pyi files, and compares them with modules: names, parameters, their kinds and whether they have defaults."""
 
 import ast
 import dataclasses
 import inspect
 import pathlib
+import types
 
 
 @dataclasses.dataclass
@@ -41,13 +42,20 @@ def read(path):
             stub.functions.setdefault(node.name, []).append(_parameters(node))
         elif isinstance(node, ast.ClassDef):
             stub.classes[node.name] = {name for name in _attributes(node.body) if not name.startswith("_")}
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript) and node.value.value.id == "Literal":
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript) and getattr(node.value.value, "id", "") == "Literal":
             stub.literals[node.targets[0].id] = ast.literal_eval(node.value.slice)
     return stub
 
 
+def public(module):
+    """A module without __all__, as compare() wants one: with the public functions and classes that are its own."""
+    own = {name: x for name, x in vars(module).items()
+           if not name.startswith("_") and callable(x) and getattr(x, "__module__", None) == module.__name__}
+    return types.SimpleNamespace(__all__=sorted(own), **own)
+
+
 def compare_names(abi):
-    """The names in _names.pyi are those of the library's enumerations."""
+    """The names in _names.pyi equal those of the library's enumerations."""
     names = read(pathlib.Path(abi.__file__).with_name("_names.pyi")).literals
     assert {*names["Softmax"], *names["Linear"]} == set(abi.ATTN_ALGORITHMS)
     assert {*names["Softmax"]} & {*names["Linear"]} == {"auto", "local"}
@@ -55,7 +63,7 @@ def compare_names(abi):
 
 
 def compare(stub, module, options, ignored=()):
-    """`options`: by function, the names that its **options may have; {"**options"} where the stub has them so too."""
+    """`options`: by function, the names that its **options accept; {"**options"} if the stub also has **options."""
     assert {*stub.functions, *stub.classes} <= set(module.__all__), {*stub.functions, *stub.classes} - set(module.__all__)
     missing = set(module.__all__) - {*stub.functions, *stub.classes, "Error", "SAVE_OPS"}
     assert not missing, missing
@@ -67,7 +75,7 @@ def compare(stub, module, options, ignored=()):
             real = [x for x in real if x[1] != "VAR_KEYWORD"]
             real += [(option, "KEYWORD_ONLY", True) for option in more if option not in {x[0] for x in real}]
         for written in overloads:
-            # An overload of a constant has no default for it; of options the order does not matter.
+            # An overload of a constant has no default for it; the order of options does not matter.
             shown = lambda parameters: (sorted((n, k) for n, k, _ in parameters if k == "KEYWORD_ONLY"),
                                         [x for x in parameters if x[1] != "KEYWORD_ONLY"])
             assert shown(written) == shown(real), (name, written, real)

@@ -1,4 +1,4 @@
-"""Compares seqpar._bindings with the headers: the generator's outcome, and what a C compiler says of the same headers.
+"""Compares seqpar._bindings with the headers: with the generator's output, and with a C compiler's view of the headers.
 
 SEQPAR_LIBRARY names the library, SEQPAR_HEADERS the folder include/seqpar, CC the compiler.
 """
@@ -39,7 +39,7 @@ def compiled(statements):
 
 
 def macro_of(name):
-    """The name of the initializer whose values _bindings has for a structure."""
+    """The name of the initializer that _bindings uses for a structure."""
     text = "".join((HEADERS / header).read_text() for header in generate_bindings.HEADERS)
     for macro in set(generate_bindings.re.findall(r"#define (SEQPAR_\w+_INITIALIZER)", text)):
         body = text.split(f"#define {macro}", 1)[1].split("sizeof(", 1)[1]
@@ -82,7 +82,7 @@ class Abi(unittest.TestCase):
         self.assertIn("seqparAttnDesc_t", expected)
         ours = compiled(statements)
         for name, text in expected.items():
-            if name != "seqparGrid_t":  # its initializer has arrays, which the package does not fill in
+            if name != "seqparGrid_t":  # its initializer has arrays, which the package does not initialize
                 self.assertEqual(ours[name], text, name)
 
     def test_all_functions_are_in_the_libraries(self):
@@ -93,7 +93,7 @@ class Abi(unittest.TestCase):
     def test_attention_algorithms_have_the_librarys_names(self):
         for name, number in _abi.ATTN_ALGORITHMS.items():
             text = _abi.attn_lib().seqparAttnAlgorithmName(number)
-            if text is not None:  # an algorithm that this version has
+            if text is not None:  # an algorithm of this version
                 self.assertEqual(name, text.decode())
 
 

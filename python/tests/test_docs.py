@@ -1,5 +1,8 @@
-"""Sphinx builds the pages of docs without a warning: no link without a target, no page that is in no table of contents."""
+"""scripts/docs.sh builds the site without a warning: no missing link target, no page outside the table of contents, and every
+public function of the headers and of the type stubs has its entry."""
 
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -8,11 +11,25 @@ import venvs
 
 
 def main():
-    python = venvs.interpreter("docs")
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([python, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", f"{folder}/doctrees",
-                               venvs.ROOT / "docs", f"{folder}/html"])
-    sys.exit(done.returncode)
+        status = subprocess.run([venvs.ROOT / "scripts" / "docs.sh", folder]).returncode
+        if status:
+            sys.exit(status)
+        missing = []
+        pages = {path.name: path.read_text() for path in (pathlib.Path(folder) / "reference").glob("*.html")}
+        for header in sorted((venvs.ROOT / "include" / "seqpar").glob("*.h")):
+            page = pages[header.name.replace(".", "_") + ".html"]
+            for name in re.findall(r"^SEQPAR_API [^;]*?\b(seqpar\w+)\(", header.read_text(), re.M):
+                missing += [] if f'id="{name.lower()}"' in page else [name]
+        for stub in sorted((venvs.ROOT / "python" / "seqpar").rglob("[!_]*.pyi")) + sorted(
+                (venvs.ROOT / "python" / "seqpar").rglob("__init__.pyi")):
+            parts = stub.relative_to(venvs.ROOT / "python").with_suffix("").parts
+            module = ".".join(part for part in parts if part != "__init__")
+            for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", stub.read_text(), re.M):
+                page = pages.get(module.replace(".", "_") + ".html", "")
+                missing += [] if f'id="{module}.{name}"' in page else [f"{module}.{name}"]
+        print("\n".join(f"no entry: {name}" for name in missing) or "ok")
+        sys.exit(1 if missing else 0)
 
 
 if __name__ == "__main__":

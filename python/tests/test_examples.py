@@ -1,4 +1,4 @@
-"""The training examples by one and by two ranks of a sequence, and the code blocks of the documents, page by page."""
+"""The training examples on one and on two ranks of a sequence, and the code blocks of the documents, page by page."""
 
 import csv
 import pathlib
@@ -26,13 +26,13 @@ class Training(unittest.TestCase):
                 one = self.losses(example, pathlib.Path(name), 1)
                 two = self.losses(example, pathlib.Path(name), 2, "--sp", "2")
                 others = [two]
-                if example == "train_gla.py":  # data parallel: the same sequences, one a rank
+                if example == "train_gla.py":  # data parallel: the same sequences, one per rank
                     others.append(self.losses(example, pathlib.Path(name), 2, "--batch", "1"))
                 difference = max(abs(a - b) for other in others for a, b in zip(one, other))
                 print(f"{example}: losses {one}\ndifference by sharding {difference:.2e}")
                 self.assertLess(one[-1], one[0])
                 self.assertLess(abs(one[0] - two[0]), 16 * 2.0 ** -24 * one[0] * 125 ** 0.5)
-                # One curve: apart by rounding, which Adam magnifies, and not by what six steps teach.
+                # One curve: the difference is rounding, which Adam magnifies, and less than the progress of six steps.
                 self.assertLess(difference, (one[0] - one[-1]) / 50)
 
     def test_a_lost_state_shows_and_the_plot_is_drawn(self):
@@ -41,12 +41,12 @@ class Training(unittest.TestCase):
             picture = folder / "losses.png"
             one = self.losses("train_gla.py", folder, 1, "--plot", picture)
             local = self.losses("train_gla.py", folder, 2, "--sp", "2", "--algorithm", "local")
-            log = folder / "beside.csv"
+            log = folder / "baseline.csv"
             statuses, output = venvs.run_ranks(2, [ROOT / "examples" / "train_gla.py", "--steps", "6", "--tokens", "126", "--sp", "2",
-                                                   "--beside", "--log", log])
+                                                   "--baseline", "--log", log])
             self.assertEqual(statuses, [0, 0], output)
-            self.assertRegex(output, r"1 a sequence of 63 tokens(?s:.*)2 a sequence of 126 tokens(?s:.*)"
-                                     r"\n\d+\.\d{4} of the \d+ tokens/s a rank of data parallelism")
+            self.assertRegex(output, r"1 per sequence of 63 tokens(?s:.*)2 per sequence of 126 tokens(?s:.*)"
+                                     r"\n\d+\.\d{4} of the \d+ tokens/s per rank of data parallelism")
             self.assertEqual(len(log.read_text().splitlines()), 7)
             self.assertEqual(picture.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
             self.assertGreater(abs(one[0] - local[0]), 64 * 2.0 ** -24 * one[0] * 125 ** 0.5)
@@ -55,7 +55,8 @@ class Training(unittest.TestCase):
 class Documentation(unittest.TestCase):
     def test_code_blocks_run(self):
         pages = {page: venvs.code_of(page) for page in ("pytorch.md", "sharding.md", "coming_from.md")}
-        for page, code in {**pages, "README.md": venvs.readme_block("Five minutes: PyTorch")}.items():
+        quickstart = (ROOT / "examples" / "quickstart_torch.py").read_text()
+        for page, code in {**pages, "quickstart_torch.py": quickstart}.items():
             with self.subTest(page), tempfile.NamedTemporaryFile("w", suffix=".py") as program:
                 program.write(code)
                 program.flush()

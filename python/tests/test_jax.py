@@ -1,5 +1,6 @@
-"""Tests of seqpar.jax: jax_checks.py with two devices of the CPU, and what depends on their number with three and one; and
-examples/shard_map.py, whose losses do not depend on it; and the code blocks of docs/jax.md and the README.
+"""Tests of seqpar.jax: jax_checks.py with two CPU devices, and checks that depend on their number with three and one;
+and examples/shard_map.py with losses that are independent of it; the code blocks of docs/jax.md;
+examples/quickstart_jax.py.
 
     test_jax.py --gpu       the checks on one GPU and on two, with the interpreter that runs this, or SEQPAR_JAX_VENV's
 """
@@ -33,7 +34,7 @@ def main():
     if sys.argv[1:] == ["--gpu"]:
         on_gpus()
     python, failed = venvs.interpreter("jax"), 0
-    with tempfile.TemporaryDirectory() as cache:  # the handlers are compiled anew
+    with tempfile.TemporaryDirectory() as cache:  # compiles the handlers again
         for arguments in (["2"], ["3", "collectives"], ["1", "operators", "errors"]):
             failed |= subprocess.run([python, CHECKS, *arguments], env=venvs.environment(SEQPAR_CACHE=cache),
                                      timeout=900).returncode
@@ -45,11 +46,12 @@ def main():
             print(done.stdout)
             failed |= done.returncode or pathlib.Path(f"{cache}/losses.png").read_bytes()[:4] != b"\x89PNG"
             losses.append([float(x) for x in re.findall(r"loss ([\d.]+) +\d+ tokens/s +\d+ MiB", done.stdout)])
-        for code in (venvs.code_of("jax.md"), venvs.readme_block("Five minutes: JAX")):
+        for code in (venvs.code_of("jax.md"), (venvs.ROOT / "examples" / "quickstart_jax.py").read_text()):
             failed |= subprocess.run([python, "-c", code], env=venvs.environment(SEQPAR_CACHE=cache), timeout=900).returncode
         one, two = losses
         failed |= len(one) != 4 or len(two) != 4 or not one[-1] < one[0]
-        # The first by rounding, printed with six digits; behind it the curves are apart by less than what they learn.
+        # The first loss differs by rounding, printed with six digits; later the curves differ by less than the training
+        # progress.
         failed |= abs(one[0] - two[0]) > 16 * 2.0 ** -24 * one[0] * 8 + 1e-6
         failed |= max(abs(a - b) for a, b in zip(one, two)) > (one[0] - one[-1]) / 50
     sys.exit(1 if failed else 0)

@@ -17,13 +17,14 @@ except ImportError:
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import seqpar
+import stub_file
 from seqpar import _abi
 
-TIMEOUT = 600  # seconds; only what hangs takes so long, on a busy machine too
+TIMEOUT = 600  # seconds; only a hang takes so long, also on a busy machine
 
 
 def run_ranks(comms, work):
-    """Runs work(comm, rank) for every communicator in a thread of its own; raises what one of them raised."""
+    """Runs work(comm, rank) for every communicator on a separate thread; raises the exception of one of them."""
     errors = []
 
     def run(comm, rank):
@@ -60,6 +61,30 @@ def reference(states, transitions, op, initial):
 
 def header(*names):
     return "".join((pathlib.Path(os.environ["SEQPAR_HEADERS"]) / name).read_text() for name in names)
+
+
+class Types(unittest.TestCase):
+    def test_the_stub_is_the_module(self):
+        stub = stub_file.read(pathlib.Path(seqpar.__file__).with_suffix(".pyi"))
+        stub_file.compare(stub, seqpar, {})
+
+
+class Endings(unittest.TestCase):
+    def test_an_exception_ends_the_wait_of_the_others_with_its_text(self):
+        texts = []
+
+        def work(comm, rank):
+            if rank == 1:
+                raise KeyError("no such document")
+            try:
+                comm.send_recv(receive=np.zeros(1), source=1)
+            except seqpar.Error as error:
+                texts.append((error.result, str(error)))
+
+        with self.assertRaises(KeyError):
+            run_ranks(seqpar.Communicator.init_all(2), work)
+        self.assertEqual(texts[0][0], "RemoteError")
+        self.assertIn("rank 1 ended the communicator: KeyError: 'no such document'", texts[0][1])
 
 
 class Header(unittest.TestCase):
@@ -159,7 +184,7 @@ class Collectives(unittest.TestCase):
         self.assertIn("SEQPAR_LIBRARY names another file", done.stderr)
 
     def test_from_env_as_two_processes(self):
-        # Bound as long as this runs, without listening, so that no other program gets the port before rank 0 does.
+        # Bound without listening while this runs, so that no other program gets the port before rank 0 does.
         held = socket.socket()
         self.addCleanup(held.close)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""What seqpar.trace says of flight records that are made up."""
+"""The output of seqpar.trace for synthetic flight records."""
 
 import contextlib
 import io
@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "seqpar"))
-import trace  # noqa: E402  (not Python's own: the path above comes first)
+import trace  # (not Python's module: the path above precedes it)
 
 
 def call(number, name="seqparAllScan", failed=False, returned=1, collective=None, **values):
@@ -45,19 +45,19 @@ def expect(records, status, *parts):
 alike = [call(1, heads=2), call(2, heads=3)]
 expect([record(0, alike), record(1, alike)], 0, "no rank differs")
 
-# Another value, another call, and the first of several differences.
+# A different value, a different call, and the first of several differences.
 expect([record(0, alike), record(1, [call(1, heads=2), call(2, heads=4), call(3)])], 1, "collective 2",
        "rank 0: seqparAllScan with heads 3", "rank 1: seqparAllScan with heads 4")
 expect([record(r, [call(1, "seqparAllGather" if r == 1 else "seqparAllScan")], ranks=3) for r in range(3)], 1,
        "ranks 0, 2: seqparAllScan", "rank 1: seqparAllGather")
 
-# A rank that came out of its last call and stopped differs; one that is still in it, or whose call failed, waits.
+# A rank that returned from its last call and stopped differs; one that is still in it, or failed in it, waits.
 expect([record(0, alike), record(1, alike[:1])], 1, "rank 1 made no such call; its last was collective 1")
 expect([record(0, alike), record(1, [])], 1, "rank 1 made no such call; it made none")
 expect([record(0, alike), record(1, [call(1, heads=2, returned=None)])], 0, "rank 1: collective 1", "has not returned")
 expect([record(0, alike), record(1, [call(1, heads=2, failed=True)])], 0, "rank 1: collective 1", "failed")
 
-# Calls between some ranks only do not count, and a call that was overwritten is not one that was not made.
+# Calls between some ranks only do not count, and an overwritten call is not a missing one.
 expect([record(0, [call(1, "seqparSendRecv", collective=0), call(2, collective=1)]), record(1, [call(1)])], 0)
 expect([record(0, [call(7)]), record(1, [call(number) for number in range(1, 8)])], 0)
 expect([record(0, [call(7)], 3), record(1, [call(6), call(7)], 3), record(2, [call(6, heads=1), call(7)], 3)], 1,

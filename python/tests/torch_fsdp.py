@@ -1,5 +1,5 @@
-"""One rank of the test of seqpar.torch inside of FSDP2: data parallel x sequence parallel, parameters sharded over both.
-Gradients and the loss are those of one rank that has everything."""
+"""One rank of the test of seqpar.torch inside of FSDP2: data parallel x sequence parallel, parameters sharded over
+both. Gradients and the loss equal those of one rank with all data."""
 
 import torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ def losses_of(logits, labels):
 
 
 def gradients_of_one_rank(device, seed):
-    """Compares them, on all ranks: pairs share sequences. gpu_torch.py calls it as well."""
+    """Compares them, on all ranks: pairs share sequences. Also called by gpu_torch.py."""
     ranks = dist.get_world_size()
     mesh = dist.device_mesh.init_device_mesh(device.type, (ranks // 2, 2), mesh_dim_names=("dp_shard", "cp"))
     joint = mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
@@ -48,7 +48,7 @@ def gradients_of_one_rank(device, seed):
     random = torch.Generator("cpu").manual_seed(seed)
     x = whole(seed, groups, TOKENS, HEADS * DIM).to(device)
     labels = torch.randint(20, (groups, TOKENS), generator=random, device="cpu").to(device)
-    labels[0, :5] = -100  # groups, and ranks, have different numbers of tokens that count
+    labels[0, :5] = -100  # groups and ranks have different numbers of counted tokens
     torch.manual_seed(seed)
     exact, model = Model().to(device), Model().to(device)
     model.load_state_dict(exact.state_dict())

@@ -16,13 +16,17 @@ import torch_checks.attention
 import torch_checks.collectives
 import torch_checks.composition
 import torch_checks.drop_ins
+import torch_checks.families
 import torch_checks.pieces
+import torch_checks.refusals
 import torch_checks.reserves
 import torch_checks.stubs
+import torch_checks.torchs_tools
 
 
 def groups_of_another_session(comm):
-    """torch numbers the groups of each session anew: a communicator that was not closed is not taken for another group's."""
+    """torch restarts the numbers of groups in each session: a communicator that was not closed is not mistaken for
+    another group's."""
     path = [tempfile.mkdtemp() if comm.rank == 0 else None]
     dist.broadcast_object_list(path, 0)
     everyone = sp.comm(dist.new_group())
@@ -62,7 +66,7 @@ def main():
         if comm.rank == 0 or word != "ok":
             print(f"{function.__name__} ... {word} (rank {comm.rank} of {comm.size}, seed {seed[0]})", flush=True)
         if word != "ok":
-            sys.exit(1)  # the others learn of it from the communicators
+            sys.exit(1)  # the other ranks get the error from the communicators
     if comm.device.type == "cpu":
         groups_of_another_session(comm)
     sp.close()

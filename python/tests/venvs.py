@@ -1,5 +1,6 @@
-"""Virtual environments for the tests, made at first use: build/torch-venv (minutes and 5 GB), build/jax-venv and
-build/docs-venv (half a minute each), or the folders that SEQPAR_TORCH_VENV, SEQPAR_JAX_VENV and SEQPAR_DOCS_VENV name."""
+"""Virtual environments for the tests, created at first use: build/torch-venv (minutes and 5 GB), build/jax-venv and
+build/docs-venv (half a minute each), or the folders that SEQPAR_TORCH_VENV, SEQPAR_JAX_VENV and SEQPAR_DOCS_VENV
+name."""
 
 import contextlib
 import fcntl
@@ -12,18 +13,18 @@ import sys
 import tempfile
 
 PACKAGES = {"torch": ("torch", "numpy", "matplotlib", "transformers"), "jax": ("jax", "numpy", "matplotlib"),
-            "docs": ("sphinx", "myst-parser")}
+            "docs": ("sphinx", "myst-parser", "furo")}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def interpreter(name="torch"):
-    """The environment's Python. Exits with 77 and a reason where it is not there and cannot be made."""
+    """The environment's Python. Exits with 77 and a reason if it does not exist and cannot be created."""
     folder = pathlib.Path(os.environ.get(f"SEQPAR_{name.upper()}_VENV") or ROOT / "build" / f"{name}-venv")
     python, complete = folder / "bin" / "python", folder / "complete"
     folder.parent.mkdir(exist_ok=True)
-    with open(f"{folder}.lock", "w") as lock:  # tests run side by side
+    with open(f"{folder}.lock", "w") as lock:  # tests run concurrently
         fcntl.flock(lock, fcntl.LOCK_EX)
-        packages = " ".join(PACKAGES[name])  # what it was made with, so that one of an older list is completed
+        packages = " ".join(PACKAGES[name])  # an environment of an older list is completed
         if not complete.exists() or complete.read_text() != packages:
             install = (python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", *PACKAGES[name])
             for command in (install,) if python.exists() else ((sys.executable, "-m", "venv", folder), install):
@@ -40,7 +41,7 @@ def interpreter(name="torch"):
 
 
 def environment(**more):
-    """What programs in the environment need to find the package and to stay within the machine."""
+    """Environment variables for programs, so that they find the package and stay within the machine's limits."""
     return {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", **more}
 
 
@@ -51,18 +52,10 @@ def code_of(page):
     return "\n".join(blocks)
 
 
-def readme_block(heading):
-    """The first Python block behind a heading of README.md."""
-    _, found, section = (ROOT / "README.md").read_text().partition(f"\n## {heading}\n")
-    block = re.search(r"^```python\n(.*?)^```", section.partition("\n## ")[0], flags=re.M | re.S)
-    assert found and block, heading
-    return block[1]
-
-
 @contextlib.contextmanager
 def reserved_port():
-    """A port of 127.0.0.1 that the system gives to nobody else meanwhile: bound, and not listened at, which who allows
-    reuse may do, as torch does."""
+    """A port of 127.0.0.1 that no other program gets meanwhile: bound without listening. Programs that allow address
+    reuse, such as torch, may listen on it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -70,7 +63,7 @@ def reserved_port():
 
 
 def run_ranks(ranks, arguments, timeout=900, **more):
-    """Runs a Python program as so many ranks, with torchrun's variables. Returns the exit statuses, and all output."""
+    """Runs a Python program as `ranks` ranks, with torchrun's variables. Returns the exit statuses, and all output."""
     python = interpreter()
     with reserved_port() as port, tempfile.TemporaryFile("w+") as output:
         processes = []

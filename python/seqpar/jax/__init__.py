@@ -8,9 +8,10 @@
     def attend(q, k, v):
         return sp.attention(q, k, v, comm, causal=True)
 
-Everything is differentiable, its derivative being the adjoint, and collective too. Ranks are the devices along one axis of a
-mesh, all of this process. Calls keep their order within a traced function, by a number that each hands to the next. Functions
-are custom calls of XLA by jax.ffi; the small library behind them is compiled at first use. docs/jax.md has examples.
+Everything is differentiable; derivatives are the adjoints, which are also collective. Ranks are the devices along one
+axis of a mesh, all of this process. Calls keep their order within a traced function, by a token that each call passes
+to the next. Functions are custom calls of XLA by jax.ffi; a small library for them is compiled at first use.
+docs/jax.md has examples.
 """
 
 from .._abi import Error

@@ -1,4 +1,4 @@
-# What type checkers and editors know of seqpar.jax. A test compares it with the functions (jax_checks.py).
+# Type stubs of seqpar.jax for type checkers and editors. A test compares them with the functions (jax_checks.py).
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 

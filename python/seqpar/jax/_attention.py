@@ -17,7 +17,7 @@ from ._layout import Layout
 
 
 def _plan(comm, fields, layout, cu_seqlens, rank, handle):
-    """A rank's plan, made at the first call of a description: forward and backward share it."""
+    """A rank's plan, created at the first call with a description: forward and backward share it."""
     key = (tuple(sorted(fields.items())), layout, cu_seqlens, rank, handle.value)
     if key not in comm.plans:
         desc = _abi.AttnDesc(**fields)
@@ -34,14 +34,14 @@ def _plan(comm, fields, layout, cu_seqlens, rank, handle):
     return comm.plans[key]
 
 
-# What a family is called here.
+# The functions' names of the families.
 _NAMES = {"softmax": "attention", "gla": "gla", "scalar": "simple_gla", "fixed": "retention", "sum": "linear_attention"}
 
 
 def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
-    """An Operator of a plan. inputs: the names of the arrays in seqparAttnForwardArgs_t, each with the name of its gradient;
-    results: (name there, shape) of what forward writes, `saved` of them only for the backward pass. The first result's
-    gradient is dOut; a second one may have its own name."""
+    """An Operator of a plan. inputs: the names of the arrays in seqparAttnForwardArgs_t, each with the name of its
+    gradient; results: (name there, shape) of forward's outputs; those in `saved` are only for the backward pass. The
+    first result's gradient is dOut; a second one may have a separate name."""
     names = [name for name, _ in inputs]
     operator_name = next(_NAMES[family] for family, number in _abi.FAMILIES.items() if number == fields["family"])
     description = (tuple(sorted(fields.items())), layout, cu_seqlens, tuple(names))
@@ -73,7 +73,7 @@ def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
             return Call("seqparAttnBackward", _plan(comm, fields, layout, cu_seqlens, rank, handle),
                         Filled(_abi.AttnBackwardArgs(), places), STREAM)
 
-        # The initial state's gradient is written on rank 0 only: it begins as zeros.
+        # The initial state's gradient is written on rank 0 only: it is initialized to zeros.
         operands, aliases = [x for _, x in named], {}
         if "initial" in names:
             aliases[len(operands)] = names.index("initial")
@@ -106,7 +106,7 @@ def _softmax_fields(q, k, v, comm, sinks, causal=False, window=(-1, -1), scale=N
     (batch, local, heads, dim), value_dim = q.shape, v.shape[3]
     _shapes.require_sinks("attention", sinks, heads)
     left, right = _shapes.window_of("attention", window)
-    if layout is None:  # what an algorithm would choose for itself nobody could know before
+    if layout is None:  # an algorithm's choice would not be known to the caller in advance
         layout = Layout(algorithm if algorithm in ("zigzag", "striped") else "contiguous", local * comm.size, comm.size)
     return {"family": _abi.FAMILIES["softmax"], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
@@ -120,7 +120,7 @@ _OPTIONS = frozenset(inspect.signature(_softmax_fields).parameters) - {"q", "k",
 
 
 def _reserve_size(comm, fields, layout, bounds):
-    """Bytes that the plan's forward pass leaves for its backward pass, on the rank that has most."""
+    """Bytes that the plan's forward pass leaves for its backward pass: the maximum over ranks."""
 
     def of_rank(rank, handle):
         size = ctypes.c_size_t()
@@ -132,10 +132,10 @@ def _reserve_size(comm, fields, layout, bounds):
 
 
 def _reserving(comm, fields, layout, bounds, inputs, results, saved, alone):
-    """An Operator whose forward pass leaves what it can for its backward pass; where nobody differentiates it is `alone`."""
+    """An Operator with a forward pass that leaves data for its backward pass; `alone` if it is not differentiated."""
 
     @functools.cache
-    def of_plan():  # only a call that is differentiated makes that plan
+    def of_plan():  # only a differentiated call creates that plan
         size = _reserve_size(comm, fields, layout, bounds)
         kept = [("reserve", jax.ShapeDtypeStruct((size,), jnp.uint8), None)] if size else []
         return _operator(comm, fields, layout, bounds, inputs, results + kept, saved=(*saved, "reserve"))
@@ -148,12 +148,14 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
 
         q           [batch][tokens of the rank][heads][dim]; float32, float16 or bfloat16
         k, v        [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
-        causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic, inner    as seqpar.torch.attention() has them
-        wire        "float32", "float16", "bfloat16": how partial results travel; None: float32
-        reserve     the forward pass keeps what it has exchanged until the backward pass, which then sends less: of "ulysses",
-                    "usp", "megatron_sp" and "allgather_kv", for explain()'s reserveBytes a call that is differentiated
-        layout      Layout of the tokens; None: contiguous as shard_map cuts, but zigzag for "zigzag" and striped for "striped"
-        return_lse  (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
+        causal, window, scale, softcap, sinks, cu_seqlens, algorithm, deterministic, inner    see seqpar.torch
+        wire        "float32", "float16", "bfloat16": the type of partial results on the wire; None: float32
+        reserve     the forward pass keeps its exchanged data until the backward pass, which then sends less: for
+                    "ulysses", "usp", "megatron_sp" and "allgather_kv"; takes explain()'s reserveBytes per
+                    differentiated call
+        layout      Layout of the tokens; None: contiguous as shard_map cuts, but zigzag for "zigzag" and striped for
+                    "striped"
+        return_lse  (out, lse) instead of out: lse is float32 [batch][heads][tokens], without a gradient
     """
     _shapes.require_options("attention", options, _OPTIONS, ("sinks", "return_lse"))
     fields, layout, bounds = _softmax_fields(q, k, v, comm, sinks, **options)
@@ -170,7 +172,7 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
 
 def _linear_fields(family, q, k, v, gate, comm, scale=None, initial_state=None, cu_seqlens=None, algorithm="auto", wire=None,
                    reserve=True, **unknown):
-    """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a call that is differentiated."""
+    """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a differentiated call."""
     name = _NAMES[family]
     _shapes.require_options(name, unknown, _LINEAR_OPTIONS)
     bounds = _checked(name, comm, q, k, v, None, cu_seqlens, linear=True)
@@ -211,27 +213,29 @@ def _linear(family, q, k, v, gate, comm, *, initial_state=None, output_final_sta
 
 
 def gla(q, k, v, log_decay, comm, **options):
-    """Gated linear attention (arXiv 2312.06635) over a sequence whose contiguous shards are on the ranks. Differentiable.
+    """Gated linear attention (arXiv 2312.06635) over a sequence in contiguous shards on the ranks. Differentiable.
 
-        q, k, v, log_decay     as seqpar.torch.gla() has them: [batch][tokens of the rank][heads][dim]
-        scale, cu_seqlens      likewise
-        initial_state          float32 [batch][heads][dk][dv]; rank 0's counts, and only there has it a gradient
-        output_final_state     (out, state behind this rank's last token); its gradient is the last rank's
+        q, k, v, log_decay     as in seqpar.torch.gla(): [batch][tokens of the rank][heads][dim]
+        scale, cu_seqlens      as in seqpar.torch.gla()
+        initial_state          float32 [batch][heads][dk][dv]; only rank 0's is used, and only rank 0 computes its
+                               gradient
+        output_final_state     returns (out, state after this rank's last token); only the last rank's gradient is used
         algorithm              "auto", "zeco", "lasp1", "lasp2", "local"
-        wire                   "float32", "float16", "bfloat16": how states travel; None: float32
-        reserve                a forward pass that is differentiated keeps its states within the rank until the backward pass,
-                               which then need not compute them again: on GPUs
+        wire                   "float32", "float16", "bfloat16": the type of states on the wire; None: float32
+        reserve                a differentiated forward pass keeps its states within the rank until the backward pass,
+                               which then need not recompute them: on GPUs
     """
     return _linear("gla", q, k, v, log_decay, comm, **options)
 
 
 def simple_gla(q, k, v, log_decay, comm, **options):
-    """gla() with one decay a token and head, log_decay [batch][tokens][heads]: Mamba-2's SSD form (arXiv 2405.21060)."""
+    """gla() with one decay per token and head, log_decay [batch][tokens][heads] (Mamba-2's SSD, arXiv 2405.21060)."""
     return _linear("scalar", q, k, v, log_decay, comm, **options)
 
 
 def retention(q, k, v, log_decay, comm, **options):
-    """gla() with one decay a head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's share."""
+    """gla() with one decay per head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's
+    share."""
     return _linear("fixed", q, k, v, log_decay, comm, **options)
 
 
@@ -244,9 +248,10 @@ _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens",
 
 
 def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
-    """What attention() with these arguments does, as a dictionary: the algorithm, its modeled time and layout, and why others
-    are slower or cannot do it. function: of another one, "gla", "simple_gla", "retention" or "linear_attention", with its
-    log_decay. To be called outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of one rank's shapes."""
+    """The plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and layout, and
+    why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla", "retention"
+    or "linear_attention", with its log_decay. Call it outside of shard_map, with arrays, or jax.ShapeDtypeStruct, of
+    one rank's shapes."""
     family = _abi.choose("explain: function", function, {name: family for family, name in _NAMES.items()})
     if family == "softmax":
         _shapes.require_options("explain", options, _OPTIONS, ("sinks",))

@@ -1,4 +1,4 @@
-"""What a custom call is on one rank: a function of the library and its arguments."""
+"""A custom call on one rank: a function of the library and its arguments."""
 
 import ctypes
 import struct
@@ -17,21 +17,22 @@ class Result(int):
 
 
 class Filled:
-    """The address of a copy of a structure (or array) in which buffers' addresses are put at these offsets. The structure
-    and what it points to stay alive with it."""
+    """The address of a copy of a structure (or array) with buffers' addresses filled in at these offsets. The structure
+    and the memory that it points to stay alive with it."""
 
     def __init__(self, structure, places):
         self.structure, self.places = structure, places
 
 
 class Call:
-    """`function` with `arguments`: integers, addresses, structures of ctypes, and what stands for what is known later."""
+    """`function` with `arguments`: integers, addresses, structures of ctypes, and placeholders for values known
+    later."""
 
     def __init__(self, function, *arguments):
         self.function, self.arguments = function, arguments
 
     def define(self, library, key, device, comm, operands):
-        """Puts it down as call `key` of the device; `operands` is their number, after which the results come."""
+        """Registers it as call `key` of the device; results follow the `operands` operands."""
         attn = self.function.startswith(("seqparAttn", "seqparShortConv"))
         source = _abi.attn_lib() if attn else _abi.lib
         slots, blob, patches = [], b"", []

@@ -45,7 +45,7 @@ def _heads_call(comm, function, x, shape, heads, query_heads, local, token):
 
 
 def _heads_here(comm, heads, query_heads):
-    """Heads of each rank: equally many, since shard_map's arrays have one shape."""
+    """Heads of each rank: an equal number, since shard_map's arrays have one shape."""
     first, count = ctypes.c_int64(), ctypes.c_int64()
     counts = set()
     for rank in range(comm.size):
@@ -59,7 +59,7 @@ def _heads_here(comm, heads, query_heads):
 
 def to_heads(x, comm, *, query_heads=0):
     """[batch][tokens of the rank][heads][dim] -> [batch][all tokens][heads of the rank][dim] (DeepSpeed Ulysses).
-    query_heads: of keys and values, the number of query heads. Backward: to_sequence()."""
+    query_heads: for keys and values, the number of query heads. Backward: to_sequence()."""
     batch, local, heads, dim = x.shape
     whole = (batch, local * comm.size, _heads_here(comm, heads, query_heads), dim)
     there = lambda a, token: _heads_call(comm, "seqparSequenceToHeads", a[0], whole, heads, query_heads, local, token)
@@ -69,7 +69,7 @@ def to_heads(x, comm, *, query_heads=0):
 
 
 def to_sequence(x, comm, *, heads, query_heads=0):
-    """The way back of to_heads(): `heads` are those of the result. What several ranks have for one head is added."""
+    """The reverse of to_heads(): `heads` are the result's. Sums the values of ranks that hold the same head."""
     batch, whole, own, dim = x.shape
     local = whole // comm.size
     if whole % comm.size or own != _heads_here(comm, heads, query_heads):
@@ -82,7 +82,7 @@ def to_sequence(x, comm, *, heads, query_heads=0):
 
 
 def _shards(x, axis, local, sums):
-    """The seqparShards_t of an array cut along `axis`. What is only moved may be of any type: its bytes are."""
+    """The seqparShards_t of an array cut along `axis`. Arrays that are only moved may have any type: as bytes."""
     outer = inner = 1
     for size in x.shape[:axis]:
         outer *= size
@@ -128,7 +128,8 @@ def reduce_scatter(x, comm, *, axis=1):
 
 
 def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
-    """(left, right): the tokens before and behind this rank's contiguous shard, zeros beyond the ends of the sequence."""
+    """(left, right): the tokens before and after this rank's contiguous shard, zeros beyond the ends of the
+    sequence."""
     axis %= x.ndim
     sides = _abi.Halo(left=left, right=right, periodic=int(periodic))
     shards = _shards(x, axis, x.shape[axis], sums=True)
@@ -141,7 +142,7 @@ def halo(x, comm, *, left=0, right=0, axis=1, periodic=False):
         return custom_call(comm, ("halo", description), arrays, shapes, make, token)
 
     def back(grads, token):
-        # The gradients are added to the operand of zeros, which is the result: an alias would be XLA's to grant.
+        # The gradients are added to the operand of zeros, which is the result: XLA need not honor an alias.
         make = lambda rank, handle: Call("seqparHaloAdjoint", Operand(0) if left else 0, Operand(1) if right else 0, Result(0),
                                          sides, shards, COMM, STREAM)
         return custom_call(comm, ("halo_adjoint", description), [*grads, jnp.zeros(x.shape, x.dtype)], [_like(x)], make, token,
@@ -177,7 +178,7 @@ def redistribute(x, source, target, comm, *, axis=1):
 
         return custom_call(comm, ("redistribute", a, b, axis), arrays, [_like(array) for array in arrays], make, token)
 
-    def back(grads, token):  # what are no numbers, such as token ids, has none
+    def back(grads, token):  # non-numeric arrays, such as token ids, have no gradient
         grads = [jnp.zeros(g.shape, array.dtype) if g.dtype == jax.dtypes.float0 else g for g, array in zip(grads, several)]
         return move(grads, token, target, source)
 
@@ -186,7 +187,8 @@ def redistribute(x, source, target, comm, *, axis=1):
 
 
 def ring_permute(x, comm, *, by=1):
-    """The array of rank (rank - by) modulo the ranks, while one's own goes to rank + by. Backward: the other way."""
+    """The array of rank (rank - by) modulo the ranks; sends this rank's to rank + by. Backward: the reverse
+    direction."""
     def move(x, step, token):
         make = lambda rank, handle: Call("seqparSendRecv", Operand(0), x.nbytes, (rank + step) % comm.size, Result(0), x.nbytes,
                                          (rank - step) % comm.size, COMM, STREAM)
@@ -224,7 +226,7 @@ def merge(out, lse, comm):
         constant = d_total - by_head(d_merged.astype(jnp.float32) * merged.astype(jnp.float32))
         (d_merged,), token = _gather_call(comm, d_merged, 1, token)
         (both,), token = _gather_call(comm, jnp.stack((total, constant)), 3, token)
-        none = lse == -jnp.inf  # what `out` holds there is not looked at
+        none = lse == -jnp.inf  # `out` is ignored there
         weight = jnp.where(none, 0.0, jnp.exp(lse - both[0]))
         seen = jnp.where(none.swapaxes(1, 2)[..., None], 0.0, out.astype(jnp.float32))
         d_lse = weight * (by_head(d_merged.astype(jnp.float32) * seen) + both[1])

@@ -15,8 +15,8 @@ from ._library import library
 
 
 def _threads(functions):
-    """Runs the functions side by side, as collective calls of several ranks must be; their results. Raises the first
-    error."""
+    """Runs the functions concurrently, as collective calls of several ranks need; returns their results. Raises the
+    first error."""
     results, errors = [None] * len(functions), []
 
     def run(i):
@@ -36,8 +36,8 @@ def _threads(functions):
 
 
 class Comm:
-    """The ranks along `axis` of `mesh`, for calls inside of jax.shard_map over that mesh (with check_vma=False). Where the
-    mesh has more axes, each row has a communicator of its own. All devices are of this process.
+    """The ranks along `axis` of `mesh`, for calls inside of jax.shard_map over that mesh (with check_vma=False). If the
+    mesh has more axes, each row gets a separate communicator. All devices are of this process.
 
     rank() inside of shard_map, size. Close it when no compiled function that uses it will run again.
     """
@@ -69,7 +69,7 @@ class Comm:
         return jax.lax.axis_index(self.axis)
 
     def require_axis(self):
-        """Raises RuntimeError outside of shard_map, where one device would call for a rank that the others do not."""
+        """Raises RuntimeError outside of shard_map, where one device would run a collective without the others."""
         try:
             size = jax.lax.psum(1, self.axis)  # a constant
         except NameError:
@@ -80,12 +80,12 @@ class Comm:
                                f"of {self.size} devices")
 
     def on_each_rank(self, function):
-        """[function(rank, handle), ...], side by side, so that they may be collective."""
+        """[function(rank, handle), ...], run concurrently, so that they may be collective."""
         return _threads([lambda rank=rank, handle=handle: function(rank, handle) for _, rank, handle in self._ranks])
 
     def key(self, description, operands, make):
-        """The number of the call with this description, the same in every process that traces the same program. At its first
-        use make(rank, handle) gives each rank's Call, on a thread for each, so that it may be collective."""
+        """The number of the call with this description, equal in every process that traces the same program. At its
+        first use, make(rank, handle) gives each rank's Call, on one thread per rank, so that it may be collective."""
         if not self._ranks:
             raise RuntimeError("the communicator is closed")
         if description not in self._keys:
@@ -98,8 +98,8 @@ class Comm:
 
     @contextlib.contextmanager
     def ordered(self):
-        """Gives what the next call waits for, a number that every call passes on, and takes a list with what it gave: so
-        calls keep their order on every device. One chain for each trace."""
+        """Yields the token that the next call waits for, and takes a list with the token that it returned, so that
+        calls keep their order on every device. One chain per trace."""
         trace = core.get_opaque_trace_state()
         if self._trace != trace:
             self._trace, self._last = trace, jnp.zeros((), jnp.float32)
@@ -108,23 +108,23 @@ class Comm:
         self._last, = given
 
     def close(self):
-        """Frees plans and communicators, when what runs with them is done. A result that was dropped before it was
-        computed may never be."""
+        """Frees plans and communicators after the work that uses them. A result that was dropped before it was computed
+        may never be computed."""
         for array in jax.live_arrays():
-            with contextlib.suppress(Exception):  # whoever reads the array learns of it
+            with contextlib.suppress(Exception):  # the array's readers get the error
                 array.block_until_ready()
-        # A call that has begun on one device is to begin on the others: only then may they forget it.
+        # A call that one device has started must start on all devices before they may release it.
         while self._running():
             time.sleep(0.001)
         for key in self._keys.values():
             for ordinal, _, _ in self._ranks:
                 library().seqparJaxForget(key, ordinal)
-        if self._running():  # one has begun since, of a dropped result, and finds no partners now
+        if self._running():  # a call of a dropped result has started meanwhile, and its peers will not start it
             _threads([lambda handle=handle: _abi.lib.seqparCommAbort(handle) for _, _, handle in self._ranks])
             self.plans, self._kept, self._ranks = {}, [], []
         for calls in self._kept:
             _threads([call.free for call in calls if hasattr(call, "free")])
-        # Plans of a rank in the order in which they were made, which is the same on all.
+        # A rank's plans in order of creation, which is equal on all ranks.
         mine = lambda handle: [plan for key, plan in self.plans.items() if key[-1] == handle.value]
         destroy = lambda handle: [_abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)) for plan in mine(handle)]
         _threads([lambda handle=handle: destroy(handle) for _, _, handle in self._ranks])
@@ -154,13 +154,13 @@ _numbers = _count()
 
 
 def custom_call(comm, description, arrays, results, make, token, aliases=None, name=None):
-    """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result that begins as it}.
-    name: what errors call it; None: description[0]."""
+    """(results, token) of the call; results are jax.ShapeDtypeStruct. aliases: {operand: the result initialized with
+    it}. name: the call's name in errors; None: description[0]."""
     comm.require_axis()
     key = comm.key((description, tuple((x.shape, x.dtype.name) for x in arrays)), len(arrays) + 1, make)
     target = "seqpar_host" if comm.platform == "cpu" else "seqpar_gpu"
-    # The token goes through, so that the calls of a program are a chain. They have no other side effects: what nobody uses
-    # is left out, on all devices alike.
+    # Each call passes the token on, so that the calls of a program form a chain. They have no other side effects:
+    # unused calls are left out, on all devices.
     call = jax.ffi.ffi_call(target, [*results, jax.ShapeDtypeStruct((), jnp.float32)],
                             input_output_aliases={len(arrays): len(results), **(aliases or {})})
     run = _without_other_transformations(name or description[0], lambda *operands: call(*operands, key=np.int64(key)))
@@ -169,8 +169,8 @@ def custom_call(comm, description, arrays, results, make, token, aliases=None, n
 
 
 def _without_other_transformations(name, function):
-    """The function, with errors in its name where JAX would batch or differentiate it: derivatives are custom_vjp's, a
-    step above, and batches are axes of the arrays."""
+    """The function; batching or differentiating it by JAX raises errors with its name: derivatives are custom_vjp's,
+    one level above, and batches are axes of the arrays."""
     batchable = jax.custom_batching.custom_vmap(function)
 
     @batchable.def_vmap

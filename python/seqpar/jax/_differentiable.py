@@ -9,10 +9,10 @@ from jax.ad_checkpoint import checkpoint_name
 
 
 class Operator:
-    """A collective with its derivative. forward(arrays, token) returns (results, token, what backward needs);
-    backward(kept, gradients of the results, token) returns (gradients of the arrays, token). The token of the backward pass
-    is the gradient of the forward pass's, so that the calls run in the opposite order there. Where nobody differentiates,
-    `alone` takes the place of forward."""
+    """A collective with its derivative. forward(arrays, token) returns (results, token, residuals for backward);
+    backward(residuals, gradients of the results, token) returns (gradients of the arrays, token). The token of the
+    backward pass is the gradient of the forward pass's, so that the calls run in reverse order there. Without
+    differentiation, `alone` replaces forward."""
 
     def __init__(self, forward, backward, alone=None):
         self.forward, self.backward, self.alone = forward, backward, alone or forward
@@ -40,8 +40,8 @@ _run.defvjp(_forward, _backward)
 
 
 def _reverse_only(operator, *arrays):
-    """_run(), with an error that says what there is where JAX says that custom_vjp has no forward mode. In shard_map
-    without jit it does not come to that: it cannot hash what it would run."""
+    """_run(), with a helpful error where JAX would report that custom_vjp has no forward mode. In shard_map without jit
+    this is not reached: JAX cannot hash the function."""
     try:
         return _run(operator, *arrays)
     except TypeError as error:
@@ -52,7 +52,7 @@ def _reverse_only(operator, *arrays):
 
 
 def apply(comm, operator, *arrays):
-    """The results, as a tuple. They are named "seqpar" for jax.checkpoint's policies."""
+    """The results, as a tuple, named "seqpar" for jax.checkpoint's policies."""
     with comm.ordered() as (token, given):
         results, token = _reverse_only(operator, token, *arrays)
         given.append(token)

@@ -12,9 +12,10 @@ from .. import _abi
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which of `ranks` ranks holds which of `tokens` tokens; every rank as many: shard_map's shards are equal.
+    """Which of `ranks` ranks holds which of `tokens` tokens; all ranks hold equally many, as shard_map's shards are
+    equal.
 
-    kind    "contiguous"; "zigzag", whose two chunks a rank balance causal attention; "striped", round robin
+    kind    "contiguous"; "zigzag", two chunks per rank, which balance causal attention; "striped", round robin
     stripe  tokens of a block of "striped"
     """
 
@@ -46,15 +47,16 @@ class Layout:
 
 
 def shard(x, layout, axis=1):
-    """The whole array with its tokens in the order in which shard_map deals them out to the ranks."""
+    """The whole array with its tokens in shard_map's order of the ranks."""
     return jnp.take(x, layout.order, axis=axis)
 
 
 def unshard(x, layout, axis=1):
-    """The way back of shard()."""
+    """The reverse of shard()."""
     return jnp.take(x, np.argsort(layout.order), axis=axis)
 
 
 def positions(layout):
-    """int32 [tokens]: where each token of a sharded whole stands, such as for rotary embeddings: sharded with the tokens."""
+    """int32 [tokens]: the position of each token of a sharded whole, for example for rotary embeddings: sharded like
+    the tokens."""
     return jnp.asarray(layout.order, jnp.int32)

@@ -1,4 +1,4 @@
-"""The custom calls' library: compiled once for each jaxlib, against its headers, by the machine's C++ compiler."""
+"""The library of custom calls: compiled once per jaxlib, against its headers, by the machine's C++ compiler."""
 
 import ctypes
 import hashlib
@@ -27,12 +27,12 @@ def _compile(target):
         if done.returncode:
             os.unlink(file.name)
             raise RuntimeError(f"seqpar.jax: {' '.join(command)} failed:\n{done.stdout[-2000:]}")
-        os.replace(file.name, target)  # at once, since others may be doing the same
+        os.replace(file.name, target)  # atomically, since other processes may do the same
 
 
 def library():
-    """The library, registered with JAX for CPUs and GPUs. SEQPAR_JAX_LIBRARY names one that is there already; else it is in
-    SEQPAR_CACHE, by default ~/.cache/seqpar."""
+    """The library, registered with JAX for CPUs and GPUs. SEQPAR_JAX_LIBRARY names an existing one; else it is stored
+    in SEQPAR_CACHE, by default ~/.cache/seqpar."""
     global _library
     if _library is None:
         path = os.environ.get("SEQPAR_JAX_LIBRARY")

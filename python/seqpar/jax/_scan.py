@@ -1,4 +1,4 @@
-"""All-Scan, the states of linear attention from rank to rank, with its derivatives."""
+"""All-Scan of linear attention's states over the ranks, with its derivatives."""
 
 import math
 
@@ -40,8 +40,9 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
     state       [heads][dk][dv]; with the batch folded into the heads
     transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
     initial     like state: read on the first rank of the scan
-    decay       "linear", "log", "log2": how the transition is given
-    wire        "float32", "float16", "bfloat16": how states travel; None: as they are. Gradients travel in float32
+    decay       "linear", "log", "log2": the form of the transition
+    wire        "float32", "float16", "bfloat16": the type of states on the wire; None: the states'. Gradients use
+                float32
     """
     _abi.choose("all_scan: op", op, _abi.OPS)
     if state.ndim != 3:
@@ -62,7 +63,7 @@ def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False,
         return results, token, (a, results[0])
 
     def backward(kept, grads, token):
-        # With w_p the gradient of the state before position p and r_p = w_(p+1), a scan in the other direction:
+        # With w_p the gradient of the state before position p and r_p = w_(p+1), a scan in the reverse direction:
         #     w_p = A_p^T r_p + (dPrefix_p + A_p^T dTotal_p)      dS_p = dTotal_p + r_p      dA_p = dS_p x_p^T
         (a, prefix), (d_prefix, d_total) = kept, (g.astype(jnp.float32) for g in grads)
         factor = a if decay == "linear" or a is None else jnp.exp(a) if decay == "log" else jnp.exp2(a)

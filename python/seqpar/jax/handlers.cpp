@@ -1,6 +1,7 @@
-// The custom calls of seqpar.jax. Which function of libseqpar a call runs, and with what, Python has put down beforehand,
-// for each rank of this process (seqparJaxDefine); the handler puts in the buffers and the stream. So XLA's threads run
-// without Python, and what the compiled program carries is a number that is the same on all processes.
+// The custom calls of seqpar.jax. Python registers each call in advance, for each rank of this process
+// (seqparJaxDefine): the function of libseqpar and its arguments; the handler fills in the buffers and the stream.
+// XLA's threads then run without Python, and the compiled program only contains a call number that is equal in all
+// processes.
 //
 // Compiled at first use against the headers of the installed jaxlib (jax.ffi.include_dir()): their ABI is jaxlib's.
 
@@ -21,21 +22,21 @@ namespace {
 
 enum class Kind : int64_t { kValue, kBuffer, kBlob, kStream };
 
-// An argument of the C function: a value, the address of a buffer (operands, then results), an address in the blob, or the
-// stream. All have the size of a pointer.
+// An argument of the C function: a value, the address of a buffer (operands, then results), an address in the blob, or
+// the stream. All have the size of a pointer.
 struct Slot {
   Kind kind;
   int64_t value;
 };
 
-// At this place of the blob goes the address of this buffer.
+// The offset in the blob where this buffer's address is stored.
 struct Patch {
   int64_t offset, buffer;
 };
 
 struct Call {
   void* function;
-  void* errorText;  // seqparGetLastError, or where comm is null seqparAttnGetLastError, which has no argument
+  void* errorText;  // seqparGetLastError; if comm is null, seqparAttnGetLastError, which takes no argument
   void* comm;
   std::vector<Slot> slots;
   std::vector<unsigned char> blob;  // structures of arguments
@@ -48,7 +49,7 @@ std::map<std::pair<int64_t, int32_t>, Call>& calls() {
   return all;
 }
 
-// Calls of a device that have begun and not ended.
+// Calls of a device that have started and not ended.
 std::map<int32_t, int>& running() {
   static std::map<int32_t, int> all;
   return all;
@@ -56,7 +57,7 @@ std::map<int32_t, int>& running() {
 
 class Running {
  public:
-  explicit Running(int32_t device) : device_(device) {}  // with `guard` held, and running() counted up
+  explicit Running(int32_t device) : device_(device) {}  // with `guard` held and running() incremented
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   ~Running() {
@@ -79,13 +80,20 @@ int invoke(void* function, void* const* values, std::index_sequence<I...>) {
 int invoke(void* function, const std::vector<void*>& values) {
   void* const* v = values.data();
   switch (values.size()) {
-    case 3: return invoke(function, v, std::make_index_sequence<3>());
-    case 4: return invoke(function, v, std::make_index_sequence<4>());
-    case 5: return invoke(function, v, std::make_index_sequence<5>());
-    case 6: return invoke(function, v, std::make_index_sequence<6>());
-    case 7: return invoke(function, v, std::make_index_sequence<7>());
-    case 8: return invoke(function, v, std::make_index_sequence<8>());
-    default: return -1;
+    case 3:
+      return invoke(function, v, std::make_index_sequence<3>());
+    case 4:
+      return invoke(function, v, std::make_index_sequence<4>());
+    case 5:
+      return invoke(function, v, std::make_index_sequence<5>());
+    case 6:
+      return invoke(function, v, std::make_index_sequence<6>());
+    case 7:
+      return invoke(function, v, std::make_index_sequence<7>());
+    case 8:
+      return invoke(function, v, std::make_index_sequence<8>());
+    default:
+      return -1;
   }
 }
 
@@ -123,10 +131,18 @@ ffi::Error run(int32_t device, void* stream, const ffi::RemainingArgs& operands,
   std::vector<void*> values;
   for (const Slot& slot : call->slots) {
     switch (slot.kind) {
-      case Kind::kValue: values.push_back(reinterpret_cast<void*>(slot.value)); break;
-      case Kind::kBuffer: values.push_back(buffers[slot.value]); break;
-      case Kind::kBlob: values.push_back(&blob[slot.value]); break;
-      case Kind::kStream: values.push_back(stream); break;
+      case Kind::kValue:
+        values.push_back(reinterpret_cast<void*>(slot.value));
+        break;
+      case Kind::kBuffer:
+        values.push_back(buffers[slot.value]);
+        break;
+      case Kind::kBlob:
+        values.push_back(&blob[slot.value]);
+        break;
+      case Kind::kStream:
+        values.push_back(stream);
+        break;
     }
   }
   const int result = invoke(call->function, values);
@@ -141,14 +157,16 @@ ffi::Error runOnHost(int32_t device, ffi::RemainingArgs operands, ffi::Remaining
   return run(device, nullptr, operands, results, key);  // to completion in the call
 }
 
-ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t key) {
+ffi::Error runOnGpu(int32_t device, void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
+                    int64_t key) {
   return run(device, stream, operands, results, key);
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxHost, runOnHost,
-                              ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingArgs().RemainingRets().Attr<int64_t>("key"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    seqparJaxHost, runOnHost,
+    ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingArgs().RemainingRets().Attr<int64_t>("key"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                               ffi::Ffi::Bind()
@@ -159,20 +177,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(seqparJaxGpu, runOnGpu,
                                   .Attr<int64_t>("key"),
                               {ffi::Traits::kCmdBufferCompatible});
 
-// What call `key` is on the rank of `device`.
-extern "C" void seqparJaxDefine(int64_t key, int32_t device, void* function, void* errorText, void* comm, const Slot* slots,
-                                int64_t slotCount, const unsigned char* blob, int64_t blobBytes, const Patch* patches,
-                                int64_t patchCount) {
+// Defines call `key` for the rank of `device`.
+extern "C" void seqparJaxDefine(int64_t key, int32_t device, void* function, void* errorText, void* comm,
+                                const Slot* slots, int64_t slotCount, const unsigned char* blob, int64_t blobBytes,
+                                const Patch* patches, int64_t patchCount) {
   std::lock_guard<std::mutex> lock(guard);
-  calls()[{key, device}] = {function,
-                            errorText,
-                            comm,
-                            {slots, slots + slotCount},
-                            {blob, blob + blobBytes},
-                            {patches, patches + patchCount}};
+  calls()[{key, device}] = {
+      function, errorText, comm, {slots, slots + slotCount}, {blob, blob + blobBytes}, {patches, patches + patchCount}};
 }
 
-// How many calls of the device have begun and not ended.
+// The number of calls of the device that have started and not ended.
 extern "C" int seqparJaxRunning(int32_t device) {
   std::lock_guard<std::mutex> lock(guard);
   return running()[device];

@@ -4,10 +4,10 @@
     torchrun --nproc-per-node 3 -m seqpar.testing.parity --family gla --algorithm zeco lasp2 --documents 1 2 137 60
     torchrun --nproc-per-node 4 -m seqpar.testing.parity --matrix
 
-Prints a table of errors relative to the largest value (of gradients of decays: to the size
-of what is added up); a mismatch makes the exit status 1. The reference is in float64,
-and every tensor may differ from it by the rounding of its type times the square root of what is added up, times 8.
---matrix does so for every algorithm with every feature, and prints what works as a table: the one in docs/pytorch.md.
+Prints a table of errors relative to the largest value (for gradients of decays: to the size of the summed terms); a
+mismatch sets exit status 1. The reference is in float64, and every tensor may differ from it by its type's rounding
+times the square root of the number of summed terms, times 8. --matrix does so for every algorithm with every feature,
+and prints the supported ones as a table: the one in docs/pytorch.md.
 """
 
 import argparse
@@ -78,8 +78,9 @@ def dense(o, tensors, grad):
 
 
 def decay_terms(o, tensors, grad):
-    """The most that is added up for a number of d_gate: the gradient of a token's decay is a sum of q dq - k dk over all
-    tokens behind it, and that of RetNet's a sum of those; the terms nearly cancel, so their size is what rounds."""
+    """The maximum sum of term sizes for a value of d_gate: the gradient of a token's decay is a sum of q dq - k dk over
+    all later tokens, and RetNet's is a sum of those; the terms nearly cancel, so their size determines the rounding
+    error."""
     exact = {name: x.double() for name, x in tensors.items()}
     leaves = [exact[name].repeat_interleave(o.heads // exact[name].shape[2], 2).requires_grad_() for name in "qk"]
     out, _ = reference.linear(o.family, *leaves, exact["v"], exact["gate"], initial_state=exact.get("initial"),
@@ -91,7 +92,7 @@ def decay_terms(o, tensors, grad):
 
 
 def sharded(o, algorithm, tensors, grad, comm):
-    """The same by seqpar, brought together on every rank."""
+    """The results of seqpar, gathered on every rank."""
     kind = o.layout or LAYOUTS.get(algorithm, "contiguous")
     layout = sp.Layout(kind, o.length, comm.size)
     layouts = dict.fromkeys("kv", sp.Layout(kind, o.kv_length, comm.size)) if o.kv_length else {}
@@ -114,7 +115,7 @@ def sharded(o, algorithm, tensors, grad, comm):
     out.backward(sp.shard(grad, layout, comm).to(comm.device))
     found = {"out": sp.unshard(out.detach(), layout, comm)}
     for name, x in local.items():
-        # A rank's share of what all ranks have, or its tokens' gradient.
+        # A rank's share of a gradient that all ranks have, or its tokens' gradient.
         found["d_" + name] = (sp.all_gather(x.grad[None], comm, dim=0).sum(0) if name in whole
                               else sp.unshard(x.grad, layouts.get(name, layout), comm))
     return {name: x.cpu() for name, x in found.items()}
@@ -131,7 +132,7 @@ def compare(o, algorithm, comm, tensors, grad, exact):
         terms = max(o.length, o.kv_length) + o.head_dim
         tolerance = 8 * (ROUNDING[TYPES[o.dtype]] + ROUNDING[torch.float32] * terms ** 0.5)
         coarse = [TYPES[kind] for kind in (o.dtype, o.wire) if kind and TYPES[kind] != torch.float32]
-        if coarse:  # probabilities, outputs or partial results are rounded before they are added up
+        if coarse:  # probabilities, outputs or partial results are rounded before they are summed
             tolerance = 8 * max(ROUNDING[kind] for kind in coarse)
         rows.append((algorithm, name, error, tolerance))
     return rows
@@ -150,21 +151,21 @@ def parser():
     p.add_argument("--value-dim", type=int, default=0)
     p.add_argument("--dtype", choices=TYPES, default="float32")
     p.add_argument("--full", action="store_true", help="no causal mask")
-    p.add_argument("--window", type=int, default=-1, help="tokens before (and, with --full, behind) that are seen")
+    p.add_argument("--window", type=int, default=-1, help="visible tokens before (and, with --full, after) a token")
     p.add_argument("--softcap", type=float, default=0.0)
     p.add_argument("--sinks", action="store_true")
     p.add_argument("--initial", action="store_true", help="linear attention: with an initial state")
     p.add_argument("--scale", type=float, default=None)
     p.add_argument("--documents", type=int, nargs="+", default=None, help="lengths of packed sequences; their sum is the "
                    "length")
-    p.add_argument("--wire", choices=TYPES, default=None, help="type in which partial results and states travel")
+    p.add_argument("--wire", choices=TYPES, default=None, help="type of partial results and states on the wire")
     p.add_argument("--layout", choices=("contiguous", "zigzag", "striped"), default=None, help="default: the algorithm's")
     p.add_argument("--compile", action="store_true", help="through torch.compile(fullgraph=True)")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--seed", type=int, default=None)
     p.add_argument("--matrix", metavar="FILE", nargs="?", const="-", help="every algorithm with every feature: prints the table, or "
                    "compares it with the one in FILE")
-    p.add_argument("--write", action="store_true", help="with --matrix FILE: puts the table into it")
+    p.add_argument("--write", action="store_true", help="with --matrix FILE: writes the table into it")
     return p
 
 
@@ -176,7 +177,7 @@ def parse(arguments=None):
 
 
 def run(o, comm, seed):
-    """All algorithms of the options; the table as lines, and whether all agree. What an algorithm refuses is told."""
+    """All algorithms of the options; the table as lines, and whether all agree. Reports refused algorithms."""
     tensors, grad = inputs(o, seed)
     exact = dense(o, tensors, grad)
     lines, good = [], True

@@ -1,12 +1,12 @@
-"""Attention on whole sequences as the definitions have it: slow, in the tensors' own type, differentiable by autograd."""
+"""Attention on whole sequences by its definition: slow, in the tensors' type, differentiable by autograd."""
 
 import torch
 
 
 def visible(queries, keys, causal=False, window=(-1, -1), cu_seqlens=None, device=None):
-    """bool [queries][keys]: which key each query sees."""
+    """bool [queries][keys]: the keys that each query sees."""
     i, j = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None, :]
-    i = i + (keys - queries)  # cross-attention: the last query stands beside the last key
+    i = i + (keys - queries)  # cross-attention: the last query is aligned with the last key
     seen = torch.ones(queries, keys, dtype=torch.bool, device=device)
     left, right = window
     if causal:

@@ -6,10 +6,10 @@
     ids, labels, positions = sp.shard_batch(ids, layout, comm)
     out = sp.attention(q, k, v, comm, causal=True, layout=layout)
 
-Host communicators (gloo) take tensors in host memory; device communicators (NCCL) take those of their GPU, work on
-torch's current stream and do not synchronize. Each function's backward pass is its adjoint, and collective too. The
-operators are torch.ops.seqpar.*, functional and with fakes, so that torch.compile(fullgraph=True) takes them. Nothing is
-compiled against torch. docs/pytorch.md has examples.
+Host communicators (gloo) take tensors in host memory; device communicators (NCCL) take tensors of their GPU, work on
+torch's current stream and do not synchronize. Each function's backward pass is its adjoint, which is also collective.
+The operators are torch.ops.seqpar.*, functional and with fakes, so that torch.compile(fullgraph=True) supports them.
+Nothing is compiled against torch. docs/pytorch.md has examples.
 """
 
 from ._attention import attention, explain
@@ -31,9 +31,9 @@ from ._linear import gla, linear_attention, retention, simple_gla
 from ._ring import Ring, ring
 from ._scan import all_scan, start_all_scan
 from ._work import Work
-from . import _attention, _conv, _linear, _ops
+from . import _attention, _conv, _flops, _linear, _ops
 
-# What selective activation checkpointing saves rather than sends again.
+# Operators with results that selective activation checkpointing saves instead of sending again.
 SAVE_OPS = frozenset({
     *(operator.overload for operator in (
         _ops.to_heads, _ops.to_sequence, _ops.all_gather, _ops.reduce_scatter, _ops.halo, _ops.redistribute, _ops.shift,

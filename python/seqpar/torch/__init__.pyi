@@ -1,4 +1,5 @@
-# What type checkers and editors know of seqpar.torch. A test compares it with the functions (torch_checks/arguments.py).
+# Type stubs of seqpar.torch for type checkers and editors. A test compares them with the functions
+# (torch_checks/stubs.py).
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -32,8 +33,9 @@ class Comm:
     def __enter__(self) -> Comm: ...
     def __exit__(self, *ignored: object) -> None: ...
 
-def comm(group: ProcessGroup | DeviceMesh | Comm | None = None, *, device: torch.device | str | None = None,
-         timeout: float | None = None, transport: Literal["auto", "shared", "network"] | None = None,
+def comm(group: ProcessGroup | DeviceMesh | Comm | None = None, *, single: bool = False,
+         device: torch.device | str | None = None, timeout: float | None = None,
+         transport: Literal["auto", "shared", "network"] | None = None,
          check_arguments: bool | None = None, ctas: int = 16, plans: int = 64) -> Comm: ...
 def close() -> None: ...
 
@@ -177,10 +179,10 @@ def shard_batch(batch: Tensor, layout: Layout, comm: Comm, *, cu_seqlens: _Bound
 def shift_labels(ids: Tensor, cu_seqlens: _Bounds = None, ignore_index: int = -100) -> Tensor: ...
 def context_parallel(mesh: ProcessGroup | DeviceMesh | Comm, *, buffers: Sequence[Tensor] | None = None,
                      buffer_seq_dims: Sequence[int] | None = None, no_restore_buffers: set[Tensor] | None = None,
-                     algorithm: _Softmax = "auto", layout: Layout | None = None) -> AbstractContextManager[None]: ...
+                     algorithm: _Softmax = "auto", layout: _Kind | None = None) -> AbstractContextManager[None]: ...
 def context_parallel_unshard(mesh: ProcessGroup | DeviceMesh | Comm, buffers: Sequence[Tensor], seq_dims: Sequence[int], *,
                              tokens: int | None = None, algorithm: _Softmax = "auto",
-                             layout: Layout | None = None) -> list[Tensor]: ...
+                             layout: _Kind | None = None) -> list[Tensor]: ...
 
 # The arguments of ring-flash-attention's functions.
 def ring_flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0,

@@ -10,9 +10,10 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _shapes
 from . import _linear, _plans, _prepared
 from ._comm import call, find
-from ._define import define, eager, plain, require_tensors, without_gradient
+from ._define import autocasted, define, eager, plain, require_tensors, without_gradient
 from ._kernels import attention_by
 from ._layout import bounds_of, require_fit
+from ._refusals import collective
 
 
 def _forward_outputs(q, k, v, sinks, spec, name):
@@ -27,6 +28,7 @@ def _forward_launch(made, q, k, v, sinks, spec, name):
     sinks, sinks_pointer = _plans.floats(sinks)
     arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], lse=lse.data_ptr(), sinks=sinks_pointer,
                                      reserve=_plans.reserved(reserve[0])[1] if reserve else None)
+    comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -47,6 +49,7 @@ def _backward_launch(made, grad, q, k, v, out, lse, sinks, spec, name, reserve=N
         dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1], dSinks=None if sinks is None else made[3].data_ptr())
     if reserve is not None:
         reserve, arguments.reserve = _plans.reserved(reserve)
+    comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -60,7 +63,8 @@ def _reserving_outputs(q, k, v, sinks, spec, name):
     return (*_forward_outputs(q, k, v, sinks, spec, name), _plans.reserve(find(name), spec, q, k, v))
 
 
-# The same where the forward pass leaves something for the backward pass, the last tensor of one and of the other.
+# Variants with a reserve that the forward pass leaves for the backward pass: forward's last result, backward's last
+# argument.
 _reserving_forward = define(
     "attention_reserving(Tensor q, Tensor k, Tensor v, Tensor? sinks, str spec, str comm) -> (Tensor, Tensor, Tensor)",
     _reserving_outputs, _forward_launch)
@@ -91,7 +95,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _prepare_call(comm, spec, q, k, v):
-    """A Prepared for calls like this one; None where tensors must be copied."""
+    """A Prepared for similar calls; None if tensors must be copied."""
     seen = [_plans.view(x) for x in (q, k, v)]
     if any(taken is not x for (taken, _), x in zip(seen, (q, k, v))):
         return None
@@ -127,7 +131,7 @@ class _PreparedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, _):
-        q, k, v, out, lse = tensors = ctx.saved_tensors  # hooks may have given others than were saved
+        q, k, v, out, lse = tensors = ctx.saved_tensors  # hooks may have replaced the saved tensors
         prepared = ctx.prepared
         places = None
         if (eager() and plain((*tensors, grad)) and grad.is_contiguous() and
@@ -178,44 +182,52 @@ def _prepare(q, k, v, comm, *, sinks=None, cu_seqlens=None, layout=None, kv_layo
         require_fit("attention: kv_layout", kv_layout, comm, local=kv_local)
     if "window" in options:
         options["window"] = _shapes.window_of("attention", options["window"])
-    text = _known_spec if eager() else _spec  # torch.compile looks into functions, not into their caches
+    text = _known_spec if eager() else _spec  # torch.compile traces functions, not their caches
     return text(local, kv_local, training, sinks is not None, cu_seqlens=bounds_of(cu_seqlens), layout=layout,
                 kv_layout=kv_layout, **options)
 
 
+@collective
 def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **options):
-    """Softmax attention of this rank's queries to all ranks' keys. Differentiable; the backward pass is collective too.
+    """Softmax attention of this rank's queries to all ranks' keys. Differentiable; the backward pass is also
+    collective.
 
-        q            [batch][tokens of the rank][heads][dim]; float32, float16 or bfloat16
-        k, v         [batch][tokens of the rank][kv heads][dim], kv heads dividing heads; v may have another dim
-        causal       a token sees itself and those before it, in the order of the whole sequence
-        window       (left, right): the most tokens before and behind its own that a token sees; -1: all
-        scale        of the scores; None: 1 / sqrt(dim)
+        q            [batch][local tokens][heads][dim]; float32, float16 or bfloat16
+        k, v         [batch][local tokens][kv heads][dim]; kv heads divide heads; v may have another dim
+        causal       a token sees itself and earlier tokens, in the order of the whole sequence
+        window       (left, right): maximum numbers of earlier and later tokens that a token sees; -1: all
+        scale        factor of the scores; None: 1 / sqrt(dim)
         softcap      scores become softcap * tanh(score / softcap); 0: none
-        sinks        float32 [heads]: a learned number in each softmax's denominator; its gradient is this rank's share
-        cu_seqlens   packed sequences in the whole, batch 1: tuple of ints, from 0 to the number of tokens
-        layout       Layout of the tokens; None: shards of equal length, contiguous, but zigzag for "zigzag" and striped for
-                     "striped". Causal masks are balanced, and faster, with a Layout("zigzag")
-        kv_layout    cross-attention: Layout of the keys
-        algorithm    "auto", "ring", "zigzag", "striped", "ulysses", "allgather_kv", ... as seqparAttnAlgorithm_t
-        kernel       a kernel of the caller's between the exchanges of "ulysses" (then the default) or "allgather_kv": a
-                     function (q, k, v, LocalCall), or "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"
-        deterministic  bitwise equal results on GPUs too
-        wire         type in which partial results travel; None: float32
-        reserve      the forward pass keeps what it has exchanged until the backward pass, which then sends less: of
-                     "ulysses", "usp", "megatron_sp" and "allgather_kv", for explain()'s reserveBytes a call; under
+        sinks        float32 [heads]: a learned value in each softmax's denominator; its gradient is this rank's share
+        cu_seqlens   bounds of packed sequences in the whole, batch 1: tuple of ints, from 0 to the number of tokens
+        layout       Layout of the tokens; None: shards of equal length, contiguous, but zigzag for "zigzag" and striped
+                     for "striped". Causal masks are balanced, and faster, with a Layout("zigzag")
+        kv_layout    cross-attention: Layout of the keys. Masks and windows are aligned at the ends: with m queries and
+                     n keys in the whole, query i is aligned with key i + n - m
+        algorithm    "auto", "ring", "zigzag", "striped", "ulysses", "allgather_kv", ...; see seqparAttnAlgorithm_t
+        kernel       the caller's kernel between the exchanges of "ulysses" (then the default) or "allgather_kv": a
+                     function (q, k, v, LocalCall), or "sdpa", "flex_attention", "flash_attention_2",
+                     "flash_attention_3"
+        deterministic  bitwise equal results also on GPUs
+        wire         the type of partial results on the wire; None: float32
+        reserve      the forward pass keeps its exchanged data until the backward pass, which then sends less: for
+                     "ulysses", "usp", "megatron_sp" and "allgather_kv"; takes explain()'s reserveBytes per call; under
                      torch.compile nothing is kept
-        return_lse   (out, lse) in place of out: lse is float32 [batch][heads][tokens], without a gradient
+        return_lse   (out, lse) instead of out: lse is float32 [batch][heads][tokens], without a gradient
 
-    All ranks give the same options. A plan is made at the first call of a description and kept until comm.close().
+    torch.autocast casts q, k and v, as for scaled_dot_product_attention. All ranks must pass equal options. A plan is
+    created at the first call with a description and kept until comm.close().
     """
+    if isinstance(q, torch.Tensor) and torch.is_autocast_enabled(q.device.type):
+        require_tensors("attention", q, k, v, sinks=sinks)
+        q, k, v = autocasted(q, k, v)
     if kernel is not None:
         require_tensors("attention", q, k, v, sinks=sinks)
         if return_lse:
             raise ValueError("attention: return_lse is True, expected False with a kernel of the caller's")
         return attention_by(kernel, q, k, v, comm, sinks=sinks, **options)
     training = _training(q, k, v, sinks)
-    # A compiled graph must know the sizes of what is saved, and an algorithm's reserve is known to its plan alone.
+    # A compiled graph must know the sizes of saved tensors, but only the plan knows an algorithm's reserve.
     reserve, key, prepared = options.pop("reserve", False) and training and not torch.compiler.is_compiling(), None, None
     if sinks is None and not reserve:
         key, prepared = _prepared.find(comm, "softmax", q, k, v, None, training, options)
@@ -234,10 +246,11 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     return (out, lse) if return_lse else out
 
 
+@collective
 def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
-    """Collective: what attention() with these arguments does, as a dictionary: the algorithm, its modeled time and
-    layout, and why others are slower or cannot do it. function: of another one, "gla", "simple_gla", "retention" or
-    "linear_attention", with its log_decay."""
+    """Collective: the plan of attention() with these arguments, as a dictionary: the algorithm, its modeled time and
+    layout, and why other algorithms are slower or not supported. function: for another function, "gla", "simple_gla",
+    "retention" or "linear_attention", with its log_decay."""
     if function == "attention":
         if log_decay is not None:
             raise ValueError("explain: log_decay was given, expected none with attention")

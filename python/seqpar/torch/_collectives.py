@@ -1,5 +1,5 @@
-"""The collectives with their derivatives. All are collective: every rank of `comm` calls them, in the same order, in the
-forward pass and in the backward pass."""
+"""The collectives with their derivatives. All are collective: every rank of `comm` calls them, in the same order, in
+the forward pass and in the backward pass."""
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -7,6 +7,7 @@ from torch.autograd.function import once_differentiable
 from . import _ops
 from ._define import without_gradient
 from ._layout import require_fit
+from ._refusals import collective
 from ._work import Work, at_once, starting
 
 
@@ -185,43 +186,49 @@ class _Merge(torch.autograd.Function):
         constant = d_total - (d_merged.float() * merged.float()).sum(3).transpose(1, 2)
         d_merged = _ops.all_gather(d_merged, 1, tokens, comm)
         total, constant = _ops.all_gather(torch.stack((total, constant)), 3, tokens, comm)
-        none = lse == -torch.inf  # what `out` holds there is not looked at
+        none = lse == -torch.inf  # `out` is ignored there
         weight = torch.where(none, 0.0, torch.exp(lse - total))
         out = out.float().masked_fill(none.transpose(1, 2)[..., None], 0.0)
         d_lse = weight * ((d_merged.float() * out).sum(3).transpose(1, 2) + constant)
         return (weight.transpose(1, 2)[..., None] * d_merged).to(d_merged.dtype), d_lse, None, None
 
 
+@collective
 def to_heads(x, comm, *, query_heads=0, tokens=None, _run=at_once):
     """[batch][tokens of the rank][heads][dim] -> [batch][all tokens][heads of the rank][dim] (DeepSpeed Ulysses).
 
-    query_heads  of keys and values: the number of query heads, so that they go where their queries are
-    tokens       of every rank, where they are not equal
-    Backward: gradients of heads that several ranks have are added up. Heads need not divide by ranks.
+    query_heads  for keys and values: the number of query heads, so that they are sent to the ranks of their queries
+    tokens       of every rank, if they are not equal
+
+    Backward: gradients of heads that several ranks hold are summed. Heads need not divide by ranks.
     """
     _require_heads("to_heads", x)
     return _run(_ToHeads, x, query_heads, list(tokens or []), comm.name)
 
 
+@collective
 def to_sequence(x, comm, *, heads, query_heads=0, tokens=None, _run=at_once):
-    """The way back of to_heads(): `heads` are those of the result. What several ranks have for one head is added."""
+    """The reverse of to_heads(): `heads` are the result's. Sums the values of ranks that hold the same head."""
     _require_heads("to_sequence", x)
     return _run(_ToSequence, x, heads, query_heads, list(tokens or []), comm.name)
 
 
+@collective
 def all_gather(x, comm, *, dim=1, tokens=None, _run=at_once):
     """Every rank's shard along `dim`, in the order of the ranks. Backward: reduce_scatter()."""
     return _run(_AllGather, x, _axis(x, dim), list(tokens or []), comm.name)
 
 
+@collective
 def reduce_scatter(x, comm, *, dim=1, tokens=None, _run=at_once):
     """This rank's shard along `dim` of the sum of all ranks' `x`, added in fp32. Backward: all_gather()."""
     return _run(_ReduceScatter, x, _axis(x, dim), list(tokens or []), comm.name)
 
 
+@collective
 def halo(x, comm, *, left=0, right=0, dim=1, periodic=False, tokens=None, _run=at_once):
-    """(left, right): the tokens before and behind this rank's contiguous shard, zeros beyond the ends of the sequence.
-    Shards may be shorter than a halo. Packed sequences: a halo does not stop where one begins."""
+    """(left, right): the tokens before and after this rank's contiguous shard, zeros beyond the ends of the sequence.
+    Shards may be shorter than a halo. Packed sequences: a halo extends across their bounds."""
     if left < 0 or right < 0:
         raise ValueError(f"halo: left and right are {left} and {right}, expected numbers of tokens")
     return _run(_Halo, x, _axis(x, dim), left, right, periodic, list(tokens or []), comm.name)
@@ -241,8 +248,9 @@ def _first(result):
     return _First(result) if isinstance(result, Work) else result[0]
 
 
+@collective
 def redistribute(tensors, source, target, comm, *, dim=1, _run=at_once):
-    """Moves tensors, of any types, from one Layout to another together. A tensor gives a tensor, a tuple a tuple."""
+    """Moves tensors of any types from one Layout to another, together. A tensor returns a tensor, a tuple a tuple."""
     single, several = _several("redistribute", tensors)
     for x in several:
         require_fit("redistribute", source, comm, local=x.shape[dim])
@@ -251,20 +259,22 @@ def redistribute(tensors, source, target, comm, *, dim=1, _run=at_once):
     return _first(moved) if single else moved
 
 
+@collective
 def shift(tensors, comm, *, by=1, _run=at_once):
-    """The tensors of rank (rank - by) modulo the ranks, while one's own go to rank + by. All ranks' have the same shapes. A
-    tensor gives a tensor, a tuple a tuple. Backward: the shift by -by."""
+    """The tensors of rank (rank - by) modulo the ranks; sends this rank's to rank + by. All ranks' tensors have equal
+    shapes. A tensor returns a tensor, a tuple a tuple. Backward: the shift by -by."""
     single, several = _several("shift", tensors)
     moved = _run(_Shift, by, comm.name, *several)
     return _first(moved) if single else moved
 
 
+@collective
 def merge(out, lse, comm, *, tokens=None):
     """(out, lse) of this rank's tokens, from every rank's attention of all tokens to its part of the keys.
 
         out     [batch][tokens of all][heads][dim], normalized over the rank's keys
         lse     float32 [batch][heads][tokens of all]; -inf: this rank has no key for the row
-        tokens  of every rank, where they are not equal
+        tokens  of every rank, if they are not equal
 
     lse' = log sum exp(lse) and out' = sum exp(lse - lse') out over the ranks, in fp32. Both have gradients.
     """
@@ -279,13 +289,15 @@ start_all_gather, start_reduce_scatter = starting(all_gather), starting(reduce_s
 start_halo, start_redistribute, start_shift = starting(halo), starting(redistribute), starting(shift)
 
 
+@collective
 def token_mean(losses, mask, comm):
-    """This rank's share of the mean loss over all tokens of all ranks: the shares add up to the mean, and so do their
-    gradients, so that parameters' gradients are summed (not averaged) over the ranks of `comm`.
+    """This rank's share of the mean loss over all tokens of all ranks: the shares sum to the mean, and so do their
+    gradients, so parameters' gradients are summed (not averaged) over the ranks of `comm`.
 
-    losses  of this rank's tokens, any shape; mask: of the same shape, which of them count; None: all
+    losses  of this rank's tokens, any shape
+    mask    the shape of losses: which of them count; None: all
     """
     mask = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
     count = _ops.all_gather(mask.sum(dtype=torch.float32).reshape(1).detach(), 0, [], comm.name).sum()
-    # What does not count may be anything, NaN too.
+    # Losses that do not count may have any value, including NaN.
     return (losses.masked_fill(mask == 0, 0) * mask).sum() / count.clamp(min=1)

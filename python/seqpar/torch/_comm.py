@@ -4,27 +4,29 @@ import collections
 import contextlib
 import ctypes
 import itertools
+import os
 
 import torch
 import torch.distributed as dist
 
 from .. import _abi
 
-_comms = {}  # name -> Comm: what the operators, whose arguments are plain, look up
-# The handle of torch's current stream of a GPU, without the object around it, where this release has that.
+_comms = {}  # name -> Comm, for operators, which take plain arguments
+# The handle of torch's current stream of a GPU, without a Stream object, if this release provides it.
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
                           lambda index: torch.cuda.current_stream(index).cuda_stream)
 
 
-_tickets = itertools.count()  # of start(), of all communicators
+_next_call = _abi.lib.seqparCommNextCall
+_tickets = itertools.count()  # tickets of start(), over all communicators
 
 
 class Error(_abi.Error, dist.DistBackendError):
-    """A failed call: seqpar.Error, and what torch.distributed raises for its own backends."""
+    """A failed call: seqpar.Error, and the error that torch.distributed raises for its backends."""
 
 
 def call(function, *arguments):
-    """Runs a function that may raise seqpar.Error, and raises Error in its place."""
+    """Runs a function that may raise seqpar.Error, and raises Error instead."""
     try:
         return function(*arguments)
     except _abi.Error as error:
@@ -32,7 +34,7 @@ def call(function, *arguments):
 
 
 class _Plan:
-    """A plan of the library: its handle, None once it is freed, what frees it, and when it was used last."""
+    """A plan of the library: its handle (None once freed), its destructor, and the time of its last use."""
 
     def __init__(self, handle, destroy):
         self.handle, self._destroy, self.used = handle, destroy, 0
@@ -43,9 +45,9 @@ class _Plan:
 
 
 class Comm:
-    """One rank's membership in a group of ranks. Made by comm(); the operators find it again by its name.
+    """One rank's membership in a group of ranks. Created by comm(); operators refer to it by name.
 
-    name, rank, size; device is torch.device("cpu"), or the GPU whose memory the operators take.
+    Attributes: name, rank, size; device: torch.device("cpu"), or the GPU of the operators' tensors.
     """
 
     def __init__(self, name, handle, device, group=None, plans=64):
@@ -53,7 +55,8 @@ class Comm:
         self._handle = handle
         self.plans, self.uses, self._most_plans = {}, itertools.count(), plans
         self.prepared = {}  # of _prepared.py
-        self.index = -1 if device.type == "cpu" else device.index  # as torch.Tensor.get_device() has it
+        self.agreed = set()  # of _agreement.py
+        self.index = -1 if device.type == "cpu" else device.index  # like torch.Tensor.get_device()
         self._side, self._started, self._abandoned = None, {}, collections.deque()
         info = self.query()
         self.rank, self.size = info["rank"], info["nranks"]
@@ -63,7 +66,7 @@ class Comm:
         return f"seqpar.torch.Comm({self.name!r}, rank={self.rank}, size={self.size}, device={str(self.device)!r})"
 
     def query(self):
-        """What seqparCommQuery() tells, as a dictionary: the measured link, and what carries the data."""
+        """Results of seqparCommQuery(), as a dictionary: the measured link and the transport."""
         info = _abi.CommInfo()
         self.run("seqparCommQuery", self._handle, ctypes.byref(info))
         names = [name for name, *_ in info._fields_[3:]]
@@ -75,6 +78,15 @@ class Comm:
         result = getattr(_abi.lib, name)(*arguments)
         if result:
             self.fail(result)
+
+    def collective(self, name, *arguments):
+        """run() of a collective call."""
+        self.next_call()
+        self.run(name, *arguments)
+
+    def next_call(self):
+        """The next library function is a collective call: see seqparCommNextCall()."""
+        _next_call(self._handle)  # the function itself refuses a closed communicator
 
     def fail(self, result):
         """Raises Error for a result that is not Success."""
@@ -88,7 +100,7 @@ class Comm:
         return self._handle
 
     def stream(self, tensor):
-        """The stream that work on `tensor` is ordered on: torch's current one; on hosts none, or in start() its own."""
+        """The stream of work on `tensor`: torch's current one; on hosts none, or inside start() the communicator's."""
         if tensor.is_cuda:
             return _current_stream(self.index)
         return self._side if self._starting else None
@@ -97,7 +109,7 @@ class Comm:
 
     @contextlib.contextmanager
     def _beside(self):
-        """What is enqueued inside runs on a stream of the communicator's own, behind the work so far."""
+        """Work enqueued inside runs on the communicator's stream, after the current stream's earlier work."""
         if self.device.type == "cuda":
             self._side = self._side or torch.cuda.Stream(self.device, priority=-1)
             self._side.wait_stream(torch.cuda.current_stream(self.device))
@@ -114,7 +126,7 @@ class Comm:
             self._starting = False
 
     def _event(self):
-        """An event behind what has been enqueued on the communicator's own stream."""
+        """An event after the work enqueued on the communicator's stream."""
         if self.device.type == "cuda":
             return self._side.record_event()
         event = ctypes.c_void_p()
@@ -123,8 +135,8 @@ class Comm:
         return event
 
     def start(self, launch, made, kept):
-        """Runs launch() beside the current stream. `made` are its outputs; `kept` stay alive until finish() of the number
-        that this returns."""
+        """Runs launch() concurrently with the current stream. `made` are its outputs; `kept` stay alive until finish() of the
+        returned ticket."""
         self._release_abandoned()
         origin = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         with self._beside():
@@ -134,7 +146,7 @@ class Comm:
         return number
 
     def finish(self, number):
-        """The outputs of start(), once they are there: on a GPU for the current stream."""
+        """The outputs of start(), when complete: on a GPU for later work of the current stream."""
         if number not in self._started:
             raise RuntimeError(f"wait: {number} is none of the {len(self._started)} operations under way on {self.name!r}: "
                                "each is waited for once")
@@ -142,21 +154,27 @@ class Comm:
         if self.device.type == "cuda":
             here = torch.cuda.current_stream(self.device)
             here.wait_event(event)
-            if here != origin:  # whose next work could take the memory of what is freed here
+            if here != origin:  # its next work could reuse the memory that is freed here
                 origin.wait_event(event)
             self._release_abandoned()
             return made
-        self.run("seqparEventSynchronize", event)
-        self.run("seqparEventDestroy", event)
-        self._release_abandoned()
+        try:
+            self.run("seqparEventSynchronize", event)
+        except _abi.Error:
+            _abi.lib.seqparStreamSynchronize(self._side)  # clears the error: later operations must not raise it again
+            raise
+        finally:
+            _abi.lib.seqparEventDestroy(event)
+            self._release_abandoned()
         failed = ctypes.c_int()
         self.run("seqparCommGetAsyncError", self.handle, ctypes.byref(failed))
         call(_abi.check, failed.value, self._handle)
         return made
 
     def abandon(self, number):
-        """Nobody will call finish(): what start() keeps is freed when the operation is over, at the latest at the next start()
-        or finish() behind that. The operation itself goes on, since the other ranks take part in it. From any thread."""
+        """Called instead of finish(): the tensors of start() are freed when the operation is complete, at the latest in the next
+        start() or finish() after that. The operation itself continues, because the other ranks take part in it. May be called
+        from any thread."""
         self._abandoned.append(number)
         self._release_abandoned()
 
@@ -164,7 +182,7 @@ class Comm:
         for _ in range(len(self._abandoned)):
             try:
                 number = self._abandoned.popleft()
-            except IndexError:  # another thread looks, too
+            except IndexError:  # another thread frees plans too
                 return
             if number in self._started and not self._over(self._started[number][2]):
                 self._abandoned.append(number)
@@ -178,8 +196,8 @@ class Comm:
         return not torch.cuda.is_current_stream_capturing() and event.query()
 
     def plan(self, key, make, destroy):
-        """The plan with this description, made at its first use. Collective then: all ranks describe alike, so that they
-        also forget alike: where there are too many, the one whose last use is the longest ago."""
+        """The plan with this description, created at its first use, which is collective. All ranks use equal descriptions, so
+        they also free the same plan if there are too many: the least recently used one."""
         plan = self.plans.get(key)
         if plan is None:
             while len(self.plans) >= self._most_plans:
@@ -189,7 +207,7 @@ class Comm:
         return plan.handle
 
     def close(self):
-        """Collective: frees the plans, in the order in which they were made, and the communicator."""
+        """Collective: frees the plans, in the order of their creation, and the communicator."""
         if self._handle:
             if self._side is not None and self.device.type == "cpu":
                 self.run("seqparStreamDestroy", self._side)
@@ -204,7 +222,7 @@ class Comm:
             call(_abi.check, _abi.lib.seqparCommDestroy(handle))
 
     def __deepcopy__(self, memo):
-        return self  # so that modules which have one can be copied, as for averages of their parameters
+        return self  # so that modules with a communicator can be copied, for example to average parameters
 
     __copy__ = lambda self: self
 
@@ -215,21 +233,33 @@ class Comm:
     def __enter__(self):
         return self
 
-    def __exit__(self, *ignored):
+    def __exit__(self, kind, error, trace):
+        # After an exception other ranks may wait for this one: end their wait with the text of the exception.
+        if kind is not None and self._handle:
+            text = " ".join(f"{kind.__name__}: {error}".split())[:2000]
+            self.run("seqparCommFail", self._handle, text.encode("utf-8", "replace"))
+            for _ in range(len(self.plans) + 2):  # each attempt frees at least one object
+                with contextlib.suppress(Error):
+                    self.close()
         self.close()
 
 
 def abandon(number):
-    """Comm.abandon() of the communicator that gave the number, if it is open."""
+    """Comm.abandon() of the ticket's communicator, if it is open."""
     for one in list(_comms.values()):
         if number in one._started:
             one.abandon(number)
 
 
 def require(comm):
-    """Raises TypeError for what is no communicator, such as a process group."""
+    """Raises TypeError unless the argument is a communicator (for example, a process group)."""
     if not isinstance(comm, Comm):
         raise TypeError(f"comm: got {type(comm).__name__}, expected a seqpar.torch.Comm: make it with seqpar.torch.comm(group)")
+
+
+def named(name):
+    """The communicator of an operator's argument, None if there is none."""
+    return _comms.get(name)
 
 
 def find(name):
@@ -264,7 +294,7 @@ def _device(device, group):
 
 
 def _bootstrap(group, config, device):
-    """A communicator over `group`: what ranks tell each other during the start goes through torch.distributed."""
+    """A communicator over `group`; ranks communicate through torch.distributed during initialization."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     errors = []
 
@@ -275,7 +305,7 @@ def _bootstrap(group, config, device):
                 dist.all_gather_object(parts, ctypes.string_at(mine, count), group=group)
             ctypes.memmove(everything, b"".join(parts), count * size)
             return 0
-        except Exception as error:  # through C no exception can go; it is raised below
+        except Exception as error:  # exceptions cannot pass through C; it is raised below
             errors.append(error)
             return 1
 
@@ -289,18 +319,35 @@ def _bootstrap(group, config, device):
     return handle
 
 
-def comm(group=None, *, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64):
-    """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
-    first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank.
+def _is_single(group, single):
+    """Whether comm() creates a communicator of one rank."""
+    if single:
+        if group is not None:
+            raise ValueError("comm: got a group and single=True, expected one of them")
+        return True
+    if group is not None or (dist.is_available() and dist.is_initialized()):
+        return False
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if ranks != "1":
+        raise RuntimeError(f"comm: WORLD_SIZE is {ranks} and there is no process group, expected "
+                           "torch.distributed.init_process_group() before, or single=True: a communicator of one rank")
+    return True
 
-    device           None: where the group's backend is NCCL the GPU that the group is bound to, or else the current one
-                     (torch.cuda.set_device() before); cpu for other backends
-    timeout          seconds after which a rank that does not answer is an error on the others
+
+def comm(group=None, *, single=False, device=None, timeout=None, transport=None, check_arguments=None, ctas=16, plans=64):
+    """The communicator of a ProcessGroup, of a DeviceMesh of one dimension, or (None) of all ranks. Collective at the
+    first call for a group; later calls return the same object. Without torch.distributed: a communicator of one rank,
+    unless WORLD_SIZE is more than 1.
+
+    single           True: a communicator of this process alone, whether torch.distributed is initialized or not
+    device           None: with NCCL the GPU of the group, otherwise the current one (call torch.cuda.set_device()
+                     first); cpu for other backends
+    timeout          maximum wait for another rank in seconds
     transport        "auto", "shared", "network"
     check_arguments  True: every call compares its arguments between the ranks (slow)
-    ctas             thread blocks of a collective on a GPU, 1 to 128: few, since they share the GPU with other work
-    plans            the most plans of attention and of layouts that are kept: beyond that, the one that was used last the
-                     longest ago is freed, and made anew if it comes back. More than a step uses, and than CUDA graphs hold
+    ctas             thread blocks of a collective on a GPU, 1 to 128: few, because they share the GPU with other work
+    plans            maximum number of cached plans of attention and layouts: beyond it, the least recently used plan is freed,
+                     and created again when needed. Must exceed the plans of a step and of CUDA graphs
     """
     if isinstance(group, Comm):
         return group
@@ -308,7 +355,7 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
         if group.ndim != 1:
             raise ValueError(f"comm: the mesh has {group.ndim} dimensions, expected 1: such as mesh['cp']")
         group = group.get_group()
-    alone = group is None and not (dist.is_available() and dist.is_initialized())
+    alone = _is_single(group, single)
     if group is None and not alone:
         group = dist.group.WORLD
     if plans < 1:
@@ -318,7 +365,7 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
     while name in _comms:
         if _comms[name].group is group:
             return _comms[name]
-        name += "+"  # of a group that was destroyed before its communicator: torch gives the names again
+        name += "+"  # the name belongs to a destroyed group with an open communicator: torch reuses names
     config = _config(device, timeout, transport, check_arguments, ctas)
     if alone:
         token, handle = _abi.UniqueId(), ctypes.c_void_p()
@@ -330,6 +377,6 @@ def comm(group=None, *, device=None, timeout=None, transport=None, check_argumen
 
 
 def close():
-    """Collective: closes all communicators, the latest first. Call it before destroy_process_group()."""
+    """Collective: closes all communicators, the newest first. Call it before destroy_process_group()."""
     for one in list(_comms.values())[::-1]:
         one.close()

@@ -4,19 +4,24 @@ import contextlib
 
 import torch
 
+from .. import _abi
 from ._attention import attention
 from ._comm import comm as make_comm
 from ._define import autocasted
 from ._layout import Layout, shard, unshard
+from ._refusals import tell, telling
 
 _LAYOUTS = {"striped": "striped", "dist_attn": "contiguous"}
 
 
 def _layout(tokens, comm, algorithm, kind):
+    if kind is not None:
+        _abi.choose("context_parallel: layout", kind, _abi.LAYOUTS)
     return Layout(kind or _LAYOUTS.get(algorithm, "zigzag"), tokens, comm.size)
 
 
 def _sdpa(comm, layout, algorithm):
+    @telling(comm)
     def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                                      enable_gqa=False):
         if attn_mask is not None:
@@ -35,16 +40,16 @@ def _sdpa(comm, layout, algorithm):
 @contextlib.contextmanager
 def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buffers=None, algorithm="auto", layout=None):
     """torch.distributed.tensor.experimental.context_parallel(): inside, `buffers` are this rank's shards, and
-    torch.nn.functional.scaled_dot_product_attention attends to the tokens of all ranks. The backward pass may be inside or
-    behind it. Any number of tokens will do; masks and dropout are errors.
+    torch.nn.functional.scaled_dot_product_attention attends to the tokens of all ranks. The backward pass may be inside
+    or after it. Any number of tokens is allowed; masks and dropout are errors.
 
         mesh                a DeviceMesh of one dimension, or a ProcessGroup
-        buffers             whole tensors that have the sequence: ids, labels (shifted before), positions, rotary tables; all
-                            of one length. At least one, since the layout follows from its length
-        buffer_seq_dims     which dimension of each is the sequence
-        no_restore_buffers  those that stay shards afterwards
-        algorithm, layout   attention()'s; layout: a kind, None: "zigzag" (as torch balances its load) but for algorithms
-                            that have another
+        buffers             whole tensors with a sequence dimension: ids, labels (shifted before), positions, rotary
+                            tables; all of one length. At least one, since the layout follows from its length
+        buffer_seq_dims     the sequence dimension of each
+        no_restore_buffers  buffers that stay shards afterwards
+        algorithm, layout   attention()'s; layout: a kind, None: "zigzag" (as torch balances its load), except for
+                            algorithms with another layout
     """
     comm, buffers, dims = make_comm(mesh), list(buffers or []), list(buffer_seq_dims or [])
     if not buffers or len(buffers) != len(dims):
@@ -64,6 +69,9 @@ def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buf
             x.data = shard(x.data, where, comm, dim=dim)
         functional.scaled_dot_product_attention = _sdpa(comm, where, algorithm)
         yield
+    except Exception as error:
+        tell(comm, error)
+        raise
     finally:
         functional.scaled_dot_product_attention = original
         for x, whole in zip(buffers, originals):
@@ -72,8 +80,8 @@ def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buf
 
 
 def context_parallel_unshard(mesh, buffers, seq_dims, *, tokens=None, algorithm="auto", layout=None):
-    """Collective: the whole tensors, on every rank, of shards as context_parallel() makes them. `tokens` of the whole,
-    where shards differ in length."""
+    """Collective: the whole tensors, on every rank, of shards from context_parallel(). `tokens` of the whole, if shards
+    differ in length."""
     comm = make_comm(mesh)
     return [unshard(x, _layout(tokens or x.shape[dim] * comm.size, comm, algorithm, layout), comm, dim=dim)
             for x, dim in zip(buffers, seq_dims)]

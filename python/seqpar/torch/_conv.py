@@ -6,9 +6,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi
+from ._agreement import agree_once
 from ._comm import call, find
-from ._define import data_type, define, require_place
+from ._define import autocasted, data_type, define, require_place
 from ._layout import bounds_of, require_fit
+from ._refusals import collective
 
 
 def _plan(comm, x, weight, bias, silu, tokens, bounds):
@@ -17,6 +19,8 @@ def _plan(comm, x, weight, bias, silu, tokens, bounds):
     lengths = tuple(tokens) or (local,) * comm.size
 
     def make():
+        agree_once(comm, "short_conv", batch=batch, channels=channels, width=weight.shape[1], tokens=lengths, cu_seqlens=tuple(bounds),
+                   silu=silu, dtype=x.dtype, weight_dtype=weight.dtype)
         desc = _abi.ShortConvDesc(batch=batch, channels=channels, width=weight.shape[1], silu=int(silu),
                                   dataType=data_type("short_conv", x), weightType=data_type("short_conv", weight))
         desc.lengths, desc.bounds = _abi.int64s(lengths), _abi.int64s(bounds)
@@ -24,6 +28,7 @@ def _plan(comm, x, weight, bias, silu, tokens, bounds):
         if bounds:
             desc.sequences, desc.cuSeqlens = len(bounds) - 1, ctypes.addressof(desc.bounds)
         handle = ctypes.c_void_p()
+        comm.next_call()
         _abi.check_attn(_abi.attn_lib().seqparShortConvCreate(ctypes.byref(handle), ctypes.byref(desc), comm.handle))
         return handle
 
@@ -43,6 +48,7 @@ def _forward_launch(made, x, weight, bias, silu, tokens, bounds, name):
     comm = find(name)
     x, weight, bias = (None if t is None else t.contiguous() for t in (x, weight, bias))
     plan = _plan(comm, x, weight, bias, silu, tokens, bounds)
+    comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparShortConvForward(
         plan, x.data_ptr(), weight.data_ptr(), _pointer(bias), made[0].data_ptr(), comm.stream(x)))
 
@@ -59,6 +65,7 @@ def _backward_launch(made, grad, x, weight, bias, silu, tokens, bounds, name):
     plan = _plan(comm, x, weight, bias, silu, tokens, bounds)
     arguments = _abi.ShortConvBackwardArgs(x=x.data_ptr(), weight=weight.data_ptr(), bias=_pointer(bias), dy=grad.data_ptr(),
                                            dx=made[0].data_ptr(), dWeight=made[1].data_ptr(), dBias=made[2].data_ptr())
+    comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparShortConvBackward(plan, ctypes.byref(arguments), comm.stream(x)))
 
 
@@ -83,15 +90,17 @@ class _ShortConv(torch.autograd.Function):
         return (dx, d_weight.to(weight.dtype), None if bias is None else d_bias.to(bias.dtype), None, None, None, None)
 
 
+@collective
 def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, layout=None):
-    """A causal convolution over tokens, each channel by itself (Mamba, GLA, DeltaNet), of a sequence whose contiguous
-    shards are on the ranks. Differentiable; gradients of weight and bias are this rank's share.
+    """A causal convolution over tokens, for each channel separately (Mamba, GLA, DeltaNet), of a sequence in contiguous
+    shards on the ranks. Differentiable; gradients of weight and bias are this rank's share.
 
-        x           [batch][tokens of the rank][channels]
-        weight      [channels][width], or [channels][1][width] as torch.nn.Conv1d has it; the last multiplies the token itself
+        x           [batch][local tokens][channels]
+        weight      [channels][width], or [channels][1][width] as in torch.nn.Conv1d; the last element multiplies the
+                    token itself
         bias        [channels]
         activation  None, "silu" or "swish"
-        cu_seqlens  packed sequences in the whole, batch 1: tuple of ints. No token sees another sequence
+        cu_seqlens  bounds of packed sequences in the whole, batch 1: tuple of ints. Tokens do not see other sequences
         layout      a contiguous Layout; None: shards of equal length
     """
     weight = weight.squeeze(1) if weight.dim() == 3 else weight
@@ -108,6 +117,7 @@ def short_conv(x, weight, comm, *, bias=None, activation=None, cu_seqlens=None, 
         if layout.kind != "contiguous":
             raise ValueError(f"short_conv: layout.kind is {layout.kind!r}, expected 'contiguous'")
         require_fit("short_conv: layout", layout, comm, local=x.shape[1])
+    x, weight, bias = autocasted(x, weight, bias)
     lengths = [x.shape[1]] * comm.size if layout is None else list(layout.lengths)
     bounds, silu = list(bounds_of(cu_seqlens) or ()), activation is not None
     return _ShortConv.apply(x, weight, bias, silu, lengths, bounds, comm.name)

@@ -1,5 +1,5 @@
-"""How operators are registered: functional, with plain arguments, and with fakes from the launcher's own shapes. Where only
-a kernel would see the call, it goes straight to the library: PyTorch's dispatcher costs more than the call itself."""
+"""How operators are registered: functional, with plain arguments, and with fakes from the launcher's shapes. If only
+the kernel would see the call, it goes directly to the library: PyTorch's dispatcher costs more than the call itself."""
 
 import functools
 
@@ -7,28 +7,29 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _abi
-from ._comm import find
+from ._comm import find, named
+from ._refusals import tell
 
 _library = torch.library.Library("seqpar", "DEF")
 _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 _PLAIN = frozenset({int, bool, str, float, type(None)})
-_MEMORY = frozenset({torch.Tensor, torch.nn.Parameter})  # no subclass that traces or shards
-_never = lambda: True  # where a release lacks one of these, the dispatcher takes all calls
+_MEMORY = frozenset({torch.Tensor, torch.nn.Parameter})  # no subclasses, which may trace or shard
+_never = lambda: True  # if a release lacks one of these, the dispatcher takes all calls
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", _never)
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", _never)
 _profiled = getattr(torch._C._autograd, "_profiler_enabled", _never)
 
 
 def eager():
-    """Whether nothing would see an operator but its kernel: no graph is captured, no mode, transform or profiler is active."""
+    """Whether only its kernel would see an operator: no graph is captured, no mode, transform or profiler is active."""
     return not (torch.compiler.is_dynamo_compiling() or _dispatch_modes() or _transforms() or
                 forward_ad._current_level >= 0 or _profiled())
 
 
 def plain(arguments, gradients=True):
-    """Whether the tensors among the arguments, and in lists, are nothing but memory: no subclass, no lazy negation, and
-    unless `gradients`, none whose gradient may be asked for."""
+    """Whether the tensors among the arguments, also in lists, are plain memory: no subclass, no lazy negation, and
+    unless `gradients`, none that may need a gradient."""
     for argument in arguments:
         kind = type(argument)
         if kind in _PLAIN:
@@ -42,22 +43,22 @@ def plain(arguments, gradients=True):
 
 
 def real(tensor):
-    """Whether it has memory of its own, and stands for nothing that a tracer runs later."""
+    """Whether it owns memory, and is not a tracer's placeholder."""
     return type(tensor) in _MEMORY
 
 
 def without_gradient(arguments):
-    """Whether a call with these arguments is one of the kernel alone: eager, and nothing to remember for a backward pass."""
+    """Whether a call with these arguments concerns the kernel only: eager, and nothing to save for a backward pass."""
     return eager() and plain(arguments, not torch.is_grad_enabled())
 
 
 def autocasted(*tensors):
-    """The tensors in the type of torch.autocast, where it is active: as scaled_dot_product_attention takes them, for models
-    whose rotary embeddings leave queries and keys in another type than values."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    """The tensors in the type of torch.autocast, if it is active: as for scaled_dot_product_attention. None and float64
+    are unchanged."""
+    if not torch.is_autocast_enabled(tensors[0].device.type):
         return tensors
-    return [x.to(torch.get_autocast_dtype(kind)) for x in tensors]
+    kind = torch.get_autocast_dtype(tensors[0].device.type)
+    return [x.to(kind) if x is not None and x.dtype in _TYPES else x for x in tensors]
 
 
 def _register(schema, implementation, fake):
@@ -71,7 +72,7 @@ def _register(schema, implementation, fake):
 
 
 def _tensors(arguments):
-    """The tensors among an operator's arguments, those of lists included."""
+    """The tensors among an operator's arguments, including those in lists."""
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
             yield argument
@@ -80,18 +81,22 @@ def _tensors(arguments):
 
 
 def define(schema, outputs, launch, makes=False):
-    """Registers the operator seqpar::<schema>. outputs(*arguments) makes the new tensors that it returns, real or fake;
-    launch(tensors, *arguments) fills them, or if it `makes` them where it gets None, returns the result. Returns a function
-    that calls the operator, its `overload`, or where only the kernel would see that, the `implementation`."""
+    """Registers the operator seqpar::<schema>. outputs(*arguments) allocates the result tensors, real or fake;
+    launch(tensors, *arguments) fills them, or, with `makes`, returns the result if `tensors` is None. Returns a
+    function that calls the operator, its `overload`, or, if only the kernel would see the call, the
+    `implementation`."""
     single = "-> Tensor" in schema and "-> Tensor[" not in schema
 
     def implementation(*arguments):
-        made = outputs(*arguments)
-        launch(made, *arguments)
+        try:
+            if makes:
+                return launch(None, *arguments)
+            made = outputs(*arguments)
+            launch(made, *arguments)
+        except Exception as error:
+            tell(named(arguments[-1]), error)
+            raise
         return made[0] if single else made
-
-    if makes:
-        implementation = functools.partial(launch, None)
 
     def fake(*arguments):
         made = outputs(*arguments)
@@ -109,9 +114,9 @@ def define(schema, outputs, launch, makes=False):
 
 
 def define_started(schema, outputs, launch):
-    """Registers seqpar::start_<schema>, which enqueues beside the current stream and returns a ticket (an int64 on the
-    host), and seqpar::wait_<schema>, which takes the ticket and the same arguments again and returns the tensors. The
-    arguments give the fake its shapes, and keep the inputs alive in a compiled graph while they are read.
+    """Registers seqpar::start_<schema>, which enqueues concurrently with the current stream and returns a ticket (an
+    int64 on the host), and seqpar::wait_<schema>, which takes the ticket and the same arguments again and returns the
+    tensors. The arguments give the fake its shapes, and keep the inputs alive in a compiled graph while they are read.
     Returns both overloads."""
     name, rest = schema.split("(", 1)
     taken, returned = rest.rsplit(" -> ", 1)
@@ -120,8 +125,12 @@ def define_started(schema, outputs, launch):
     def start(*arguments):
         kept = [[x.contiguous() for x in a] if isinstance(a, (list, tuple)) and a and isinstance(a[0], torch.Tensor)
                 else a.contiguous() if isinstance(a, torch.Tensor) else a for a in arguments]
-        made = outputs(*kept)
-        number = find(arguments[-1]).start(lambda: launch(made, *kept), made, list(_tensors(kept)))
+        try:
+            made = outputs(*kept)
+            number = find(arguments[-1]).start(lambda: launch(made, *kept), made, list(_tensors(kept)))
+        except Exception as error:
+            tell(named(arguments[-1]), error)
+            raise
         return torch.tensor(number, dtype=torch.int64, device="cpu")
 
     def fake_start(*arguments):
@@ -140,7 +149,7 @@ def define_started(schema, outputs, launch):
 
 
 def data_type(what, tensor):
-    """The seqparDataType_t of a tensor or of its type. Raises TypeError for what the library does not add up."""
+    """The seqparDataType_t of a tensor or of its type. Raises TypeError for types that the library cannot sum."""
     dtype = getattr(tensor, "dtype", tensor)
     if dtype not in _TYPES:
         raise TypeError(f"{what}: got {dtype}, expected float32, float16 or bfloat16")
@@ -148,7 +157,7 @@ def data_type(what, tensor):
 
 
 def require_tensors(what, q, k, v, **others):
-    """Raises TypeError for what is no tensor; `others` may be None."""
+    """Raises TypeError unless all are tensors; `others` may be None."""
     for name, x in {"q": q, "k": k, "v": v, **{name: x for name, x in others.items() if x is not None}}.items():
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{what}: {name} is a {type(x).__module__}.{type(x).__qualname__}, expected a torch.Tensor")

@@ -1,4 +1,5 @@
-"""The functions of ring-flash-attention with their arguments, on seqpar's algorithms. What they cannot do is an error."""
+"""The functions of ring-flash-attention with their arguments, on seqpar's algorithms. Unsupported arguments are
+errors."""
 
 import functools
 

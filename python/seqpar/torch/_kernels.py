@@ -1,5 +1,5 @@
-"""Attention by a kernel of the caller's, which sees whole sequences: between the exchanges of Ulysses, or behind a gather
-of keys and values."""
+"""Attention by the caller's kernel on whole sequences: between the exchanges of Ulysses, or after a gather of keys and
+values."""
 
 import dataclasses
 import functools
@@ -18,13 +18,14 @@ ALGORITHMS = ("ulysses", "allgather_kv")
 
 @dataclasses.dataclass(frozen=True)
 class LocalCall:
-    """What a kernel is to compute for q [batch][queries][heads][dim] and k, v [batch][keys][kv heads][dim].
+    """The arguments of a kernel for q [batch][queries][heads][dim] and k, v [batch][keys][kv heads][dim].
 
-    Masks stand at the ends, as FlashAttention's: query i stands at key i + keys - queries, in each packed sequence.
+    Masks are aligned at the ends, as in FlashAttention: query i is aligned with key i + keys - queries, in each packed
+    sequence.
 
-    causal, window, scale, softcap  as attention()'s
-    sinks                           those of the kernel's heads
-    cu_seqlens_q, cu_seqlens_k      packed sequences: where each begins; None: one sequence
+    causal, window, scale, softcap  as in attention()
+    sinks                           of the kernel's heads
+    cu_seqlens_q, cu_seqlens_k      bounds of packed sequences; None: one sequence
     """
 
     causal: bool
@@ -36,7 +37,7 @@ class LocalCall:
     cu_seqlens_k: "tuple[int, ...] | None" = None
 
     def mask(self, queries, keys, device=None):
-        """bool [queries][keys]: which key each query sees; None: all."""
+        """bool [queries][keys]: the keys that each query sees; None: all."""
         left, right = self.window
         right = 0 if self.causal else right
         if left < 0 and right < 0 and self.cu_seqlens_q is None:
@@ -93,7 +94,7 @@ def _flash(name, package):
         options = dict(softmax_scale=call.scale, causal=call.causal, window_size=call.window, softcap=call.softcap)
         if call.cu_seqlens_q is None:
             out = module.flash_attn_func(q, k, v, **options)
-            return out[0] if isinstance(out, tuple) else out  # some releases return the log-sum-exps too
+            return out[0] if isinstance(out, tuple) else out  # some releases also return the log-sum-exps
         (bounds_q, longest_q), (bounds_k, longest_k) = (_bounds(x, q.device) for x in (call.cu_seqlens_q, call.cu_seqlens_k))
         out = module.flash_attn_varlen_func(*(x.flatten(0, 1) for x in (q, k, v)), bounds_q, bounds_k, longest_q, longest_k,
                                             **options)
@@ -104,13 +105,13 @@ def _flash(name, package):
     return kernel
 
 
-# By the names that transformers has for them.
+# By transformers' names.
 KERNELS = {"sdpa": sdpa, "flex_attention": flex, "flash_attention_2": _flash("flash_attention_2", "flash_attn"),
            "flash_attention_3": _flash("flash_attention_3", "flash_attn_interface")}
 
 
 def kernel_of(kernel):
-    """A `kernel` of attention(): a function, or the name of one."""
+    """A `kernel` of attention(): a function or a name."""
     if isinstance(kernel, str):
         if kernel not in KERNELS:
             raise ValueError(f"attention: kernel is {kernel!r}, expected a function or one of {', '.join(KERNELS)}")
@@ -119,7 +120,7 @@ def kernel_of(kernel):
 
 
 class _Tokens(typing.NamedTuple):
-    """What is needed of a Layout, which cannot be made inside of a compiled graph."""
+    """The needed part of a Layout, which cannot be created inside of a compiled graph."""
 
     kind: str
     tokens: int
@@ -137,14 +138,14 @@ def _order_outputs(like, layout, inverse):
     return (like.new_empty(Layout.from_key(layout).tokens, dtype=torch.int64),)
 
 
-# An operator, so that a compiled graph has a call here rather than a constant of the sequence's length.
+# An operator, so that a compiled graph contains a call instead of a constant of the sequence's length.
 _layout_order = define("layout_order(Tensor like, str layout, bool inverse) -> Tensor", _order_outputs,
                        lambda made, like, layout, inverse: made[0].copy_(_order(layout, inverse, like.device)))
 
 
 @torch.compiler.assume_constant_result
 def _runs(key, rank):
-    """((first position, one behind the last), ...) of a rank's tokens, in order."""
+    """((first position, one past the last), ...) of a rank's tokens, in order."""
     positions = Layout.from_key(key).positions(rank)
     if not len(positions):
         return ()
@@ -162,7 +163,7 @@ def _heads_of(heads, kv_heads, members, member):
 
 
 def _block(kernel, q, k, v, begin, end, bounds, call):
-    """The kernel for the queries at positions begin to end - 1 of the whole, k and v being whole."""
+    """Runs the kernel for the queries at a range of positions of the whole, with whole k and v."""
     left = call["window"][0]
     if bounds is None:
         first, last = 0, end if call["causal"] else k.shape[1]
@@ -183,14 +184,14 @@ def _by_heads(kernel, q, k, v, comm, layout, bounds, call):
     k, v = (to_heads(x, comm, query_heads=heads, tokens=tokens) for x in (k, v))
     first, count, first_kv, count_kv = _heads_of(heads, kv_heads, comm.size, comm.rank)
     permuted = layout.kind != "contiguous"
-    if not count or not layout.tokens:  # takes part in the exchanges, backward too
+    if not count or not layout.tokens:  # no queries: still takes part in the exchanges, also backward
         out = q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + k.sum() + v.sum())
         return to_sequence(out, comm, heads=heads, tokens=tokens)
     if permuted:
         q, k, v = (x.index_select(1, _layout_order(x, layout.key, True)) for x in (q, k, v))
     group = heads // kv_heads
     used = [(first + h) // group - first_kv for h in range(count)]
-    if count % count_kv or used != [h // (count // count_kv) for h in range(count)]:  # no group of equal sizes: a copy each
+    if count % count_kv or used != [h // (count // count_kv) for h in range(count)]:  # uneven groups: a copy each
         chosen = torch.tensor(used, device=k.device)
         k, v = (x.index_select(2, chosen) for x in (k, v))
     if call["sinks"] is not None:
@@ -205,7 +206,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
     if layout.kind == "striped":
         raise ValueError("attention: layout.kind is 'striped', expected 'contiguous' or 'zigzag': allgather_kv calls the "
                          "kernel for each run of tokens")
-    if not call["causal"] and call["window"] != (-1, -1):  # a kernel's mask stands at the ends of queries and keys
+    if not call["causal"] and call["window"] != (-1, -1):  # a kernel's mask is aligned at the ends
         raise ValueError(f"attention: got the window {call['window']} without a causal mask, expected algorithm 'ulysses', "
                          "whose kernel has whole sequences")
     k, v = (all_gather(x, comm, tokens=layout.lengths) for x in (k, v))
@@ -215,7 +216,7 @@ def _by_gather(kernel, q, k, v, comm, layout, bounds, call):
     for begin, end in _runs(layout.key, comm.rank):
         outputs.append(_block(kernel, q[:, done:done + end - begin], k, v, begin, end, bounds, call))
         done += end - begin
-    if not outputs:  # no tokens: takes part in the exchanges, backward too
+    if not outputs:  # no tokens: still takes part in the exchanges, also backward
         return q.new_zeros(*q.shape[:3], v.shape[3]) + (q.sum() + (k.sum() + v.sum()) * 0)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
 

@@ -1,4 +1,4 @@
-"""Which rank holds which tokens; cutting whole tensors, and bringing them together again."""
+"""Which rank holds which tokens; sharding whole tensors, and gathering them again."""
 
 import ctypes
 import dataclasses
@@ -8,10 +8,11 @@ import torch
 
 from .. import _abi, _shapes
 from ._comm import call
+from ._refusals import collective
 
 
 def bounds_of(cu_seqlens):
-    """cu_seqlens as a tuple of ints, or None. A tensor is read on the host, so one on a GPU is waited for."""
+    """cu_seqlens as a tuple of ints, or None. A tensor is read on the host, which waits for a GPU."""
     if cu_seqlens is None:
         return None
     if isinstance(cu_seqlens, torch.Tensor):
@@ -21,12 +22,12 @@ def bounds_of(cu_seqlens):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which of `ranks` ranks holds which of `tokens` tokens. On every rank tokens ascend. Any length will do.
+    """Which of `ranks` ranks holds which of `tokens` tokens. On every rank tokens ascend. Any length is allowed.
 
-    kind        "contiguous"; "zigzag", whose two chunks a rank balance causal attention; "striped", round robin
+    kind        "contiguous"; "zigzag", two chunks per rank, which balance causal attention; "striped", round robin
     stripe      tokens of a block of "striped"
     slices      hybrids of all-to-all and ring: ranks that share a part, see seqparLayout_t
-    cu_seqlens  packed sequences that are each laid out by themselves; None: all tokens as a whole
+    cu_seqlens  packed sequences that are each laid out separately; None: all tokens as a whole
     lengths     (out) the number of tokens on every rank
     """
 
@@ -46,7 +47,7 @@ class Layout:
         packing = "" if bounds is None else ",".join(map(str, bounds))
         object.__setattr__(self, "key", f"{self.kind}:{self.tokens}:{self.ranks}:{self.stripe}:{self.slices}:{packing}")
         struct, length, lengths = self.struct(), ctypes.c_int64(), []
-        for rank in range(max(1, self.ranks)):  # refuses what is no layout
+        for rank in range(max(1, self.ranks)):  # refuses an invalid layout
             call(_abi.check, _abi.lib.seqparLayoutLocalLength(ctypes.byref(struct), rank, ctypes.byref(length)))
             lengths.append(length.value)
         object.__setattr__(self, "lengths", tuple(lengths))
@@ -57,13 +58,13 @@ class Layout:
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_key(key):
-        """The layout whose `key` this is: operators take it as a string."""
+        """The layout with this `key`: operators take it as a string."""
         kind, tokens, ranks, stripe, slices, packing = key.split(":")
         return Layout(kind, int(tokens), int(ranks), int(stripe), int(slices),
                       tuple(map(int, packing.split(","))) if packing else None)
 
     def struct(self):
-        """The seqparLayout_t; it holds what it points to."""
+        """The seqparLayout_t; it keeps the memory that it points to alive."""
         value = _abi.LayoutStruct(kind=_abi.LAYOUTS[self.kind], ranks=self.ranks, tokens=self.tokens,
                                   stripe=self.stripe, slices=self.slices)
         if self.cu_seqlens is not None:
@@ -76,9 +77,9 @@ class Layout:
         return self.lengths[rank]
 
     def positions(self, rank, *, cu_seqlens=None, device=None):
-        """int64 [tokens of the rank]: where each stands in the whole, or with cu_seqlens in its own sequence, such as
-        for rotary embeddings."""
-        found = torch.empty(self.local_length(rank), dtype=torch.int64, device="cpu")  # whatever the default is
+        """int64 [tokens of the rank]: each token's position in the whole, or with cu_seqlens in its sequence, for
+        example for rotary embeddings."""
+        found = torch.empty(self.local_length(rank), dtype=torch.int64, device="cpu")  # for any default device
         call(_abi.check, _abi.lib.seqparLayoutGlobals(ctypes.byref(self.struct()), rank, found.data_ptr()))
         bounds = bounds_of(cu_seqlens)
         if bounds is not None:
@@ -87,7 +88,7 @@ class Layout:
         return found.to(device) if device is not None else found
 
     def local_cu_seqlens(self, rank, cu_seqlens):
-        """int64 [sequences + 1]: how many of the rank's tokens lie before each packed sequence."""
+        """int64 [sequences + 1]: the number of the rank's tokens before each packed sequence."""
         bounds = bounds_of(cu_seqlens)
         found = torch.empty(len(bounds), dtype=torch.int64, device="cpu")
         call(_abi.check, _abi.lib.seqparLayoutLocalCuSeqlens(ctypes.byref(self.struct()), rank, _abi.int64s(bounds),
@@ -100,7 +101,7 @@ class Layout:
 
 
 def require_fit(what, layout, comm, tokens=None, local=None):
-    """Raises ValueError unless the layout is one of the communicator's ranks, and of so many tokens."""
+    """Raises ValueError unless the layout is for the communicator's ranks and for the given numbers of tokens."""
     if not isinstance(layout, Layout):
         raise TypeError(f"{what}: got {layout!r}, expected a seqpar.torch.Layout")
     if layout.ranks != comm.size:
@@ -112,9 +113,10 @@ def require_fit(what, layout, comm, tokens=None, local=None):
                          f"rank {comm.rank}")
 
 
+@collective
 def shard(x, layout, comm, dim=1):
-    """This rank's tokens of `x`, which is whole on every rank. Sends nothing. The backward pass puts the gradient of
-    this rank's tokens at their places in a gradient of `x` that is 0 elsewhere."""
+    """This rank's tokens of `x`, which is whole on every rank. Sends nothing. The backward pass stores the gradient of
+    this rank's tokens in a gradient of `x` that is 0 elsewhere."""
     require_fit("shard", layout, comm, tokens=x.shape[dim])
     return x.index_select(dim, layout.positions(comm.rank, device=x.device))
 
@@ -124,9 +126,10 @@ def positions(layout, comm, cu_seqlens=None):
     return layout.positions(comm.rank, cu_seqlens=cu_seqlens, device=comm.device)
 
 
+@collective
 def unshard(x, layout, comm, dim=1):
-    """Collective: the whole tensor, on every rank, from everyone's tokens of it. The backward pass adds up the ranks'
-    gradients of the whole."""
+    """Collective: the whole tensor, on every rank, from all ranks' tokens. The backward pass sums the ranks' gradients
+    of the whole."""
     from ._collectives import all_gather
     require_fit("unshard", layout, comm, local=x.shape[dim])
     inverse = torch.argsort(layout.order()).to(x.device)
@@ -134,8 +137,8 @@ def unshard(x, layout, comm, dim=1):
 
 
 def shift_labels(ids, cu_seqlens=None, ignore_index=-100):
-    """What each token is to predict, for whole sequences [batch][tokens]: the next token; ignore_index behind the last
-    one of each sequence."""
+    """The label of each token, for whole sequences [batch][tokens]: the next token; ignore_index for the last token of
+    each sequence."""
     labels = torch.full_like(ids, ignore_index)
     labels[:, :-1] = ids[:, 1:]
     for end in bounds_of(cu_seqlens) or ():
@@ -144,13 +147,14 @@ def shift_labels(ids, cu_seqlens=None, ignore_index=-100):
     return labels
 
 
+@collective
 def shard_batch(batch, layout, comm, *, cu_seqlens=None, ignore_index=-100):
     """(ids, labels, positions) of this rank's tokens. Labels are shifted before they are sharded: the label of a shard's
     last token is on another rank, so shifting afterwards would be wrong there.
 
-    batch       token ids [batch][tokens], whole; or a dictionary with "input_ids" and perhaps "labels" as transformers
-                has them: not shifted yet
-    cu_seqlens  where packed sequences begin: no label looks over an end, and positions begin anew
+    batch       token ids [batch][tokens], whole; or a dictionary with "input_ids" and optionally "labels" in
+                transformers' form: not shifted yet
+    cu_seqlens  bounds of packed sequences: labels do not cross them, and positions restart
     """
     ids = batch["input_ids"] if not isinstance(batch, torch.Tensor) else batch
     source = ids if isinstance(batch, torch.Tensor) else batch.get("labels", ids)

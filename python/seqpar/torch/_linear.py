@@ -8,8 +8,9 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _shapes
 from . import _plans, _prepared
 from ._comm import call, find
-from ._define import define, eager, plain, real, require_tensors, without_gradient
+from ._define import autocasted, define, eager, plain, real, require_tensors, without_gradient
 from ._layout import bounds_of, require_fit
+from ._refusals import collective
 
 
 def _gate(gate):
@@ -36,6 +37,7 @@ def _forward_launch(made, q, k, v, gate, initial, spec, name):
     arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gate=tg, initial=initial_pointer,
                                      saved=saved.data_ptr(), final=final.data_ptr(),
                                      reserve=_plans.reserved(reserve[0])[1] if reserve else None)
+    comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -61,6 +63,7 @@ def _backward_launch(made, grad, d_final, q, k, v, gate, initial, saved, spec, n
         dGate=_gate(None if gate is None else made[3])[1], dInitial=None if initial is None else made[4].data_ptr())
     if reserve is not None:
         reserve, arguments.reserve = _plans.reserved(reserve)
+    comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
@@ -75,7 +78,8 @@ def _reserving_outputs(q, k, v, gate, initial, spec, name):
     return (*_forward_outputs(q, k, v, gate, initial, spec, name), _plans.reserve(find(name), spec, q, k, v, gate))
 
 
-# The same where the forward pass leaves something for the backward pass, the last tensor of one and of the other.
+# Variants with a reserve that the forward pass leaves for the backward pass: forward's last result, backward's last
+# argument.
 _reserving_forward = define(
     "linear_attention_reserving(Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? initial, str spec, str comm) -> "
     "(Tensor, Tensor, Tensor, Tensor)", _reserving_outputs, _forward_launch)
@@ -89,7 +93,7 @@ _reserving_backward = define(
 
 
 def _gradients(grad, d_final, q, k, v, gate, initial, saved, reserve, spec, comm):
-    """What the operators' backward pass makes, None for what there is not."""
+    """The results of the operators' backward pass, None for absent ones."""
     if reserve is None:
         made = _backward(grad, d_final, q, k, v, gate, initial, saved, spec, comm)
     else:
@@ -112,7 +116,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _prepare_call(comm, spec, q, k, v, gate):
-    """A Prepared for calls like this one; None where tensors must be copied."""
+    """A Prepared for similar calls; None if tensors must be copied."""
     seen = [*map(_plans.view, (q, k, v)), _gate(gate)]
     if any(taken is not x for (taken, _), x in zip(seen, (q, k, v, gate))):
         return None
@@ -132,7 +136,7 @@ def _prepare_call(comm, spec, q, k, v, gate):
 
 
 def _run_prepared(prepared, q, places, with_saved, with_final):
-    """places: of q, k, v and, if there is one, the decay. The last result is None where the pass leaves nothing."""
+    """places: of q, k, v and, if there is one, the decay. The last result is None if the pass leaves nothing."""
     out, reserve = q.new_empty_strided(prepared.sizes, prepared.strides), None
     saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
     places = [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))]
@@ -154,7 +158,7 @@ class _PreparedLinear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_final):
-        q, k, v, gate, saved, reserve = ctx.saved_tensors  # hooks may have given others than were saved
+        q, k, v, gate, saved, reserve = ctx.saved_tensors  # hooks may have replaced the saved tensors
         prepared, tensors = ctx.prepared, [x for x in (q, k, v, gate, saved, grad, d_final, reserve) if x is not None]
         places = None
         if (eager() and plain(tensors) and (q.stride(), k.stride(), v.stride()) == prepared.forms and
@@ -173,6 +177,9 @@ class _PreparedLinear(torch.autograd.Function):
 
 
 def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
+    if isinstance(q, torch.Tensor) and torch.is_autocast_enabled(q.device.type):
+        require_tensors(_NAMES[family], q, k, v, log_decay=gate)
+        q, k, v = autocasted(q, k, v)
     try:
         training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
                                                 (gate is not None and gate.requires_grad))
@@ -198,7 +205,7 @@ def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=
 
 def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
              wire=None, reserve=True, **unknown):
-    """(what the operators take for it, whether the reserving ones do), of arguments that fit each other."""
+    """(the operators' description, whether the reserving ones support it), for arguments that fit each other."""
     name = _NAMES[family]
     require_tensors(name, q, k, v, log_decay=gate, initial_state=initial_state)
     _shapes.require_options(name, unknown, _OPTIONS)
@@ -214,8 +221,8 @@ def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seq
     if initial_state is not None and tuple(initial_state.shape) != state:
         raise ValueError(f"{name}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
     training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate, initial_state))
-    # A compiled graph must know the sizes of what is saved, and the plan's reserve is known to itself alone. The library
-    # computes the states of packed sequences that begin with given ones anew.
+    # A compiled graph must know the sizes of saved tensors, but only the plan knows its reserve. The library recomputes
+    # the states of packed sequences with initial states.
     reserving = bool(reserve and training and not torch.compiler.is_compiling() and real(q) and
                      (bounds is None or initial_state is None))
     spec = _plans.spec(family=family, algorithm=algorithm, layout=layout and layout.key, training=int(training),
@@ -235,43 +242,50 @@ def _run_operator(family, q, k, v, gate, comm, initial_state, **options):
     return out, final, spec
 
 
+@collective
 def gla(q, k, v, log_decay, comm, **options):
-    """Gated linear attention (arXiv 2312.06635), S_t = diag(exp(g_t)) S_(t-1) + k_t v_t^T, o_t = scale q_t^T S_t, over a
-    sequence whose contiguous shards are on the ranks. Differentiable; the backward pass is collective too.
+    """Gated linear attention (arXiv 2312.06635), S_t = diag(exp(g_t)) S_(t-1) + k_t v_t^T, o_t = scale q_t^T S_t, over
+    a sequence in contiguous shards on the ranks. Differentiable; the backward pass is also collective.
 
-        q, k          [batch][tokens of the rank][key heads][dk]; key heads divide heads
-        v             [batch][tokens of the rank][heads][dv]
-        log_decay     [batch][tokens of the rank][heads][dk], natural logarithms, at most 0; float32 or bfloat16
+        q, k          [batch][local tokens][key heads][dk]; key heads divide heads
+        v             [batch][local tokens][heads][dv]
+        log_decay     [batch][local tokens][heads][dk], natural logarithms, at most 0; float32 or bfloat16
         scale         None: 1 / sqrt(dk)
-        initial_state float32 [batch or packed sequences][heads][dk][dv]; rank 0's counts (packed: equal on all ranks)
-        output_final_state  (out, state): float32 [batch][heads][dk][dv], the state behind this rank's last token; on the
-                      last rank that is the final one, and only there has it a gradient
-        cu_seqlens    packed sequences in the whole, batch 1: tuple of ints
+        initial_state  float32 [batch or packed sequences][heads][dk][dv]; only rank 0's is used (packed: equal on all
+                       ranks)
+        output_final_state  returns (out, state): float32 [batch][heads][dk][dv], the state after this rank's last
+                            token; the last rank's is the final state, and only its gradient is used
+        cu_seqlens    bounds of packed sequences in the whole, batch 1: tuple of ints
         layout        a contiguous Layout; None: shards of equal length
         algorithm     "auto", "zeco", "lasp1", "lasp2", "local"
-        wire          type in which states travel; None: float32
-        reserve       the forward pass keeps its states within the rank until the backward pass, which then need not compute
-                      them again: on GPUs, for explain()'s reserveBytes a call; under torch.compile nothing is kept
+        wire          the type of states on the wire; None: float32
+        reserve       the forward pass keeps its states within the rank until the backward pass, which then need not
+                      recompute them: on GPUs; takes explain()'s reserveBytes per call; under torch.compile nothing is
+                      kept
     """
     return _run("gla", q, k, v, log_decay, comm, **options)
 
 
+@collective
 def simple_gla(q, k, v, log_decay, comm, **options):
-    """gla() with one decay a token and head, log_decay [batch][tokens][heads]: Mamba-2's SSD form (arXiv 2405.21060)."""
+    """gla() with one decay per token and head, log_decay [batch][tokens][heads] (Mamba-2's SSD, arXiv 2405.21060)."""
     return _run("scalar", q, k, v, log_decay, comm, **options)
 
 
+@collective
 def retention(q, k, v, log_decay, comm, **options):
-    """gla() with one decay a head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's share."""
+    """gla() with one decay per head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's
+    share."""
     return _run("fixed", q, k, v, log_decay, comm, **options)
 
 
+@collective
 def linear_attention(q, k, v, comm, **options):
     """gla() without decay (arXiv 2006.16236)."""
     return _run("sum", q, k, v, None, comm, **options)
 
 
-# The functions by the families that they are of.
+# The functions' families.
 FAMILIES = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}
 _NAMES = {family: name for name, family in FAMILIES.items()}
 _OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire", "reserve")

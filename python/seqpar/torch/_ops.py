@@ -12,7 +12,7 @@ from ._layout import Layout
 
 
 def _lengths(ranks, tokens, local):
-    """Tokens of every member: as given, or everywhere as here."""
+    """Tokens of every member: as given, or equal to this rank's."""
     if not tokens:
         return [local] * ranks
     if len(tokens) != ranks:
@@ -43,7 +43,7 @@ def _heads(comm, heads, query_heads):
 
 @functools.lru_cache(maxsize=256)
 def _struct(kind, lengths, **fields):
-    """A structure of these fields; the library only reads it, so that calls of one shape share it."""
+    """A structure with these fields; calls of one shape share it, since the library only reads it."""
     if kind is _abi.Shards and len(set(lengths)) == 1:
         return kind(tokens=lengths[0], **fields)
     shards = kind(**fields)
@@ -68,7 +68,7 @@ def _to_heads_launch(made, x, query_heads, tokens, name):
     require_place("to_heads", comm, x)
     batch, local, heads, dim = x.shape
     shards = _head_shards(x, batch, heads, query_heads, dim, _own_lengths("to_heads", comm, tokens, local))
-    comm.run("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    comm.collective("seqparSequenceToHeads", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
 
 
 def _to_sequence_outputs(x, heads, query_heads, tokens, name):
@@ -88,7 +88,7 @@ def _to_sequence_launch(made, x, heads, query_heads, tokens, name):
     if own != _heads(comm, heads, query_heads):
         raise ValueError(f"to_sequence: got {own} heads, expected {_heads(comm, heads, query_heads)} on rank {comm.rank}")
     shards = _head_shards(x, batch, heads, query_heads, dim, lengths)
-    comm.run("seqparHeadsToSequence", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    comm.collective("seqparHeadsToSequence", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
 
 
 def _split(shape, dim):
@@ -101,7 +101,7 @@ def _split(shape, dim):
 
 
 def _shards(x, dim, lengths, sums):
-    """The seqparShards_t of a tensor cut along `dim`. What is only moved may be of any type: its bytes are."""
+    """The seqparShards_t of a tensor cut along `dim`. Tensors that are only moved may have any type: as bytes."""
     return _shards_of(x.shape, x.dtype, dim, tuple(lengths), sums)
 
 
@@ -125,13 +125,19 @@ def _with(shape, dim, size):
     return sizes
 
 
+def _beside(x, dim):
+    """The sizes of the other dimensions."""
+    return (*x.shape[:dim], *x.shape[dim + 1:])
+
+
 def _all_gather_outputs(x, dim, tokens, name):
     return (x.new_empty(_with(x.shape, dim, sum(_lengths(find(name).size, tokens, x.shape[dim])))),)
 
 
 @functools.lru_cache(maxsize=256)
 def _all_gather_call(shape, dtype, dim, tokens, ranks):
-    """(sizes, strides, seqparShards_t) of what is gathered; new_empty() would work out the strides again in each call."""
+    """(sizes, strides, seqparShards_t) of the gathered tensor; new_empty() would compute the strides again in each
+    call."""
     lengths = tuple(_lengths(ranks, tokens, shape[dim]))
     sizes = _with(shape, dim, sum(lengths))
     strides = torch.empty(sizes, device="meta").stride()
@@ -145,9 +151,20 @@ def _all_gather_launch(made, x, dim, tokens, name):
         _own_lengths("all_gather", comm, tokens, x.shape[dim])
     sizes, strides, shards = _all_gather_call(x.shape, x.dtype, dim, tuple(tokens), comm.size)
     out = made[0] if made else x.new_empty_strided(sizes, strides)
+    comm.next_call()
     result = _abi.lib.seqparAllGather(x.data_ptr(), out.data_ptr(), shards, comm.handle, comm.stream(x))
     if result:
         comm.fail(result)
+    return out
+
+
+def gather_bytes(x, lengths, comm):
+    """All-gathers bytes, with the given numbers on the ranks; outside of PyTorch's dispatcher. On a host it is complete
+    on return, also inside start_...()."""
+    out = x.new_empty(sum(lengths))
+    shards = _struct(_abi.Shards, tuple(n // 4 for n in lengths), dataType=_abi.TYPES["float32"], outer=1, inner=1)
+    stream = comm.stream(x) if x.is_cuda else None
+    comm.collective("seqparAllGather", x.data_ptr(), out.data_ptr(), ctypes.byref(shards), comm.handle, stream)
     return out
 
 
@@ -164,7 +181,7 @@ def _reduce_scatter_launch(made, x, dim, tokens, name):
         raise ValueError(f"reduce_scatter: got {x.shape[dim]} tokens, expected {sum(lengths)}, the sum of `tokens`, which "
                          "are equal where they are not given")
     shards = _shards(x, dim, lengths, sums=True)
-    comm.run("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
+    comm.collective("seqparReduceScatter", x.data_ptr(), made[0].data_ptr(), ctypes.byref(shards), comm.handle, comm.stream(x))
 
 
 def _halo_outputs(x, dim, left, right, periodic, tokens, name):
@@ -174,9 +191,11 @@ def _halo_outputs(x, dim, left, right, periodic, tokens, name):
 def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("halo", comm, x)
+    lengths = _own_lengths("halo", comm, tokens, x.shape[dim])
+    _agreement.agree_once(comm, "halo", left=left, right=right, periodic=periodic, tokens=tuple(lengths), shape=_beside(x, dim), dtype=x.dtype)
     halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
-    shards = _shards(x, dim, _own_lengths("halo", comm, tokens, x.shape[dim]), sums=True)
-    comm.run("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
+    shards = _shards(x, dim, lengths, sums=True)
+    comm.collective("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(x))
 
 
@@ -189,7 +208,7 @@ def _halo_adjoint_launch(made, left, right, dim, local, periodic, tokens, name):
     require_place("halo_adjoint", comm, left, right)
     halo = _abi.Halo(left=left.shape[dim], right=right.shape[dim], periodic=int(periodic))
     shards = _shards(made[0], dim, _lengths(comm.size, tokens, local), sums=True)
-    comm.run("seqparHaloAdjoint", left.data_ptr() or None, right.data_ptr() or None, made[0].data_ptr(),
+    comm.collective("seqparHaloAdjoint", left.data_ptr() or None, right.data_ptr() or None, made[0].data_ptr(),
              ctypes.byref(halo), ctypes.byref(shards), comm.handle, comm.stream(left))
 
 
@@ -209,16 +228,17 @@ def _redistribute_launch(made, tensors, source, target, dim, name):
         sizes.append((outer, inner * x.element_size()))
 
     def make():
+        _agreement.agree_once(comm, "redistribute", source=source, target=target, outer_and_row_bytes=tuple(sizes))
         plan = ctypes.c_void_p()
         outer, row = (_abi.int64s(part) for part in zip(*sizes))
-        comm.run("seqparRedistributePlanCreate", ctypes.byref(plan), ctypes.byref(Layout.from_key(source).struct()),
+        comm.collective("seqparRedistributePlanCreate", ctypes.byref(plan), ctypes.byref(Layout.from_key(source).struct()),
                  ctypes.byref(Layout.from_key(target).struct()), len(sizes), outer, row, comm.handle)
         return plan
 
     plan = comm.plan(("redistribute", source, target, *sizes), make,
                      lambda plan: comm.run("seqparRedistributePlanDestroy", plan))
     pointers = ctypes.c_void_p * len(tensors)
-    comm.run("seqparRedistribute", plan, pointers(*(x.data_ptr() for x in tensors)),
+    comm.collective("seqparRedistribute", plan, pointers(*(x.data_ptr() for x in tensors)),
              pointers(*(x.data_ptr() for x in made)), comm.stream(tensors[0]))
 
 
@@ -232,6 +252,8 @@ def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire,
     require_place("all_scan", comm, state, transition, initial)
     state, transition, initial = (None if x is None else x.contiguous() for x in (state, transition, initial))
     heads, dk, dv = state.shape
+    _agreement.agree_once(comm, "all_scan", op=op, reverse=reverse, decay=decay, wire=wire, shape=tuple(state.shape), dtype=state.dtype,
+                          flags=len(flags), initial=initial is not None, algorithm=algorithm)
     marks = (ctypes.c_uint8 * len(flags))(*flags) if flags else None
     params = _abi.AllScanParams(
         op=_abi.choose("op", op, _abi.OPS), direction=int(reverse), heads=heads, dk=dk, dv=dv,
@@ -239,7 +261,7 @@ def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire,
         decayForm=_abi.choose("decay", decay, _abi.DECAYS), sequences=max(1, len(flags)),
         flags=ctypes.addressof(marks) if flags else None,
         algorithm=_abi.choose("algorithm", algorithm, _abi.ALGORITHMS))
-    comm.run("seqparAllScan", state.data_ptr(), *(None if x is None else x.data_ptr() for x in (transition, initial, *made)),
+    comm.collective("seqparAllScan", state.data_ptr(), *(None if x is None else x.data_ptr() for x in (transition, initial, *made)),
              ctypes.byref(params), comm.handle, comm.stream(state))
 
 
@@ -266,7 +288,7 @@ def _merge_launch(made, out, lse, tokens, name):
     if sum(lengths) != whole:
         raise ValueError(f"merge: got {whole} tokens, expected {sum(lengths)}, the sum of `tokens`, which are equal where "
                          "they are not given")
-    comm.run("seqparReduceScatterLse", out.data_ptr(), lse.data_ptr(), made[0].data_ptr(), made[1].data_ptr(), heads,
+    comm.collective("seqparReduceScatterLse", out.data_ptr(), lse.data_ptr(), made[0].data_ptr(), made[1].data_ptr(), heads,
              ctypes.byref(_shards(out, 1, lengths, sums=True)), comm.handle, comm.stream(out))
 
 
@@ -277,6 +299,8 @@ def _shift_outputs(tensors, by, name):
 def _shift_launch(made, tensors, by, name):
     comm, tensors = find(name), [x.contiguous() for x in tensors]
     require_place("shift", comm, *tensors)
+    _agreement.agree_once(comm, "shift", by=by % comm.size, shapes=tuple(tuple(x.shape) for x in tensors),
+                          dtypes=tuple(x.dtype for x in tensors))
     pointers, sizes = ctypes.c_void_p * len(tensors), ctypes.c_size_t * len(tensors)
     bytes_of = sizes(*(x.nbytes for x in tensors))
     sent, received = pointers(*(x.data_ptr() for x in tensors)), pointers(*(x.data_ptr() for x in made))
@@ -284,7 +308,7 @@ def _shift_launch(made, tensors, by, name):
         sendPeer=(comm.rank + by) % comm.size, sendTensors=len(tensors), sendBuffers=ctypes.addressof(sent),
         sendBytes=ctypes.addressof(bytes_of), receivePeer=(comm.rank - by) % comm.size, receiveTensors=len(tensors),
         receiveBuffers=ctypes.addressof(received), receiveBytes=ctypes.addressof(bytes_of))
-    comm.run("seqparShift", ctypes.byref(params), comm.handle, comm.stream(tensors[0]))
+    comm.collective("seqparShift", ctypes.byref(params), comm.handle, comm.stream(tensors[0]))
 
 
 def _both(schema, outputs, launch, makes=False):
@@ -316,3 +340,5 @@ merge = define("merge(Tensor out, Tensor lse, int[] tokens, str comm) -> (Tensor
 all_scan, start_all_scan, wait_all_scan = _both(
     "all_scan(Tensor state, Tensor? transition, Tensor? initial, str op, bool reverse, str decay, str wire, int[] flags, "
     "str algorithm, str comm) -> (Tensor, Tensor)", _all_scan_outputs, _all_scan_launch)
+
+from . import _agreement  # uses the functions above

@@ -1,26 +1,26 @@
-"""Attention plans: from a description in text, which operators can carry, and the tensors' shapes."""
+"""Attention plans, from a description as text (operators accept text) and the tensors' shapes."""
 
 import ctypes
 import functools
-import hashlib
 import json
 
 import torch
 from torch._subclasses import FakeTensor
 
 from .. import _abi
+from ._agreement import require_agreement
 from ._comm import call
 from ._define import data_type, require_place
 from ._layout import Layout
 
 
 def spec(**fields):
-    """A description as a string, without the fields that are left at their defaults (None)."""
+    """A description as a string, without fields at their defaults (None)."""
     return ";".join(f"{name}={value}" for name, value in fields.items() if value is not None)
 
 
 def kind_of(algorithm):
-    """The layout of shards that come without one. What an algorithm would choose for itself nobody could know before."""
+    """The layout of shards without an explicit one. Callers could not know an algorithm's choice in advance."""
     return algorithm if algorithm in ("zigzag", "striped") else "contiguous"
 
 
@@ -34,7 +34,7 @@ def _numbers(text):
 
 
 def _describe(desc, fields, comm, local, kv_local):
-    """Fills a seqparAttnDesc_t from a description. The arrays that it points to hang on it."""
+    """Fills a seqparAttnDesc_t from a description. The arrays that it points to are kept alive by it."""
     desc.family = _abi.choose("family", fields["family"], _abi.FAMILIES)
     desc.algorithm = _abi.choose("algorithm", fields["algorithm"], _abi.ATTN_ALGORITHMS)
     if "layout" in fields:
@@ -63,14 +63,15 @@ def _describe(desc, fields, comm, local, kv_local):
     desc.wireType = _abi.choose("wire", fields.get("wire", "float32"), _abi.TYPES)
 
 
-def _require_agreement(comm, key, device):
-    """Raises ValueError on every rank unless all make the same plan, before one of them waits inside another."""
-    digest = hashlib.sha256(repr(key).encode()).digest()[:4]
-    mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
-    everyone = torch.ops.seqpar.all_gather(mine.view(1, 4), 0, [], comm.name)
-    if not bool((everyone == everyone[0]).all()):
-        raise ValueError(f"attention: the ranks ask for different plans, this one for {key}. Expected equal arguments, and "
-                         "a `layout` where shards differ in length")
+# attention()'s options by their names in a description.
+_OPTIONS = {"layout": "layout", "shards": "layout", "kv_layout": "kv_layout", "cross": "kv_layout", "training": "requires_grad",
+            "cu_seqlens": "cu_seqlens"}
+
+
+def _described(text, **shapes):
+    """A description and shapes with the callers' names."""
+    fields = {_OPTIONS.get(name, name): value for name, value in fields_of(text).items()}
+    return {**shapes, **fields}
 
 
 def _make(comm, text, q, k, v, gate):
@@ -81,9 +82,13 @@ def _make(comm, text, q, k, v, gate):
                          valueDim=v.shape[3], dataType=data_type("attention", q),
                          gateType=data_type("attention: log decay", gate) if gate is not None else 0)
     _describe(desc, fields, comm, local, k.shape[1])
-    whole = (text, batch, desc.tokens if "layout" not in fields else None, *q.shape[2:], *k.shape[2:], *v.shape[2:], q.dtype)
-    _require_agreement(comm, whole, q.device)
+    shapes = dict(batch=batch, heads=desc.heads, kv_heads=desc.kvHeads, head_dim=head_dim, value_dim=desc.valueDim, dtype=q.dtype)
+    if "layout" not in fields:
+        shapes["tokens"] = desc.tokens
+    require_agreement(comm, "attention: the ranks ask for different plans", _described(text, **shapes),
+                      "equal arguments, and a `layout` where shards differ in length")
     handle, attn = ctypes.c_void_p(), _abi.attn_lib()
+    comm.next_call()
     _abi.check_attn(attn.seqparAttnPlanCreate(ctypes.byref(handle), ctypes.byref(desc), comm.handle))
     try:
         length = ctypes.c_int64()
@@ -99,7 +104,7 @@ def _make(comm, text, q, k, v, gate):
 
 
 def key_of(text, q, k, v, gate=None):
-    """What plan_of() keeps the plan under."""
+    """plan_of()'s key."""
     return ("attention", text, q.shape, k.shape, v.shape, q.dtype, None if gate is None else gate.dtype)
 
 
@@ -113,13 +118,13 @@ def plan_of(comm, text, q, k, v, gate=None):
 
 
 def aligned(x):
-    """`x`, or where the kernels cannot take its address (on GPUs they read 16 bytes at a time) a dense copy."""
+    """`x`, or a dense copy if the kernels cannot use its address (on GPUs they read 16 bytes at a time)."""
     return x.clone(memory_format=torch.contiguous_format) if x.is_cuda and x.data_ptr() % 16 else x
 
 
 def view(x):
-    """(tensor to keep, seqparAttnTensor_t) of [batch][tokens][heads][dim]: strides as they are where the library can
-    take them, else a copy."""
+    """(tensor to keep, seqparAttnTensor_t) of [batch][tokens][heads][dim]: with the tensor's strides if the library
+    supports them, else a copy."""
     if not x.is_contiguous():
         if x.stride(-1) != 1 or min(x.stride()[:3]) < x.shape[3] or (x.is_cuda and any(s * x.element_size() % 16 for s in x.stride()[:3])):
             x = x.contiguous()
@@ -131,8 +136,8 @@ def view(x):
 
 
 def distinct(q, k, v):
-    """q, k and v as different objects: torch.compile does not take one tensor twice into an autograd.Function, and gradients
-    are to be added up in one order in all calls."""
+    """q, k and v as different objects: torch.compile does not accept one tensor twice in an autograd.Function, and
+    gradients must be summed in one order in all calls."""
     k = k.view_as(k) if k is q else k
     return q, k, v.view_as(v) if v is q or v is k else v
 
@@ -148,7 +153,7 @@ def floats(x):
 
 
 def reserve_size(comm, text, q, k, v, gate=None):
-    """Bytes that the plan's forward pass leaves for its backward pass."""
+    """Bytes that the plan's forward pass keeps for its backward pass."""
     size, plan = ctypes.c_size_t(), plan_of(comm, text, q, k, v, gate)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnPlanReserveSize(plan, ctypes.byref(size)))
     return size.value
@@ -162,7 +167,7 @@ def reserve(comm, text, q, k, v, gate=None):
 
 
 def reserved(x):
-    """(tensor to keep, address) of what reserve() gave, which hooks may have copied to another place."""
+    """(tensor to keep, address) of reserve()'s memory, which hooks may have copied to another address."""
     x = x.clone() if x.data_ptr() % 16 else x
     return x, x.data_ptr() if x.numel() else None
 

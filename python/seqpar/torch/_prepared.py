@@ -1,19 +1,21 @@
-"""Calls of attention that were prepared by an earlier one like them: only the addresses are new, and nothing else is worked
-out again. They go to the library at once, so they serve only where PyTorch's dispatcher has nothing to see."""
+"""Attention calls prepared by an earlier similar call: only the addresses are new, everything else is reused. They call
+the library directly, so they serve only calls that PyTorch's dispatcher need not see."""
 
 import struct
 
 import torch
 
 from .. import _abi
-from ._comm import call, require
+from ._comm import Error, _next_call, call, find as find_comm, require
 from ._define import eager
+from ._refusals import tell
 
-_MOST = 1024  # forms of calls that a communicator knows; then it begins anew
+_MOST = 1024  # maximum number of forms per communicator; then the cache is cleared
 
 
 class _Template:
-    """An argument structure as bytes, in which the addresses of some fields, in the order of their places, are put."""
+    """An argument structure as bytes, with placeholders for the addresses of some fields, in the order of their
+    offsets."""
 
     def __init__(self, structure, fields):
         blob, end, form, self._parts = bytes(structure), 0, "=", []
@@ -32,11 +34,11 @@ class _Template:
 
 
 class Prepared:
-    """The passes of one plan for tensors of one form. spec: what the operators take for it. reserve: bytes that the forward
+    """The passes of one plan for tensors of one form. spec: the operators' description. reserve: bytes that the forward
     pass leaves for the backward pass."""
 
     def __init__(self, comm, key, spec, forward, backward, reserve=0):
-        self.spec, self.name = spec, comm.name
+        self.spec, self.name, self._comm = spec, comm.name, comm.handle
         self._plan, self._uses = comm.plans[key], comm.uses
         self._templates = [_Template(*part) for part in (forward, backward)]
         self.keeps = reserve
@@ -44,11 +46,11 @@ class Prepared:
         attn = _abi.attn_lib()
         self._functions = attn.seqparAttnForward, attn.seqparAttnBackward
         self._stream = comm.stream
-        # Where to make others: a type among the arguments takes longer.
+        # Prototypes for new tensors: passing a dtype takes longer.
         self._float, self._byte = (torch.empty(0, dtype=x, device=comm.device) for x in (torch.float32, torch.uint8))
 
     def places(self, *tensors):
-        """The addresses of inputs; None where the plan has been forgotten, or kernels could not read them."""
+        """The addresses of inputs; None if the plan has been freed, or kernels could not read them."""
         found, together = [], 0
         for x in tensors:
             place = x.data_ptr()
@@ -61,7 +63,7 @@ class Prepared:
         return self._float.new_empty(sizes)
 
     def reserve(self):
-        """New memory for what the forward pass leaves."""
+        """New memory for the forward pass's reserve."""
         return self._byte.new_empty(self.keeps)
 
     def gradients(self, *tensors):
@@ -73,14 +75,19 @@ class Prepared:
     def run(self, backward, addresses, tensor):
         """A pass on the current stream."""
         self._plan.used = next(self._uses)
+        _next_call(self._comm)
         result = self._functions[backward](self._plan.handle, self._templates[backward](addresses), self._stream(tensor))
         if result:
-            call(_abi.check_attn, result)
+            try:
+                call(_abi.check_attn, result)
+            except Error as error:
+                tell(find_comm(self.name), error)
+                raise
 
 
 def find(comm, family, q, k, v, gate, training, options):
-    """(what calls have in common that a Prepared serves, the Prepared if there is one). None in the place of both: the
-    dispatcher is to see the call, or it has what cannot be compared."""
+    """(the key of calls that share a Prepared, the Prepared if there is one). None instead of both: the dispatcher must
+    see the call, or its options cannot be compared."""
     require(comm)
     if not eager() or isinstance(options.get("cu_seqlens"), torch.Tensor):
         return None, None
@@ -105,7 +112,7 @@ def find(comm, family, q, k, v, gate, training, options):
 
 
 def remember(comm, key, prepared):
-    """Has find() return it from now on."""
+    """Stores a Prepared for find()."""
     if len(comm.prepared) >= _MOST:
         comm.prepared.clear()
     comm.prepared[key] = prepared

@@ -1,4 +1,4 @@
-"""Tensors that go from rank to rank while the ranks compute."""
+"""Tensors that are passed from rank to rank while the ranks compute."""
 
 import ctypes
 
@@ -8,17 +8,18 @@ from .. import _abi
 from ._collectives import start_shift
 from ._comm import call
 from ._define import require_place
+from ._refusals import collective
 
 
 def ring(tensors, comm, *, reverse=False):
-    """Yields (source rank, tensors) for every rank's tensors, one's own first: Ring Attention's loop (arXiv 2310.01889).
+    """Yields (source rank, tensors) for every rank's tensors, this rank's first: Ring Attention (arXiv 2310.01889).
 
         for source, (k, v) in sp.ring((k, v), comm):
-            out, lse = attend_to(k, v, source)          # beside it the next tensors come
+            out, lse = attend_to(k, v, source)          # overlaps with the transfer of the next tensors
 
-    All ranks' tensors have the same shapes, and all ranks go through the whole loop. Gradients of all that is computed
-    with the tensors travel back the same way in the backward pass, and are added up on the way. reverse: tensors go to
-    rank - 1 instead of rank + 1.
+    All ranks' tensors have equal shapes, and all ranks run the whole loop. In the backward pass, gradients of all
+    results computed with the tensors are sent around the ring in the same way and summed on the way. reverse: tensors
+    are sent to rank - 1 instead of rank + 1.
     """
     single, by = isinstance(tensors, torch.Tensor), -1 if reverse else 1
     current = (tensors,) if single else tuple(tensors)
@@ -30,34 +31,35 @@ def ring(tensors, comm, *, reverse=False):
 
 
 class _Memory:
-    """Memory of the library as torch can see it on a GPU."""
+    """Library memory in a form that torch can use on a GPU."""
 
     def __init__(self, address, size):
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 2}
 
 
 class Ring:
-    """A ring with buffers of its own, for forward passes and for kernels of one's own: seqparRingCreate(). On a GPU large
-    tensors go by copy engines, which take no SM from the computation. Nothing here has gradients; see ring().
+    """A ring with library buffers, for forward passes and for the caller's kernels: seqparRingCreate(). On a GPU, large
+    tensors are moved by copy engines, which take no SM from the computation. Ring has no gradients; see ring().
 
         with sp.Ring((k, v), comm) as ring:              # tensors like these; collective
             for own, x in zip(ring.tensors, (k, v)):
                 own.copy_(x)
             for step in range(comm.size):
                 if step + 1 < comm.size:
-                    ring.post()                          # the transfer begins
-                compute(ring.source, *ring.tensors)      # and runs beside this
+                    ring.post()                          # starts the transfer
+                compute(ring.source, *ring.tensors)      # overlaps with it
                 if step + 1 < comm.size:
                     ring.wait()                          # ring.tensors are the next ones
-            ring.reset()                                 # another round: own tensors are the current ones
+            ring.reset()                                 # another round: this rank's tensors are current again
 
-    like     tensors whose shapes and types travel, the same on all ranks of the ring
+    like     tensors with the shapes and types to send, equal on all ranks of the ring
     ranks    ranks of the communicator in the order of the ring; None: all
     inner    double ring: ranks of a window, see seqparRingParams_t
-    reverse  tensors travel to the rank before
-    keep     own tensors are not overwritten by what arrives
+    reverse  tensors are sent to the previous rank
+    keep     received tensors do not overwrite this rank's tensors
     """
 
+    @collective
     def __init__(self, like, comm, *, ranks=None, inner=0, reverse=False, keep=False):
         require_place("Ring", comm, *like)
         self.comm = comm
@@ -69,7 +71,7 @@ class Ring:
             nranks=0 if ranks is None else len(ranks), inner=inner, keepHome=int(keep), tensors=len(like),
             bytes=ctypes.addressof(sizes))
         self._handle = ctypes.c_void_p()
-        comm.run("seqparRingCreate", ctypes.byref(self._handle), ctypes.byref(params), comm.handle)
+        comm.collective("seqparRingCreate", ctypes.byref(self._handle), ctypes.byref(params), comm.handle)
 
     def _run(self, name, *arguments):
         if not self._handle:
@@ -98,26 +100,29 @@ class Ring:
 
     @property
     def source(self):
-        """The rank whose tensors the current ones were."""
+        """The rank that owns the current tensors."""
         return self.query()["source"]
 
     def query(self):
-        """What seqparRingQuery() tells, as a dictionary: what moves the data, why, and the state of the round."""
+        """seqparRingQuery()'s results, as a dictionary: the transport of the data, the reason, and the state of the
+        round."""
         info = _abi.RingInfo()
         self._run("seqparRingQuery", ctypes.byref(info))
         values = {name: getattr(info, name) for name, *_ in info._fields_[3:]}
         return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
 
+    @collective
     def post(self):
-        """Begins to send the current tensors, as the current stream will have written them, and to receive the next."""
+        """Starts to send the current tensors, after the current stream has written them, and to receive the next."""
+        self.comm.next_call()
         self._run("seqparRingPost", self._stream())
 
     def wait(self):
-        """The next tensors are the current ones, for later work of the current stream."""
+        """Makes the next tensors current, for later work of the current stream."""
         self._run("seqparRingWait", self._stream())
 
     def reset(self):
-        """Begins another round: the current tensors are one's own again."""
+        """Starts another round: this rank's tensors are current again."""
         self._run("seqparRingReset")
 
     def close(self):

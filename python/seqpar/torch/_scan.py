@@ -1,4 +1,4 @@
-"""All-Scan, the states of linear attention from rank to rank, with its derivatives."""
+"""All-Scan of linear attention's states over the ranks, with its derivatives."""
 
 import math
 
@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from .. import _abi, _shapes
 from .._scan_gradients import expand, transition_gradient, transposed_product
 from . import _ops
+from ._refusals import collective
 from ._work import at_once, starting
 
 
@@ -18,7 +19,7 @@ def _heads_with(flags, bits, state):
 
 
 class _AllScan(torch.autograd.Function):
-    """With w_p the gradient of the state before position p and r_p = w_(p+1), a scan in the other direction:
+    """With w_p the gradient of the state before position p and r_p = w_(p+1), a scan in the reverse direction:
 
         w_p = A_p^T r_p + (dPrefix_p + A_p^T dTotal_p)      dS_p = dTotal_p + r_p      dA_p = dS_p x_p^T
     """
@@ -51,7 +52,7 @@ class _AllScan(torch.autograd.Function):
         if decay != "linear":
             factor = transition.exp() if decay == "log" else transition.exp2()
         carried = transposed_product(op, factor, d_total, reverse)
-        if flags:  # 1: prefix is 0 whatever came; 2 or 1: total is S alone
+        if flags:  # 1: prefix is 0; 2 or 1: total is S alone
             carried = carried * (1 - _heads_with(flags, 3, carried))
             d_prefix = d_prefix * (1 - _heads_with(flags, 1, carried))
         marks = [2 if flag else 0 for flag in flags]
@@ -75,16 +76,18 @@ def _require(name, x, shape, dtype):
         raise ValueError(f"all_scan: {name} is {x.dtype} {tuple(x.shape)}, expected {dtype} {shape}")
 
 
+@collective
 def all_scan(state, transition, comm, *, op="diag", initial=None, reverse=False, decay="linear", wire=None, flags=None,
              algorithm="auto", _run=at_once):
     """(prefix, total): the states of linear attention before and after this rank; see seqparAllScan().
 
     state       [heads][dk][dv]; with the batch folded into the heads
     transition  float32: None for op "sum", [heads] for "scalar", [heads][dk] for "diag", [heads][dk][dk] for "matrix"
-    initial     like state: read on the first rank of the scan, but given on all or on none
-    decay       "linear", "log", "log2": how the transition is given
-    wire        torch.float32, .float16, .bfloat16: how states travel; None: as they are. Gradients travel in float32
-    flags       one number a packed sequence: 1: it begins at this rank's first token; 2: at a later token
+    initial     like state: read on the first rank of the scan, but passed on all ranks or on none
+    decay       "linear", "log", "log2": the form of the transition
+    wire        torch.float32, .float16, .bfloat16: the type of states on the wire; None: the states'. Gradients use
+                float32
+    flags       one value per packed sequence: 1: it starts at this rank's first token; 2: at a later token
     """
     _abi.choose("all_scan: op", op, _abi.OPS)
     if state.dim() != 3:

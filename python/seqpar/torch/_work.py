@@ -1,4 +1,4 @@
-"""Collectives at once, or in two halves with work of the caller's between them."""
+"""Collectives in one call, or in two halves with the caller's work between them."""
 
 import contextlib
 import ctypes
@@ -11,28 +11,28 @@ from ._define import without_gradient
 
 
 class Work:
-    """A collective under way beside the current stream. wait() gives its results, once; the inputs stay unchanged until
-    then. All ranks start and wait in the same order. Gradients flow through wait(), whose backward pass is one call. The
-    results of a Work that is dropped instead are freed when they are there."""
+    """A collective that runs concurrently with the current stream. wait() returns its results, once; the inputs must
+    stay unchanged until then. All ranks start and wait in the same order. Gradients flow through wait(), and its
+    backward pass is one call. The results of a Work that is dropped instead are freed when they are available."""
 
     def __init__(self, function, ticket, arguments):
         self._function, self._ticket, self._arguments = function, ticket, arguments
         self._waited = False
 
     def wait(self):
-        """The results; on a GPU later work of the current stream is ordered behind them, and nothing synchronizes."""
+        """The results; on a GPU, later work of the current stream is ordered after them, without synchronization."""
         self._waited = True
         return self._function.apply(self._ticket, *self._arguments)
 
     def __del__(self):
-        # At any place of the program, and at its end, when there may be nothing left to ask.
+        # May run anywhere in the program, and at exit, when modules may have been torn down.
         with contextlib.suppress(Exception):
-            if not self._waited and type(self._ticket) is torch.Tensor:  # in a graph that is captured there is no number
+            if not self._waited and type(self._ticket) is torch.Tensor:  # captured graphs have no number
                 abandon(ctypes.c_int64.from_address(self._ticket.data_ptr()).value)
 
 
 def at_once(function, *arguments):
-    if without_gradient(arguments) and hasattr(function, "operator"):  # which is all of the forward pass
+    if without_gradient(arguments) and hasattr(function, "operator"):  # then this is the whole forward pass
         return function.operator.implementation(*arguments)
     return function.apply(None, *arguments)
 
@@ -42,13 +42,13 @@ def in_halves(function, *arguments):
 
 
 def starting(collective):
-    """start_<collective>: the same arguments, a Work in place of the results."""
+    """start_<collective>: the same arguments; returns a Work instead of the results."""
 
     @functools.wraps(collective)
     def start(*arguments, **named):
         return collective(*arguments, _run=in_halves, **named)
 
     start.__name__ = start.__qualname__ = f"start_{collective.__name__}"
-    start.__doc__ = (f"{collective.__name__}() beside the current stream: begins, and returns a Work whose wait() gives what "
-                     f"{collective.__name__}() returns.")
+    start.__doc__ = (f"{collective.__name__}() concurrent with the current stream: starts, and returns a Work; its "
+                     f"wait() returns the results of {collective.__name__}().")
     return start

@@ -1,12 +1,12 @@
-"""The context-parallel interface of flash-linear-attention, with All-Scan in the place of its gather.
+"""The context-parallel interface of flash-linear-attention, with All-Scan instead of its gather.
 
     import seqpar.torch.fla as fla_sp
     context = fla_sp.build_cp_context(cu_seqlens, group, conv1d_kernel_size=4)     # of the whole batch, on every rank
     x, _ = fla_sp.causal_conv1d(x, weight, bias, activation="silu", cp_context=context)
     o, _ = fla_sp.chunk_gla(q, k, v, g, cp_context=context)
 
-For the delta rules, whose kernels are FLA's, patch() exchanges what their ranks gather. Tensors are this rank's shards, the
-batch is 1, and the number of tokens is a multiple of the ranks, as FLA has it.
+For the delta rules, which use FLA's kernels, patch() replaces the gather by an All-Scan. Tensors are this rank's
+shards, the batch is 1, and the number of tokens is a multiple of the ranks, as in FLA.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from ._layout import Layout, bounds_of
 
 @dataclasses.dataclass
 class FLACPContext:
-    """FLA's dataclass, and behind it what seqpar needs: the communicator, the packing of the whole, and its Layout."""
+    """FLA's dataclass with seqpar's additional fields: the communicator, the packing of the whole, and its Layout."""
 
     group: object = None
     cu_seqlens: torch.Tensor = None
@@ -56,9 +56,9 @@ class FLACPContext:
 
 def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=None, use_tf32x3_affine_chain=True,
                      layout="contiguous"):
-    """FLA's build_cp_context(): `cu_seqlens` of the whole batch, before it is cut. Collective at a group's first use. Its
-    zigzag layout is refused: a contiguous one is as balanced for linear attention, and has half the chain. As there,
-    use_tf32x3_affine_chain is what older releases had, and True."""
+    """FLA's build_cp_context(): `cu_seqlens` of the whole batch, before it is sharded. Collective at a group's first
+    use. FLA's zigzag layout is refused: a contiguous one is equally balanced for linear attention, and has half the
+    chain. use_tf32x3_affine_chain, an argument of older releases, must be True."""
     if use_tf32x3_affine_chain is not True:
         raise ValueError(f"build_cp_context: use_tf32x3_affine_chain is {use_tf32x3_affine_chain}, expected True")
     if layout != "contiguous":
@@ -106,9 +106,9 @@ def causal_conv1d(x, weight=None, bias=None, activation=None, cp_context=None):
 
 
 def exchange(hm, context, reverse=False):
-    """The state [heads][K][V] that enters this rank's first sequence, from every rank's hm [heads][K][V + K]: the state S
-    and the transition M of its last sequence's part here. In reverse the gradient that enters the last sequence, from
-    those of the first: FLA gathers hm of all ranks and multiplies, All-Scan passes S along."""
+    """The incoming state [heads][K][V] of this rank's first sequence, from every rank's hm [heads][K][V + K]: the state
+    S and the transition M of its last sequence's part on the rank. In reverse, the incoming gradient of the last
+    sequence, from those of the first: FLA gathers hm of all ranks and multiplies, All-Scan passes S along."""
     value_dim = hm.shape[2] - hm.shape[1]
     state, transition = hm[..., :value_dim].contiguous(), hm[..., value_dim:]
     several = context.num_seqs > 1
@@ -116,24 +116,24 @@ def exchange(hm, context, reverse=False):
     if reverse:
         flag = 2 if several or context.is_first_rank else 0
         state = state.zero_() if context.is_first_rank else state
-        transition = transition.mT  # which the reverse scan transposes
+        transition = transition.mT  # the reverse scan transposes it again
     return _ops.states_before(state, transition.contiguous(), reverse, [flag], context.comm.name)
 
 
 def _merge(h, ag_hm, state_v_first=False, STATE_V_FIRST=False, **ignored):
-    """Stands for what multiplies in FLA what was gathered: what was exchanged is the state already."""
+    """Replaces FLA's multiplication of gathered states: the exchange has computed the state already."""
     h.copy_(ag_hm.mT if state_v_first or STATE_V_FIRST else ag_hm)
 
 
 class _Kernel:
-    """_merge() as a kernel of Triton, which older releases have there."""
+    """_merge() in the form of a Triton kernel, as in older releases."""
 
     def __getitem__(self, grid):
         return _merge
 
 
 def _replace(old, new):
-    """Puts `new` where modules of FLA have `old`: those that use it have a name of their own for it."""
+    """Replaces `old` by `new` in all modules of FLA: each imports it under a separate name."""
     for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "fla"]:
         for name in [name for name, value in vars(module).items() if value is old]:
             setattr(module, name, new)
@@ -141,8 +141,8 @@ def _replace(old, new):
 
 @contextlib.contextmanager
 def patch(module=None):
-    """Inside, FLA's chunk_gated_delta_rule, chunk_kda and what else passes states by fla.ops.cp exchange them by All-Scan,
-    for a cp_context of build_cp_context() above. Backward passes too, which are to run inside of it. `module`:
+    """Inside, FLA's chunk_gated_delta_rule, chunk_kda and other functions that pass states by fla.ops.cp exchange them
+    by All-Scan, for a cp_context of build_cp_context() above. Backward passes must run inside, too. `module`:
     fla.ops.cp.chunk_delta_h, or one with its functions."""
     if module is None:
         from fla.ops.cp import chunk_delta_h as module
@@ -166,7 +166,7 @@ def patch(module=None):
             return exchange(hm, *under_way[-1]), None
         raise ValueError("seqpar.torch.fla.patch: got a cp_context of FLA's own, expected seqpar's build_cp_context()'s")
 
-    merges = {"chunk_cp_merge": _merge, "merge_fwd_bwd_kernel": _Kernel()}  # as releases call it: since 0.6, before
+    merges = {"chunk_cp_merge": _merge, "merge_fwd_bwd_kernel": _Kernel()}  # the releases' names: since 0.6, before
     inner = {"all_gather_into_tensor": gather, **{name: f for name, f in merges.items() if hasattr(module, name)}}
     before = {name: getattr(module, name) for name in inner}
     wrapped = {name: following(originals[name], reverse) for name, reverse in names.items()}

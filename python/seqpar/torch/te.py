@@ -1,12 +1,13 @@
 """TransformerEngine's attention with context parallelism by seqpar: cp_comm_type="seqpar".
 
     import seqpar.torch.te
-    seqpar.torch.te.patch()                                   # DotProductAttention and its subclasses, Megatron's among them
+    seqpar.torch.te.patch()                                   # DotProductAttention and its subclasses, including
+                                                              Megatron's
     attention.set_context_parallel_group(group, ranks, stream, cp_comm_type="seqpar")        # Megatron: --cp-comm-type seqpar
 
-"seqpar:ulysses" and so on name attention()'s algorithm, a layer each if so wished. Tokens are laid out as
-TransformerEngine's users have them for every cp_comm_type: two chunks a rank ("zigzag"), with qkv_format="thd" of each packed
-sequence. Modules with another cp_comm_type stay as they are.
+"seqpar:ulysses" and so on name attention()'s algorithm, optionally a different one per layer. Tokens are laid out as
+TransformerEngine lays them out for every cp_comm_type: two chunks per rank ("zigzag"), with qkv_format="thd" of each
+packed sequence. Modules with another cp_comm_type are unchanged.
 """
 
 import functools
@@ -20,7 +21,7 @@ from ._comm import comm as make_comm
 from ._layout import Layout, bounds_of
 
 PREFIX = "seqpar"
-# Of forward(): what seqpar takes, and what changes nothing in its results.
+# Arguments of forward() that seqpar supports, and arguments without an effect on its results.
 _TAKEN = {"query_layer", "key_layer", "value_layer", "qkv_layer", "kv_layer", "qkv_interleave_dim", "qkv_format", "cu_seqlens_q",
           "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "attn_mask_type", "window_size"}
 _WITHOUT_EFFECT = {"attention_mask", "max_seqlen_q", "max_seqlen_kv", "checkpoint_core_attention", "fast_zero_fill", "num_splits",
@@ -29,7 +30,7 @@ _bounds = WeakTensorKeyDictionary()  # cu_seqlens -> (version, tuple): all layer
 
 
 def _bounds_of(cu_seqlens):
-    """bounds_of() a tensor, which is read from the GPU once."""
+    """bounds_of() a tensor; reads it from the GPU only once."""
     if cu_seqlens is None:
         return None
     known = _bounds.get(cu_seqlens)
@@ -47,7 +48,7 @@ def _mask(module, named):
     """(causal, window) of a call."""
     kind = (named.get("attn_mask_type") or module.attn_mask_type).replace(",", "_")
     kinds = {"no_mask": False, "padding": False, "causal": True, "padding_causal": True, "causal_padding": True,
-             "causal_bottom_right": True, "padding_causal_bottom_right": True}  # queries are as many as keys
+             "causal_bottom_right": True, "padding_causal_bottom_right": True}  # queries and keys are equally many
     if kind not in kinds:
         raise ValueError(f"DotProductAttention: attn_mask_type is {kind!r}, expected one of {', '.join(kinds)}")
     window = named.get("window_size") or module.window_size or (-1, -1)
@@ -55,7 +56,7 @@ def _mask(module, named):
 
 
 def _packed(named, kind, causal):
-    """Where the packed sequences of "thd" begin in the whole: padding between them counts to the one before it."""
+    """The bounds of the packed sequences of "thd" in the whole: padding belongs to the sequence before it."""
     own, padded, keys, padded_keys = (_bounds_of(named.get(f"cu_seqlens_{name}"))
                                       for name in ("q", "q_padded", "kv", "kv_padded"))
     if own is None:
@@ -86,7 +87,7 @@ def _tensors(named):
 
 
 def _refuse(module, named, defaults):
-    """Raises for what would be left out silently."""
+    """Raises for arguments that would be ignored silently."""
     for name, value in named.items():
         plain = value is None or isinstance(value, (bool, int, float, str))
         if name not in _TAKEN | _WITHOUT_EFFECT and not (plain and (not value or value == defaults.get(name))):
@@ -132,12 +133,12 @@ def _ours(module):
 
 
 def patch(attention_class=None):
-    """Gives DotProductAttention the cp_comm_types "seqpar" and "seqpar:<algorithm>". `attention_class`: None:
-    transformer_engine.pytorch.DotProductAttention. unpatch() takes it back.
+    """Adds the cp_comm_types "seqpar" and "seqpar:<algorithm>" to DotProductAttention. `attention_class`: None:
+    transformer_engine.pytorch.DotProductAttention. unpatch() undoes it.
 
-    Arguments of forward() that seqpar does not know (biases, ALiBi, FP8, caches, dropout, padding of unpacked batches) are
-    errors. Documents of "thd" have any length that the layout has; their padding is attended to like tokens, and no other
-    token sees it.
+    Arguments of forward() that seqpar does not support (biases, ALiBi, FP8, caches, dropout, padding of unpacked
+    batches) are errors. Documents of "thd" may have any length that the layout supports; their padding is attended to
+    like tokens, and no other token sees it.
     """
     if attention_class is None:
         from transformer_engine.pytorch import DotProductAttention as attention_class

@@ -1,4 +1,4 @@
-"""Checks of seqpar.torch, by topic. Each runs on all ranks alike, and takes the communicator and a seed."""
+"""Checks of seqpar.torch, by topic. Each runs on all ranks, and takes the communicator and a seed."""
 
 import torch
 
@@ -14,13 +14,13 @@ def check(function):
 
 
 def whole(seed, *shape, dtype=torch.float32):
-    """Random numbers that are equal on all ranks, on torch's default device."""
+    """Random values that are equal on all ranks, on torch's default device."""
     random = torch.Generator("cpu").manual_seed(seed)
     return torch.randn(shape, generator=random, device="cpu").to(torch.get_default_device(), dtype)
 
 
 def same(a, b, terms=1):
-    """Equal but for the rounding of sums of so many terms."""
+    """Equal up to the rounding of sums of this many terms."""
     torch.testing.assert_close(a, b, rtol=4 * EPS * terms, atol=4 * EPS * terms)
 
 
@@ -35,3 +35,12 @@ def raises(error, text, function, /, *arguments, **named):
 
 def summed(x, comm):
     return sp.all_gather(x[None].contiguous(), comm, dim=0).sum(0)
+
+
+def lost(comm):
+    """Closes a communicator that an error has ended."""
+    for _ in range(len(comm.plans) + 2):
+        try:
+            comm.close()
+        except sp.Error as error:
+            assert error.result == "RemoteError", error

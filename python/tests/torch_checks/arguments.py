@@ -1,7 +1,8 @@
-"""What does not fit is refused before the library reads at its addresses; shards without a layout; what users do with a Comm."""
+"""Wrong shapes are refused before the library reads memory; shards without a layout; misuse of a Comm."""
 
 import copy
 import pickle
+import unittest.mock
 
 import torch
 
@@ -73,7 +74,7 @@ def options_that_mean_nothing(comm, seed):
     raises(ValueError, "expected another number than 0", sp.linear_attention, x, x, x, comm, scale=0)
     tokens = 4 * comm.size
     raises(TypeError, "expected integers", attend, cu_seqlens=(0.0, float(tokens)))
-    attend(cu_seqlens=(0, tokens))  # equal to what was refused, and yet right
+    attend(cu_seqlens=(0, tokens))  # equal to a refused value, yet valid here
     raises(ValueError, "expected at least 2", attend, cu_seqlens=())
     raises(TypeError, "expected a seqpar.torch.Layout", attend, layout="zigzag")
     raises(TypeError, "make it with seqpar.torch.comm(group)", sp.attention, x, x, x, comm.group)
@@ -90,7 +91,7 @@ def shards_without_a_layout_are_contiguous(comm, seed):
 
 @check
 def strides_of_states_and_windows(comm, seed):
-    """A state that is a transposed view has its gradient in its own order; rows that overlap are copied."""
+    """A state that is a transposed view has its gradient in its own memory order; rows that overlap are copied."""
     q, k, v = (whole(seed + i, 2, 4, 2, 8) for i in range(3))
     found = []
     for transposed in (False, True):
@@ -101,6 +102,21 @@ def strides_of_states_and_windows(comm, seed):
     same(found[1], found[0])
     rows = whole(seed, 2, 4, 12).unfold(2, 8, 4)
     assert sp.attention(rows, rows, rows, comm).equal(sp.attention(*(rows.contiguous(),) * 3, comm))
+
+
+@check
+def a_communicator_without_a_process_group(comm, seed):
+    with unittest.mock.patch.object(torch.distributed, "is_initialized", lambda: False):
+        if comm.size > 1:
+            raises(RuntimeError, f"WORLD_SIZE is {comm.size} and there is no process group", sp.comm)
+        one = sp.comm(single=True)
+        assert one is sp.comm(single=True)
+    assert one is sp.comm(single=True) and (one.rank, one.size) == (0, 1) and sp.comm() is comm
+    raises(ValueError, "single=True", sp.comm, comm.group, single=True)
+    x = whole(seed, 1, 4, 2, 8)
+    same(sp.attention(x, x, x, one, causal=True), torch.nn.functional.scaled_dot_product_attention(
+        *(x.transpose(1, 2),) * 3, is_causal=True).transpose(1, 2), 20)
+    one.close()
 
 
 @check

@@ -55,7 +55,7 @@ def explanations(comm, seed):
 
 @check
 def later_calls_equal_the_first(comm, seed):
-    """The first call of a form goes through the operators, later ones are prepared: to the bit the same, whatever asks."""
+    """The first call of a form uses the operators, later ones are prepared: bitwise equal, for every caller."""
     qkv = whole(seed + comm.rank, 2, 6, 3, 2, 16)
     gate, grad = -whole(seed + 9, 2, 6, 2, 16).abs(), whole(seed + 7, 2, 6, 2, 16)
     functions = {
@@ -88,7 +88,7 @@ def later_calls_equal_the_first(comm, seed):
         assert len(comm.prepared) > known, name
         one, other = (run(function, False, as_it_is, g)[-3] for g in (torch.ones(()).expand(grad.shape), torch.ones(grad.shape)))
         assert one.equal(other), name
-    # Options that change in place are looked at in each call.
+    # Mutable options are checked in each call.
     q = qkv[:1, :, 0].contiguous()
     bounds = torch.tensor([0, 2, 6 * comm.size])
     for cut in (2, 3):

@@ -18,7 +18,7 @@ def heads_and_sequence(comm, seed):
     same(back, mine)
     grad = whole(seed + 1, *x.shape).split(lengths, 1)[comm.rank]
     same(torch.autograd.grad(back, mine, grad)[0], grad)
-    kv = whole(seed, 2, 2 * comm.size, 1, 4)  # one head for all ranks: gradients add up
+    kv = whole(seed, 2, 2 * comm.size, 1, 4)  # one head for all ranks: gradients are summed
     mine = sp.shard(kv, sp.Layout("contiguous", 2 * comm.size, comm.size), comm).requires_grad_()
     sp.to_heads(mine, comm, query_heads=6).sum().backward()
     same(mine.grad, torch.full_like(mine, comm.size))
@@ -134,6 +134,6 @@ def batches(comm, seed):
     packed = sp.shard_batch({"input_ids": ids}, layout, comm, cu_seqlens=(0, 9, 23))
     assert (packed[1][packed[0] == 9] == -100).all()
     assert packed[2].max() < 14
-    losses = mine.float().masked_fill(labels == -100, float("nan"))  # what does not count does not matter
+    losses = mine.float().masked_fill(labels == -100, float("nan"))  # ignored tokens must not matter
     total = summed(sp.token_mean(losses, labels != -100, comm), comm)
     same(total, torch.tensor(11.5), 50)

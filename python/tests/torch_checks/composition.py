@@ -1,10 +1,11 @@
-"""What PyTorch does with the operators: opcheck, compiled graphs, checkpointing, groups, errors."""
+"""PyTorch's use of the operators: opcheck, compiled graphs, checkpointing, groups, errors."""
 
 import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import seqpar.torch as sp
+import seqpar.torch._positions  # registers the operator of models of transformers
 from torch_checks import check, raises, same, whole
 
 
@@ -35,13 +36,14 @@ def operators_are_registered_well(comm, seed):
     opcheck(ops.short_conv, x[..., 0], weight, None, True, [], [], n)
     opcheck(ops.short_conv_backward, x[..., 0], x[..., 1], weight, weight[:, 0], False, [], [], n)
     opcheck(ops.layout_order, x, keys[1], True)
+    opcheck(ops.check_positions, sp.Layout.from_key(keys[1]).positions(comm.rank, device=x.device), x, keys[1], "", n)
     scan = (x[0], x[0, :, :, 0].contiguous(), None, "diag", False, "linear", "float32", [], "auto")
     for name, *arguments in (("to_heads", x, 4, []), ("to_sequence", sp.to_heads(x, comm), 4, 0, []), ("all_gather", x, 1, []),
                              ("reduce_scatter", whole(seed, 2, 2 * size), 1, []), ("halo", x, 1, 2, 1, False, []),
                              ("redistribute", [x], *keys, 1), ("shift", [x], 1), ("all_scan", *scan)):
         start, wait = (getattr(ops, f"{half}_{name}") for half in ("start", "wait"))
         opcheck(start, *arguments, n)
-        for test in tests:  # what is waited for is waited for once
+        for test in tests:  # waits once for each Work
             torch.library.opcheck(wait.default, (start(*arguments, n), *arguments, n), test_utils=test)
         looked_at.add(str(wait))
     opcheck(ops.all_scan, *scan, n)
@@ -87,7 +89,7 @@ def compiled_graphs_are_whole_and_equal(comm, seed):
             o = o + part / (2 + source)
         return (torch.cat([left, o[:, :-1]], 1) * o).mean() + sp.all_gather(o, comm).sin().mean()
 
-    results, backends = [], ["aot_eager"] + ["inductor"] * (comm.size == 2)  # which takes ten seconds
+    results, backends = [], ["aot_eager"] + ["inductor"] * (comm.size == 2)  # inductor takes ten seconds
     for run in (model, *(torch.compile(model, fullgraph=True, backend=name) for name in backends)):
         x = whole(seed + comm.rank, 2, 8, 4, 16).requires_grad_()
         decay = (-whole(seed + 5 + comm.rank, 2, 8, 4, 16).abs()).requires_grad_()
@@ -193,5 +195,5 @@ def groups_and_closing(comm, seed):
     mesh = dist.device_mesh.init_device_mesh(comm.device.type, (comm.size,), mesh_dim_names=("cp",))
     other = sp.comm(mesh["cp"])
     assert other.size == comm.size
-    if other is not comm:  # torch may take the world's group for the mesh
+    if other is not comm:  # torch may use the world's group for the mesh
         other.close()

@@ -1,4 +1,4 @@
-"""The interfaces that other libraries have."""
+"""The interfaces of other libraries."""
 
 import inspect
 import sys
@@ -72,7 +72,7 @@ def models_of_transformers(comm, seed):
             models.append(getattr(transformers, family + "ForCausalLM")._from_config(config, attn_implementation=name))
         models[1].load_state_dict(models[0].state_dict())
         for parameter in (p for model in models for p in model.parameters()):
-            dist.broadcast(parameter.data, 0)  # models are made from each rank's own random numbers
+            dist.broadcast(parameter.data, 0)  # each rank initializes models from different random values
         exact = models[0](ids).logits
         mine, _, positions = sp.shard_batch(ids, layout, comm)
         logits = models[1](mine, position_ids=positions[None]).logits
@@ -82,7 +82,7 @@ def models_of_transformers(comm, seed):
         for one, other in zip(models[1].parameters(), models[0].parameters()):
             scale = max(1.0, other.grad.abs().max().item())
             same(summed(one.grad, comm) / scale, other.grad / scale, 200)
-        with torch.no_grad(), torch.autocast(comm.device.type, torch.bfloat16):  # queries become float32 by their rotation
+        with torch.no_grad(), torch.autocast(comm.device.type, torch.bfloat16):  # rotation: queries to float32
             rounded = models[1](mine, position_ids=positions[None]).logits - sp.shard(models[0](ids).logits, layout, comm)
         assert rounded.abs().max() <= 16 * 2.0 ** -8 * exact.abs().max()
         padded = torch.ones_like(mine)
@@ -93,7 +93,7 @@ def models_of_transformers(comm, seed):
 
 
 class _FlashAttn:
-    """What there is of flash_attn, by its definition."""
+    """The used part of flash_attn, by its definition."""
 
     def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0):
         return reference.softmax(q, k, v, scale=softmax_scale, causal=causal, window=window_size, softcap=softcap)
@@ -123,7 +123,7 @@ def kernels_by_name(comm, seed):
 
 
 class _DotProductAttention(torch.nn.Module):
-    """What seqpar.torch.te looks at of TransformerEngine's."""
+    """The attributes of TransformerEngine's module that seqpar.torch.te uses."""
 
     def __init__(self, qkv_format, softmax_type="vanilla", heads=4):
         super().__init__()
@@ -144,7 +144,7 @@ class _DotProductAttention(torch.nn.Module):
 
 
 class _Subclass(_DotProductAttention):
-    """As Megatron has one."""
+    """A subclass as in Megatron."""
 
     def forward(self, q, k, v, attention_mask, attn_mask_type, **packed):
         return super().forward(q, k, v, attention_mask, attn_mask_type=attn_mask_type, **packed)
@@ -185,7 +185,7 @@ def attention_of_transformer_engine(comm, seed):
     expected = reference.softmax(q, k, v, causal=True, scale=0.3, sinks=sinks.softmax_offset)
     same(sinks(*mine, None, "causal"), sp.shard(expected, layout, comm).flatten(2), 50)
 
-    unit = 2 * comm.size  # packed: each document divides, its padding included
+    unit = 2 * comm.size  # packed: each document divides, including its padding
     padded, filled = (0, unit, 4 * unit, 6 * unit), (0, unit - 1, 4 * unit - 2, 6 * unit - 2)
     layout = sp.Layout("zigzag", padded[-1], comm.size, cu_seqlens=padded)
     q, k, v = whole(seed + 2, 1, padded[-1], 4, 8), whole(seed + 3, 1, padded[-1], 2, 8), whole(seed + 4, 1, padded[-1], 2, 8)
@@ -267,7 +267,7 @@ def contexts_of_fla(comm, seed):
         gate = -whole(seed + 3, 1, tokens, 2, 4).abs()
         o, _ = fla.chunk_gla(*(sp.shard(t, context.shards, comm) for t in (q, q, q, gate)), cp_context=context)
         same(o, sp.shard(reference.linear("gla", q, q, q, gate, cu_seqlens=bounds)[0], context.shards, comm), 100)
-        # What enters each rank, of states and transitions of its parts, against products of all of them.
+        # The incoming state of each rank, from states and transitions of its parts, against products of all of them.
         parts = [whole(seed + 10 + r, 2, 4, 3 + 4) for r in range(comm.size)]
         entering = _states_passed_on(parts, bounds, 6, comm)
         for reverse in (False, True):
@@ -278,7 +278,7 @@ def contexts_of_fla(comm, seed):
             raises(ValueError, "build_cp_context", _FlaModule.chunk_gated_delta_rule_fwd_h_pre_process, parts[0])
         same(h, entering[False], 50)
         same(dh.mT, entering[True], 50)
-    by_place = fla.build_cp_context(torch.tensor(bounds), dist.group.WORLD, 4, None, True)  # as older releases' users have it
+    by_place = fla.build_cp_context(torch.tensor(bounds), dist.group.WORLD, 4, None, True)  # older releases
     assert by_place.cu_seqlens.equal(context.cu_seqlens) and by_place.copy_for_backward().cu_seqlens is not by_place.cu_seqlens
     raises(ValueError, "use_tf32x3", fla.build_cp_context, [0, tokens], dist.group.WORLD, use_tf32x3_affine_chain=False)
     raises(ValueError, "multiple", fla.build_cp_context, [0, tokens + 1], dist.group.WORLD)
@@ -286,7 +286,7 @@ def contexts_of_fla(comm, seed):
 
 
 class _FlaModule:
-    """What fla.ops.cp.chunk_delta_h does around its kernels: gathers hm, and multiplies into h."""
+    """The behavior of fla.ops.cp.chunk_delta_h around its kernels: gathers hm, and multiplies into h."""
 
     def chunk_gated_delta_rule_fwd_h_pre_process(hm, context=None):
         h = torch.zeros(2, 4, 3)
@@ -306,8 +306,8 @@ class _FlaModule:
 
 
 def _states_passed_on(parts, bounds, local, comm):
-    """{reverse: what enters this rank}: forward h <- M h + S over the ranks before that have this rank's first sequence,
-    backward over those behind that have its last."""
+    """{reverse: this rank's incoming state}: forward h <- M h + S over earlier ranks that hold this rank's first
+    sequence, backward over later ranks that hold its last."""
     begins = [s for s, e in zip(bounds, bounds[1:]) if s < e]
     first = max(s for s in begins if s <= comm.rank * local)
     last = min([s for s in (*begins, bounds[-1]) if s >= (comm.rank + 1) * local] or [bounds[-1]])

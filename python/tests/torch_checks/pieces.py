@@ -1,4 +1,4 @@
-"""Merges, rings, work in two halves, short convolutions, kernels of the caller's, and the cache of plans."""
+"""Merges, rings, asynchronous work, short convolutions, the caller's kernels, and the cache of plans."""
 
 import gc
 import itertools
@@ -18,13 +18,13 @@ def merging_partial_attention(comm, seed):
     lses = [whole(seed + 20 + r, 2, 3, shape[1]).double() for r in range(comm.size)]
     for r, lse in enumerate(lses):
         lse[0, 0, r] = -torch.inf  # one rank has no key for the row
-        lse[1, 2, 0] = -torch.inf  # no rank has
+        lse[1, 2, 0] = -torch.inf  # no rank has one
         lse.requires_grad_()
     total = torch.logsumexp(torch.stack(lses), 0)
     weights = [torch.exp(lse - total.masked_fill(total == -torch.inf, 0)) for lse in lses]
     merged = sum(w.transpose(1, 2)[..., None] * o for w, o in zip(weights, outs))
     mine = outs[comm.rank].detach().float().clone()
-    mine[0, comm.rank, 0] = torch.nan  # not looked at
+    mine[0, comm.rank, 0] = torch.nan  # ignored
     mine.requires_grad_()
     lse = lses[comm.rank].detach().float().requires_grad_()
     out, top = sp.merge(mine, lse, comm, tokens=lengths)
@@ -112,8 +112,8 @@ def work_in_two_halves(comm, seed):
     work = sp.start_all_gather(whole(seed, 1, 2), comm)
     work.wait()
     raises(RuntimeError, "waited for once", work.wait)
-    others = set(comm._started)  # of operators that were called without a Work
-    for _ in range(5):  # dropped: they run all the same, in order, and leave nothing behind
+    others = set(comm._started)  # of operators called without a Work
+    for _ in range(5):  # dropped: they still run, in order, and leave nothing behind
         sp.start_redistribute(whole(seed, 1, 6, 2), *layouts, comm)
         dropped = sp.start_all_gather(whole(seed, 1, 2), comm)
     dropped = [dropped]
@@ -159,7 +159,7 @@ def short_convolutions(comm, seed):
     x = whole(seed, 1, 4, 5)
     raises(ValueError, "activation", sp.short_conv, x, whole(seed, 5, 4), comm, activation="gelu")
     raises(ValueError, "zigzag", sp.short_conv, x, whole(seed, 5, 4), comm, layout=sp.Layout("zigzag", 4 * comm.size, comm.size))
-    if comm.device.type == "cpu":  # elsewhere it is made of a halo and a sum, which take any
+    if comm.device.type == "cpu":  # elsewhere it consists of a halo and a sum, which accept any
         raises(sp.Error, "width", sp.short_conv, x, whole(seed, 5, 40), comm)
 
 

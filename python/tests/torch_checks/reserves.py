@@ -1,4 +1,4 @@
-"""What forward passes leave for their backward passes."""
+"""Data that forward passes leave for their backward passes."""
 
 import contextlib
 import ctypes
@@ -17,14 +17,14 @@ from torch_checks import check, same, whole
 
 
 def _moved(x):
-    """A copy where no reserve may lie, if it is one."""
+    """A copy at an address where no reserve can be, if `x` is a reserve."""
     room = torch.empty(x.numel() + 3, dtype=x.dtype, device=x.device)
     return torch.as_strided(room, x.shape, x.stride(), 3).copy_(x) if x.dtype == torch.uint8 else x
 
 
 @check
 def what_forward_reserves_is_its_own(comm, seed):
-    """Several forward passes before their backward passes, with hooks that move what was saved: to the bit as without."""
+    """Several forward passes before their backward passes, with hooks that move saved data: bitwise equal results."""
     sinks = whole(seed + 5, 4)
     xs = [whole(seed + 10 * comm.rank + i, 1, 6, 3, 4, 16) for i in range(2)]
 
@@ -47,7 +47,7 @@ def what_forward_reserves_is_its_own(comm, seed):
             for unpack in (lambda x: x, _moved):
                 for one, other in zip(run(True, algorithm, unpack, **options), expected):
                     assert one.equal(other), (algorithm, unpack is _moved, list(options))
-    compiled = torch.compile(sp.attention, backend="aot_eager", fullgraph=True)  # as without
+    compiled = torch.compile(sp.attention, backend="aot_eager", fullgraph=True)  # equal to eager
     for one, other in zip(run(True, "ulysses", attention=compiled), run(False, "ulysses")):
         assert one.equal(other)
     with torch.no_grad():
@@ -56,8 +56,8 @@ def what_forward_reserves_is_its_own(comm, seed):
 
 
 class _Leaving:
-    """A library whose reserving plans leave 64 bytes: in each forward pass a number, by which the backward pass must have
-    the queries of that forward pass."""
+    """A library with reserving plans that leave 64 bytes: each forward pass stores a number, which tells the backward
+    pass the queries of that forward pass."""
 
     def __init__(self, library):
         self.library, self.plans, self.queries, self.found = library, set(), {}, 0
@@ -67,7 +67,7 @@ class _Leaving:
 
     def seqparAttnPlanCreate(self, plan, desc, comm):
         result = self.library.seqparAttnPlanCreate(plan, desc, comm)
-        self.plans.discard(plan._obj.value)  # the address may be that of one that is gone
+        self.plans.discard(plan._obj.value)  # the address may be reused from a destroyed plan
         if desc._obj.reserve and desc._obj.training:
             self.plans.add(plan._obj.value)
         return result
@@ -77,7 +77,7 @@ class _Leaving:
         return 0
 
     def _arguments(self, kind, plan, arguments):
-        """As a structure; its queries."""
+        """The arguments as a structure, and its queries."""
         structure = kind.from_buffer_copy(arguments) if isinstance(arguments, bytes) else arguments._obj
         assert bool(structure.reserve) == (plan.value in self.plans) and (structure.reserve or 0) % 16 == 0
         return structure, ctypes.string_at(structure.q.data, 4 * 16)
@@ -98,7 +98,7 @@ class _Leaving:
 
 
 def _linear_functions(part, seed):
-    """By name: a function of q, k, v and options, and whether its forward pass may leave something."""
+    """By name: a function of q, k, v and options, and whether its forward pass may leave data."""
     gate, state = -whole(seed + 7, 1, 40, 2, 16).abs(), whole(seed + 8, 1, 2, 16, 16)
     states = {"initial_state": state, "output_final_state": True}
     documents = {"cu_seqlens": (0, 40 * part.size), "initial_state": state}
@@ -112,8 +112,8 @@ def _linear_functions(part, seed):
 
 
 def _linear_passes(function, xs, unpack=lambda x: x, again=lambda function: function):
-    """(outputs and gradients of forward passes that come before all backward passes, of which each runs twice; the bytes that
-    were saved as such)."""
+    """(outputs and gradients of forward passes that run before all backward passes, where each backward pass runs
+    twice; the bytes saved as reserves)."""
     leaves, outs, sizes = [x.clone().requires_grad_() for x in xs], [], []
 
     def pack(x):
@@ -137,7 +137,7 @@ def _check_linear(part, seed, leaves):
         without = functools.partial(function, reserve=False)
         expected, sizes = _linear_passes(without, xs)
         assert not sizes, (name, sizes)
-        first, _ = _linear_passes(function, xs)  # by the operators, later ones are prepared
+        first, _ = _linear_passes(function, xs)  # by the operators; later calls are prepared
         for one, other in zip(first, expected):
             scale = other.abs().max()
             same(one / scale, other / scale, 100)
@@ -152,7 +152,7 @@ def _check_linear(part, seed, leaves):
             for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (f(*tensors) for f in (function, without)))):
                 assert one.equal(other), name
     q = xs[0][:, :, 0].contiguous()
-    with FakeTensorMode() as mode:  # of whose tensors there are no plans
+    with FakeTensorMode() as mode:  # its tensors have no plans
         q = mode.from_tensor(q).requires_grad_()
         sp.linear_attention(q, q, q, part).sum().backward()
         assert q.grad.shape == q.shape
@@ -160,7 +160,8 @@ def _check_linear(part, seed, leaves):
 
 @check
 def what_linear_attention_reserves_is_its_own(comm, seed):
-    """Forward passes before their backward passes, with hooks that move what was saved: to the bit as where nothing moves."""
+    """Forward passes before their backward passes, with hooks that move saved data: bitwise equal to passes without
+    moves."""
     on_host, everyone = comm.device.type == "cpu", list(range(comm.size))
     q = whole(seed, 1, 40, 2, 16).requires_grad_()
     for reserve, expected in ((False, False), (True, not on_host)):
@@ -168,7 +169,7 @@ def what_linear_attention_reserves_is_its_own(comm, seed):
         assert (told > 0) == expected, (reserve, told)
     with sp.comm(dist.new_group(everyone)) as part:
         _check_linear(part, seed, leaves=not on_host)
-    if on_host:  # where the library leaves nothing
+    if on_host:  # the library leaves nothing there
         library = _Leaving(_abi.attn_lib())
         with unittest.mock.patch.object(_abi, "attn_lib", lambda: library), sp.comm(dist.new_group(everyone)) as part:
             _check_linear(part, seed, leaves=True)

@@ -1,11 +1,12 @@
-"""What type checkers are told, seqpar/torch/__init__.pyi, is what the functions take."""
+"""The type stubs, seqpar/torch/__init__.pyi, match the functions."""
 
+import inspect
 import pathlib
 
 import stub_file
 from seqpar import _abi
 import seqpar.torch as sp
-from seqpar.torch import _attention, _linear
+from seqpar.torch import _attention, _linear, fla, te
 from torch_checks import check
 
 
@@ -16,3 +17,13 @@ def stubs_are_the_functions(comm, seed):
                **dict.fromkeys(_linear.FAMILIES, _linear._OPTIONS)}
     stub_file.compare(stub, sp, options, ignored={"_run"})
     stub_file.compare_names(_abi)
+    for module in (fla, te):
+        stub_file.compare(stub_file.read(pathlib.Path(module.__file__).with_suffix(".pyi")), stub_file.public(module), {})
+
+
+@check
+def stubs_of_transformers(comm, seed):
+    from seqpar.torch import transformers
+    stub = stub_file.read(pathlib.Path(transformers.__file__).with_suffix(".pyi"))
+    stub_file.compare(stub, stub_file.public(transformers), {})
+    assert list(inspect.signature(transformers.Registration).parameters) == ["comm", "layout", "cu_seqlens", "algorithm", "kernel"]

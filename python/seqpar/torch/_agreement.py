@@ -1,0 +1,55 @@
+"""The ranks of a call compare their arguments at the first call of its kind, before a rank waits for a message that
+does not fit."""
+
+import hashlib
+
+import torch
+
+from . import _ops
+
+_MOST = 4096  # maximum number of kinds of calls per communicator; then the cache is cleared, on all ranks
+
+
+def _gathered(comm, data, lengths):
+    """The bytes of all ranks."""
+    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
+    together = bytes(_ops.gather_bytes(mine, lengths, comm).cpu().tolist())
+    edges = [sum(lengths[:rank]) for rank in range(comm.size + 1)]
+    return [together[begin:end] for begin, end in zip(edges, edges[1:])]
+
+
+def _differences(comm, fields):
+    """The differences of other ranks from rank 0, as text."""
+    text = ";".join(f"{name}={' '.join(str(value).split())}" for name, value in fields.items()).replace("\0", "?").encode()
+    text += bytes(-len(text) % 4)
+    sizes = [int.from_bytes(x, "little") for x in _gathered(comm, len(text).to_bytes(4, "little"), [4] * comm.size)]
+    all_fields = [dict(part.partition("=")[::2] for part in x.rstrip(b"\0").decode().split(";")) for x in _gathered(comm, text, sizes)]
+    found = []
+    for rank, theirs in enumerate(all_fields):
+        for name in {**all_fields[0], **theirs}:
+            one, first = (x.get(name, "none") for x in (theirs, all_fields[0]))
+            if one != first:
+                found.append(f"rank {rank} has {name} {one}, rank 0 has {first}")
+    return "; ".join(found)
+
+
+def require_agreement(comm, what, fields, advice):
+    """Raises ValueError on all ranks, with the fields and ranks that differ, unless all fields are equal.
+    Collective."""
+    if comm.size == 1:
+        return
+    digest = hashlib.sha256(repr(fields).encode()).digest()[:8]
+    if len(set(_gathered(comm, digest, [8] * comm.size))) > 1:
+        raise ValueError(f"{what}: {_differences(comm, fields)}. Expected {advice}")
+
+
+def agree_once(comm, what, **fields):
+    """require_agreement() at the first call with these fields; skipped in captured CUDA graphs."""
+    key = (what, *fields.values())
+    if key in comm.agreed or (comm.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return
+    require_agreement(comm, f"{what}: the ranks disagree", fields, "equal arguments, and `tokens` or a `layout` where shards differ in "
+                      "length")
+    if len(comm.agreed) >= _MOST:
+        comm.agreed.clear()
+    comm.agreed.add(key)

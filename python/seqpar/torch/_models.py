@@ -1,0 +1,165 @@
+"""Models of transformers with a sharded sequence: rejects models with wrong results, and checks that they get
+the positions of their tokens."""
+
+import functools
+import inspect
+import re
+import weakref
+
+import torch
+
+from ._refusals import tell
+
+registrations = {}  # attn_implementation -> Registration
+_ATTENDS = ("full_attention", "sliding_attention")
+_STATE = re.compile(r"Mamba|SSM|DeltaNet|DeltaAttention|DeltaRule|Linear(Self)?Attention|Lightning|Rglru|RGLRU|Rwkv|RWKV|Retention|"
+                    r"ShortConv|Recurrent|LSTM|Indexer|Hyena|TimeMix")
+_AROUND = re.compile(r"(Model|For[A-Z]\w+|Layer|Block|Norm|NormGated|M[Ll][Pp]|Embedding|FeedForward)$")  # of such a module, or in its model
+_MASKS = re.compile(r"(causal_mask_function|bidirectional_mask_function|and_masks\.<locals>\.and_mask|"
+                    r"(sliding_window_overlay|sliding_window_bidirectional_overlay|packed_sequence_mask_function|padding_mask_function|"
+                    r"remap_positions_for_packed_sequence|add_offsets_to_mask_function)\.<locals>\.inner_mask)$")
+
+
+def _implementation(model):
+    return getattr(getattr(model, "config", None), "_attn_implementation", None)
+
+
+def _own_modules(model, name=""):
+    """(name, module) of a model, except models inside it with another attn_implementation."""
+    yield name, model
+    for child_name, child in model.named_children():
+        if hasattr(child, "config") and hasattr(child, "post_init") and _implementation(child) not in registrations:
+            continue
+        yield from _own_modules(child, f"{name}.{child_name}" if name else child_name)
+
+
+def _over_time(module):
+    """A module's computation along the sequence outside of the attention function; None: none is known."""
+    if isinstance(module, (torch.nn.Conv1d, torch.nn.ConvTranspose1d)) and tuple(module.kernel_size) != (1,):
+        return f"a convolution of width {module.kernel_size[0]}"
+    if isinstance(module, torch.nn.RNNBase):
+        return "a recurrence"
+    if hasattr(module, "create_position_ids_from_input_ids"):
+        return "positions that begin behind padding_idx, which shard_batch() does not give"
+    name = type(module).__name__
+    if _STATE.search(name) and not _AROUND.search(name):
+        return "a state, a convolution or a choice of tokens"
+    return None
+
+
+def require_supported(model):
+    """Raises ValueError, with the layers' names, if the model computes along the sequence outside of its attention
+    function."""
+    found = []
+    for name, module in _own_modules(model):
+        what = _over_time(module)
+        if what is not None and not any(name.startswith(f"{outer}.") for outer, *_ in found):
+            found.append((name, type(module).__name__, what))
+    kinds = {}
+    for config in {id(x): x for x in (module.config for _, module in _own_modules(model) if hasattr(module, "config"))}.values():
+        for i, kind in enumerate(getattr(config, "layer_types", None) or ()):
+            if kind not in _ATTENDS:
+                kinds.setdefault(kind, []).append(i)
+    told = [f"layers {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''} are {kind!r}" for kind, layers in kinds.items()]
+    told += [f"{name} ({kind}) has {what}" for name, kind, what in found[:4]]
+    if told:
+        raise ValueError(f"seqpar attention: {type(model).__name__} cannot have attn_implementation {_implementation(model)!r}: it would "
+                         f"compute on each rank's tokens alone: {'; '.join(told)}. Expected layers of {' and '.join(_ATTENDS)}")
+
+
+def require_known_mask(function):
+    """Raises ValueError for a mask that attention's options do not describe: chunks, blocks, a model's function."""
+    todo = [function]
+    while todo:
+        one = todo.pop()
+        name = getattr(one, "__qualname__", repr(one))
+        if not _MASKS.search(name):
+            raise ValueError(f"seqpar attention: the model has the mask {name}, expected a causal, a bidirectional or a sliding one")
+        for cell in one.__closure__ or ():
+            values = cell.cell_contents if isinstance(cell.cell_contents, (list, tuple)) else (cell.cell_contents,)
+            todo += [value for value in values if callable(value) and not isinstance(value, torch.Tensor)]
+
+
+@functools.lru_cache(maxsize=None)
+def _place(kind):
+    """The index of position_ids among the arguments of a class's forward(), None if it has none."""
+    names = [name for name in inspect.signature(kind.forward).parameters if name != "self"]
+    return names.index("position_ids") if "position_ids" in names else None
+
+
+def _before(model, arguments, named):
+    """Runs before each forward pass of a model."""
+    registration = registrations.get(_implementation(model))
+    if registration is None or torch.compiler.is_compiling():
+        return
+    place = _place(type(model))
+    positions = named.get("position_ids")
+    if positions is None and place is not None and place < len(arguments):
+        positions = arguments[place]
+    if positions is not None:
+        registration.given = weakref.ref(positions)
+    if registration.comm.size == 1:
+        return
+    told = None
+    if not any(_place(type(module)) is not None for _, module in _own_modules(model) if hasattr(module, "post_init")):
+        told = "has no position_ids, so that it counts each rank's tokens from 0: expected a model that takes them"
+    elif positions is None and place is not None:
+        told = "was called without position_ids, expected the positions that shard_batch() returns: position_ids=positions[None]"
+    if told is not None:
+        registration.given = None
+        error = ValueError(f"seqpar attention: {type(model).__name__} {told}")
+        tell(registration.comm, error)
+        raise error
+
+
+def _after(model, arguments, output):
+    """Runs after each forward pass: in the first one, every layer must have called the attention function."""
+    registration = registrations.get(_implementation(model))
+    if registration is None or torch.compiler.is_compiling() or registration.comm.size == 1 or model in registration.complete:
+        return
+    called = registration.called
+    missing = None if any(module in called for _, module in _own_modules(model)) else type(model).__name__
+    for name, module in _own_modules(model):
+        if isinstance(module, torch.nn.ModuleList):
+            attends = [any(inner in called for inner in layer.modules()) for layer in module]
+            if any(attends) and not all(attends):
+                index = attends.index(False)
+                missing = f"{name}.{index} ({type(module[index]).__name__})"
+    if missing is not None:
+        error = ValueError(f"seqpar attention: {missing} did not call its attention function, so that it computed on each rank's tokens "
+                           "alone. Expected a model whose layers all have attention")
+        tell(registration.comm, error)
+        raise error
+    registration.complete.add(model)
+
+
+def watch(model):
+    """Inspects a model and the models inside it that have a registered attn_implementation, and follows their calls."""
+    for _, module in _own_modules(model):
+        if hasattr(module, "post_init") and _implementation(module) in registrations:
+            require_supported(module)
+            if not getattr(module, "_seqpar_watched", False):
+                module._seqpar_watched = True
+                module.register_forward_pre_hook(_before, with_kwargs=True)
+                module.register_forward_hook(_after)
+
+
+def watch_all(base):
+    """Calls watch() for each model of the class `base` when it is built, or gets another attn_implementation."""
+    if getattr(base.post_init, "seqpar_watches", False):
+        return
+    for name in ("post_init", "set_attn_implementation"):
+        original = getattr(base, name, None)
+        if original is not None:
+            setattr(base, name, _watching(original))
+
+
+def _watching(original):
+    @functools.wraps(original)
+    def watched(self, *arguments, **named):
+        result = original(self, *arguments, **named)
+        watch(self)
+        return result
+
+    watched.seqpar_watches = True
+    return watched

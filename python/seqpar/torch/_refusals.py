@@ -1,0 +1,81 @@
+"""Sends the error of one rank, with its text, to the ranks that wait for it: seqparCommRefuseCall()."""
+
+import contextlib
+import functools
+
+import torch
+from torch.autograd import forward_ad
+
+from .. import _abi
+from ._comm import Comm
+
+_TOLD = "_seqpar_told"  # marks an exception that the other ranks know
+_MOST = 2000
+_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+
+
+def text_of(error):
+    """The type and the message of an exception, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST]
+
+
+def tell(comm, error):
+    """Tells the other ranks that this rank refuses the call that raised `error`. Once per exception. Ranks that raise
+    in the same call continue; ranks that wait in it fail. Call it inside an `except` block, before `raise`."""
+    if not isinstance(comm, Comm) or not comm._handle or getattr(error, _TOLD, False):
+        return
+    with contextlib.suppress(AttributeError):  # an exception with slots: told again, on all ranks
+        setattr(error, _TOLD, True)
+    # A result other than Success: the communicator is lost, and the other ranks know.
+    _abi.lib.seqparCommRefuseCall(comm._handle, text_of(error).encode("utf-8", "replace"))
+
+
+def _comm_of(arguments, named):
+    for argument in (*arguments, *named.values()):
+        if isinstance(argument, Comm):
+            return argument
+        if isinstance(getattr(argument, "comm", None), Comm):  # a Ring, or a context of fla
+            return argument.comm
+    return None
+
+
+def _explained(name, error, arguments):
+    """A PyTorch error about an unsupported use of the operators, with a text that names the function; None: another
+    error."""
+    if isinstance(error, _abi.Error) or not isinstance(error, RuntimeError):
+        return None
+    text = None
+    if _transforms():
+        text = "is inside torch.vmap or a transform of torch.func, which collectives do not support: give a batch, and use torch.autograd"
+    elif any("DTensor" in type(x).__name__ for x in arguments):
+        text = "got a DTensor, expected this rank's tensor: x.to_local()"
+    elif forward_ad._current_level >= 0:
+        text = "is inside forward-mode differentiation (jvp), which it does not support: use torch.autograd.grad()"
+    return None if text is None else NotImplementedError(f"seqpar.torch.{name} {text}")
+
+
+def telling(comm=None):
+    """Decorates a function that all ranks call: its errors are sent to the other ranks. comm: None: the communicator is
+    among the arguments."""
+
+    def decorate(function):
+        @functools.wraps(function)
+        def told(*arguments, **named):
+            if torch.compiler.is_compiling():
+                return function(*arguments, **named)
+            try:
+                return function(*arguments, **named)
+            except Exception as error:
+                tell(comm or _comm_of(arguments, named), error)
+                explained = _explained(function.__name__, error, (*arguments, *named.values()))
+                if explained is not None:
+                    setattr(explained, _TOLD, True)
+                    raise explained from error
+                raise
+
+        return told
+
+    return decorate
+
+
+collective = telling()

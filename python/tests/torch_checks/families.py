@@ -1,0 +1,259 @@
+"""Model families of transformers on shards against the whole on one rank: logits and gradients, packed and not;
+families that would compute on shards alone are refused."""
+
+import torch
+import torch.distributed as dist
+
+import seqpar.torch as sp
+from torch_checks import check, lost, raises, same, summed
+
+_SMALL = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+              head_dim=8, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, max_position_embeddings=128)
+_SLIDING = dict(sliding_window=5, layer_types=["sliding_attention", "full_attention"])
+_EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+FAMILIES = {
+    "Llama": {}, "Qwen2": {}, "Qwen3": {}, "Olmo2": {},
+    "Mistral": dict(sliding_window=5),
+    "Gemma2": dict(**_SLIDING, attn_logit_softcapping=2.0, query_pre_attn_scalar=8),
+    "GptOss": dict(**_SLIDING, **_EXPERTS),
+    "Mixtral": dict(**_EXPERTS, sliding_window=5),
+    "DeepseekV3": dict(num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
+                       n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=16, head_dim=4,
+                       first_k_dense_replace=1, n_shared_experts=1)}
+# The class of the config, its further fields, and a part of the refusal.
+REFUSED = {
+    "Qwen3Next": (dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=2,
+                       linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4, moe_intermediate_size=16), "'linear_attention'"),
+    "Lfm2": (dict(layer_types=["conv", "full_attention"], block_multiple_of=8), "Lfm2ShortConv"),
+    "MiniMax": (dict(layer_types=["linear_attention", "full_attention"], **_EXPERTS), "MiniMaxLightningAttention"),
+    "Mamba2": (dict(num_heads=4, head_dim=16, state_size=8, n_groups=1, expand=2), "Mamba2Mixer"),
+    "Bamba": (dict(attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8), "convolution"),
+    "Jamba": (dict(attn_layer_period=2, attn_layer_offset=1, num_experts=4, mamba_d_state=4), "Mamba"),
+    "FalconH1": (dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_d_ssm=64), "convolution"),
+    "Roberta": ({}, "positions that begin behind padding_idx"),
+    "RecurrentGemma": (dict(block_types=["recurrent", "attention"], lru_width=32), "Recurrent"),
+    "Llama4Text": (dict(attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=32,
+                        layer_types=["chunked_attention", "full_attention"]), "'chunked_attention'")}
+
+
+def _config(transformers, name, more):
+    kind = getattr(transformers, f"{name}Config", None)
+    if kind is None:
+        return None  # a release without the family
+    return kind(**{**_SMALL, **more})
+
+
+def _model(transformers, name, config, implementation):
+    return getattr(transformers, f"{name}ForCausalLM")._from_config(config, attn_implementation=implementation)
+
+
+def _compare(models, ids, layout, comm, bounds):
+    edges = bounds or (0, ids.shape[1])
+    mine, _, positions = sp.shard_batch(ids, layout, comm, cu_seqlens=bounds)
+    exact = torch.cat([models[0](ids[:, start:end]).logits for start, end in zip(edges, edges[1:])], 1)  # each document alone
+    logits = models[1](mine, position_ids=positions[None]).logits
+    same(logits, sp.shard(exact, layout, comm), 200)
+    for model, out in zip(models, (exact, logits)):
+        model.zero_grad()
+        out.square().sum().backward()
+    for (name, one), other in zip(models[1].named_parameters(), models[0].parameters()):
+        if other.grad is None or one.grad is None:  # an expert without tokens, here or everywhere
+            one.grad, other.grad = (torch.zeros_like(x) if x.grad is None else x.grad for x in (one, other))
+        scale = max(1.0, other.grad.abs().max().item())
+        same(summed(one.grad, comm) / scale, other.grad / scale, 400)
+
+
+@check
+def families_of_transformers(comm, seed):
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch.transformers import register
+    random = torch.Generator("cpu").manual_seed(seed)
+    tokens, found = 29, 0
+    cut = sorted(torch.randperm(tokens - 1, generator=random)[:3].add(1).tolist())
+    for i, (name, more) in enumerate(FAMILIES.items()):
+        config = _config(transformers, name, more)
+        if config is None:
+            continue
+        found += 1
+        layout = sp.Layout(("zigzag", "contiguous")[(seed + i) % 2], tokens, comm.size)
+        registration = register(comm, layout=layout)
+        torch.manual_seed(seed)
+        models = [_model(transformers, name, _config(transformers, name, more), how) for how in ("eager", "seqpar")]
+        models[1].load_state_dict(models[0].state_dict())
+        for parameter in (p for model in models for p in model.parameters()):
+            dist.broadcast(parameter.data, 0)
+        try:
+            for batch, bounds in ((2, None), (1, (0, *cut, tokens))):
+                ids = torch.randint(3, 64, (batch, tokens), generator=random, device="cpu").to(comm.device)
+                _compare(models, ids, layout, comm, bounds)
+        except Exception as error:
+            raise AssertionError(f"{name}, {layout.kind}, bounds {bounds}") from error
+        registration.layout = None
+    assert found >= 7, found
+    if comm.rank == 0:
+        print(f"{found} families, packed at {cut}")
+
+
+@check
+def families_that_are_refused(comm, seed):
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch.transformers import register
+    register(comm)
+    found = 0
+    for name, (more, text) in REFUSED.items():
+        config = _config(transformers, name, more)
+        if config is None:
+            continue
+        found += 1
+        name = name.removesuffix("Text") if name == "Llama4Text" else name
+        raises(ValueError, text, _model, transformers, name, config, "seqpar")
+        model = _model(transformers, name, _config(transformers, name if name != "Llama4" else "Llama4Text", more), "eager")
+        raises(ValueError, text, model.set_attn_implementation, "seqpar")
+    assert found >= 5, found
+
+
+def _llama(transformers, comm, **more):
+    """A tiny model, equal on all ranks."""
+    model = _model(transformers, "Llama", _config(transformers, "Llama", more), "seqpar")
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    return model
+
+
+@check
+def positions_that_models_get(comm, seed):
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch.transformers import register
+    random = torch.Generator("cpu").manual_seed(seed)
+    tokens, bounds = 8 * comm.size, (0, 3, 4, 8 * comm.size)
+    layout = sp.Layout("zigzag", tokens, comm.size)
+    registration = register(comm, layout=layout)
+    model = _llama(transformers, comm)
+    ids = torch.randint(3, 64, (1, tokens), generator=random, device="cpu").to(comm.device)
+    mine, _, flat = sp.shard_batch(ids, layout, comm)
+    _, _, packed = sp.shard_batch(ids, layout, comm, cu_seqlens=bounds)
+    run = lambda positions=None, ids=mine, **named: model(ids, position_ids=positions, **named).logits
+    plain, expected = run(flat[None]), run(packed[None])
+    assert comm.size == 1 or (plain - expected).abs().max() > 1e-3
+    cut = torch.tensor(bounds, dtype=torch.int32, device=comm.device)
+    whole = dict(cu_seq_lens_q=cut, cu_seq_lens_k=cut, max_length_q=tokens, max_length_k=tokens)  # DataCollatorWithFlattening's
+    same(run(packed[None], **whole), expected, 20)
+    registration.cu_seqlens = bounds
+    same(run(packed[None]), expected, 20)
+    raises(ValueError, "expected equal bounds", run, packed[None], **{**whole, "cu_seq_lens_k": cut[[0, 1, 3]]})
+    raises(ValueError, "position_ids[", run, flat[None])  # not within the documents
+    registration.cu_seqlens = None
+    raises(ValueError, "position_ids[", run, flat[None], **whole)
+    raises(ValueError, "packed sequences have batch 1", run, torch.stack((flat, packed)), mine.expand(2, -1))
+    raises(ValueError, "got a batch of 2 with packed sequences", run, packed.expand(2, -1), mine.expand(2, -1))
+    changed = packed[None].clone()
+    same(run(changed), expected, 20)
+    changed.copy_(flat)
+    same(run(changed), plain, 20)
+    if comm.size > 1:
+        local = torch.arange(mine.shape[1])[None]
+        raises(ValueError, "was called without position_ids", run)
+        raises(ValueError, "was called without position_ids", model.model, mine)
+        raises(ValueError, "of the whole sequence, not of a shard", run, packed[None], cu_seq_lens_q=cut // comm.size, cu_seq_lens_k=cut // comm.size)
+        raises(ValueError, "the positions that shard_batch() returns", run, local)
+        registration.layout = sp.Layout("contiguous", tokens, comm.size)
+        raises(ValueError, "if there is one packed sequence a rank", run, local)
+        edges = range(0, tokens + 1, tokens // comm.size)
+        run(local, cu_seq_lens_q=edges, cu_seq_lens_k=edges)
+        registration.layout = layout
+        one_less = flat[None] - int(comm.rank == comm.size - 1)  # wrong on one rank: an error on all
+        raises(ValueError, f"of rank {comm.size - 1} is", run, one_less)
+    same(run(flat[None]), plain, 20)
+
+
+@check
+def compiled_models_get_positions_too(comm, seed):
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch.transformers import register
+    tokens, bounds = 8 * comm.size, (0, 3, 4, 8 * comm.size)
+    layout = sp.Layout("zigzag", tokens, comm.size)
+    registration = register(comm, layout=layout)
+    model = _llama(transformers, comm)
+    ids = torch.randint(3, 64, (1, tokens), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(comm.device)
+    mine, _, flat = sp.shard_batch(ids, layout, comm)
+    _, _, packed = sp.shard_batch(ids, layout, comm, cu_seqlens=bounds)
+    expected = [model(mine, position_ids=x[None]).logits for x in (flat, packed)]
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    same(compiled(mine, position_ids=flat[None]).logits, expected[0], 50)
+    raises(ValueError, "Registration.cu_seqlens", compiled, mine, position_ids=packed[None])
+    torch.compiler.reset()
+    registration.cu_seqlens = bounds
+    same(compiled(mine, position_ids=packed[None]).logits, expected[1], 50)
+    raises(ValueError, "position_ids[", compiled, mine, position_ids=flat[None])
+    torch.compiler.reset()
+
+
+@check
+def models_that_leave_attention_out(comm, seed):
+    try:
+        from transformers import masking_utils as masks
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch import _models
+    from seqpar.torch.transformers import register
+    tokens = 4 * comm.size
+    register(comm, layout=sp.Layout("zigzag", tokens, comm.size))
+    model = _llama(transformers, comm)
+    positions = sp.positions(sp.Layout("zigzag", tokens, comm.size), comm)[None]
+    model.model.layers[1].self_attn.forward = lambda hidden_states, **named: (hidden_states, None)
+    if comm.size > 1:
+        raises(ValueError, "layers.1 (LlamaDecoderLayer) did not call", model, positions, position_ids=positions)
+        decoder = transformers.BlenderbotSmallForCausalLM._from_config(transformers.BlenderbotSmallConfig(
+            d_model=32, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=48, vocab_size=64, max_position_embeddings=64,
+            is_decoder=True, use_cache=False), attn_implementation="seqpar")  # embeds the positions 0, 1, ... of its tokens
+        raises(ValueError, "has no position_ids", decoder, positions, position_ids=positions)
+    model = _llama(transformers, comm)
+    model.model.layers[0].mlp.smooth = torch.nn.Conv1d(32, 32, 3)
+    raises(ValueError, "layers.0.mlp.smooth (Conv1d) has a convolution of width 3", register, comm, model=model)
+    known = masks.and_masks(masks.sliding_window_causal_mask_function(4),
+                            masks.packed_sequence_mask_function(torch.zeros(1, 4)))
+    _models.require_known_mask(known)
+    for unknown in (masks.chunked_causal_mask_function(4, torch.zeros(1)), masks.or_masks(known, masks.causal_mask_function),
+                    lambda b, h, q, k: q > k):
+        raises(ValueError, "the model has the mask", _models.require_known_mask, unknown)
+
+
+@check
+def padding_on_one_rank(comm, seed):
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: no transformers")
+        return
+    from seqpar.torch.transformers import register
+    if comm.size == 1:
+        return
+    one = sp.comm(dist.new_group(list(range(comm.size))))
+    layout = sp.Layout("zigzag", 4 * comm.size, comm.size)
+    register(one, layout=layout)
+    model, positions = _llama(transformers, one), sp.positions(layout, one)[None]
+    model(positions, position_ids=positions)
+    mask = torch.ones_like(positions)
+    mask[:, :1] = int(comm.rank != 1)
+    raises(ValueError if comm.rank == 1 else sp.Error, "attention mask with padding", model, positions, attention_mask=mask,
+           position_ids=positions)
+    lost(one)
+    register(comm)

@@ -1,0 +1,126 @@
+"""An error on one rank ends the calls of the ranks that wait for it; errors on all ranks end nothing."""
+
+import ctypes
+import random
+
+import torch
+import torch.distributed as dist
+
+import seqpar.torch as sp
+from torch_checks import check, lost, raises, same, whole
+
+
+def _apart(comm):
+    """Another communicator of all ranks: a check may lose it."""
+    return sp.comm(dist.new_group(list(range(comm.size))))
+
+
+def _until_lost(comm):
+    """Waits for the notification that another rank has failed."""
+    state = ctypes.c_int()
+    while not state.value:
+        comm.run("seqparCommGetAsyncError", comm.handle, ctypes.byref(state))
+    comm.fail(state.value)
+
+
+@check
+def an_error_on_one_rank_reaches_the_others(comm, seed):
+    if comm.size == 1:
+        return
+    x = whole(seed, 1, 4, 1 + comm.size, 8)  # each rank has heads for a kernel
+    def kernel(function):
+        return lambda c: sp.attention(x, x, x, c, causal=True, kernel=function)
+
+    def failing_kernel(q, k, v, call):
+        raise ArithmeticError("in the middle of a call")
+
+    calls = {  # the call of one rank, the error it gets, the call of the others
+        "attention": (lambda c: sp.attention(x, x[..., :4], x, c), "k has the shape", lambda c: sp.attention(x, x, x, c)),
+        "kernel": (kernel(failing_kernel), "in the middle of a call", kernel(sp.sdpa)),
+        "gla": (lambda c: sp.gla(x, x, x, x[..., 0], c), "log_decay has the shape", lambda c: sp.gla(x, x, x, -x.abs(), c)),
+        "tokens": (lambda c: sp.all_gather(x, c, tokens=[5] * c.size), "which `tokens` gives rank",
+                   lambda c: sp.all_gather(x, c)),
+        "start": (lambda c: sp.start_to_heads(x[0], c), "expected [batch][tokens][heads][dim]",
+                  lambda c: sp.start_to_heads(x, c).wait()),
+        "library": (lambda c: sp.all_scan(x[0], None, c, op="sum", flags=[9]), "flags",
+                    lambda c: sp.all_scan(x[0], None, c, op="sum", flags=[0])),
+        "operator": (lambda c: torch.ops.seqpar.all_gather(x, 1, [5] * c.size, c.name), "which `tokens` gives rank",
+                     lambda c: torch.ops.seqpar.all_gather(x, 1, [], c.name)),
+        "others": (lambda c: sp.attention(x[0], x, x, c), "q has the shape", lambda c: sp.shift(x, c))}
+    for i, (name, (wrong, text, right)) in enumerate(calls.items()):
+        one, failing = _apart(comm), (seed + i) % comm.size
+        for _ in range(2):
+            same(sp.all_gather(x, one, dim=0), x.expand(comm.size, *x.shape[1:]))
+        if comm.rank == failing:
+            try:
+                wrong(one)
+            except Exception as error:
+                assert text in str(error), (name, error)
+            else:
+                raise AssertionError(f"{name} raised nothing")
+        try:
+            if comm.rank != failing:
+                right(one)
+            _until_lost(one)  # a rank that needs no data of the failing one has finished the call
+        except sp.Error as error:
+            assert error.result == "RemoteError" and f"rank {failing} (" in str(error) and text in str(error), (name, error)
+        else:
+            raise AssertionError(f"{name}: no error")
+        lost(one)
+
+
+@check
+def errors_on_all_ranks_leave_the_communicator(comm, seed):
+    x = whole(seed, 1, 4, 2, 8)
+    choose = random.Random(seed)
+    one = _apart(comm)
+    errors = (lambda: sp.attention(x, x[..., :4], x, one), lambda: sp.all_gather(x, one, tokens=[5] * comm.size),
+              lambda: sp.attention(x, x, x, one, algorithm="ring", scale=0), lambda: sp.to_heads(x[0], one),
+              lambda: sp.attention(x, x, x, one, algorithm="zigzag", layout=sp.Layout("contiguous", 4 * comm.size, comm.size)))
+    for _ in range(60):
+        wrong = choose.choice(errors)
+        try:
+            wrong()
+        except (ValueError, sp.Error):
+            pass
+        if choose.random() < 0.7:
+            same(sp.all_gather(x, one, dim=0), x.expand(comm.size, *x.shape[1:]))
+    one.close()
+
+
+@check
+def an_exception_leaves_a_block_with_a_communicator(comm, seed):
+    if comm.size == 1:
+        return
+    x, failing = whole(seed, 1, 4, 2, 8), seed % comm.size
+    try:
+        with _apart(comm) as one:
+            same(sp.all_gather(x, one, dim=0), x.expand(comm.size, *x.shape[1:]))
+            if comm.rank == failing:
+                raise KeyError("no such document")
+            for _ in range(3):
+                sp.all_gather(x, one)
+    except KeyError:
+        assert comm.rank == failing
+    except sp.Error as error:
+        assert comm.rank != failing and "KeyError: 'no such document'" in str(error) and f"rank {failing}" in str(error), error
+    assert not one._handle
+
+
+@check
+def a_mask_on_one_rank_inside_context_parallel(comm, seed):
+    """As models of transformers pass one if positions are not consecutive: in a zigzag layout on some ranks."""
+    if comm.size == 1:
+        return
+    one, positions = _apart(comm), torch.arange(4 * comm.size)
+    q = whole(seed, 1, 2, 4, 8)
+
+    def run():
+        with sp.context_parallel(one, buffers=[positions], buffer_seq_dims=[0]):
+            mask = torch.ones(4, 4, dtype=torch.bool) if comm.rank == 0 else None
+            for _ in range(3):
+                torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=mask is None)
+
+    raises(ValueError if comm.rank == 0 else sp.Error, "attn_mask is given", run)
+    assert len(positions) == 4 * comm.size
+    lost(one)
