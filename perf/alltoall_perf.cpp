@@ -1,4 +1,4 @@
-// alltoall_perf: between shards of the sequence and shards of the heads, beside an all-to-all without the
+// alltoall_perf: between shards of the sequence and shards of the heads; the peers are all-to-alls without the
 // transposition.
 #include "common/values.h"
 #include "exchange/exchange.h"
@@ -19,10 +19,10 @@ struct Choices {
   size_t heads = 32;
   size_t headDim = 128;
   std::vector<int> types{seqparBfloat16};
-  int type = seqparBfloat16;  ///< of `types`, the one in turn
+  int type = seqparBfloat16;  ///< the current one of `types`
 };
 
-/// Heads are a multiple of the ranks; a token below the size gets shorter heads.
+/// Heads are a multiple of the ranks; sizes below one token shorten the heads.
 struct Shape {
   Shape(size_t bytes, const Choices& choices, int ranks) {
     const size_t element = bytesOf(choices.type);
@@ -43,7 +43,7 @@ struct Shape {
   size_t headBytes, tokens, headsOfRank, arrayBytes;
 };
 
-/// The whole array's byte that stands at `place` of a rank's sequence array, or of its head array.
+/// The whole array's byte at offset `place` of a rank's sequence array, or of its head array.
 unsigned char inSequence(const Shape& shape, int rank, size_t place) {
   return byteAt(static_cast<size_t>(rank) * shape.arrayBytes + place);
 }
@@ -71,7 +71,7 @@ Work libraryWork(const std::shared_ptr<Movement>& movement, const Shape& shape, 
   return work;
 }
 
-/// What all-to-all makes of the input: of each rank the block with this rank's number.
+/// The result of an all-to-all: from each rank, the block with this rank's number.
 Bytes blocksOfAll(const Movement& movement, const Shape& shape, Direction direction) {
   const size_t block = shape.arrayBytes / static_cast<size_t>(movement.group.size());
   const auto rank = static_cast<size_t>(movement.group.rank());
@@ -109,7 +109,7 @@ Work mpiWork(const std::shared_ptr<Movement>& movement, Bytes expected) {
   return work;
 }
 
-/// Copies between the sequence array, where ranks' heads lie side by side, and blocks of them, one a rank.
+/// Copies between the sequence array, which interleaves the ranks' heads, and one block of heads per rank.
 void transpose(unsigned char* blocks, unsigned char* sequence, const Shape& shape, size_t ranks, bool toBlocks) {
   const size_t run = shape.headsOfRank * shape.headBytes;
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -121,7 +121,7 @@ void transpose(unsigned char* blocks, unsigned char* sequence, const Shape& shap
   }
 }
 
-/// MPI_Alltoall with the copies before or after it that make it the same operation.
+/// MPI_Alltoall plus the copies before or after it that give the library's result.
 Work packedMpiWork(const std::shared_ptr<Movement>& movement, const Shape& shape, Direction direction, Work work) {
   const auto blocks = std::make_shared<Buffer>(shape.arrayBytes, movement->group.comm());
   work.run = [movement, shape, direction, blocks] {
@@ -168,9 +168,9 @@ int main(int argc, char** argv) {
   Choices choices;
   Program program = exchangeProgram(
       "alltoall_perf",
-      "seqparSequenceToHeads and seqparHeadsToSequence: every rank has SIZE bytes, of which it keeps one part in as\n"
-      "many as there are ranks. Peers: MPI_Alltoall, or ncclSend and ncclRecv, of the same volume without the\n"
-      "transposition; mpi_pack has the transposition too, by copies before or after MPI_Alltoall.");
+      "seqparSequenceToHeads and seqparHeadsToSequence: every rank holds SIZE bytes and keeps 1 / nranks of\n"
+      "them. Peers: MPI_Alltoall, or ncclSend and ncclRecv, of equal volume without the transposition; mpi_pack\n"
+      "includes the transposition, by copies before or after MPI_Alltoall.");
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "direction", "to_heads, to_sequence or all (to_heads)", kDirections, choices.directions);
     parser.addNames('d', "datatype", "of the elements: float, half, bfloat16 or all (bfloat16)", typeNames(),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures what docs/perf shows of hosts: on two processors, ranks of mpirun, everything of a table in one run.
+# Measures the host figures of docs/perf: on two processors, with mpirun, each table in one run.
 # usage: perf/figures.sh BUILD_DIRECTORY NEW_DIRECTORY
 set -eu
 [ $# -eq 2 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY" >&2; exit 2; }
@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir "$out"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# on RANKS NAME PROGRAM OPTIONS...: two ranks get a processor each, more share both, and then MPI must yield
+# on RANKS NAME PROGRAM OPTIONS...: two ranks get a processor each; more ranks share both, and then MPI must yield
 on() {
   ranks=$1 name=$2 program=$3
   shift 3

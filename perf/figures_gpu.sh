@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures what docs/perf shows of GPUs: text, JSON and plots into a new directory. Minutes, on 2 to 8 GPUs of one host.
+# Measures the GPU figures of docs/perf: text, JSON and plots into a new directory. Minutes, on 2 to 8 GPUs of one host.
 # usage: perf/figures_gpu.sh BUILD_DIRECTORY NEW_DIRECTORY [GPUS]
 set -eu
 [ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: $0 BUILD_DIRECTORY NEW_DIRECTORY [GPUS]" >&2; exit 2; }
@@ -13,7 +13,7 @@ programs=$build/perf
 status=0
 { nvidia-smi --query-gpu=index,name,driver_version --format=csv; env | grep '^NCCL_' || :; } > "$out/machine.txt"
 
-# run NAME COMMAND...: no run may hold up the others
+# run NAME COMMAND...: a failing or slow run must not stop the others
 run() {
   name=$1
   shift
@@ -42,11 +42,11 @@ run gather "$programs/gather_perf" -g "$gpus" $alone --peers --operation all -b 
 run halo "$programs/halo_perf" -g "$gpus" $alone --peers --operation all -b 64K -e 64M -f 4
 run ring "$programs/ring_perf" -g "$gpus" --repeats 5 -l 0.05 --peers -b 1M -e 64M -f 4
 run mesh "$programs/mesh_perf" -g "$gpus" --repeats 5 -l 0.05 --peers -c 0 -b 1M -e 16M -f 4 --pass all
-# A slow network: mesh and ring over NCCL's sockets, where what is sent decides ("by sent" is the ratio of that alone).
+# A slow network: mesh and ring over NCCL's sockets, where bytes sent dominate ("by sent" is the ratio of these alone).
 LIMIT=120 run mesh_sockets env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 SEQPAR_TRANSPORT=network \
   "$programs/mesh_perf" -g "$gpus" --repeats 3 -l 0.1 --peers -c 0 -b 16M -e 16M --pass all
 
-# Softmax attention: all lengths, packed documents, a window, errors; PyTorch's context parallelism beside it.
+# Softmax attention: all lengths, packed documents, a window, errors; then PyTorch's context parallelism.
 softmax="$programs/softmax_attn_perf -c 0 -w 2 --repeats 3"
 attention="$softmax -n 5 -l 0.2 -g $gpus --pass forward,step"
 run softmax $attention -b 32M -e 128M -f 4 --ideal --algo auto,ring,zigzag,allgather_kv,ulysses
@@ -56,8 +56,8 @@ run softmax_packed_balanced $attention --ideal -b 256M -e 256M --mask causal --d
 run softmax_window $attention --ideal -b 128M -e 128M --mask causal --window 4096 --algo auto,ring
 run softmax_errors $softmax -n 5 -l 0.1 -g "$gpus" -b 8M -e 8M --pass step --error 1 --algo auto,ring,zigzag,allgather_kv,ulysses
 run softmax_error_of_one $softmax -n 5 -l 0.1 -t 1 -g 1 -b 16M -e 16M --pass step --error 1 --algo local
-# A slow network: every rank has a host of its own by name, and NCCL has sockets only. With two ranks a GPU the mesh
-# beside the ring is what the bytes sent make of it.
+# A slow network: every rank is a separate host by name, and NCCL has only sockets. With two ranks per GPU, the mesh's
+# advantage over the ring follows from the bytes sent.
 slow="env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 $here/ranks.sh"
 apart="$softmax -n 1 -l 0.1 -B --device gpu --pass forward,backward,step"
 run softmax_sockets $slow "$gpus" "$gpus" $apart -b 128M -e 128M --algo auto,ring,zigzag,ulysses,allgather_kv
@@ -74,7 +74,7 @@ if python3 -c 'import torch' 2> /dev/null; then
   peer softmax_pytorch_sockets $slow "$gpus" "$gpus" $python --tokens 32768 --repeats 2
 fi
 
-# One process a GPU; and two nodes in name, between which NCCL and the library use sockets.
+# One process per GPU; and two nodes in name, connected by sockets for NCCL and the library.
 run processes$gpus "$here/ranks.sh" "$gpus" 1 "$scan" --device gpu $alone --peers -b 64K -e 16M -f 4
 [ "$gpus" -lt 4 ] ||
   run nodes$gpus "$here/ranks.sh" "$gpus" 2 "$scan" --device gpu -B --repeats 3 -l 0.1 --algo all --peers -b 2M -e 16M -f 8

@@ -1,4 +1,5 @@
-// gather_perf: all-gather and reduce-scatter along the sequence, also of partial softmax results, beside MPI and NCCL.
+// gather_perf: all-gather and reduce-scatter along the sequence, also of partial softmax results; peers by MPI and
+// NCCL.
 #include <algorithm>
 #include <limits>
 
@@ -22,15 +23,15 @@ constexpr size_t kHeadDim = 128;  ///< of `lse`
 struct Choices {
   std::vector<int> operations{kGather};
   std::vector<int> types{seqparFloat32};
-  int type = seqparFloat32;  ///< of `types`, the one in turn
+  int type = seqparFloat32;  ///< the current one of `types`
 };
 
-/// Small whole numbers, whose sums over the ranks are exact.
+/// Small integers with exact sums over the ranks.
 float valueAt(size_t index, int rank) {
   return static_cast<float>(byteAt(index, rank) % 9) - 4;
 }
 
-/// Rank r's elements [first, first + count), encoded; with `ranks` > 1 the sums of ranks r to r + ranks - 1, times
+/// Rank r's elements [first, first + count), encoded; with `ranks` > 1 the sums over ranks r to r + ranks - 1, times
 /// `factor`.
 Bytes valuesOf(size_t first, size_t count, int rank, int ranks, float factor, int type) {
   std::vector<float> values(count);
@@ -43,7 +44,7 @@ Bytes valuesOf(size_t first, size_t count, int rank, int ranks, float factor, in
   return out;
 }
 
-/// SIZE bytes of all tokens; every rank's shard is as long.
+/// SIZE bytes for all tokens; all ranks have equal shards.
 struct Shape {
   Shape(size_t bytes, const Choices& choices, Operation operation, int ranks) {
     const auto members = static_cast<size_t>(ranks);
@@ -100,7 +101,7 @@ void addGather(Session& session, const Shape& shape, const Choices& choices, con
   rows.measure();
 }
 
-/// The peers' sum of floats, for lse too: no operation of theirs is nearer.
+/// The peers' sum of floats, also for lse: they have no closer operation.
 void addSum(Session& session, Rows& rows, const std::shared_ptr<Movement>& movement, const Shape& shape, int type,
             const std::shared_ptr<Nccl>& nccl) {
   if (!session.settings.peers || type != seqparFloat32) return;
@@ -140,7 +141,7 @@ void addScatter(Session& session, const Shape& shape, const Choices& choices, co
   rows.measure();
 }
 
-/// As many ranks as a power of 2 have the same logarithm in every row, the others nothing: the weights are exact.
+/// A power of 2 of ranks have equal log-sum-exps in every row, the others are empty: the weights are exact.
 void addScatterLse(Session& session, const Shape& shape, const Choices& choices, const std::shared_ptr<Nccl>& nccl) {
   const auto movement = std::make_shared<Movement>(shape.wholeBytes, shape.shardBytes, session.group);
   const int rank = session.group.rank();
@@ -192,10 +193,10 @@ int main(int argc, char** argv) {
   Choices choices;
   Program program = exchangeProgram(
       "gather_perf",
-      "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is that of the whole\n"
-      "array, of which every rank has or gets an equal shard. group: seqparMeshAllGather in the KV groups of the mesh\n"
-      "that is most nearly square, all at once. Peers: MPI_Allgather or ncclAllGather, among the same ranks;\n"
-      "MPI_Reduce_scatter_block or ncclReduceScatter of floats, a plain sum, for both others.");
+      "seqparAllGather, seqparReduceScatter and seqparReduceScatterLse (heads of 128): SIZE is the whole array;\n"
+      "all ranks have equal shards of it. group: seqparMeshAllGather in the KV groups of the most nearly square mesh,\n"
+      "all groups concurrently. Peers: MPI_Allgather or ncclAllGather over the same ranks; for the other operations\n"
+      "MPI_Reduce_scatter_block or ncclReduceScatter, a sum of floats.");
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "operation", "allgather, reducescatter, lse, group or all (allgather)", kOperations,
                     choices.operations);

@@ -1,4 +1,4 @@
-// halo_perf: halos of both sides and their adjoint, beside MPI_Sendrecv in both directions.
+// halo_perf: halos of both sides and their adjoint; the peer is MPI_Sendrecv in both directions.
 #include "common/values.h"
 #include "exchange/exchange.h"
 #include "seqpar/exchange.h"
@@ -40,7 +40,7 @@ float valueAt(size_t index, int rank) {
   return static_cast<float>(byteAt(index, rank) % 9) - 4;
 }
 
-/// Elements [first, first + count) of what a rank has, encoded.
+/// Elements [first, first + count) of a rank's data, encoded.
 Bytes valuesOf(size_t first, size_t count, int rank) {
   Bytes bytes(count * sizeof(float));
   for (size_t i = 0; i < count; ++i) {
@@ -109,7 +109,7 @@ void measureFetch(Session& session, const Shape& shape, const std::shared_ptr<Nc
   rows.measure();
 }
 
-/// Both halos are sent, the left one first; the shard is added to, so that every iteration changes it.
+/// Sends both halos, the left one first; adds to the shard, so every iteration changes it.
 void measureAdjoint(Session& session, const Shape& shape) {
   const auto movement = std::make_shared<Movement>(2 * shape.haloBytes, shape.tokens * shape.haloBytes, session.group);
   const Neighbors neighbors(session.group);
@@ -193,8 +193,8 @@ int main(int argc, char** argv) {
   Choices choices;
   Program program = exchangeProgram(
       "halo_perf",
-      "seqparHaloExchange and seqparHaloAdjoint on a ring of ranks, of floats: SIZE is that of the halo of one side,\n"
-      "and every rank gets one from each. Peers: MPI_Sendrecv to the right, then to the left, followed by an\n"
+      "seqparHaloExchange and seqparHaloAdjoint on a ring of ranks, of floats: SIZE is the halo of one side; every\n"
+      "rank gets one from each neighbor. Peers: MPI_Sendrecv to the right, then to the left, followed by an\n"
       "addition each for the adjoint; or ncclSend and ncclRecv, for the halo alone.");
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "operation", "halo, adjoint or all (halo)", kOperations, choices.operations);

@@ -1,5 +1,5 @@
-// linear_attn_perf: linear attention through a plan, forward and backward, by every algorithm beside LOCAL, which
-// exchanges nothing.
+// linear_attn_perf: linear attention through a plan, forward and backward, with every algorithm; LOCAL exchanges
+// nothing.
 #include <cmath>
 #include <memory>
 
@@ -20,13 +20,13 @@ struct Choices {
   std::vector<int> passes{kForward, kBackward, kStep};
   size_t batch = 1, heads = 8, keyHeads = 0, keyDim = 128, valueDim = 0;
   std::vector<int> types{seqparFloat32};
-  int type = seqparFloat32;  ///< of `types`, the one in turn
+  int type = seqparFloat32;  ///< the current one of `types`
   int gateType = seqparFloat32, wireType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
   bool reserve = false;
 };
 
-/// Elements of a rank with that many tokens.
+/// Elements of a rank with this many tokens.
 LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
   const size_t rows = c.batch * tokens;
   const size_t keys = rows * c.keyHeads * c.keyDim, values = rows * c.heads * c.valueDim;
@@ -59,7 +59,7 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   return desc;
 }
 
-/// Operations of the matrix products of chunks of 64 tokens, on one rank.
+/// Flops of the matrix products in chunks of 64 tokens, on one rank.
 double flopsOf(const Choices& c, size_t tokens, int pass) {
   const auto dk = static_cast<double>(c.keyDim), dv = static_cast<double>(c.valueDim), chunk = 64.0;
   const double forward = 2 * chunk * (dk + dv) + 4 * dk * dv;
@@ -75,7 +75,7 @@ void measureShape(Session& session, const Choices& c, int family, size_t tokens)
   for (const int pass : c.passes) {
     std::vector<Case> cases;
     for (const int algorithm : c.algorithms) {
-      // On one rank they are all the same.
+      // On one rank all algorithms are equal.
       if (session.group.size() == 1 && algorithm != c.algorithms.front()) continue;
       const auto plan = std::make_shared<LayerPlan>(descOf(c, family, algorithm, allTokens), session.group);
       Row row;
@@ -116,11 +116,10 @@ int main(int argc, char** argv) {
   Program program;
   program.name = "linear_attn_perf";
   program.summary =
-      "Linear attention over a sequence that is sharded across the ranks, by several algorithms in turns. SIZE is\n"
-      "that of a rank's queries, count its tokens. The size column, and with it the bandwidths, are those of the\n"
-      "memory that a pass cannot do without: its inputs once and its outputs once. GFLOP/s are those of matrix\n"
-      "products in chunks of 64 tokens. LOCAL exchanges nothing; what the others take beside it is their\n"
-      "communication as far as it shows.";
+      "Linear attention over a sequence that is sharded across the ranks, with several algorithms in turns. SIZE is\n"
+      "the size of a rank's queries, count its tokens. The size column and the bandwidths are for the minimal memory\n"
+      "traffic of a pass: its inputs once and its outputs once. GFLOP/s count matrix products in chunks of 64\n"
+      "tokens. LOCAL exchanges nothing; the additional time of other algorithms is exposed communication.";
   program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
   program.hasPeers = false;
@@ -142,10 +141,10 @@ int main(int argc, char** argv) {
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (float)", typeNames(), choices.types);
     parser.addName(0, "gates", "type of the decays: float or bfloat16 (float)", kGateTypes, choices.gateType);
     parser.add(0, "gate-normalizer", "X",
-               "the logarithms of decays, those of numbers between 1/4 and 1, are divided by it: 16 as in GLA's\n"
-               "models, 1 for strong decays (16)",
+               "divides the log-decays, which are logarithms of values between 1/4 and 1: 16 as in GLA's models,\n"
+               "1 for strong decays (16)",
                [&](const std::string& text) { choices.gateNormalizer = parseNumber(text, 1e-3, 1e6); });
-    parser.add(0, "reserve", "", "plans that keep the forward's states of segments for backward, on GPUs",
+    parser.add(0, "reserve", "", "plans that keep the forward's segment states for backward, on GPUs",
                [&](const std::string&) { choices.reserve = true; });
     parser.addName(0, "wire", "float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };

@@ -1,4 +1,4 @@
-// mesh_perf: the movements of Mesh-Attention, shape beside shape, with the ring among them.
+// mesh_perf: the movements of Mesh-Attention for every shape, including the ring.
 #include <algorithm>
 #include <memory>
 
@@ -25,7 +25,7 @@ struct MeshSettings {
   MeshProblem problem;
 };
 
-/// The problem whose block of queries has about `bytes`.
+/// The problem with a query block of about `bytes`.
 MeshProblem problemFor(size_t bytes, const MeshSettings& settings) {
   MeshProblem problem = settings.problem;
   const size_t token = static_cast<size_t>(problem.heads * problem.headDim) * bytesOf(problem.type);
@@ -56,7 +56,7 @@ Work meshWork(const std::shared_ptr<MeshTraffic>& traffic, Form form, void* stre
   return work;
 }
 
-/// An all-gather in which every rank receives as many bytes as a rank of the mesh.
+/// An all-gather with the mesh's number of received bytes per rank.
 struct PeerGather {
   PeerGather(size_t part, Group& group)
       : send(part, group.comm()), all(part * static_cast<size_t>(group.size()), group.comm()) {
@@ -157,7 +157,7 @@ class Comparison {
     const double us = row.outOfPlace.us;
     const auto sent = static_cast<double>(bytesOfPass(shape, pass));
     const bool peer = row.labels[3] == "mpi" || row.labels[3] == "nccl";
-    // The ring moves keys and values only; its row is the one of the same form.
+    // The ring moves keys and values only; the reference is its row of the same form.
     const std::string ring = "1x" + std::to_string(session_.group.size());
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
       return other.labels[3] == row.labels[3] && (other.labels[2] == ring || other.labels[2] == "*" + ring);
@@ -213,7 +213,7 @@ int main(int argc, char** argv) {
   program.summary =
       "The movements of Mesh-Attention without the attention, for all shapes a x b; 1 x n is the ring. Size is a\n"
       "block of queries. steps: the schedule's movements one after the other. atonce: all-gathers and\n"
-      "reduce-scatters. mpi, nccl: an all-gather with as many bytes to each rank. *: the shape that the model chooses.";
+      "reduce-scatters. mpi, nccl: an all-gather with equal bytes per rank. *: the shape that the model chooses.";
   program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) { addOptions(parser, settings); };
   program.checkOptions = [&](Settings&) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws time against size from the JSON of perf binaries (-J): a panel for each problem, a line for each way of doing it.
+"""Draws time against size from the JSON of perf binaries (-J): a panel for each problem, a line for each series.
 
 usage: plot.py FILE.json [-o PICTURE]    (PICTURE: FILE.svg; .png and .pdf work as well)
 """

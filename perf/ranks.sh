@@ -1,8 +1,8 @@
 #!/bin/sh
-# Starts a command as RANKS processes of this host, which count as NODES hosts to the library and to NCCL.
+# Starts a command as RANKS processes on this host, which appear as NODES hosts to the library and to NCCL.
 # usage: ranks.sh RANKS NODES COMMAND...
 set -eu
-# The ranks' port is bound as long as this runs, without listening, so that no other program gets it before rank 0 does.
+# Binds the ranks' port without listening while this script runs, so that no other program takes it before rank 0 does.
 if [ "$1" != --port-held ]; then
   exec python3 -c '
 import os, socket, sys

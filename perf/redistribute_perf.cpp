@@ -1,4 +1,4 @@
-// redistribute_perf: rows moved from one layout to another, beside MPI_Alltoallv.
+// redistribute_perf: rows moved from one layout to another; the peer is MPI_Alltoallv.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -25,7 +25,7 @@ struct Choices {
   int64_t stripe = 1;
 };
 
-/// The tokens of a rank in a layout, and which rank has each of them in another.
+/// The tokens of a rank in a layout, and each token's rank in another layout.
 struct Place {
   Place(const seqparLayout_t& layout, const seqparLayout_t& other, int rank) {
     int64_t length = 0;
@@ -43,7 +43,7 @@ struct Place {
   std::vector<int> peers;
 };
 
-/// What one rank moves; the same data for the library and for MPI.
+/// One rank's redistribution; equal data for the library and for MPI.
 struct Problem {
   Problem(int fromKind, int toKind, size_t bytes, const Choices& choices, Group& group)
       : comm(group.comm()),
@@ -117,7 +117,7 @@ Work libraryWork(const std::shared_ptr<Problem>& problem, void* stream) {
   return work;
 }
 
-/// One side of an all-to-all: rows by peer, and where each lies in the layout.
+/// One side of an all-to-all: rows by peer, and each row's index in the layout.
 struct Side {
   Side(const Place& place, int ranks, size_t rowBytes)
       : order(place.tokens.size()), counts(static_cast<size_t>(ranks)), offsets(counts.size()) {
@@ -134,14 +134,14 @@ struct Side {
   std::vector<int> counts, offsets;
 };
 
-/// Where each token lies if rows lie by peer.
+/// The index of each token if rows are ordered by peer.
 std::vector<int64_t> byPeer(const Place& place, const Side& side) {
   std::vector<int64_t> tokens(side.order.size());
   std::transform(side.order.begin(), side.order.end(), tokens.begin(), [&](size_t at) { return place.tokens[at]; });
   return tokens;
 }
 
-/// Sends and receives of one group, of rows that lie by peer on both sides already.
+/// Sends and receives in one group, with rows ordered by peer on both sides.
 Work ncclWork(const std::shared_ptr<Problem>& problem, const std::shared_ptr<Nccl>& nccl, int ranks) {
   Problem& p = *problem;
   const Side out(p.had, ranks, p.rowBytes);
@@ -164,7 +164,7 @@ Work ncclWork(const std::shared_ptr<Problem>& problem, const std::shared_ptr<Ncc
 }
 
 #ifdef SEQPAR_PERF_MPI
-/// MPI_Alltoallv alone, of rows that lie by peer on both sides already; or with the copies that bring them there.
+/// MPI_Alltoallv alone, with rows ordered by peer on both sides; or including the copies to and from that order.
 Work mpiWork(const std::shared_ptr<Problem>& problem, int ranks, bool packs) {
   Problem& p = *problem;
   const auto out = std::make_shared<Side>(p.had, ranks, p.rowBytes);
@@ -235,13 +235,13 @@ int main(int argc, char** argv) {
   Program program;
   program.name = "redistribute_perf";
   program.summary =
-      "seqparRedistribute: every rank has SIZE bytes of rows, which move from one layout to another. Peers: mpi is\n"
-      "MPI_Alltoallv alone, of the same volume but of rows that lie by peer already; mpi_pack has the copies too;\n"
-      "nccl is ncclSend and ncclRecv in one group, as mpi.";
+      "seqparRedistribute: moves rows, SIZE bytes per rank, from one layout to another. Peers: mpi is MPI_Alltoallv\n"
+      "alone, of equal volume with rows already ordered by peer; mpi_pack includes the copies; nccl is ncclSend and\n"
+      "ncclRecv in one group, with rows ordered as for mpi.";
   program.knowsGpus = true;
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "from", "contiguous, zigzag, striped or all (contiguous)", kKinds, choices.from);
-    parser.addNames(0, "to", "the same (zigzag)", kKinds, choices.to);
+    parser.addNames(0, "to", "contiguous, zigzag, striped or all (zigzag)", kKinds, choices.to);
     parser.add(0, "row", "BYTES", "bytes of a token's row; at most SIZE is used (8K)",
                [&](const std::string& text) { choices.rowBytes = parseBytes(text); });
     parser.add(0, "stripe", "TOKENS", "block of striped layouts (1)",

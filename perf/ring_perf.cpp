@@ -1,5 +1,5 @@
-// ring_perf: tensors that go round a ring, alone and beside computation, beside MPI's ways; on GPUs beside NCCL's and
-// the copy engine's.
+// ring_perf: tensors that are passed around a ring, alone and overlapped with computation; peers by MPI on hosts, by
+// NCCL and the copy engine on GPUs.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -19,7 +19,7 @@ struct Options {
   size_t inner = 0;
 };
 
-/// How much of the shorter of two times is gone when both are done at once, in percent.
+/// The percentage of the shorter of two times that running both concurrently saves.
 double hidden(const Row& one, const Row& other, const Row& both) {
   const double saved = one.outOfPlace.us + other.outOfPlace.us - both.outOfPlace.us;
   return 100 * saved / std::min(one.outOfPlace.us, other.outOfPlace.us);
@@ -104,7 +104,7 @@ class Comparison {
     table.print(0);
   }
 
-  /// Computation that takes as long as the ring alone, the two alone and together.
+  /// Computation that takes as long as the ring alone; then both alone and overlapped.
   void runOverlap(Table& table) {
     const auto ring = open(onGpu());
     Table probe(session_, kOverlap, bytes_);
@@ -174,14 +174,14 @@ int main(int argc, char** argv) {
   program.name = "ring_perf";
   program.knowsGpus = true;
   program.summary =
-      "Tensors that go round a ring; times are of one step. shift: seqparShift to the next rank. ring: nranks - 1\n"
-      "steps of a seqparRing, on GPUs in its own memory, and in the caller's (buffers). overlap: such a ring beside\n"
-      "computation that takes as long; hidden is the part of the shorter one of the two that both together do not\n"
-      "take.";
+      "Tensors that are passed around a ring; times are of one step. shift: seqparShift to the next rank. ring:\n"
+      "nranks - 1 steps of a seqparRing, on GPUs in library memory, and in the caller's (buffers). overlap: such a\n"
+      "ring concurrent with computation that takes as long; hidden is the part of the shorter time that the overlap\n"
+      "saves.";
   program.addOptions = [&](OptionParser& parser) {
     parser.add(0, "pattern", "NAMES", "shift, ring, overlap or all (all)",
                [&](const std::string& text) { options.patterns = parseNames(text, kPatterns); });
-    parser.add(0, "tensors", "N", "tensors that a size is cut into (2)", [&](const std::string& text) {
+    parser.add(0, "tensors", "N", "number of tensors that share a size (2)", [&](const std::string& text) {
       options.tensors = static_cast<int>(parseInteger(text, 1, SEQPAR_RING_MOST_TENSORS));
     });
     parser.add(0, "inner", "N", "ranks of an inner ring (0: no double ring)",

@@ -1,4 +1,4 @@
-// sendrecv_perf: seqparSendRecv between neighbors, beside MPI's way; on GPUs beside NCCL's and the copy engine's.
+// sendrecv_perf: seqparSendRecv between neighbors; peers by MPI on hosts, by NCCL and the copy engine on GPUs.
 #include <memory>
 
 #include "common/buffer.h"
@@ -15,12 +15,12 @@ namespace {
 enum Pattern { kPingPong, kShift };
 const Names kPatterns{{"pingpong", kPingPong}, {"shift", kShift}};
 
-/// The byte at `index` of what `rank` sends.
+/// The byte at `index` of the data that `rank` sends.
 unsigned char byteOf(int rank, size_t index) {
   return static_cast<unsigned char>((index * 31 + static_cast<size_t>(rank) * 97 + (index >> 8) + 1) & 0x7f);
 }
 
-/// What one rank sends and receives, and where.
+/// One rank's sends and receives, with their buffers.
 struct Exchange {
   Exchange(Pattern aPattern, size_t bytes, Group& group)
       : pattern(aPattern),
@@ -40,7 +40,7 @@ struct Exchange {
     receive.download();
     return wrongIn(receive.as<unsigned char>(), previous);
   }
-  /// Bytes of `got` that are not what `sender` sends.
+  /// Bytes of `got` that differ from the data that `sender` sends.
   size_t wrongIn(const unsigned char* got, int sender) const {
     size_t count = 0;
     for (size_t i = 0; i < receive.bytes(); ++i) count += got[i] == byteOf(sender, i) ? 0 : 1;
@@ -55,7 +55,7 @@ struct Exchange {
   Buffer send, receive;
 };
 
-/// A work without its run().
+/// A work without run().
 Work workOn(const std::shared_ptr<Exchange>& exchange) {
   Work work;
   work.prepare = [exchange] { exchange->receive.fill(0xff); };
@@ -105,8 +105,8 @@ Work ncclWork(const std::shared_ptr<Exchange>& exchange, Nccl& nccl) {
   return work;
 }
 
-/// What the hardware does: the copy engine writes to the next rank, and nobody waits for anybody. The ping-pong has
-/// only the ping.
+/// The hardware's limit: the copy engine writes to the next rank, without synchronization. The ping-pong consists of
+/// the ping only.
 Work copyWork(const std::shared_ptr<Exchange>& exchange, Gpu& gpu) {
   std::shared_ptr<Window> window = gpu.window(exchange->send.bytes());
   if (!window) return {};
@@ -221,8 +221,9 @@ int main(int argc, char** argv) {
   program.knowsGpus = true;
   program.summary =
       "seqparSendRecv: latency and bandwidth. pingpong: ranks 0 and 1 in turn, time is half a round trip. shift:\n"
-      "every rank sends to the next and receives from the one before, at once. On GPUs, copy is what the copy engine\n"
-      "alone does to the neighbor's memory.";
+      "every rank sends to the next and receives from the previous one, concurrently. On GPUs, copy is the copy "
+      "engine\n"
+      "writing to the neighbor's memory.";
   program.addOptions = [&](OptionParser& parser) {
     parser.addNames(0, "pattern", "pingpong, shift or all (pingpong)", kPatterns, patterns);
   };

@@ -1,5 +1,5 @@
-// softmax_attn_perf: softmax attention through a plan, forward and backward, by every algorithm beside LOCAL, which
-// exchanges nothing.
+// softmax_attn_perf: softmax attention through a plan, forward and backward, with every algorithm; LOCAL exchanges
+// nothing.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 const Names kMasks{{"full", seqparAttnFull}, {"causal", seqparAttnCausal}};
 
-/// The algorithms of softmax attention by their names, AUTO included.
+/// The algorithms of softmax attention by their names, including AUTO.
 Names algorithmNames() {
   Names names;
   for (int i = 0; i < SEQPAR_ATTN_ALGORITHMS; ++i) {
@@ -35,13 +35,13 @@ struct Choices {
   size_t batch = 1, heads = 32, kvHeads = 0, headDim = 128;
   size_t window = 0, documents = 0;  ///< 0: none
   std::vector<int> types{seqparBfloat16};
-  int type = seqparBfloat16;  ///< of `types`, the one in turn
+  int type = seqparBfloat16;  ///< the current one of `types`
   int wireType = seqparFloat32;
   bool ideal = false, alone = false, balance = false, reserve = false;
-  size_t error = 0;  ///< heads of keys that are compared with the reference; 0: none
+  size_t error = 0;  ///< key heads to compare with the reference; 0: none
 };
 
-/// Documents of `least` to `most` tokens, drawn from a fixed seed, alike on all ranks.
+/// Documents of `least` to `most` tokens from a fixed seed, equal on all ranks.
 std::vector<int64_t> documentsOf(int64_t tokens, int64_t least, int64_t most) {
   std::vector<int64_t> bounds{0};
   unsigned state = 1;
@@ -56,7 +56,7 @@ std::vector<int64_t> documentsOf(int64_t tokens, int64_t least, int64_t most) {
   return bounds;
 }
 
-/// Scores that are seen, over all ranks, of one head.
+/// Visible scores of one head, over all ranks.
 double scoresOf(const SoftmaxProblem& problem) {
   double all = 0;
   for (int64_t token = 0; token < problem.bounds.back(); ++token) {
@@ -66,7 +66,7 @@ double scoresOf(const SoftmaxProblem& problem) {
   return all;
 }
 
-/// Elements of a rank with that many tokens.
+/// Elements of a rank with this many tokens.
 LayerSizes sizesOf(const Choices& c, size_t tokens) {
   const size_t queries = c.batch * tokens * c.heads * c.headDim, keys = c.batch * tokens * c.kvHeads * c.headDim;
   LayerSizes sizes{queries, keys, keys, queries};
@@ -88,7 +88,7 @@ std::vector<int64_t> lengthsOf(const SoftmaxProblem& problem, int ranks) {
   return lengths;
 }
 
-/// `bounds` has to live until the plan is made.
+/// `bounds` must outlive the creation of the plan.
 seqparAttnDesc_t descOf(const Choices& c, int mask, int algorithm, int64_t tokens, const std::vector<int64_t>& bounds) {
   seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
   desc.algorithm = algorithm;
@@ -115,14 +115,14 @@ SoftmaxProblem problemOf(const Choices& c, int mask, int64_t tokens) {
   return problem;
 }
 
-/// The caller's kernel that computes nothing: what is left of a plan are transfers and merges.
+/// A caller's kernel that computes nothing, so that only the plan's transfers and merges remain.
 seqparAttnKernel_t blankKernel() {
   seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
   kernel.forward = kernel.backward = [](void*, const seqparAttnTile_t*, void*) { return 0; };
   return kernel;
 }
 
-/// One mask and one length: what its rows share.
+/// The common state of all rows of one mask and length.
 class Shape {
  public:
   Shape(Session& session, const Choices& choices, int mask, size_t tokens)
@@ -225,7 +225,7 @@ class Shape {
     return session_.measure(cases).front();
   }
 
-  /// What all rows have. `us` NaN: not of the whole problem.
+  /// The extra columns of all rows. `us` NaN: the row is not for the whole problem.
   std::vector<double> extras(int pass, double us) const {
     const double times = pass == kForward ? 1 : pass == kBackward ? 2.5 : 3.5;
     std::vector<double> extras(kFixed, std::nan(""));
@@ -236,7 +236,7 @@ class Shape {
     return extras;
   }
 
-  /// Of a step of its own.
+  /// Errors of a separate step.
   void addError(std::vector<double>& extras, Pass pass, const std::shared_ptr<LayerPlan>& plan, bool partly) {
     constexpr double kMillion = 1e6;
     RelativeError error{std::nan(""), std::nan("")};
@@ -257,7 +257,7 @@ class Shape {
   size_t tokens_;
   int64_t all_;
   SoftmaxProblem problem_;
-  std::vector<int64_t> lengths_;  ///< of the ranks' shards, where they differ
+  std::vector<int64_t> lengths_;  ///< of the ranks' shards, if they differ
   std::shared_ptr<Layer> layer_;
   double flops_ = 0;               ///< of a rank's forward pass
   std::array<double, 3> ideal_{};  ///< us, by Pass
@@ -298,10 +298,10 @@ int main(int argc, char** argv) {
   Program program;
   program.name = "softmax_attn_perf";
   program.summary =
-      "Softmax attention over a sequence that is sharded across the ranks, by several algorithms. SIZE is that of a\n"
-      "rank's queries, count its tokens. TFLOP/s are a rank's, of the scores that are seen. Workspace is a plan's "
-      "own,\n"
-      "memory what it adds to what the GPU, or the process, has in use; model and sent are the cost model's.";
+      "Softmax attention over a sequence that is sharded across the ranks, with several algorithms. SIZE is the size\n"
+      "of a rank's queries, count its tokens. TFLOP/s are per rank, for visible scores. workspace is the plan's\n"
+      "workspace, memory the plan's increase of memory in use on the GPU, or in the process; model and sent are the\n"
+      "cost model's.";
   program.defaultBytes = 2 << 20;
   program.knowsGpus = true;
   program.hasPeers = false;
@@ -317,27 +317,27 @@ int main(int argc, char** argv) {
                     choices.kvHeads);
     parser.addCount(0, "head-dim", "length of a query and of a value (128)", 1 << 20, choices.headDim);
     parser.addCount(0, "window", "tokens before its own that a token sees (all)", 1 << 30, choices.window);
-    parser.addCount(0, "documents", "packed sequences of 512 to so many tokens (one sequence)", 1 << 30,
+    parser.addCount(0, "documents", "packed sequences of 512 to this many tokens (one sequence)", 1 << 30,
                     choices.documents);
     parser.addNames('d', "datatype", "float, half, bfloat16 or all (bfloat16)", typeNames(), choices.types);
-    parser.add(0, "balance", "", "contiguous shards of equal work in place of equal lengths",
+    parser.add(0, "balance", "", "contiguous shards of equal work instead of equal lengths",
                [&](const std::string&) { choices.balance = true; });
-    parser.add(0, "reserve", "", "plans that keep what forward exchanged for backward, where they can",
+    parser.add(0, "reserve", "", "plans that keep forward's exchanged data for backward, if supported",
                [&](const std::string&) { choices.reserve = true; });
     parser.add(0, "ideal", "",
-               "one rank's time for all of the work, divided by the ranks; and what a row exposes above it",
+               "one rank's time for all of the work, divided by the ranks; and a row's exposed time beyond it",
                [&](const std::string&) { choices.ideal = true; });
     parser.add(0, "alone", "", "the time of transfers and merges, with a block kernel that computes nothing",
                [&](const std::string&) { choices.alone = true; });
     parser.addCount(0, "error",
-                    "so many heads of keys: relative errors against fp64, root mean square (none; takes tokens^2)",
+                    "number of key heads: relative errors against fp64, root mean square (none; takes tokens^2)",
                     1 << 20, choices.error);
     parser.addName(0, "wire", "of partial results: float, half or bfloat16 (float)", typeNames(), choices.wireType);
   };
   program.checkOptions = [&](Settings&) {
     choices.kvHeads =
         static_cast<size_t>(keyHeadsOf(static_cast<long>(choices.heads), static_cast<long>(choices.kvHeads)));
-    if (choices.balance && choices.error > 0) throw UsageError("option --error: only of shards of equal lengths");
+    if (choices.balance && choices.error > 0) throw UsageError("option --error: needs shards of equal lengths");
   };
   program.body = [&](Session& session) { forEachType(choices, [&](const Choices& one) { runAll(session, one); }); };
   return runProgram(program, argc, argv);

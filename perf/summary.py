@@ -13,7 +13,7 @@ def label(size):
 
 
 def times(path):
-    """{(size, pattern or None): {who: us}} of one file."""
+    """{(size, pattern or None): {series: us}} of one file."""
     rows = {}
     for row in json.loads(path.read_text())["results"]:
         labels = row["seqpar"]["labels"]

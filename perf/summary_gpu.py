@@ -14,7 +14,7 @@ def label(size):
 
 
 def names(row):
-    """What a row is of, beside its size: the panel and who. `row` is of labels."""
+    """A row's identity except its size: its panel and its series. `row`: labels."""
     if "pass" in row:
         return row["pass"], f"{row['shape'].lstrip('*')} {row['by']}"
     if "by" in row:
@@ -26,7 +26,7 @@ def names(row):
 
 
 def tables(data):
-    """{panel: {size: {who: us}}}; the choice of auto is under "choice"."""
+    """{panel: {size: {series: us}}}; the choice of auto is under "choice"."""
     found = {}
     for row in data["results"]:
         labels = row["seqpar"]["labels"]
@@ -39,7 +39,7 @@ def tables(data):
 
 
 def least(times, wanted):
-    """The fastest of those that are wanted: (us, who)."""
+    """The fastest of the wanted series: (us, series)."""
     return min(((us, who) for who, us in times.items() if wanted(who)), default=(float("nan"), "-"))
 
 
@@ -52,7 +52,7 @@ def is_algorithm(who):
 
 
 def cell(number):
-    """Two digits behind the point; "-" for what was not measured."""
+    """Two decimals; "-" for a value that was not measured."""
     return "-" if math.isnan(number) else f"{number:.2f}"
 
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-// The rivals are to be as fast as a compiler makes them: vectors as wide as the machine has.
+// Vectorized for the widest instructions of the machine, so that the peers are compared fairly.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define SEQPAR_PERF_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -72,7 +72,7 @@ void AffineMap::compose(const float* earlierA, const float* earlierS, float* lat
     for (size_t i = 0; i < coefficients(); ++i) laterA[i] *= earlierA[i];
     return;
   }
-  // A^T of a composition is the product in the other order.
+  // A^T of a composition is the product in reverse order.
   const size_t square = shape.dk * shape.dk;
   std::vector<float> product(square);
   for (size_t head = 0; head < shape.heads; ++head) {

@@ -8,19 +8,19 @@
 
 namespace seqpar::perf {
 
-/// The shape of a map, and where its parts lie.
+/// The shape of a map, and the layout of its parts.
 struct AffineMap {
   seqparScanOp_t op;
   bool transposed;  ///< x -> A^T x, as MATRIX does in reverse
   Shape shape;
 
   size_t coefficients() const;
-  /// What can be computed alone, in order of memory: rows, or heads for MATRIX.
+  /// Independent units in memory order: rows, or heads for MATRIX.
   size_t units() const { return op == seqparScanMatrix ? shape.heads : shape.rows(); }
   size_t unitElements() const { return op == seqparScanMatrix ? shape.dk * shape.dv : shape.dv; }
 
-  /// out = A x + S of the units [begin, end). All arrays are whole; x == nullptr stands for zeros. x, s and out may be
-  /// the same array except for MATRIX.
+  /// out = A x + S for a range of units, excluding the last bound. All arrays are whole; x == nullptr means zeros. x, s
+  /// and out may be equal except for MATRIX.
   void apply(const float* a, const float* s, const float* x, float* out, size_t begin, size_t end) const;
 
   /// The composition: laterA <- laterA earlierA, laterS <- laterA earlierS + laterS.

@@ -1,4 +1,4 @@
-// all_scan_perf: All-Scan in nccl-tests' form, algorithm beside algorithm, with MPI's ways as peers; on GPUs NCCL's.
+// all_scan_perf: All-Scan with every algorithm in nccl-tests' form, with MPI peers on hosts and NCCL peers on GPUs.
 #include <cmath>
 #include <memory>
 
@@ -9,7 +9,7 @@
 namespace seqpar::perf {
 namespace {
 
-constexpr int kPipeBlocks = 16;  ///< of the pipelined peer, where neither -K nor the model says
+constexpr int kPipeBlocks = 16;  ///< of the pipelined peer, if neither -K nor the model chooses
 
 const Names kOps{
     {"sum", seqparScanSum}, {"scalar", seqparScanScalar}, {"diag", seqparScanDiag}, {"matrix", seqparScanMatrix}};
@@ -32,7 +32,7 @@ struct ScanSettings {
   std::vector<int> directions{seqparForward};
   std::vector<int> algorithms{seqparScanAuto};
   Outputs outputs = Outputs::Prefix;
-  int wire = -1;  ///< -1: as the state
+  int wire = -1;  ///< -1: the state's type
   int blocks = 0;
   ShapeWish shape;
 
@@ -54,12 +54,13 @@ void ScanSettings::addTo(OptionParser& parser) {
              [this](const std::string& text) { directions = parseNames(text, kDirections); });
   parser.add(0, "blocks", "N", "blocks to cut the state into; 0: the model's choice (0)",
              [this](const std::string& text) { blocks = static_cast<int>(parseInteger(text, 0, 1 << 20)); });
-  parser.add(0, "heads", "N", "heads (as many as fit the size); with it, dv is what fits", length(shape.heads));
+  parser.add(0, "heads", "N", "heads (as many as fit the size); with it, dv is the largest that fits",
+             length(shape.heads));
   parser.add(0, "dk", "N", "rows of a head's state (128, fewer below one head)", length(shape.dk));
   parser.add(0, "dv", "N", "columns of a head's state (128, fewer below one row)", length(shape.dv));
   Names wires = typeNames();
   wires.insert(wires.begin(), {"same", -1});
-  parser.addName(0, "wire", "type in which states travel: same, float, half or bfloat16 (same)", wires, wire);
+  parser.addName(0, "wire", "type of states on the wire: same, float, half or bfloat16 (same)", wires, wire);
   parser.add(0, "outputs", "NAME", "prefix, total or both (prefix)",
              [this](const std::string& text) { outputs = static_cast<Outputs>(parseName(text, kOutputs)); });
 }
@@ -79,14 +80,14 @@ Layout layout() {
           {{"model", "(us)", 9}, {"eff", "(%)", 7}, {"/auto", "(x)", 7}}};
 }
 
-/// The rows of one problem, and the model's times beside them.
+/// The rows of one problem, with the model's times.
 class Comparison {
  public:
   Comparison(Session& session, std::shared_ptr<Problem> problem) : session_(session), problem_(std::move(problem)) {}
 
   void addAlgorithm(int algorithm, int blocks);
   void addPeers(int blocks, Nccl* nccl);
-  /// What the measured link allows: a chain, and any algorithm at all.
+  /// Adds the limits by the measured link: of a chain, and of any algorithm.
   void addLimits();
   /// Measures and prints.
   void run();
@@ -236,7 +237,7 @@ int main(int argc, char** argv) {
   program.knowsGpus = true;
   program.summary =
       "All-Scan: bandwidth and latency. Sizes are bytes of one rank's state. algbw = busbw = size / time, because\n"
-      "every link carries the state once. The model's time is that of one scan alone: compare it with -B.";
+      "every link carries the state once. The model's time is for one separate scan: compare it with -B.";
   program.addOptions = [&](OptionParser& parser) { scan.addTo(parser); };
   program.checkOptions = [&](Settings& settings) { scan.check(settings); };
   program.layout = layout;

@@ -10,12 +10,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMostBlocks = 132 * 8;
-constexpr int kColumns = 32;          ///< columns of x that one block of a MATRIX kernel has
+constexpr int kColumns = 32;          ///< columns of x per block of a MATRIX kernel
 constexpr int kPitch = kColumns + 4;  ///< of a row of x in shared memory
 constexpr int kTile = 16;
 constexpr int kDepth = 8;
 
-/// What all kernels get.
+/// The arguments of all kernels.
 struct Task {
   MapList maps;
   const float* start;
@@ -37,7 +37,7 @@ __device__ float factorOf(const Task& task, int map, size_t row) {
       .a[map * task.maps.aStride + static_cast<std::ptrdiff_t>(task.op == seqparScanScalar ? row / task.dk : row)];
 }
 
-/// SUM, SCALAR and DIAG: every element by itself.
+/// SUM, SCALAR and DIAG: elementwise.
 template <typename Vector>
 __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ Task task) {
   constexpr int kWidth = sizeof(Vector) / sizeof(float);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ 
   }
 }
 
-/// What a block of a MATRIX kernel works on: some columns of one head.
+/// The work of a block of a MATRIX kernel: some columns of one head.
 struct Columns {
   __device__ explicit Columns(const Task& task)
       : head(task.begin + blockIdx.x),
@@ -90,7 +90,7 @@ struct Columns {
   int column, width;
 };
 
-/// x <- A x + S, in plain fp32; `y` is as large as x.
+/// x <- A x + S, in plain fp32; `y` has x's size.
 template <bool kTransposed>
 __device__ void applyPlain(const Task& task, const Columns& mine, int map, float* x, float* y) {
   const float* const a = mine.matrix(task, map);
@@ -108,7 +108,7 @@ __device__ void applyPlain(const Task& task, const Columns& mine, int map, float
   __syncthreads();
 }
 
-/// The same on tensor cores: every warp has 16 rows.
+/// x <- A x + S on tensor cores: every warp computes 16 rows.
 template <bool kTransposed>
 __device__ void applyTensor(const Task& task, const Columns& mine, int map, float* x) {
   using namespace nvcuda::wmma;

@@ -7,7 +7,7 @@
 
 namespace seqpar::perf {
 
-/// Several maps whose parts lie at equal distances, in elements, which are negative where the order is from the last.
+/// Several maps with equally spaced parts. Distances are in elements, negative if the order starts with the last map.
 struct MapList {
   const float* a = nullptr;  ///< of the first map; null for SUM
   const float* s = nullptr;
@@ -15,14 +15,14 @@ struct MapList {
   int count = 0;
 };
 
-/// Enqueues: x_0 = `start`, or zeros if null; out = x_count of the units [begin, end) of `map`; `total`, unless null,
-/// gets one map more. Arrays are whole, on the device, and apart from each other. MATRIX with dk a multiple of 16 up to
-/// 128 and dv a multiple of 32 is multiplied on tensor cores, as tf32.
+/// Enqueues: x_0 = `start`, or zeros if null; out = x_count for a range of units of `map`, excluding the last bound; a
+/// non-null `total` applies one more map. Arrays are whole, on the device, and do not overlap. MATRIX with dk a
+/// multiple of 16 up to 128 and dv a multiple of 32 is multiplied on tensor cores, as tf32.
 void launchCombine(const AffineMap& map, const MapList& maps, const float* start, float* out, float* total,
                    size_t begin, size_t end, void* stream);
 
-/// The same from zeros and for all units, by the product of the library's own MATRIX scans, near the accuracy of fp32:
-/// for maps that canCombineExactly() is true of.
+/// launchCombine() from zeros for all units, with the product of the library's MATRIX scans, near the accuracy of fp32:
+/// for maps that canCombineExactly() accepts.
 void launchExactCombine(const AffineMap& map, const MapList& maps, float* out, float* total, void* stream);
 bool canCombineExactly(const AffineMap& map);
 

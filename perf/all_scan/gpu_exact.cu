@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kSize = 128;
 
-/// One panel of one head a CTA: what the maps before this rank's make of zeros, and its own after them.
+/// One panel of one head per CTA: applies the maps before this rank's to zeros, then this rank's map.
 __global__ void __launch_bounds__(kTensorThreads)
     combineExact(const MapList maps, const __grid_constant__ MatrixScan scan) {
   extern __shared__ SplitPair shared[];

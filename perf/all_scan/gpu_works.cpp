@@ -1,4 +1,4 @@
-// The works of the NCCL peers.
+// The measured works of the NCCL peers.
 #include "gpu_combine.h"
 #include "problem.h"
 
@@ -21,7 +21,7 @@ struct Order {
   int size, position;
 };
 
-/// What all peers have.
+/// Common base of all peers.
 class Scan {
  public:
   Scan(std::shared_ptr<Problem> problem, Group& group, Nccl& nccl)
@@ -59,7 +59,7 @@ class Scan {
   void* stream_;
 };
 
-/// Everything to everybody, who then combine what lies before them. `exact`: by launchExactCombine().
+/// All-gathers the maps, then each rank combines those before it. `exact`: by launchExactCombine().
 class Gather : public Scan {
  public:
   Gather(const std::shared_ptr<Problem>& problem, Group& group, Nccl& nccl, bool exact)
@@ -96,7 +96,7 @@ class Gather : public Scan {
   Buffer states_, transitions_, unwanted_;
 };
 
-/// Rank to rank in blocks: while a block is sent on, the next one is received.
+/// Rank to rank in blocks: a block is sent on while the next one is received.
 class Chain : public Scan {
  public:
   Chain(const std::shared_ptr<Problem>& problem, Group& group, Nccl& nccl, size_t blocks)

@@ -89,7 +89,7 @@ float* MpiExscan::result(bool inPlace) {
 }
 
 void MpiExscan::run(bool inPlace, bool wantPrefix, float* total) {
-  // The total of both outputs needs A and S after the scan, so the scan itself cannot be in place then.
+  // For both outputs, the total needs A and S after the scan, so the scan itself cannot be in place.
   const bool replace = inPlace && total == nullptr;
   const void* const from = replace ? MPI_IN_PLACE : send_.data();
   void* const into = replace ? send_.data() : receive_.data();

@@ -25,8 +25,8 @@ class MpiOrder {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// MPI_Exscan (or MPI_Scan, where only the total is wanted) with a user operation. An element is one contiguous piece
-/// of memory that begins with the map's shape, followed by A and S, so nothing needs packing.
+/// MPI_Exscan (or MPI_Scan, if only the total is requested) with a user operation. An element is one contiguous block
+/// of memory with the map's shape, A and S, so nothing needs packing.
 class MpiExscan {
  public:
   MpiExscan(const AffineMap& map, seqparDirection_t direction, seqparComm_t comm);
@@ -34,12 +34,12 @@ class MpiExscan {
   MpiExscan(const MpiExscan&) = delete;
   MpiExscan& operator=(const MpiExscan&) = delete;
 
-  /// Where the caller puts A and S, and finds the prefix. In place the prefix is where S was.
+  /// The caller writes A and S here, and reads the prefix. In place, the prefix overwrites S.
   float* transition();
   float* state();
-  /// Without wantPrefix it is the total that is there.
+  /// The total without wantPrefix.
   float* result(bool inPlace);
-  /// One scan. `total` gets the inclusive result where both are wanted, else it is null.
+  /// One scan. `total` receives the inclusive result if both outputs are requested, else it is null.
   void run(bool inPlace, bool wantPrefix, float* total);
 
  private:
@@ -50,8 +50,8 @@ class MpiExscan {
   MPI_Op compose_ = MPI_OP_NULL;
 };
 
-/// A chain of messages: all receives are posted at first, and each block is sent on as soon as it is combined. With one
-/// block that is receive, combine, send.
+/// A chain of messages: all receives are posted first, and each block is sent on once it is combined. With one block:
+/// receive, combine, send.
 class MpiChain {
  public:
   MpiChain(const AffineMap& map, seqparDirection_t direction, seqparComm_t comm);

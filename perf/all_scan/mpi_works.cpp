@@ -1,4 +1,4 @@
-// The works of the peers.
+// The measured works of the MPI peers.
 #include <algorithm>
 
 #include "mpi_scan.h"

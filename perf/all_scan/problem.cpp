@@ -21,7 +21,7 @@ std::vector<std::byte> typed(const std::vector<float>& values, int type) {
   return bytes;
 }
 
-/// All bits set is NaN in every type, which nothing equals.
+/// All bits set is NaN in every type, which compares unequal to every value.
 constexpr int kSpoilt = 0xff;
 
 }  // namespace

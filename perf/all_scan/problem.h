@@ -33,11 +33,11 @@ class Problem {
   void* state() { return state_.data(); }
   /// Null for SUM.
   const float* transition() { return static_cast<const float*>(transition_.data()); }
-  /// Where the outputs go; null where not wanted. In place the first one wanted is where the state is.
+  /// Addresses of the outputs; null if not requested. In place, the first requested output overwrites the state.
   void* prefix(bool inPlace) { return dataOf(prefixBuffer(inPlace)); }
   void* total(bool inPlace) { return dataOf(totalBuffer(inPlace)); }
 
-  /// Inputs as at first and outputs spoilt.
+  /// Restores the inputs and fills the outputs with NaN.
   void reset();
   /// The number of wrong elements of the outputs.
   size_t wrong(bool inPlace);
@@ -59,10 +59,10 @@ class Problem {
   std::vector<std::byte> typedPrefix_, typedTotal_;
 };
 
-/// The library's All-Scan on `problem`; with a stream, enqueued there.
+/// The library's All-Scan on `problem`; enqueued on `stream` unless that is null.
 Work libraryWork(std::shared_ptr<Problem> problem, int algorithm, int blocks, bool inPlace, void* stream);
 
-/// A rival of the library on the same data.
+/// A peer of the library, on the same data.
 struct Peer {
   std::string name;
   int blocks;  ///< 0: does not apply
@@ -70,11 +70,11 @@ struct Peer {
   std::optional<Work> inPlace;
 };
 
-/// MPI_Exscan, the plain chain and the chain in `blocks` blocks. fp32 only.
+/// MPI_Exscan, the chain in one block and the chain in `blocks` blocks. fp32 only.
 std::vector<Peer> makePeers(std::shared_ptr<Problem> problem, int blocks);
 
 #ifdef SEQPAR_PERF_CUDA
-/// As LASP2 does: an all-gather of S and A and a local combine; and a chain in 1, 2, 4 and 8 blocks. fp32 only.
+/// LASP-2 (an all-gather of S and A and a local combine), and a chain in 1, 2, 4 and 8 blocks. fp32 only.
 std::vector<Peer> makeGpuPeers(std::shared_ptr<Problem> problem, Group& group, Nccl& nccl);
 #endif
 

@@ -6,9 +6,9 @@
 namespace seqpar::perf {
 namespace {
 
-constexpr uint64_t kForgetEvery = 16;  ///< one factor of so many is 0
+constexpr uint64_t kForgetEvery = 16;  ///< one in this many factors is 0
 
-/// Scatters three numbers over 64 bits (the finaliser of MurmurHash3, on a weighted sum).
+/// Hashes three integers to 64 bits (the finalizer of MurmurHash3, on a weighted sum).
 uint64_t scatter(uint64_t kind, uint64_t position, uint64_t index) {
   uint64_t bits = (kind + 1) * 0x9e3779b97f4a7c15u + position * 0xbf58476d1ce4e5b9u + index * 0x94d049bb133111ebu;
   bits = (bits ^ (bits >> 33)) * 0xff51afd7ed558ccdu;

@@ -1,4 +1,4 @@
-// What shape a size in bytes stands for.
+// The shape of a state for a size in bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ struct Shape {
   size_t rows() const { return heads * dk; }
 };
 
-/// What the caller fixed; 0: left open.
+/// The caller's constraints; 0: none.
 struct ShapeWish {
   size_t heads = 0, dk = 0, dv = 0;
 };
 
-/// A shape of at most `elements` elements. Heads are 128 x 128 unless wished otherwise, and as many as fit; below one
-/// head, that head gets fewer rows, and then fewer columns. With heads wished, dv is what fits, unless wished too.
-/// Throws UsageError if nothing fits.
+/// A shape of at most `elements` elements. Heads are 128 x 128 unless constrained, and as many as fit; if one head does
+/// not fit, it gets fewer rows, and then fewer columns. With given heads, dv is the largest that fits, unless given as
+/// well. Throws UsageError if nothing fits.
 Shape shapeFor(size_t elements, const ShapeWish& wish);
 
 }  // namespace seqpar::perf

@@ -14,10 +14,10 @@ std::unique_ptr<Buffer> make(size_t count, int type, Group& group) {
   return count == 0 ? nullptr : std::make_unique<Buffer>(count * bytesOf(type), group.comm());
 }
 
-/// Numbers that differ; beyond them a buffer repeats itself. A prime, so that no two rows of it are alike.
+/// Distinct values; longer buffers repeat them. A prime, so that no two rows are equal.
 constexpr size_t kPattern = (1 << 20) - 3;
 
-/// Numbers in [0, 1), the same for a seed.
+/// Pseudo-random values in [0, 1), determined by the seed.
 class Draw {
  public:
   explicit Draw(unsigned seed) : state_(seed) {}
@@ -30,7 +30,7 @@ class Draw {
   unsigned state_;
 };
 
-/// Rounded to 8 bits, which all types have.
+/// Rounded to 8 bits, which all types can represent.
 float toEightBits(float number) {
   return std::ldexp(std::round(std::ldexp(number, 7)), -7);
 }

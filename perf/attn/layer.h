@@ -1,4 +1,4 @@
-// What linear_attn_perf and softmax_attn_perf share: one rank's arrays of a layer, plans on them, and their passes.
+// Common code of linear_attn_perf and softmax_attn_perf: one rank's arrays of a layer, plans on them, and their passes.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +16,29 @@ enum Pass { kForward, kBackward, kStep };
 /// "step" is both.
 const Names& passNames();
 
-/// Throws std::runtime_error with the library's own sentence unless `result` is success.
+/// Throws std::runtime_error with the library's error text unless `result` is success.
 void requireAttn(seqparResult_t result, const char* call);
 
-/// Tokens of a rank whose queries have about `bytes`.
+/// Tokens per rank for queries of about `bytes`.
 size_t tokensFor(size_t bytes, size_t bytesOfToken);
 
-/// By what GLA's models divide the logarithms of decays (gate_logit_normalizer).
+/// GLA's models divide the log-decays by this (gate_logit_normalizer).
 constexpr double kGateNormalizer = 16;
 
-/// Elements of a rank's arrays; gradients have as many.
+/// Elements of a rank's arrays; gradients have equal sizes.
 struct LayerSizes {
   size_t q, k, v, out;
-  size_t gate = 0, saved = 0, lse = 0;  ///< 0: there is none
+  size_t gate = 0, saved = 0, lse = 0;  ///< 0: no such array
   int type = seqparFloat32, gateType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
 };
 
-/// Logarithms of decays: of numbers between 1/4 and 1, in 8 bits, divided by `normalizer`. They begin anew with each
-/// call.
+/// Log-decays: logarithms of values between 1/4 and 1, in 8 bits, divided by `normalizer`. Each call restarts the
+/// sequence.
 std::vector<float> drawnGates(size_t count, double normalizer, unsigned seed);
 
-/// One rank's arrays, which the plans of all algorithms work on; inputs have numbers that all types hold exactly
-/// (gates: with a normalizer that is a power of 2).
+/// One rank's arrays, shared by the plans of all algorithms; the inputs are exact in all types (gates: if the
+/// normalizer is a power of 2).
 class Layer {
  public:
   Layer(const LayerSizes& sizes, Group& group);
@@ -46,17 +46,17 @@ class Layer {
   seqparAttnForwardArgs_t forward() const;
   seqparAttnBackwardArgs_t backward() const;
 
-  /// Bytes that a pass cannot do without: its inputs once and its outputs once.
+  /// The minimal traffic of a pass in bytes: its inputs once and its outputs once.
   size_t minimalBytes(Pass pass) const;
   size_t queryBytes() const { return q_->bytes(); }
 
-  /// Makes outputs no numbers.
+  /// Fills the outputs with NaN.
   void spoil(Pass pass);
-  /// Outputs that were not written, or came to no number.
+  /// Outputs that were not written, or are NaN.
   size_t wrong(Pass pass);
 
   enum class Array { Q, K, V, Out, DOut, Dq, Dk, Dv };
-  /// An array as it is now, [batch][tokens][heads][dim].
+  /// An array's current values, [batch][tokens][heads][dim].
   std::vector<float> numbers(Array array);
 
  private:
@@ -67,19 +67,19 @@ class Layer {
   BufferPointer q_, k_, v_, out_, dOut_, dq_, dk_, dv_, gate_, dGate_, saved_, lse_;
 };
 
-/// What a plan says of itself: the algorithm that it runs, and what the cost model expects of it.
+/// A plan's self-description: its algorithm, and the cost model's estimate.
 struct Expectation {
   std::string algorithm, block;
   double forwardUs = 0, backwardUs = 0;
-  double bytes = 0;  ///< that a rank sends, forward and backward
+  double bytes = 0;  ///< sent per rank, forward and backward
 
   double us(Pass pass) const { return (pass == kBackward ? 0 : forwardUs) + (pass == kForward ? 0 : backwardUs); }
 };
 
-/// Reads the text of seqparAttnPlanExplain().
+/// Parses the text of seqparAttnPlanExplain().
 Expectation expectationOf(const std::string& explanation);
 
-/// A plan that is ready to run.
+/// A prepared plan.
 class LayerPlan {
  public:
   /// Collective.
@@ -90,7 +90,7 @@ class LayerPlan {
 
   seqparAttnPlan_t get() const { return plan_; }
   size_t workspace() const { return workspace_; }
-  /// What its forward pass leaves for its backward pass; null: nothing.
+  /// Memory for data that its forward pass leaves for its backward pass; null: none.
   void* reserve() const { return reserve_ == nullptr ? nullptr : reserve_->data(); }
   Expectation expectation() const;
   /// The layout of its tokens.
@@ -102,7 +102,7 @@ class LayerPlan {
   std::unique_ptr<Buffer> reserve_;
 };
 
-/// Backward alone has a forward pass before its loops.
+/// For the backward pass alone, a forward pass runs before the loops.
 Work passWork(const std::shared_ptr<LayerPlan>& plan, const std::shared_ptr<Layer>& layer, Pass pass, void* stream);
 
 }  // namespace seqpar::perf

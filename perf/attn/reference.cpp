@@ -21,7 +21,7 @@ void addScaled(double* to, double factor, const double* from, size_t count) {
   for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
-/// Calls body(0) ... body(count - 1) on all processors but those of the other ranks of this process.
+/// Calls body(0) ... body(count - 1) on this rank's share of the processors.
 template <class Body>
 void onThreads(size_t count, int ranks, Body body) {
   const size_t threads = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
@@ -33,7 +33,7 @@ void onThreads(size_t count, int ranks, Body body) {
   part(0);
 }
 
-/// One head of an array whose batch 0 is wanted.
+/// One head of an array, for batch 0.
 Matrix headOf(const std::vector<float>& numbers, size_t tokens, size_t heads, size_t dim, size_t head) {
   Matrix matrix(tokens * dim);
   for (size_t t = 0; t < tokens; ++t) {
@@ -42,7 +42,7 @@ Matrix headOf(const std::vector<float>& numbers, size_t tokens, size_t heads, si
   return matrix;
 }
 
-/// All ranks' rows in the order of the whole sequence.
+/// All ranks' rows, in sequence order.
 class Whole {
  public:
   Whole(const LayerPlan& plan, Group& group) : group_(group), layout_(plan.layout()) {
@@ -72,7 +72,7 @@ class Whole {
   std::vector<int64_t> own_, all_;
 };
 
-/// Sums of squares of a tensor's differences and of its reference.
+/// Sums of squares of a tensor's differences and of its reference values.
 struct Squares {
   double difference = 0, reference = 0;
   void add(double got, double want) {
@@ -121,7 +121,7 @@ QueryResult attend(const SoftmaxProblem& problem, const Head& head, int64_t quer
   return result;
 }
 
-/// Adds one head of queries' share of a key's gradients.
+/// Adds the contribution of one query head to a key's gradients.
 void addKeyGradients(const SoftmaxProblem& problem, const Head& head, const Matrix& lse, const Matrix& delta,
                      int64_t key, double* dk, double* dv) {
   const auto range = problem.queriesOf(key);

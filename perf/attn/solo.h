@@ -1,4 +1,4 @@
-// One rank by itself: a communicator, and a group, of this rank only.
+// One rank alone: a communicator and a group with this rank only.
 #pragma once
 
 #include <algorithm>

@@ -10,11 +10,11 @@
 
 namespace seqpar::perf {
 
-/// Memory of the kind that the communicator works on, filled with zeros. On GPUs there is a copy in host memory beside
-/// it, for what the binary itself writes and reads; upload() and download() do nothing on the host.
+/// Memory of the communicator's kind, zero-filled. On GPUs it includes a host copy for the binary's own reads and
+/// writes; upload() and download() do nothing on the host.
 class Buffer {
  public:
-  /// Bytes by which all buffers begin after an aligned address (-u). Set before any is made.
+  /// Distance in bytes of all buffers from an aligned address (-u). Set it before the first buffer is allocated.
   static inline size_t misaligned = 0;
 
   Buffer(size_t bytes, seqparComm_t comm) : bytes_(bytes) {
@@ -29,9 +29,9 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  /// What a collective is given.
+  /// The pointer for collectives.
   void* data() { return data_; }
-  /// What the binary itself may touch.
+  /// The memory that the binary may access: host memory.
   template <typename Value>
   Value* as() {
     return static_cast<Value*>(onGpu_ ? hostCopy() : data_);
@@ -46,7 +46,7 @@ class Buffer {
   void download() {
     if (onGpu_ && bytes_ > 0) gpuCopy(hostCopy(), data_, bytes_);
   }
-  /// Sets what data() points to.
+  /// Fills the memory at data().
   void fill(int byte) {
     if (bytes_ == 0) return;
     if (onGpu_) {
@@ -55,7 +55,7 @@ class Buffer {
       std::memset(data_, byte, bytes_);
     }
   }
-  /// Copies what data() points to, from a buffer of the same size.
+  /// Copies the memory at data() from a buffer of equal size.
   void copyFrom(const Buffer& other) {
     if (bytes_ == 0) return;
     if (onGpu_) {

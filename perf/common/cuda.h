@@ -1,4 +1,4 @@
-// CUDA's objects as C++ objects. Only for files that are compiled with CUDA.
+// C++ wrappers of CUDA's objects. Only for sources compiled with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ using DeviceMemory = std::unique_ptr<void, FreeDevice>;
 struct FreePinned {
   void operator()(void* memory) const noexcept { cudaFreeHost(memory); }
 };
-/// Host memory that kernels address too.
+/// Host memory that kernels can address.
 using PinnedMemory = std::unique_ptr<void, FreePinned>;
 
 struct DestroyStream {

@@ -1,4 +1,4 @@
-// What a run's report says of the run itself.
+// The facts about a run that its report contains.
 #pragma once
 
 #include <string>
@@ -23,16 +23,16 @@ struct RunFacts {
   std::vector<RankFacts> ranks;
   seqparCommInfo_t comm = SEQPAR_COMM_INFO_INITIALIZER;
   LinkLimits limits;
-  double barrierUs = 0;            ///< which is subtracted from the times
-  int sharing = 0;                 ///< the most ranks that a GPU has
-  std::string mode, average, how;  ///< of the times, in words
+  double barrierUs = 0;            ///< subtracted from the times
+  int sharing = 0;                 ///< maximum number of ranks per GPU
+  std::string mode, average, how;  ///< how times are taken, as text
 };
 
 /// Collective.
 RunFacts gatherFacts(const std::string& program, const std::vector<std::string>& arguments, const Settings& settings,
                      Group& group);
 
-/// The date and time as nccl-tests writes them.
+/// The date and time in nccl-tests' format.
 std::string timestamp();
 
 }  // namespace seqpar::perf

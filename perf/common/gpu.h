@@ -1,4 +1,4 @@
-// A rank's GPU, for code that is compiled with and without CUDA.
+// A rank's GPU, for sources compiled with and without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace seqpar::perf {
 
 class Group;
 
-/// Work that was captured once and can be enqueued as a whole.
+/// Captured work that can be enqueued as a whole.
 class Graph {
  public:
   Graph() = default;
@@ -21,7 +21,7 @@ class Graph {
   virtual void launch() = 0;
 };
 
-/// A piece of every rank's device memory, mapped by all.
+/// A block of every rank's device memory, mapped by all ranks.
 class Window {
  public:
   Window() = default;
@@ -31,13 +31,13 @@ class Window {
   virtual void* at(int rank) const = 0;
 };
 
-/// What a link between two GPUs does, measured by kernels of our own.
+/// The performance of a link between two GPUs, measured by the harness's kernels.
 struct LinkLimits {
-  double alphaUs = 0;    ///< one way of a flag
-  double bandwidth = 0;  ///< of stores to one neighbor while all do so, in bytes a second
+  double alphaUs = 0;    ///< one-way time of a flag
+  double bandwidth = 0;  ///< of stores to one neighbor while all ranks store, in bytes per second
 };
 
-/// One rank's GPU with the stream of all work that is measured. Its methods belong to the rank's thread.
+/// One rank's GPU with the stream of all measured work. Only the rank's thread calls its methods.
 class Gpu {
  public:
   Gpu() = default;
@@ -45,36 +45,36 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
   virtual ~Gpu() = default;
 
-  virtual std::string name() const = 0;  ///< in words, with its number
-  virtual int sharing() const = 0;       ///< the most ranks that any GPU of the run has
-  virtual void* stream() const = 0;      ///< a cudaStream_t, which does not wait for the default stream
+  virtual std::string name() const = 0;  ///< as text, with its number
+  virtual int sharing() const = 0;       ///< maximum number of ranks on any GPU of the run
+  virtual void* stream() const = 0;      ///< a cudaStream_t, not ordered with the default stream
 
-  /// Waits for the stream. Throws what the communicator or CUDA says of the work on it.
+  /// Waits for the stream. Throws errors of the communicator or of CUDA about its work.
   virtual void synchronize() = 0;
   /// Enqueues a barrier over all ranks.
   virtual void barrier() = 0;
-  /// Collective: the time, by the GPU, of what `enqueue` enqueues; all ranks begin at once.
+  /// Collective: the GPU time of the work that `enqueue` enqueues; all ranks start together.
   virtual double elapsedUs(const std::function<void()>& enqueue) = 0;
   /// Collective: the times of `count` calls of `enqueue`, each after a barrier if `apart`.
   virtual std::vector<double> eachUs(int count, bool apart, const std::function<void()>& enqueue) = 0;
-  /// Collective: what `enqueue` enqueues, instead of doing it.
+  /// Collective: captures the work that `enqueue` enqueues, without running it.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) = 0;
 
-  /// Collective: `bytes` of every rank. Null where the GPUs cannot map each other's memory.
+  /// Collective: `bytes` of every rank. Null if the GPUs cannot map each other's memory.
   virtual std::unique_ptr<Window> window(size_t bytes) = 0;
   /// Enqueues a copy by the copy engine, also to a peer's window.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
-  /// Collective, measured at the first call; zeros where a GPU has several ranks, or there is one rank or no window.
+  /// Collective, measured at the first call; zeros if a GPU has several ranks, there is only one rank, or no window.
   virtual LinkLimits limits() = 0;
 };
 
-/// The number of GPUs of this host. Throws UsageError in words where none can be used.
+/// The number of GPUs of this host. Throws UsageError with the reason if there is none.
 int gpuCount();
-/// Bytes in use on the calling thread's GPU, by anybody.
+/// Bytes in use on the calling thread's GPU, by all processes.
 size_t gpuMemoryInUse();
-/// Makes a GPU the calling thread's.
+/// Sets the calling thread's current GPU.
 void gpuUse(int device);
-/// Collective: the GPU of the calling thread, which is the communicator's, for `group`.
+/// Collective: the GPU of the calling thread, which is also the communicator's, for `group`.
 std::unique_ptr<Gpu> makeGpu(Group& group, int device, int sharing);
 
 /// Copies between host and device memory, in either direction; complete on return.

@@ -14,7 +14,7 @@
 namespace seqpar::perf {
 namespace {
 
-/// How long a barrier holds the GPU back, so that the host has enqueued what comes after it.
+/// How long a barrier delays the GPU, so that the host can enqueue the work after it.
 constexpr uint64_t kHoldNs = 60'000;
 constexpr uint32_t kPingPongs = 1000;
 constexpr size_t kStoreBytes = size_t{64} << 20;
@@ -121,7 +121,8 @@ class CudaGpu : public Gpu {
     checkCuda(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
     auto made = std::make_unique<CudaGraph>(graph, stream_.get());
     checkCuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-    // Making a graph waits for the GPU, and so for kernels of other ranks there: nobody launches before all have made.
+    // Graph instantiation waits for the GPU, including other ranks' kernels: launches start after all ranks have
+    // finished it.
     group_.barrier();
     return made;
   }
@@ -169,7 +170,7 @@ class CudaGpu : public Gpu {
             group_.comm());
   }
 
-  /// All ranks begin what comes next at once, if they have enqueued it by then.
+  /// Starts the following work on all ranks together, if they have enqueued it by then.
   void begin() {
     group_.barrier();
     if (flagWindow_) return launchBarrier(flags_, kHoldNs, stream_.get());
@@ -217,7 +218,7 @@ class CudaGpu : public Gpu {
 }  // namespace
 
 int gpuCount() {
-  // Streams that share a queue, or a kernel that is loaded while another waits for it, would stop ranks of one GPU.
+  // Streams that share a queue, or lazy loading of a kernel during a wait, would deadlock ranks that share a GPU.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int count = 0;

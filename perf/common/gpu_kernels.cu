@@ -13,10 +13,10 @@ __device__ uint64_t now() {
   return ns;
 }
 
-/// True when `word` has come to `epoch`, which may wrap around; false after a while.
+/// True when `word` has reached `epoch`, which may wrap around; false after a timeout.
 __device__ bool waitFor(const volatile uint32_t* word, uint32_t epoch) {
   const uint64_t start = now();
-  uint32_t looks = 0;  // reading the clock takes longer than a look
+  uint32_t looks = 0;  // reading the clock takes longer than a poll
   while (static_cast<int32_t>(*word - epoch) < 0) {
     if (++looks % 4096 == 0 && now() - start > kPatienceNs) return false;
   }

@@ -1,4 +1,4 @@
-// The kernels of the harness: a barrier, and what measures a link.
+// The harness's kernels: a barrier, and link measurements.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,21 +7,21 @@
 
 namespace seqpar::perf {
 
-/// The most ranks that a barrier by load and store has.
+/// Maximum number of ranks of a barrier by load and store.
 constexpr int kMostFlags = 64;
 
-/// A word for every rank in every rank's memory, and what this rank remembers.
+/// One word per rank in every rank's memory, and this rank's state.
 struct Flags {
   int self = 0, size = 1;
   uint32_t* words[kMostFlags] = {};  ///< of each rank: words[kMostFlags] and one more for the ping-pong
   uint32_t* epoch = nullptr;         ///< in this rank's memory: barriers so far
-  uint32_t* failed = nullptr;        ///< in host memory: 1 + a rank that was waited for in vain
+  uint32_t* failed = nullptr;        ///< in host memory: 1 + the rank that timed out
 };
 
 /// Waits for `holdNs`, during which the host can enqueue more, and then for all ranks.
 void launchBarrier(const Flags& flags, uint64_t holdNs, cudaStream_t stream);
 
-/// Ranks 0 and 1 send each other a flag `rounds` times; `from` is what earlier calls have sent.
+/// Ranks 0 and 1 send each other a flag `rounds` times; `from` is the number of flags sent by earlier calls.
 void launchPingPong(const Flags& flags, uint32_t from, uint32_t rounds, cudaStream_t stream);
 
 /// Stores `bytes`, a multiple of 16, to a peer's memory from all SMs.

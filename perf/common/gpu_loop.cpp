@@ -8,7 +8,7 @@ GpuLoop::GpuLoop(Gpu& gpu, const Work* work, const Settings& settings, int itera
     : gpu_(gpu), work_(work), settings_(settings), iterations_(iterations) {
   if (!settings.graph()) return;
   graph_ = gpu_.capture([this] { enqueueIterations(); });
-  // The first replay is slower than all others.
+  // The first replay is slower than later ones.
   graph_->launch();
   gpu_.synchronize();
 }

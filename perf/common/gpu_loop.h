@@ -10,15 +10,15 @@
 
 namespace seqpar::perf {
 
-/// The iterations of one work on this rank's GPU: back to back, each behind a barrier, or one by one, and in a graph if
-/// so asked.
+/// The iterations of one work on this rank's GPU: back to back, each after a barrier, or one by one; as a graph if the
+/// settings ask for it.
 class GpuLoop {
  public:
   /// `work` null: barriers alone.
   GpuLoop(Gpu& gpu, const Work* work, const Settings& settings, int iterations);
 
-  /// Collective: us of each iteration, or one mean; the barriers between them included. By the GPU, or with -C what the
-  /// host takes to enqueue them.
+  /// Collective: us of each iteration, or one mean; includes the barriers between them. GPU time, or with -C the host's
+  /// time to enqueue them.
   std::vector<double> time();
 
  private:

@@ -1,4 +1,4 @@
-// Builds without CUDA have no GPUs.
+// Stubs for builds without CUDA.
 #include <stdexcept>
 
 #include "gpu.h"

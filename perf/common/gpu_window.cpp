@@ -9,10 +9,10 @@
 namespace seqpar::perf {
 namespace {
 
-/// Allocations of whole pages of the driver begin where their handle says they do.
+/// The driver's page size: an allocation of whole pages starts at its handle's address.
 constexpr size_t kPage = size_t{2} << 20;
 
-/// What a rank tells the others of its memory.
+/// A rank's description of its memory for the others.
 struct Offer {
   char host[256] = {};
   double pid = 0;
@@ -39,7 +39,7 @@ class MappedWindow : public Window {
 
   ~MappedWindow() override {
     for (void* pointer : opened_) cudaIpcCloseMemHandle(pointer);
-    // A rank's memory must not go while others have it mapped; but those who fail do not meet.
+    // A rank must not free its memory while other ranks map it; after a failure there is no barrier.
     if (std::uncaught_exceptions() > 0) return;
     try {
       group_.barrier();

@@ -1,4 +1,4 @@
-// Device memory of all ranks of a host, mapped by all.
+// Device memory of all ranks of a host, mapped by all of them.
 #pragma once
 
 #include "cuda.h"
@@ -7,7 +7,7 @@
 
 namespace seqpar::perf {
 
-/// Collective. Null, on all ranks, where some rank cannot map the memory of another.
+/// Collective. Null, on all ranks, if some rank cannot map the memory of another.
 std::unique_ptr<Window> makeWindow(Group& group, size_t bytes);
 
 }  // namespace seqpar::perf

@@ -1,4 +1,4 @@
-// The ranks of a perf binary, and how they agree outside of what is measured.
+// The ranks of a perf binary, and their communication outside of the measured work.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace seqpar::perf {
 
-/// Throws std::runtime_error with the call and the library's own sentence unless `result` is success.
+/// Throws std::runtime_error with the call and the library's error text unless `result` is success.
 void require(seqparResult_t result, const char* call, seqparComm_t comm = nullptr);
-/// An error's text, with the call in front where it does not name it itself.
+/// An error's text, prefixed with the call unless it names the call already.
 std::string withCall(const std::string& call, const std::string& text);
 
 /// One rank's place among all ranks.
@@ -33,14 +33,14 @@ class Group {
   Gpu* gpu() const { return gpu_.get(); }
   void setGpu(std::unique_ptr<Gpu> gpu) { gpu_ = std::move(gpu); }
 
-  /// Collective: equal-sized pieces of all ranks in rank order.
+  /// Collective: equal-sized blocks of all ranks in rank order.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// Collective: returns when all ranks have called it.
   virtual void barrier() = 0;
 
-  /// gather() of equally many numbers a rank.
+  /// gather() of equally many values per rank.
   std::vector<double> gather(std::span<const double> mine);
-  /// gather() of one text a rank; texts are cut after 255 bytes.
+  /// gather() of one text per rank; texts are truncated to 255 bytes.
   std::vector<std::string> gatherText(const std::string& mine);
 
  private:

@@ -20,12 +20,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 3;
 
-/// nccl-tests writes truth as text.
+/// nccl-tests writes booleans as text.
 const char* truth(bool value) {
   return value ? "true" : "false";
 }
 
-/// The variables that a run depends on. Others, and those that look like secrets, are nobody's business.
+/// The variables that a run depends on. Other variables, and those that look like secrets, are left out.
 Json environment() {
   Json list = Json::array();
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -62,7 +62,7 @@ Json iterationsOf(const IterationTimes& times, int skipped) {
   return json;
 }
 
-/// The values of the label columns that are `wanted` in a plot.
+/// The values of the label columns with role `wanted` in a plot.
 std::string labelsOf(const Row& row, const Layout& layout, InPlot wanted) {
   std::string text;
   for (size_t i = 0; i < row.labels.size(); ++i) {
@@ -71,7 +71,7 @@ std::string labelsOf(const Row& row, const Layout& layout, InPlot wanted) {
   return text;
 }
 
-/// The label in the column of this name, or `otherwise`.
+/// The label in the column of this name, or `otherwise` if there is none.
 std::string labelIn(const Row& row, const Layout& layout, const char* column, const char* otherwise) {
   for (size_t i = 0; i < row.labels.size(); ++i) {
     if (layout.labels[i].name == column) return row.labels[i];

@@ -1,4 +1,4 @@
-// A run as a JSON file: nccl-tests' version 3, so that its tools read it, and under "seqpar" what else there is to say.
+// A run as a JSON file in nccl-tests' version 3, so that its tools read it, with further fields under "seqpar".
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ struct Totals {
 
 class JsonFile {
  public:
-  /// Makes a new file: `path`, or where that exists path.0, path.1, ... Throws std::runtime_error if it cannot.
+  /// Creates a new file: `path`, or path.0, path.1, ... if that exists. Throws std::runtime_error if it cannot.
   explicit JsonFile(const std::string& path);
   JsonFile(const JsonFile&) = delete;
   JsonFile& operator=(const JsonFile&) = delete;

@@ -10,10 +10,10 @@ namespace seqpar::perf {
 namespace {
 
 constexpr int kDefaultRanks = 2;
-/// The CTAs of ranks that share a GPU must all fit on it at once.
+/// The CTAs of all ranks that share a GPU must be resident at once.
 constexpr int kSharedCtas = 64;
 
-/// What the ranks of one process share.
+/// Shared state of the ranks of one process.
 struct Meeting {
   Meeting(Processes& launched, int ranks) : processes(launched), arrived(ranks), deposits(static_cast<size_t>(ranks)) {}
 
@@ -23,7 +23,7 @@ struct Meeting {
   std::vector<std::byte> mine, all;  ///< of this process, of all processes
 };
 
-/// Thread `thread` of each process; thread 0 speaks with the other processes.
+/// Thread `thread` of each process; thread 0 communicates with the other processes.
 class ThreadGroup : public Group {
  public:
   ThreadGroup(int thread, int threads, Meeting& meeting)
@@ -59,7 +59,7 @@ class ThreadGroup : public Group {
   Meeting& meeting_;
 };
 
-/// Which GPU a rank has, and how many ranks the fullest GPU has; nothing on the host.
+/// A rank's GPU, and the number of ranks on the fullest GPU; nothing on the host.
 struct Place {
   int device = SEQPAR_HOST_DEVICE;
   int sharing = 0;
@@ -83,7 +83,7 @@ seqparConfig_t configFor(const Settings& settings, const Place& place) {
 }
 
 void makeComm(Group& group, const Settings& settings, Place place) {
-  // All hosts' GPUs get as few CTAs as the fullest one needs.
+  // All hosts use the CTA limit of the fullest GPU.
   const double mine = place.sharing;
   for (const double sharing : group.gather(std::span(&mine, 1))) {
     place.sharing = std::max(place.sharing, static_cast<int>(sharing));

@@ -1,4 +1,4 @@
-// What -M reports.
+// The report of -M.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace seqpar::perf {
 
-/// Collective: in words, the most that any rank has of each: the peak of its process, and what is in use on its GPU by
-/// anybody.
+/// Collective, as text: the maximum over ranks of the process's peak memory, and of the memory in use on its GPU (by
+/// all processes).
 std::string memoryUse(Group& group);
-/// Bytes in use on the rank's GPU by anybody, or resident in its process.
+/// Bytes in use on the rank's GPU (by all processes), or resident in its process.
 size_t memoryInUse(const Group& group);
 
 }  // namespace seqpar::perf

@@ -15,10 +15,10 @@ namespace seqpar::perf {
 #ifdef SEQPAR_PERF_NCCL
 namespace {
 
-/// The functions that are used here.
+/// The NCCL functions in use.
 struct Library {
   Library() {
-    // A process that has the library already goes on with that one.
+    // Prefers a library that the process has already loaded.
     file = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
     if (file == nullptr) file = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
     if (file == nullptr) {

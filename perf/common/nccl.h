@@ -1,4 +1,4 @@
-// NCCL as a peer, for code that is compiled with and without it. libnccl.so.2 is opened at run time.
+// NCCL as a peer, for sources compiled with and without it. libnccl.so.2 is opened at run time.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace seqpar::perf {
 
 class Group;
 
-/// One rank of an NCCL communicator. Everything goes to the stream of the rank's GPU; sizes are bytes.
+/// One rank of an NCCL communicator. All operations go to the stream of the rank's GPU; sizes are in bytes.
 class Nccl {
  public:
   Nccl() = default;
@@ -25,12 +25,12 @@ class Nccl {
   virtual void send(const void* from, size_t bytes, int peer) = 0;
   virtual void receive(void* into, size_t bytes, int peer) = 0;
   virtual void allGather(const void* mine, void* all, size_t bytes) = 0;
-  /// Sums of floats; `count` of them come to each rank.
+  /// Sums of floats; each rank receives `count` of them.
   virtual void reduceScatter(const void* all, void* mine, size_t count) = 0;
 };
 
-/// Collective: over all ranks or, with `members`, over those, this rank among them; other ranks name others. Null, with
-/// the reason in words, where some rank cannot, or ranks share a GPU, which NCCL refuses.
+/// Collective: over all ranks or, with `members`, over these, which include this rank; other ranks pass other groups.
+/// Null, with the reason as text, if some rank cannot use NCCL, or if ranks share a GPU, which NCCL refuses.
 std::unique_ptr<Nccl> makeNccl(Group& group, std::string& reason, std::span<const int> members = {});
 
 }  // namespace seqpar::perf

@@ -12,7 +12,7 @@ std::string spelling(char shortName, const std::string& name) {
   return (shortName != 0 ? std::string{'-', shortName, ','} : std::string()) + "--" + name;
 }
 
-/// Says of the first of `rest`, which no option took, what it is.
+/// The error text for the first of `rest`, the arguments that no option took.
 std::string unknown(std::span<char* const> arguments, const std::vector<std::string>& rest) {
   const auto first = std::find_if(arguments.begin(), arguments.end(), [&](const char* argument) {
     return std::find(rest.begin(), rest.end(), argument) != rest.end();
@@ -92,15 +92,15 @@ bool OptionParser::has(char shortName) const {
 }
 
 bool OptionParser::parse(std::span<char* const> arguments) {
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11's order
   try {
     app_->parse(std::move(reversed));
   } catch (const CLI::CallForHelp&) {
     return false;
   } catch (const CLI::ExtrasError&) {
-    throw UsageError(unknown(arguments, app_->remaining()) + "; -h lists what there is");
+    throw UsageError(unknown(arguments, app_->remaining()) + "; -h lists all options");
   } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; -h lists what there is");
+    throw UsageError(std::string(error.what()) + "; -h lists all options");
   }
   return true;
 }

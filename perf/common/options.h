@@ -1,4 +1,4 @@
-// The command line of a perf binary: nccl-tests' options, and each binary's own.
+// The command line of a perf binary: nccl-tests' options and each binary's further options.
 #pragma once
 
 #include <functional>
@@ -25,27 +25,27 @@ class OptionParser {
   OptionParser& operator=(const OptionParser&) = delete;
   ~OptionParser();
 
-  /// Options that are added from now on come under this heading in the help.
+  /// Sets the heading in the help for options that are added afterwards.
   void group(std::string heading) { group_ = std::move(heading); }
 
-  /// Adds "-s, --name ARGUMENT". shortName 0: none. An empty `argument` makes a switch, whose setter gets "1". Where an
-  /// option is given more than once, the last one counts.
+  /// Adds "-s, --name ARGUMENT". shortName 0: none. An empty `argument` declares a switch; its setter gets "1". If an
+  /// option is given more than once, the last value counts.
   void add(char shortName, const std::string& name, const std::string& argument, const std::string& help, Setter set);
-  /// add() of an option that may stand without its value, which is then "1".
+  /// add() of an option with an optional value, "1" by default.
   void addOptional(char shortName, const std::string& name, const std::string& argument, const std::string& help,
                    Setter set);
-  /// add() of an option that an environment variable sets where the command line does not.
+  /// add() of an option with an environment variable as its default.
   void addWithVariable(const std::string& name, const std::string& argument, const std::string& help,
                        const std::string& variable, Setter set);
-  /// Options whose value goes to `into`: one of `names`, several of them, or a whole number in [1, most].
+  /// Options that store their value in `into`: one of `names`, several of them, or an integer in [1, most].
   void addName(char shortName, const std::string& name, const std::string& help, const Names& names, int& into);
   void addNames(char shortName, const std::string& name, const std::string& help, const Names& names,
                 std::vector<int>& into);
   void addCount(char shortName, const std::string& name, const std::string& help, long most, size_t& into);
-  /// True if there is "-s" already.
+  /// True if "-s" has been added already.
   bool has(char shortName) const;
 
-  /// Calls the setters. False if help was asked for. Throws UsageError.
+  /// Calls the setters. False if help was requested. Throws UsageError.
   bool parse(std::span<char* const> arguments);
 
   std::string help() const;

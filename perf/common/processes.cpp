@@ -15,7 +15,7 @@
 namespace seqpar::perf {
 namespace {
 
-/// A number that a launcher left in the environment.
+/// An integer that a launcher stored in the environment.
 int launched(const char* name, int otherwise) {
   const char* const value = std::getenv(name);
   return value == nullptr ? otherwise : static_cast<int>(parseInteger(value, 0, 1 << 20));
@@ -23,7 +23,7 @@ int launched(const char* name, int otherwise) {
 
 class OneProcess : public Processes {
  public:
-  /// Without MPI what mpirun started would be as many processes, each by itself.
+  /// Without MPI, mpirun would start independent single processes; rejects that.
   OneProcess() {
 #ifndef SEQPAR_PERF_MPI
     for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
@@ -40,7 +40,7 @@ class OneProcess : public Processes {
   void split(int) override {}
 };
 
-/// Processes that were given nothing but an environment: they agree over the library itself, in host memory.
+/// Processes launched with environment variables only: they communicate through the library itself, in host memory.
 class EnvironmentProcesses : public Processes {
  public:
   explicit EnvironmentProcesses(const Settings& settings) {
@@ -125,7 +125,7 @@ class MpiProcesses : public Processes {
     MPI_Comm_rank(comm_, &rank);
     MPI_Comm_size(comm_, &size);
   }
-  /// Waits without keeping the processor from ranks that are still to come.
+  /// Waits while yielding the processor to ranks that are still starting.
   static void finish(MPI_Request request) {
     int done = 0;
     while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) sched_yield();

@@ -1,4 +1,4 @@
-// The processes of a run, whichever way they were launched.
+// The processes of a run, for every launcher.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ namespace seqpar::perf {
 
 enum class LaunchMode { Alone, Mpi, Environment };
 
-/// What launched this process: mpirun, something that set RANK and the like, or nothing.
+/// The launcher of this process: mpirun, a launcher that sets RANK and similar variables, or none.
 LaunchMode launchMode();
 
-/// True in the one process that speaks for all; usable before there are Processes.
+/// True in the one process that prints; usable before Processes exist.
 bool speaks();
 
 /// Called by one thread of each process.
@@ -26,13 +26,13 @@ class Processes {
   virtual ~Processes() = default;
 
   int rank = 0, size = 1;
-  int local = 0, locals = 1;  ///< among those of this host
+  int local = 0, locals = 1;  ///< index and count among the processes of this host
 
-  /// Collective: equal-sized pieces of all processes in rank order.
+  /// Collective: equal-sized blocks of all processes in rank order.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// Collective: returns when all processes have called it.
   virtual void barrier() {}
-  /// Collective: leaves only those of the same color, numbered as before. At most once.
+  /// Collective: keeps only processes of the same color, in the same order. At most once.
   virtual void split(int color) = 0;
   /// Ends the job after a failure.
   [[noreturn]] virtual void abort();

@@ -10,7 +10,7 @@ namespace seqpar::perf {
 namespace {
 
 constexpr std::chrono::seconds kProgressAfter(10);
-/// Of the bandwidth that NCCL_TESTS_MIN_BW names, as nccl-tests has it.
+/// Required fraction of NCCL_TESTS_MIN_BW, as in nccl-tests.
 constexpr double kEnough = 0.9;
 
 std::string numberText(double value) {

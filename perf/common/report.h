@@ -1,4 +1,4 @@
-// What rank 0 shows: the table on stdout in nccl-tests' form, and the same as JSON.
+// Rank 0's output: the table on stdout in nccl-tests' form, and its values as JSON.
 #pragma once
 
 #include <chrono>
@@ -14,22 +14,22 @@ namespace seqpar::perf {
 
 class Report {
  public:
-  /// Quiet where this rank does not speak for all.
+  /// `quiet` on all ranks except the one that prints.
   Report(std::string program, std::vector<std::string> arguments, Settings settings, Layout layout, bool quiet);
 
   /// Collective: describes the run and its ranks.
   void header(Group& group);
-  /// A line that begins with '#'.
+  /// Prints a comment line, with a leading '#'.
   void note(const std::string& text);
-  /// The bandwidth average leaves out rows of limits.
+  /// The bandwidth average excludes limits.
   void row(const Row& row);
   /// Collective: the last lines; writes the JSON file.
   void footer(Group& group);
 
-  /// Tells, on stderr and now and then, how far a long run is.
+  /// Occasionally reports the progress of a long run on stderr.
   void progress(const std::string& what);
 
-  /// Results were wrong, the average bus bandwidth is less than it was to be, or nothing could be measured.
+  /// Results were wrong, the average bus bandwidth was below the required one, or nothing could be measured.
   bool failed() const { return totals_.wrong > 0 || !totals_.fastEnough || rows_ == 0; }
 
  private:

@@ -11,15 +11,15 @@ namespace seqpar::perf {
 
 enum class RowKind {
   Library,  ///< measured, of seqpar
-  Peer,     ///< measured, of something that it is compared with
-  Limit     ///< what the hardware allows, computed or measured
+  Peer,     ///< measured, of a peer
+  Limit     ///< the hardware's limit, computed or measured
 };
 
-/// What the values of a label column are in a plot.
+/// The role of a label column's values in a plot.
 enum class InPlot {
   Series,  ///< part of a line's name
-  Panel,   ///< each value has axes of its own
-  Nothing  ///< does not count
+  Panel,   ///< each value gets a separate plot
+  Nothing  ///< not used
 };
 
 struct Column {
@@ -32,7 +32,7 @@ struct Column {
 struct Layout {
   std::vector<Column> labels;  ///< texts between count and the times
   bool inPlace = false;        ///< whether the in-place half is shown
-  std::vector<Column> extras;  ///< numbers after the times
+  std::vector<Column> extras;  ///< numeric columns after the times
 };
 
 struct Row {
@@ -42,10 +42,10 @@ struct Row {
   std::optional<Timing> inPlace;
   std::vector<double> extras;  ///< NaN: does not apply
   RowKind kind = RowKind::Library;
-  std::string series;  ///< the line of a plot; empty: made of the labels
+  std::string series;  ///< the line's name in a plot; empty: derived from the labels
 };
 
-/// Bytes over microseconds in GB/s. Every link carries each byte once, so it is both of nccl-tests' bandwidths.
+/// Bytes over microseconds in GB/s. Every link carries each byte once, so this equals both of nccl-tests' bandwidths.
 inline double bandwidth(size_t bytes, double us) {
   return static_cast<double>(bytes) / us / 1e3;
 }

@@ -23,7 +23,7 @@ std::string describe(const Row& row) {
   return text;
 }
 
-/// The stream of a session on the host: its own, or none for blocking calls.
+/// The stream of a session on the host; none for blocking calls.
 class HostStream {
  public:
   explicit HostStream(bool wanted) {
@@ -51,7 +51,7 @@ void checkGpus(const Program& program, const Settings& settings) {
   }
 }
 
-/// MPI's ways are those of all ranks of mpirun, one a process.
+/// MPI peers need one rank per process, under mpirun.
 void checkPeers(const Program& program, const Settings& settings) {
   if (!settings.peers) return;
   if (!program.hasPeers) throw UsageError("option --peers: " + program.name + " has none");
@@ -104,7 +104,7 @@ int runProgram(const Program& program, int argc, char** argv) {
   try {
     OptionParser parser(program.name, program.summary);
     settings.addTo(parser, program.defaultBytes);
-    parser.group("Of " + program.name);
+    parser.group("Options of " + program.name);
     program.addOptions(parser);
     settings.addIgnoredTo(parser);
     if (!parser.parse(std::span(argv, static_cast<size_t>(argc)).subspan(1))) {

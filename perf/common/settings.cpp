@@ -11,7 +11,7 @@ namespace {
 
 constexpr long kMostIterations = 1000000;
 
-/// A setter of a whole number in [least, most].
+/// A setter of an integer in [least, most].
 template <typename Field>
 OptionParser::Setter integer(Field& field, long least, long most) {
   return
@@ -23,7 +23,7 @@ const char* variable(const char* name) {
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
-/// Reads one of nccl-tests' variables into `setter`, whose complaints then name it.
+/// Passes one of nccl-tests' environment variables to `setter`; errors name the variable.
 void readVariable(const char* name, const OptionParser::Setter& setter) {
   const char* const value = variable(name);
   if (value == nullptr) return;
@@ -59,10 +59,9 @@ void Settings::addTo(OptionParser& parser, size_t defaultBytes) {
   parser.add('n', "iters", "N", "iterations of a timed loop (20)", integer(iterations, 1, kMostIterations));
   parser.add('w', "warmup_iters", "N", "iterations before the first timed loop (5)",
              integer(warmup, 0, kMostIterations));
-  parser.add('m', "agg_iters", "N", "operations an iteration, one after the other (1)",
+  parser.add('m', "agg_iters", "N", "operations per iteration, one after the other (1)",
              integer(aggregate, 1, kMostIterations));
-  parser.add('N', "run_cycles", "N", "how often all sizes are run (1); 0: for ever",
-             integer(cycles, 0, kMostIterations));
+  parser.add('N', "run_cycles", "N", "rounds over all sizes (1); 0: endless", integer(cycles, 0, kMostIterations));
   parser.add('a', "average", "0|1|2|3", "time of rank 0, mean, least or most over the ranks (3)",
              integer(average, 0, 3));
   parser.addOptional('I', "per_iter_timing", "0|1",
@@ -73,42 +72,42 @@ void Settings::addTo(OptionParser& parser, size_t defaultBytes) {
                      "the host waits: 0 at the end of a loop; 1 after each operation, and then for all ranks;\n"
                      "2 after each operation; 3 after each iteration, and for all ranks outside of the time (0)",
                      integer(blocking, 0, 3));
-  parser.addOptional('G', "cudagraph", "N", "GPUs: a loop is a CUDA graph, launched N times (0: it is none)",
+  parser.addOptional('G', "cudagraph", "N", "GPUs: a loop is a CUDA graph, launched N times (0: no graph)",
                      integer(graphLaunches, 0, kMostIterations));
   parser.addOptional('C', "report_cputime", "0|1", "the time until the calls have returned, not until all is done",
                      integer(cpuTime, 0, 1));
   parser.group("Checks and reports, as in nccl-tests");
-  parser.addOptional('c', "check", "N", "iterations whose results are compared exactly (1)",
+  parser.addOptional('c', "check", "N", "iterations with exactly compared results (1)",
                      integer(check, 0, kMostIterations));
   parser.addOptional('S', "report_timestamps", "0|1", "end each line with the date and time",
                      integer(timestamps, 0, 1));
   parser.addOptional('M', "memory", "0|1", "report memory use", integer(memory, 0, 1));
-  parser.add('u', "unalign", "N", "buffers begin N elements of 4 bytes after an aligned address (0)",
+  parser.add('u', "unalign", "N", "buffers start N elements of 4 bytes after an aligned address (0)",
              integer(unalign, 0, 1 << 20));
-  parser.add('J', "output_file", "FILE", "also write JSON to FILE, or FILE.0, FILE.1, ... where that exists",
+  parser.add('J', "output_file", "FILE", "also write JSON to FILE, or FILE.0, FILE.1, ... if that exists",
              [this](const auto& text) { jsonPath = text; });
   parser.add('T', "timeout", "S", "seconds after which a silent rank is an error (the library's default)",
              [this](const auto& text) { timeoutMs = static_cast<int>(parseNumber(text, 0, 2e6) * 1000); });
   parser.add('V', "device_cta_count", "N", "CTAs of a collective on a GPU (the library's default)",
              integer(ctas, 1, 128));
-  parser.group("Of seqpar, for all binaries");
+  parser.group("seqpar's options, for all binaries");
   parser.addWithVariable("device", "host|gpu", "where buffers are (host)", "SEQPAR_PERF_DEVICE",
                          [this](const auto& text) {
                            gpu = parseName(text, {{"host", 0}, {"gpu", 1}}) == 1;
                            deviceGiven = true;
                          });
   parser.add(0, "gpus", "N", "ranks share the first N GPUs of each host (all)", integer(gpus, 1, 1024));
-  parser.add(0, "repeats", "N", "timed loops a row, of which the median counts (5)", integer(repeats, 1, 1000));
+  parser.add(0, "repeats", "N", "timed loops per row; the result is their median (5)", integer(repeats, 1, 1000));
   parser.add('l', "loop_seconds", "S", "loops that would take longer run fewer iterations (1); 0: never",
              [this](const auto& text) { loopSeconds = parseNumber(text, 0, 1e6); });
-  parser.add('B', "barrier", "", "barrier before every iteration: the time of one alone",
+  parser.add('B', "barrier", "", "barrier before every iteration: the time of a single one",
              [this](const auto&) { barrier = true; });
-  parser.add(0, "peers", "", "measure MPI's way as well, in the same run (needs mpirun); on GPUs NCCL's and the limits",
+  parser.add(0, "peers", "", "also measure MPI in the same run (needs mpirun); on GPUs NCCL and the limits",
              [this](const auto&) { peers = true; });
 }
 
 void Settings::addIgnoredTo(OptionParser& parser) {
-  parser.group("Of nccl-tests, without effect here");
+  parser.group("nccl-tests' options without effect here");
   const auto ignore = [&](char shortName, const char* name, const char* why) {
     if (parser.has(shortName)) return;
     parser.add(shortName, name, "VALUE", why, [this, shortName, why](const std::string& text) {
@@ -116,13 +115,13 @@ void Settings::addIgnoredTo(OptionParser& parser) {
     });
   };
   ignore('o', "op", "nothing is reduced");
-  ignore('d', "datatype", "the type does not change what is moved");
+  ignore('d', "datatype", "the type does not change the moved bytes");
   ignore('r', "root", "no operation here has a root");
-  ignore('p', "parallel_init", "ranks are always made in parallel");
-  ignore('y', "stream_null", "work is on streams that the binary makes");
+  ignore('p', "parallel_init", "ranks are always created in parallel");
+  ignore('y', "stream_null", "work is on streams that the binary creates");
   ignore('R', "local_register", "buffers are the library's memory, which its peers map");
   ignore('x', "cta_policy", "the library chooses the CTAs; -V limits them");
-  parser.add('D', "device_implementation", "0", "nothing here has another implementation",
+  parser.add('D', "device_implementation", "0", "there is no other implementation",
              [](const std::string& text) { parseInteger(text, 0, 0); });
 }
 
@@ -150,7 +149,7 @@ void Settings::finish(size_t defaultBytes) {
     perIteration = false;
   }
   if (graph() && blocking != Blocking::None) {
-    notes.emplace_back("-z has no effect: nobody can wait within a CUDA graph (-G)");
+    notes.emplace_back("-z has no effect: the host cannot wait within a CUDA graph (-G)");
     blocking = Blocking::None;
   }
   if (perIterationSkip >= iterations || (perIterationSkip > 0 && !perIteration)) {

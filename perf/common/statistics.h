@@ -1,4 +1,4 @@
-// What many times come to.
+// Statistics of repeated times.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace seqpar::perf {
 
-/// One number for the ranks' numbers; NaN entries do not count.
+/// Combines the ranks' values into one; NaN entries are ignored.
 double combine(std::span<const double> ranks, Average how);
 double mean(std::span<const double> values);
 double median(std::vector<double> values);
-/// The least value that at least `share` of the values do not exceed.
+/// The smallest value with at least a fraction `share` of the values less than or equal to it.
 double quantile(std::vector<double> values, double share);
 
-/// Of at least one value.
+/// Statistics of at least one value.
 struct Statistics {
   explicit Statistics(const std::vector<double>& values);
   double min, max, mean, p50, p95, p99, deviation;

@@ -26,18 +26,18 @@ void runOnce(Work& work) {
   finish(work);
 }
 
-/// Whether the GPU's clock takes the times: not where the host waits in between.
+/// Whether times are taken on the GPU: not if the host waits within a loop.
 bool byGpu(const Group& group, const Settings& settings) {
   return group.gpu() != nullptr && settings.blocking == Blocking::None;
 }
 
-/// Warms up and decides, equally on all ranks, how many iterations a loop has.
+/// Warms up and decides, with equal results on all ranks, the number of iterations of a loop.
 int planLoop(Work& work, Group& group, const Settings& settings) {
   work.prepare();
   runOnce(work);
   double slowest = 0;
   int runs = 0;
-  // Once the time of a loop is used up, further warming would only keep the user waiting.
+  // Warming up stops after the time of one loop.
   while (runs < std::max(settings.warmup, 1) && (settings.loopSeconds == 0 || slowest * runs < settings.loopSeconds)) {
     group.barrier();
     const auto start = Clock::now();
@@ -52,7 +52,7 @@ int planLoop(Work& work, Group& group, const Settings& settings) {
   return std::max(settings.perIterationSkip + 1, static_cast<int>(settings.loopSeconds / slowest));
 }
 
-/// One iteration, with the waits that -z asks for within its time.
+/// One iteration, including the waits of -z.
 void iterate(Work& work, Group& group, const Settings& settings) {
   for (int i = 0; i < settings.aggregate; ++i) {
     work.run();
@@ -77,7 +77,7 @@ std::vector<double> timeEach(Work& work, Group& group, const Settings& settings,
   return samples;
 }
 
-/// The samples of a loop by the host's clock: one for each iteration, or one mean.
+/// The samples of a loop by the host's clock: one per iteration, or one mean.
 std::vector<double> timeOnHost(Work& work, Group& group, const Settings& settings, int iterations) {
   if (settings.barrier || settings.perIteration || settings.blocking == Blocking::IterationApart) {
     return timeEach(work, group, settings, iterations);
@@ -89,7 +89,7 @@ std::vector<double> timeOnHost(Work& work, Group& group, const Settings& setting
   return {(settings.cpuTime ? called : usSince(start)) / iterations};
 }
 
-/// The times of a loop on this rank, an operation each. `loop` is that of its GPU, null if the host takes the times.
+/// The times of a loop on this rank, per operation. `loop` is the GPU's; null if the host takes the times.
 std::vector<double> timeLoop(Work& work, Group& group, const Settings& settings, int iterations, GpuLoop* loop) {
   work.prepare();
   group.barrier();
@@ -110,7 +110,7 @@ std::vector<std::vector<double>> exchange(const std::vector<double>& mine, Group
   return ranks;
 }
 
-/// The samples of all ranks, combined one by one.
+/// The samples of all ranks, combined sample by sample.
 std::vector<double> combineEach(const std::vector<std::vector<double>>& ranks, Average how) {
   std::vector<double> combined(ranks.front().size());
   std::vector<double> column(ranks.size());
@@ -135,7 +135,7 @@ void append(IterationTimes& times, const std::vector<std::vector<double>>& ranks
   }
 }
 
-/// Checks the latest operation and as many more as -c asks for, until one is wrong.
+/// Checks the latest operation and further ones, up to -c, until one is wrong.
 size_t countWrong(Work& work, Group& group, const Settings& settings) {
   double sum = 0;
   for (int i = 0; i < settings.check && sum == 0; ++i) {
@@ -153,7 +153,7 @@ size_t countWrong(Work& work, Group& group, const Settings& settings) {
 }  // namespace
 
 double barrierUs(Group& group, const Settings& settings) {
-  // One by one, the barriers are not in the times; by the host's clock nor otherwise.
+  // The times exclude the barriers if iterations are timed one by one, or by the host's clock.
   if (!byGpu(group, settings) || !settings.barrier || settings.perIteration) return 0;
   GpuLoop loop(*group.gpu(), nullptr, settings, settings.iterations);
   std::vector<double> times;
@@ -180,7 +180,7 @@ std::vector<Timing> measure(std::span<Work> works, Group& group, const Settings&
       Timing& timing = timings[i];
       const auto ranks = exchange(timeLoop(works[i], group, settings, timing.iterations, gpuLoops[i].get()), group);
       const std::vector<double> samples = combineEach(ranks, settings.average);
-      // Alone, iterations scatter much further than loops do: the median is the usual one.
+      // With barriers, single iterations vary more than loops do: the median is more robust.
       loops[i].push_back(settings.barrier ? median(samples) : mean(samples));
       if (timing.each) append(*timing.each, ranks, settings.perIterationSkip);
       if (settings.check > 0 && round + 1 == settings.repeats) {

@@ -18,7 +18,7 @@ uint16_t toHalf(float value) {
   int exponent = 0;
   const float fraction = std::frexp(std::fabs(value), &exponent);  // in [1/2, 1)
   const int biased = exponent - 1 + kHalfBias;
-  const int shift = biased > 0 ? kHalfFraction + 1 : kHalfFraction + biased;  // fewer digits below the normal range
+  const int shift = biased > 0 ? kHalfFraction + 1 : kHalfFraction + biased;  // fewer bits below the normal range
   const auto digits = static_cast<int>(std::ldexp(fraction, shift));
   return static_cast<uint16_t>(sign + (biased > 0 ? ((biased - 1) << kHalfFraction) : 0) + digits);
 }

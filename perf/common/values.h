@@ -1,4 +1,4 @@
-// Numbers of the library's data types, and exact comparison of buffers of them.
+// Values of the library's data types, and exact comparison of buffers.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace seqpar::perf {
 
-/// The data types as nccl-tests spells them.
+/// The data types by nccl-tests' names.
 const Names& typeNames();
 
 size_t bytesOf(int type);
 
-/// Calls run() with a copy of `choices` for each of its types, which is then its type.
+/// Calls run() with a copy of `choices` for each type, with `type` set to it.
 template <typename Choices, typename Run>
 void forEachType(const Choices& choices, Run&& run) {
   for (const int type : choices.types) {
@@ -24,13 +24,13 @@ void forEachType(const Choices& choices, Run&& run) {
   }
 }
 
-/// Writes `values`, which the type must be able to hold exactly, as `type`.
+/// Converts `values`, which must be exact in `type`, to `type`.
 void encode(std::span<const float> values, int type, void* out);
 
 /// Element `index` of a buffer of `type`.
 float decode(const void* data, size_t index, int type);
 
-/// How many of `count` elements differ in value; -0 equals 0, and NaN equals nothing.
+/// The number of the `count` elements that differ in value; -0 equals 0, and NaN equals nothing.
 size_t countWrong(const void* got, const void* want, size_t count, int type);
 
 }  // namespace seqpar::perf

@@ -1,4 +1,4 @@
-// What alltoall_perf, gather_perf and halo_perf share: buffers, what they are expected to hold, and rows.
+// Common code of alltoall_perf, gather_perf and halo_perf: buffers, their expected contents, and rows.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace seqpar::perf {
 
 using Bytes = std::vector<unsigned char>;
 
-/// The byte at `index` of what a rank has.
+/// The byte at `index` of a rank's data.
 inline unsigned char byteAt(size_t index, int rank = 0) {
   return static_cast<unsigned char>((index * 31 + static_cast<size_t>(rank) * 97 + (index >> 8) + 1) & 0x7f);
 }
@@ -29,7 +29,7 @@ struct Movement {
   Movement(size_t sendBytes, size_t receiveBytes, Group& aGroup)
       : group(aGroup), send(sendBytes, aGroup.comm()), receive(receiveBytes, aGroup.comm()) {}
 
-  /// Sets the input: `at` gives the byte at each place.
+  /// Sets the input: at(index) is the byte at each index.
   void setInput(const std::function<unsigned char(size_t)>& at) {
     for (size_t i = 0; i < send.bytes(); ++i) send.as<unsigned char>()[i] = at(i);
     send.upload();
@@ -39,7 +39,7 @@ struct Movement {
   Buffer send, receive;
 };
 
-/// A work without its run(): `expected` is what `receive` has to hold.
+/// A work without run(): `expected` is the correct content of `receive`.
 inline Work workOn(const std::shared_ptr<Movement>& movement, Bytes expected) {
   Work work;
   work.prepare = [movement] { movement->receive.fill(0xff); };
@@ -54,10 +54,10 @@ inline Work workOn(const std::shared_ptr<Movement>& movement, Bytes expected) {
   return work;
 }
 
-/// Rows of one size, measured in turns; the first is the library's.
+/// Rows of one size, measured in turns; the first row is the library's.
 class Rows {
  public:
-  /// Of elements of `type`, a seqparDataType_t.
+  /// `type`: a seqparDataType_t.
   Rows(Session& session, size_t bytes, std::string operation, int type)
       : session_(session), bytes_(bytes), operation_(std::move(operation)), type_(type) {}
 
@@ -90,16 +90,17 @@ class Rows {
   std::vector<Case> cases_;
 };
 
-/// NCCL if peers are wanted and the ranks are on GPUs; else null. Says why, where it cannot be had. As makeNccl().
+/// NCCL if peers are requested and the ranks are on GPUs; else null. Notes the reason if it is not available. As
+/// makeNccl().
 inline std::shared_ptr<Nccl> ncclPeer(Session& session, std::span<const int> members = {}) {
   if (!session.settings.peers || session.group.gpu() == nullptr) return nullptr;
   std::string reason;
   std::shared_ptr<Nccl> nccl = makeNccl(session.group, reason, members);
-  if (nccl == nullptr) session.report.note("no NCCL beside it: " + reason);
+  if (nccl == nullptr) session.report.note("no NCCL peer: " + reason);
   return nccl;
 }
 
-/// A program whose rows are Rows', without its options and its body.
+/// A program that prints Rows; its options and its body are not set.
 inline Program exchangeProgram(std::string name, std::string summary) {
   Program program;
   program.name = std::move(name);

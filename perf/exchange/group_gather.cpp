@@ -10,7 +10,7 @@
 namespace seqpar::perf {
 namespace {
 
-/// The a of the mesh a x b that is most nearly square, a <= b.
+/// a of the most nearly square mesh a x b, a <= b.
 int smallerSide(int ranks) {
   int a = 1;
   for (int i = 2; i * i <= ranks; ++i) a = ranks % i == 0 ? i : a;

@@ -1,12 +1,12 @@
-// seqparMeshAllGather() beside all-gathers of communicators of the same ranks.
+// seqparMeshAllGather(), compared with all-gathers on communicators of equal groups.
 #pragma once
 
 namespace seqpar::perf {
 
 class Session;
 
-/// Collective: the KV groups of the mesh that is most nearly square, all groups at once. A row's size is that of what a
-/// rank has afterwards.
+/// Collective: the KV groups of the most nearly square mesh, all groups concurrently. A row's size is the gathered size
+/// of a rank.
 void runGroupGathers(Session& session, int type);
 
 }  // namespace seqpar::perf

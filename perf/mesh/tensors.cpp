@@ -11,7 +11,7 @@ unsigned char byteOf(int rank, size_t index) {
   return static_cast<unsigned char>((index * 29 + static_cast<size_t>(rank) * 83 + (index >> 8) + 1) & 0x7f);
 }
 
-/// What `rank` adds to the block of `owner`: 0, 1 or 2, so that sums are exact in any type.
+/// The term of `rank` in the block of `owner`: 0, 1 or 2, so that sums are exact in any type.
 float term(int rank, int owner, size_t index) {
   return static_cast<float>((static_cast<size_t>(rank) * 5 + static_cast<size_t>(owner) * 3 + index) % 3);
 }
@@ -127,7 +127,7 @@ void Outputs::prepare(bool atOnce) {
          [&](size_t) { return static_cast<float>(group_->position + 1); });
     for (size_t row = 0; row < rows_; ++row) {
       const size_t token = row % tokens, head = row / tokens;
-      // At once the lse of all blocks is one array [heads][all tokens].
+      // In the atOnce form, the lse of all blocks is one array [heads][all tokens].
       const size_t place = atOnce ? (head * group_->size() + slot) * tokens + token : slot * rows_ + row;
       lse_.as<float>()[place] = mainOf(token, head) == group_->position ? 0 : kTiny;
     }

@@ -1,4 +1,4 @@
-// The tensors that travel on a mesh, with numbers that show whether they are right.
+// A mesh's tensors, with values that reveal errors.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace seqpar::perf {
 
-/// A mesh for a scope.
+/// RAII wrapper of a mesh.
 class Mesh {
  public:
   Mesh(int a, int b, const seqparMeshParams_t* params, seqparComm_t comm) {
@@ -27,7 +27,7 @@ class Mesh {
 struct MeshGroup {
   MeshGroup(seqparMesh_t mesh, seqparMeshAxis_t itsAxis);
   size_t size() const { return ranks.size(); }
-  /// The rank whose block lies in a slot: slots are by #u for steps, by position at once.
+  /// The rank that owns the block in a slot: slots are by #u for steps, by position for atOnce.
   int rankAt(size_t slot, bool atOnce) const {
     return ranks[atOnce ? slot : (position + ranks.size() - slot) % ranks.size()];
   }
@@ -39,12 +39,12 @@ struct MeshGroup {
   size_t position = 0;
 };
 
-/// Blocks that are received: one tensor's, each of equal size.
+/// The received blocks of one tensor, all of equal size.
 class Blocks {
  public:
   Blocks(const MeshGroup& group, size_t bytes, seqparComm_t comm);
 
-  /// This rank's block in its slot; all others spoilt.
+  /// Fills this rank's block in its slot and invalidates the others.
   void prepare(bool atOnce);
   size_t wrong(bool atOnce);
   /// For step `index`.
@@ -75,11 +75,12 @@ class Sums {
   const MeshGroup* group_;
   size_t count_;
   int type_;
-  Buffer all_, carry_;  ///< at once the carry is the result
+  Buffer all_, carry_;  ///< in the atOnce form, the carry is the result
 };
 
-/// Partial outputs with their lse. Of each row one member has nearly all: its lse is 0, the others' so small that they
-/// change nothing in fp32, but are not left out either. So the result is exact, with all the arithmetic.
+/// Partial outputs with their lse. In each row, one member dominates: its lse is 0, and those of the others are so
+/// small that they do not change the fp32 result, but large enough to be included. The result is exact, with all of the
+/// arithmetic.
 class Outputs {
  public:
   Outputs(const MeshGroup& group, int64_t tokens, int64_t heads, int64_t dim, int type, seqparComm_t comm);
@@ -90,14 +91,14 @@ class Outputs {
   void scatter(void* stream);
 
  private:
-  /// The member that has nearly all of a row.
+  /// The dominant member of a row.
   size_t mainOf(size_t token, size_t head) const { return (token + head) % group_->size(); }
 
   const MeshGroup* group_;
   int64_t tokens_, heads_, dim_;
   seqparDataType_t type_;
   size_t rows_, numbers_;
-  Buffer o_, lse_, carry_, carryLse_;  ///< at once the carries are the results
+  Buffer o_, lse_, carry_, carryLse_;  ///< in the atOnce form, the carries are the results
 };
 
 }  // namespace seqpar::perf

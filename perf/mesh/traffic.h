@@ -1,4 +1,4 @@
-// What travels on a mesh in one pass of attention, without the attention.
+// The data movement of one pass of attention on a mesh, without the attention.
 #pragma once
 
 #include <deque>
@@ -9,12 +9,12 @@
 
 namespace seqpar::perf {
 
-/// The attention that is moved for.
+/// The attention problem that defines the movements.
 struct MeshProblem {
   int64_t tokens = 1;                             ///< of a block
   int64_t heads = 8, kvHeads = 0, headDim = 128;  ///< kvHeads 0: not given yet
   int type = seqparFloat32;                       ///< of blocks
-  int wireType = seqparFloat32;                   ///< of partial results, also where they lie
+  int wireType = seqparFloat32;                   ///< of partial results, in memory and on the wire
 };
 
 /// One rank's buffers for one pass on one mesh.
@@ -22,13 +22,13 @@ class MeshTraffic {
  public:
   MeshTraffic(seqparMesh_t mesh, seqparMeshPass_t pass, const MeshProblem& problem, seqparComm_t comm);
 
-  /// Inputs as at first, all else spoilt: for the steps, or for the forms without overlap.
+  /// Restores inputs and invalidates the rest: for the steps, or for the forms without overlap.
   void prepare(bool atOnce);
-  /// All steps of the schedule, one after the other, on `stream` or without.
+  /// All steps of the schedule, one after the other, on `stream` (null: blocking).
   void runSteps(void* stream);
-  /// All-gathers and reduce-scatters of the same.
+  /// All-gathers and reduce-scatters of the same data.
   void runAtOnce(void* stream);
-  /// Numbers that are wrong after prepare() and one run.
+  /// Number of wrong elements after prepare() and one run.
   size_t wrong(bool atOnce);
 
  private:

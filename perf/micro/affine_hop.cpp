@@ -1,4 +1,4 @@
-// micro_affine_hop: one rank's hop of a scan, x -> A x + S, beside memcpy of as many bytes.
+// micro_affine_hop: one rank's hop of a scan, x -> A x + S, compared with memcpy of equal traffic.
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kDk = 64, kDv = 128;
 constexpr const char* kOpNames[] = {"sum", "scalar", "diag", "matrix"};
 
-/// One rank's map and what it is applied to, in memory of its own. States are 1, factors 1/2.
+/// One rank's map and its operand, in separate memory. States are 1, factors 1/2.
 class Hop {
  public:
   Hop(seqparScanOp_t op, seqparDataType_t state, seqparDataType_t wire, size_t heads, size_t dk, size_t dv, bool prefix)
@@ -49,7 +49,7 @@ class Hop {
   Hop& operator=(const Hop&) = delete;
 
   void run() { map_->hop(map_->split(1).front(), x_, sent_); }
-  /// Read and written, without A.
+  /// Bytes read and written, without A.
   size_t bytes() const { return (problem_.prefix == nullptr ? 2 : 3) * stateBytes_ + 2 * wireBytes_; }
   size_t elements() const { return problem_.elements(); }
 
@@ -63,7 +63,7 @@ class Hop {
   std::byte* sent_ = nullptr;
 };
 
-/// Two rows: the hop, and memcpy of half of its bytes, so that as much is read and written.
+/// Two rows: the hop, and memcpy of half of its bytes, which reads and writes equal traffic.
 void measure(Session& session, seqparScanOp_t op, seqparDataType_t state, seqparDataType_t wire, size_t heads,
              size_t dk, size_t dv, bool prefix) {
   const auto hop = std::make_shared<Hop>(op, state, wire, heads, dk, dv, prefix);
@@ -104,15 +104,15 @@ void runAll(Session& session) {
 
 int main(int argc, char** argv) {
   using namespace seqpar::perf;
-  Program program = partProgram(
-      "micro_affine_hop",
-      "One rank's hop of a scan beside memcpy. SIZE is that of the state; a row's is all that is read and written.",
-      {{"op", "", 7, InPlot::Panel},
-       {"state", "", 9, InPlot::Panel},
-       {"wire", "", 9, InPlot::Panel},
-       {"outputs", "", 8, InPlot::Panel},
-       {"by", "", 7}},
-      {{"of memcpy", "(%)", 10}}, false, runAll);
+  Program program = partProgram("micro_affine_hop",
+                                "One rank's hop of a scan, compared with memcpy. SIZE is the state; a row's size "
+                                "counts all bytes read and written.",
+                                {{"op", "", 7, InPlot::Panel},
+                                 {"state", "", 9, InPlot::Panel},
+                                 {"wire", "", 9, InPlot::Panel},
+                                 {"outputs", "", 8, InPlot::Panel},
+                                 {"by", "", 7}},
+                                {{"of memcpy", "(%)", 10}}, false, runAll);
   program.defaultBytes = 1 << 20;
   return runProgram(program, argc, argv);
 }

@@ -9,13 +9,13 @@
 namespace seqpar::perf {
 namespace {
 
-constexpr size_t kPattern = 1 << 20;  ///< numbers that are drawn; more are repetitions
+constexpr size_t kPattern = 1 << 20;  ///< random values; longer tensors repeat them
 
 size_t sizeOfGate(const LinearShape& shape) {
   return sizeOf(static_cast<seqparDataType_t>(shape.gateType));
 }
 
-/// Numbers of a type as they lie in memory.
+/// Random values of a type, as bytes.
 std::vector<std::byte> patternOf(int type, bool gates) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;

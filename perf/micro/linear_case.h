@@ -1,4 +1,4 @@
-// What the binaries of linear attention's kernels share: their shapes, inputs and rows.
+// Common code of the linear attention micro benchmarks: shapes, inputs and rows.
 #pragma once
 
 #include <memory>
@@ -22,12 +22,12 @@ struct LinearShape {
 /// The shapes that both binaries measure: bf16, batch 1.
 std::vector<LinearShape> linearShapes();
 
-/// One shape on this rank's GPU, and memory for its passes, freed with it.
+/// One shape on this rank's GPU, and memory for its passes, freed in the destructor.
 class LinearCase {
  public:
   LinearCase(const LinearShape& shape, Session& session);
 
-  /// q, k, v and the gates are drawn: normal numbers, and logarithms of decays as FLA's benchmarks draw them.
+  /// q, k, v and the gates are random: normal values, and log-decays drawn as in FLA's benchmarks.
   const attn::LinearProblem& problem() const { return problem_; }
   const LinearShape& shape() const { return shape_; }
   size_t numbers() const;    ///< of a tensor such as q
@@ -35,14 +35,14 @@ class LinearCase {
 
   void* take(size_t bytes);  ///< zeros
   float* takeFloats(size_t count) { return static_cast<float*>(take(count * sizeof(float))); }
-  /// A tensor like q, drawn; one to write.
+  /// A random tensor shaped like q; an output tensor.
   attn::Input drawn();
   attn::Output output();
   attn::SegmentMaps maps(const attn::Segments& segments) {
     return attn::segmentMapsIn(take(attn::segmentMapsSize(problem_, segments)), problem_, segments);
   }
 
-  /// Prints a row for each of `passes`, beside a copy of as many bytes as it has to read and write.
+  /// Prints a row for each of `passes`, compared with a copy of the bytes that the pass must read and write.
   struct Pass {
     const char* name;
     size_t bytes;  ///< of inputs and outputs, each once
@@ -50,7 +50,7 @@ class LinearCase {
   };
   void measure(const attn::Segments& segments, const std::vector<Pass>& passes);
 
-  /// Throws unless `error`, a cudaError_t that a launch gave, is success.
+  /// Throws unless `error`, a launch's cudaError_t, is success.
   static void must(int error, const char* launch);
 
  private:

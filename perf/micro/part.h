@@ -1,4 +1,4 @@
-// What the binaries of this folder have in common: a part of the library that one rank runs by itself.
+// Common code of the micro benchmarks: a part of the library, run by one rank.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,7 @@
 
 namespace seqpar::perf {
 
-/// A binary whose rows are told apart by `labels`, and whose ranks, one unless more are asked for, know nothing of each
-/// other. `onGpu`: refuses to run on hosts.
+/// A binary with rows identified by `labels`. Ranks (one by default) are independent. `onGpu`: refuses to run on hosts.
 inline Program partProgram(std::string name, std::string summary, std::vector<Column> labels,
                            std::vector<Column> extras, bool onGpu, std::function<void(Session&)> body) {
   Program program;
@@ -29,7 +28,7 @@ inline Program partProgram(std::string name, std::string summary, std::vector<Co
   return program;
 }
 
-/// A work that leaves nothing to prepare; tests judge its results.
+/// A work without preparation; tests check its results.
 inline Work partWork(std::function<void()> run, double timesPerIteration = 1) {
   Work work;
   work.prepare = [] {};
@@ -39,8 +38,8 @@ inline Work partWork(std::function<void()> run, double timesPerIteration = 1) {
   return work;
 }
 
-/// The measured rows `cases`; the last one is what the others are compared with: `percent` of a row is the time of the
-/// last one over its own.
+/// The measured rows of `cases`, compared with the last one: `percent` of a row is the time of the last row over the
+/// row's.
 inline std::vector<Row> measureBeside(Session& session, std::vector<Case>& cases, RowKind kind) {
   cases.back().row.kind = kind;
   std::vector<Row> rows = session.measure(cases);

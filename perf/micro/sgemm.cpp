@@ -1,4 +1,4 @@
-// micro_sgemm: the matrix product of hosts, of the shapes that scans and attention have, for every instruction set.
+// micro_sgemm: the host matrix product in the shapes of scans and attention, for every instruction set.
 #include "base/sgemm_kernels.h"
 
 #include <memory>
@@ -31,10 +31,10 @@ constexpr Shape kShapes[] = {
     {"softmax, weights by v", 64, 128, 256, false, false},
     {"softmax, dv", 256, 128, 64, true, false},
 };
-constexpr double kOperations = 2e7;  ///< of an iteration
-constexpr int kSum = 8;              ///< products that are added up before c is set anew
+constexpr double kOperations = 2e7;  ///< per iteration
+constexpr int kSum = 8;              ///< products accumulated before c is reset
 
-/// The factors are such that every sum is exact.
+/// The operands are chosen so that every sum is exact.
 struct Product {
   explicit Product(const Shape& given)
       : shape(given), a(shape.m * shape.k, 0.5F), b(shape.k * shape.n, 0.25F), c(shape.m * shape.n) {}
@@ -85,11 +85,10 @@ void runAll(Session& session) {
 int main(int argc, char** argv) {
   using namespace seqpar::perf;
   return runProgram(
-      partProgram(
-          "micro_sgemm",
-          "The matrix product of hosts, one thread a rank, factors in cache. A size is that of both factors and\n"
-          "the product.",
-          {{"what", "", 21, InPlot::Panel}, {"m x n x k", "", 12, InPlot::Panel}, {"for", "", 9}},
-          {{"rate", "(GFLOP/s)", 10}}, false, runAll),
+      partProgram("micro_sgemm",
+                  "The host matrix product, one thread per rank, operands in cache. A size counts both operands and\n"
+                  "the product.",
+                  {{"what", "", 21, InPlot::Panel}, {"m x n x k", "", 12, InPlot::Panel}, {"for", "", 9}},
+                  {{"rate", "(GFLOP/s)", 10}}, false, runAll),
       argc, argv);
 }

@@ -1,9 +1,9 @@
-"""PyTorch's context parallelism on GPUs: milliseconds of forward, and of forward and backward, the slowest rank's.
+"""PyTorch's context parallelism on GPUs: milliseconds of forward, and of forward and backward, on the slowest rank.
 
-One process a GPU, such as torchrun --nproc-per-node 2 context_parallel.py --tokens 8192,32768. Beside it:
-softmax_attn_perf -g 2 -B -b BYTES, of the same shapes. "ring" is torch.distributed.tensor.experimental's
-context_parallel with cuDNN, by both of its rotations; it has no windows. "flex" is flex_attention, compiled, on keys
-and values that are all gathered, which is how PyTorch shards attention with a window.
+One process per GPU, for example torchrun --nproc-per-node 2 context_parallel.py --tokens 8192,32768. Compare with
+softmax_attn_perf -g 2 -B -b BYTES of equal shapes. "ring" is torch.distributed.tensor.experimental's context_parallel
+with cuDNN, with both of its rotations; it does not support windows. "flex" is compiled flex_attention on gathered keys
+and values, which is PyTorch's way to shard attention with a window.
 """
 import argparse
 import os
@@ -27,7 +27,7 @@ def parse():
     parser.add_argument("--tokens", default="8192,32768", help="of the whole sequence, a list")
     parser.add_argument("--masks", default="full,causal")
     parser.add_argument("--rotations", default="allgather,alltoall")
-    parser.add_argument("--window", type=int, default=0, help="by flex_attention: tokens before its own that one sees")
+    parser.add_argument("--window", type=int, default=0, help="flex_attention: visible tokens before the own one")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=6)
@@ -35,7 +35,7 @@ def parse():
 
 
 def slowest(run, repeats):
-    """The median time of `run`, of the slowest rank."""
+    """The median time of `run` on the slowest rank."""
     for _ in range(2):
         run()
     times = []
@@ -91,7 +91,7 @@ def flex(args, mesh, tokens):
         return (query + first >= key) & (query + first - key <= args.window)
 
     block_mask = create_block_mask(seen, None, None, own, tokens, device="cuda")
-    compiled = torch.compile(flex_attention)
+    compiled = torch.compile(flex_attention, mode="max-autotune-no-cudagraphs")
     group = mesh.get_group().group_name
 
     def attend():
@@ -111,7 +111,7 @@ def main():
         try:
             forward, step = measure()
             text = f"{forward:11.2f}  {step:9.2f}"
-        except Exception as error:  # noqa: BLE001, one that cannot do it is a row too
+        except Exception as error:  # noqa: BLE001, an unsupported variant is also a row
             text = f"cannot: {str(error)[:200]!r}"
         if dist.get_rank() == 0:
             print(f"{name:16} {tokens:7} {mask:7} {text}", flush=True)

@@ -2,7 +2,7 @@
 without any. One rank; start as many with torchrun's variables. Needs fla-core 0.6 and einops.
 
     fla_kda.py --warm I N    compiles every Nth kernel from the Ith on, without running any: N processes fill Triton's cache
-    fla_kda.py               measures; every kernel is tuned over --configs configurations, the same for all three
+    fla_kda.py               measures; Triton tunes every kernel over all of its configurations
 
 Times are medians of CUDA events of the slower rank, and of the exchange alone.
 """
@@ -14,13 +14,12 @@ os.environ.setdefault("FLA_CACHE_RESULTS", "0")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from fla_kernels import compile_only, few_configurations  # noqa: E402
+from fla_kernels import compile_only, tune_quickly  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--tokens", type=int, default=16384, help="of a rank")
 parser.add_argument("--heads", type=int, default=32)
 parser.add_argument("--head-dim", type=int, default=128)
-parser.add_argument("--configs", type=int, default=2)
 parser.add_argument("--repeats", type=int, default=15)
 parser.add_argument("--warm", type=int, nargs=2)
 args = parser.parse_args()
@@ -77,7 +76,7 @@ def median_ms(function, repeats):
 
 
 def exchanges(theirs, ours):
-    """us of the exchange of one layer's states alone, forward: what of FLA's and of ours stands between the kernels."""
+    """us of the exchange of one layer's states alone, forward: the parts of FLA's and seqpar's between the kernels."""
     from fla.ops.cp.chunk_delta_h import all_gather_into_tensor, chunk_cp_merge
 
     import seqpar.torch.fla as sp_fla
@@ -161,7 +160,7 @@ def main():
     dist.destroy_process_group()
 
 
-few_configurations(args.configs)
+tune_quickly()
 if args.warm:
     warm(*args.warm)
 else:

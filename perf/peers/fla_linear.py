@@ -1,13 +1,14 @@
-"""flash-linear-attention's gated linear attention and scalar decays beside seqpar's, on one GPU. Needs fla-core 0.6 and einops.
+"""flash-linear-attention's gated linear attention and scalar decays against seqpar's, on one GPU. Needs fla-core 0.6
+and einops.
 
     fla_linear.py --warm I N    compiles every Nth kernel from the Ith on, without running any: N processes fill Triton's cache
-    fla_linear.py               measures; every kernel is tuned over --configs configurations
+    fla_linear.py               measures; Triton tunes every kernel over all of its configurations
     fla_linear.py --errors      errors against a recurrence in fp64, and the most memory of a forward and backward
 
 Times are medians of CUDA graphs, both in turns in the same run; `apart` is the relative difference of the outputs. FLA
-refuses the backward of scalar decays on Hopper with Triton 3.4 to 3.7.0, whose gradients of decays are wrong there (its
-issue 640): the table says so. Errors are norms of differences over the norm of the reference, memory is that beside q,
-k, v, the decays, the outputs and their gradient.
+refuses the backward of scalar decays on Hopper with Triton 3.4 to 3.7.0, where the gradients of decays are wrong (its
+issue 640): the table says so. Errors are norms of differences over the norm of the reference; memory excludes q, k, v,
+the decays, the outputs and their gradient.
 """
 import argparse
 import os
@@ -16,15 +17,14 @@ import time
 os.environ.setdefault("FLA_CACHE_RESULTS", "0")
 
 import torch  # noqa: E402
-from fla_kernels import compile_only, few_configurations  # noqa: E402
+from fla_kernels import compile_only, tune_quickly  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--shapes", nargs="*", default=["8192x32", "8192x16", "32768x32"], help="tokens x heads, or tokens x heads x length of a key x length of a value")
 parser.add_argument("--families", nargs="*", default=["gla", "scalar"], choices=["gla", "scalar"])
-parser.add_argument("--configs", type=int, default=2)
 parser.add_argument("--repeats", type=int, default=20)
 parser.add_argument("--errors", action="store_true")
-parser.add_argument("--errors-shape", default="1024x4", help="of the errors: its tokens one after the other in fp64")
+parser.add_argument("--errors-shape", default="1024x4", help="shape of --errors: processed token by token in fp64")
 parser.add_argument("--warm", type=int, nargs=2)
 args = parser.parse_args()
 
@@ -149,7 +149,7 @@ def recurrence(q, k, v, g):
 
 
 def errors(family, shape, divisor):
-    """Of the outputs and of the gradients of q, k, v and the decays."""
+    """Errors of the outputs and of the gradients of q, k, v and the decays."""
     tensors, grad = inputs(family, *sizes_of(shape), divisor)
     exact = [x.detach().double().requires_grad_() for x in tensors]
     out = recurrence(*exact)
@@ -166,7 +166,7 @@ def errors(family, shape, divisor):
 
 
 def most_memory(family, shape):
-    """GiB of a forward and backward beside its inputs and outputs: of PyTorch, and of a plan, which takes its own."""
+    """GiB of a forward and backward beyond its inputs and outputs: PyTorch's, and a plan's own memory."""
     def beside_torch():
         free, total = torch.cuda.mem_get_info()
         return total - free - torch.cuda.memory_reserved()
@@ -190,7 +190,7 @@ def most_memory(family, shape):
             print(f"{family:<7} {shape:<16} {name:<7} {str(error).strip().splitlines()[0][:100]}", flush=True)
 
 
-few_configurations(args.configs)
+tune_quickly()
 if args.warm:
     warm(*args.warm)
 elif args.errors:

@@ -1,6 +1,6 @@
 """PyTorch's scaled_dot_product_attention on hosts, one thread: CPU milliseconds of forward and of backward.
 
-Beside it: softmax_attn_perf -t 1 --algo local --heads 8 -b 8M -d float (4M with -d bfloat16), -m full|causal,
+Compare with softmax_attn_perf -t 1 --algo local --heads 8 -b 8M -d float (4M with -d bfloat16), -m full|causal,
 -p forward|backward.
 """
 import argparse

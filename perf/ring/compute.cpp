@@ -52,7 +52,7 @@ void Computation::runHere() const {
 }
 
 long roundsFor(double us, Session& session) {
-  // The difference of two leaves out what it takes to begin.
+  // The difference of two times cancels the startup time.
   constexpr long kProbe = 200000;
   double shorter = std::numeric_limits<double>::infinity(), longer = shorter;
   for (int i = 0; i < 5; ++i) {

@@ -1,18 +1,18 @@
-// Computation for a ring to hide behind: arithmetic that needs a processor, or all of a GPU's, and no memory.
+// Computation that overlaps with a ring: arithmetic that uses a processor, or all SMs of a GPU, and no memory.
 #pragma once
 
 #include "common/session.h"
 
 namespace seqpar::perf {
 
-/// Some arithmetic, of so many rounds: on a GPU's stream, on a host stream, or in the call.
+/// Arithmetic of `rounds` rounds: on a GPU's stream, on a host stream, or in the call.
 class Computation {
  public:
   explicit Computation(long rounds) : rounds_(rounds) {}
   Computation(const Computation&) = delete;
   Computation& operator=(const Computation&) = delete;
 
-  /// Must outlive what it leaves on the stream.
+  /// The object must outlive its work on the stream.
   void run(const Session& session);
   /// On the calling thread.
   void runHere() const;
@@ -21,7 +21,7 @@ class Computation {
   long rounds_;
 };
 
-/// Collective: rounds that take `us` on the slowest rank.
+/// Collective: the rounds that take `us` on the slowest rank.
 long roundsFor(double us, Session& session);
 
 #ifdef SEQPAR_PERF_CUDA

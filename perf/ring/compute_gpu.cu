@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads) computeKernel(long rounds, float* si
     c = c * 0.9997f + 0.1f;
     d = d * 0.9996f + 0.1f;
   }
-  if (a + b + c + d < 0) *sink = a;  // never, but the compiler does not know
+  if (a + b + c + d < 0) *sink = a;  // never true, but opaque to the compiler
 }
 
 }  // namespace

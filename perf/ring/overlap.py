@@ -1,12 +1,12 @@
-"""Rings beside attention on GPUs: PyTorch computes, seqpar or PyTorch moves tensors to the next rank meanwhile.
+"""Rings overlapped with attention on GPUs: PyTorch computes while seqpar or PyTorch moves tensors to the next rank.
 
     SEQPAR_LIBRARY=.../libseqpar.so.0.2 torchrun --nproc_per_node 2 perf/ring/overlap.py
 
 A step is an attention forward (cuDNN, bf16, 32 heads of 128) and a shift, posted before it and waited for after it.
-Attention takes about --times us, and what is shifted is as much as a copy moves in that time. Beside the ring's engines
-and PyTorch stand two controls: the events by which a shift is tied to the computation, with nothing between them, and
-a bare copy to the next GPU between them, which waits for nobody. Times are of one step, of the slowest rank, the median
-of several loops, which take turns; the GPU is held back while the host enqueues a loop.
+Attention takes about --times us, and a shift moves as many bytes as a copy can in that time. In addition to the ring's
+engines and PyTorch, two controls are measured: only the events that order a shift with the computation, and a bare copy
+to the next GPU between these events, without synchronization. Times are of one step, of the slowest rank, the median of
+several loops, which take turns; the GPU is delayed while the host enqueues a loop.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import _abi  # noqa: E402
 MOST_STEPS, LEAST_STEPS = 80, 20
 MIB = 1 << 20
 HOLD_CYCLES = 6_000_000
-RING_US = 12  # what a step of a ring takes beside its copy, at most
+RING_US = 12  # maximum overhead of a ring's step beyond its copy
 
 
 class RingParams(_abi.Versioned):
@@ -43,7 +43,7 @@ class RingInfo(_abi.Versioned):
 
 
 class Ring:
-    """A ring of one tensor: in memory of its own, or, for the engine of kernels, in the caller's."""
+    """A ring of one tensor: in library memory or, for the kernel engine, in the caller's."""
 
     def __init__(self, comm, ranks, size, own):
         self.comm, self.ranks, self.step = comm, ranks, 0
@@ -96,7 +96,7 @@ class TorchShift:
 
 
 class Events:
-    """What ties a transfer to the computation, and no transfer."""
+    """The events that order a transfer with the computation, without a transfer."""
 
     name = "control: events alone"
 
@@ -125,7 +125,7 @@ class IpcHandle(ctypes.Structure):
 
 
 class BareCopy(Events):
-    """A copy between this GPU and the next or the one before, which waits for nobody."""
+    """A copy between this GPU and the next or previous one, without synchronization."""
 
     driver = ctypes.CDLL("libcuda.so.1")
 
@@ -189,7 +189,7 @@ def measure(step, loops, hold=True):
 
 
 def compare(compute, both, loops, steps):
-    """Median us of a step of computation alone, of one with a shift beside it, and of the ratios of the pairs."""
+    """Median us of a step of computation alone, of one overlapped with a shift, and median ratio of the pairs."""
     times = [[], []]
     for loop in range(loops + 2):
         for which in (0, 1) if loop % 2 == 0 else (1, 0):
@@ -206,7 +206,7 @@ def attention(length):
 
 
 def attention_for(us):
-    """Attention that takes about as long."""
+    """Attention with about the given time."""
     length = 256
     while True:
         compute = attention(length)
@@ -236,7 +236,7 @@ def both_step(engine, compute):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", type=int, default=11)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[1, 8, 64], help="MiB a step, alone")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1, 8, 64], help="MiB per step, without computation")
     parser.add_argument("--times", type=int, nargs="*", default=[250, 1000, 4000], help="us of attention")
     options = parser.parse_args()
     dist.init_process_group("nccl")

@@ -9,7 +9,7 @@
 namespace seqpar::perf {
 namespace {
 
-/// The set that step `step` sends, and the one that it fills.
+/// The set that step `step` sends, and the set that it fills.
 int sentSet(int step) {
   return step == 0 ? 0 : 2 - step % 2;
 }
@@ -17,7 +17,7 @@ int filledSet(int step) {
   return 1 + step % 2;
 }
 
-/// A work of `steps` steps without its run().
+/// A work of `steps` steps without run().
 Work workOn(const TensorsPointer& tensors, int steps) {
   Work work;
   work.prepare = [tensors] { tensors->spoil(); };

@@ -1,4 +1,4 @@
-// What ring_perf measures: the library's shifts and rings, and what others do for the same tensors.
+// The measured works of ring_perf: the library's shifts and rings, and the peers for equal tensors.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ namespace seqpar::perf {
 
 using TensorsPointer = std::shared_ptr<Tensors>;
 
-/// Sets of buffers that are enough for a ring that keeps its home: plain, and double.
+/// Sufficient sets of buffers for a ring that keeps its home: plain, and double.
 constexpr int kPlainSets = 3, kDoubleSets = 5;
 
 /// seqparShift() to the next rank.
 Work shiftWork(const TensorsPointer& tensors, void* stream);
 
-/// The library's ring, in all sets of the tensors or in memory of its own.
+/// The library's ring, in the sets of the tensors or in library memory.
 class OpenRing {
  public:
   OpenRing(TensorsPointer tensors, size_t inner, bool ownMemory, Session& session);
@@ -27,7 +27,7 @@ class OpenRing {
   OpenRing& operator=(const OpenRing&) = delete;
   ~OpenRing() { seqparRingDestroy(ring_); }
 
-  /// nranks - 1 steps, each beside a computation.
+  /// nranks - 1 steps, each overlapped with a computation.
   void round(Computation& computation);
   void spoil() { tensors_->spoil(); }
   size_t wrong() const;
@@ -43,17 +43,17 @@ class OpenRing {
 };
 
 Work ringWork(const std::shared_ptr<OpenRing>& ring, int steps, long rounds);
-/// As many computations as a round has, alone.
+/// A round's computations, alone.
 Work computeWork(Session& session, int steps, long rounds);
 
 /// `steps` of ncclSend and ncclRecv in a group.
 Work ncclWork(const TensorsPointer& tensors, int steps, const std::shared_ptr<Nccl>& nccl);
-/// What the hardware does: the copy engine writes to the next rank, and nobody waits for anybody. No run() where it
-/// cannot.
+/// The hardware's limit: the copy engine writes to the next rank, without synchronization. No run() if it is not
+/// available.
 Work copyWork(const TensorsPointer& tensors, Gpu& gpu);
 
 #ifdef SEQPAR_PERF_MPI
-/// `steps` of MPI_Isend and MPI_Irecv, each posted before a computation and waited for after it.
+/// `steps` times MPI_Isend and MPI_Irecv, posted before a computation and completed after it.
 Work mpiWork(const TensorsPointer& tensors, int steps, long rounds);
 /// MPI_Sendrecv, one tensor after the other.
 Work sendrecvWork(const TensorsPointer& tensors);

@@ -11,7 +11,7 @@ STATISTICS = ("min_us", "avg_us", "p50_us", "p95_us", "p99_us", "max_us")
 
 
 def check_iterations(each, config):
-    """One of the objects ..._per_iter, which come with -I."""
+    """One of the objects ..._per_iter, which -I adds."""
     times, skipped = each["times_us"], each["skipped_iterations"]
     assert skipped == config["per_iter_skip"] and len(times) > skipped, each
     values = [each[name] for name in STATISTICS]

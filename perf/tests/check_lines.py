@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a perf binary with each line of a file, on hosts, and checks its exit status and what it says of its results.
+"""Runs a perf binary with each line of a file, on hosts, and checks its exit status and its verdict on the results.
 
 usage: check_lines.py FILE PROGRAM
 """
@@ -10,7 +10,7 @@ import sys
 
 
 def trouble(program, status, arguments):
-    """What is wrong with a run, or None."""
+    """The error of a run, or None."""
     run = subprocess.run([program, *arguments], capture_output=True, text=True,
                          env={**os.environ, "SEQPAR_PERF_DEVICE": "host"})
     if run.returncode != status:

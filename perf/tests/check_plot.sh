@@ -1,5 +1,5 @@
 #!/bin/sh
-# Draws the JSON of an All-Scan with the first Python that has matplotlib, and looks for a line in the picture.
+# Plots the JSON of an All-Scan with the first Python that has matplotlib, and searches the picture for a line.
 # usage: check_plot.sh FILE.json PICTURE.svg    (77: there is no matplotlib)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

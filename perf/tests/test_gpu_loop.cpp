@@ -7,7 +7,7 @@ using namespace seqpar::perf;
 
 namespace {
 
-/// A GPU whose time passes only by what is enqueued on it.
+/// A simulated GPU: its time advances only by enqueued work.
 class FakeGpu : public Gpu {
  public:
   static constexpr double kBarrierUs = 2, kFirstUs = 100;

@@ -24,7 +24,7 @@ bool parse(Settings& settings, std::vector<std::string> arguments) {
   return true;
 }
 
-/// Parses a command line that makes sense.
+/// Parses a valid command line.
 Settings parsed(std::vector<std::string> arguments) {
   Settings settings;
   CHECK(parse(settings, std::move(arguments)));
@@ -41,7 +41,7 @@ std::string complaint(std::vector<std::string> arguments) {
   return "";
 }
 
-/// Sets a variable for as long as it lives.
+/// Sets an environment variable for its lifetime.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

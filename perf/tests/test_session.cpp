@@ -12,8 +12,8 @@ using namespace seqpar::perf;
 
 namespace {
 
-/// Exit status of a binary that hands one small result, of two ranks, to the checker: as it should be, or with one bit
-/// of one element wrong on rank 1.
+/// Exit status of a binary that passes one small result, of two ranks, to the checker: correct, or with one wrong bit
+/// of one element on rank 1.
 int runWith(bool corrupted, std::vector<std::string> arguments) {
   Program program;
   program.name = "test";

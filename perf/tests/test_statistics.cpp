@@ -15,6 +15,6 @@ TEST_CASE("Statistics of times are nccl-tests'") {
   CHECK(statistics.p50 == 100.5);
   CHECK(statistics.p95 == 190);
   CHECK(statistics.p99 == 198);
-  CHECK(statistics.deviation == Approx(57.7343));  // of all, not of a sample: sqrt((200^2 - 1) / 12)
+  CHECK(statistics.deviation == Approx(57.7343));  // of the population, not of a sample: sqrt((200^2 - 1) / 12)
   CHECK(statistics.variation() == Approx(57.4471));
 }

@@ -43,7 +43,7 @@ TEST_CASE("Each spoilt element of a result is counted, in every type") {
     CHECK(countWrong(got.data(), want.data(), numbers.size(), type) == 0);
     got[bytesOf(type) - 1] = 0x80;  // the sign of the zero: equal in value
     CHECK(countWrong(got.data(), want.data(), numbers.size(), type) == 0);
-    got[bytesOf(type)] ^= 1;  // the last digit of the one
+    got[bytesOf(type)] ^= 1;  // the last bit of the one
     CHECK(countWrong(got.data(), want.data(), numbers.size(), type) == 1);
     std::fill(got.begin(), got.end(), 0xff);  // NaN
     CHECK(countWrong(got.data(), want.data(), numbers.size(), type) == 4);
