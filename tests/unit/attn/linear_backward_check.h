@@ -220,7 +220,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   return {dq.numbers, dk.numbers, dv.numbers, gates.numbers};
 }
 
-/// The gradients of other packed sequences have the same bits for any inputs and maps of one sequence.
+/// The gradients of other packed sequences have the same bits if all inputs and maps of one sequence are NaN or zero.
 template <class T, class K, bool kChannel>
 void checkSequencesApart(BackwardShape shape) {
   shape.type = K::kExact ? seqparFloat32 : std::is_same_v<T, Bf16> ? seqparBfloat16 : seqparFloat16;
@@ -233,15 +233,15 @@ void checkSequencesApart(BackwardShape shape) {
   }
   bounds.push_back(shape.tokens);
   std::mt19937_64 random(seed);
-  for (const auto place : {BackwardCase::Place::Queries, BackwardCase::Place::Keys, BackwardCase::Place::Values,
-                           BackwardCase::Place::Gates, BackwardCase::Place::Outputs, BackwardCase::Place::States}) {
-    const double value = random() % 2 == 0 ? std::nan("") : kZeros;
+  for (const double value : {std::nan(""), kZeros}) {
     const size_t sequence = random() % (bounds.size() - 1);
     const int64_t from = bounds[sequence], to = bounds[sequence + 1];
-    INFO(shape.name() << ", seed " << seed << ": " << value << " from token " << from << " to " << to << " in input "
-                      << static_cast<int>(place));
+    INFO(shape.name() << ", seed " << seed << ": " << value << " from token " << from << " to " << to);
     BackwardCase other = c;
-    other.poison(place, value, from, to);
+    for (const auto place : {BackwardCase::Place::Queries, BackwardCase::Place::Keys, BackwardCase::Place::Values,
+                             BackwardCase::Place::Gates, BackwardCase::Place::Outputs, BackwardCase::Place::States}) {
+      other.poison(place, value, from, to);
+    }
     const Found found = gradientsOf<K, kChannel>(other, seed);
     const auto different = [&](const std::vector<float>& a, const std::vector<float>& b) {
       size_t wrong = 0;

@@ -115,7 +115,7 @@ void checkForward(ForwardSpec spec, bool apart, int ctas = 2, bool packed = fals
   checkWithin("final state", test.finalState, {results.finalState.begin(), results.finalState.end()});
 }
 
-/// The results of other packed sequences have the same bits for any inputs of one sequence.
+/// The results of other packed sequences have the same bits if all inputs of one sequence are NaN or infinite.
 template <class K>
 void checkSequencesApart(ForwardSpec spec, bool apart, int ctas = 2) {
   spec.seed = std::random_device{}();
@@ -125,14 +125,15 @@ void checkSequencesApart(ForwardSpec spec, bool apart, int ctas = 2) {
   if (bounds.empty()) return;
   const auto states = static_cast<size_t>(spec.dk) * static_cast<size_t>(spec.dv);
   std::mt19937_64 random(spec.seed);
-  for (const Place place : {Place::Queries, Place::Keys, Place::Values, Place::Gates, Place::Initial}) {
-    const float value = random() % 2 == 0 ? NAN : INFINITY;
-    const size_t end = place == Place::Initial ? 0 : random() % bounds.size();
+  for (const float value : {NAN, INFINITY}) {
+    const size_t end = random() % bounds.size();
     const int64_t from = end == 0 ? 0 : bounds[end - 1], to = bounds[end];
-    INFO(spec.name() << (apart ? ", apart" : "") << ": " << value << " from token " << from << " to " << to
-                     << " in input " << static_cast<int>(place));
+    INFO(spec.name() << (apart ? ", apart" : "") << ": " << value << " from token " << from << " to " << to);
     ForwardCase other = test;
-    other.poison(place, value, from, to);
+    for (const Place place : {Place::Queries, Place::Keys, Place::Values, Place::Gates}) {
+      other.poison(place, value, from, to);
+    }
+    if (end == 0) other.poison(Place::Initial, value, from, to);
     const ForwardResults found = runForward<K>(other, apart, ctas, false);
     size_t wrong = 0;
     for (size_t i = 0; i < found.out.size(); ++i) {

@@ -65,6 +65,7 @@ TEST_CASE("forward kernels of sm_90 with a decay a token or a head, and without"
 TEST_CASE("forward kernels of sm_90 keep packed sequences apart") {
   for (const Gate gate : {Gate::Channel, Gate::Token, Gate::Head, Gate::None}) {
     for (const Decays decays : {Decays::Typical, Decays::Mixed}) {
+      if (decays == Decays::Mixed && (gate == Gate::Head || gate == Gate::None)) continue;
       ForwardSpec spec = specOf(gate, 170, 128, 80, decays);
       spec.sequences = decays == Decays::Mixed ? 6 : 3;
       if (gate == Gate::Channel && decays == Decays::Mixed) spec.gateType = seqparBfloat16;

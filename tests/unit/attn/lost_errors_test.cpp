@@ -191,7 +191,7 @@ std::string trial(const Operator& op, Fault fault, Clock::duration typical, std:
 TEST_CASE("a rank that aborts or gives up leaves no rank with a wrong result", "[faults]") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
-  const int trials = 6;
+  const int trials = 3;
   for (const auto& op : operators(seed)) {
     Clock::duration typical{};
     {
