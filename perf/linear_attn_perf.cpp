@@ -1,5 +1,6 @@
 // linear_attn_perf: linear attention through a plan, forward and backward, with every algorithm; LOCAL exchanges
 // nothing.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -9,8 +10,16 @@
 namespace seqpar::perf {
 namespace {
 
-const Names kFamilies{
-    {"gla", seqparAttnGla}, {"scalar", seqparAttnScalar}, {"fixed", seqparAttnFixed}, {"sum", seqparAttnSum}};
+/// The families of linear attention by their names.
+Names familyNames() {
+  Names names;
+  for (int i = 0; i < SEQPAR_ATTN_FAMILIES; ++i) {
+    seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+    if (seqparAttnFamilyQuery(i, &info) == seqparSuccess) names.emplace_back(info.name, i);
+  }
+  return names;
+}
+const Names kFamilies = familyNames();
 const Names kAlgorithms{
     {"local", seqparAttnLocal}, {"zeco", seqparAttnZeco}, {"lasp1", seqparAttnLasp1}, {"lasp2", seqparAttnLasp2}};
 const Names kGateTypes{{"float", seqparFloat32}, {"bfloat16", seqparBfloat16}};
@@ -31,10 +40,13 @@ LayerSizes sizesOf(const Choices& c, int family, size_t tokens) {
   const size_t rows = c.batch * tokens;
   const size_t keys = rows * c.keyHeads * c.keyDim, values = rows * c.heads * c.valueDim;
   LayerSizes sizes{keys, keys, values, values};
-  sizes.gate = family == seqparAttnGla      ? rows * c.heads * c.keyDim
-               : family == seqparAttnScalar ? rows * c.heads
-               : family == seqparAttnFixed  ? c.heads
-                                            : 0;
+  seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+  requireAttn(seqparAttnFamilyQuery(family, &info), "seqparAttnFamilyQuery");
+  for (int i = 0; i < info.gates; ++i) {
+    const int shape = info.gateShapes[i];
+    sizes.gates[static_cast<size_t>(i)] =
+        c.heads * (shape == seqparAttnGatePerHead ? 1 : rows) * (shape == seqparAttnGatePerChannel ? c.keyDim : 1);
+  }
   sizes.saved = c.batch * c.heads * c.keyDim * c.valueDim;
   sizes.type = c.type;
   sizes.gateType = c.gateType;
@@ -53,7 +65,7 @@ seqparAttnDesc_t descOf(const Choices& c, int family, int algorithm, int64_t tok
   desc.headDim = static_cast<int64_t>(c.keyDim);
   desc.valueDim = static_cast<int64_t>(c.valueDim);
   desc.dataType = c.type;
-  desc.gateType = c.gateType;
+  std::fill_n(desc.gateTypes, SEQPAR_ATTN_MAX_GATES, c.gateType);
   desc.wireType = c.wireType;
   desc.reserve = c.reserve ? 1 : 0;
   return desc;

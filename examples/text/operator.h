@@ -58,20 +58,20 @@ class Operator {
     forward_.q = dense(inputs.q);
     forward_.k = dense(inputs.k);
     forward_.v = dense(inputs.v);
-    forward_.gate = dense(inputs.logDecay);
+    forward_.gates[0] = dense(inputs.logDecay);
     forward_.out = dense(to.out);
     forward_.saved = memory_.place(saved_);
     backward_ = SEQPAR_ATTN_BACKWARD_INITIALIZER;
     backward_.q = forward_.q;
     backward_.k = forward_.k;
     backward_.v = forward_.v;
-    backward_.gate = forward_.gate;
+    backward_.gates[0] = forward_.gates[0];
     backward_.saved = forward_.saved;
     backward_.dOut = dense(dOut);
     backward_.dq = dense(to.dq);
     backward_.dk = dense(to.dk);
     backward_.dv = dense(to.dv);
-    backward_.dGate = dense(to.dLogDecay);
+    backward_.dGates[0] = dense(to.dLogDecay);
   }
   /// The forward pass, and the backward pass with the gradient of the outputs.
   Time run() {

@@ -34,13 +34,50 @@ typedef struct seqparAttnPlan* seqparAttnPlan_t; /**< one operator on one commun
 /** Operator family. */
 typedef enum {
   seqparAttnSoftmax = 0, /**< softmax(scale q k^T + mask) v */
-  seqparAttnGla = 1,     /**< S_t = diag(exp(g_t)) S_(t-1) + k_t v_t^T, o_t = scale q_t^T S_t; g [batch][tokens][heads]
-                              [headDim]. Gated linear attention (arXiv 2312.06635) */
+  seqparAttnGla = 1,     /**< S_t = diag(exp(g_t)) S_(t-1) + k_t v_t^T, o_t = scale q_t^T S_t; gates: log_decay g
+                              [batch][tokens][heads][headDim]. Gated linear attention (arXiv 2312.06635) */
   seqparAttnScalar = 2,  /**< Gla with one decay per token and head, g [batch][tokens][heads]: Mamba-2's SSD form
                               (arXiv 2405.21060), simple GLA */
   seqparAttnFixed = 3,   /**< Gla with one decay per head, g [heads]: RetNet (arXiv 2307.08621), Lightning */
   seqparAttnSum = 4      /**< Gla without decay: linear attention (arXiv 2006.16236) */
 } seqparAttnFamily_t;
+
+#define SEQPAR_ATTN_FAMILIES 5  /**< largest family id + 1 */
+#define SEQPAR_ATTN_MAX_GATES 4 /**< length of arrays of gates */
+
+/** Shape of a gate, an input of linear attention in addition to q, k and v. */
+typedef enum {
+  seqparAttnGatePerHead = 0,   /**< [heads] */
+  seqparAttnGatePerToken = 1,  /**< [batch][tokens][heads] */
+  seqparAttnGatePerChannel = 2 /**< [batch][tokens][heads][headDim] */
+} seqparAttnGateShape_t;
+
+/** A family of linear attention, for generic callers. Start from SEQPAR_ATTN_FAMILY_INFO_INITIALIZER. */
+typedef struct {
+  size_t size;       /**< sizeof(seqparAttnFamilyInfo_t) */
+  unsigned magic;    /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;  /**< SEQPAR_VERSION_CODE */
+  const char* name;  /**< for example "gla"; static memory, as all strings here */
+  const char* paper; /**< title or system, with its arXiv number */
+  int transition;    /**< a seqparScanOp_t: the kind of the state's transition A in S_t = A_t S_(t-1) + k_t v_t^T */
+  int gates;         /**< number of gates: the first entries of `gates`, `gateTypes` and `dGates` */
+  const char* gateNames[SEQPAR_ATTN_MAX_GATES]; /**< [gates]: for example "log_decay" */
+  int gateShapes[SEQPAR_ATTN_MAX_GATES];        /**< [gates]: seqparAttnGateShape_t */
+} seqparAttnFamilyInfo_t;
+
+#define SEQPAR_ATTN_FAMILY_INFO_INITIALIZER                                                     \
+  {                                                                                             \
+    sizeof(seqparAttnFamilyInfo_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, NULL, NULL, 0, 0, \
+        {NULL, NULL, NULL, NULL}, {                                                             \
+      0, 0, 0, 0                                                                                \
+    }                                                                                           \
+  }
+
+/**
+ * Stores the description of a family of linear attention. Errors: InvalidArgument (NULL, a wrong magic,
+ * seqparAttnSoftmax or an unknown id).
+ */
+SEQPAR_API seqparResult_t seqparAttnFamilyQuery(int family, seqparAttnFamilyInfo_t* info);
 
 /** Distributed algorithm, named after its paper; docs/attention.md lists the features of each. */
 typedef enum {
@@ -186,7 +223,7 @@ typedef struct {
   const int64_t* cuSeqlens;       /**< [sequences + 1]: start of each in the whole, ascending from 0 to the number of
                                        tokens. Independent of the layout's packing. Tokens never see other sequences,
                                        and NaN and infinity in one sequence never reach results of another, except
-                                       dGate of seqparAttnFixed, which is a sum over all tokens. Not with kvTokens */
+                                       dGates of seqparAttnFixed, which is a sum over all tokens. Not with kvTokens */
 
   int64_t heads;    /**< heads of queries and outputs (softmax), of values and outputs (linear); at least 1 */
   int64_t kvHeads;  /**< softmax: heads of keys and values; linear: heads of queries and keys. A divisor of heads; 0:
@@ -194,9 +231,9 @@ typedef struct {
   int64_t headDim;  /**< length of a query and of a key, at least 1. Linear, on GPUs: a multiple of 16, at most 256 */
   int64_t valueDim; /**< length of a value; 0: headDim. Linear, on GPUs: a multiple of 16 */
   int dataType;     /**< a seqparDataType_t: of q, k, v, out and their gradients */
-  int gateType;     /**< a seqparDataType_t: linear: of g and its gradient: fp32 or bf16 */
-  int wireType;     /**< a seqparDataType_t: of sent partial results (sums, outputs, states); default fp32 */
-  float scale;      /**< multiplies the scores; 0: 1 / sqrt(headDim) */
+  int gateTypes[SEQPAR_ATTN_MAX_GATES]; /**< linear: seqparDataType_t of each gate and its gradient: fp32 or bf16 */
+  int wireType; /**< a seqparDataType_t: of sent partial results (sums, outputs, states); default fp32 */
+  float scale;  /**< multiplies the scores; 0: 1 / sqrt(headDim) */
 
   int mask;            /**< softmax: a seqparAttnMask_t. Linear attention is always causal */
   int64_t windowLeft;  /**< softmax: maximum number of visible tokens before its own; SEQPAR_ATTN_NO_WINDOW: all */
@@ -223,7 +260,7 @@ typedef struct {
 #define SEQPAR_ATTN_DESC_INITIALIZER                                                                                   \
   {                                                                                                                    \
     sizeof(seqparAttnDesc_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, seqparAttnSoftmax, seqparAttnAuto, 1, 0, NULL, \
-        NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, seqparFloat32, seqparFloat32, 0.0f, seqparAttnFull,         \
+        NULL, 0, NULL, 0, NULL, 1, 0, 0, 0, seqparFloat32, {0, 0, 0, 0}, seqparFloat32, 0.0f, seqparAttnFull,          \
         SEQPAR_ATTN_NO_WINDOW, SEQPAR_ATTN_NO_WINDOW, 0.0f, 0, 0, 0, 1, 0, NULL, 0                                     \
   }
 
@@ -286,37 +323,39 @@ SEQPAR_API seqparResult_t seqparAttnPlanExplain(seqparAttnPlan_t plan, char* tex
  * Arguments of a forward pass. Start from SEQPAR_ATTN_FORWARD_INITIALIZER. "heads" and "kvHeads" are those of the desc.
  */
 typedef struct {
-  size_t size;             /**< sizeof(seqparAttnForwardArgs_t) */
-  unsigned magic;          /**< SEQPAR_STRUCT_MAGIC */
-  unsigned version;        /**< SEQPAR_VERSION_CODE */
-  seqparAttnTensor_t q;    /**< [batch][tokens][heads; linear: kvHeads][headDim] */
-  seqparAttnTensor_t k;    /**< [batch][kv tokens][kvHeads][headDim] */
-  seqparAttnTensor_t v;    /**< [batch][kv tokens][kvHeads; linear: heads][valueDim] */
-  seqparAttnTensor_t out;  /**< [batch][tokens][heads][valueDim], out. A row without visible keys is 0 */
-  float* lse;              /**< softmax: [batch][heads][tokens] dense, out: natural logarithm of the row's sum of
-                                exponentials, sinks included; -inf for a row without visible keys and sink. NULL with
-                                training = 0 */
-  const float* sinks;      /**< softmax with `sinks`: [heads] */
-  seqparAttnTensor_t gate; /**< linear: natural logarithms of the decays, shape by family; at most 0. -inf discards
-                                the state */
-  const float* initial;    /**< linear: [batch][heads][headDim][valueDim], the state before the first token of the
-                                sequence. Read on rank 0 only; with packed sequences [sequences][heads][...], on every
-                                rank. NULL: zeros */
-  float* saved;            /**< linear: [batch][heads][headDim][valueDim], out: the state before this rank's first
-                                token, for backward. NULL with training = 0 */
-  float* final;            /**< linear: [batch][heads][headDim][valueDim], out: the state after this rank's last token,
-                                with packed sequences that of this token's sequence. On a rank without tokens: the
-                                `final` of the rank before; on rank 0 without tokens `initial`, or zeros with packed
-                                sequences. LOCAL: a rank without tokens, other than rank 0, has zeros. NULL: not
-                                computed */
-  void* reserve;           /**< seqparAttnPlanReserveSize() bytes, aligned to 16, out: opaque data for the backward
-                                pass. Not read if the size is 0 */
+  size_t size;            /**< sizeof(seqparAttnForwardArgs_t) */
+  unsigned magic;         /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;       /**< SEQPAR_VERSION_CODE */
+  seqparAttnTensor_t q;   /**< [batch][tokens][heads; linear: kvHeads][headDim] */
+  seqparAttnTensor_t k;   /**< [batch][kv tokens][kvHeads][headDim] */
+  seqparAttnTensor_t v;   /**< [batch][kv tokens][kvHeads; linear: heads][valueDim] */
+  seqparAttnTensor_t out; /**< [batch][tokens][heads][valueDim], out. A row without visible keys is 0 */
+  float* lse;             /**< softmax: [batch][heads][tokens] dense, out: natural logarithm of the row's sum of
+                               exponentials, sinks included; -inf for a row without visible keys and sink. NULL with
+                               training = 0 */
+  const float* sinks;     /**< softmax with `sinks`: [heads] */
+  seqparAttnTensor_t gates[SEQPAR_ATTN_MAX_GATES]; /**< linear: the gates of the family, seqparAttnFamilyQuery()'s.
+                                                        log_decay: natural logarithms of the decays, at most 0; -inf
+                                                        discards the state */
+  const float* initial; /**< linear: [batch][heads][headDim][valueDim], the state before the first token of the
+                             sequence. Read on rank 0 only; with packed sequences [sequences][heads][...], on every
+                             rank. NULL: zeros */
+  float* saved;         /**< linear: [batch][heads][headDim][valueDim], out: the state before this rank's first
+                             token, for backward. NULL with training = 0 */
+  float* final;         /**< linear: [batch][heads][headDim][valueDim], out: the state after this rank's last token,
+                             with packed sequences that of this token's sequence. On a rank without tokens: the
+                             `final` of the rank before; on rank 0 without tokens `initial`, or zeros with packed
+                             sequences. LOCAL: a rank without tokens, other than rank 0, has zeros. NULL: not
+                             computed */
+  void* reserve;        /**< seqparAttnPlanReserveSize() bytes, aligned to 16, out: opaque data for the backward
+                             pass. Not read if the size is 0 */
 } seqparAttnForwardArgs_t;
 
 #define SEQPAR_ATTN_FORWARD_INITIALIZER                                                                          \
   {                                                                                                              \
     sizeof(seqparAttnForwardArgs_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, \
-        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL, NULL, NULL, NULL                    \
+        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL,                                                            \
+        {{NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}}, NULL, NULL, NULL, NULL             \
   }
 
 /**
@@ -337,35 +376,37 @@ SEQPAR_API seqparResult_t seqparAttnForward(seqparAttnPlan_t plan, const seqparA
 
 /** Arguments of a backward pass. Start from SEQPAR_ATTN_BACKWARD_INITIALIZER. Shapes as in the forward pass. */
 typedef struct {
-  size_t size;                   /**< sizeof(seqparAttnBackwardArgs_t) */
-  unsigned magic;                /**< SEQPAR_STRUCT_MAGIC */
-  unsigned version;              /**< SEQPAR_VERSION_CODE */
-  seqparAttnTensor_t q, k, v;    /**< as given to the forward pass */
-  seqparAttnTensor_t out;        /**< softmax: as the forward pass wrote it. Linear: not read */
-  const float* lse;              /**< softmax: as the forward pass wrote it */
-  const float* sinks;            /**< softmax with `sinks`: as given to the forward pass */
-  seqparAttnTensor_t gate;       /**< linear: as given to the forward pass */
-  const float* saved;            /**< linear: as the forward pass wrote it */
+  size_t size;                                     /**< sizeof(seqparAttnBackwardArgs_t) */
+  unsigned magic;                                  /**< SEQPAR_STRUCT_MAGIC */
+  unsigned version;                                /**< SEQPAR_VERSION_CODE */
+  seqparAttnTensor_t q, k, v;                      /**< as given to the forward pass */
+  seqparAttnTensor_t out;                          /**< softmax: as the forward pass wrote it. Linear: not read */
+  const float* lse;                                /**< softmax: as the forward pass wrote it */
+  const float* sinks;                              /**< softmax with `sinks`: as given to the forward pass */
+  seqparAttnTensor_t gates[SEQPAR_ATTN_MAX_GATES]; /**< linear: as given to the forward pass */
+  const float* saved;                              /**< linear: as the forward pass wrote it */
   const float* initial;          /**< linear with packed sequences: as given to the forward pass; else not read */
   seqparAttnTensor_t dOut;       /**< gradient of out */
   const float* dFinal;           /**< linear: gradient of the state after the last token of the sequence,
                                       [batch][heads][headDim][valueDim]; read on the last rank only. NULL: zeros */
   seqparAttnTensor_t dq, dk, dv; /**< out, shapes of q, k, v */
-  seqparAttnTensor_t dGate;      /**< linear: out, gradient of the logarithms, shape of `gate`; with seqparAttnFixed
-                                      the contribution of this rank's tokens, and the gradient is the sum over the
-                                      ranks. data NULL: not computed */
-  float* dSinks;                 /**< softmax with `sinks`: [heads], out: contribution of this rank's tokens; the
-                                      gradient is the sum over the ranks */
-  float* dInitial;               /**< linear: out, gradient of `initial`: on rank 0; with packed sequences each
-                                      rank's contribution. NULL: not computed */
-  const void* reserve;           /**< as the forward pass wrote it */
+  seqparAttnTensor_t dGates[SEQPAR_ATTN_MAX_GATES]; /**< linear: out, gradients of the gates (of the logarithms), in
+                                      their shapes; for gates per head the contribution of this rank's tokens, and the
+                                      gradient is the sum over the ranks. data NULL: not computed */
+  float* dSinks;       /**< softmax with `sinks`: [heads], out: contribution of this rank's tokens; the
+                            gradient is the sum over the ranks */
+  float* dInitial;     /**< linear: out, gradient of `initial`: on rank 0; with packed sequences each
+                            rank's contribution. NULL: not computed */
+  const void* reserve; /**< as the forward pass wrote it */
 } seqparAttnBackwardArgs_t;
 
 #define SEQPAR_ATTN_BACKWARD_INITIALIZER                                                                          \
   {                                                                                                               \
     sizeof(seqparAttnBackwardArgs_t), SEQPAR_STRUCT_MAGIC, SEQPAR_VERSION_CODE, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, \
-        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL, NULL, {NULL, 0, 0, 0}, NULL,         \
-        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL, NULL                      \
+        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, NULL, NULL,                                                             \
+        {{NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}}, NULL, NULL, {NULL, 0, 0, 0}, NULL,  \
+        {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0},                                                        \
+        {{NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}, {NULL, 0, 0, 0}}, NULL, NULL, NULL                    \
   }
 
 /** Backward pass; collective over the plan's communicator. Conditions and errors as for seqparAttnForward(), and

@@ -78,7 +78,9 @@ Layer::Layer(const LayerSizes& sizes, Group& group) : sizes_(sizes) {
   for (auto* buffer : {&k_, &dk_}) *buffer = make(sizes.k, sizes.type, group);
   for (auto* buffer : {&v_, &dv_}) *buffer = make(sizes.v, sizes.type, group);
   for (auto* buffer : {&out_, &dOut_}) *buffer = make(sizes.out, sizes.type, group);
-  for (auto* buffer : {&gate_, &dGate_}) *buffer = make(sizes.gate, sizes.gateType, group);
+  for (size_t i = 0; i < gates_.size(); ++i) {
+    for (auto* buffer : {&gates_[i], &dGates_[i]}) *buffer = make(sizes.gates[i], sizes.gateType, group);
+  }
   saved_ = make(sizes.saved, seqparFloat32, group);
   lse_ = make(sizes.lse, seqparFloat32, group);
   const unsigned seed = 12345u + static_cast<unsigned>(group.rank());
@@ -88,8 +90,9 @@ Layer::Layer(const LayerSizes& sizes, Group& group) : sizes_(sizes) {
     for (auto& number : numbers) number = toEightBits(2 * draw.next() - 1);
     fill(**buffer, sizes.type, numbers);
   }
-  if (gate_) {
-    fill(*gate_, sizes.gateType, drawnGates(numbersOf(*gate_, sizes.gateType), sizes.gateNormalizer, seed));
+  for (const auto& gate : gates_) {
+    if (gate == nullptr) continue;
+    fill(*gate, sizes.gateType, drawnGates(numbersOf(*gate, sizes.gateType), sizes.gateNormalizer, seed));
   }
 }
 
@@ -99,7 +102,9 @@ seqparAttnForwardArgs_t Layer::forward() const {
   args.k.data = k_->data();
   args.v.data = v_->data();
   args.out.data = out_->data();
-  if (gate_) args.gate.data = gate_->data();
+  for (size_t i = 0; i < gates_.size(); ++i) {
+    if (gates_[i]) args.gates[i].data = gates_[i]->data();
+  }
   if (saved_) args.saved = static_cast<float*>(saved_->data());
   if (lse_) args.lse = static_cast<float*>(lse_->data());
   return args;
@@ -114,9 +119,10 @@ seqparAttnBackwardArgs_t Layer::backward() const {
   args.dq.data = dq_->data();
   args.dk.data = dk_->data();
   args.dv.data = dv_->data();
-  if (gate_) {
-    args.gate.data = gate_->data();
-    args.dGate.data = dGate_->data();
+  for (size_t i = 0; i < gates_.size(); ++i) {
+    if (gates_[i] == nullptr) continue;
+    args.gates[i].data = gates_[i]->data();
+    args.dGates[i].data = dGates_[i]->data();
   }
   if (saved_) args.saved = static_cast<const float*>(saved_->data());
   if (lse_) {
@@ -127,7 +133,8 @@ seqparAttnBackwardArgs_t Layer::backward() const {
 }
 
 size_t Layer::minimalBytes(Pass pass) const {
-  const size_t inputs = q_->bytes() + k_->bytes() + v_->bytes() + (gate_ ? gate_->bytes() : 0);
+  size_t inputs = q_->bytes() + k_->bytes() + v_->bytes();
+  for (const auto& gate : gates_) inputs += gate ? gate->bytes() : 0;
   const size_t forward = inputs + out_->bytes(), backward = 2 * inputs + out_->bytes();
   return pass == kForward ? forward : pass == kBackward ? backward : forward + backward;
 }

@@ -1,6 +1,7 @@
 // Common code of linear_attn_perf and softmax_attn_perf: one rank's arrays of a layer, plans on them, and their passes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -28,7 +29,8 @@ constexpr double kGateNormalizer = 16;
 /// Elements of a rank's arrays; gradients have equal sizes.
 struct LayerSizes {
   size_t q, k, v, out;
-  size_t gate = 0, saved = 0, lse = 0;  ///< 0: no such array
+  std::array<size_t, SEQPAR_ATTN_MAX_GATES> gates{};  ///< 0: no such array, as for the next two
+  size_t saved = 0, lse = 0;
   int type = seqparFloat32, gateType = seqparFloat32;
   double gateNormalizer = kGateNormalizer;
 };
@@ -64,7 +66,8 @@ class Layer {
   size_t notNumbers(Buffer& buffer) const;
 
   LayerSizes sizes_;
-  BufferPointer q_, k_, v_, out_, dOut_, dq_, dk_, dv_, gate_, dGate_, saved_, lse_;
+  BufferPointer q_, k_, v_, out_, dOut_, dq_, dk_, dv_, saved_, lse_;
+  std::array<BufferPointer, SEQPAR_ATTN_MAX_GATES> gates_, dGates_;
 };
 
 /// A plan's self-description: its algorithm, and the cost model's estimate.

@@ -75,6 +75,7 @@ ShortConvBackwardArgs = _versioned(_bindings.seqparShortConvBackwardArgs_t)
 AttnDesc = _versioned(_bindings.seqparAttnDesc_t)
 AttnForwardArgs = _versioned(_bindings.seqparAttnForwardArgs_t)
 AttnBackwardArgs = _versioned(_bindings.seqparAttnBackwardArgs_t)
+AttnFamilyInfo = _versioned(_bindings.seqparAttnFamilyInfo_t)
 AttnTensor = _bindings.seqparAttnTensor_t
 OobAllgather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
@@ -163,6 +164,16 @@ def choose(what, name, choices):
     if name not in choices:
         raise ValueError(f"{what}: got {name!r}, expected one of {', '.join(choices)}")
     return choices[name]
+
+
+def offset(structure, field):
+    """The offset of a field, or of an element of an array: "gates[1]"."""
+    name, _, index = field.rstrip("]").partition("[")
+    start = getattr(structure, name).offset
+    if not index:
+        return start
+    array = next(kind for field, kind in structure.__base__._fields_ if field == name)
+    return start + int(index) * ctypes.sizeof(array._type_)
 
 
 def int64s(values):

@@ -26,6 +26,8 @@ CONSTANTS = {
     "SEQPAR_MESH_OPERATIONS": 7,
     "SEQPAR_MESH_PARTS": 8,
     "SEQPAR_SHORT_CONV_WIDTH": 8,
+    "SEQPAR_ATTN_FAMILIES": 5,
+    "SEQPAR_ATTN_MAX_GATES": 4,
     "SEQPAR_ATTN_ALGORITHMS": 20,
     "SEQPAR_ATTN_NO_WINDOW": -1,
 }
@@ -128,6 +130,11 @@ ENUMS = {
         "seqparAttnScalar": 2,
         "seqparAttnFixed": 3,
         "seqparAttnSum": 4,
+    },
+    "seqparAttnGateShape_t": {
+        "seqparAttnGatePerHead": 0,
+        "seqparAttnGatePerToken": 1,
+        "seqparAttnGatePerChannel": 2,
     },
     "seqparAttnAlgorithm_t": {
         "seqparAttnAuto": 0,
@@ -533,6 +540,20 @@ class seqparShortConvBackwardArgs_t(Structure):
     ]
 
 
+class seqparAttnFamilyInfo_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("name", c_char_p),
+        ("paper", c_char_p),
+        ("transition", c_int),
+        ("gates", c_int),
+        ("gateNames", c_char_p * 4),
+        ("gateShapes", c_int * 4),
+    ]
+
+
 class seqparAttnTensor_t(Structure):
     _fields_ = [
         ("data", c_void_p),
@@ -604,7 +625,7 @@ class seqparAttnDesc_t(Structure):
         ("headDim", c_int64),
         ("valueDim", c_int64),
         ("dataType", c_int),
-        ("gateType", c_int),
+        ("gateTypes", c_int * 4),
         ("wireType", c_int),
         ("scale", c_float),
         ("mask", c_int),
@@ -632,7 +653,7 @@ class seqparAttnForwardArgs_t(Structure):
         ("out", seqparAttnTensor_t),
         ("lse", c_void_p),
         ("sinks", c_void_p),
-        ("gate", seqparAttnTensor_t),
+        ("gates", seqparAttnTensor_t * 4),
         ("initial", c_void_p),
         ("saved", c_void_p),
         ("final", c_void_p),
@@ -651,7 +672,7 @@ class seqparAttnBackwardArgs_t(Structure):
         ("out", seqparAttnTensor_t),
         ("lse", c_void_p),
         ("sinks", c_void_p),
-        ("gate", seqparAttnTensor_t),
+        ("gates", seqparAttnTensor_t * 4),
         ("saved", c_void_p),
         ("initial", c_void_p),
         ("dOut", seqparAttnTensor_t),
@@ -659,7 +680,7 @@ class seqparAttnBackwardArgs_t(Structure):
         ("dq", seqparAttnTensor_t),
         ("dk", seqparAttnTensor_t),
         ("dv", seqparAttnTensor_t),
-        ("dGate", seqparAttnTensor_t),
+        ("dGates", seqparAttnTensor_t * 4),
         ("dSinks", c_void_p),
         ("dInitial", c_void_p),
         ("reserve", c_void_p),
@@ -686,10 +707,11 @@ INITIALIZERS = {
     "seqparMeshReduceScatterOParams_t": (None, None, None, None, None, 1, 1, 0),
     "seqparShortConvDesc_t": (1, 0, None, 0, None, 0, 4, 1, 0, 0, 1),
     "seqparShortConvBackwardArgs_t": (None, None, None, None, None, None, None),
+    "seqparAttnFamilyInfo_t": (None, None, 0, 0, (None, None, None, None), (0, 0, 0, 0)),
     "seqparAttnKernel_t": (0, 0, None),
-    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, 0, 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0),
-    "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, None, None),
-    "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, None),
+    "seqparAttnDesc_t": (0, 0, 1, 0, None, None, 0, None, 0, None, 1, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0.0, 0, -1, -1, 0.0, 0, 0, 0, 1, 0, None, 0),
+    "seqparAttnForwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None, None),
+    "seqparAttnBackwardArgs_t": ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), None, None, ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, (None, 0, 0, 0), None, (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), ((None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0), (None, 0, 0, 0)), None, None, None),
 }
 
 # Result and argument types of each function.
@@ -790,6 +812,7 @@ PROTOTYPES = {
     "seqparShortConvDestroy": (c_int, [c_void_p]),
     "seqparShortConvForward": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparShortConvBackward": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "seqparAttnFamilyQuery": (c_int, [c_int, c_void_p]),
     "seqparAttnAlgorithmName": (c_char_p, [c_int]),
     "seqparAttnGpuKernels": (c_char_p, []),
     "seqparAttnPlanCreate": (c_int, [c_void_p, c_void_p, c_void_p]),

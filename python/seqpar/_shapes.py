@@ -27,16 +27,6 @@ def require_sinks(what, sinks, heads):
         raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one a head")
 
 
-def require_decay(what, family, decay, q, v):
-    """Raises ValueError unless log-decays of this shape fit linear attention of this family, with q and v of these
-    shapes."""
-    expected = {"gla": (*q[:2], v[2], q[3]), "scalar": tuple(v[:3]), "fixed": (v[2],), "sum": None}[family]
-    shape = None if decay is None else tuple(decay.shape)
-    if shape != expected:
-        told = "is None" if decay is None else f"has the shape {shape}"
-        raise ValueError(f"{what}: log_decay {told}, expected {'none' if expected is None else expected}")
-
-
 def require_options(what, options, known, more=()):
     """Raises TypeError for an option that is not among the known ones; `more` are names accepted by other means."""
     for name in options:

@@ -6,6 +6,7 @@ SEQPAR_TEST_DEVICE=cuda runs it on the first DEVICES GPUs.
 """
 
 import contextlib
+import inspect
 import pathlib
 import sys
 import unittest.mock
@@ -19,7 +20,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import seqpar.jax as sp
 import stub_file
-from seqpar import _abi
+from seqpar import _abi, _families
 from seqpar.jax import _attention
 
 
@@ -373,6 +374,10 @@ def stubs(comm):
     linear = {name: _attention._LINEAR_OPTIONS for name in _attention._NAMES.values() if name != "attention"}
     stub_file.compare(stub, sp, {"attention": _attention._OPTIONS, "explain": {"**options"}, **linear})
     stub_file.compare_names(_abi)
+    for name, family in _families.FUNCTIONS.items():  # the functions take their families' gates
+        parameters = list(inspect.signature(getattr(sp, name)).parameters)
+        assert parameters[:parameters.index("comm")] == ["q", "k", "v", *(gate for gate, _ in _families.GATES[family])], name
+        assert _families.GATES[family] == _families.gates_of_library(family), family
 
 
 def main():

@@ -25,7 +25,7 @@ int main(void) {
   args.q.data = q;
   args.k.data = k;
   args.v.data = v;
-  args.gate.data = gate;
+  args.gates[0].data = gate;
   args.out.data = out;
   if (failed("create", seqparAttnPlanCreate(&plan, &desc, NULL)) ||
       failed("prepare", seqparAttnPlanPrepare(plan, NULL, 0)) ||

@@ -8,7 +8,7 @@ import json
 import jax
 import jax.numpy as jnp
 
-from .. import _abi, _shapes
+from .. import _abi, _families, _shapes
 from ._call import STREAM, Call, Filled, Operand, Result
 from ._collectives import _like, data_type
 from ._comm import custom_call
@@ -35,7 +35,7 @@ def _plan(comm, fields, layout, cu_seqlens, rank, handle):
 
 
 # The functions' names of the families.
-_NAMES = {"softmax": "attention", "gla": "gla", "scalar": "simple_gla", "fixed": "retention", "sum": "linear_attention"}
+_NAMES = {"softmax": "attention", **_families.NAMES}
 
 
 def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
@@ -45,7 +45,7 @@ def _operator(comm, fields, layout, cu_seqlens, inputs, results, saved):
     names = [name for name, _ in inputs]
     operator_name = next(_NAMES[family] for family, number in _abi.FAMILIES.items() if number == fields["family"])
     description = (tuple(sorted(fields.items())), layout, cu_seqlens, tuple(names))
-    at = lambda kind, name: getattr(kind, name).offset  # the address is the first field of a tensor
+    at = _abi.offset  # the address is the first field of a tensor
 
     def forward(arrays, token):
         def make(rank, handle):
@@ -170,16 +170,17 @@ def attention(q, k, v, comm, *, sinks=None, return_lse=False, **options):
     return (out, jax.lax.stop_gradient(lse)) if return_lse else out
 
 
-def _linear_fields(family, q, k, v, gate, comm, scale=None, initial_state=None, cu_seqlens=None, algorithm="auto", wire=None,
+def _linear_fields(family, q, k, v, gates, comm, scale=None, initial_state=None, cu_seqlens=None, algorithm="auto", wire=None,
                    reserve=True, **unknown):
     """(fields of a seqparAttnDesc_t, bounds of the packed sequences) of a differentiated call."""
     name = _NAMES[family]
     _shapes.require_options(name, unknown, _LINEAR_OPTIONS)
     bounds = _checked(name, comm, q, k, v, None, cu_seqlens, linear=True)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
-    _shapes.require_decay(name, family, gate, q.shape, v.shape)
-    if gate is not None and gate.dtype.name not in ("float32", "bfloat16"):
-        raise TypeError(f"{name}: log_decay is {gate.dtype.name}, expected float32 or bfloat16")
+    _families.require_gates(name, family, gates, q.shape, v.shape)
+    for gate_name, gate in _families.named(family, gates).items():
+        if gate.dtype.name not in ("float32", "bfloat16"):
+            raise TypeError(f"{name}: {gate_name} is {gate.dtype.name}, expected float32 or bfloat16")
     if initial_state is not None and bounds is not None:
         raise ValueError(f"{name}: got initial_state and cu_seqlens, expected one of them")
     state = (batch, heads, dim, value_dim)
@@ -190,16 +191,16 @@ def _linear_fields(family, q, k, v, gate, comm, scale=None, initial_state=None, 
     return {"family": _abi.FAMILIES[family], "algorithm": _abi.choose("algorithm", algorithm, _abi.ATTN_ALGORITHMS),
             "batch": batch, "tokens": local * comm.size, "heads": heads, "kvHeads": k.shape[2], "headDim": dim,
             "valueDim": value_dim, "dataType": data_type(name, q), "scale": _shapes.scale_of(name, scale) or 0.0,
-            "gateType": 0 if gate is None else data_type(name, gate), "reserve": int(bool(reserve)),
+            "gateTypes": tuple(data_type(name, gate) for gate in gates), "reserve": int(bool(reserve)),
             "wireType": _abi.choose("wire", str(wire or "float32"), _abi.TYPES)}, bounds
 
 
-def _linear(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
-    fields, bounds = _linear_fields(family, q, k, v, gate, comm, initial_state=initial_state, **options)
+def _linear(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):
+    fields, bounds = _linear_fields(family, q, k, v, gates, comm, initial_state=initial_state, **options)
     (batch, local, _, dim), (heads, value_dim) = q.shape, v.shape[2:]
     state = jax.ShapeDtypeStruct((batch, heads, dim, value_dim), jnp.float32)
     inputs = [("q", "dq"), ("k", "dk"), ("v", "dv")]
-    inputs += ([] if gate is None else [("gate", "dGate")]) + ([] if initial_state is None else [("initial", "dInitial")])
+    inputs += [(f"gates[{i}]", f"dGates[{i}]") for i in range(len(gates))] + ([] if initial_state is None else [("initial", "dInitial")])
     shown = [("out", _like(v, (batch, local, heads, value_dim)), "dOut"), ("final", state, "dFinal")]
     results = [*shown, ("saved", state, None)]
     if fields["reserve"]:
@@ -207,7 +208,7 @@ def _linear(family, q, k, v, gate, comm, *, initial_state=None, output_final_sta
         operator = _reserving(comm, fields, None, bounds, inputs, results, ("saved",), alone)
     else:
         operator = _operator(comm, fields, None, bounds, inputs, results, saved=("saved",))
-    arrays = [x for x in (q, k, v, gate, initial_state) if x is not None]
+    arrays = [x for x in (q, k, v, *gates, initial_state) if x is not None]
     out, final = apply(comm, operator, *arrays)
     return (out, final) if output_final_state else out
 
@@ -225,23 +226,23 @@ def gla(q, k, v, log_decay, comm, **options):
         reserve                a differentiated forward pass keeps its states within the rank until the backward pass,
                                which then need not recompute them: on GPUs
     """
-    return _linear("gla", q, k, v, log_decay, comm, **options)
+    return _linear("gla", q, k, v, (log_decay,), comm, **options)
 
 
 def simple_gla(q, k, v, log_decay, comm, **options):
     """gla() with one decay per token and head, log_decay [batch][tokens][heads] (Mamba-2's SSD, arXiv 2405.21060)."""
-    return _linear("scalar", q, k, v, log_decay, comm, **options)
+    return _linear("scalar", q, k, v, (log_decay,), comm, **options)
 
 
 def retention(q, k, v, log_decay, comm, **options):
     """gla() with one decay per head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's
     share."""
-    return _linear("fixed", q, k, v, log_decay, comm, **options)
+    return _linear("fixed", q, k, v, (log_decay,), comm, **options)
 
 
 def linear_attention(q, k, v, comm, **options):
     """gla() without decay (arXiv 2006.16236)."""
-    return _linear("sum", q, k, v, None, comm, **options)
+    return _linear("sum", q, k, v, (), comm, **options)
 
 
 _LINEAR_OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "algorithm", "wire", "reserve")
@@ -259,7 +260,7 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
             raise ValueError("explain: log_decay was given, expected none with attention")
         fields, layout, bounds = _softmax_fields(q, k, v, comm, options.pop("sinks", None), **options)
     else:
-        fields, bounds = _linear_fields(family, q, k, v, log_decay, comm, **options)
+        fields, bounds = _linear_fields(family, q, k, v, _families.given(family, log_decay), comm, **options)
         layout = None
     plan = comm.on_each_rank(lambda rank, handle: _plan(comm, fields, layout, bounds, rank, handle))[0]
     attn, size = _abi.attn_lib(), ctypes.c_size_t()

@@ -7,7 +7,7 @@ import inspect
 import torch
 from torch.autograd.function import once_differentiable
 
-from .. import _abi, _shapes
+from .. import _abi, _families, _shapes
 from . import _linear, _plans, _prepared
 from ._comm import call, find
 from ._define import autocasted, define, eager, plain, require_tensors, without_gradient
@@ -230,7 +230,7 @@ def attention(q, k, v, comm, *, return_lse=False, sinks=None, kernel=None, **opt
     # A compiled graph must know the sizes of saved tensors, but only the plan knows an algorithm's reserve.
     reserve, key, prepared = options.pop("reserve", False) and training and not torch.compiler.is_compiling(), None, None
     if sinks is None and not reserve:
-        key, prepared = _prepared.find(comm, "softmax", q, k, v, None, training, options)
+        key, prepared = _prepared.find(comm, "softmax", q, k, v, (), training, options)
     places = None if prepared is None else prepared.places(q, k, v)
     if places is not None:
         out, lse = (_PreparedAttention.apply(*_plans.distinct(q, k, v), prepared, places) if training else
@@ -255,5 +255,6 @@ def explain(q, k, v, comm, *, function="attention", log_decay=None, **options):
         if log_decay is not None:
             raise ValueError("explain: log_decay was given, expected none with attention")
         return _plans.explain(comm, _prepare(q, k, v, comm, **options), q, k, v)
-    family = _abi.choose("explain: function", function, {"attention": "softmax", **_linear.FAMILIES})
-    return _plans.explain(comm, _linear.describe(family, q, k, v, log_decay, comm, **options)[0], q, k, v, log_decay)
+    family = _abi.choose("explain: function", function, {"attention": "softmax", **_families.FUNCTIONS})
+    gates = _families.given(family, log_decay)
+    return _plans.explain(comm, _linear.describe(family, q, k, v, gates, comm, **options)[0], q, k, v, gates)

@@ -6,6 +6,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _abi, _shapes
+from .._families import NAMES, named, require_gates
 from . import _plans, _prepared
 from ._comm import call, find
 from ._define import autocasted, define, eager, plain, real, require_tensors, without_gradient
@@ -13,15 +14,13 @@ from ._layout import bounds_of, require_fit
 from ._refusals import collective
 
 
-def _gate(gate):
-    """(tensor to keep, seqparAttnTensor_t) of the decays: dense."""
-    if gate is None:
-        return None, _abi.AttnTensor()
-    gate = _plans.aligned(gate.contiguous())
-    return gate, _abi.AttnTensor(gate.data_ptr(), 0, 0, 0)
+def _gates(gates):
+    """(tensors to keep, seqparAttnTensor_t of each) of gates: dense."""
+    gates = [_plans.aligned(gate.contiguous()) for gate in gates]
+    return gates, tuple(_abi.AttnTensor(gate.data_ptr(), 0, 0, 0) for gate in gates)
 
 
-def _forward_outputs(q, k, v, gate, initial, spec, name):
+def _forward_outputs(q, k, v, gates, initial, spec, name):
     batch, tokens = q.shape[:2]
     heads, value_dim = v.shape[2:]
     state = (batch, heads, q.shape[3], value_dim)
@@ -29,105 +28,109 @@ def _forward_outputs(q, k, v, gate, initial, spec, name):
             q.new_empty(state, dtype=torch.float32))
 
 
-def _forward_launch(made, q, k, v, gate, initial, spec, name):
+def _forward_launch(made, q, k, v, gates, initial, spec, name):
     comm, (out, saved, final, *reserve) = find(name), made
-    plan = _plans.plan_of(comm, spec, q, k, v, gate)
-    (q, tq), (k, tk), (v, tv), (gate, tg) = *map(_plans.view, (q, k, v)), _gate(gate)
+    plan = _plans.plan_of(comm, spec, q, k, v, gates)
+    (q, tq), (k, tk), (v, tv), (gates, tg) = *map(_plans.view, (q, k, v)), _gates(gates)
     initial, initial_pointer = _plans.floats(initial)
-    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gate=tg, initial=initial_pointer,
+    arguments = _abi.AttnForwardArgs(q=tq, k=tk, v=tv, out=_plans.view(out)[1], gates=tg, initial=initial_pointer,
                                      saved=saved.data_ptr(), final=final.data_ptr(),
                                      reserve=_plans.reserved(reserve[0])[1] if reserve else None)
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnForward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
-def _backward_outputs(grad, d_final, q, k, v, gate, initial, saved, spec, name):
+def _backward_outputs(grad, d_final, q, k, v, gates, initial, saved, spec, name):
     def like(x):
-        return q.new_empty(0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
 
     d_initial = q.new_empty(0) if initial is None else torch.zeros_like(initial, memory_format=torch.contiguous_format)
-    return (like(q), like(k), like(v), like(gate), d_initial)
+    return [like(q), like(k), like(v), d_initial, *map(like, gates)]
 
 
-def _backward_launch(made, grad, d_final, q, k, v, gate, initial, saved, spec, name, reserve=None):
+def _backward_launch(made, grad, d_final, q, k, v, gates, initial, saved, spec, name, reserve=None):
     comm = find(name)
-    plan = _plans.plan_of(comm, spec, q, k, v, gate)
+    plan = _plans.plan_of(comm, spec, q, k, v, gates)
     (grad, to), (q, tq), (k, tk), (v, tv) = map(_plans.view, (grad, q, k, v))
-    gate, tg = _gate(gate)
+    gates, tg = _gates(gates)
     initial, initial_pointer = _plans.floats(initial)
     d_final, d_final_pointer = _plans.floats(d_final)
     saved = saved.contiguous()
     arguments = _abi.AttnBackwardArgs(
-        q=tq, k=tk, v=tv, gate=tg, saved=saved.data_ptr(), initial=initial_pointer, dOut=to, dFinal=d_final_pointer,
+        q=tq, k=tk, v=tv, gates=tg, saved=saved.data_ptr(), initial=initial_pointer, dOut=to, dFinal=d_final_pointer,
         dq=_plans.view(made[0])[1], dk=_plans.view(made[1])[1], dv=_plans.view(made[2])[1],
-        dGate=_gate(None if gate is None else made[3])[1], dInitial=None if initial is None else made[4].data_ptr())
+        dGates=_gates(made[4:])[1], dInitial=None if initial is None else made[3].data_ptr())
     if reserve is not None:
         reserve, arguments.reserve = _plans.reserved(reserve)
     comm.next_call()
     call(_abi.check_attn, _abi.attn_lib().seqparAttnBackward(plan, ctypes.byref(arguments), comm.stream(q)))
 
 
-_forward = define("linear_attention(Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? initial, str spec, str comm) -> "
+_forward = define("linear_attention(Tensor q, Tensor k, Tensor v, Tensor[] gates, Tensor? initial, str spec, str comm) -> "
                   "(Tensor, Tensor, Tensor)", _forward_outputs, _forward_launch)
-_backward = define("linear_attention_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor? gate, "
-                   "Tensor? initial, Tensor saved, str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-                   _backward_outputs, _backward_launch)
+# Gradients of q, k, v, `initial` (empty without it) and the gates.
+_backward = define("linear_attention_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor[] gates, "
+                   "Tensor? initial, Tensor saved, str spec, str comm) -> Tensor[]", _backward_outputs, _backward_launch)
 
 
-def _reserving_outputs(q, k, v, gate, initial, spec, name):
-    return (*_forward_outputs(q, k, v, gate, initial, spec, name), _plans.reserve(find(name), spec, q, k, v, gate))
+def _reserving_outputs(q, k, v, gates, initial, spec, name):
+    return (*_forward_outputs(q, k, v, gates, initial, spec, name), _plans.reserve(find(name), spec, q, k, v, gates))
 
 
 # Variants with a reserve that the forward pass leaves for the backward pass: forward's last result, backward's last
 # argument.
 _reserving_forward = define(
-    "linear_attention_reserving(Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? initial, str spec, str comm) -> "
+    "linear_attention_reserving(Tensor q, Tensor k, Tensor v, Tensor[] gates, Tensor? initial, str spec, str comm) -> "
     "(Tensor, Tensor, Tensor, Tensor)", _reserving_outputs, _forward_launch)
 _reserving_backward = define(
-    "linear_attention_reserving_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor? gate, "
-    "Tensor? initial, Tensor saved, Tensor reserve, str spec, str comm) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda grad, d_final, q, k, v, gate, initial, saved, reserve, spec, name: _backward_outputs(
-        grad, d_final, q, k, v, gate, initial, saved, spec, name),
-    lambda made, grad, d_final, q, k, v, gate, initial, saved, reserve, spec, name: _backward_launch(
-        made, grad, d_final, q, k, v, gate, initial, saved, spec, name, reserve))
+    "linear_attention_reserving_backward(Tensor grad, Tensor? d_final, Tensor q, Tensor k, Tensor v, Tensor[] gates, "
+    "Tensor? initial, Tensor saved, Tensor reserve, str spec, str comm) -> Tensor[]",
+    lambda grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name: _backward_outputs(
+        grad, d_final, q, k, v, gates, initial, saved, spec, name),
+    lambda made, grad, d_final, q, k, v, gates, initial, saved, reserve, spec, name: _backward_launch(
+        made, grad, d_final, q, k, v, gates, initial, saved, spec, name, reserve))
 
 
-def _gradients(grad, d_final, q, k, v, gate, initial, saved, reserve, spec, comm):
-    """The results of the operators' backward pass, None for absent ones."""
+def _gradients(grad, d_final, q, k, v, initial, saved, reserve, gates, spec, comm):
+    """The gradients of q, k, v, `initial` (None without it) and the gates."""
     if reserve is None:
-        made = _backward(grad, d_final, q, k, v, gate, initial, saved, spec, comm)
+        made = _backward(grad, d_final, q, k, v, gates, initial, saved, spec, comm)
     else:
-        made = _reserving_backward(grad, d_final, q, k, v, gate, initial, saved, reserve, spec, comm)
-    return (*made[:3], None if gate is None else made[3], None if initial is None else made[4])
+        made = _reserving_backward(grad, d_final, q, k, v, gates, initial, saved, reserve, spec, comm)
+    return (*made[:3], None if initial is None else made[3]), tuple(made[4:])
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, gate, initial, spec, comm, reserving):
-        out, saved, final, *reserve = (_reserving_forward if reserving else _forward)(q, k, v, gate, initial, spec, comm)
-        ctx.save_for_backward(q, k, v, gate, initial, saved, next((x for x in reserve if x.numel()), None))
+    def forward(ctx, q, k, v, initial, spec, comm, reserving, *gates):
+        forward = _reserving_forward if reserving else _forward
+        out, saved, final, *reserve = forward(q, k, v, list(gates), initial, spec, comm)
+        ctx.save_for_backward(q, k, v, initial, saved, next((x for x in reserve if x.numel()), None), *gates)
         ctx.rest = (spec, comm)
         return out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_final):
-        return (*_gradients(grad, d_final, *ctx.saved_tensors, *ctx.rest), None, None, None)
+        *saved, = ctx.saved_tensors
+        gradients, of_gates = _gradients(grad, d_final, *saved[:6], saved[6:], *ctx.rest)
+        return (*gradients, None, None, None, *of_gates)
 
 
-def _prepare_call(comm, spec, q, k, v, gate):
+def _prepare_call(comm, spec, q, k, v, gates):
     """A Prepared for similar calls; None if tensors must be copied."""
-    seen = [*map(_plans.view, (q, k, v)), _gate(gate)]
-    if any(taken is not x for (taken, _), x in zip(seen, (q, k, v, gate))):
+    seen, (taken, of_gates) = [*map(_plans.view, (q, k, v))], _gates(gates)
+    if any(x is not y for x, y in zip([*(x for x, _ in seen), *taken], (q, k, v, *gates))):
         return None
-    of = dict(zip(("q", "k", "v", "gate"), (tensor for _, tensor in seen)))
-    decay, reserve = [] if gate is None else ["gate"], _plans.reserve_size(comm, spec, q, k, v, gate)
+    of = dict(zip(("q", "k", "v"), (tensor for _, tensor in seen)), gates=of_gates)
+    places, gradients = ([f"{name}[{i}]" for i in range(len(gates))] for name in ("gates", "dGates"))
+    reserve = _plans.reserve_size(comm, spec, q, k, v, gates)
     kept = ["reserve"] if reserve else []
     prepared = _prepared.Prepared(
-        comm, _plans.key_of(spec, q, k, v, gate), spec,
-        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *decay, "saved", "final", *kept)),
-        (_abi.AttnBackwardArgs(**of), ("q", "k", "v", *decay, "saved", "dOut", "dFinal", "dq", "dk", "dv",
-                                       *("dGate" for _ in decay), *kept)), reserve)
+        comm, _plans.key_of(spec, q, k, v, gates), spec,
+        (_abi.AttnForwardArgs(**of), ("q", "k", "v", "out", *places, "saved", "final", *kept)),
+        (_abi.AttnBackwardArgs(**of), ("q", "k", "v", *places, "saved", "dOut", "dFinal", "dq", "dk", "dv",
+                                       *gradients, *kept)), reserve)
     (batch, tokens), (heads, value_dim) = q.shape[:2], v.shape[2:]
     prepared.sizes = (batch, tokens, heads, value_dim)
     prepared.strides = (tokens * heads * value_dim, heads * value_dim, value_dim, 1)
@@ -136,7 +139,7 @@ def _prepare_call(comm, spec, q, k, v, gate):
 
 
 def _run_prepared(prepared, q, places, with_saved, with_final):
-    """places: of q, k, v and, if there is one, the decay. The last result is None if the pass leaves nothing."""
+    """places: of q, k, v and the gates. The last result is None if the pass leaves nothing."""
     out, reserve = q.new_empty_strided(prepared.sizes, prepared.strides), None
     saved, final = (prepared.floats(prepared.state) if wanted else None for wanted in (with_saved, with_final))
     places = [*places[:3], out.data_ptr(), *places[3:], *(0 if x is None else x.data_ptr() for x in (saved, final))]
@@ -149,70 +152,68 @@ def _run_prepared(prepared, q, places, with_saved, with_final):
 
 class _PreparedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, gate, with_final, prepared, places):
+    def forward(ctx, q, k, v, with_final, prepared, places, *gates):
         out, saved, final, reserve = _run_prepared(prepared, q, places, True, with_final)
-        ctx.save_for_backward(q, k, v, gate, saved, reserve)
+        ctx.save_for_backward(q, k, v, saved, reserve, *gates)
         ctx.prepared = prepared
         return out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_final):
-        q, k, v, gate, saved, reserve = ctx.saved_tensors  # hooks may have replaced the saved tensors
-        prepared, tensors = ctx.prepared, [x for x in (q, k, v, gate, saved, grad, d_final, reserve) if x is not None]
+        q, k, v, saved, reserve, *gates = ctx.saved_tensors  # hooks may have replaced the saved tensors
+        prepared, tensors = ctx.prepared, [x for x in (q, k, v, *gates, saved, grad, d_final, reserve) if x is not None]
         places = None
         if (eager() and plain(tensors) and (q.stride(), k.stride(), v.stride()) == prepared.forms and
                 all(x.is_contiguous() for x in tensors[3:])):
             places = prepared.places(*tensors)
         if places is None:
-            made = _gradients(grad, d_final, q, k, v, gate, None, saved, reserve, prepared.spec, prepared.name)
-            return (*made[:4], None, None, None)
-        dq, dk, dv = prepared.gradients(q, k, v)
-        d_gate = None if gate is None else torch.empty_like(gate)
+            made, of_gates = _gradients(grad, d_final, q, k, v, None, saved, reserve, gates, prepared.spec, prepared.name)
+            return (*made[:3], None, None, None, *of_gates)
+        made = [*prepared.gradients(q, k, v), *map(torch.empty_like, gates)]
         kept = [] if reserve is None else [places.pop()]
         if d_final is None:
             places.append(0)
-        prepared.run(True, [*places, *(x.data_ptr() for x in (dq, dk, dv, d_gate) if x is not None), *kept], q)
-        return dq, dk, dv, d_gate, None, None, None
+        prepared.run(True, [*places, *(x.data_ptr() for x in made), *kept], q)
+        return (*made[:3], None, None, None, *made[3:])
 
 
-def _run(family, q, k, v, gate, comm, *, initial_state=None, output_final_state=False, **options):
+def _run(family, q, k, v, gates, comm, *, initial_state=None, output_final_state=False, **options):
     if isinstance(q, torch.Tensor) and torch.is_autocast_enabled(q.device.type):
-        require_tensors(_NAMES[family], q, k, v, log_decay=gate)
+        require_tensors(NAMES[family], q, k, v, **named(family, gates))
         q, k, v = autocasted(q, k, v)
     try:
         training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
-                                                (gate is not None and gate.requires_grad))
+                                                any(gate is not None and gate.requires_grad for gate in gates))
     except AttributeError:
-        require_tensors(_NAMES[family], q, k, v, log_decay=gate)
+        require_tensors(NAMES[family], q, k, v, **named(family, gates))
         raise
     key, prepared = ((None, None) if initial_state is not None else
-                     _prepared.find(comm, family, q, k, v, gate, training, options))
-    places = None
-    if prepared is not None:
-        places = prepared.places(q, k, v) if gate is None else prepared.places(q, k, v, gate)
+                     _prepared.find(comm, family, q, k, v, gates, training, options))
+    places = None if prepared is None else prepared.places(q, k, v, *gates)
     if places is not None:
         if training:
-            out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), gate, output_final_state, prepared, places)
+            out, final = _PreparedLinear.apply(*_plans.distinct(q, k, v), output_final_state, prepared, places, *gates)
         else:
             out, _, final, _ = _run_prepared(prepared, q, places, False, output_final_state)
         return (out, final) if output_final_state else out
-    out, final, spec = _run_operator(family, q, k, v, gate, comm, initial_state, **options)
+    out, final, spec = _run_operator(family, q, k, v, gates, comm, initial_state, **options)
     if key is not None:
-        _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v, gate))
+        _prepared.remember(comm, key, _prepare_call(comm, spec, q, k, v, gates))
     return (out, final) if output_final_state else out
 
 
-def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
+def describe(family, q, k, v, gates, comm, initial_state=None, scale=None, cu_seqlens=None, layout=None, algorithm="auto",
              wire=None, reserve=True, **unknown):
     """(the operators' description, whether the reserving ones support it), for arguments that fit each other."""
-    name = _NAMES[family]
-    require_tensors(name, q, k, v, log_decay=gate, initial_state=initial_state)
+    name = NAMES[family]
+    require_tensors(name, q, k, v, **named(family, gates), initial_state=initial_state)
     _shapes.require_options(name, unknown, _OPTIONS)
     _shapes.require_fit(name, q.shape, k.shape, v.shape, linear=True)
-    _shapes.require_decay(name, family, gate, q.shape, v.shape)
-    if gate is not None and gate.dtype not in (torch.float32, torch.bfloat16):
-        raise TypeError(f"{name}: log_decay is {gate.dtype}, expected torch.float32 or torch.bfloat16")
+    require_gates(name, family, gates, q.shape, v.shape)
+    for gate_name, gate in named(family, gates).items():
+        if gate.dtype not in (torch.float32, torch.bfloat16):
+            raise TypeError(f"{name}: {gate_name} is {gate.dtype}, expected torch.float32 or torch.bfloat16")
     if layout is not None:
         require_fit(f"{name}: layout", layout, comm, local=q.shape[1])
     bounds = bounds_of(cu_seqlens)
@@ -220,7 +221,7 @@ def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seq
     state = (sequences, v.shape[2], q.shape[3], v.shape[3])
     if initial_state is not None and tuple(initial_state.shape) != state:
         raise ValueError(f"{name}: initial_state has the shape {tuple(initial_state.shape)}, expected {state}")
-    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, gate, initial_state))
+    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *gates, initial_state))
     # A compiled graph must know the sizes of saved tensors, but only the plan knows its reserve. The library recomputes
     # the states of packed sequences with initial states.
     reserving = bool(reserve and training and not torch.compiler.is_compiling() and real(q) and
@@ -232,13 +233,13 @@ def describe(family, q, k, v, gate, comm, initial_state=None, scale=None, cu_seq
     return spec, reserving
 
 
-def _run_operator(family, q, k, v, gate, comm, initial_state, **options):
+def _run_operator(family, q, k, v, gates, comm, initial_state, **options):
     """(out, state, spec)."""
-    spec, reserving = describe(family, q, k, v, gate, comm, initial_state, **options)
-    if without_gradient((q, k, v, gate, initial_state)):
-        out, _, final = _forward(q, k, v, gate, initial_state, spec, comm.name)
+    spec, reserving = describe(family, q, k, v, gates, comm, initial_state, **options)
+    if without_gradient((q, k, v, *gates, initial_state)):
+        out, _, final = _forward(q, k, v, list(gates), initial_state, spec, comm.name)
     else:
-        out, final = _Linear.apply(*_plans.distinct(q, k, v), gate, initial_state, spec, comm.name, reserving)
+        out, final = _Linear.apply(*_plans.distinct(q, k, v), initial_state, spec, comm.name, reserving, *gates)
     return out, final, spec
 
 
@@ -263,29 +264,26 @@ def gla(q, k, v, log_decay, comm, **options):
                       recompute them: on GPUs; takes explain()'s reserveBytes per call; under torch.compile nothing is
                       kept
     """
-    return _run("gla", q, k, v, log_decay, comm, **options)
+    return _run("gla", q, k, v, (log_decay,), comm, **options)
 
 
 @collective
 def simple_gla(q, k, v, log_decay, comm, **options):
     """gla() with one decay per token and head, log_decay [batch][tokens][heads] (Mamba-2's SSD, arXiv 2405.21060)."""
-    return _run("scalar", q, k, v, log_decay, comm, **options)
+    return _run("scalar", q, k, v, (log_decay,), comm, **options)
 
 
 @collective
 def retention(q, k, v, log_decay, comm, **options):
     """gla() with one decay per head, log_decay [heads] (RetNet, arXiv 2307.08621). Its gradient is this rank's
     share."""
-    return _run("fixed", q, k, v, log_decay, comm, **options)
+    return _run("fixed", q, k, v, (log_decay,), comm, **options)
 
 
 @collective
 def linear_attention(q, k, v, comm, **options):
     """gla() without decay (arXiv 2006.16236)."""
-    return _run("sum", q, k, v, None, comm, **options)
+    return _run("sum", q, k, v, (), comm, **options)
 
 
-# The functions' families.
-FAMILIES = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}
-_NAMES = {family: name for name, family in FAMILIES.items()}
 _OPTIONS = ("scale", "initial_state", "output_final_state", "cu_seqlens", "layout", "algorithm", "wire", "reserve")

@@ -74,13 +74,13 @@ def _described(text, **shapes):
     return {**shapes, **fields}
 
 
-def _make(comm, text, q, k, v, gate):
+def _make(comm, text, q, k, v, gates):
     fields = fields_of(text)
     batch, local, heads, head_dim = q.shape
     linear = fields["family"] != "softmax"
     desc = _abi.AttnDesc(batch=batch, heads=v.shape[2] if linear else heads, kvHeads=k.shape[2], headDim=head_dim,
                          valueDim=v.shape[3], dataType=data_type("attention", q),
-                         gateType=data_type("attention: log decay", gate) if gate is not None else 0)
+                         gateTypes=tuple(data_type("attention: a gate", gate) for gate in gates))
     _describe(desc, fields, comm, local, k.shape[1])
     shapes = dict(batch=batch, heads=desc.heads, kv_heads=desc.kvHeads, head_dim=head_dim, value_dim=desc.valueDim, dtype=q.dtype)
     if "layout" not in fields:
@@ -103,17 +103,17 @@ def _make(comm, text, q, k, v, gate):
     return handle
 
 
-def key_of(text, q, k, v, gate=None):
+def key_of(text, q, k, v, gates=()):
     """plan_of()'s key."""
-    return ("attention", text, q.shape, k.shape, v.shape, q.dtype, None if gate is None else gate.dtype)
+    return ("attention", text, q.shape, k.shape, v.shape, q.dtype, *(gate.dtype for gate in gates))
 
 
-def plan_of(comm, text, q, k, v, gate=None):
+def plan_of(comm, text, q, k, v, gates=()):
     """The plan of a description for tensors of these shapes."""
-    require_place("attention", comm, q, k, v, gate)
+    require_place("attention", comm, q, k, v, *gates)
     if not (q.dtype == k.dtype == v.dtype):
         raise TypeError(f"attention: q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, expected one type")
-    return comm.plan(key_of(text, q, k, v, gate), lambda: _make(comm, text, q, k, v, gate),
+    return comm.plan(key_of(text, q, k, v, gates), lambda: _make(comm, text, q, k, v, gates),
                      lambda plan: _abi.check_attn(_abi.attn_lib().seqparAttnPlanDestroy(plan)))
 
 
@@ -152,18 +152,18 @@ def floats(x):
     return x, x.data_ptr()
 
 
-def reserve_size(comm, text, q, k, v, gate=None):
+def reserve_size(comm, text, q, k, v, gates=()):
     """Bytes that the plan's forward pass keeps for its backward pass."""
-    size, plan = ctypes.c_size_t(), plan_of(comm, text, q, k, v, gate)
+    size, plan = ctypes.c_size_t(), plan_of(comm, text, q, k, v, gates)
     call(_abi.check_attn, _abi.attn_lib().seqparAttnPlanReserveSize(plan, ctypes.byref(size)))
     return size.value
 
 
-def reserve(comm, text, q, k, v, gate=None):
+def reserve(comm, text, q, k, v, gates=()):
     """New memory of reserve_size() bytes."""
     if isinstance(q, FakeTensor):
         return q.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
-    return q.new_empty(reserve_size(comm, text, q, k, v, gate), dtype=torch.uint8)
+    return q.new_empty(reserve_size(comm, text, q, k, v, gates), dtype=torch.uint8)
 
 
 def reserved(x):
@@ -172,9 +172,9 @@ def reserved(x):
     return x, x.data_ptr() if x.numel() else None
 
 
-def explain(comm, text, q, k, v, gate=None):
+def explain(comm, text, q, k, v, gates=()):
     """seqparAttnPlanExplain() of the plan, as a dictionary."""
-    attn, plan, size = _abi.attn_lib(), plan_of(comm, text, q, k, v, gate), ctypes.c_size_t()
+    attn, plan, size = _abi.attn_lib(), plan_of(comm, text, q, k, v, gates), ctypes.c_size_t()
     call(_abi.check_attn, attn.seqparAttnPlanExplain(plan, None, ctypes.byref(size)))
     room = ctypes.create_string_buffer(size.value)
     call(_abi.check_attn, attn.seqparAttnPlanExplain(plan, room, ctypes.byref(size)))

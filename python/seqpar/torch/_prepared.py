@@ -20,7 +20,7 @@ class _Template:
     def __init__(self, structure, fields):
         blob, end, form, self._parts = bytes(structure), 0, "=", []
         for name in fields:
-            at = getattr(type(structure), name).offset  # of a tensor: its address is the first field
+            at = _abi.offset(type(structure), name)  # of a tensor: its address is the first field
             form += f"{at - end}sQ"
             self._parts += [blob[end:at], 0]
             end = at + 8
@@ -85,7 +85,7 @@ class Prepared:
                 raise
 
 
-def find(comm, family, q, k, v, gate, training, options):
+def find(comm, family, q, k, v, gates, training, options):
     """(the key of calls that share a Prepared, the Prepared if there is one). None instead of both: the dispatcher must
     see the call, or its options cannot be compared."""
     require(comm)
@@ -98,10 +98,12 @@ def find(comm, family, q, k, v, gate, training, options):
         return None, None
     if index < 0 and not (q.is_cpu and k.is_cpu and v.is_cpu):
         return None, None
-    if gate is not None:
-        if type(gate) is not plain or gate.is_neg() or gate.device != comm.device:
-            return None, None
-        form = gate.shape, gate.dtype, gate.stride(), q.stride(), k.stride(), v.stride()
+    if gates:
+        form = q.stride(), k.stride(), v.stride()
+        for gate in gates:
+            if type(gate) is not plain or gate.is_neg() or gate.device != comm.device:
+                return None, None
+            form += gate.shape, gate.dtype, gate.stride()
     elif not (q.is_contiguous() and k.is_contiguous() and v.is_contiguous()):
         form = q.stride(), k.stride(), v.stride()
     key = (family, training, form, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, *options, *options.values())

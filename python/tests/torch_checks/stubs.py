@@ -4,7 +4,7 @@ import inspect
 import pathlib
 
 import stub_file
-from seqpar import _abi
+from seqpar import _abi, _families
 import seqpar.torch as sp
 from seqpar.torch import _attention, _linear, fla, te
 from torch_checks import check
@@ -14,11 +14,20 @@ from torch_checks import check
 def stubs_are_the_functions(comm, seed):
     stub = stub_file.read(pathlib.Path(sp.__file__).with_suffix(".pyi"))
     options = {"attention": _attention._OPTIONS, "explain": {"**options"},
-               **dict.fromkeys(_linear.FAMILIES, _linear._OPTIONS)}
+               **dict.fromkeys(_families.FUNCTIONS, _linear._OPTIONS)}
     stub_file.compare(stub, sp, options, ignored={"_run"})
     stub_file.compare_names(_abi)
     for module in (fla, te):
         stub_file.compare(stub_file.read(pathlib.Path(module.__file__).with_suffix(".pyi")), stub_file.public(module), {})
+
+
+@check
+def functions_take_the_gates_of_their_families(comm, seed):
+    assert {"softmax", *_families.NAMES} == set(_abi.FAMILIES)
+    for name, family in _families.FUNCTIONS.items():
+        parameters = list(inspect.signature(getattr(sp, name)).parameters)
+        assert parameters[:parameters.index("comm")] == ["q", "k", "v", *(gate for gate, _ in _families.GATES[family])], name
+        assert _families.GATES[family] == _families.gates_of_library(family), family
 
 
 @check

@@ -35,30 +35,35 @@ int64_t initialsOf(const Problem& p) {
   return statesOf(p) * (p.packed() ? p.desc.sequences : 1);
 }
 
-Tensor gateOf(const Problem& p, const seqparAttnTensor_t& given) {
-  return linear::gateTensor(*linear::findFamily(p.desc.family), given, static_cast<seqparDataType_t>(p.desc.gateType),
-                            p.desc.batch, p.tokens(), p.desc.heads, p.desc.headDim);
-}
+constexpr std::array<const char*, SEQPAR_ATTN_MAX_GATES> kGates{"args->gates[0]", "args->gates[1]", "args->gates[2]",
+                                                                "args->gates[3]"};
+constexpr std::array<const char*, SEQPAR_ATTN_MAX_GATES> kGateGradients{"args->dGates[0]", "args->dGates[1]",
+                                                                        "args->dGates[2]", "args->dGates[3]"};
 
-void checkGate(ArgumentCheck& check, const Problem& p, const char* name, const seqparAttnTensor_t& given, Use use) {
-  if (linear::findFamily(p.desc.family)->gate != linear::GateShape::None) {
-    check.tensor(name, given, gateOf(p, given), use);
+/// The gates of the problem's family; gradients, which may be absent, with Use::Output.
+void checkGates(ArgumentCheck& check, const Problem& p, const seqparAttnTensor_t* given, Use use) {
+  const auto& d = p.desc;
+  const auto& family = *linear::findFamily(d.family);
+  const auto tensors = linear::gateTensors(family, given, d.gateTypes, {d.batch, p.tokens(), d.heads, d.headDim});
+  for (size_t i = 0; i < family.gateCount; ++i) {
+    if (use == Use::Output && given[i].data == nullptr) continue;
+    check.tensor((use == Use::Output ? kGateGradients : kGates)[i], given[i], tensors[i], use);
   }
 }
 
 void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnForwardArgs_t& args) {
-  checkGate(check, p, "args->gate", args.gate, Use::Input);
+  checkGates(check, p, args.gates, Use::Input);
   check.numbers("args->initial", args.initial, initialsOf(p), false, Use::Input);
   check.numbers("args->saved", args.saved, statesOf(p), p.training(), Use::Output);
   check.numbers("args->final", args.final, statesOf(p), false, Use::Output);
 }
 
 void checkLinear(ArgumentCheck& check, const Problem& p, const seqparAttnBackwardArgs_t& args) {
-  checkGate(check, p, "args->gate", args.gate, Use::Input);
+  checkGates(check, p, args.gates, Use::Input);
   check.numbers("args->saved", args.saved, statesOf(p), true, Use::Input);
   if (p.packed()) check.numbers("args->initial", args.initial, initialsOf(p), false, Use::Input);
   if (p.rank() == p.ranks() - 1) check.numbers("args->dFinal", args.dFinal, statesOf(p), false, Use::Input);
-  if (args.dGate.data != nullptr) checkGate(check, p, "args->dGate", args.dGate, Use::Output);
+  checkGates(check, p, args.dGates, Use::Output);
   if (p.packed() || p.rank() == 0) check.numbers("args->dInitial", args.dInitial, initialsOf(p), false, Use::Output);
 }
 

@@ -31,7 +31,7 @@ double stateBytes(const Problem& p) {
 double scanUs(const Problem& p, seqparScanAlgorithm_t algorithm) {
   if (p.ranks() == 1) return 0;
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
-  params.op = findFamily(p.desc.family)->scan;
+  params.op = findFamily(p.desc.family)->transition;
   params.heads = p.desc.batch * p.desc.heads;
   params.dk = p.desc.headDim;
   params.dv = p.desc.valueDim;

@@ -1,6 +1,8 @@
 // The choice between the implementations of the passes.
 #include "attn/linear/passes/passes.h"
 
+#include <algorithm>
+
 #include "attn/linear/algorithms.h"
 #include "attn/linear/device/passes.h"
 #include "attn/linear/operator.h"
@@ -20,7 +22,7 @@ std::string refuses(const Problem& problem) {
   shard.dk = size(d.headDim);
   shard.dv = size(d.valueDim);
   shard.type = problem.type();
-  shard.gateType = static_cast<seqparDataType_t>(d.gateType);
+  std::copy_n(d.gateTypes, SEQPAR_ATTN_MAX_GATES, shard.gateTypes.begin());
   const char* const reason = whyNoKernel(shard);
   return reason == nullptr ? std::string() : std::string("has no kernel for it on GPUs: ") + reason;
 #else

@@ -1,5 +1,7 @@
 #include "attn/linear/operator.h"
 
+#include <algorithm>
+
 #include "attn/boundary.h"
 #include "attn/linear/passes/beside.h"
 
@@ -23,7 +25,7 @@ Shard shardOf(const Problem& problem, bool alone) {
   shard.dv = size(d.valueDim);
   shard.sequences = problem.packed() ? problem.cuSeqlens.size() - 1 : 0;
   shard.type = problem.type();
-  shard.gateType = static_cast<seqparDataType_t>(d.gateType);
+  std::copy_n(d.gateTypes, SEQPAR_ATTN_MAX_GATES, shard.gateTypes.begin());
   shard.scale = d.scale;
   shard.training = problem.training();
   shard.alone = alone;
@@ -51,16 +53,19 @@ void LinearOperator::carve(Arena& arena) {
   }
 }
 
-Inputs LinearOperator::inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
-                              const seqparAttnTensor_t& gate, const float* initial) const {
+Gates LinearOperator::gates(const seqparAttnTensor_t* given) const {
   const auto& d = problem_.desc;
-  return {queryTensor(problem_, q), keyTensor(problem_, k), valueTensor(problem_, v),
-          gateTensor(*shard_.family, gate, shard_.gateType, d.batch, problem_.tokens(), d.heads, d.headDim),
+  return gateTensors(*shard_.family, given, d.gateTypes, {d.batch, problem_.tokens(), d.heads, d.headDim});
+}
+
+Inputs LinearOperator::inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
+                              const seqparAttnTensor_t* given, const float* initial) const {
+  return {queryTensor(problem_, q), keyTensor(problem_, k), valueTensor(problem_, v), gates(given),
           problem_.packed() ? initial : nullptr};
 }
 
 void LinearOperator::forward(const seqparAttnForwardArgs_t& args) {
-  const Inputs in = inputs(args.q, args.k, args.v, args.gate, args.initial);
+  const Inputs in = inputs(args.q, args.k, args.v, args.gates, args.initial);
   if (!shard_.alone) return forwardAround(in, args);
   const float* const before = problem_.packed() || problem_.rank() != 0 ? nullptr : args.initial;
   if (args.saved != nullptr) passes_->copyStates(args.saved, before);
@@ -68,15 +73,13 @@ void LinearOperator::forward(const seqparAttnForwardArgs_t& args) {
 }
 
 void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
-  const auto& d = problem_.desc;
-  const Inputs in = inputs(args.q, args.k, args.v, args.gate, args.initial);
-  const Gradients gradients{
-      outTensor(problem_, args.dOut),
-      queryTensor(problem_, args.dq),
-      keyTensor(problem_, args.dk),
-      valueTensor(problem_, args.dv),
-      gateTensor(*shard_.family, args.dGate, shard_.gateType, d.batch, problem_.tokens(), d.heads, d.headDim),
-      problem_.packed() ? args.dInitial : nullptr};
+  const Inputs in = inputs(args.q, args.k, args.v, args.gates, args.initial);
+  const Gradients gradients{outTensor(problem_, args.dOut),
+                            queryTensor(problem_, args.dq),
+                            keyTensor(problem_, args.dk),
+                            valueTensor(problem_, args.dv),
+                            gates(args.dGates),
+                            problem_.packed() ? args.dInitial : nullptr};
   if (!shard_.alone) return backwardAround(in, gradients, args);
   const float* const after = problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
   float* const dBefore = problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial;
@@ -138,9 +141,9 @@ void LinearOperator::requireHealthy() const {
 
 void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first,
                           float* incoming, float* outgoing, void* stream) {
-  const bool sum = shard_.family->scan == seqparScanSum;
+  const bool sum = shard_.family->transition == seqparScanSum;
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
-  params.op = shard_.family->scan;
+  params.op = shard_.family->transition;
   params.direction = direction;
   params.heads = static_cast<int64_t>(shard_.allHeads());
   params.dk = problem_.desc.headDim;

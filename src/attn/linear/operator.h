@@ -77,7 +77,8 @@ class LinearOperator : public Operator {
   /// Throws Error if the communicator has failed.
   void requireHealthy() const;
   Inputs inputs(const seqparAttnTensor_t& q, const seqparAttnTensor_t& k, const seqparAttnTensor_t& v,
-                const seqparAttnTensor_t& gate, const float* initial) const;
+                const seqparAttnTensor_t* given, const float* initial) const;
+  Gates gates(const seqparAttnTensor_t* given) const;
   void scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first, float* incoming,
             float* outgoing, void* stream);
 

@@ -47,7 +47,7 @@ void requireSize(const char* call, const seqparAttnDesc_t& d) {
 
 /// Completes and checks the fields for heads and numeric types.
 void readNumbers(const char* call, seqparAttnDesc_t& d) {
-  requireRange(call, "family", d.family, seqparAttnSoftmax, seqparAttnSum);
+  requireRange(call, "family", d.family, seqparAttnSoftmax, SEQPAR_ATTN_FAMILIES - 1);
   requireAtLeast(call, "batch", d.batch, 1);
   requireAtLeast(call, "heads", d.heads, 1);
   if (d.kvHeads == 0) d.kvHeads = d.heads;
@@ -57,8 +57,11 @@ void readNumbers(const char* call, seqparAttnDesc_t& d) {
   if (d.valueDim == 0) d.valueDim = d.headDim;
   requireAtLeast(call, "valueDim", d.valueDim, 0);
   requireRange(call, "dataType", d.dataType, seqparFloat32, seqparBfloat16);
-  if (d.gateType != seqparFloat32 && d.gateType != seqparBfloat16) {
-    refuse(call, "gateType", d.gateType, concat(seqparFloat32, " (fp32) or ", seqparBfloat16, " (bf16)"));
+  for (int i = 0; i < SEQPAR_ATTN_MAX_GATES; ++i) {
+    const int type = d.gateTypes[i];
+    if (type == seqparFloat32 || type == seqparBfloat16) continue;
+    refuse(call, concat("gateTypes[", i, "]").c_str(), type,
+           concat(seqparFloat32, " (fp32) or ", seqparBfloat16, " (bf16)"));
   }
   requireRange(call, "wireType", d.wireType, seqparFloat32, seqparBfloat16);
   requireFinite(call, "scale", d.scale);

@@ -26,20 +26,20 @@ class AttentionSteps {
     desc.heads = desc.kvHeads = kHeads;
     desc.headDim = desc.valueDim = kDim;
     desc.dataType = seqparBfloat16;
-    desc.gateType = seqparFloat32;
+    desc.gateTypes[0] = seqparFloat32;
     require(seqparAttnPlanCreate(&plan_, &desc, comm), "seqparAttnPlanCreate");
     require(seqparAttnPlanPrepare(plan_, nullptr, 0), "seqparAttnPlanPrepare");
     constexpr auto kQuarters = std::bit_cast<float>(0x3E803E80U);  // two bf16 values
     for (auto* tensor : {&forward_.q, &forward_.k, &forward_.v, &backward_.dOut}) tensor->data = filled(kQuarters);
-    forward_.gate.data = allocate(2 * kHalves);
-    launchFill(static_cast<float*>(forward_.gate.data), 2 * kHalves, -1.0F / 64, stream());
+    forward_.gates[0].data = allocate(2 * kHalves);
+    launchFill(static_cast<float*>(forward_.gates[0].data), 2 * kHalves, -1.0F / 64, stream());
     for (auto* tensor : {&forward_.out, &backward_.dq, &backward_.dk, &backward_.dv}) tensor->data = filled(0);
-    backward_.dGate.data = allocate(2 * kHalves);
+    backward_.dGates[0].data = allocate(2 * kHalves);
     forward_.saved = allocate(std::size_t{kHeads} * kDim * kDim);
     backward_.q = forward_.q;
     backward_.k = forward_.k;
     backward_.v = forward_.v;
-    backward_.gate = forward_.gate;
+    backward_.gates[0] = forward_.gates[0];
     backward_.saved = forward_.saved;
     stream_.synchronize();
   }

@@ -110,7 +110,7 @@ TEST_CASE("states of packed sequences: `final` of every rank, with and without t
   }
 }
 
-TEST_CASE("dGate of the fixed family is a rank's share: the sum over the ranks is the gradient", "[contract]") {
+TEST_CASE("dGates of the fixed family is a rank's share: the sum over the ranks is the gradient", "[contract]") {
   // Head 0: out_t = sum over s <= t of exp((t - s) g), so d(sum of out)/dg = sum of (t - s) exp((t - s) g).
   const std::vector<int64_t> lengths{5, 0, 9, 2};
   const float g = -0.25f;
@@ -138,7 +138,7 @@ TEST_CASE("dGate of the fixed family is a rank's share: the sum over the ranks i
       seqparAttnForwardArgs_t f = SEQPAR_ATTN_FORWARD_INITIALIZER;
       f.q.data = f.k.data = f.v.data = ones.data();
       f.out.data = out.data();
-      f.gate.data = &gate;
+      f.gates[0].data = &gate;
       f.saved = &saved;
       if (wrong.empty()) wrong = check(seqparAttnForward(plan, &f, nullptr), "forward");
       seqparAttnBackwardArgs_t b = SEQPAR_ATTN_BACKWARD_INITIALIZER;
@@ -146,9 +146,9 @@ TEST_CASE("dGate of the fixed family is a rank's share: the sum over the ranks i
       b.dq.data = dq.data();
       b.dk.data = dk.data();
       b.dv.data = dv.data();
-      b.gate = f.gate;
+      b.gates[0] = f.gates[0];
       b.saved = &saved;
-      b.dGate.data = &shares[static_cast<size_t>(rank)];
+      b.dGates[0].data = &shares[static_cast<size_t>(rank)];
       if (wrong.empty()) wrong = check(seqparAttnBackward(plan, &b, nullptr), "backward");
       seqparAttnPlanDestroy(plan);
       return wrong;

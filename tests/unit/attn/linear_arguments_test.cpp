@@ -30,7 +30,7 @@ void refuses(seqparResult_t expected, const std::string& text, Change change) {
 
 TEST_CASE("descriptions that linear attention cannot do are refused") {
   refuses(seqparInvalidArgument, "kvHeads is 3", [](auto& d) { d.kvHeads = 3; });
-  refuses(seqparInvalidArgument, "gateType is 1", [](auto& d) { d.gateType = seqparFloat16; });
+  refuses(seqparInvalidArgument, "gateTypes[0] is 1", [](auto& d) { d.gateTypes[0] = seqparFloat16; });
   refuses(seqparInvalidArgument, "kvTokens is 5", [](auto& d) { d.kvTokens = 5; });
   refuses(seqparInvalidArgument, "family is 5", [](auto& d) { d.family = 5; });
   refuses(seqparInvalidUsage, "softcap", [](auto& d) { d.softcap = 2; });
@@ -69,19 +69,19 @@ class Calls {
     forward.q.data = rows[0].data();
     forward.k.data = rows[1].data();
     forward.v.data = rows[2].data();
-    forward.gate.data = rows[3].data();
+    forward.gates[0].data = rows[3].data();
     forward.out.data = rows[4].data();
     forward.saved = states[0].data();
     backward.q = forward.q;
     backward.k = forward.k;
     backward.v = forward.v;
-    backward.gate = forward.gate;
+    backward.gates[0] = forward.gates[0];
     backward.saved = forward.saved;
     backward.dOut.data = rows[5].data();
     backward.dq.data = rows[6].data();
     backward.dk.data = rows[7].data();
     backward.dv.data = rows[8].data();
-    backward.dGate.data = rows[9].data();
+    backward.dGates[0].data = rows[9].data();
   }
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
@@ -108,6 +108,32 @@ class Calls {
   std::vector<std::vector<float>> rows{10, std::vector<float>(24)}, states{4, std::vector<float>(32)};
 };
 
+TEST_CASE("a query of a family returns its gates, and other ids are refused") {
+  for (int id = 0; id < SEQPAR_ATTN_FAMILIES; ++id) {
+    INFO("family " << id);
+    seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+    const auto result = seqparAttnFamilyQuery(id, &info);
+    CHECK(result == (id == seqparAttnSoftmax ? seqparInvalidArgument : seqparSuccess));
+    if (result != seqparSuccess) continue;
+    CHECK(info.gates == (id == seqparAttnSum ? 0 : 1));
+    CHECK(info.transition == (id == seqparAttnGla   ? seqparScanDiag
+                              : id == seqparAttnSum ? seqparScanSum
+                                                    : seqparScanScalar));
+    if (info.gates == 0) continue;
+    CHECK(std::string(info.gateNames[0]) == "log_decay");
+    CHECK(info.gateShapes[0] == (id == seqparAttnGla      ? seqparAttnGatePerChannel
+                                 : id == seqparAttnScalar ? seqparAttnGatePerToken
+                                                          : seqparAttnGatePerHead));
+    CHECK(info.gateNames[1] == nullptr);
+  }
+  seqparAttnFamilyInfo_t info = SEQPAR_ATTN_FAMILY_INFO_INITIALIZER;
+  CHECK(seqparAttnFamilyQuery(SEQPAR_ATTN_FAMILIES, &info) == seqparInvalidArgument);
+  CHECK_THAT(seqparAttnGetLastError(), Catch::Contains("family is 5, expected 1 to 4"));
+  CHECK(seqparAttnFamilyQuery(seqparAttnGla, nullptr) == seqparInvalidArgument);
+  info.magic = 0;
+  CHECK(seqparAttnFamilyQuery(seqparAttnGla, &info) == seqparInvalidArgument);
+}
+
 TEST_CASE("arguments of linear attention that are missing, overlap or have no place are refused") {
   Calls calls;
   calls.refusesForward(seqparInvalidUsage, "not prepared", [](auto&) {});
@@ -115,17 +141,19 @@ TEST_CASE("arguments of linear attention that are missing, overlap or have no pl
   REQUIRE(seqparAttnForward(calls.plan, &calls.forward, nullptr) == seqparSuccess);
   REQUIRE(seqparAttnBackward(calls.plan, &calls.backward, nullptr) == seqparSuccess);
 
-  calls.refusesForward(seqparInvalidArgument, "args->gate.data is NULL", [](auto& a) { a.gate.data = nullptr; });
+  calls.refusesForward(seqparInvalidArgument, "args->gates[0].data is NULL",
+                       [](auto& a) { a.gates[0].data = nullptr; });
   calls.refusesForward(seqparInvalidArgument, "args->saved is NULL", [](auto& a) { a.saved = nullptr; });
   calls.refusesForward(seqparInvalidArgument, "args->k.tokenStride is 3", [](auto& a) { a.k = {a.k.data, 24, 3, 4}; });
   calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.final = a.saved + 3; });
-  calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.out.data = a.gate.data; });
+  calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.out.data = a.gates[0].data; });
   calls.refusesForward(seqparInvalidArgument, "overlaps", [](auto& a) { a.initial = a.saved; });
   calls.refusesForward(seqparInvalidArgument, "magic", [](auto& a) { a.magic = 0; });
-  calls.refusesBackward(seqparInvalidArgument, "args->gate.data is NULL", [](auto& a) { a.gate.data = nullptr; });
+  calls.refusesBackward(seqparInvalidArgument, "args->gates[0].data is NULL",
+                        [](auto& a) { a.gates[0].data = nullptr; });
   calls.refusesBackward(seqparInvalidArgument, "args->saved is NULL", [](auto& a) { a.saved = nullptr; });
   calls.refusesBackward(seqparInvalidArgument, "args->dOut.data is NULL", [](auto& a) { a.dOut.data = nullptr; });
-  calls.refusesBackward(seqparInvalidArgument, "overlaps", [](auto& a) { a.dGate.data = a.dk.data; });
+  calls.refusesBackward(seqparInvalidArgument, "overlaps", [](auto& a) { a.dGates[0].data = a.dk.data; });
   calls.refusesBackward(seqparInvalidArgument, "overlaps", [&](auto& a) { a.dInitial = calls.states[0].data(); });
 }
 

@@ -38,7 +38,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   desc.headDim = as(c.dk);
   desc.valueDim = as(c.dv);
   desc.dataType = c.dataType;
-  desc.gateType = c.gateType;
+  desc.gateTypes[0] = c.gateType;
   desc.scale = c.scale;
   desc.wireType = options.wireType;
   desc.training = options.training ? 1 : 0;
@@ -82,7 +82,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   forward.k = k.view();
   forward.v = v.view();
   forward.out = out.view();
-  if (c.family != seqparAttnSum) forward.gate = gate.view();
+  if (c.family != seqparAttnSum) forward.gates[0] = gate.view();
   forward.initial = c.hasInitial ? numbers(initial) : nullptr;
   forward.saved = options.training ? numbers(saved) : nullptr;
   // Not every rank requests its final state.
@@ -92,7 +92,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.q = forward.q;
   backward.k = forward.k;
   backward.v = forward.v;
-  backward.gate = forward.gate;
+  backward.gates[0] = forward.gates[0];
   backward.saved = numbers(saved);
   backward.initial = forward.initial;
   backward.dOut = dOut.view();
@@ -100,7 +100,7 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
   backward.dq = dq.view();
   backward.dk = dk.view();
   backward.dv = dv.view();
-  if (c.family != seqparAttnSum) backward.dGate = dGate.view();
+  if (c.family != seqparAttnSum) backward.dGates[0] = dGate.view();
   if (options.initialGradient) backward.dInitial = numbers(dInitial);
 
   size_t reserveBytes = 0;

@@ -108,13 +108,16 @@ struct Rank {
     gate.set(c.family == seqparAttnFixed ? c.gate : slice(c, c.gate, c.heads * c.gateWidth(), begin, end));
     for (auto* states : {&saved, &incoming, &final, &dBefore}) states->assign(c.states(), NAN);
     dInitial.assign(shard.sequences * c.heads * c.dk * c.dv, NAN);
-    in = {q.tensor, k.tensor, v.tensor, c.family == seqparAttnSum ? Tensor{} : gate.tensor,
+    in = {q.tensor,
+          k.tensor,
+          v.tensor,
+          {c.family == seqparAttnSum ? Tensor{} : gate.tensor},
           c.cuSeqlens.empty() || !c.hasInitial ? nullptr : c.initial.data()};
     gradients = {dOut.tensor,
                  dq.tensor,
                  dk.tensor,
                  dv.tensor,
-                 c.family == seqparAttnSum ? Tensor{} : dGate.tensor,
+                 {c.family == seqparAttnSum ? Tensor{} : dGate.tensor},
                  shard.sequences == 0 ? nullptr : dInitial.data()};
   }
 

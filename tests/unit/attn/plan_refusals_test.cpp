@@ -37,7 +37,7 @@ TEST_CASE("a description with something wrong is refused by name") {
       {"desc->headDim is 0", [](seqparAttnDesc_t& d) { d.headDim = 0; }},
       {"desc->valueDim is -2", [](seqparAttnDesc_t& d) { d.valueDim = -2; }},
       {"desc->dataType is 3", [](seqparAttnDesc_t& d) { d.dataType = 3; }},
-      {"desc->gateType is 1", [](seqparAttnDesc_t& d) { d.gateType = 1; }},
+      {"desc->gateTypes[3] is 1", [](seqparAttnDesc_t& d) { d.gateTypes[3] = 1; }},
       {"desc->wireType is 7", [](seqparAttnDesc_t& d) { d.wireType = 7; }},
       {"desc->scale is nan", [](seqparAttnDesc_t& d) { d.scale = NAN; }},
       {"desc->softcap is -1", [](seqparAttnDesc_t& d) { d.softcap = -1; }},

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "attn/exec/exec.h"
+#include "attn/linear/families/family.h"
 #include "attn/plan/plan.h"
 
 namespace {
@@ -137,6 +138,34 @@ void writeProperties(std::ostream& out, const AlgorithmRow& row) {
   }
 }
 
+const char* transitionName(int transition) {
+  return transition == seqparScanSum      ? "none"
+         : transition == seqparScanScalar ? "a number"
+         : transition == seqparScanDiag   ? "a vector"
+                                          : "a matrix";
+}
+
+const char* shapeName(int shape) {
+  return shape == seqparAttnGatePerHead    ? "[heads]"
+         : shape == seqparAttnGatePerToken ? "[batch][tokens][heads]"
+                                           : "[batch][tokens][heads][headDim]";
+}
+
+/// The families of linear attention.
+void writeFamilies(std::ostream& out) {
+  out << "| family | paper | transition | gates |\n|---|---|---|---|\n";
+  for (const auto& family : linear::families()) {
+    out << "| " << family.name << " | " << family.paper << " | " << transitionName(family.transition) << " |";
+    const char* separator = " ";
+    for (const auto& gate : family.gates()) {
+      out << separator << gate.name << " " << shapeName(gate.shape);
+      separator = ", ";
+    }
+    out << (family.gateCount == 0 ? " - |\n" : " |\n");
+  }
+  out << "\n";
+}
+
 std::string tables() {
   std::ostringstream out;
   std::vector<std::string> notes;
@@ -145,6 +174,7 @@ std::string tables() {
     for (const auto& row : algorithms()) any = any || row.softmax == softmax;
     if (!any) continue;
     out << (softmax ? "### Softmax\n\n" : "\n### Linear\n\n");
+    if (!softmax) writeFamilies(out);
     writeTitles(out, softmax);
     for (const auto& row : algorithms()) {
       if (row.softmax == softmax) writeProperties(out, row);

@@ -9,14 +9,13 @@ namespace seqpar::attn::linear {
 namespace {
 
 Gate gateOf(const Family& family) {
-  switch (family.gate) {
-    case GateShape::None:
-      return Gate::None;
-    case GateShape::OfHead:
+  if (family.gateCount == 0) return Gate::None;
+  switch (family.gateRows[0].shape) {
+    case seqparAttnGatePerHead:
       return Gate::Head;
-    case GateShape::OfToken:
+    case seqparAttnGatePerToken:
       return Gate::Token;
-    case GateShape::OfChannel:
+    case seqparAttnGatePerChannel:
       return Gate::Channel;
   }
   return Gate::None;
@@ -40,7 +39,7 @@ LinearProblem kernelProblem(const Shard& shard) {
   problem.type = shard.type;
   problem.scale = shard.scale;
   problem.gate = gateOf(*shard.family);
-  problem.gateType = problem.gate == Gate::None ? seqparFloat32 : shard.gateType;
+  problem.gateType = problem.gate == Gate::None ? seqparFloat32 : static_cast<seqparDataType_t>(shard.gateTypes[0]);
   return problem;
 }
 
@@ -98,7 +97,7 @@ LinearProblem problemOf(const Part& part, const Inputs& in) {
   problem.q = inputOf(in.q, first);
   problem.k = inputOf(in.k, first);
   problem.v = inputOf(in.v, first);
-  problem.gates = inputOf(in.gate, problem.gate == Gate::Head ? 0 : first);
+  problem.gates = inputOf(in.gates[0], problem.gate == Gate::Head ? 0 : first);
   return problem;
 }
 

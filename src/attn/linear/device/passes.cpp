@@ -122,7 +122,7 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.dq = outputOf(to.dq, first);
   pass.dk = outputOf(to.dk, first);
   pass.dv = outputOf(to.dv, first);
-  pass.dGates = outputOf(to.dGate, pass.problem.gate == Gate::Head ? 0 : first);
+  pass.dGates = outputOf(to.dGates[0], pass.problem.gate == Gate::Head ? 0 : first);
   pass.dGateType = pass.problem.gateType;
   pass.dInitial = dBefore;
   pass.workspace = workspace_;
@@ -222,22 +222,22 @@ void DevicePasses::clearInitialGradients(const Gradients& to) {
 
 void DevicePasses::clearGradients(const Gradients& to) {
   clearInitialGradients(to);
-  if (shard_.family->gate == GateShape::OfHead && to.dGate.data != nullptr) exec_.zero(to.dGate);
+  if (shard_.family->perHead(0) && to.dGates[0].data != nullptr) exec_.zero(to.dGates[0]);
 }
 
 void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const float* saved, const float* incoming) {
-  const bool ofHeads = shard_.family->gate == GateShape::OfHead && to.dGate.data != nullptr;
+  const bool ofHeads = shard_.family->perHead(0) && to.dGates[0].data != nullptr;
   auto mine = to;
   if (ofHeads) {
-    mine.dGate.data = headGates_;
-    exec_.zero(to.dGate);
+    mine.dGates[0].data = headGates_;
+    exec_.zero(to.dGates[0]);
   }
   for (const auto& part : parts_) {
     makeStates(part, in, false);
     makeStateGradients(part, in, to, false, true);
     makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
                   part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial), true);
-    if (ofHeads) exec_.add(to.dGate, mine.dGate);
+    if (ofHeads) exec_.add(to.dGates[0], mine.dGates[0]);
   }
 }
 

@@ -1,38 +1,54 @@
-// The families of linear attention: the transition A in S_t = A_t S_(t-1) + k_t v_t^T, and the All-Scan operator of
-// each.
+// The families of linear attention: the transition A in S_t = A_t S_(t-1) + k_t v_t^T, and the gates that determine it.
 #pragma once
+
+#include <array>
+#include <span>
 
 #include "attn/exec/tensor.h"
 #include "seqpar/attn_plan.h"
 
 namespace seqpar::attn::linear {
 
-/// The shape of a family's log-decays.
-enum class GateShape {
-  None,       ///< all decays are 1
-  OfHead,     ///< [heads], fp32
-  OfToken,    ///< [batch][tokens][heads]
-  OfChannel,  ///< [batch][tokens][heads][headDim]
+struct GateRow {
+  const char* name = nullptr;
+  seqparAttnGateShape_t shape = seqparAttnGatePerHead;
 };
 
+/// A row of registry.cpp.
 struct Family {
-  seqparAttnFamily_t id;
-  const char* name;
-  const char* paper;
-  seqparScanOp_t scan;
-  GateShape gate;
+  seqparAttnFamily_t id = seqparAttnSum;
+  const char* name = nullptr;
+  const char* paper = nullptr;
+  seqparScanOp_t transition = seqparScanSum;  ///< the kind of A
+  size_t gateCount = 0;
+  std::array<GateRow, SEQPAR_ATTN_MAX_GATES> gateRows{};
+
+  std::span<const GateRow> gates() const { return {gateRows.data(), gateCount}; }
+  /// Whether the family has this gate, with one value per head.
+  bool perHead(size_t gate) const { return gate < gateCount && gateRows[gate].shape == seqparAttnGatePerHead; }
 };
 
 /// The family with this id; null if it is not a linear attention family.
 const Family* findFamily(int id);
+/// All rows, in the order of their ids.
+std::span<const Family> families();
 
-/// Decay values per head of a state: headDim or 1.
-inline int64_t decayWidth(const Family& family, int64_t headDim) {
-  return family.gate == GateShape::OfChannel ? headDim : 1;
+/// Values per head of a transition that is not a matrix: headDim or 1.
+inline int64_t transitionWidth(const Family& family, int64_t headDim) {
+  return family.transition == seqparScanDiag ? headDim : 1;
 }
 
-/// The gate, or its gradient, as a tensor with the width as its last dimension; strides that are all 0 mean dense.
-Tensor gateTensor(const Family& family, const seqparAttnTensor_t& given, seqparDataType_t type, int64_t batch,
-                  int64_t tokens, int64_t heads, int64_t headDim);
+/// A call's gates or their gradients by the family's rows; tensors from Family::gateCount on are empty.
+using Gates = std::array<Tensor, SEQPAR_ATTN_MAX_GATES>;
+
+/// The shape that gates of a rank share.
+struct GateSizes {
+  int64_t batch = 0, tokens = 0, heads = 0, headDim = 0;
+};
+
+/// A gate, or its gradient, as a tensor with 1 or headDim as its last dimension; strides that are all 0 mean dense.
+Tensor gateTensor(const GateRow& row, const seqparAttnTensor_t& given, int type, const GateSizes& sizes);
+/// All gates of a call: `given` and `types` have SEQPAR_ATTN_MAX_GATES elements.
+Gates gateTensors(const Family& family, const seqparAttnTensor_t* given, const int* types, const GateSizes& sizes);
 
 }  // namespace seqpar::attn::linear

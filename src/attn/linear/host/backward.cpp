@@ -95,10 +95,10 @@ void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c,
     }
     chunk.gradients(state, after);
     storeTile(chunk.valueGradients(), to.dv, batch, first, rows, h);
-    if (to.dGate.data != nullptr) {
+    if (to.dGates[0].data != nullptr) {
       const float* const gate = chunk.gateGradients(state, after);
-      if (shard_.family->gate != GateShape::OfHead) {
-        storeTile(gate, to.dGate, batch, first, rows, h);
+      if (!shard_.family->perHead(0)) {
+        storeTile(gate, to.dGates[0], batch, first, rows, h);
       } else {
         float sum = 0;
         for (size_t t = 0; t < rows; ++t) sum += gate[t];
@@ -121,12 +121,12 @@ void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c,
 
 /// Sums in fp64: the terms of many chunks may cancel.
 void HostPasses::addFixedGates(const Gradients& to) {
-  if (shard_.family->gate != GateShape::OfHead || to.dGate.data == nullptr) return;
+  if (!shard_.family->perHead(0) || to.dGates[0].data == nullptr) return;
   for (size_t h = 0; h < shard_.heads; ++h) {
     double sum = 0;
     for (size_t c = 0; c < chunks_.count(); ++c) sum += static_cast<double>(fixedGates_[c * shard_.heads + h]);
     const auto rounded = static_cast<float>(sum);
-    storeTile(&rounded, to.dGate, 0, 0, 1, h);
+    storeTile(&rounded, to.dGates[0], 0, 0, 1, h);
   }
 }
 

@@ -54,7 +54,7 @@ void HostPasses::carve(Arena& arena) {
   if (shard_.training && (!shard_.alone || chunks_.split())) backward_ = carveWalk(arena);
   if (shard_.training) {
     carried_ = takeFloats(arena, scratch_.size() * shard_.group() * shard_.stateSize());
-    if (shard_.family->gate == GateShape::OfHead) fixedGates_ = takeFloats(arena, chunks_.count() * shard_.heads);
+    if (shard_.family->perHead(0)) fixedGates_ = takeFloats(arena, chunks_.count() * shard_.heads);
   }
   threads_.clear();
   for (auto*& memory : scratch_) {
@@ -70,7 +70,7 @@ Chunk& HostPasses::place(int thread, size_t chunk) {
 }
 
 Decay HostPasses::decayOf(const Inputs& in) const {
-  return {in.gate, shard_.family->gate == GateShape::OfHead, shard_.width()};
+  return {in.gates[0], shard_.family->perHead(0), shard_.width()};
 }
 
 void HostPasses::rankDecays(const Walk& walk) {

@@ -22,7 +22,7 @@ class HostPasses final : public Passes {
   float* state() const override { return rankState_; }
   float* decay() const override { return rankDecay_; }
   seqparDecayForm_t decayForm() const override {
-    return shard_.family->scan == seqparScanSum ? seqparDecayLinear : kDecayForm;
+    return shard_.family->transition == seqparScanSum ? seqparDecayLinear : kDecayForm;
   }
 
   void states(const Inputs& in, bool mapWanted) override;

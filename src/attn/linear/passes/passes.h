@@ -12,13 +12,15 @@ namespace seqpar::attn::linear {
 
 /// Tensors of a call. States are [batch][heads][headDim][valueDim] fp32, dense.
 struct Inputs {
-  Tensor q, k, v, gate;            ///< gate without data: no decay
+  Tensor q, k, v;
+  Gates gates;                     ///< by the family's rows
   const float* initial = nullptr;  ///< packed: [sequences][heads]..., at sequence starts. NULL: zeros
 };
 
 struct Gradients {
   Tensor dOut;                ///< in
-  Tensor dq, dk, dv, dGate;   ///< out. dGate without data: not requested
+  Tensor dq, dk, dv;          ///< out
+  Gates dGates;               ///< out; without data: not requested
   float* dInitial = nullptr;  ///< out, packed: as Inputs::initial. NULL: not requested
 };
 

@@ -1,6 +1,7 @@
 // A rank's part of the problem of distributed linear attention: pieces of sequences, and the scan's flags for them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,13 +24,14 @@ struct Shard {
   const Family* family = nullptr;
   size_t batch = 1, tokens = 0, heads = 1, keyHeads = 1, dk = 1, dv = 1;
   size_t sequences = 0;  ///< packed sequences; 0: not packed
-  seqparDataType_t type = seqparFloat32, gateType = seqparFloat32;
+  seqparDataType_t type = seqparFloat32;
+  std::array<int, SEQPAR_ATTN_MAX_GATES> gateTypes{};  ///< seqparDataType_t
   float scale = 1;
   bool training = true, alone = false;  ///< alone: no scan takes place
   bool reserves = false;                ///< forward leaves those states for backward that it can
   std::vector<Piece> pieces;            ///< of one batch entry; equal for all entries. No empty pieces
 
-  size_t width() const { return static_cast<size_t>(decayWidth(*family, static_cast<int64_t>(dk))); }
+  size_t width() const { return static_cast<size_t>(transitionWidth(*family, static_cast<int64_t>(dk))); }
   size_t group() const { return heads / keyHeads; }
   size_t allHeads() const { return batch * heads; }
   size_t stateSize() const { return dk * dv; }

@@ -1,0 +1,44 @@
+"""The families of linear attention and the functions of seqpar.torch and seqpar.jax. A table, since torch.compile cannot
+call the library; tests compare it with the library's rows."""
+
+import ctypes
+
+from . import _abi
+
+# The functions' families.
+FUNCTIONS = {"gla": "gla", "simple_gla": "scalar", "retention": "fixed", "linear_attention": "sum"}
+NAMES = {family: name for name, family in FUNCTIONS.items()}
+# Name and shape of each gate.
+GATES = {"gla": (("log_decay", "Channel"),), "scalar": (("log_decay", "Token"),), "fixed": (("log_decay", "Head"),), "sum": ()}
+
+
+def gates_of_library(family):
+    """GATES of a family, from the library."""
+    shapes = {value: name.removeprefix("seqparAttnGatePer") for name, value in _abi.ENUMS["seqparAttnGateShape_t"].items()}
+    info = _abi.AttnFamilyInfo()
+    _abi.check_attn(_abi.attn_lib().seqparAttnFamilyQuery(_abi.FAMILIES[family], ctypes.byref(info)))
+    return tuple((info.gateNames[i].decode(), shapes[info.gateShapes[i]]) for i in range(info.gates))
+
+
+def require_gates(what, family, gates, q, v):
+    """Raises ValueError unless these gates, which may be None, fit linear attention of this family, with q and v of these
+    shapes."""
+    shapes = {"Head": (v[2],), "Token": tuple(v[:3]), "Channel": (*q[:2], v[2], q[3])}
+    rows = GATES[family]
+    for (name, shape), gate in zip(rows, gates):
+        found = None if gate is None else tuple(gate.shape)
+        if found != shapes[shape]:
+            told = "is None" if gate is None else f"has the shape {found}"
+            raise ValueError(f"{what}: {name} {told}, expected {shapes[shape]}")
+    if len(gates) != len(rows):
+        raise ValueError(f"{what}: got {len(gates)} gates, expected {', '.join(name for name, _ in rows) or 'none'}")
+
+
+def given(family, log_decay):
+    """explain()'s gates: None for those that it was not given."""
+    return (None,) * len(GATES[family]) if log_decay is None else (log_decay,)
+
+
+def named(family, gates):
+    """{name: gate} of the gates that a function was called with."""
+    return {name: gate for (name, _), gate in zip(GATES[family], gates)}
