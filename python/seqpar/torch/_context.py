@@ -14,7 +14,8 @@ from ._refusals import tell, telling
 _LAYOUTS = {"striped": "striped", "dist_attn": "contiguous"}
 
 
-def _layout(tokens, comm, algorithm, kind):
+def layout_of(tokens, comm, algorithm, kind):
+    """The layout of `kind`; None: the one that balances causal attention, or the only one of the algorithm."""
     if kind is not None:
         _abi.choose("context_parallel: layout", kind, _abi.LAYOUTS)
     return Layout(kind or _LAYOUTS.get(algorithm, "zigzag"), tokens, comm.size)
@@ -61,7 +62,7 @@ def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buf
     lengths = sorted({x.shape[dim] for x, dim in zip(buffers, dims)})
     if len(lengths) != 1:
         raise ValueError(f"context_parallel: the buffers have {lengths} tokens, expected one length")
-    where = _layout(lengths[0], comm, algorithm, layout)
+    where = layout_of(lengths[0], comm, algorithm, layout)
     originals = [x.data for x in buffers]
     functional, original = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
     try:
@@ -83,5 +84,5 @@ def context_parallel_unshard(mesh, buffers, seq_dims, *, tokens=None, algorithm=
     """Collective: the whole tensors, on every rank, of shards from context_parallel(). `tokens` of the whole, if shards
     differ in length."""
     comm = make_comm(mesh)
-    return [unshard(x, _layout(tokens or x.shape[dim] * comm.size, comm, algorithm, layout), comm, dim=dim)
+    return [unshard(x, layout_of(tokens or x.shape[dim] * comm.size, comm, algorithm, layout), comm, dim=dim)
             for x, dim in zip(buffers, seq_dims)]

@@ -13,6 +13,8 @@ which restart at each of them, from cu_seq_lens_q and cu_seq_lens_k as DataColla
 whole sequence), or from Registration.cu_seqlens. Positions that differ from the layout's are an error on all ranks, and
 so is a model with layers that compute along the sequence without the attention function. Compute the loss from labels
 that were shifted before sharding, not with the model's loss.
+
+Trainer and TRL's SFTTrainer do all of this with TrainerMixin: docs/transformers.md.
 """
 
 import dataclasses
@@ -23,17 +25,21 @@ import torch
 from .. import _abi
 from . import _models, _plans, _positions
 from ._attention import attention
+from ._collator import PackingCollator
 from ._comm import Comm
 from ._define import autocasted
 from ._kernels import kernel_of
 from ._layout import Layout, bounds_of
 from ._refusals import tell
+from ._trainer import TrainerMixin
+
+__all__ = ["PackingCollator", "Registration", "TrainerMixin", "register"]
 
 _LINEAR = ("zeco", "lasp1", "lasp2")
 
 # Arguments that models pass to every attention function, without an effect on it.
 _WITHOUT_EFFECT = frozenset({"use_cache", "output_hidden_states", "cache_position", "return_dict", "logits_to_keep",
-                             "num_items_in_batch", "max_length_q", "max_length_k"})
+                             "num_items_in_batch", "shift_labels", "max_length_q", "max_length_k"})
 
 
 @dataclasses.dataclass

@@ -1,5 +1,5 @@
 # Types of seqpar.torch.transformers; a test compares them with the module.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -22,3 +22,12 @@ class Registration:
 
 def register(comm: Comm, *, layout: Layout | None = None, cu_seqlens: _Bounds = None, algorithm: _Softmax = "auto",
              kernel: _Kernel = None, name: str = "seqpar", model: Module | None = None) -> Registration: ...
+
+class TrainerMixin:
+    def __init__(self, *arguments: Any, **named: Any) -> None: ...
+
+class PackingCollator:
+    tokens: int | None
+    pad_token_id: int
+    def __init__(self, tokens: int | None = None, pad_token_id: int = 0) -> None: ...
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]: ...

@@ -34,5 +34,16 @@ def functions_take_the_gates_of_their_families(comm, seed):
 def stubs_of_transformers(comm, seed):
     from seqpar.torch import transformers
     stub = stub_file.read(pathlib.Path(transformers.__file__).with_suffix(".pyi"))
-    stub_file.compare(stub, stub_file.public(transformers), {})
+    stub_file.compare(stub, transformers, {})
     assert list(inspect.signature(transformers.Registration).parameters) == ["comm", "layout", "cu_seqlens", "algorithm", "kernel"]
+
+
+@check
+def stubs_of_accelerate(comm, seed):
+    try:
+        import accelerate  # noqa: F401
+    except ImportError:
+        print("skipped: no accelerate")
+        return
+    from seqpar.torch import accelerate as ours
+    stub_file.compare(stub_file.read(pathlib.Path(ours.__file__).with_suffix(".pyi")), ours, {})
