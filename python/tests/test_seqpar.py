@@ -16,6 +16,7 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import import_graph
 import seqpar
 import stub_file
 from seqpar import _abi
@@ -61,6 +62,11 @@ def reference(states, transitions, op, initial):
 
 def header(*names):
     return "".join((pathlib.Path(os.environ["SEQPAR_HEADERS"]) / name).read_text() for name in names)
+
+
+class Imports(unittest.TestCase):
+    def test_no_module_imports_itself_through_others(self):
+        self.assertEqual(import_graph.cycles(pathlib.Path(__file__).resolve().parents[1], "seqpar"), [])
 
 
 class Types(unittest.TestCase):

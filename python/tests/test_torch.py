@@ -1,5 +1,5 @@
-"""Tests of seqpar.torch: torch_ranks.py as two and three processes, torch_fsdp.py as four, and seqpar.testing.parity as a
-command."""
+"""Tests of seqpar.torch: torch_ranks.py as two and three processes, torch_fsdp.py as four, and seqpar.testing.parity and
+matrix as commands."""
 
 import pathlib
 import sys
@@ -16,7 +16,7 @@ def main():
     runs += [(2, [*command, "--algorithm", "ring", "--window", "7", "--compile"], 0),
              (2, [*command, "--algorithm", "striped", "--window", "7", "--layout", "contiguous"], 1),
              (3, [*command, "--documents", "1", "2", "137", "60", "--algorithm", "ring", "ulysses"], 0),
-             (4, ["-m", "seqpar.testing.parity", "--matrix", venvs.ROOT / "docs" / "pytorch.md"], 0)]
+             (4, ["-m", "seqpar.testing.matrix", venvs.ROOT / "docs" / "pytorch.md"], 0)]
     failures = 0
     for ranks, arguments, expected in runs:
         statuses, output = venvs.run_ranks(ranks, arguments)

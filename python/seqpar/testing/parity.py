@@ -2,15 +2,15 @@
 
     torchrun --nproc-per-node 2 -m seqpar.testing.parity --algorithm ring zigzag --length 2041 --window 512
     torchrun --nproc-per-node 3 -m seqpar.testing.parity --family gla --algorithm zeco lasp2 --documents 1 2 137 60
-    torchrun --nproc-per-node 4 -m seqpar.testing.parity --matrix
 
 Prints a table of errors relative to the largest value (for gradients of decays: to the size of the summed terms); a
 mismatch sets exit status 1. The reference is in float64, and every tensor may differ from it by its type's rounding
-times the square root of the number of summed terms, times 8. --matrix does so for every algorithm with every feature,
-and prints the supported ones as a table: the one in docs/pytorch.md.
+times the square root of the number of summed terms, times 8. seqpar.testing.matrix does so for every algorithm with
+every feature.
 """
 
 import argparse
+import contextlib
 import itertools
 import sys
 
@@ -163,9 +163,6 @@ def parser():
     p.add_argument("--compile", action="store_true", help="through torch.compile(fullgraph=True)")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--seed", type=int, default=None)
-    p.add_argument("--matrix", metavar="FILE", nargs="?", const="-", help="every algorithm with every feature: prints the table, or "
-                   "compares it with the one in FILE")
-    p.add_argument("--write", action="store_true", help="with --matrix FILE: writes the table into it")
     return p
 
 
@@ -195,26 +192,27 @@ def run(o, comm, seed):
     return lines, good
 
 
-def main():
-    o = parse()
-    dist.init_process_group("gloo" if o.device == "cpu" else "cpu:gloo,cuda:nccl")
-    device = torch.device(o.device, 0 if o.device == "cpu" else dist.get_rank() % torch.cuda.device_count())
-    comm = sp.comm(device="cpu" if o.device == "cpu" else device)
-    seed = [o.seed if o.seed is not None else torch.seed() % 2 ** 31]
-    dist.broadcast_object_list(seed, 0)
-    if o.matrix:
-        from seqpar.testing import matrix
-        lines, good = matrix.run(o, comm, seed[0])
-        if comm.rank == 0:
-            print("\n".join(lines), flush=True)
-    else:
-        lines, good = run(o, comm, seed[0])
-    if comm.rank == 0 and not o.matrix:
-        print(f"{comm.size} ranks, {o.length} tokens, {o.dtype}, seed {seed[0]}")
-        print(f"{'algorithm':<14} {'tensor':<10} {'error':>10} {'tolerance':>10}")
-        print("\n".join(lines), flush=True)
+@contextlib.contextmanager
+def ranks_of(device, seed):
+    """(the communicator of all ranks, a seed that is equal on them; None: a random one)."""
+    dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl")
+    here = "cpu" if device == "cpu" else torch.device(device, dist.get_rank() % torch.cuda.device_count())
+    comm = sp.comm(device=here)
+    together = [seed if seed is not None else torch.seed() % 2 ** 31]
+    dist.broadcast_object_list(together, 0)
+    yield comm, together[0]
     sp.close()
     dist.destroy_process_group()
+
+
+def main():
+    o = parse()
+    with ranks_of(o.device, o.seed) as (comm, seed):
+        lines, good = run(o, comm, seed)
+        if comm.rank == 0:
+            print(f"{comm.size} ranks, {o.length} tokens, {o.dtype}, seed {seed}")
+            print(f"{'algorithm':<14} {'tensor':<10} {'error':>10} {'tolerance':>10}")
+            print("\n".join(lines), flush=True)
     sys.exit(0 if good else 1)
 
 

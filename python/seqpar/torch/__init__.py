@@ -19,17 +19,12 @@ from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter
 from ._comm import Comm, Error, close, comm
 from ._context import context_parallel, context_parallel_unshard
 from ._conv import short_conv
-from ._dropin import (ring_flash_attn_func, ring_flash_attn_kvpacked_func, ring_flash_attn_qkvpacked_func,
-                      ring_flash_attn_varlen_func, ring_flash_attn_varlen_kvpacked_func, ring_flash_attn_varlen_qkvpacked_func,
-                      stripe_flash_attn_func, stripe_flash_attn_kvpacked_func, stripe_flash_attn_qkvpacked_func,
-                      zigzag_ring_flash_attn_func, zigzag_ring_flash_attn_kvpacked_func,
-                      zigzag_ring_flash_attn_qkvpacked_func, zigzag_ring_flash_attn_varlen_func,
-                      zigzag_ring_flash_attn_varlen_kvpacked_func, zigzag_ring_flash_attn_varlen_qkvpacked_func)
 from ._kernels import LocalCall, flex, sdpa
-from ._layout import Layout, positions, shard, shard_batch, shift_labels, unshard
+from ._layout import Layout
 from ._linear import gla, linear_attention, retention, simple_gla
 from ._ring import Ring, ring
 from ._scan import all_scan, start_all_scan
+from ._sharding import positions, shard, shard_batch, shift_labels, unshard
 from ._work import Work
 from . import _attention, _conv, _flops, _linear, _ops
 
@@ -50,10 +45,4 @@ __all__ = [
     "positions", "redistribute", "reduce_scatter", "retention", "ring", "sdpa", "shard", "shard_batch", "shift", "shift_labels",
     "short_conv", "simple_gla",
     "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
-    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard",
-    "ring_flash_attn_func", "ring_flash_attn_kvpacked_func", "ring_flash_attn_qkvpacked_func",
-    "ring_flash_attn_varlen_func", "ring_flash_attn_varlen_kvpacked_func", "ring_flash_attn_varlen_qkvpacked_func",
-    "stripe_flash_attn_func", "stripe_flash_attn_kvpacked_func", "stripe_flash_attn_qkvpacked_func",
-    "zigzag_ring_flash_attn_func", "zigzag_ring_flash_attn_kvpacked_func", "zigzag_ring_flash_attn_qkvpacked_func",
-    "zigzag_ring_flash_attn_varlen_func", "zigzag_ring_flash_attn_varlen_kvpacked_func",
-    "zigzag_ring_flash_attn_varlen_qkvpacked_func"]
+    "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard"]

@@ -1,19 +1,31 @@
 """The ranks of a call compare their arguments at the first call of its kind, before a rank waits for a message that
 does not fit."""
 
+import ctypes
 import hashlib
 
 import torch
 
-from . import _ops
+from .. import _abi
+from ._structs import struct
 
 _MOST = 4096  # maximum number of kinds of calls per communicator; then the cache is cleared, on all ranks
+
+
+def _gather_bytes(x, lengths, comm):
+    """All-gathers bytes, with the given numbers on the ranks; outside of PyTorch's dispatcher. On a host it is complete
+    on return, also inside start_...()."""
+    out = x.new_empty(sum(lengths))
+    shards = struct(_abi.Shards, tuple(n // 4 for n in lengths), dataType=_abi.TYPES["float32"], outer=1, inner=1)
+    stream = comm.stream(x) if x.is_cuda else None
+    comm.collective("seqparAllGather", x.data_ptr(), out.data_ptr(), ctypes.byref(shards), comm.handle, stream)
+    return out
 
 
 def _gathered(comm, data, lengths):
     """The bytes of all ranks."""
     mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
-    together = bytes(_ops.gather_bytes(mine, lengths, comm).cpu().tolist())
+    together = bytes(_gather_bytes(mine, lengths, comm).cpu().tolist())
     edges = [sum(lengths[:rank]) for rank in range(comm.size + 1)]
     return [together[begin:end] for begin, end in zip(edges, edges[1:])]
 

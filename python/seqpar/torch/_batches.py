@@ -8,8 +8,9 @@ import torch
 from ._agreement import require_agreement
 from ._collectives import all_gather
 from ._context import layout_of
-from ._layout import bounds_of, shard, shift_labels, unshard
+from ._layout import bounds_of
 from ._refusals import collective
+from ._sharding import shard, shift_labels, unshard
 
 _WHAT = "seqpar batch"
 _IGNORED = -100

@@ -8,8 +8,9 @@ from .. import _abi
 from ._attention import attention
 from ._comm import comm as make_comm
 from ._define import autocasted
-from ._layout import Layout, shard, unshard
+from ._layout import Layout
 from ._refusals import tell, telling
+from ._sharding import shard, unshard
 
 _LAYOUTS = {"striped": "striped", "dist_attn": "contiguous"}
 

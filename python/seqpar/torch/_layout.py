@@ -1,4 +1,4 @@
-"""Which rank holds which tokens; sharding whole tensors, and gathering them again."""
+"""Which rank holds which tokens."""
 
 import ctypes
 import dataclasses
@@ -8,7 +8,6 @@ import torch
 
 from .. import _abi, _shapes
 from ._comm import call
-from ._refusals import collective
 
 
 def bounds_of(cu_seqlens):
@@ -111,53 +110,3 @@ def require_fit(what, layout, comm, tokens=None, local=None):
     if local is not None and local != layout.local_length(comm.rank):
         raise ValueError(f"{what}: got {local} tokens, expected {layout.local_length(comm.rank)}, which the layout gives "
                          f"rank {comm.rank}")
-
-
-@collective
-def shard(x, layout, comm, dim=1):
-    """This rank's tokens of `x`, which is whole on every rank. Sends nothing. The backward pass stores the gradient of
-    this rank's tokens in a gradient of `x` that is 0 elsewhere."""
-    require_fit("shard", layout, comm, tokens=x.shape[dim])
-    return x.index_select(dim, layout.positions(comm.rank, device=x.device))
-
-
-def positions(layout, comm, cu_seqlens=None):
-    """layout.positions() of this rank, on the communicator's device."""
-    return layout.positions(comm.rank, cu_seqlens=cu_seqlens, device=comm.device)
-
-
-@collective
-def unshard(x, layout, comm, dim=1):
-    """Collective: the whole tensor, on every rank, from all ranks' tokens. The backward pass sums the ranks' gradients
-    of the whole."""
-    from ._collectives import all_gather
-    require_fit("unshard", layout, comm, local=x.shape[dim])
-    inverse = torch.argsort(layout.order()).to(x.device)
-    return all_gather(x, comm, dim=dim, tokens=layout.lengths).index_select(dim, inverse)
-
-
-def shift_labels(ids, cu_seqlens=None, ignore_index=-100):
-    """The label of each token, for whole sequences [batch][tokens]: the next token; ignore_index for the last token of
-    each sequence."""
-    labels = torch.full_like(ids, ignore_index)
-    labels[:, :-1] = ids[:, 1:]
-    for end in bounds_of(cu_seqlens) or ():
-        if end > 0:
-            labels[:, end - 1] = ignore_index
-    return labels
-
-
-@collective
-def shard_batch(batch, layout, comm, *, cu_seqlens=None, ignore_index=-100):
-    """(ids, labels, positions) of this rank's tokens. Labels are shifted before they are sharded: the label of a shard's
-    last token is on another rank, so shifting afterwards would be wrong there.
-
-    batch       token ids [batch][tokens], whole; or a dictionary with "input_ids" and optionally "labels" in
-                transformers' form: not shifted yet
-    cu_seqlens  bounds of packed sequences: labels do not cross them, and positions restart
-    """
-    ids = batch["input_ids"] if not isinstance(batch, torch.Tensor) else batch
-    source = ids if isinstance(batch, torch.Tensor) else batch.get("labels", ids)
-    labels = shift_labels(source, cu_seqlens, ignore_index)
-    return (shard(ids, layout, comm), shard(labels, layout, comm),
-            layout.positions(comm.rank, cu_seqlens=cu_seqlens, device=ids.device))

@@ -6,9 +6,11 @@ import functools
 import torch
 
 from .. import _abi
+from ._agreement import agree_once
 from ._comm import call, find
 from ._define import data_type, define, define_started, require_place
 from ._layout import Layout
+from ._structs import struct
 
 
 def _lengths(ranks, tokens, local):
@@ -41,19 +43,8 @@ def _heads(comm, heads, query_heads):
     return heads_of_member(int(heads), int(query_heads), comm.size, comm.rank)[1]
 
 
-@functools.lru_cache(maxsize=256)
-def _struct(kind, lengths, **fields):
-    """A structure with these fields; calls of one shape share it, since the library only reads it."""
-    if kind is _abi.Shards and len(set(lengths)) == 1:
-        return kind(tokens=lengths[0], **fields)
-    shards = kind(**fields)
-    shards.lengths = _abi.int64s(lengths)
-    shards.tokensOfMembers = ctypes.addressof(shards.lengths)
-    return shards
-
-
 def _head_shards(x, batch, heads, query_heads, dim, lengths):
-    return _struct(_abi.HeadShards, tuple(lengths), dataType=data_type("heads", x), batch=batch, heads=heads,
+    return struct(_abi.HeadShards, tuple(lengths), dataType=data_type("heads", x), batch=batch, heads=heads,
                    queryHeads=query_heads, headDim=dim)
 
 
@@ -116,7 +107,7 @@ def _shards_of(shape, dtype, dim, lengths, sums):
         kind, inner = _abi.TYPES["float16"], inner * dtype.itemsize // 2
     else:
         raise TypeError(f"all_gather: got {inner} elements of {dtype} a token, expected an even number of bytes")
-    return _struct(_abi.Shards, lengths, dataType=kind, outer=outer, inner=inner)
+    return struct(_abi.Shards, lengths, dataType=kind, outer=outer, inner=inner)
 
 
 def _with(shape, dim, size):
@@ -158,16 +149,6 @@ def _all_gather_launch(made, x, dim, tokens, name):
     return out
 
 
-def gather_bytes(x, lengths, comm):
-    """All-gathers bytes, with the given numbers on the ranks; outside of PyTorch's dispatcher. On a host it is complete
-    on return, also inside start_...()."""
-    out = x.new_empty(sum(lengths))
-    shards = _struct(_abi.Shards, tuple(n // 4 for n in lengths), dataType=_abi.TYPES["float32"], outer=1, inner=1)
-    stream = comm.stream(x) if x.is_cuda else None
-    comm.collective("seqparAllGather", x.data_ptr(), out.data_ptr(), ctypes.byref(shards), comm.handle, stream)
-    return out
-
-
 def _reduce_scatter_outputs(x, dim, tokens, name):
     comm = find(name)
     return (x.new_empty(_with(x.shape, dim, tokens[comm.rank] if tokens else x.shape[dim] // comm.size)),)
@@ -192,7 +173,7 @@ def _halo_launch(made, x, dim, left, right, periodic, tokens, name):
     comm, x = find(name), x.contiguous()
     require_place("halo", comm, x)
     lengths = _own_lengths("halo", comm, tokens, x.shape[dim])
-    _agreement.agree_once(comm, "halo", left=left, right=right, periodic=periodic, tokens=tuple(lengths), shape=_beside(x, dim), dtype=x.dtype)
+    agree_once(comm, "halo", left=left, right=right, periodic=periodic, tokens=tuple(lengths), shape=_beside(x, dim), dtype=x.dtype)
     halo = _abi.Halo(left=left, right=right, periodic=int(periodic))
     shards = _shards(x, dim, lengths, sums=True)
     comm.collective("seqparHaloExchange", x.data_ptr(), made[0].data_ptr() or None, made[1].data_ptr() or None,
@@ -228,7 +209,7 @@ def _redistribute_launch(made, tensors, source, target, dim, name):
         sizes.append((outer, inner * x.element_size()))
 
     def make():
-        _agreement.agree_once(comm, "redistribute", source=source, target=target, outer_and_row_bytes=tuple(sizes))
+        agree_once(comm, "redistribute", source=source, target=target, outer_and_row_bytes=tuple(sizes))
         plan = ctypes.c_void_p()
         outer, row = (_abi.int64s(part) for part in zip(*sizes))
         comm.collective("seqparRedistributePlanCreate", ctypes.byref(plan), ctypes.byref(Layout.from_key(source).struct()),
@@ -252,7 +233,7 @@ def _all_scan_launch(made, state, transition, initial, op, reverse, decay, wire,
     require_place("all_scan", comm, state, transition, initial)
     state, transition, initial = (None if x is None else x.contiguous() for x in (state, transition, initial))
     heads, dk, dv = state.shape
-    _agreement.agree_once(comm, "all_scan", op=op, reverse=reverse, decay=decay, wire=wire, shape=tuple(state.shape), dtype=state.dtype,
+    agree_once(comm, "all_scan", op=op, reverse=reverse, decay=decay, wire=wire, shape=tuple(state.shape), dtype=state.dtype,
                           flags=len(flags), initial=initial is not None, algorithm=algorithm)
     marks = (ctypes.c_uint8 * len(flags))(*flags) if flags else None
     params = _abi.AllScanParams(
@@ -299,7 +280,7 @@ def _shift_outputs(tensors, by, name):
 def _shift_launch(made, tensors, by, name):
     comm, tensors = find(name), [x.contiguous() for x in tensors]
     require_place("shift", comm, *tensors)
-    _agreement.agree_once(comm, "shift", by=by % comm.size, shapes=tuple(tuple(x.shape) for x in tensors),
+    agree_once(comm, "shift", by=by % comm.size, shapes=tuple(tuple(x.shape) for x in tensors),
                           dtypes=tuple(x.dtype for x in tensors))
     pointers, sizes = ctypes.c_void_p * len(tensors), ctypes.c_size_t * len(tensors)
     bytes_of = sizes(*(x.nbytes for x in tensors))
@@ -340,5 +321,3 @@ merge = define("merge(Tensor out, Tensor lse, int[] tokens, str comm) -> (Tensor
 all_scan, start_all_scan, wait_all_scan = _both(
     "all_scan(Tensor state, Tensor? transition, Tensor? initial, str op, bool reverse, str decay, str wire, int[] flags, "
     "str algorithm, str comm) -> (Tensor, Tensor)", _all_scan_outputs, _all_scan_launch)
-
-from . import _agreement  # uses the functions above

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 import seqpar.torch as sp
 from seqpar.testing import reference
-from seqpar.torch import fla, te
+from seqpar.torch import fla, ring_flash_attn, te
 from torch_checks import check, raises, same, summed, whole
 
 
@@ -19,9 +19,9 @@ def drop_ins(comm, seed):
     q, kv = whole(seed, 2, 6 * comm.size, 4, 8), whole(seed + 1, 2, 6 * comm.size, 2, 2, 8)
     from seqpar.testing.reference import softmax
     expected = softmax(q, kv[:, :, 0], kv[:, :, 1], causal=True)
-    for function, kind in ((sp.ring_flash_attn_kvpacked_func, "contiguous"),
-                           (sp.zigzag_ring_flash_attn_kvpacked_func, "zigzag"),
-                           (sp.stripe_flash_attn_kvpacked_func, "striped")):
+    for function, kind in ((ring_flash_attn.ring_flash_attn_kvpacked_func, "contiguous"),
+                           (ring_flash_attn.zigzag_ring_flash_attn_kvpacked_func, "zigzag"),
+                           (ring_flash_attn.stripe_flash_attn_kvpacked_func, "striped")):
         layout = sp.Layout(kind, 6 * comm.size, comm.size)
         out, lse, _ = function(sp.shard(q, layout, comm), sp.shard(kv, layout, comm), causal=True, return_attn_probs=True)
         same(out, sp.shard(expected, layout, comm), 50)
@@ -33,15 +33,15 @@ def drop_ins(comm, seed):
     for prefix, kind in (("ring", "contiguous"), ("zigzag_ring", "zigzag")):
         layout = sp.Layout(kind, 12 * comm.size, comm.size, cu_seqlens=whole_bounds)
         mine, exact = sp.shard(qkv, layout, comm, dim=0), sp.shard(expected, layout, comm)[0]
-        same(getattr(sp, f"{prefix}_flash_attn_varlen_qkvpacked_func")(
+        same(getattr(ring_flash_attn, f"{prefix}_flash_attn_varlen_qkvpacked_func")(
             mine, torch.tensor(bounds), 7, causal=True, window_size=(5, -1)), exact, 50)
-        out, lse, _ = getattr(sp, f"{prefix}_flash_attn_varlen_kvpacked_func")(
+        out, lse, _ = getattr(ring_flash_attn, f"{prefix}_flash_attn_varlen_kvpacked_func")(
             mine[:, 0], mine[:, 1:], bounds, 7, causal=True, window_size=(5, 0), return_attn_probs=True)
         same(out, exact, 50)
         assert lse.shape == (4, 12)
-    raises(ValueError, "expected 11", sp.zigzag_ring_flash_attn_varlen_func, *mine.unbind(1), (0, 3, 11), 8)
-    raises(ValueError, "dropout_p", sp.ring_flash_attn_func, q, q, q, dropout_p=0.1)
-    raises(TypeError, "softcap", sp.ring_flash_attn_func, q, q, q, softcap=1.0)
+    raises(ValueError, "expected 11", ring_flash_attn.zigzag_ring_flash_attn_varlen_func, *mine.unbind(1), (0, 3, 11), 8)
+    raises(ValueError, "dropout_p", ring_flash_attn.ring_flash_attn_func, q, q, q, dropout_p=0.1)
+    raises(TypeError, "softcap", ring_flash_attn.ring_flash_attn_func, q, q, q, softcap=1.0)
 
 
 @check

@@ -1,5 +1,10 @@
-"""The functions of ring-flash-attention with their arguments, on seqpar's algorithms. Unsupported arguments are
-errors."""
+"""The functions of ring-flash-attention with their arguments, on seqpar's algorithms.
+
+    from seqpar.torch.ring_flash_attn import zigzag_ring_flash_attn_func
+    out = zigzag_ring_flash_attn_func(q, k, v, causal=True, group=group)
+
+Unsupported arguments are errors.
+"""
 
 import functools
 
