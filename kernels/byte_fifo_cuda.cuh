@@ -24,7 +24,7 @@ struct ByteFifoMemory : CudaMemory {
         "r"(packet.x), "r"(packet.y), "r"(packet.z), "r"(packet.w)
         : "memory");
   }
-  static SEQPAR_DEVICE std::uint64_t look(const std::uint64_t* from) {
+  static SEQPAR_DEVICE std::uint64_t poll(const std::uint64_t* from) {
     std::uint64_t value;
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
     return value;

@@ -34,8 +34,8 @@ struct ByteFifoLayout {
   static constexpr std::size_t kPackets = 0;
   static constexpr std::size_t kChunks = kPackets + kPacketsBytes;
   static constexpr std::size_t kArrived = kChunks + kWarpFifos * kWarpFifoBytes;  ///< by warp FIFO: chunks announced
-  static constexpr std::size_t kTaken = kArrived + kWarpFifos * kWord;  ///< by warp FIFO: chunks that the peer has read
-  static constexpr std::size_t kRoom = kTaken + kWarpFifos * kWord;     ///< blocks of packets that the peer has read
+  static constexpr std::size_t kTail = kArrived + kWarpFifos * kWord;  ///< by warp FIFO: chunks that the peer has read
+  static constexpr std::size_t kRoom = kTail + kWarpFifos * kWord;     ///< blocks of packets that the peer has read
   static constexpr std::size_t kEnd = kRoom + 4 * kWord;
 
   SEQPAR_BOTH static constexpr std::size_t number(int peer, int channel, int channels) {
@@ -51,7 +51,7 @@ struct ByteFifoLayout {
 /// A rank's counters of a byte FIFO, in its own memory, kept between calls. Initially zero.
 struct alignas(32) ByteFifoState {
   std::uint64_t blocksSent = 0, blocksReceived = 0;
-  std::uint64_t blocksGiven = 0;  ///< received, and reported to the peer
+  std::uint64_t blocksCredited = 0;  ///< received, and reported to the peer
   std::uint64_t unused = 0;
   std::uint64_t chunksSent[ByteFifoLayout::kWarpFifos] = {};
   std::uint64_t chunksReceived[ByteFifoLayout::kWarpFifos] = {};
@@ -63,13 +63,13 @@ struct alignas(32) ByteFifoState {
 
 /// A rank's end of a byte FIFO on channel 0; the ends of the other channels follow in memory.
 struct ByteFifoEnd {
-  std::byte* here;   ///< its own end, in its own window
-  std::byte* there;  ///< the peer's end
+  std::byte* local;   ///< its own end, in its own window
+  std::byte* remote;  ///< the peer's end
   ByteFifoState* state;
 
   SEQPAR_BOTH ByteFifoEnd on(int channel) const {
     const auto offset = static_cast<std::size_t>(channel) * ByteFifoLayout::kEnd;
-    return {here + offset, there + offset, state + channel};
+    return {local + offset, remote + offset, state + channel};
   }
 };
 

@@ -33,7 +33,7 @@ struct ChannelPositions {
 template <class Memory, class Group>
 class SpanCredit {
  public:
-  /// `packets` packets will be read, starting at position `received`; credit up to `given` was given. Called by all
+  /// `packets` packets will be read, starting at position `received`; credit up to `credited` was given. Called by all
   /// threads together.
   SEQPAR_DEVICE SpanCredit(const PeerView& view, int peer, int channel, const Group& group, ChannelPositions& shared,
                            const FifoState& state, std::uint32_t packets)
@@ -43,7 +43,7 @@ class SpanCredit {
         group_(group),
         shared_(shared),
         received_(state.received),
-        given_(state.given),
+        credited_(state.credited),
         long_(packets >= kCreditPackets) {
     if (!long_) return;
     if (group.thread() == 0) {
@@ -59,16 +59,16 @@ class SpanCredit {
     if (!group_.warpAll(ok)) return false;
     if (end - spanEnd_ < kCreditPackets) return true;
     spanEnd_ = end;
-    given_ = received_ + end;
+    credited_ = received_ + end;
     if (!group_.leads()) return true;
-    std::uint32_t* const count = &shared_.through[given_ / kCreditPackets % ChannelPositions::kSpans];
+    std::uint32_t* const count = &shared_.through[credited_ / kCreditPackets % ChannelPositions::kSpans];
     const auto last = static_cast<std::uint32_t>(group_.warps() - 1);
-    if (Memory::increment(count, last) == last) giveCredit<Memory>(view_, peer_, channel_, given_);
+    if (Memory::increment(count, last) == last) giveCredit<Memory>(view_, peer_, channel_, credited_);
     return true;
   }
 
   /// Position that the peer knows, or will know when the last warp has finished.
-  SEQPAR_DEVICE std::uint64_t given() const { return given_; }
+  SEQPAR_DEVICE std::uint64_t credited() const { return credited_; }
 
  private:
   const PeerView& view_;
@@ -76,7 +76,7 @@ class SpanCredit {
   int channel_;
   const Group& group_;
   ChannelPositions& shared_;
-  std::uint64_t received_, given_;
+  std::uint64_t received_, credited_;
   bool long_;
   std::uint32_t spanEnd_ = 0;
 };
@@ -114,7 +114,7 @@ class SteppedFifos {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.cursors[peer].out = Sender<Memory>::ring(view, peer, channel);
       at_.cursors[peer].in = Receiver<Memory>::ring(view, peer, channel);
-      at_.state[peer] = begun(*fifoState(view, peer, channel));
+      at_.state[peer] = alignedToCall(*fifoState(view, peer, channel));
       at_.place(peer);
       tight = tight || isTight(peer);
     }
@@ -157,8 +157,8 @@ class SteppedFifos {
       for (int peer = warp.thread(); peer < view_.size; peer += warp.threads()) {
         FifoState& state = at_.state[peer];
         state.sent += packetsTo(peer);
-        countTaken<Memory>(view_, peer, channel_, state, packetsFrom(peer));
-        state = begun(state);
+        countReceived<Memory>(view_, peer, channel_, state, packetsFrom(peer));
+        state = alignedToCall(state);
         at_.place(peer);
         tight = tight || isTight(peer);
       }

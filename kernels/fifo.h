@@ -110,11 +110,11 @@ class Sender {
   SEQPAR_DEVICE std::uint64_t credit() const { return credit_; }
 
  private:
-  /// Waits for credit of at least `wanted`. Returns less on timeout.
+  /// Waits for credit of at least `needed`. Returns less on timeout.
   SEQPAR_RARE static std::uint64_t await(const PeerView& view, int peer, const std::uint64_t* credits,
-                                         std::uint64_t wanted, std::uint64_t credit) {
+                                         std::uint64_t needed, std::uint64_t credit) {
     Wait<Memory> wait(view, peer);
-    while ((credit = Memory::acquire(credits)) < wanted) {
+    while ((credit = Memory::acquire(credits)) < needed) {
       if (wait.over()) break;
     }
     return credit;
@@ -146,13 +146,13 @@ class Receiver {
   }
 
   /// Polls once; a packet that is not complete() has not fully arrived.
-  SEQPAR_DEVICE LamportPacket look(std::uint32_t index) const { return Memory::load(slot(index)); }
+  SEQPAR_DEVICE LamportPacket poll(std::uint32_t index) const { return Memory::load(slot(index)); }
   /// Called by the thread that found the packet complete, or that knows that all threads did.
   SEQPAR_DEVICE void reset(std::uint32_t index) const {
     Memory::store(slot(index), LamportPacket{{kAbsent, kAbsent, kAbsent, kAbsent}});
   }
 
-  /// Waits for the packet `index` and resets it; `packet` is the value that look() returned. Returns false on timeout.
+  /// Waits for the packet `index` and resets it; `packet` is the value that poll() returned. Returns false on timeout.
   SEQPAR_DEVICE bool take(std::uint32_t index, LamportPacket& packet) const {
     if (!await(index, packet)) return false;
     reset(index);
@@ -164,23 +164,23 @@ class Receiver {
     SEQPAR_ROLLED
     while (!complete(packet)) {
       if (wait.over()) return false;
-      packet = look(index);
+      packet = poll(index);
     }
     return true;
   }
 
   /// Polls one word once (see Sender::putWord).
-  SEQPAR_DEVICE std::uint32_t lookWord(std::uint32_t index) const {
+  SEQPAR_DEVICE std::uint32_t pollWord(std::uint32_t index) const {
     return Memory::load(&slot(index / 4)->word[index % 4]);
   }
-  /// Waits for one word and leaves it in the ring; `word` is the value that lookWord() returned. Returns false on
+  /// Waits for one word and leaves it in the ring; `word` is the value that pollWord() returned. Returns false on
   /// timeout.
   SEQPAR_DEVICE bool awaitWord(std::uint32_t index, std::uint32_t& word) const {
     Wait<Memory> wait(view_, peer_);
     SEQPAR_ROLLED
     while (word == kAbsent) {
       if (wait.over()) return false;
-      word = lookWord(index);
+      word = pollWord(index);
     }
     return true;
   }
@@ -199,28 +199,28 @@ SEQPAR_BOTH inline FifoState* fifoState(const PeerView& view, int peer, int chan
 }
 
 /// A FIFO at the start of a call or of a step: the same at both ends, even after calls that did not use it.
-SEQPAR_DEVICE FifoState begun(FifoState state) {
+SEQPAR_DEVICE FifoState alignedToCall(FifoState state) {
   state.sent = (state.sent + kCallPackets - 1) / kCallPackets * kCallPackets;
   state.received = (state.received + kCallPackets - 1) / kCallPackets * kCallPackets;
   return state;
 }
 
-/// Tells `peer` that `taken` of its packets are read and reset. The threads that did so have passed a barrier since.
+/// Tells `peer` that `tail` of its packets are read and reset. The threads that did so have passed a barrier since.
 template <class Memory>
-SEQPAR_DEVICE void giveCredit(const PeerView& view, int peer, int channel, std::uint64_t taken) {
+SEQPAR_DEVICE void giveCredit(const PeerView& view, int peer, int channel, std::uint64_t tail) {
   Memory::release(reinterpret_cast<std::uint64_t*>(
                       view.windows[peer] + FifoLayout::creditOffset(view.size, view.channels, view.self, channel)),
-                  taken);
+                  tail);
 }
 
 /// Counts `packets` packets that were read and reset, and gives credit once enough is owed. The threads that read them
 /// have passed a barrier since.
 template <class Memory>
-SEQPAR_DEVICE void countTaken(const PeerView& view, int peer, int channel, FifoState& state, std::uint32_t packets) {
+SEQPAR_DEVICE void countReceived(const PeerView& view, int peer, int channel, FifoState& state, std::uint32_t packets) {
   state.received += packets;
-  if (state.received - state.given < kCreditPackets) return;
+  if (state.received - state.credited < kCreditPackets) return;
   giveCredit<Memory>(view, peer, channel, state.received);
-  state.given = state.received;
+  state.credited = state.received;
 }
 
 }  // namespace seqpar

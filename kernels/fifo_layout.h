@@ -25,7 +25,7 @@ constexpr std::uint32_t kSurePackets = kRingPackets - kCreditPackets - kCallPack
 struct alignas(32) FifoState {
   std::uint64_t sent = 0;      ///< packets sent to the peer
   std::uint64_t received = 0;  ///< packets received from the peer
-  std::uint64_t given = 0;     ///< packets received from the peer and credited to it
+  std::uint64_t credited = 0;  ///< packets received from the peer and credited to it
   std::uint64_t credit = 0;    ///< packets sent to the peer that the peer is known to have read
 };
 

@@ -31,11 +31,11 @@ class Wait {
   template <class PeerOf>
   SEQPAR_DEVICE bool over(const PeerOf& peer) {
     Memory::pause();
-    return ++looks_ % kLooks == 0 && late(peer());
+    return ++polls_ % kPolls == 0 && late(peer());
   }
 
  private:
-  static constexpr std::uint32_t kLooks = 2048;  // reading host memory takes longer than this many polls
+  static constexpr std::uint32_t kPolls = 2048;  // reading host memory takes longer than this many polls
 
   SEQPAR_DEVICE bool late(int peer) {
     if (start_ == 0) start_ = Memory::now();
@@ -56,16 +56,16 @@ class Wait {
 
   const From& from_;
   int peer_;
-  std::uint32_t looks_ = 0;
+  std::uint32_t polls_ = 0;
   std::uint64_t start_ = 0;
 };
 
-/// Polls until there() is true. Returns false on timeout: nothing more must be published.
-template <class Memory, class From, class There>
-SEQPAR_DEVICE bool awaitPeer(const From& from, int peer, const There& there) {
+/// Polls until arrived() is true. Returns false on timeout: nothing more must be published.
+template <class Memory, class From, class Arrived>
+SEQPAR_DEVICE bool awaitPeer(const From& from, int peer, const Arrived& arrived) {
   Wait<Memory, From> wait(from, peer);
   SEQPAR_ROLLED
-  while (!there()) {
+  while (!arrived()) {
     if (wait.over()) return false;
   }
   return true;

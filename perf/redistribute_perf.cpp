@@ -50,11 +50,11 @@ struct Problem {
         rowBytes(std::min(choices.rowBytes, bytes)),
         from(layoutOf(fromKind, bytes, choices, group.size())),
         to(layoutOf(toKind, bytes, choices, group.size())),
-        had(from, to, group.rank()),
-        wanted(to, from, group.rank()),
-        send(had.tokens.size() * rowBytes, comm),
-        receive(wanted.tokens.size() * rowBytes, comm) {
-    setRows(send.as<unsigned char>(), had.tokens);
+        placeBefore(from, to, group.rank()),
+        placeAfter(to, from, group.rank()),
+        send(placeBefore.tokens.size() * rowBytes, comm),
+        receive(placeAfter.tokens.size() * rowBytes, comm) {
+    setRows(send.as<unsigned char>(), placeBefore.tokens);
     send.upload();
     const auto row = static_cast<int64_t>(rowBytes);
     require(seqparRedistributePlanCreate(&plan, &from, &to, 1, nullptr, &row, comm), "seqparRedistributePlanCreate",
@@ -94,7 +94,7 @@ struct Problem {
   seqparComm_t comm;
   size_t rowBytes;
   seqparLayout_t from, to;
-  Place had, wanted;
+  Place placeBefore, placeAfter;
   Buffer send, receive;
   seqparRedistributePlan_t plan = nullptr;
 };
@@ -108,7 +108,7 @@ Work workOn(const std::shared_ptr<Problem>& problem, const std::vector<int64_t>&
 }
 
 Work libraryWork(const std::shared_ptr<Problem>& problem, void* stream) {
-  Work work = workOn(problem, problem->wanted.tokens);
+  Work work = workOn(problem, problem->placeAfter.tokens);
   work.run = [problem, stream] {
     const void* send = problem->send.data();
     void* receive = problem->receive.data();
@@ -144,12 +144,12 @@ std::vector<int64_t> byPeer(const Place& place, const Side& side) {
 /// Sends and receives in one group, with rows ordered by peer on both sides.
 Work ncclWork(const std::shared_ptr<Problem>& problem, const std::shared_ptr<Nccl>& nccl, int ranks) {
   Problem& p = *problem;
-  const Side out(p.had, ranks, p.rowBytes);
-  const Side in(p.wanted, ranks, p.rowBytes);
+  const Side out(p.placeBefore, ranks, p.rowBytes);
+  const Side in(p.placeAfter, ranks, p.rowBytes);
   const auto packed = std::make_shared<Buffer>(p.send.bytes(), p.comm);
-  p.setRows(packed->as<unsigned char>(), byPeer(p.had, out));
+  p.setRows(packed->as<unsigned char>(), byPeer(p.placeBefore, out));
   packed->upload();
-  Work work = workOn(problem, byPeer(p.wanted, in));
+  Work work = workOn(problem, byPeer(p.placeAfter, in));
   work.run = [=] {
     nccl->groupStart();
     for (size_t peer = 0; peer < out.counts.size(); ++peer) {
@@ -167,12 +167,12 @@ Work ncclWork(const std::shared_ptr<Problem>& problem, const std::shared_ptr<Ncc
 /// MPI_Alltoallv alone, with rows ordered by peer on both sides; or including the copies to and from that order.
 Work mpiWork(const std::shared_ptr<Problem>& problem, int ranks, bool packs) {
   Problem& p = *problem;
-  const auto out = std::make_shared<Side>(p.had, ranks, p.rowBytes);
-  const auto in = std::make_shared<Side>(p.wanted, ranks, p.rowBytes);
+  const auto out = std::make_shared<Side>(p.placeBefore, ranks, p.rowBytes);
+  const auto in = std::make_shared<Side>(p.placeAfter, ranks, p.rowBytes);
   const auto packed = std::make_shared<std::vector<unsigned char>>(p.send.bytes());
   const auto arrived = std::make_shared<std::vector<unsigned char>>(packs ? p.receive.bytes() : 0);
-  p.setRows(packed->data(), byPeer(p.had, *out));
-  Work work = workOn(problem, packs ? p.wanted.tokens : byPeer(p.wanted, *in));
+  p.setRows(packed->data(), byPeer(p.placeBefore, *out));
+  Work work = workOn(problem, packs ? p.placeAfter.tokens : byPeer(p.placeAfter, *in));
   work.run = [=] {
     const size_t row = problem->rowBytes;
     const auto* send = problem->send.as<unsigned char>();

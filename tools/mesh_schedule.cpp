@@ -27,21 +27,21 @@ Number parse(const std::string& name, const std::string& text, Number least, Num
   return value;
 }
 
-struct Wish {
+struct Request {
   MeshShape shape{0, 0};
   seqparMeshPass_t pass = seqparMeshForward;
   bool json = false;
   MeshCosts costs;
 };
 
-Wish parse(int argc, char** argv) {
+Request parse(int argc, char** argv) {
   constexpr int kMostRanks = 4096;
   constexpr double kMostUs = 1e12, kUs = 1e-6;
-  Wish wish;
-  wish.costs.tile = kUs;
-  std::map<std::string, double*> costs{{"tile", &wish.costs.tile}};
+  Request request;
+  request.costs.tile = kUs;
+  std::map<std::string, double*> costs{{"tile", &request.costs.tile}};
   for (int operation = seqparMeshRecvQ; operation < SEQPAR_MESH_OPERATIONS; ++operation) {
-    double& cost = wish.costs.step[static_cast<size_t>(operation)];
+    double& cost = request.costs.step[static_cast<size_t>(operation)];
     cost = kUs;
     costs[meshOperationName(operation)] = &cost;
   }
@@ -51,19 +51,19 @@ Wish parse(int argc, char** argv) {
     const auto name = argument.substr(0, equals);
     const auto text = equals == std::string::npos ? "" : argument.substr(equals + 1);
     if (name == "a" || name == "b") {
-      (name == "a" ? wish.shape.a : wish.shape.b) = parse(name, text, 1, kMostRanks);
+      (name == "a" ? request.shape.a : request.shape.b) = parse(name, text, 1, kMostRanks);
     } else if (name == "pass" && (text == "forward" || text == "backward")) {
-      wish.pass = text == "forward" ? seqparMeshForward : seqparMeshBackward;
+      request.pass = text == "forward" ? seqparMeshForward : seqparMeshBackward;
     } else if (name == "json") {
-      wish.json = parse(name, text, 0, 1) == 1;
+      request.json = parse(name, text, 0, 1) == 1;
     } else if (const auto cost = costs.find(name); cost != costs.end()) {
       *cost->second = parse(name, text, 0.0, kMostUs) * kUs;
     } else {
       throw std::invalid_argument("'" + argument + "' is not understood");
     }
   }
-  if (wish.shape.a == 0 || wish.shape.b == 0) throw std::invalid_argument("a and b are needed");
-  return wish;
+  if (request.shape.a == 0 || request.shape.b == 0) throw std::invalid_argument("a and b are needed");
+  return request;
 }
 
 }  // namespace
@@ -74,9 +74,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   try {
-    const auto wish = parse(argc, argv);
-    const auto schedule = meshSchedule(wish.pass, wish.shape, wish.costs);
-    const auto text = wish.json ? scheduleJson(schedule, wish.costs) + "\n" : scheduleDiagram(schedule, wish.costs);
+    const auto request = parse(argc, argv);
+    const auto schedule = meshSchedule(request.pass, request.shape, request.costs);
+    const auto text =
+        request.json ? scheduleJson(schedule, request.costs) + "\n" : scheduleDiagram(schedule, request.costs);
     std::fputs(text.c_str(), stdout);
     return 0;
   } catch (const std::invalid_argument& error) {

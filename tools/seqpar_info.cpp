@@ -26,10 +26,11 @@ int run(int argc, char** argv) {
   perf::Settings settings;
   bool json = false;
   try {
-    perf::OptionParser parser("seqpar_info",
-                              "Prints the ranks, how they reach each other and why not faster, what the links measure, "
-                              "and what\nthe library would choose. Alone it is one rank; see -t; or start it by mpirun "
-                              "or torchrun.");
+    perf::OptionParser parser(
+        "seqpar_info",
+        "Prints the ranks, how they reach each other and why not faster, what the links measure, "
+        "and what\nthe library would choose. Started directly it is one rank; see -t; or start it by mpirun "
+        "or torchrun.");
     parser.add('t', "threads", "N", "ranks that are threads of this process", [&](const std::string& text) {
       settings.threads = static_cast<int>(perf::parseInteger(text, 1, kMostThreads));
     });

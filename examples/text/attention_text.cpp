@@ -67,7 +67,7 @@ Line runAlgorithm(const Ranks& ranks, SoftmaxOperator& attention, const Embeddin
   SoftmaxResults results;
   Line line;
   for (size_t i = 0; i < repeat; ++i) {
-    ranks.meet();
+    ranks.barrier();
     const auto [forward, backward] = attention.run(inputs, dOut, results);
     if (i == 0 || forward < line.forwardMs) line.forwardMs = forward;
     if (i == 0 || backward < line.backwardMs) line.backwardMs = backward;

@@ -139,10 +139,10 @@ int runRank(const Options& options, seqparComm_t comm) {
     Operator distributed(shape, tokensOfRanks, gpus ? gpus->get() : comm, device);
     distributed.place(mine, gradient, outputs);
     for (size_t i = 0; i < options.repeat; ++i) {
-      ranks.meet();
+      ranks.barrier();
       times.push_back(distributed.run());
     }
-    ranks.meet();
+    ranks.barrier();
     distributed.fetch(outputs);
   }
 
@@ -160,7 +160,7 @@ int runRank(const Options& options, seqparComm_t comm) {
       const Time time = alone.run();
       if (i == 0 || time.wall < singleTime.wall) singleTime = time;
     }
-    ranks.meet();
+    ranks.barrier();
   }
   auto magnitudes = wholeGradient;
   for (auto& number : magnitudes) number = std::abs(number);

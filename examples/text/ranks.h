@@ -51,7 +51,7 @@ class Ranks {
   }
 
   /// Returns when all ranks have called it.
-  void meet() const {
+  void barrier() const {
     char token = 0;
     gather(std::vector<char>{token});
     broadcast(std::span(&token, 1));

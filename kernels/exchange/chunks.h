@@ -33,7 +33,7 @@ struct WarpFifo {
 /// thread updates a payload's counters.
 struct ChunkCounts {
   std::uint64_t before[kMostPeers], after[kMostPeers];
-  std::uint64_t taken[kMostPeers];  ///< of the sent chunks, as far as known; updated like `after`
+  std::uint64_t tail[kMostPeers];  ///< of the sent chunks, as far as known; updated like `after`
 };
 
 SEQPAR_DEVICE std::size_t packetAt(int warpFifo, std::uint64_t chunk) {
@@ -61,7 +61,7 @@ SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* reg
   for (int i = Warp::thread(); i < count; i += Warp::threads()) {
     const ByteFifoEnd end = payloads[i].end.on(channel);
     counts.before[i] = counts.after[i] = end.state->chunksSent[warpFifo];
-    counts.taken[i] = Memory::look(wordAt(end.here, wordOf(ByteFifoLayout::kTaken, warpFifo)));
+    counts.tail[i] = Memory::poll(wordAt(end.local, wordOf(ByteFifoLayout::kTail, warpFifo)));
   }
   Warp::sync();
   SEQPAR_ROLLED
@@ -69,12 +69,12 @@ SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* reg
     bool ok = true;
     for (int i = Warp::thread(); i < count; i += Warp::threads()) {
       if (!WarpFifo(payloads[i], channel, warpFifo).has(step)) continue;
-      const auto* const taken = wordAt(payloads[i].end.on(channel).here, wordOf(ByteFifoLayout::kTaken, warpFifo));
+      const auto* const tail = wordAt(payloads[i].end.on(channel).local, wordOf(ByteFifoLayout::kTail, warpFifo));
       const std::uint64_t number = counts.after[i];
-      if (number < counts.taken[i] + ByteFifoLayout::kSlots) continue;
+      if (number < counts.tail[i] + ByteFifoLayout::kSlots) continue;
       ok = ok && awaitPeer<Memory>(waitPolicy, payloads[i].peer, [&] {
-             counts.taken[i] = Memory::look(taken);
-             return number < counts.taken[i] + ByteFifoLayout::kSlots;
+             counts.tail[i] = Memory::poll(tail);
+             return number < counts.tail[i] + ByteFifoLayout::kSlots;
            });
     }
     if (Warp::any(!ok)) return false;
@@ -84,13 +84,13 @@ SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* reg
       const WarpFifo mine(payloads[i], channel, warpFifo);
       if (!mine.has(step)) continue;
       copyPayload<true>(regions, payloads[i], mine.at(step),
-                        payloads[i].end.on(channel).there + packetAt(warpFifo, counts.before[i] + step), Warp::thread(),
-                        Warp::threads());
+                        payloads[i].end.on(channel).remote + packetAt(warpFifo, counts.before[i] + step),
+                        Warp::thread(), Warp::threads());
     }
     Warp::sync();
     for (int i = Warp::thread(); i < count; i += Warp::threads()) {
       if (!WarpFifo(payloads[i], channel, warpFifo).has(step)) continue;
-      Memory::release(wordAt(payloads[i].end.on(channel).there, wordOf(ByteFifoLayout::kArrived, warpFifo)),
+      Memory::release(wordAt(payloads[i].end.on(channel).remote, wordOf(ByteFifoLayout::kArrived, warpFifo)),
                       ++counts.after[i]);
     }
   }
@@ -105,10 +105,10 @@ SEQPAR_DEVICE bool sendChunks(const WaitPolicy& waitPolicy, const RegionArg* reg
 template <class Memory>
 SEQPAR_DEVICE bool awaitChunk(const WaitPolicy& waitPolicy, const PeerPayload& payload, int channel, int warpFifo,
                               std::uint64_t number) {
-  const auto* const arrived = wordAt(payload.end.on(channel).here, wordOf(ByteFifoLayout::kArrived, warpFifo));
-  const auto there = [&] { return Memory::acquire(arrived) > number; };
-  return there() ||
-         (awaitPeer<Memory>(waitPolicy, payload.peer, [&] { return Memory::look(arrived) > number; }) && there());
+  const auto* const arrived = wordAt(payload.end.on(channel).local, wordOf(ByteFifoLayout::kArrived, warpFifo));
+  const auto complete = [&] { return Memory::acquire(arrived) > number; };
+  return complete() ||
+         (awaitPeer<Memory>(waitPolicy, payload.peer, [&] { return Memory::poll(arrived) > number; }) && complete());
 }
 
 /// Receives this warp FIFO's share of all chunked payloads of the list. Returns false on timeout.
@@ -129,11 +129,11 @@ SEQPAR_DEVICE bool receiveChunks(const WaitPolicy& waitPolicy, const RegionArg* 
       const ByteFifoEnd end = payloads[i].end.on(channel);
       const std::uint64_t number = counts.before[i] + step;
       if (Warp::any(!awaitChunk<Memory>(waitPolicy, payloads[i], channel, warpFifo, number))) return false;
-      std::byte* const slot = end.here + packetAt(warpFifo, number);
+      std::byte* const slot = end.local + packetAt(warpFifo, number);
       copyPayload<false>(regions, payloads[i], mine.at(step), slot, Warp::thread(), Warp::threads());
       Warp::sync();
       if (i % Warp::threads() != Warp::thread()) continue;
-      Memory::tell(wordAt(end.there, wordOf(ByteFifoLayout::kTaken, warpFifo)), number + 1);
+      Memory::tell(wordAt(end.remote, wordOf(ByteFifoLayout::kTail, warpFifo)), number + 1);
       counts.after[i] = number + 1;
     }
   }
@@ -164,13 +164,13 @@ SEQPAR_DEVICE bool takeChunks(const WaitPolicy& waitPolicy, const PeerPayload* p
     }
     if (Warp::any(!ok)) return false;
     for (int i = Warp::thread(); i < count; i += Warp::threads()) {
-      slots[i] = payloads[i].end.on(channel).here + packetAt(warpFifo, counts.after[i]);
+      slots[i] = payloads[i].end.on(channel).local + packetAt(warpFifo, counts.after[i]);
     }
     Warp::sync();
     take(mine.at(step), slots);
     Warp::sync();
     for (int i = Warp::thread(); i < count; i += Warp::threads()) {
-      Memory::tell(wordAt(payloads[i].end.on(channel).there, wordOf(ByteFifoLayout::kTaken, warpFifo)),
+      Memory::tell(wordAt(payloads[i].end.on(channel).remote, wordOf(ByteFifoLayout::kTail, warpFifo)),
                    ++counts.after[i]);
     }
     Warp::sync();

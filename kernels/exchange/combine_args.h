@@ -17,10 +17,10 @@ struct PayloadArgs {
 
   PayloadCopy copies[kMostCopies];
   int count = 0;
-  const RegionArg* far = nullptr;  ///< all regions, if they are not inline
-  RegionArg near[kMostInlineRegions];
+  const RegionArg* externalRegions = nullptr;  ///< all regions, if they are not inline
+  RegionArg inlineRegions[kMostInlineRegions];
 
-  SEQPAR_BOTH const RegionArg* regions() const { return far != nullptr ? far : near; }
+  SEQPAR_BOTH const RegionArg* regions() const { return externalRegions != nullptr ? externalRegions : inlineRegions; }
 };
 
 /// One region and its terms: if `existing`, first the region's content, then terms [first, first + count) of the list.

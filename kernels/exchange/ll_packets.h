@@ -46,30 +46,30 @@ SEQPAR_DEVICE bool sendPackets(const WaitPolicy& waitPolicy, const RegionArg* re
     const Part part = partOf(payload, channel);
     const ByteFifoEnd end = payload.end.on(channel);
     const std::uint64_t number = end.state->blocksSent + block;
-    const auto* const room = wordAt(end.here, ByteFifoLayout::kRoom);
-    const std::uint64_t taken = Memory::look(room);
+    const auto* const room = wordAt(end.local, ByteFifoLayout::kRoom);
+    const std::uint64_t tail = Memory::poll(room);
     group.forEach32([&](std::uint32_t t) {
       const std::uint64_t first = part.begin + (std::uint64_t{block} * ByteFifoLayout::kBlockVec16s + t) * 16;
       Vec16 vec[3];
-      bool there[3];
+      bool valid[3];
       SEQPAR_UNROLL
       for (int i = 0; i < 3; ++i) {
-        there[i] = first + i * 512U < part.end;
+        valid[i] = first + i * 512U < part.end;
         vec[i] = Vec16{0, 0, 0, 0};
-        if (there[i]) vec[i] = gatherVec16(regions, payload, first + i * 512U);
+        if (valid[i]) vec[i] = gatherVec16(regions, payload, first + i * 512U);
       }
-      if (number >= taken + ByteFifoLayout::kBlocks) {
+      if (number >= tail + ByteFifoLayout::kBlocks) {
         ok = ok && awaitPeer<Memory>(waitPolicy, payload.peer,
-                                     [&] { return number < Memory::look(room) + ByteFifoLayout::kBlocks; });
+                                     [&] { return number < Memory::poll(room) + ByteFifoLayout::kBlocks; });
       }
       if (!ok) return;
       const BlockPlace place(number);
-      auto* const packets = reinterpret_cast<Vec16*>(end.there + place.offset) + t;
+      auto* const packets = reinterpret_cast<Vec16*>(end.remote + place.offset) + t;
       SEQPAR_UNROLL
       for (int i = 0; i < 3; ++i) {
-        if (there[i]) Memory::storePacket(packets + i * 32, Vec16{vec[i].x, vec[i].y, vec[i].z, place.flag});
+        if (valid[i]) Memory::storePacket(packets + i * 32, Vec16{vec[i].x, vec[i].y, vec[i].z, place.flag});
       }
-      if (there[0]) Memory::storePacket(packets + 96, Vec16{vec[0].w, vec[1].w, vec[2].w, place.flag});
+      if (valid[0]) Memory::storePacket(packets + 96, Vec16{vec[0].w, vec[1].w, vec[2].w, place.flag});
     });
   });
   return ok;
@@ -87,7 +87,7 @@ SEQPAR_DEVICE bool receivePackets(const WaitPolicy& waitPolicy, const RegionArg*
     group.forEach32([&](std::uint32_t t) {
       const std::uint64_t first = part.begin + (std::uint64_t{block} * ByteFifoLayout::kBlockVec16s + t) * 16;
       if (first >= part.end) return;
-      const auto* const packets = reinterpret_cast<const Vec16*>(end.here + place.offset) + t;
+      const auto* const packets = reinterpret_cast<const Vec16*>(end.local + place.offset) + t;
       const bool second = first + 512 < part.end;
       const bool third = first + 1024 < part.end;
       Vec16 packet[4] = {};
@@ -145,7 +145,7 @@ class PacketReceives {
       const int payload = group.thread() + i * group.threads();
       const bool mine = payload < count;
       before_[i] = mine ? payloads[payload].end.on(channel).state->blocksReceived : 0;
-      given_[i] = mine ? payloads[payload].end.on(channel).state->blocksGiven : 0;
+      credited_[i] = mine ? payloads[payload].end.on(channel).state->blocksCredited : 0;
     }
   }
   /// Credit is given per quarter of the ring.
@@ -158,14 +158,14 @@ class PacketReceives {
       const ByteFifoEnd end = payloads[payload].end.on(channel);
       const std::uint64_t received = before_[i] + blocksOf(partOf(payloads[payload], channel));
       end.state->blocksReceived = received;
-      if (received - given_[i] < ByteFifoLayout::kOwedBlocks) continue;
-      Memory::tell(wordAt(end.there, ByteFifoLayout::kRoom), received);
-      end.state->blocksGiven = received;
+      if (received - credited_[i] < ByteFifoLayout::kOwedBlocks) continue;
+      Memory::tell(wordAt(end.remote, ByteFifoLayout::kRoom), received);
+      end.state->blocksCredited = received;
     }
   }
 
  private:
-  std::uint64_t before_[Group::kShare], given_[Group::kShare];
+  std::uint64_t before_[Group::kShare], credited_[Group::kShare];
 };
 
 }  // namespace seqpar::device

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   __shared__ ChunkCounts counts[kRouteWarps];
   __shared__ const std::byte* slots[kWarpFifos][kMostPeers];
   const int warp = warpNumber();
-  if (warp < kWarpFifos) return sendRoute(args, args.near, warp, counts[warp]);
+  if (warp < kWarpFifos) return sendRoute(args, args.inlineRegions, warp, counts[warp]);
   const int warpFifo = warp - kWarpFifos;
   takeChunks<ByteFifoMemory, CudaWarpGroup>(
       args.waitPolicy, args.payloads + args.sends, args.receives, static_cast<int>(blockIdx.x), warpFifo, counts[warp],

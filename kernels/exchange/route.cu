@@ -28,11 +28,11 @@ cudaError_t launch(Args& args, int channels, cudaStream_t stream) {
   const int ctas = channelsOf(args);
   const bool chunks =
       std::any_of(payloads.begin(), payloads.end(), [](const auto& payload) { return payload.chunk != 0; });
-  const auto wanted = std::min<std::uint64_t>((args.selfSend.bytes + kSelfPart - 1) / kSelfPart, kMostChannels);
-  const int own = std::min(static_cast<int>(wanted), channels - ctas);
+  const auto needed = std::min<std::uint64_t>((args.selfSend.bytes + kSelfPart - 1) / kSelfPart, kMostChannels);
+  const int own = std::min(static_cast<int>(needed), channels - ctas);
   if (ctas + own == 0) return cudaSuccess;
   constexpr int kThreads = kRouteWarps * 32;
-  if (args.far != nullptr) {
+  if (args.externalRegions != nullptr) {
     if constexpr (Args::kMostRegions == kMostInlineRegions) {
       return launchKernel(routeKernel<Args, true>, {std::max(ctas, own), kThreads, 0, stream}, args);
     } else {

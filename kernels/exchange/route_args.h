@@ -22,8 +22,8 @@ struct RouteArgs {
   int packetsCtas;                    ///< of packetsKernel: channels; further CTAs copy the rank's data to itself
   PeerPayload selfSend, selfReceive;  ///< no regions if empty
   PeerPayload payloads[kPayloads];    ///< sent payloads, then received payloads
-  const RegionArg* far;               ///< all regions, if they are not inline
-  RegionArg near[kRegions];
+  const RegionArg* externalRegions;   ///< all regions, if they are not inline
+  RegionArg inlineRegions[kRegions];
 };
 
 /// The number of CTAs that share the payloads.

@@ -25,7 +25,7 @@ __device__ void copyOwn(const Args& args, const RegionArg* regions, int first) {
 /// All payloads use packets: every warp sends, then receives.
 template <class Args>
 __global__ void __launch_bounds__(kPacketsWarps * 32) packetsKernel(const __grid_constant__ Args args) {
-  const RegionArg* const regions = args.near;
+  const RegionArg* const regions = args.inlineRegions;
   const PeerPayload* const sends = args.payloads;
   const PeerPayload* const receives = args.payloads + args.sends;
   const int channel = static_cast<int>(blockIdx.x);
@@ -72,10 +72,10 @@ __device__ void receiveRoute(const Args& args, const RegionArg* regions, int war
 }
 
 /// Half of the warps send and half receive, so no order of sends and receives can deadlock.
-template <class Args, bool kFar>
+template <class Args, bool kExternal>
 __global__ void __launch_bounds__(kRouteWarps * 32) routeKernel(const __grid_constant__ Args args) {
   __shared__ ChunkCounts counts[kRouteWarps];
-  const RegionArg* const regions = kFar ? args.far : args.near;
+  const RegionArg* const regions = kExternal ? args.externalRegions : args.inlineRegions;
   const int warp = warpNumber();
   if (warp < kWarpFifos) {
     sendRoute(args, regions, warp, counts[warp]);

@@ -76,9 +76,9 @@ __device__ inline std::uint64_t lseRow(const LseArgs& lse, std::uint64_t positio
 
 /// Sums of kVec16s accesses of a region; has[0] is true. out(u) is the address of access u, termAt(i, u) the address of
 /// its term i, and weightOf(i, u) the term's weight. The sum starts with the region's content if `existing`, otherwise
-/// with 0 if `begun`, otherwise with the first term.
+/// with 0 if `started`, otherwise with the first term.
 template <typename Number, typename Access, int kVec16s, typename Out, typename TermAt, typename WeightOf>
-__device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existing, bool begun, int count,
+__device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existing, bool started, int count,
                                          const Out& out, const TermAt& termAt, const WeightOf& weightOf) {
   constexpr int kTogether = 4;  // terms loaded at once
   using Values = Numbers<Number, Access>;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existi
   if (existing) {
 #pragma unroll
     for (int u = 0; u < kVec16s; ++u) total[u].set(*reinterpret_cast<const Access*>(out(has[u] ? u : 0)));
-    begun = true;
+    started = true;
   }
   for (int first = 0; first < count; first += kTogether) {
     Access access[kTogether][kVec16s];
@@ -109,10 +109,10 @@ __device__ __forceinline__ void addTerms(const bool (&has)[kVec16s], bool existi
         term.set(access[i][u]);
 #pragma unroll
         for (int n = 0; n < Values::kCount; ++n) {
-          total[u].value[n] = begun ? total[u].value[n] + weight * term.value[n] : term.value[n];
+          total[u].value[n] = started ? total[u].value[n] + weight * term.value[n] : term.value[n];
         }
       }
-      begun = true;
+      started = true;
     }
   }
 #pragma unroll

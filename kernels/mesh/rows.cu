@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ 
        i += step) {
     auto sum = loadVec<kWidth>(args.data, args.dataType, i);
     if (args.carry != nullptr) {
-      const auto theirs = loadVec<kWidth>(args.carry, args.wireType, i);
+      const auto remote = loadVec<kWidth>(args.carry, args.wireType, i);
       float2 weight{1, 1};
       if (args.lse != nullptr) {
         const std::size_t row = i / args.dim;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) combineRows(const __grid_constant__ 
       for (int k = 0; k < kWidth; ++k) {
         // A weight of 0 excludes its side, even NaN or infinity.
         const float mine = weight.x == 0 ? 0 : weight.x * sum.value[k];
-        sum.value[k] = weight.y == 0 ? mine : mine + weight.y * theirs.value[k];
+        sum.value[k] = weight.y == 0 ? mine : mine + weight.y * remote.value[k];
       }
     }
     storeVec<kWidth>(args.out, args.result, i, sum);

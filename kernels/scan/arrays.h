@@ -21,13 +21,13 @@ struct ScanArrays {
       return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + bytes;
     };
     const auto out = [bytes](void* data) { return data == nullptr ? nullptr : static_cast<std::byte*>(data) + bytes; };
-    ScanArrays<Other> there;
-    there.state = reinterpret_cast<const Other*>(in(state));
-    there.transition = transition == nullptr ? nullptr : transition + numbers;
-    there.initial = reinterpret_cast<const Other*>(in(initial));
-    there.prefix = reinterpret_cast<Other*>(out(prefix));
-    there.total = reinterpret_cast<Other*>(out(total));
-    return there;
+    ScanArrays<Other> result;
+    result.state = reinterpret_cast<const Other*>(in(state));
+    result.transition = transition == nullptr ? nullptr : transition + numbers;
+    result.initial = reinterpret_cast<const Other*>(in(initial));
+    result.prefix = reinterpret_cast<Other*>(out(prefix));
+    result.total = reinterpret_cast<Other*>(out(total));
+    return result;
   }
 };
 

@@ -27,8 +27,8 @@ class ChainProgram {
   SEQPAR_DEVICE bool run() {
     const auto row = static_cast<std::uint32_t>(group_.threads()) * kVecs;
     Fetched mine = fetch(range_.begin);
-    FifoState in = begun(*fifoState(view_, before_, channel_));
-    const FifoState out = begun(*fifoState(view_, after_, channel_));
+    FifoState in = alignedToCall(*fifoState(view_, before_, channel_));
+    const FifoState out = alignedToCall(*fifoState(view_, after_, channel_));
     const Receiver<Memory> previous(view_, before_, channel_, in.received);
     Sender<Memory> next(view_, after_, channel_, out.sent, out.credit);
 
@@ -48,11 +48,11 @@ class ChainProgram {
       state.credit = next.credit();
     }
     if (!task_.first()) {
-      in.given = credit.given();
-      countTaken<Memory>(view_, before_, channel_, in, range_.size());
+      in.credited = credit.credited();
+      countReceived<Memory>(view_, before_, channel_, in, range_.size());
       FifoState& state = *fifoState(view_, before_, channel_);
       state.received = in.received;
-      state.given = in.given;
+      state.credited = in.credited;
     }
     return true;
   }
@@ -81,7 +81,7 @@ class ChainProgram {
       const std::uint32_t vec = vecOf(begin, i);
       if (vec >= range_.end) continue;
       mine.own[i] = vecs_.fetch(task_.state, vec);
-      mine.factors[i] = vecs_.givenFactors(vec);
+      mine.factors[i] = vecs_.factorsAt(vec);
       vecs_.template prefetch<Memory>(vecOf(begin, i + kAhead * kVecs), range_.end);
     }
     return mine;
@@ -93,7 +93,7 @@ class ChainProgram {
     SEQPAR_UNROLL
     for (int i = 0; i < kVecs; ++i) {
       const std::uint32_t vec = vecOf(begin, i);
-      if (vec < range_.end && !task_.first()) packet[i] = previous.look(vec - range_.begin);
+      if (vec < range_.end && !task_.first()) packet[i] = previous.poll(vec - range_.begin);
     }
     SEQPAR_UNROLL
     for (int i = 0; i < kVecs; ++i) {
@@ -103,12 +103,12 @@ class ChainProgram {
     return true;
   }
 
-  SEQPAR_DEVICE bool hop(std::uint32_t vec, const Raw& own, const Factors& given, LamportPacket& packet,
+  SEQPAR_DEVICE bool hop(std::uint32_t vec, const Raw& own, const Factors& credited, LamportPacket& packet,
                          const Receiver<Memory>& previous, Sender<Memory>& next) const {
     const std::uint32_t index = vec - range_.begin;
     if (!task_.last() && !next.reserve(index + 1)) return false;
     if (!task_.first() && !previous.await(index, packet)) return false;
-    Factors factors = vecs_.decayed(vec, given);
+    Factors factors = vecs_.decayed(vec, credited);
     const Values x = task_.first() ? vecs_.firstX(vec, factors) : vecs_.unpack(packet);
     const Values after = Vecs<Shape>::apply(factors, x, vecs_.widen(own));
     if (!task_.last()) next.put(index, vecs_.pack(after));

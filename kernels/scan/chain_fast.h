@@ -29,8 +29,8 @@ class FastChainProgram {
     fetch(row);
     FifoState in{};
     FifoState out{};
-    if (!task_.first()) in = begun(task_.fifo(task_.before, channel_));
-    if (!task_.last()) out = begun(task_.fifo(task_.after, channel_));
+    if (!task_.first()) in = alignedToCall(task_.fifo(task_.before, channel_));
+    if (!task_.last()) out = alignedToCall(task_.fifo(task_.after, channel_));
     const Ends ends{
         task_.inRing(task_.before, channel_), task_.outAfter + static_cast<std::size_t>(channel_) * kRingPackets,
         static_cast<std::uint32_t>(in.received) - range_.begin, static_cast<std::uint32_t>(out.sent) - range_.begin};
@@ -51,7 +51,7 @@ class FastChainProgram {
         for (int i = 0; i < kVecs; ++i) prefetch(row.vec[i] + kAhead * step);
         ok = credit.through(ok, (begin + step < range_.end ? begin + step : range_.end) - range_.begin);
       }
-      in.given = credit.given();
+      in.credited = credit.credited();
     }
     if (group_.any(!ok)) return false;
     if (group_.thread() == 0) finish(in, out, next.credit());
@@ -152,10 +152,10 @@ class FastChainProgram {
       state.credit = credit;
     }
     if (task_.first()) return;
-    countTaken<Memory>(view_, task_.before, channel_, in, range_.size());
+    countReceived<Memory>(view_, task_.before, channel_, in, range_.size());
     FifoState& state = task_.fifo(task_.before, channel_);
     state.received = in.received;
-    state.given = in.given;
+    state.credited = in.credited;
   }
 
   const PeerView& view_;

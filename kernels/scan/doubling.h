@@ -101,10 +101,10 @@ class DoublingProgram {
       const int from = task_.position - round.skip;
       if (!round.sends(from, task_.positions)) continue;
       const Receiver<Memory> in = receiverOf(from);
-      LamportPacket packet = in.look(map.packetOf(vec));
+      LamportPacket packet = in.poll(map.packetOf(vec));
       Factors factors{};
       if (!round.isAbsolute(from)) {
-        factors = map.lookFactors(in, vec);
+        factors = map.pollFactors(in, vec);
         if (!map.awaitFactors(in, vec, factors)) return false;
       }
       if (!in.take(map.packetOf(vec), packet)) return false;

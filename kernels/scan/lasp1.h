@@ -21,15 +21,15 @@ class Lasp1Program {
         after_(task.last() ? -1 : task.peerAt[task.position + 1]) {}
 
   SEQPAR_DEVICE bool run() {
-    constexpr std::uint32_t kPiece = kRingPackets / 2;
-    for (std::uint32_t begin = range_.begin; begin < range_.end; begin += kPiece) {
-      const VecRange piece{begin, begin + kPiece < range_.end ? begin + kPiece : range_.end};
-      const auto packetsTo = [&](int peer) { return peer == after_ ? piece.size() : 0U; };
-      const auto packetsFrom = [&](int peer) { return peer == before_ ? piece.size() : 0U; };
-      if (!steps_.reserve(packetsTo) || group_.any(!arrived(piece))) return false;
-      hop(piece);
+    constexpr std::uint32_t kChunk = kRingPackets / 2;
+    for (std::uint32_t begin = range_.begin; begin < range_.end; begin += kChunk) {
+      const VecRange chunk{begin, begin + kChunk < range_.end ? begin + kChunk : range_.end};
+      const auto packetsTo = [&](int peer) { return peer == after_ ? chunk.size() : 0U; };
+      const auto packetsFrom = [&](int peer) { return peer == before_ ? chunk.size() : 0U; };
+      if (!steps_.reserve(packetsTo) || group_.any(!arrived(chunk))) return false;
+      hop(chunk);
       if (!steps_.agreeStep(true)) return false;
-      steps_.endStep(piece.end == range_.end, packetsTo, packetsFrom);
+      steps_.endStep(chunk.end == range_.end, packetsTo, packetsFrom);
     }
     steps_.finish();
     return true;
@@ -37,27 +37,27 @@ class Lasp1Program {
 
  private:
   template <class Do>
-  SEQPAR_DEVICE bool forVecs(VecRange piece, const Do& act) const {
+  SEQPAR_DEVICE bool forVecs(VecRange chunk, const Do& act) const {
     SEQPAR_ROLLED
-    for (std::uint32_t vec = piece.begin + group_.thread(); vec < piece.end; vec += group_.threads()) {
+    for (std::uint32_t vec = chunk.begin + group_.thread(); vec < chunk.end; vec += group_.threads()) {
       if (!act(vec)) return false;
     }
     return true;
   }
 
   /// Waits for this thread's packets.
-  SEQPAR_DEVICE bool arrived(VecRange piece) const {
+  SEQPAR_DEVICE bool arrived(VecRange chunk) const {
     if (task_.first()) return true;
     const Receiver<Memory> in = steps_.receiver(before_);
-    return forVecs(piece, [&](std::uint32_t vec) {
-      LamportPacket packet = in.look(vec - piece.begin);
-      return in.await(vec - piece.begin, packet);
+    return forVecs(chunk, [&](std::uint32_t vec) {
+      LamportPacket packet = in.poll(vec - chunk.begin);
+      return in.await(vec - chunk.begin, packet);
     });
   }
 
-  SEQPAR_DEVICE void hop(VecRange piece) const {
-    forVecs(piece, [&](std::uint32_t vec) {
-      const std::uint32_t index = vec - piece.begin;
+  SEQPAR_DEVICE void hop(VecRange chunk) const {
+    forVecs(chunk, [&](std::uint32_t vec) {
+      const std::uint32_t index = vec - chunk.begin;
       auto factors = vecs_.factors(vec);
       const auto own = vecs_.widen(vecs_.fetch(task_.state, vec));
       typename Vecs<Shape>::Values x;
@@ -65,7 +65,7 @@ class Lasp1Program {
         x = vecs_.firstX(vec, factors);
       } else {
         const Receiver<Memory> in = steps_.receiver(before_);
-        x = vecs_.unpack(in.look(index));
+        x = vecs_.unpack(in.poll(index));
         in.reset(index);
       }
       const auto after = Vecs<Shape>::apply(factors, x, own);

@@ -58,15 +58,15 @@ class MapPackets {
 
   /// Polls once.
   template <class Memory>
-  SEQPAR_DEVICE Factors lookFactors(const Receiver<Memory>& in, std::uint32_t vec) const {
+  SEQPAR_DEVICE Factors pollFactors(const Receiver<Memory>& in, std::uint32_t vec) const {
     Factors factors;
     for (int i = 0; i < Shape::kFactors; ++i) {
-      factors.at[i] = asFloat(in.lookWord(wordOf(vecs_.factorNumber(vec, i))));
+      factors.at[i] = asFloat(in.pollWord(wordOf(vecs_.factorNumber(vec, i))));
     }
     return factors;
   }
 
-  /// Waits for the factors of a vec; `factors` is the value that lookFactors() returned. Returns false on timeout.
+  /// Waits for the factors of a vec; `factors` is the value that pollFactors() returned. Returns false on timeout.
   template <class Memory>
   SEQPAR_DEVICE bool awaitFactors(const Receiver<Memory>& in, std::uint32_t vec, Factors& factors) const {
     for (int i = 0; i < Shape::kFactors; ++i) {

@@ -23,14 +23,14 @@ class MatrixChain {
         packets_(static_cast<std::uint32_t>(packetsOf(scan.dk, scan.wireType))),
         before_(scan.first() ? view.self : scan.order[scan.position - 1]),
         after_(scan.last() ? view.self : scan.order[scan.position + 1]),
-        in_(view, before_, channel, begun(*fifoState(view, before_, channel)).received),
-        out_(view, after_, channel, begun(*fifoState(view, after_, channel)).sent,
+        in_(view, before_, channel, alignedToCall(*fifoState(view, before_, channel)).received),
+        out_(view, after_, channel, alignedToCall(*fifoState(view, after_, channel)).sent,
              Memory::acquire(Sender<Memory>::creditWord(view, after_, channel))) {}
 
   SEQPAR_DEVICE void run(GroupRange range) {
-    given_ = fifoState(view_, before_, channel_)->given;
-    received_ = begun(*fifoState(view_, before_, channel_)).received;
-    if (range.begin < range.end) lookAhead(range.begin);
+    credited_ = fifoState(view_, before_, channel_)->credited;
+    received_ = alignedToCall(*fifoState(view_, before_, channel_)).received;
+    if (range.begin < range.end) pollAhead(range.begin);
     for (int number = range.begin; number < range.end; ++number) {
       const PanelGroup panels = scan_.at(number);
       const int next = number + 1 < range.end ? number + 1 : kNone;
@@ -53,11 +53,11 @@ class MatrixChain {
 
   /// Loads early what this thread needs first of a group; packets of x may not have arrived yet. Called when the
   /// packets of earlier groups are counted as taken.
-  SEQPAR_DEVICE void lookAhead(int number) {
+  SEQPAR_DEVICE void pollAhead(int number) {
     const int fragment = group_.thread();
     if (number == kNone || fragment >= fragments_) return;
     loadFragment<AnyPanels>(own(scan_.state, scan_.at(number), 0), PanelFragment(fragment), state_);
-    if (!scan_.first()) seen_ = lookAtFragment<AnyPanels>(in_, takenPackets_, fragments_, fragment, scan_.wireType);
+    if (!scan_.first()) seen_ = pollFragment<AnyPanels>(in_, readPackets_, fragments_, fragment, scan_.wireType);
   }
 
   /// S of a fragment; `ahead` is the S of this thread's first fragment.
@@ -89,9 +89,9 @@ class MatrixChain {
         arrive(panels, i, fragment, x);
         if (!late_) storeFragment<AnyPanels>(own(scan_.prefix, panels, i), PanelFragment(fragment), x);
       }
-      takenPackets_ += scan_.first() ? 0 : packets_;
+      readPackets_ += scan_.first() ? 0 : packets_;
     }
-    lookAhead(next);
+    pollAhead(next);
     if (scan_.first()) return true;  // a timeout is reported at the end
     if (group_.any(late_)) return false;
     credit();
@@ -99,8 +99,8 @@ class MatrixChain {
   }
 
   SEQPAR_DEVICE bool hop(const PanelGroup& panels, int next) {
-    const bool wanted = scan_.total != nullptr || !scan_.last();
-    if (wanted && panels.head != loaded_) {
+    const bool needed = scan_.total != nullptr || !scan_.last();
+    if (needed && panels.head != loaded_) {
       product_.load(transitionOf(scan_, panels.head));
       loaded_ = panels.head;
     }
@@ -113,7 +113,7 @@ class MatrixChain {
         arrive(panels, i, fragment, x);
         needsExact |= splitFragment(shared + i * pairsOf(scan_.dk), PanelFragment(fragment), x);
       }
-      takenPackets_ += scan_.first() ? 0 : packets_;
+      readPackets_ += scan_.first() ? 0 : packets_;
     }
     needsExact = group_.any(needsExact || late_);
     if (needsExact && group_.any(late_)) return false;
@@ -121,10 +121,10 @@ class MatrixChain {
     float ahead[8];
     SEQPAR_UNROLL
     for (int n = 0; n < 8; ++n) ahead[n] = state_[n];
-    lookAhead(next);
+    pollAhead(next);
     for (int i = 0; i < panels.count; ++i) {
       const SplitPair* const panel = shared + i * pairsOf(scan_.dk);
-      if (!wanted) {
+      if (!needed) {
         for (int fragment = group_.thread(); fragment < fragments_; fragment += group_.threads())
           keepPrefix(panels, i, panel, fragment);
         continue;
@@ -156,9 +156,9 @@ class MatrixChain {
     }
     if (late_) return;
     if (i != 0 || fragment != group_.thread()) {
-      seen_ = lookAtFragment<AnyPanels>(in_, takenPackets_, fragments_, fragment, scan_.wireType);
+      seen_ = pollFragment<AnyPanels>(in_, readPackets_, fragments_, fragment, scan_.wireType);
     }
-    late_ = !takeFragment<AnyPanels>(in_, takenPackets_, fragments_, fragment, scan_.wireType, seen_, x);
+    late_ = !takeFragment<AnyPanels>(in_, readPackets_, fragments_, fragment, scan_.wireType, seen_, x);
     if (!late_ && !scan_.resets[panels.head]) return;
     SEQPAR_UNROLL
     for (int n = 0; n < 8; ++n) x[n] = 0;
@@ -180,10 +180,10 @@ class MatrixChain {
   /// Called after a barrier that follows the reads. Giving credit stalls the thread that does it, so credit is given
   /// for at least half a ring.
   SEQPAR_DEVICE void credit(std::uint32_t least = kRingPackets / 2) {
-    const std::uint64_t taken = received_ + takenPackets_;
-    if (taken - given_ < least) return;
-    if (group_.thread() == 0) giveCredit<Memory>(view_, before_, channel_, taken);
-    given_ = taken;
+    const std::uint64_t tail = received_ + readPackets_;
+    if (tail - credited_ < least) return;
+    if (group_.thread() == 0) giveCredit<Memory>(view_, before_, channel_, tail);
+    credited_ = tail;
   }
 
   SEQPAR_DEVICE void finish() {
@@ -191,12 +191,12 @@ class MatrixChain {
     if (group_.thread() != 0) return;
     if (!scan_.first()) {
       FifoState& state = *fifoState(view_, before_, channel_);
-      state.received = received_ + takenPackets_;
-      state.given = given_;
+      state.received = received_ + readPackets_;
+      state.credited = credited_;
     }
     if (scan_.last()) return;
     FifoState& state = *fifoState(view_, after_, channel_);
-    state.sent = begun(state).sent + sentPackets_;
+    state.sent = alignedToCall(state).sent + sentPackets_;
   }
 
   const PeerView& view_;
@@ -210,10 +210,10 @@ class MatrixChain {
   Receiver<Memory> in_;
   Sender<Memory> out_;
   Product product_;
-  float state_[8];  ///< see lookAhead()
+  float state_[8];  ///< see pollAhead()
   FragmentPackets seen_;
-  std::uint64_t received_ = 0, given_ = 0;
-  std::uint32_t takenPackets_ = 0, sentPackets_ = 0;
+  std::uint64_t received_ = 0, credited_ = 0;
+  std::uint32_t readPackets_ = 0, sentPackets_ = 0;
   int loaded_ = -1, turn_ = 0;
   bool late_ = false;
 };

@@ -30,7 +30,7 @@ class OutCursor {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.way[peer] = 0;
       for (int way = 0; way < ways_; ++way) {
-        at_.packets[way][peer] = begun(*fifoState(view, peer, first_ + way)).sent;
+        at_.packets[way][peer] = alignedToCall(*fifoState(view, peer, first_ + way)).sent;
         at_.credit[way][peer] = Memory::acquire(Sender<Memory>::creditWord(view, peer, first_ + way));
       }
     }
@@ -85,8 +85,8 @@ class InCursor {
     for (int peer = group.thread(); peer < view.size; peer += group.threads()) {
       at_.way[peer] = 0;
       for (int way = 0; way < ways_; ++way) {
-        at_.packets[way][peer] = begun(*fifoState(view, peer, first_ + way)).received;
-        at_.credit[way][peer] = fifoState(view, peer, first_ + way)->given;
+        at_.packets[way][peer] = alignedToCall(*fifoState(view, peer, first_ + way)).received;
+        at_.credit[way][peer] = fifoState(view, peer, first_ + way)->credited;
       }
     }
     group.sync();
@@ -104,9 +104,9 @@ class InCursor {
     if (group_.thread() == 0) {
       const int way = at_.way[peer];
       FifoState state{0, at_.packets[way][peer], at_.credit[way][peer], 0};
-      countTaken<Memory>(view_, peer, first_ + way, state, packets);
+      countReceived<Memory>(view_, peer, first_ + way, state, packets);
       at_.packets[way][peer] = state.received;
-      at_.credit[way][peer] = state.given;
+      at_.credit[way][peer] = state.credited;
       at_.way[peer] = ways_ - 1 - way;
     }
     group_.sync();
@@ -118,7 +118,7 @@ class InCursor {
     for (int peer = group_.thread(); peer < view_.size; peer += group_.threads()) {
       for (int way = 0; way < ways_; ++way) {
         fifoState(view_, peer, first_ + way)->received = at_.packets[way][peer];
-        fifoState(view_, peer, first_ + way)->given = at_.credit[way][peer];
+        fifoState(view_, peer, first_ + way)->credited = at_.credit[way][peer];
       }
     }
   }

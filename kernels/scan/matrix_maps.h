@@ -205,7 +205,7 @@ class MatrixMaps {
   }
 
   SEQPAR_DEVICE bool take(const Receiver<Memory>& from, int fragment, int type, float (&numbers)[8]) const {
-    FragmentPackets seen = lookAtFragment<AnyPanels>(from, 0, fragments_, fragment, type);
+    FragmentPackets seen = pollFragment<AnyPanels>(from, 0, fragments_, fragment, type);
     return takeFragment<AnyPanels>(from, 0, fragments_, fragment, type, seen, numbers);
   }
 
@@ -227,7 +227,7 @@ class MatrixMaps {
     bool mine = false;
     if (group_.thread() == 0) {
       const Receiver<Memory> from = in.receiver(peer);
-      LamportPacket packet = from.look(0);
+      LamportPacket packet = from.poll(0);
       late = !from.take(0, packet);
       mine = !late && packet.word[0] == 1;
     }

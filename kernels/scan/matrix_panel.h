@@ -192,15 +192,15 @@ struct FragmentPackets {
 };
 
 template <class Shape, class Memory>
-SEQPAR_DEVICE FragmentPackets lookAtFragment(const Receiver<Memory>& in, std::uint32_t base, int fragments,
-                                             int fragment, int wireType) {
+SEQPAR_DEVICE FragmentPackets pollFragment(const Receiver<Memory>& in, std::uint32_t base, int fragments, int fragment,
+                                           int wireType) {
   FragmentPackets seen;
-  seen.packet[0] = in.look(base + fragment);
-  if (Shape::kFast || wireType == seqparFloat32) seen.packet[1] = in.look(base + fragments + fragment);
+  seen.packet[0] = in.poll(base + fragment);
+  if (Shape::kFast || wireType == seqparFloat32) seen.packet[1] = in.poll(base + fragments + fragment);
   return seen;
 }
 
-/// Waits for a fragment; `seen` is the value that lookAtFragment() returned. Returns false on timeout.
+/// Waits for a fragment; `seen` is the value that pollFragment() returned. Returns false on timeout.
 template <class Shape, class Memory>
 SEQPAR_DEVICE bool takeFragment(const Receiver<Memory>& in, std::uint32_t base, int fragments, int fragment,
                                 int wireType, FragmentPackets& seen, float (&numbers)[8]) {

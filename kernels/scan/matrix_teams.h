@@ -41,13 +41,13 @@ class MatrixTeams {
     if (!fine || team_.anyOfChannel(late_) || team_.number() != 0 || team_.thread() != 0) return;
     if (!scan_.first()) {
       FifoState& state = *fifoState(view_, before_, channel_);
-      state.received = begun(state).received + packets_;
-      if (packets_ >= kCredited * kPackets) state.given = state.received - packets_ % (kCredited * kPackets);
-      countTaken<Memory>(view_, before_, channel_, state, 0);
+      state.received = alignedToCall(state).received + packets_;
+      if (packets_ >= kCredited * kPackets) state.credited = state.received - packets_ % (kCredited * kPackets);
+      countReceived<Memory>(view_, before_, channel_, state, 0);
     }
     if (scan_.last()) return;
     FifoState& state = *fifoState(view_, after_, channel_);
-    state.sent = begun(state).sent + packets_;
+    state.sent = alignedToCall(state).sent + packets_;
   }
 
  private:
@@ -116,9 +116,9 @@ class MatrixTeams {
   SEQPAR_DEVICE bool work(int begin) {
     const int ofHead = scan_.dv / 8;
     Half half(begin + team_.number(), ofHead);
-    const std::uint64_t received = begun(*fifoState(view_, before_, channel_)).received;
-    const std::uint64_t sent = begun(*fifoState(view_, after_, channel_)).sent;
-    bool through = passes(half.head), settled = false;
+    const std::uint64_t received = alignedToCall(*fifoState(view_, before_, channel_)).received;
+    const std::uint64_t sent = alignedToCall(*fifoState(view_, after_, channel_)).sent;
+    bool through = passes(half.head), stepEnded = false;
     Numbers s, coming;
     load(scan_.state, half, s);
     if (scan_.first()) bring(half, coming);
@@ -128,7 +128,7 @@ class MatrixTeams {
                        Memory::acquire(Sender<Memory>::creditWord(view_, after_, channel_)));
     const Receiver<Memory> in(view_, before_, channel_, received);
     const auto number = static_cast<std::uint32_t>(team_.number());
-    if (!scan_.first()) look(in, number * kPackets, coming);
+    if (!scan_.first()) poll(in, number * kPackets, coming);
 
     std::uint32_t taken = 0, turn = 0;
     for (std::uint32_t base = number * kPackets;;) {
@@ -142,8 +142,8 @@ class MatrixTeams {
       if (through) {
         SEQPAR_UNROLL
         for (int i = 0; i < kEach; ++i) needsExact |= splitFragment(pairs, PanelFragment(fragmentOf(i)), x[i]);
-        if (!settled) product_.settle();
-        settled = true;
+        if (!stepEnded) product_.endStep();
+        stepEnded = true;
         turn ^= 1;
       }
       if (through || !scan_.first()) {
@@ -159,7 +159,7 @@ class MatrixTeams {
       half.advance(Team::kTeams, ofHead);
       base += Team::kTeams * kPackets;
       const bool more = base < packets_;
-      if (more) scan_.first() ? bring(half, coming) : look(in, base, coming);
+      if (more) scan_.first() ? bring(half, coming) : poll(in, base, coming);
       if (through) {
         SEQPAR_UNROLL
         for (int i = 0; i < kEach; ++i) {
@@ -182,7 +182,7 @@ class MatrixTeams {
       if (through && half.head != loaded) {
         product_.load(matrixOf(half.head));
         loaded = half.head;
-        settled = false;
+        stepEnded = false;
       }
     }
   }
@@ -196,10 +196,10 @@ class MatrixTeams {
     }
   }
   /// Polls the packets of a later half, which may not have arrived yet.
-  SEQPAR_DEVICE void look(const Receiver<Memory>& in, std::uint32_t base, Numbers& coming) const {
+  SEQPAR_DEVICE void poll(const Receiver<Memory>& in, std::uint32_t base, Numbers& coming) const {
     SEQPAR_UNROLL
     for (int i = 0; i < kEach; ++i) {
-      const LamportPacket packet = in.look(base + static_cast<std::uint32_t>(fragmentOf(i)));
+      const LamportPacket packet = in.poll(base + static_cast<std::uint32_t>(fragmentOf(i)));
       SEQPAR_UNROLL
       for (int n = 0; n < 4; ++n) coming[i][n] = asFloat(packet.word[n]);
     }
@@ -248,7 +248,7 @@ class MatrixTeams {
   Product product_;
   std::uint32_t packets_ = 0;  ///< of the call
   /// Packets of this call that are credited; negative: credit of earlier calls is owed.
-  std::int32_t given_ = 0;
+  std::int32_t credited_ = 0;
   bool late_ = false;
 };
 

@@ -193,12 +193,12 @@ class TensorProduct {
 template <class Warp, int Depth, Matrices kind>
 class ExactProduct {
  public:
-  /// Only issues the loads of the matrix; settle() waits for them.
+  /// Only issues the loads of the matrix; endStep() waits for them.
   SEQPAR_DEVICE void load(const MatrixView& a) {
     a_ = a;
     rows_.load(a, Warp::thread() / 32 * kPanelRows, 0);
   }
-  SEQPAR_DEVICE void settle() { needsExact_ = rows_.stateNeedsExact(); }
+  SEQPAR_DEVICE void endStep() { needsExact_ = rows_.stateNeedsExact(); }
 
   /// The thread's own fragment of the product with one half of a panel or with both.
   template <int count>

@@ -37,7 +37,7 @@ class OneshotProgram {
   using Values = typename Vecs<Shape>::Values;
   using Map = MapPackets<Shape>;
 
-  static constexpr int kLooks = Shape::kFast ? 4 : 1;  // packets that a thread polls together
+  static constexpr int kPolls = Shape::kFast ? 4 : 1;  // packets that a thread polls together
   static_assert(MapPackets<Shape>::most(kMostOneshotRow) <= SteppedFifos<Memory, Group>::kMostPackets);
 
   SEQPAR_DEVICE std::uint32_t rowVecs() const {
@@ -52,7 +52,7 @@ class OneshotProgram {
   };
   SEQPAR_DEVICE Fetched fetch(std::uint32_t vec) const {
     if (vec >= range_.end) return {};
-    return {vecs_.fetch(task_.state, vec), vecs_.givenFactors(vec)};
+    return {vecs_.fetch(task_.state, vec), vecs_.factorsAt(vec)};
   }
 
   /// Whether position `from` sends to position `to`.
@@ -110,19 +110,19 @@ class OneshotProgram {
   SEQPAR_DEVICE bool fold(const Map& map, std::uint32_t vec, const Values& own, const Factors& ownFactors) const {
     Values x{};
     SEQPAR_ROLLED
-    for (int first = 0; first < task_.position; first += kLooks) {
-      LamportPacket packet[kLooks];
-      Factors factors[kLooks];
+    for (int first = 0; first < task_.position; first += kPolls) {
+      LamportPacket packet[kPolls];
+      Factors factors[kPolls];
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         const int from = first + i;
         if (from >= task_.position) continue;
         const Receiver<Memory> in = receiverOf(from);
-        packet[i] = in.look(map.packetOf(vec));
-        factors[i] = from == 0 ? Factors{} : map.lookFactors(in, vec);
+        packet[i] = in.poll(map.packetOf(vec));
+        factors[i] = from == 0 ? Factors{} : map.pollFactors(in, vec);
       }
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         const int from = first + i;
         if (from >= task_.position) continue;
         const Receiver<Memory> in = receiverOf(from);
@@ -140,8 +140,8 @@ class OneshotProgram {
     SEQPAR_ROLLED
     for (int from = task_.position + 1; from < task_.positions; ++from) {
       const Receiver<Memory> in = receiverOf(from);
-      Factors factors = map.lookFactors(in, vec);
-      LamportPacket packet = in.look(index);
+      Factors factors = map.pollFactors(in, vec);
+      LamportPacket packet = in.poll(index);
       if (!map.awaitFactors(in, vec, factors) || !in.take(index, packet)) return false;
     }
     return true;

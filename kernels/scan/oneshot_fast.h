@@ -39,7 +39,7 @@ class FastOneshotProgram {
   }
 
  private:
-  static constexpr int kLooks = 4;  // packets that a thread polls together
+  static constexpr int kPolls = 4;  // packets that a thread polls together
 
   /// Packets that position `from` sends to each later one. Position 0 has no predecessor and sends no factors.
   SEQPAR_DEVICE std::uint32_t packets(int from) const { return range_.size() + (from == 0 ? 0 : (factors_ + 3) / 4); }
@@ -75,7 +75,7 @@ class FastOneshotProgram {
   SEQPAR_DEVICE bool fold(const FastValues& own, float factor, std::uint32_t word) const {
     FastValues x{};
     SEQPAR_ROLLED
-    for (int first = 0; first < task_.position; first += kLooks) {
+    for (int first = 0; first < task_.position; first += kPolls) {
       if (!foldSome(first, word, own, factor, x)) return false;
     }
     return true;
@@ -84,36 +84,36 @@ class FastOneshotProgram {
   // Every poll executes the whole fold, without effect until the packets arrive: then the instructions are in the
   // cache.
   SEQPAR_DEVICE bool foldSome(int first, std::uint32_t word, const FastValues& own, float factor, FastValues& x) const {
-    LamportPacket* slot[kLooks];
-    std::uint32_t* factorAt[kLooks];
+    LamportPacket* slot[kPolls];
+    std::uint32_t* factorAt[kPolls];
     SEQPAR_UNROLL
-    for (int i = 0; i < kLooks; ++i) {
+    for (int i = 0; i < kPolls; ++i) {
       const int from = first + i < task_.position ? first + i : first;
       slot[i] = cursors_.inPacket(from, static_cast<std::uint32_t>(group_.thread()));
       // The first map has no factor: any word of it serves.
       factorAt[i] = from == 0 ? slot[i]->word : cursors_.inWord(from, range_.size(), word);
     }
-    const bool end = first + kLooks >= task_.position;
+    const bool end = first + kPolls >= task_.position;
     Wait<Memory> wait(view_, task_.peerAt[first]);
     SEQPAR_ROLLED
     for (;;) {
-      LamportPacket packet[kLooks];
-      std::uint32_t bits[kLooks];
+      LamportPacket packet[kPolls];
+      std::uint32_t bits[kPolls];
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         packet[i] = Memory::load(slot[i]);
         bits[i] = Memory::load(factorAt[i]);
       }
       bool live = true;
       FastValues y = x;
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         live = live && complete(packet[i]) && bits[i] != kAbsent;
         const float c = first + i == 0 ? 0.0F : asFloat(bits[i]);
         if (first + i < task_.position) y = applied(c, y, valuesOf(packet[i]));
       }
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         Memory::storeIf(live && first + i < task_.position, slot[i], absentPacket());
       }
       writeFast<Memory>(task_, live && end, vec_, y, applied(factor, y, own));
@@ -123,7 +123,7 @@ class FastOneshotProgram {
       }
       const auto missing = [&] {
         int from = first;
-        for (int i = 0; i < kLooks; ++i) {
+        for (int i = 0; i < kPolls; ++i) {
           if (!complete(packet[i]) || bits[i] == kAbsent) from = first + i < task_.position ? first + i : first;
         }
         return static_cast<int>(task_.peerAt[from]);

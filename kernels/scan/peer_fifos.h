@@ -23,7 +23,7 @@ class PeerFifos {
     for (int p = group_.thread(); p < task_.positions; p += group_.threads()) {
       if (p == task_.position) continue;
       const int peer = task_.peerAt[p];
-      const FifoState state = begun(task_.fifo(peer, channel_));
+      const FifoState state = alignedToCall(task_.fifo(peer, channel_));
       at_.state[p] = state;
       at_.place(p);
       const std::uint32_t count = packets(task_.position, p);
@@ -72,7 +72,7 @@ class PeerFifos {
       const int peer = task_.peerAt[p];
       FifoState state = at_.state[p];
       state.sent += packets(task_.position, p);
-      countTaken<Memory>(view_, peer, channel_, state, packets(p, task_.position));
+      countReceived<Memory>(view_, peer, channel_, state, packets(p, task_.position));
       task_.fifo(peer, channel_) = state;
     }
   }

@@ -66,7 +66,7 @@ class ProbeProgram {
       if (i == kFirstTokens) start = Memory::now();
       LamportPacket packet{{i, i, i, i}};
       if (view_.self == 0) out.put(i, packet);
-      packet = in.look(i);
+      packet = in.poll(i);
       if (!in.await(i, packet)) return false;
       if (view_.self != 0) out.put(i, packet);
       in.reset(i);
@@ -97,7 +97,7 @@ class ProbeProgram {
         const std::uint32_t index = begin + threads * static_cast<std::uint32_t>(i);
         if (index >= kRowPackets) continue;
         out.put(index, LamportPacket{{index, index, index, index}});
-        packet[i] = in.look(index);
+        packet[i] = in.poll(index);
       }
       SEQPAR_UNROLL
       for (int i = 0; i < kPackets; ++i) {

@@ -38,7 +38,7 @@ class TransposedProgram {
   using Map = MapPackets<Shape>;
 
   static constexpr int kVecs = Shape::kFast ? 2 : 1;      // vecs in flight per thread
-  static constexpr int kLooks = Shape::kUniform ? 4 : 1;  // packets that an owner polls together
+  static constexpr int kPolls = Shape::kUniform ? 4 : 1;  // packets that an owner polls together
   static_assert(MapPackets<Shape>::most(kMostTransposedShard) + kMostTransposedShard <=
                 SteppedFifos<Memory, Group>::kMostPackets);
 
@@ -121,20 +121,20 @@ class TransposedProgram {
       const Factors ownFactors = vecs_.factors(vec);
       Values x{};
       SEQPAR_ROLLED
-      for (int first = 0; first < task_.positions; first += kLooks) {
-        LamportPacket packet[kLooks];
-        Factors factors[kLooks];
+      for (int first = 0; first < task_.positions; first += kPolls) {
+        LamportPacket packet[kPolls];
+        Factors factors[kPolls];
         SEQPAR_UNROLL
-        for (int i = 0; i < kLooks; ++i) {
+        for (int i = 0; i < kPolls; ++i) {
           const int from = first + i;
           if (from + 1 >= task_.positions || from == task_.position) continue;
           const Receiver<Memory> in = receiverOf(from);
           const Map map = mapBetween(from, task_.position);
-          packet[i] = in.look(map.packetOf(vec));
-          factors[i] = from == 0 ? Factors{} : map.lookFactors(in, vec);
+          packet[i] = in.poll(map.packetOf(vec));
+          factors[i] = from == 0 ? Factors{} : map.pollFactors(in, vec);
         }
         SEQPAR_UNROLL
-        for (int i = 0; i < kLooks; ++i) {
+        for (int i = 0; i < kPolls; ++i) {
           const int position = first + i;
           if (position >= task_.positions) continue;
           if (position == task_.position) {
@@ -164,7 +164,7 @@ class TransposedProgram {
       for (int i = 0; i < kVecs; ++i) {
         const int owner = ownerOf(vec[i]);
         if (vec[i] >= round_.end || owner == task_.position) continue;
-        packet[i] = receiverOf(owner).look(vec[i] - shardOf(owner).begin);
+        packet[i] = receiverOf(owner).poll(vec[i] - shardOf(owner).begin);
         own[i] = vecs_.fetch(task_.state, vec[i]);
         factors[i] = vecs_.factors(vec[i]);
       }

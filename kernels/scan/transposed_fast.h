@@ -42,7 +42,7 @@ class FastTransposedProgram {
   }
 
  private:
-  static constexpr int kLooks = 4;  // packets that an owner polls together
+  static constexpr int kPolls = 4;  // packets that an owner polls together
 
   SEQPAR_DEVICE VecRange shardOf(int position) const {
     const std::uint32_t begin = range_.begin + shardVecs_ * static_cast<std::uint32_t>(position);
@@ -107,7 +107,7 @@ class FastTransposedProgram {
   /// A vec of the own shard. `x` and `state`: at position 0, x_0 and the hop from it.
   SEQPAR_DEVICE bool scan(const FastValues& own, float factor, FastValues x, const FastValues& state) const {
     SEQPAR_ROLLED
-    for (int first = 0; first < task_.positions; first += kLooks) {
+    for (int first = 0; first < task_.positions; first += kPolls) {
       if (!scanSome(first, own, factor, state, x)) return false;
     }
     return true;
@@ -120,10 +120,10 @@ class FastTransposedProgram {
     const VecRange shard = shardOf(task_.position);
     const std::uint32_t index = vec_ - shard.begin;
     const std::uint32_t word = factorOf(task_, vec_) - factorOf(task_, shard.begin);
-    LamportPacket* slot[kLooks];
-    std::uint32_t* factorAt[kLooks];
+    LamportPacket* slot[kPolls];
+    std::uint32_t* factorAt[kPolls];
     SEQPAR_UNROLL
-    for (int i = 0; i < kLooks; ++i) {
+    for (int i = 0; i < kPolls; ++i) {
       slot[i] = nullptr;
       factorAt[i] = nullptr;
       const int from = first + i;
@@ -136,19 +136,19 @@ class FastTransposedProgram {
     Wait<Memory> wait(view_, task_.peerAt[first]);
     SEQPAR_ROLLED
     for (;;) {
-      LamportPacket packet[kLooks];
-      std::uint32_t bits[kLooks];
+      LamportPacket packet[kPolls];
+      std::uint32_t bits[kPolls];
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         packet[i] = slot[i] == nullptr ? LamportPacket{} : Memory::load(slot[i]);
         bits[i] = slot[i] == nullptr ? 0 : Memory::load(factorAt[i]);
       }
       bool live = true;
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) live = live && complete(packet[i]) && bits[i] != kAbsent;
+      for (int i = 0; i < kPolls; ++i) live = live && complete(packet[i]) && bits[i] != kAbsent;
       FastValues y = x;
       SEQPAR_UNROLL
-      for (int i = 0; i < kLooks; ++i) {
+      for (int i = 0; i < kPolls; ++i) {
         const int at = first + i;
         if (at >= task_.positions) continue;
         if (at == task_.position) {
@@ -168,7 +168,7 @@ class FastTransposedProgram {
       }
       const auto missing = [&] {
         int from = first;
-        for (int i = 0; i < kLooks; ++i) {
+        for (int i = 0; i < kPolls; ++i) {
           if (slot[i] != nullptr && (!complete(packet[i]) || bits[i] == kAbsent)) from = first + i;
         }
         return static_cast<int>(task_.peerAt[from]);

@@ -134,10 +134,10 @@ class Vecs {
   }
 
   /// This rank's factors of a vec, exponentiated; 0 in heads that forget.
-  SEQPAR_DEVICE Factors factors(std::uint32_t vec) const { return decayed(vec, givenFactors(vec)); }
+  SEQPAR_DEVICE Factors factors(std::uint32_t vec) const { return decayed(vec, factorsAt(vec)); }
 
   /// This rank's factors of a vec as the caller gave them: only loaded.
-  SEQPAR_DEVICE Factors givenFactors(std::uint32_t vec) const {
+  SEQPAR_DEVICE Factors factorsAt(std::uint32_t vec) const {
     Factors given;
     for (int i = 0; i < kFactors; ++i) {
       given.at[i] = task_.transition == nullptr ? 1.0F : task_.transition[factorNumber(vec, i)];

@@ -34,7 +34,7 @@ struct ScanSettings {
   Outputs outputs = Outputs::Prefix;
   int wire = -1;  ///< -1: the state's type
   int blocks = 0;
-  ShapeWish shape;
+  ShapeRequest shape;
 
   void addTo(OptionParser& parser);
   void check(const Settings& settings) const;
@@ -151,7 +151,7 @@ void Comparison::addPeer(Peer peer) {
 
 void Comparison::addPeers([[maybe_unused]] int blocks, [[maybe_unused]] Nccl* nccl) {
   if (problem_->params().stateType != seqparFloat32) {
-    session_.report.note("the peers know float only: no rows of theirs");
+    session_.report.note("the peers support float only: no peer rows");
     return;
   }
 #ifdef SEQPAR_PERF_CUDA

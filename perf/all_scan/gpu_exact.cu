@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kTensorThreads)
       MatrixScan one = scan;
       one.transition = maps.a + map * maps.aStride;
       product.load(transitionOf(one, at.head));
-      product.settle();
+      product.endStep();
       const bool needsExact = group.any(splitFragment(shared, PanelFragment(fragment), x));
       product.multiply(fragment, shared, needsExact, x);
       group.sync();

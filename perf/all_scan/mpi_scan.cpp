@@ -7,20 +7,20 @@
 namespace seqpar::perf {
 namespace {
 
-constexpr size_t kLine = 64;
+constexpr size_t kCacheLine = 64;
 
 size_t padded(size_t bytes) {
-  return (bytes + kLine - 1) / kLine * kLine;
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
 /// The parts of an element in memory: the map's shape, A, S.
-static_assert(sizeof(AffineMap) <= kLine);
+static_assert(sizeof(AffineMap) <= kCacheLine);
 const AffineMap& mapOf(const void* element) {
   return *static_cast<const AffineMap*>(element);
 }
 template <typename Byte>
 auto* transitionOf(Byte* element) {
-  return reinterpret_cast<std::conditional_t<std::is_const_v<Byte>, const float, float>*>(element + kLine);
+  return reinterpret_cast<std::conditional_t<std::is_const_v<Byte>, const float, float>*>(element + kCacheLine);
 }
 template <typename Byte>
 auto* stateOf(Byte* element) {
@@ -29,7 +29,7 @@ auto* stateOf(Byte* element) {
 
 size_t elementBytes(const AffineMap& map) {
   const size_t bytes =
-      kLine + padded(map.coefficients() * sizeof(float)) + padded(map.shape.elements() * sizeof(float));
+      kCacheLine + padded(map.coefficients() * sizeof(float)) + padded(map.shape.elements() * sizeof(float));
   if (bytes > INT_MAX)
     throw std::runtime_error("MPI peers: a state of " + std::to_string(bytes) + " bytes is too large");
   return bytes;

@@ -139,7 +139,7 @@ size_t Layer::minimalBytes(Pass pass) const {
   return pass == kForward ? forward : pass == kBackward ? backward : forward + backward;
 }
 
-void Layer::spoil(Pass pass) {
+void Layer::corrupt(Pass pass) {
   if (pass != kBackward) out_->fill(0xff);
   if (pass == kForward) return;
   for (auto* buffer : {&dq_, &dk_, &dv_}) (*buffer)->fill(0xff);
@@ -238,7 +238,7 @@ Work passWork(const std::shared_ptr<LayerPlan>& plan, const std::shared_ptr<Laye
   forward.reserve = plan->reserve();
   backward.reserve = plan->reserve();
   work.prepare = [=] {
-    layer->spoil(pass);
+    layer->corrupt(pass);
     if (pass == kBackward) requireAttn(seqparAttnForward(plan->get(), &forward, stream), "seqparAttnForward");
   };
   work.run = [=] {

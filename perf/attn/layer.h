@@ -53,7 +53,7 @@ class Layer {
   size_t queryBytes() const { return q_->bytes(); }
 
   /// Fills the outputs with NaN.
-  void spoil(Pass pass);
+  void corrupt(Pass pass);
   /// Outputs that were not written, or are NaN.
   size_t wrong(Pass pass);
 

@@ -16,9 +16,9 @@ __device__ uint64_t now() {
 /// True when `word` has reached `epoch`, which may wrap around; false after a timeout.
 __device__ bool waitFor(const volatile uint32_t* word, uint32_t epoch) {
   const uint64_t start = now();
-  uint32_t looks = 0;  // reading the clock takes longer than a poll
+  uint32_t polls = 0;  // reading the clock takes longer than a poll
   while (static_cast<int32_t>(*word - epoch) < 0) {
-    if (++looks % 4096 == 0 && now() - start > kPatienceNs) return false;
+    if (++polls % 4096 == 0 && now() - start > kPatienceNs) return false;
   }
   return true;
 }
@@ -39,14 +39,14 @@ __global__ void barrierKernel(const __grid_constant__ Flags flags, uint64_t hold
 __global__ void pingPongKernel(const __grid_constant__ Flags flags, uint32_t from, uint32_t rounds) {
   const int peer = 1 - flags.self;
   const volatile uint32_t* const mine = flags.words[flags.self] + kMostFlags;
-  volatile uint32_t* const theirs = flags.words[peer] + kMostFlags;
+  volatile uint32_t* const remote = flags.words[peer] + kMostFlags;
   for (uint32_t round = from + 1; round <= from + rounds; ++round) {
-    if (flags.self == 0) *theirs = round;
+    if (flags.self == 0) *remote = round;
     if (!waitFor(mine, round)) {
       *static_cast<volatile uint32_t*>(flags.failed) = 1 + peer;
       return;
     }
-    if (flags.self == 1) *theirs = round;
+    if (flags.self == 1) *remote = round;
   }
 }
 
@@ -70,10 +70,10 @@ void launchPingPong(const Flags& flags, uint32_t from, uint32_t rounds, cudaStre
 }
 
 void launchStores(void* to, size_t bytes, cudaStream_t stream) {
-  int device = 0, processors = 0;
+  int device = 0, smCount = 0;
   checkCuda(cudaGetDevice(&device), "cudaGetDevice");
-  checkCuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  storeKernel<<<processors, kStoreThreads, 0, stream>>>(static_cast<uint4*>(to), bytes / sizeof(uint4));
+  checkCuda(cudaDeviceGetAttribute(&smCount, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  storeKernel<<<smCount, kStoreThreads, 0, stream>>>(static_cast<uint4*>(to), bytes / sizeof(uint4));
   checkCuda(cudaGetLastError(), "storeKernel");
 }
 

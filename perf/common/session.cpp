@@ -26,8 +26,8 @@ std::string describe(const Row& row) {
 /// The stream of a session on the host; none for blocking calls.
 class HostStream {
  public:
-  explicit HostStream(bool wanted) {
-    if (wanted) require(seqparStreamCreate(&stream_), "seqparStreamCreate");
+  explicit HostStream(bool requested) {
+    if (requested) require(seqparStreamCreate(&stream_), "seqparStreamCreate");
   }
   ~HostStream() { seqparStreamDestroy(stream_); }
   HostStream(const HostStream&) = delete;
@@ -42,9 +42,9 @@ void checkGpus(const Program& program, const Settings& settings) {
   if (!settings.gpu) return;
   if (!program.knowsGpus) throw UsageError("option --device: " + program.name + " works on host memory only");
   const int found = gpuCount();
-  const int wanted = settings.gpus > 0 ? settings.gpus : settings.devices > 0 ? ranksHere(settings) : 1;
-  if (wanted + std::max(settings.firstGpu, 0) > found) {
-    throw UsageError("option " + std::string(settings.gpus > 0 ? "--gpus" : "-g") + ": " + std::to_string(wanted) +
+  const int requested = settings.gpus > 0 ? settings.gpus : settings.devices > 0 ? ranksHere(settings) : 1;
+  if (requested + std::max(settings.firstGpu, 0) > found) {
+    throw UsageError("option " + std::string(settings.gpus > 0 ? "--gpus" : "-g") + ": " + std::to_string(requested) +
                      " GPUs were asked for" +
                      (settings.firstGpu > 0 ? " from " + std::to_string(settings.firstGpu) + " on" : "") +
                      ", but there are " + std::to_string(found) + "; with --gpus N ranks share N GPUs");

@@ -54,8 +54,8 @@ void runGroupGathers(Session& session, int type) {
     movement->setInput([&](size_t i) { return own[i]; });
     Bytes expected;
     for (const int rank : members.ranks) {
-      const Bytes theirs = bytesOfRank(rank, block);
-      expected.insert(expected.end(), theirs.begin(), theirs.end());
+      const Bytes remote = bytesOfRank(rank, block);
+      expected.insert(expected.end(), remote.begin(), remote.end());
     }
 
     Rows rows(session, expected.size(), "group", type);

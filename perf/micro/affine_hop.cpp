@@ -76,7 +76,7 @@ void measure(Session& session, seqparScanOp_t op, seqparDataType_t state, seqpar
   const auto to = std::make_shared<std::vector<std::byte>>(row.bytes / 2);
   row.labels.back() = "memcpy";
   cases.push_back({row, partWork([=] { std::memcpy(to->data(), from->data(), to->size()); }), {}});
-  for (const Row& measured : measureBeside(session, cases, RowKind::Peer)) session.report.row(measured);
+  for (const Row& measured : measureTogether(session, cases, RowKind::Peer)) session.report.row(measured);
 }
 
 void runAll(Session& session) {

@@ -120,7 +120,7 @@ void LinearCase::measure(const attn::Segments& segments, const std::vector<Pass>
     const auto to = std::make_shared<Buffer>(half, session_.group.comm());
     row.labels.back() = "copy";
     cases.push_back({row, partWork([=, &gpu] { gpu.copy(to->data(), from->data(), half); }), {}});
-    session_.report.row(measureBeside(session_, cases, RowKind::Limit).front());
+    session_.report.row(measureTogether(session_, cases, RowKind::Limit).front());
   }
 }
 

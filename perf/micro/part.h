@@ -40,7 +40,7 @@ inline Work partWork(std::function<void()> run, double timesPerIteration = 1) {
 
 /// The measured rows of `cases`, compared with the last one: `percent` of a row is the time of the last row over the
 /// row's.
-inline std::vector<Row> measureBeside(Session& session, std::vector<Case>& cases, RowKind kind) {
+inline std::vector<Row> measureTogether(Session& session, std::vector<Case>& cases, RowKind kind) {
   cases.back().row.kind = kind;
   std::vector<Row> rows = session.measure(cases);
   for (Row& row : rows) row.extras = {100 * rows.back().outOfPlace.us / row.outOfPlace.us};

@@ -4,7 +4,7 @@
 namespace seqpar::perf {
 namespace {
 
-constexpr int kThreads = 1024, kBlocksOfProcessor = 2;
+constexpr int kThreads = 1024, kBlocksPerSm = 2;
 
 __global__ void __launch_bounds__(kThreads) computeKernel(long rounds, float* sink) {
   float a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3;
@@ -20,10 +20,10 @@ __global__ void __launch_bounds__(kThreads) computeKernel(long rounds, float* si
 }  // namespace
 
 void computeOnGpu(long rounds, void* stream) {
-  int device = 0, processors = 0;
+  int device = 0, smCount = 0;
   checkCuda(cudaGetDevice(&device), "cudaGetDevice");
-  checkCuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  computeKernel<<<kBlocksOfProcessor * processors, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(rounds, nullptr);
+  checkCuda(cudaDeviceGetAttribute(&smCount, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  computeKernel<<<kBlocksPerSm * smCount, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(rounds, nullptr);
   checkCuda(cudaGetLastError(), "computeKernel");
 }
 

@@ -261,7 +261,7 @@ def main():
             for engine in engines_for(mib * MIB):
                 held, eager = (measure(shift_step(engine), options.loops, hold) for hold in (True, False))
                 report(f"{mib} MiB, {engine.name}", held, f"{mib * MIB / held / 1000:6.1f} GB/s; "
-                       f"called as it goes {eager:7.1f} us {mib * MIB / eager / 1000:6.1f} GB/s")
+                       f"called eagerly {eager:7.1f} us {mib * MIB / eager / 1000:6.1f} GB/s")
                 engine.close()
         for aim in options.times:
             length, compute = attention_for(aim)
@@ -274,7 +274,7 @@ def main():
             for engine in [Events()] + engines_for(mib * MIB):
                 alone, beside, ratio = compare(compute, both_step(engine, compute), options.loops, steps)
                 shift = measure(shift_step(engine), 3)
-                report(f"  {mib} MiB beside it, {engine.name}", beside,
+                report(f"  {mib} MiB concurrent with it, {engine.name}", beside,
                        f"instead of {alone:7.1f}: {100 * (ratio - 1):+6.1f} %; the shift alone {shift:7.1f}")
                 engine.close()
     _abi.check(_abi.lib.seqparCommDestroy(comm))

@@ -25,7 +25,7 @@ Tensors::Tensors(size_t bytes, int count, int sets, Group& group) : group_(group
   }
 }
 
-void Tensors::spoil() {
+void Tensors::corrupt() {
   for (size_t i = sizes_.size(); i < buffers_.size(); ++i) buffers_[i]->fill(0xff);
 }
 

@@ -20,7 +20,7 @@ class Tensors {
   void* const* set(int number) const { return pointers_.data() + static_cast<size_t>(number) * sizes_.size(); }
 
   /// Invalidates all sets except home.
-  void spoil();
+  void corrupt();
   /// Copies home to memory of the same kind elsewhere.
   void copyHome(void* const* pointers) const;
   /// Bytes that differ from the home set of rank `source`.

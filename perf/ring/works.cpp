@@ -20,7 +20,7 @@ int filledSet(int step) {
 /// A work of `steps` steps without run().
 Work workOn(const TensorsPointer& tensors, int steps) {
   Work work;
-  work.prepare = [tensors] { tensors->spoil(); };
+  work.prepare = [tensors] { tensors->corrupt(); };
   work.wrong = [tensors, steps] {
     return tensors->wrong(tensors->set(filledSet(steps - 1)), tensors->rankAfter(-steps));
   };
@@ -91,7 +91,7 @@ std::vector<void*> OpenRing::current() const {
 Work ringWork(const std::shared_ptr<OpenRing>& ring, int steps, long rounds) {
   const auto computation = std::make_shared<Computation>(rounds);
   Work work;
-  work.prepare = [ring] { ring->spoil(); };
+  work.prepare = [ring] { ring->corrupt(); };
   work.run = [ring, computation] { ring->round(*computation); };
   work.wrong = [ring] { return ring->wrong(); };
   work.timesPerIteration = steps;

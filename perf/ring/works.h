@@ -29,7 +29,7 @@ class OpenRing {
 
   /// nranks - 1 steps, each overlapped with a computation.
   void round(Computation& computation);
-  void spoil() { tensors_->spoil(); }
+  void corrupt() { tensors_->corrupt(); }
   size_t wrong() const;
   seqparRingInfo_t info() const;
 

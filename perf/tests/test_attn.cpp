@@ -7,7 +7,7 @@
 
 using namespace seqpar::perf;
 
-TEST_CASE("what a plan expects is read from its explanation") {
+TEST_CASE("a plan's estimate is read from its explanation") {
   const std::string text =
       R"({"algorithm": "ring", "paper": "a \"ring\"", "block": "bands", "candidates": [{"algorithm": "ring_pass_q", "forwardUs": 1, )"
       R"("backwardUs": 2, "bytesSent": 3}, {"algorithm": "ring", "forwardUs": 4.5, "backwardUs": 1e+06, )"
@@ -22,7 +22,7 @@ TEST_CASE("what a plan expects is read from its explanation") {
   CHECK_THROWS(expectationOf("{}"));
 }
 
-TEST_CASE("decays are divided by the normalizer, and all types have them exactly where it is a power of 2") {
+TEST_CASE("decays are divided by the normalizer, exactly if it is a power of 2") {
   const unsigned seed = GENERATE(1u, 7u);
   const auto whole = drawnGates(1000, 1, seed);
   CHECK(*std::max_element(whole.begin(), whole.end()) <= 0);

@@ -90,7 +90,7 @@ Timing timeOf(OneRank& group, const Settings& settings, double us, double timesP
 
 }  // namespace
 
-TEST_CASE("A loop on a GPU tells the time of one iteration, without the barriers") {
+TEST_CASE("The timed loop on a GPU reports one iteration without its barriers") {
   Settings settings;
   settings.gpu = true;
   settings.barrier = GENERATE(false, true);
@@ -105,7 +105,7 @@ TEST_CASE("A loop on a GPU tells the time of one iteration, without the barriers
   CHECK(barrierUs(group, settings) == Approx(settings.barrier ? FakeGpu::kBarrierUs : 0));
 }
 
-TEST_CASE("Iterations that are timed one by one have no barrier in their times") {
+TEST_CASE("Times of single iterations exclude the barrier") {
   Settings settings;
   settings.gpu = settings.perIteration = true;
   settings.barrier = GENERATE(false, true);

@@ -67,7 +67,7 @@ TEST_CASE("Sizes take suffixes and nothing else") {
   }
 }
 
-TEST_CASE("Sizes are shown as they are read") {
+TEST_CASE("Printed sizes parse to the same value") {
   for (const size_t bytes : {0ul, 1ul, 1000ul, 1024ul, 1536ul, 2ul << 20, 3ul << 30}) {
     CAPTURE(bytes);
     CHECK(parseBytes(shownBytes(bytes)) == bytes);
@@ -75,7 +75,7 @@ TEST_CASE("Sizes are shown as they are read") {
   CHECK(shownBytes(2 << 20) == "2M");
 }
 
-TEST_CASE("Heads of keys divide those of queries") {
+TEST_CASE("The number of key heads divides the number of query heads") {
   CHECK(keyHeadsOf(8, 0) == 8);
   CHECK(keyHeadsOf(8, 2) == 2);
   CHECK_THROWS_WITH(keyHeadsOf(8, 3), "option --kv-heads: '3' is no divisor of --heads, 8");
@@ -91,7 +91,7 @@ TEST_CASE("Numbers out of range are refused") {
   CHECK_THROWS_AS(parseNumber("", 0, 1), UsageError);
 }
 
-TEST_CASE("Names come alone, in lists, or all") {
+TEST_CASE("Names are given singly, as a list, or as `all`") {
   const Names names{{"one", 1}, {"two", 2}};
   CHECK(parseNames("two,one", names) == std::vector<int>{2, 1});
   CHECK(parseNames("all", names) == std::vector<int>{1, 2});
@@ -116,14 +116,14 @@ TEST_CASE("Sizes grow by a step or a factor") {
   CHECK(parsed({"-b", "0", "-e", "1", "-i", "1"}).sizes() == std::vector<size_t>{0, 1});
 }
 
-TEST_CASE("Sizes that are not given are those of nccl-tests' way") {
+TEST_CASE("Default sizes are those of nccl-tests") {
   CHECK(parsed({}).sizes() == std::vector<size_t>{kDefaultBytes});
   CHECK(parsed({"-b", "256K", "-f", "2"}).sizes() == std::vector<size_t>{256 << 10, 512 << 10, kDefaultBytes});
   CHECK(parsed({"-b", "4M"}).sizes() == std::vector<size_t>{4u << 20});
   CHECK(parsed({"-e", "64K"}).sizes() == std::vector<size_t>{64u << 10});
 }
 
-TEST_CASE("Options mean what they mean in nccl-tests") {
+TEST_CASE("Options have the meaning of nccl-tests") {
   const Settings settings =
       parsed({"-t", "2", "-g", "3", "--device", "host", "-m", "4", "-N", "0", "-c", "5", "-z", "3",
               "-I", "1", "-K", "2", "-C",       "1",    "-S", "1", "-M", "1", "-u", "7", "-a", "1"});
@@ -143,7 +143,7 @@ TEST_CASE("Options mean what they mean in nccl-tests") {
   CHECK(settings.notes.empty());
 }
 
-TEST_CASE("A value that may be left out is 1") {
+TEST_CASE("An omitted option value is 1") {
   const Settings bare = parsed({"-I", "-C", "-z", "-n", "5"});
   CHECK(bare.perIteration);
   CHECK(bare.cpuTime);
@@ -156,7 +156,7 @@ TEST_CASE("A value that may be left out is 1") {
   CHECK(parsed({"-g", "2", "-G", "7"}).graphLaunches == 7);
 }
 
-TEST_CASE("Option -g means GPUs unless something else is said") {
+TEST_CASE("Option -g selects GPUs by default") {
   CHECK(parsed({"-g", "2"}).gpu);
   CHECK_FALSE(parsed({"-g", "2", "--device", "host"}).gpu);
   const Variable device("SEQPAR_PERF_DEVICE", "host");
@@ -164,7 +164,7 @@ TEST_CASE("Option -g means GPUs unless something else is said") {
   CHECK(parsed({"-g", "2", "--device", "gpu"}).gpu);
 }
 
-TEST_CASE("What has no effect is said, with the reason") {
+TEST_CASE("Options without effect are reported with the reason") {
   const auto note = [](std::vector<std::string> arguments) {
     const Settings settings = parsed(std::move(arguments));
     REQUIRE(settings.notes.size() == 1);
@@ -206,7 +206,7 @@ TEST_CASE("Processes get the colors of nccl-tests' expressions") {
   }
 }
 
-TEST_CASE("Complaints name the option and the value") {
+TEST_CASE("Errors name the option and the value") {
   CHECK_THAT(complaint({"--nonsense"}), Catch::Contains("--nonsense"));
   CHECK_THAT(complaint({"-b", "many"}), Catch::Contains("-b") && Catch::Contains("many"));
   CHECK_THAT(complaint({"-n"}), Catch::Contains("--iters") && Catch::Contains("required"));

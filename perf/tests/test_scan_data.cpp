@@ -57,7 +57,7 @@ TEST_CASE("The expected results are those of the definition") {
   }
 }
 
-TEST_CASE("Every composition on the way fits into the digits of bfloat16") {
+TEST_CASE("Every intermediate composition is exact in bfloat16") {
   constexpr float kLargest = 32;
   for (const seqparScanOp_t op : kOps) {
     for (int first = 0; first < 4; ++first) {

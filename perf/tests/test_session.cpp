@@ -54,10 +54,10 @@ TEST_CASE("A wrong result makes the exit status 1, a right one 0") {
   CHECK(runWith(true, {"-B", "-I"}) == 1);
 }
 
-TEST_CASE("What is not checked is not complained about") {
+TEST_CASE("Unchecked results give no errors") {
   CHECK(runWith(true, {"-c", "0"}) == 0);
 }
 
-TEST_CASE("Arguments that make no sense give exit status 2") {
+TEST_CASE("Invalid arguments give exit status 2") {
   CHECK(runWith(false, {"-n", "none"}) == 2);
 }

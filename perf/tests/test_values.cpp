@@ -20,7 +20,7 @@ TEST_CASE("Known bit patterns of half and bfloat16") {
   CHECK(bfloat == std::vector<uint16_t>{0x3f80, 0xc000});
 }
 
-TEST_CASE("Every half survives the way through float") {
+TEST_CASE("Every half value survives conversion through float") {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     const float value = decode(&half, 0, seqparFloat16);
@@ -51,7 +51,7 @@ TEST_CASE("Each spoilt element of a result is counted, in every type") {
   }
 }
 
-TEST_CASE("Times of ranks are combined as asked, and ranks that watch do not count") {
+TEST_CASE("Times of ranks are combined as requested, without idle ranks") {
   const std::vector<double> ranks{3, 1, Timing::kNone, 5};
   CHECK(combine(ranks, Average::Rank0) == 3);
   CHECK(combine(ranks, Average::Mean) == 3);

@@ -28,7 +28,7 @@ def main(arguments):
     name = arguments[0] if arguments else ""
     if name in programs:
         os.execv(programs[name], [programs[name], *arguments[1:]])
-    known = ", ".join(sorted(programs)) or "none are installed beside the package or in the PATH"
+    known = ", ".join(sorted(programs)) or "none are installed next to the package or in the PATH"
     if name in ("", "-h", "--help"):
         print(f"usage: python -m seqpar PROGRAM [ARGUMENT...]\n\nPrograms: {known}")
         return 0 if name else 2

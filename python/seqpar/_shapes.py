@@ -17,14 +17,14 @@ def require_fit(what, q, k, v, linear):
         expected, like = {"k": (q[0], k[1], k[2], q[3]), "v": (*k[:3], v[3])}, "q and k"
     for name, shape in (("k", k), ("v", v)):
         if tuple(shape) != expected[name]:
-            raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected {expected[name]} beside {like} of the shapes "
+            raise ValueError(f"{what}: {name} has the shape {tuple(shape)}, expected {expected[name]} with {like} of the shapes "
                              f"{tuple(q)} and {tuple(k)}")
 
 
 def require_sinks(what, sinks, heads):
     """Raises ValueError unless there is one value per head."""
     if sinks is not None and tuple(sinks.shape) != (heads,):
-        raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one a head")
+        raise ValueError(f"{what}: sinks has the shape {tuple(sinks.shape)}, expected {(heads,)}, one per head")
 
 
 def require_options(what, options, known, more=()):

@@ -57,7 +57,7 @@ def state(call):
     if not returned(call):
         return "has not returned"
     if call["operations"] > call["ended"] and call["begun_ns"] is not None:
-        return "has begun on its stream and is not done"
+        return "has started on its stream and is not finished"
     return "returned"
 
 
@@ -97,8 +97,8 @@ def first_difference(records):
             states = sorted({state(calls[rank]) for rank in ranks})
             lines.append(f"  {list_ranks(ranks)}: {in_words(call, beside)} ({'; '.join(states)})")
         for rank in behind:
-            after = f"its last was collective {latest[rank]}, {last[rank]['call']}, which {state(last[rank])}" if last[rank] else "it made none"
-            lines.append(f"  rank {rank} made no such call; {after}")
+            after = f"its last was collective {latest[rank]}, {last[rank]['call']}, which {state(last[rank])}" if last[rank] else "it issued none"
+            lines.append(f"  rank {rank} issued no such call; {after}")
         forgotten = [rank for rank in of_rank if rank not in calls and latest[rank] >= number]
         if forgotten:
             lines.append(f"  no longer in the record of {list_ranks(forgotten)}, far ahead")

@@ -41,11 +41,11 @@ CHECKS = {
     "compile": ("compiled_graphs_are_whole_and_equal",),
     "checks": ("heads_and_sequence", "gather_and_scatter", "halos", "redistribution", "scans", "batches",
                "merging_partial_attention", "shifts_and_rings", "work_in_two_halves", "short_convolutions",
-               "kernels_of_the_caller", "plans_are_forgotten_in_turn", "other_default_devices", "explanations",
-               "later_calls_equal_the_first", "operators_are_registered_well", "checkpointing_gives_equal_gradients",
-               "what_forward_reserves_is_its_own", "what_linear_attention_reserves_is_its_own", "errors_say_what_is_wrong",
+               "kernels_of_the_caller", "plans_are_evicted_in_order", "other_default_devices", "explanations",
+               "later_calls_return_equal_results", "operators_are_registered_well", "checkpointing_gives_equal_gradients",
+               "forward_reserves_private_memory", "linear_attention_reserves_private_memory", "errors_name_the_argument",
                "groups_and_closing"),
-    "drop_ins": ("drop_ins", "context_parallel_as_torch_has_it", "models_of_transformers"),
+    "drop_ins": ("drop_ins", "context_parallel_agrees_with_torch", "models_of_transformers"),
 }
 PARITY = (
     "--algorithm ring zigzag striped burst allgather_kv ulysses auto --length 517 --heads 8 --kv-heads 2 --head-dim 64 "

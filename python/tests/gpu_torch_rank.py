@@ -29,7 +29,7 @@ import torch_checks.attention
 import torch_checks.collectives
 import torch_checks.composition
 import torch_checks.drop_ins
-import torch_checks.pieces
+import torch_checks.building_blocks
 import torch_checks.reserves
 from seqpar import _abi
 from seqpar.testing import parity

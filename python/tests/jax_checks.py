@@ -220,7 +220,7 @@ def operators(comm):
     same(final(k_like_q, k, v)[-1], jnp.einsum("bthd,bthe->bhde", k, v), 100)
 
 
-def what_linear_attention_reserves(comm):
+def linear_attention_reserves_memory(comm):
     """Its forward pass leaves data on GPUs. On hosts the size is fake, and the library does not use it."""
     n = comm.size
     (q, k), v, x = (whole(i, 2, 4 * n, n, DK) for i in (30, 31)), whole(32, 2, 4 * n, n, DV), whole(33, 1, 4 * n, n, 16)
@@ -311,7 +311,7 @@ def errors(comm):
         raises(ValueError, "shape", lambda: call(function, k, v))
     raises(RuntimeError, "called outside, expected a call inside of jax.shard_map over the axis 'sp'",
            lambda: sp.attention(x, x, x, comm))
-    raises(ValueError, "one a head", lambda: attend(sinks=jnp.zeros(n + 2)))
+    raises(ValueError, "one per head", lambda: attend(sinks=jnp.zeros(n + 2)))
     raises(TypeError, "attention() got an unexpected keyword argument 'casual', expected one of", lambda: attend(casual=True))
     raises(TypeError, "retention() got an unexpected keyword argument 'layout'",
            lambda: sharded(lambda x: sp.retention(x, x, x, jnp.zeros(n), comm, layout=None), (SEQ,), SEQ)(x))
@@ -382,7 +382,7 @@ def stubs(comm):
 
 def main():
     with sp.Comm(MESH, "sp") as comm:
-        for check in (collectives, merging_partial_attention, scans, operators, what_linear_attention_reserves,
+        for check in (collectives, merging_partial_attention, scans, operators, linear_attention_reserves_memory,
                       order_and_composition, errors, stubs):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue

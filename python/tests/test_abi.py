@@ -49,11 +49,11 @@ def macro_of(name):
 
 
 class Abi(unittest.TestCase):
-    def test_bindings_are_those_of_the_headers(self):
+    def test_bindings_match_the_headers(self):
         self.assertEqual(generate_bindings.generate(HEADERS), (HERE / "seqpar" / "_bindings.py").read_text(),
                          "the headers have changed: run python/generate_bindings.py and commit what it writes")
 
-    def test_structures_have_the_compilers_layout(self):
+    def test_structures_match_the_compilers_layout(self):
         statements, expected = [], {}
         for struct in STRUCTS:
             name = struct.__name__
@@ -67,7 +67,7 @@ class Abi(unittest.TestCase):
         self.assertGreater(len(STRUCTS), 20)
         self.assertEqual(compiled(statements), expected)
 
-    def test_numbers_are_the_compilers(self):
+    def test_constants_match_the_compiler(self):
         values = dict(_bindings.CONSTANTS)
         for entries in _bindings.ENUMS.values():
             values.update(entries)

@@ -35,7 +35,7 @@ class Training(unittest.TestCase):
                 # One curve: the difference is rounding, which Adam magnifies, and less than the progress of six steps.
                 self.assertLess(difference, (one[0] - one[-1]) / 50)
 
-    def test_a_lost_state_shows_and_the_plot_is_drawn(self):
+    def test_lost_state_is_visible_and_plot_is_drawn(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             picture = folder / "losses.png"

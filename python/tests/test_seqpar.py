@@ -70,13 +70,13 @@ class Imports(unittest.TestCase):
 
 
 class Types(unittest.TestCase):
-    def test_the_stub_is_the_module(self):
+    def test_stub_matches_the_module(self):
         stub = stub_file.read(pathlib.Path(seqpar.__file__).with_suffix(".pyi"))
         stub_file.compare(stub, seqpar, {})
 
 
 class Endings(unittest.TestCase):
-    def test_an_exception_ends_the_wait_of_the_others_with_its_text(self):
+    def test_exception_ends_the_waits_of_other_ranks_with_its_text(self):
         texts = []
 
         def work(comm, rank):
@@ -94,7 +94,7 @@ class Endings(unittest.TestCase):
 
 
 class Header(unittest.TestCase):
-    def test_numbers_agree_with_the_headers(self):
+    def test_constants_agree_with_the_headers(self):
         text = header("types.h", "scan.h", "seqpar.h")
 
         def number(name):
@@ -140,7 +140,7 @@ class Collectives(unittest.TestCase):
                     with self.subTest(op=op, nranks=nranks, reverse=reverse, seed=seed):
                         run_ranks(seqpar.Communicator.init_all(nranks), work)
 
-    def test_bfloat16_travels_as_uint16(self):
+    def test_bfloat16_is_sent_as_uint16(self):
         one = np.array([1.0], np.float32).view(np.uint32) >> 16
 
         def work(comm, rank):
@@ -182,7 +182,7 @@ class Collectives(unittest.TestCase):
 
         run_ranks([Late(), Late()], lambda comm, rank: work(rank))
 
-    def test_a_library_that_is_not_there_is_told_with_what_to_do(self):
+    def test_missing_library_error_names_the_remedy(self):
         done = subprocess.run([sys.executable, "-c", "import seqpar"], capture_output=True, text=True,
                               env={**os.environ, "SEQPAR_LIBRARY": "/nowhere/libseqpar.so",
                                    "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[1])})
@@ -214,7 +214,7 @@ class Collectives(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    def test_the_library_text_arrives(self):
+    def test_library_error_text_is_raised(self):
         with self.assertRaises(seqpar.Error) as caught:
             seqpar.Communicator.init_all(0)
         self.assertEqual(caught.exception.result, "InvalidArgument")

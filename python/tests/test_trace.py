@@ -52,8 +52,8 @@ expect([record(r, [call(1, "seqparAllGather" if r == 1 else "seqparAllScan")], r
        "ranks 0, 2: seqparAllScan", "rank 1: seqparAllGather")
 
 # A rank that returned from its last call and stopped differs; one that is still in it, or failed in it, waits.
-expect([record(0, alike), record(1, alike[:1])], 1, "rank 1 made no such call; its last was collective 1")
-expect([record(0, alike), record(1, [])], 1, "rank 1 made no such call; it made none")
+expect([record(0, alike), record(1, alike[:1])], 1, "rank 1 issued no such call; its last was collective 1")
+expect([record(0, alike), record(1, [])], 1, "rank 1 issued no such call; it issued none")
 expect([record(0, alike), record(1, [call(1, heads=2, returned=None)])], 0, "rank 1: collective 1", "has not returned")
 expect([record(0, alike), record(1, [call(1, heads=2, failed=True)])], 0, "rank 1: collective 1", "failed")
 

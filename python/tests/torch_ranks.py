@@ -17,11 +17,11 @@ import torch_checks.collectives
 import torch_checks.composition
 import torch_checks.drop_ins
 import torch_checks.families
-import torch_checks.pieces
+import torch_checks.building_blocks
 import torch_checks.refusals
 import torch_checks.reserves
 import torch_checks.stubs
-import torch_checks.torchs_tools
+import torch_checks.torch_tools
 
 
 def groups_of_another_session(comm):

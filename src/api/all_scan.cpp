@@ -129,11 +129,11 @@ void checkBuffers(const char* call, const ScanProblem& problem, const ScanArrays
     fail(seqparInvalidArgument, call, ": prefix and total are both NULL, expected at least one output");
   }
   for (const Buffer* buffer : {&state, &transition, &initial, &prefix, &total}) requireMemory(call, *buffer, comm);
-  requireApart(call, prefix, total, false);
+  requireDisjoint(call, prefix, total, false);
   for (const Buffer* output : {&prefix, &total}) {
-    requireApart(call, state, *output, true);
-    requireApart(call, transition, *output, false);
-    requireApart(call, initial, *output, false);
+    requireDisjoint(call, state, *output, true);
+    requireDisjoint(call, transition, *output, false);
+    requireDisjoint(call, initial, *output, false);
   }
 }
 

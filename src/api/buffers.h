@@ -16,7 +16,7 @@ inline void requireMemory(const char* call, const Buffer& buffer, const Communic
   requireArray(call, buffer.name, buffer.data, buffer.bytes, buffer.alignment);
   if (buffer.bytes == 0 || buffer.data == nullptr) return;
   CallScope::addBytes(buffer.bytes);
-  if (comm.device() == nullptr && RecentSearch::foundNothing(CallScope::began())) return;
+  if (comm.device() == nullptr && RecentSearch::notFound(CallScope::began())) return;
   requireKind(call, buffer, comm);
 }
 

@@ -47,7 +47,7 @@ seqparCommInfo_t describe(Communicator& comm) {
   return info;
 }
 
-void logMade(Communicator& comm) {
+void logCreated(Communicator& comm) {
   if (!logs(LogLevel::Info)) return;
   const seqparCommInfo_t info = describe(comm);
   const std::string device = info.device == SEQPAR_HOST_DEVICE ? "host memory" : concat("GPU ", info.device);

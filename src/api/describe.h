@@ -8,6 +8,6 @@ namespace seqpar {
 seqparCommInfo_t describe(Communicator& comm);
 
 /// Logs describe() at SEQPAR_DEBUG=INFO.
-void logMade(Communicator& comm);
+void logCreated(Communicator& comm);
 
 }  // namespace seqpar

@@ -67,7 +67,7 @@ SEQPAR_API seqparResult_t seqparScanDeviceDestroy(seqparScanDevice_t* scan) {
     checkVersioned(call, "scan", scan);
     if (scan->owner == nullptr || !windows().remove(scan->owner)) {
       fail(seqparInvalidArgument, call,
-           ": scan is no handle in use, expected what seqparScanDeviceCreate() has filled");
+           ": scan is not a valid handle, expected one that seqparScanDeviceCreate() has filled");
     }
     *scan = SEQPAR_SCAN_DEVICE_INITIALIZER;
   });

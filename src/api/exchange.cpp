@@ -36,17 +36,18 @@ Buffer headBuffer(const void* data, const Checked<HeadShards>& given) {
 }
 
 /// A member without heads, which has no bytes in `head`, must refuse what other members refuse: it would wait for them.
-void requireHeadsApart(const char* call, Buffer head, const Buffer& sequence, const Checked<HeadShards>& given) {
+void requireHeadsDisjoint(const char* call, Buffer head, const Buffer& sequence, const Checked<HeadShards>& given) {
   if (given.shape.range[given.member].count == 0) head.bytes = sizeOf(given.type);
-  requireApart(call, head, sequence, false);
+  requireDisjoint(call, head, sequence, false);
 }
 
 /// Rejects any overlap except that of a shard with its own position in the whole array, if that is one region.
-void requireApartOrInPlace(const char* call, const Buffer& shard, const Buffer& whole, const Checked<Shards>& given) {
+void requireDisjointOrInPlace(const char* call, const Buffer& shard, const Buffer& whole,
+                              const Checked<Shards>& given) {
   const StridedRegion place = given.shape.inWhole(given.member);
   const bool inPlace = given.shape.outer == 1 && shard.data != nullptr && whole.data != nullptr &&
                        bytesOf(shard.data) == bytesOf(whole.data) + place.offset;
-  if (!inPlace) requireApart(call, shard, whole, false);
+  if (!inPlace) requireDisjoint(call, shard, whole, false);
 }
 
 /// Runs a route as an operation; zero-fills `zeros` of the receive buffers.
@@ -82,8 +83,8 @@ HaloBuffers checkHaloBuffers(const char* call, const Communicator& comm, const v
                             {"rightHalo", right, haloBytes("rightHalo", "halo->right", halo.right), each},
                             {"shard", shard, given.localBytes, each}};
   requireBuffers(call, comm, {buffers.left, buffers.right, buffers.shard});
-  requireApart(call, buffers.left, buffers.shard, false);
-  requireApart(call, buffers.right, buffers.shard, false);
+  requireDisjoint(call, buffers.left, buffers.shard, false);
+  requireDisjoint(call, buffers.right, buffers.shard, false);
   return buffers;
 }
 
@@ -115,7 +116,7 @@ SEQPAR_API seqparResult_t seqparSequenceToHeads(const void* sequence, void* head
     const Buffer from = sequenceBuffer(sequence, given);
     const Buffer into = headBuffer(head, given);
     requireBuffers(call, comm, {from, into});
-    requireHeadsApart(call, into, from, given);
+    requireHeadsDisjoint(call, into, from, given);
     start(call, comm, sequenceToHeads(given.shape, given.member), {}, {bytesOf(sequence)}, {bytesOf(head)}, stream);
   });
 }
@@ -128,7 +129,7 @@ SEQPAR_API seqparResult_t seqparHeadsToSequence(const void* head, void* sequence
     const Buffer from = headBuffer(head, given);
     const Buffer into = sequenceBuffer(sequence, given);
     requireBuffers(call, comm, {from, into});
-    requireHeadsApart(call, from, into, given);
+    requireHeadsDisjoint(call, from, into, given);
     if (given.shape.replicated()) {
       start(call, comm, headsToSequenceSum(given.shape, given.member), given.type, {bytesOf(head)}, {bytesOf(sequence)},
             stream);
@@ -146,7 +147,7 @@ SEQPAR_API seqparResult_t seqparAllGather(const void* shard, void* whole, const 
     const Buffer from{"shard", shard, given.localBytes, sizeOf(given.type)};
     const Buffer into{"whole", whole, given.wholeBytes, sizeOf(given.type)};
     requireBuffers(call, comm, {from, into});
-    requireApartOrInPlace(call, from, into, given);
+    requireDisjointOrInPlace(call, from, into, given);
     start(call, comm, gatherRoute(given.shape, given.member), {}, {bytesOf(shard)}, {bytesOf(whole)}, stream);
   });
 }
@@ -159,7 +160,7 @@ SEQPAR_API seqparResult_t seqparReduceScatter(const void* whole, void* shard, co
     const Buffer from{"whole", whole, given.wholeBytes, sizeOf(given.type)};
     const Buffer into{"shard", shard, given.localBytes, sizeOf(given.type)};
     requireBuffers(call, comm, {from, into});
-    requireApartOrInPlace(call, into, from, given);
+    requireDisjointOrInPlace(call, into, from, given);
     start(call, comm, scatterSum(given.shape, given.member), given.type, {bytesOf(whole)}, {bytesOf(shard)}, stream);
   });
 }
@@ -187,9 +188,9 @@ SEQPAR_API seqparResult_t seqparReduceScatterLse(const void* out, const float* l
         {"outShard", outShard, given.localBytes, each},
         {"lseShard", lseShard, lseBytes("lseShard", given.shape.tokens[given.member]), alignof(float)}};
     requireBuffers(call, comm, {inputs[0], inputs[1], outputs[0], outputs[1]});
-    requireApart(call, outputs[0], outputs[1], false);
+    requireDisjoint(call, outputs[0], outputs[1], false);
     for (const Buffer& output : outputs) {
-      for (const Buffer& input : inputs) requireApart(call, input, output, false);
+      for (const Buffer& input : inputs) requireDisjoint(call, input, output, false);
     }
     const LseReduction reduction{std::move(merged), given.member, bytesOf(out), lse, bytesOf(outShard), lseShard};
     exchangesOf(comm).reduceLse(comm, call, reduction, callerStream(call, stream, comm));
@@ -201,14 +202,14 @@ SEQPAR_API seqparResult_t seqparHaloExchange(const void* shard, void* leftHalo, 
                                              seqparComm_t handle, void* stream) {
   const char* call = "seqparHaloExchange";
   return onComm(call, handle, [&](Communicator& comm) {
-    const Halo wanted = checkHalo(call, halo);
+    const Halo checked = checkHalo(call, halo);
     const auto given = checkShards(call, shards, comm,
-                                   {named("halo->left", wanted.left), named("halo->right", wanted.right),
-                                    named("halo->periodic", wanted.periodic)});
-    const auto buffers = checkHaloBuffers(call, comm, leftHalo, rightHalo, shard, wanted, given);
-    requireApart(call, buffers.left, buffers.right, false);
+                                   {named("halo->left", checked.left), named("halo->right", checked.right),
+                                    named("halo->periodic", checked.periodic)});
+    const auto buffers = checkHaloBuffers(call, comm, leftHalo, rightHalo, shard, checked, given);
+    requireDisjoint(call, buffers.left, buffers.right, false);
     if (buffers.left.bytes + buffers.right.bytes == 0) return;
-    HaloRoute route = haloRoute(given.shape, wanted, given.member);
+    HaloRoute route = haloRoute(given.shape, checked, given.member);
     start(call, comm, std::move(route.route), std::move(route.zeros), {bytesOf(shard)},
           {bytesOf(leftHalo), bytesOf(rightHalo)}, stream);
   });
@@ -219,13 +220,13 @@ SEQPAR_API seqparResult_t seqparHaloAdjoint(const void* leftHalo, const void* ri
                                             void* stream) {
   const char* call = "seqparHaloAdjoint";
   return onComm(call, handle, [&](Communicator& comm) {
-    const Halo wanted = checkHalo(call, halo);
+    const Halo checked = checkHalo(call, halo);
     const auto given = checkShards(call, shards, comm,
-                                   {named("halo->left", wanted.left), named("halo->right", wanted.right),
-                                    named("halo->periodic", wanted.periodic)});
-    const auto buffers = checkHaloBuffers(call, comm, leftHalo, rightHalo, shard, wanted, given);
+                                   {named("halo->left", checked.left), named("halo->right", checked.right),
+                                    named("halo->periodic", checked.periodic)});
+    const auto buffers = checkHaloBuffers(call, comm, leftHalo, rightHalo, shard, checked, given);
     if (buffers.left.bytes + buffers.right.bytes == 0) return;
-    start(call, comm, haloAdjoint(given.shape, wanted, given.member), given.type,
+    start(call, comm, haloAdjoint(given.shape, checked, given.member), given.type,
           {bytesOf(leftHalo), bytesOf(rightHalo)}, {bytesOf(shard)}, stream);
   });
 }

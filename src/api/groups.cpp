@@ -113,7 +113,7 @@ SEQPAR_API seqparResult_t seqparGroupsCreate(seqparComm_t world, const seqparGri
     for (int i = 0; i < groups; ++i) requireDims(call, concat("dims[", i, "]"), dims[i]);
     const CommConfig resolved = resolveConfig(call, config, comm.config());
     compareRanks(call, given, {dims, static_cast<size_t>(groups)}, comm);
-    MadeEntries made;
+    CreatedEntries made;
     for (int i = 0; i < groups; ++i) {
       made.add(splitEntry(comm, all.color(dims[i], comm.rank()), comm.rank(), resolved));
     }

@@ -5,7 +5,7 @@
 namespace seqpar {
 
 CommEntry::CommEntry(std::shared_ptr<Communicator> made) : comm(std::move(made)), scans(*comm) {
-  logMade(*comm);
+  logCreated(*comm);
 }
 
 HandleTable<CommEntry, seqparComm_t>& comms() {

@@ -11,7 +11,7 @@ namespace {
 
 #ifdef SEQPAR_NCCL
 seqparComm_t borrow(void* ncclComm, CommConfig config) {
-  const auto ranks = meetThroughNccl(ncclComm, config.timeout, &config.device);
+  const auto ranks = bootstrapThroughNccl(ncclComm, config.timeout, &config.device);
   config.borrowedNccl = ncclComm;
   return comms().add(std::make_shared<CommEntry>(std::make_shared<Communicator>(*ranks, config)));
 }

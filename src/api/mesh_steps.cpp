@@ -60,10 +60,10 @@ void requireAll(const char* call, std::initializer_list<Buffer> buffers, const C
   }
 }
 
-void requireAllApart(const char* call, std::span<const Buffer> outputs, std::span<const Buffer> inputs) {
+void requireAllDisjoint(const char* call, std::span<const Buffer> outputs, std::span<const Buffer> inputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
-    for (const auto& input : inputs) requireApart(call, outputs[i], input, false);
-    for (size_t j = i + 1; j < outputs.size(); ++j) requireApart(call, outputs[i], outputs[j], false);
+    for (const auto& input : inputs) requireDisjoint(call, outputs[i], input, false);
+    for (size_t j = i + 1; j < outputs.size(); ++j) requireDisjoint(call, outputs[i], outputs[j], false);
   }
 }
 
@@ -124,7 +124,7 @@ SEQPAR_API seqparResult_t seqparMeshReceive(int axis, const seqparMeshPart_t* pa
       requireAll(call, {in.back(), out.back()}, comm);
       shift.add(part.send, part.sendBytes, part.receive, part.receiveBytes);
     }
-    requireAllApart(call, out, in);
+    requireAllDisjoint(call, out, in);
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}, {"count", count}});
     auto route = std::make_shared<const Route>(shift.route(group));
@@ -167,7 +167,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceO(int index, const seqparMeshReduceOPa
     }
     requireAll(call, {outputs, logarithms, carryBuffer, carryLogarithms}, comm);
     const Buffer all[] = {outputs, logarithms, carryBuffer, carryLogarithms};
-    requireAllApart(call, all, {});
+    requireAllDisjoint(call, all, {});
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm,
                      {{"index", index},
@@ -206,7 +206,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceSum(int axis, int index, const seqparM
           {"parts->carry", part.carry, alone ? 0 : bytes("parts->carry", carried, types.wire), sizeOf(types.wire)});
       requireAll(call, {all[all.size() - 2], all.back()}, comm);
     }
-    requireAllApart(call, all, {});
+    requireAllDisjoint(call, all, {});
     const auto on = callerStream(call, stream, comm);
     requireAgreement(
         call, comm,
@@ -234,7 +234,7 @@ SEQPAR_API seqparResult_t seqparMeshAllGather(int axis, const void* send, void* 
       std::erase_if(route.sends, toSelf);
       std::erase_if(route.receives, toSelf);
     } else {
-      requireApart(call, in, out, false);
+      requireDisjoint(call, in, out, false);
     }
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}}, group, "bytes", blocks.counts);
@@ -258,7 +258,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatter(int axis, const void* send, vo
     const Buffer in{"send", send, blocks.all, sizeOf(type)};
     const Buffer out{"receive", receive, blocks.own, sizeOf(type)};
     requireAll(call, {in, out}, comm);
-    requireApart(call, out, in, false);
+    requireDisjoint(call, out, in, false);
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"axis", axis}, {"dataType", dataType}}, group, "counts", blocks.counts);
     const auto shards = groupShards(group, blocks.counts, sizeOf(type));
@@ -286,7 +286,7 @@ SEQPAR_API seqparResult_t seqparMeshReduceScatterO(const seqparMeshReduceScatter
     const Buffer out[] = {{"result", given.result, outputs.own, each},
                           {"resultLse", given.resultLse, logarithms.own, alignof(float)}};
     requireAll(call, {in[0], in[1], out[0], out[1]}, comm);
-    requireAllApart(call, out, in);
+    requireAllDisjoint(call, out, in);
     const auto on = callerStream(call, stream, comm);
     requireAgreement(call, comm, {{"heads", given.heads}, {"dim", given.dim}, {"dataType", given.dataType}}, group,
                      "params->tokens", outputs.counts);

@@ -17,10 +17,10 @@ int pairsOf(const Topology& topology, int linkClass) {
   for (size_t a = 0; a < topology.nodes.size(); ++a) {
     for (size_t b = a + 1; b < topology.nodes.size(); ++b) {
       const bool sameProcess = topology.processes[a] == topology.processes[b];
-      const int theirs = topology.nodes[a] != topology.nodes[b] ? seqparLinkNetwork
+      const int remote = topology.nodes[a] != topology.nodes[b] ? seqparLinkNetwork
                          : sameProcess                          ? seqparLinkProcess
                                                                 : seqparLinkNode;
-      pairs += theirs == linkClass ? 1 : 0;
+      pairs += remote == linkClass ? 1 : 0;
     }
   }
   return pairs;

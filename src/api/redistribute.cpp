@@ -106,7 +106,7 @@ void checkBuffers(const char* call, const RedistributePlan& plan, const void* co
   }
   for (size_t written = 1; written < buffers.size(); written += 2) {
     for (size_t other = 0; other < buffers.size(); ++other) {
-      if (other != written) requireApart(call, buffers[other], buffers[written], false);
+      if (other != written) requireDisjoint(call, buffers[other], buffers[written], false);
     }
   }
 }
@@ -127,19 +127,19 @@ SEQPAR_API seqparResult_t seqparRedistributePlanCreate(seqparRedistributePlan_t*
     const auto givenFrom = readVersioned(call, "from", from, defaults);
     const auto givenTo = readVersioned(call, "to", to, defaults);
     const Layout had(call, "from", givenFrom);
-    const Layout wanted(call, "to", givenTo);
-    requireFit(call, had, wanted, comm);
+    const Layout target(call, "to", givenTo);
+    requireFit(call, had, target, comm);
     const auto sizes = readTensors(call, tensors, outer, rowBytes, had.tokens());
 
     auto made = std::make_shared<RedistributePlan>();
     made->digest = compareRanks(call, givenFrom, givenTo, sizes, comm);
     made->handle = handle;
     made->comm = entry.comm;
-    made->route = std::make_shared<const Route>(redistributeRoute(had, wanted, sizes, comm.rank()));
+    made->route = std::make_shared<const Route>(redistributeRoute(had, target, sizes, comm.rank()));
     for (const auto& tensor : sizes) {
       made->sendBytes.push_back(tensor.outer * tensor.rowBytes * static_cast<size_t>(had.localLength(comm.rank())));
       made->receiveBytes.push_back(tensor.outer * tensor.rowBytes *
-                                   static_cast<size_t>(wanted.localLength(comm.rank())));
+                                   static_cast<size_t>(target.localLength(comm.rank())));
     }
     *plan = plans().add(std::move(made));
   });

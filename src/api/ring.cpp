@@ -140,7 +140,7 @@ RingBuffers readBuffers(const char* call, const seqparRingParams_t& params, cons
     }
   }
   for (size_t a = 0; a < all.size(); ++a) {
-    for (size_t b = a + 1; b < all.size(); ++b) requireApart(call, all[a], all[b], false);
+    for (size_t b = a + 1; b < all.size(); ++b) requireDisjoint(call, all[a], all[b], false);
   }
   return buffers;
 }

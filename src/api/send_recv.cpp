@@ -44,7 +44,7 @@ SEQPAR_API seqparResult_t seqparSendRecv(const void* sendBuffer, size_t sendByte
     if (receive.bytes > 0) requirePointer(kCall, receive.name, receive.data);
     requireMemory(kCall, send, comm);
     requireMemory(kCall, receive, comm);
-    requireApart(kCall, send, receive, false);
+    requireDisjoint(kCall, send, receive, false);
     const auto on = callerStream(kCall, stream, comm);
     if (!sends && !receives) return;
     const std::span from(static_cast<const std::byte*>(sendBuffer), send.bytes);

@@ -50,7 +50,7 @@ Members checkMembers(const char* call, const Given& given, const Communicator& c
       requireRange(call, concat("shards->group[", i, "]"), out.ranks[i], 0, comm.size() - 1);
       if (!seen.insert(out.ranks[i]).second) {
         fail(seqparInvalidArgument, call, ": shards->group[", i, "] is ", out.ranks[i],
-             ", which stands before; expected each rank once");
+             ", a duplicate; expected each rank once");
       }
       if (out.ranks[i] == comm.rank()) out.self = i;
     }

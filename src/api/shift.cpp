@@ -88,8 +88,8 @@ SEQPAR_API seqparResult_t seqparShift(const seqparShiftParams_t* params, seqparC
     if (self) requireSameLengths(send, receive);
     const auto& in = receive.buffers();
     for (size_t i = 0; i < in.size(); ++i) {
-      for (size_t j = i + 1; j < in.size(); ++j) requireApart(kCall, in[i], in[j], false);
-      for (const auto& sent : send.buffers()) requireApart(kCall, sent, in[i], false);
+      for (size_t j = i + 1; j < in.size(); ++j) requireDisjoint(kCall, in[i], in[j], false);
+      for (const auto& sent : send.buffers()) requireDisjoint(kCall, sent, in[i], false);
     }
     const auto on = callerStream(kCall, stream, comm);
     const auto out = send.spans<const std::byte>();

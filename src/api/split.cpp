@@ -43,7 +43,7 @@ class Attempt {
  private:
   /// Ends the entry without waiting for other members of the group, which may have succeeded.
   void discard() {
-    MadeEntries ended;
+    CreatedEntries ended;
     if (entry_) ended.add(std::move(entry_));
   }
 
@@ -69,7 +69,7 @@ std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, 
   return attempt.agree(parent);
 }
 
-MadeEntries::~MadeEntries() {
+CreatedEntries::~CreatedEntries() {
   for (const auto& entry : entries_) {
     atBoundary("the end of a communicator that was not handed over", [&] {
       entry->comm->abort();
@@ -78,7 +78,7 @@ MadeEntries::~MadeEntries() {
   }
 }
 
-void MadeEntries::handOver(std::span<seqparComm_t> into, const Add& add, const Remove& remove) {
+void CreatedEntries::handOver(std::span<seqparComm_t> into, const Add& add, const Remove& remove) {
   size_t given = 0;
   try {
     for (; given < entries_.size(); ++given) into[given] = add(entries_[given]);

@@ -17,15 +17,15 @@ namespace seqpar {
 std::shared_ptr<CommEntry> splitEntry(Communicator& parent, int color, int key, const CommConfig& config);
 
 /// Communicators that end unless they are handed over. All ranks see a failed split, so ending waits for no rank.
-class MadeEntries {
+class CreatedEntries {
  public:
   using Add = std::function<seqparComm_t(std::shared_ptr<CommEntry>)>;
   using Remove = std::function<void(seqparComm_t)>;
 
-  MadeEntries() = default;
-  MadeEntries(const MadeEntries&) = delete;
-  MadeEntries& operator=(const MadeEntries&) = delete;
-  ~MadeEntries();
+  CreatedEntries() = default;
+  CreatedEntries(const CreatedEntries&) = delete;
+  CreatedEntries& operator=(const CreatedEntries&) = delete;
+  ~CreatedEntries();
 
   void add(std::shared_ptr<CommEntry> entry) { entries_.push_back(std::move(entry)); }
   /// Creates handles for all of them, in order, or for none: if `add` throws, `remove` gets the handles created so far,

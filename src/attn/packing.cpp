@@ -50,13 +50,13 @@ std::vector<int64_t> readLengths(const char* call, const int64_t* tokensOfRanks,
 void requireUse(const char* call, seqparComm_t comm, bool onDevice, void* stream) {
   seqparResult_t state = seqparSuccess;
   if (comm != nullptr && seqparCommGetAsyncError(comm, &state) == seqparInvalidArgument) {
-    fail(seqparInvalidArgument, call, ": the communicator was freed, expected one that outlives what was made on it");
+    fail(seqparInvalidArgument, call, ": the communicator was freed, expected one that outlives its plans");
   }
   if (state != seqparSuccess) fail(state, call, ": the communicator is lost: ", seqparGetLastError(comm));
   if (!onDevice && stream != nullptr &&
       seqparStreamQuery(static_cast<seqparStream_t>(stream)) == seqparInvalidArgument) {
     fail(seqparInvalidArgument, call, ": stream is ", stream,
-         ", expected NULL or a host stream that was made and not freed");
+         ", expected NULL or a host stream that was created and not freed");
   }
 }
 

@@ -20,12 +20,12 @@ inline void requirePointer(const char* call, const char* argument, const void* p
   if (pointer == nullptr) fail(seqparInvalidArgument, call, ": ", argument, " is NULL");
 }
 
-/// Throws what requireApart() throws.
+/// Throws what requireDisjoint() throws.
 [[noreturn]] void failOverlap(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine);
 
 /// Throws InvalidArgument if `a` and `b` overlap. With `sameIsFine`, equal addresses are allowed. Null and empty
 /// buffers overlap nothing.
-inline void requireApart(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine) {
+inline void requireDisjoint(const char* call, const Buffer& a, const Buffer& b, bool sameIsFine) {
   if (a.data == nullptr || b.data == nullptr || a.bytes == 0 || b.bytes == 0) return;
   if (sameIsFine && a.data == b.data) return;
   const auto beginA = reinterpret_cast<uintptr_t>(a.data);

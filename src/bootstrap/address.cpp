@@ -90,7 +90,7 @@ std::vector<IpAddress> localAddresses(const std::string& interfaceName) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) failErrno("getifaddrs");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
-  std::vector<IpAddress> wanted, bridges, loopback;
+  std::vector<IpAddress> matching, bridges, loopback;
   std::set<std::string> names;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
     const auto address = fromSystem(entry->ifa_addr);
@@ -98,29 +98,29 @@ std::vector<IpAddress> localAddresses(const std::string& interfaceName) {
     const std::string name = entry->ifa_name;
     names.insert(name);
     if (!interfaceName.empty()) {
-      if (name == interfaceName) wanted.push_back(*address);
+      if (name == interfaceName) matching.push_back(*address);
     } else if ((entry->ifa_flags & IFF_LOOPBACK) != 0) {
       loopback.push_back(*address);
     } else {
-      (isPrivateBridge(name) ? bridges : wanted).push_back(*address);
+      (isPrivateBridge(name) ? bridges : matching).push_back(*address);
     }
   }
-  if (wanted.empty()) wanted = std::move(bridges);
-  if (wanted.empty()) wanted = std::move(loopback);
-  if (wanted.empty()) {
+  if (matching.empty()) matching = std::move(bridges);
+  if (matching.empty()) matching = std::move(loopback);
+  if (matching.empty()) {
     std::string present;
     for (const auto& name : names) present += concat(present.empty() ? "" : ", ", name);
     fail(seqparSystemError, "network interface ", interfaceName.empty() ? "(any)" : interfaceName,
          ": no usable address; interfaces with one: ", present.empty() ? "none" : present);
   }
-  std::stable_sort(wanted.begin(), wanted.end(),
+  std::stable_sort(matching.begin(), matching.end(),
                    [](const IpAddress& one, const IpAddress& other) { return one.version < other.version; });
   IpAddress elsewhere;
   elsewhere.bytes = {192, 0, 2, 1};  // reserved for documentation
   if (const auto routed = routedAddress(elsewhere)) {
-    std::stable_partition(wanted.begin(), wanted.end(), [&](const IpAddress& one) { return one == *routed; });
+    std::stable_partition(matching.begin(), matching.end(), [&](const IpAddress& one) { return one == *routed; });
   }
-  return wanted;
+  return matching;
 }
 
 std::vector<IpAddress> resolveHost(const std::string& host) {

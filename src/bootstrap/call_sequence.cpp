@@ -26,7 +26,7 @@ Refusal CallSequence::refuse(const std::string& why) {
   return {refused_.size(), calls_, why};
 }
 
-std::string CallSequence::told(Refusal refusal) {
+std::string CallSequence::textOf(Refusal refusal) {
   const std::lock_guard lock(mutex_);
   if (conflicts(refusal)) return std::move(refusal.why);
   if (refusal.number > refused_.size()) pending_.push_back(std::move(refusal));

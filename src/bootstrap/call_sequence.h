@@ -31,7 +31,7 @@ class CallSequence {
   Refusal refuse(const std::string& why);
 
   /// Another rank refused a call. Returns its text if this rank's call cannot succeed, or "".
-  std::string told(Refusal refusal);
+  std::string textOf(Refusal refusal);
 
  private:
   std::string count();

@@ -49,9 +49,9 @@ Client::~Client() {
 
 void Client::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const auto nranks = static_cast<size_t>(size());
-  if (mine.size() > wire::kMaxPiece || mine.size() > wire::kMaxResult / nranks || all.size() != nranks * mine.size()) {
+  if (mine.size() > wire::kMaxShard || mine.size() > wire::kMaxResult / nranks || all.size() != nranks * mine.size()) {
     fail(seqparInternalError, "gather: ", mine.size(), " bytes into ", all.size(), ", expected at most ",
-         std::min(wire::kMaxPiece, wire::kMaxResult / nranks), " into ", nranks, " times that");
+         std::min(wire::kMaxShard, wire::kMaxResult / nranks), " into ", nranks, " times that");
   }
   communicate();
   health_.check();
@@ -80,7 +80,7 @@ void Client::await(std::unique_lock<std::mutex>& lock, Done done) {
 }
 
 void Client::announce(const std::string& why) noexcept {
-  if (told_.exchange(true)) return;
+  if (reported_.exchange(true)) return;
   try {
     const std::lock_guard lock(mutex_);
     wire::appendText(output_, wire::Kind::News, 0, why);
@@ -197,13 +197,13 @@ void Client::handle(wire::Frame frame) {
       break;
     }
     case wire::Kind::News:
-      told_ = true;
+      reported_ = true;
       health_.fail(seqparRemoteError, wire::readable(frame.body));
       break;
     case wire::Kind::Refused: {
       auto refusal = wire::decodeRefusal(frame.body);
       if (!refusal) fail(seqparRemoteError, "malformed message: a refusal of another form");
-      const std::string refused = sequenceOfCalls_.told(std::move(*refusal));
+      const std::string refused = sequenceOfCalls_.textOf(std::move(*refusal));
       if (!refused.empty()) health_.fail(seqparRemoteError, refused);
       break;
     }

@@ -88,7 +88,7 @@ class Client final : public Control {
   bool parting_ = false, allLeft_ = false, stopping_ = false;
   std::atomic<uint64_t> calls_{0};
   CallSequence sequenceOfCalls_;
-  std::atomic<bool> told_{false};  // the root knows of the failure
+  std::atomic<bool> reported_{false};  // the root knows of the failure
 
   std::optional<Worker> worker_;
 };

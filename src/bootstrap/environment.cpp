@@ -71,8 +71,7 @@ RootConnection visit(const JoinRequest& request, const ConnectTarget& target, co
     if (joined) return std::move(*joined);
     if (deadline.passed()) {
       fail(seqparRemoteError, "rank 0 did not arrive at ", addressText(target.addresses.front(), target.port),
-           " within ", request.timeout.count(),
-           " ms: what listens there closes the connection (another program or token)");
+           " within ", request.timeout.count(), " ms: the listener closes the connection (another program or token)");
     }
     std::this_thread::sleep_for(deadline.left(kRetryPause));
   }

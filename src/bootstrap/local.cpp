@@ -21,15 +21,15 @@ struct Outcome {
 class Group {
  public:
   Group(int nranks, std::chrono::milliseconds timeout)
-      : timeout_(timeout), pieces_(static_cast<size_t>(nranks)), arrived_(static_cast<size_t>(nranks)) {}
+      : timeout_(timeout), shards_(static_cast<size_t>(nranks)), arrived_(static_cast<size_t>(nranks)) {}
 
-  size_t size() const { return pieces_.size(); }
+  size_t size() const { return shards_.size(); }
 
   std::shared_ptr<const Outcome> gather(size_t rank, std::span<const std::byte> mine) {
     const Deadline deadline(timeout_);
     std::unique_lock lock(mutex_);
     checkWhole();
-    pieces_[rank].assign(mine.begin(), mine.end());
+    shards_[rank].assign(mine.begin(), mine.end());
     arrived_[rank] = true;
     if (std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end()) {
       finish();
@@ -70,11 +70,11 @@ class Group {
   void finish() {
     auto outcome = std::make_shared<Outcome>();
     for (size_t rank = 0; rank < size(); ++rank) {
-      const auto& piece = pieces_[rank];
-      outcome->all.insert(outcome->all.end(), piece.begin(), piece.end());
-      if (piece.size() != pieces_[0].size() && outcome->mismatch.empty()) {
+      const auto& shard = shards_[rank];
+      outcome->all.insert(outcome->all.end(), shard.begin(), shard.end());
+      if (shard.size() != shards_[0].size() && outcome->mismatch.empty()) {
         outcome->mismatch =
-            concat("gather: rank ", rank, " gave ", piece.size(), " bytes, rank 0 gave ", pieces_[0].size());
+            concat("gather: rank ", rank, " gave ", shard.size(), " bytes, rank 0 gave ", shards_[0].size());
       }
     }
     outcome_ = std::move(outcome);
@@ -86,7 +86,7 @@ class Group {
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::vector<std::byte>> pieces_;
+  std::vector<std::vector<std::byte>> shards_;
   std::vector<bool> arrived_;
   std::shared_ptr<const Outcome> outcome_;
   unsigned long long turn_ = 0;

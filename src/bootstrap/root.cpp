@@ -16,7 +16,7 @@ constexpr milliseconds kRefusalLimit{2000};  // for a refused connection to read
 constexpr milliseconds kLingerLimit{60000};  // for late ranks to learn why they cannot join
 constexpr milliseconds kGoodbyeLimit{5000};  // for ranks to close after all have left
 constexpr milliseconds kHeartbeatMost{250}, kHeartbeatLeast{5};
-constexpr milliseconds kApart{1000};  // time with different numbers of enqueued calls before all ranks are told
+constexpr milliseconds kBehindDelay{1000};  // time with different numbers of enqueued calls before all ranks are told
 constexpr size_t kListed = 8;
 
 /// "rank 3" or "ranks 1, 2 and 5 more".
@@ -57,11 +57,12 @@ void Root::receive(Id id, std::span<const std::byte> bytes, Time now) {
   connection.heard = now;
   if (connection.finished) return;
   if (!connection.rank) {
-    const size_t wanted = std::min(bytes.size(), wire::kHelloBytes - connection.hello.size());
-    connection.hello.insert(connection.hello.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(wanted));
+    const size_t missing = std::min(bytes.size(), wire::kHelloBytes - connection.hello.size());
+    connection.hello.insert(connection.hello.end(), bytes.begin(),
+                            bytes.begin() + static_cast<std::ptrdiff_t>(missing));
     if (connection.hello.size() < wire::kHelloBytes) return;
     greet(connection, id, now);
-    bytes = bytes.subspan(wanted);
+    bytes = bytes.subspan(missing);
     if (!connection.rank) return;
   }
   const std::string name = seats_[*connection.rank].name;
@@ -165,7 +166,8 @@ void Root::handle(Connection& connection, wire::Frame frame, Time now) {
     case wire::Kind::Heartbeat:
       return;
     case wire::Kind::Calls:
-      if (frame.body.size() != wire::kCallsBytes) fail(seqparRemoteError, "a number of calls of another size");
+      if (frame.body.size() != wire::kCallsBytes)
+        fail(seqparRemoteError, "a call count of ", frame.body.size(), " bytes, expected ", wire::kCallsBytes);
       seat.calls = wire::decodeCalls(std::span(frame.body).first<wire::kCallsBytes>());
       return;
     case wire::Kind::Gather:
@@ -175,7 +177,7 @@ void Root::handle(Connection& connection, wire::Frame frame, Time now) {
     case wire::Kind::Refused:
       return spread(connection, frame);
     case wire::Kind::Bye:
-      if (firstPiece_) return failAll(concat(seat.name, " left while others gather"), now);
+      if (firstShard_) return failAll(concat(seat.name, " left while others gather"), now);
       seat.left = true;
       if (!firstBye_) {
         firstBye_ = now;
@@ -201,7 +203,7 @@ void Root::spread(const Connection& from, const wire::Frame& frame) {
 }
 
 void Root::gather(Seat& seat, wire::Frame frame, Time now) {
-  if (frame.sequence != sequence_ || seat.piece) {
+  if (frame.sequence != sequence_ || seat.shard) {
     fail(seqparRemoteError, "gather ", frame.sequence, ", expected ", sequence_);
   }
   if (frame.body.size() > wire::kMaxResult / seats_.size()) {
@@ -212,40 +214,40 @@ void Root::gather(Seat& seat, wire::Frame frame, Time now) {
     const auto left = std::find_if(seats_.begin(), seats_.end(), [](const Seat& one) { return one.left; });
     return failAll(concat(left->name, " left, and ", seat.name, " gathers"), now);
   }
-  seat.piece = std::move(frame.body);
-  if (!firstPiece_) {
-    firstPiece_ = now;
+  seat.shard = std::move(frame.body);
+  if (!firstShard_) {
+    firstShard_ = now;
     reminder_.emplace(now);
   }
-  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.piece.has_value(); })) {
+  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& one) { return one.shard.has_value(); })) {
     finishGather();
   }
 }
 
 void Root::finishGather() {
-  const size_t size = seats_[0].piece->size();
-  const auto differs = [&](size_t rank) { return seats_[rank].piece->size() != size; };
+  const size_t size = seats_[0].shard->size();
+  const auto differs = [&](size_t rank) { return seats_[rank].shard->size() != size; };
   wire::Bytes message;
   size_t other = 0;
   while (other < seats_.size() && !differs(other)) ++other;
   if (other < seats_.size()) {
     wire::appendText(message, wire::Kind::Mismatch, sequence_,
                      concat("gather: ", listRanks(seats_.size(), differs), " gave another size than rank 0: rank ",
-                            other, " gave ", seats_[other].piece->size(), " bytes, rank 0 gave ", size));
+                            other, " gave ", seats_[other].shard->size(), " bytes, rank 0 gave ", size));
   } else {
     wire::Bytes all;
     all.reserve(size * seats_.size());
-    for (const Seat& seat : seats_) all.insert(all.end(), seat.piece->begin(), seat.piece->end());
+    for (const Seat& seat : seats_) all.insert(all.end(), seat.shard->begin(), seat.shard->end());
     wire::append(message, wire::Kind::Gathered, sequence_, all);
   }
   for (Seat& seat : seats_) {
-    seat.piece.reset();
+    seat.shard.reset();
     if (!seat.connection) continue;
     auto& out = connections_.at(*seat.connection).output;
     out.insert(out.end(), message.begin(), message.end());
   }
   ++sequence_;
-  firstPiece_.reset();
+  firstShard_.reset();
   reminder_.reset();
 }
 
@@ -311,12 +313,12 @@ void Root::compareCalls(Time now) {
   const auto fewer = [](const Seat& a, const Seat& b) { return a.calls < b.calls; };
   const auto [least, most] = std::minmax_element(seats_.begin(), seats_.end(), fewer);
   const bool together = least->calls == most->calls;
-  if (together || least->calls != fewestCalls_) apart_.reset();
+  if (together || least->calls != fewestCalls_) behindSince_.reset();
   fewestCalls_ = least->calls;
-  if (!together && !apart_) apart_ = now;
-  const bool tell = apart_ && now - *apart_ >= kApart;
-  if (tell == behindTold_) return;
-  behindTold_ = tell;
+  if (!together && !behindSince_) behindSince_ = now;
+  const bool tell = behindSince_ && now - *behindSince_ >= kBehindDelay;
+  if (tell == behindReported_) return;
+  behindReported_ = tell;
   std::string text;
   if (tell) {
     text = concat(listRanks(seats_.size(), [&](size_t rank) { return seats_[rank].calls == fewestCalls_; }),
@@ -334,12 +336,13 @@ void Root::remind(Time now) {
     return log(LogLevel::Warn, options_.name, ": ", listRanks(seats_.size(), absent), " did not arrive", lasted);
   }
   if (state_ != State::Running) return;
-  const auto came = [&](size_t rank) { return firstPiece_ ? seats_[rank].piece.has_value() : seats_[rank].left; };
-  const auto text = concat(listRanks(seats_.size(), [&](size_t rank) { return !came(rank); }),
-                           firstPiece_ ? " did not take part" : " did not leave", lasted);
+  const auto arrived = [&](size_t rank) { return firstShard_ ? seats_[rank].shard.has_value() : seats_[rank].left; };
+  const auto text = concat(listRanks(seats_.size(), [&](size_t rank) { return !arrived(rank); }),
+                           firstShard_ ? " did not take part" : " did not leave", lasted);
   for (size_t rank = 0; rank < seats_.size(); ++rank) {
     const auto& connection = seats_[rank].connection;
-    if (came(rank) && connection) wire::appendText(connections_.at(*connection).output, wire::Kind::Missing, 0, text);
+    if (arrived(rank) && connection)
+      wire::appendText(connections_.at(*connection).output, wire::Kind::Missing, 0, text);
   }
 }
 
@@ -357,8 +360,8 @@ void Root::watch(Time now) {
                      now);
     }
   }
-  if (firstPiece_ && now - *firstPiece_ >= timeout_) {
-    return failAll(concat("gather: ", listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].piece; }),
+  if (firstShard_ && now - *firstShard_ >= timeout_) {
+    return failAll(concat("gather: ", listRanks(seats_.size(), [&](size_t rank) { return !seats_[rank].shard; }),
                           " did not take part within ", timeout_.count(), " ms"),
                    now);
   }

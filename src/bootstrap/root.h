@@ -63,7 +63,7 @@ class Root {
     Time until;  // limit of connections that are unknown or refused
     Time heard, sent;
     wire::Bytes hello;
-    wire::FrameReader frames{wire::kMaxPiece};
+    wire::FrameReader frames{wire::kMaxShard};
     wire::Bytes output;
     std::optional<size_t> rank;
     bool finished = false;
@@ -74,7 +74,7 @@ class Root {
     bool joined = false, left = false;
     std::string name;
     uint64_t calls = 0;                // enqueued calls, as last reported
-    std::optional<wire::Bytes> piece;  // of the current gather
+    std::optional<wire::Bytes> shard;  // of the current gather
   };
 
   void greet(Connection& connection, Id id, Time now);
@@ -99,11 +99,11 @@ class Root {
   Id nextId_ = 1;
   uint32_t sequence_ = 1;
   std::string failure_;
-  std::optional<Time> lastTick_, firstJoin_, firstPiece_, firstBye_;
+  std::optional<Time> lastTick_, firstJoin_, firstShard_, firstBye_;
   std::optional<Reminder> reminder_;  ///< of the current wait: for all to join, to gather or to leave
   uint64_t fewestCalls_ = 0;
-  std::optional<Time> apart_;  ///< since when some rank has remained at fewestCalls_ while others advanced
-  bool behindTold_ = false;
+  std::optional<Time> behindSince_;  ///< since when some rank has remained at fewestCalls_ while others advanced
+  bool behindReported_ = false;
   Time lingerUntil_{};
 };
 

@@ -26,7 +26,7 @@ constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxRanks = 65536;
 constexpr size_t kMaxHost = 80;
 constexpr size_t kMaxText = 4096;
-constexpr size_t kMaxPiece = size_t{1} << 26;   ///< largest contribution of one rank to a gather
+constexpr size_t kMaxShard = size_t{1} << 26;   ///< largest contribution of one rank to a gather
 constexpr size_t kMaxResult = size_t{1} << 30;  ///< largest result of a gather
 
 /// "0.1.0" for a SEQPAR_VERSION_CODE.

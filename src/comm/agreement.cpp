@@ -73,8 +73,8 @@ struct ByMessages {
 
 /// Adds "rank 1 has this, rank 0 has that" to the list of differences.
 template <typename What, typename Value>
-void note(std::string& list, std::pair<int, int> ranks, const What& what, const Value& theirs, const Value& first) {
-  list += concat(list.empty() ? "" : "; ", "rank ", ranks.first, " has ", what, " ", theirs, ", rank ", ranks.second,
+void note(std::string& list, std::pair<int, int> ranks, const What& what, const Value& remote, const Value& first) {
+  list += concat(list.empty() ? "" : "; ", "rank ", ranks.first, " has ", what, " ", remote, ", rank ", ranks.second,
                  " has ", first);
 }
 
@@ -131,11 +131,11 @@ std::string Comparison::differencesAmong(Ranks& ranks) const {
     for (size_t rank = 1; rank < all.size(); ++rank) {
       // The values of different calls are not comparable.
       if (all[rank].name != all[0].name || all[0].name != mine_.name) continue;
-      const int64_t theirs = all[rank].values[i], first = all[0].values[i];
-      if (theirs == first) continue;
+      const int64_t remote = all[rank].values[i], first = all[0].values[i];
+      if (remote == first) continue;
       const bool sameKind = ((all[rank].arrays ^ all[0].arrays) >> i & 1) == 0;
       if (sameKind && kind != NamedValue::Kind::Array) {
-        note(list, pair(rank), name, inWords(kind, theirs), inWords(kind, first));
+        note(list, pair(rank), name, inWords(kind, remote), inWords(kind, first));
       } else if (alike) {
         gathers = true;
       } else {
@@ -166,10 +166,10 @@ std::string Comparison::differencesOfArrays(const Argument& array, Ranks& ranks)
         note(list, pair(rank), concat("a length of ", array.name), all[rank].length, all[0].length);
         continue;
       }
-      const auto& [theirs, first] = std::pair(all[rank].some, all[0].some);
-      const auto at = std::mismatch(theirs.begin(), theirs.end(), first.begin());
-      if (at.first == theirs.end()) continue;
-      const auto index = begin + static_cast<size_t>(at.first - theirs.begin());
+      const auto& [remote, first] = std::pair(all[rank].some, all[0].some);
+      const auto at = std::mismatch(remote.begin(), remote.end(), first.begin());
+      if (at.first == remote.end()) continue;
+      const auto index = begin + static_cast<size_t>(at.first - remote.begin());
       note(list, pair(rank), concat(array.name, "[", index, "]"), *at.first, *at.second);
     }
     if (!list.empty() || end >= static_cast<size_t>(longest)) return list;

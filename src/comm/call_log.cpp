@@ -10,7 +10,7 @@
 namespace seqpar {
 namespace {
 
-static_assert(CallLog::kCalls * sizeof(CallRecord) == size_t{368} << 10, "docs/DEBUGGING.md says how much that is");
+static_assert(CallLog::kCalls * sizeof(CallRecord) == size_t{368} << 10, "docs/DEBUGGING.md states this size");
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
@@ -37,8 +37,8 @@ std::string describe(const CallRecord& record) {
 
 void CallReference::begin() const noexcept {
   if (record == nullptr || record->number.load(kRelaxed) != number) return;
-  if (record->begun.load(kRelaxed) == 0)
-    record->begun.store(timed ? ticksNow() : record->called.load(kRelaxed), kRelaxed);
+  if (record->started.load(kRelaxed) == 0)
+    record->started.store(timed ? ticksNow() : record->called.load(kRelaxed), kRelaxed);
 }
 
 void CallReference::end() const noexcept {
@@ -62,7 +62,7 @@ CallRecord& CallLog::open(const char* call) noexcept {
   record.bytes.store(mine ? scope->bytes_ : 0, kRelaxed);
   record.called.store(mine ? scope->began_ : ticksNow(), kRelaxed);
   record.returned.store(0, kRelaxed);
-  record.begun.store(0, kRelaxed);
+  record.started.store(0, kRelaxed);
   record.done.store(0, kRelaxed);
   record.operations.store(0, kRelaxed);
   record.ended.store(0, kRelaxed);

@@ -35,7 +35,7 @@ struct CallRecord {
   std::atomic<uint64_t> bytes{0};                 ///< of all buffers
   std::atomic<int64_t> called{0};                 ///< ticksNow()
   std::atomic<int64_t> returned{0};               ///< ticksNow(); 0: not yet; see CallScope::ended()
-  std::atomic<int64_t> begun{0}, done{0};         ///< of its operations, on host streams
+  std::atomic<int64_t> started{0}, done{0};       ///< of its operations, on host streams
   std::atomic<uint32_t> operations{0}, ended{0};  ///< on hosts
   std::atomic<bool> failed{false};
   std::atomic<uint32_t> count{0};  ///< of values

@@ -97,7 +97,7 @@ std::string recordJson(const CallRecord& record) {
              ",\"algorithm\":", algorithm == nullptr ? "null" : quoted(algorithm), ",\"bytes\":", record.bytes.load());
   text +=
       concat(",\"called_ns\":", timeText(record.called.load()), ",\"returned_ns\":", timeText(record.returned.load()),
-             ",\"begun_ns\":", timeText(record.begun.load()), ",\"done_ns\":", timeText(doneAt(record)),
+             ",\"begun_ns\":", timeText(record.started.load()), ",\"done_ns\":", timeText(doneAt(record)),
              ",\"operations\":", record.operations.load(), ",\"ended\":", record.ended.load(),
              ",\"failed\":", record.failed.load() ? "true" : "false", ",\"values\":{");
   const std::vector<NamedValue> values = valuesOf(record);

@@ -12,8 +12,8 @@
 namespace seqpar {
 namespace {
 
-bool isTold(const std::shared_ptr<StreamFailure>& failure) {
-  return failure->told.load();
+bool isReported(const std::shared_ptr<StreamFailure>& failure) {
+  return failure->reported.load();
 }
 
 void throwFirst(const StreamFailures& failures) {
@@ -49,7 +49,7 @@ void HostStream::synchronize() {
   const size_t target = enqueued_;
   done_.wait(lock, [&] { return finished_ >= target; });
   const StreamFailures failures = std::exchange(failures_, {});
-  for (const auto& failure : failures) failure->told.store(true);
+  for (const auto& failure : failures) failure->reported.store(true);
   throwFirst(failures);
 }
 
@@ -60,7 +60,7 @@ bool HostStream::idle() const {
 
 void HostStream::keep(seqparResult_t result, const std::string& text, bool spoils) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(failures_, isTold);
+  std::erase_if(failures_, isReported);
   const bool known =
       spoils ? std::any_of(failures_.begin(), failures_.end(), [](auto& f) { return f->spoils; }) : !failures_.empty();
   if (!known) failures_.push_back(std::make_shared<StreamFailure>(Error(result, text), spoils));
@@ -69,13 +69,13 @@ void HostStream::keep(seqparResult_t result, const std::string& text, bool spoil
 StreamFailures HostStream::untold() const {
   const std::lock_guard lock(mutex_);
   StreamFailures all = failures_;
-  std::erase_if(all, isTold);
+  std::erase_if(all, isReported);
   return all;
 }
 
 void HostStream::inherit(const StreamFailures& failures) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(failures_, isTold);
+  std::erase_if(failures_, isReported);
   for (const auto& failure : failures) {
     if (std::find(failures_.begin(), failures_.end(), failure) == failures_.end()) failures_.push_back(failure);
   }
@@ -95,7 +95,7 @@ void HostStream::serve(unsigned awake) {
     if (queue_.empty() && awake > 0) {
       const size_t seen = enqueued_;
       lock.unlock();
-      for (unsigned look = 0; look < awake && pushed_.load(std::memory_order_acquire) == seen; ++look) sched_yield();
+      for (unsigned poll = 0; poll < awake && pushed_.load(std::memory_order_acquire) == seen; ++poll) sched_yield();
       lock.lock();
     }
     wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

@@ -23,7 +23,7 @@ struct StreamFailure {
 
   Error error;
   bool spoils;  ///< later work on the stream uses invalid data
-  std::atomic<bool> told{false};
+  std::atomic<bool> reported{false};
 };
 
 using StreamFailures = std::vector<std::shared_ptr<StreamFailure>>;

@@ -21,7 +21,7 @@ bool isDevicePointer(const void* pointer, std::int64_t now) noexcept;
 /// the driver and the first device pointer is many times longer.
 class RecentSearch {
  public:
-  static bool foundNothing(std::int64_t now) noexcept { return at_ != 0 && now - at_ < kTicks; }
+  static bool notFound(std::int64_t now) noexcept { return at_ != 0 && now - at_ < kTicks; }
   static void keep(std::int64_t now) noexcept { at_ = now; }
 
  private:

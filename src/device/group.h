@@ -61,7 +61,7 @@ class DeviceGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int device() const = 0;
-  virtual int processors() const = 0;  ///< SMs
+  virtual int smCount() const = 0;  ///< SMs
   /// Number of ranks of this process on this device, including this rank. Their streams may be serialized, and a
   /// device-wide synchronization waits for all of them.
   virtual int sharing() const = 0;

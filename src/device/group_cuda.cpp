@@ -57,7 +57,7 @@ class GroupCuda : public DeviceGroup {
       : control_(control), options_(options), health_(health) {
     requireDevice(options.device);
     const CurrentDevice current(options.device);
-    checkCuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options.device),
+    checkCuda(cudaDeviceGetAttribute(&smCount_, cudaDevAttrMultiProcessorCount, options.device),
               "cudaDeviceGetAttribute");
     setup_ = setupStream();
     words_ = allocateMapped(kWordBytes, "flags of a communicator");
@@ -71,7 +71,7 @@ class GroupCuda : public DeviceGroup {
     connectNccl();
     describeTransport();
     watchdog_ = std::make_unique<Watchdog>(
-        health_, [this] { look(); }, [this] { giveUp(); });
+        health_, [this] { checkGroup(); }, [this] { giveUp(); });
   }
 
   ~GroupCuda() override {
@@ -82,7 +82,7 @@ class GroupCuda : public DeviceGroup {
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
   int device() const override { return options_.device; }
-  int processors() const override { return processors_; }
+  int smCount() const override { return smCount_; }
   int sharing() const override { return sharing_; }
   bool shared() const override { return shared_; }
   int sharedBlocks() const override { return sharedBlocks_; }
@@ -172,7 +172,7 @@ class GroupCuda : public DeviceGroup {
     int each = 0;
     checkCuda(cudaDeviceGetAttribute(&each, cudaDevAttrMaxBlocksPerMultiprocessor, options_.device),
               "cudaDeviceGetAttribute");
-    mine.blocks = each * processors_;
+    mine.blocks = each * smCount_;
     std::vector<Place> all(static_cast<std::size_t>(size()));
     control_.gatherValues(mine, std::span(all));
     const auto at = [&](const Place& place) {
@@ -187,12 +187,12 @@ class GroupCuda : public DeviceGroup {
       shared_ = shared_ || sharing > 1;
       sharedBlocks_ = std::min(sharedBlocks_, place.blocks / sharing);
     }
-    if (sharing_ > 1) keepStreamsApart();
+    if (sharing_ > 1) separateStreams();
   }
 
   /// Disables the allocator's reuse of memory across streams before it is free: such reuse inserts a wait of one stream
   /// for another, which may belong to a rank that waits for this one.
-  void keepStreamsApart() const {
+  void separateStreams() const {
     cudaMemPool_t pool = nullptr;
     checkCuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "cudaDeviceGetDefaultMemPool");
     int no = 0;
@@ -211,7 +211,7 @@ class GroupCuda : public DeviceGroup {
   }
 
   /// The ranks of this node; only this rank, with `reason_` set, if peers are disabled or impossible.
-  std::vector<int> wantedPeers() {
+  std::vector<int> requestedPeers() {
     std::vector<int> found;
     for (int other = 0; other < size(); ++other) {
       if (sameNode(other)) found.push_back(other);
@@ -231,7 +231,7 @@ class GroupCuda : public DeviceGroup {
   }
 
   void connectPeers() {
-    const auto peers = wantedPeers();
+    const auto peers = requestedPeers();
     std::string problem;
     openWindow(peers, pool_->lend(control_, peers, windowBytes(peers.size()), setup_, problem));
     const auto ofMyNode = firstReason(control_, problem, [this](int other) { return sameNode(other); });
@@ -335,7 +335,7 @@ class GroupCuda : public DeviceGroup {
     if (size() == 1) transport_ = "none, a single rank";
   }
 
-  void look() {
+  void checkGroup() {
 #ifdef SEQPAR_NCCL
     if (nccl_) nccl_->poll();
 #endif
@@ -357,7 +357,7 @@ class GroupCuda : public DeviceGroup {
   Allgather& control_;
   DeviceOptions options_;
   Health& health_;
-  int processors_ = 0;
+  int smCount_ = 0;
   int sharing_ = 1;
   bool shared_ = false;
   int sharedBlocks_ = 0;

@@ -19,7 +19,7 @@ class NcclAllgather final : public Allgather {
     if (all.empty()) return;
     const CurrentDevice current(device());
     const StreamHandle stream = makeStream();
-    const DeviceMemory memory = allocateDevice(all.size(), "how ranks meet through NCCL");
+    const DeviceMemory memory = allocateDevice(all.size(), "the bootstrap through NCCL");
     std::byte* const own = memory.get() + static_cast<std::size_t>(rank()) * mine.size();
     checkCuda(cudaMemcpyAsync(own, mine.data(), mine.size(), cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
     nccl_->allGather(own, memory.get(), mine.size(), stream.get());
@@ -36,7 +36,7 @@ class NcclAllgather final : public Allgather {
 
 }  // namespace
 
-std::unique_ptr<Allgather> meetThroughNccl(void* ncclComm, std::chrono::milliseconds timeout, int* device) {
+std::unique_ptr<Allgather> bootstrapThroughNccl(void* ncclComm, std::chrono::milliseconds timeout, int* device) {
   auto ranks = std::make_unique<NcclAllgather>(ncclComm, timeout);
   *device = ranks->device();
   return ranks;

@@ -10,6 +10,6 @@ namespace seqpar {
 
 /// Collective over the ranks of the caller's ncclComm_t, which must outlive this. Stores the communicator's device.
 /// InvalidUsage without NCCL.
-std::unique_ptr<Allgather> meetThroughNccl(void* ncclComm, std::chrono::milliseconds timeout, int* device);
+std::unique_ptr<Allgather> bootstrapThroughNccl(void* ncclComm, std::chrono::milliseconds timeout, int* device);
 
 }  // namespace seqpar

@@ -31,7 +31,7 @@ Offer makeOffer(bool first) {
 }
 
 /// The unique id, agreed on by all ranks.
-ncclUniqueId meet(Allgather& control) {
+ncclUniqueId exchangeId(Allgather& control) {
   std::vector<Offer> offers(static_cast<std::size_t>(control.size()));
   control.gatherValues(makeOffer(control.rank() == 0), std::span(offers));
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
@@ -60,7 +60,7 @@ std::shared_ptr<NcclComm> connected(std::shared_ptr<NcclHandle> handle, int size
 
 std::shared_ptr<NcclComm> NcclComm::create(Allgather& control, int device, std::chrono::milliseconds timeout,
                                            Health& health) {
-  const ncclUniqueId id = meet(control);
+  const ncclUniqueId id = exchangeId(control);
   const NcclLibrary& nccl = requireNccl();
   const CurrentDevice current(device);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

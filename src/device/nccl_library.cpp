@@ -15,7 +15,7 @@ NcclFound open() {
   }
   const auto getVersion = nccl.file.find<decltype(&ncclGetVersion)>("ncclGetVersion");
   if (getVersion == nullptr || getVersion(&nccl.version) != ncclSuccess) {
-    found.problem = "a libnccl.so.2 that tells no version";
+    found.problem = "a libnccl.so.2 without a version";
     return found;
   }
   const auto need = [&](const char* name, auto& into) { nccl.file.need(name, into, found.problem); };

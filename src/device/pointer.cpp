@@ -37,7 +37,7 @@ PointerGetAttribute loadedDriver(std::int64_t now) noexcept {
   static std::atomic<std::uint64_t> searchedAt{0};
   PointerGetAttribute function = known.load(std::memory_order_acquire);
   if (function != nullptr) return function;
-  if (RecentSearch::foundNothing(now)) return nullptr;
+  if (RecentSearch::notFound(now)) return nullptr;
   RecentSearch::keep(now);
   const std::uint64_t objects = loadedObjects();
   if (searchedAt.load(std::memory_order_acquire) == objects) return nullptr;

@@ -17,14 +17,14 @@ std::string ncclInWords() {
 #endif
 }
 
-std::string look() {
+std::string probe() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaErrorNoDevice) return "CUDA: no GPU";
   if (result == cudaErrorInsufficientDriver) {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "CUDA: no driver";
-    return concat("CUDA: the driver knows CUDA ", driver / 1000, ".", driver % 1000 / 10, ", this library needs ",
+    return concat("CUDA: the driver supports CUDA ", driver / 1000, ".", driver % 1000 / 10, ", this library needs ",
                   CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10);
   }
   if (result != cudaSuccess) return concat("CUDA: ", cudaGetErrorString(result));
@@ -34,7 +34,7 @@ std::string look() {
 }  // namespace
 
 std::string deviceReport() {
-  static const std::string report = look();
+  static const std::string report = probe();
   return report;
 }
 

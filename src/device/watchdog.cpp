@@ -11,8 +11,8 @@ constexpr std::chrono::milliseconds kPeriod{5};
 
 }  // namespace
 
-Watchdog::Watchdog(const Health& health, std::function<void()> look, std::function<void()> end)
-    : health_(health), look_(std::move(look)), end_(std::move(end)), thread_([this] { serve(); }) {}
+Watchdog::Watchdog(const Health& health, std::function<void()> poll, std::function<void()> end)
+    : health_(health), poll_(std::move(poll)), end_(std::move(end)), thread_([this] { serve(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -26,7 +26,7 @@ Watchdog::~Watchdog() {
 void Watchdog::serve() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
-    if (health_.ok()) look_();
+    if (health_.ok()) poll_();
     if (!health_.ok()) {
       end_();
       return;

@@ -13,8 +13,8 @@ namespace seqpar {
 
 class Watchdog {
  public:
-  /// Calls `look` every few milliseconds while the communicator works, and `end` once after it has failed.
-  Watchdog(const Health& health, std::function<void()> look, std::function<void()> end);
+  /// Calls `poll` every few milliseconds while the communicator works, and `end` once after it has failed.
+  Watchdog(const Health& health, std::function<void()> poll, std::function<void()> end);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   /// Ends the thread; neither function is called afterwards.
@@ -24,7 +24,7 @@ class Watchdog {
   void serve();
 
   const Health& health_;
-  std::function<void()> look_, end_;
+  std::function<void()> poll_, end_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -27,10 +27,10 @@ std::uint64_t extent(const device::RegionArg& region) {
 /// The sums of one launch.
 class Batch {
  public:
-  Batch(seqparDataType_t type, int processors, DeviceStream stream, const device::LseArgs& lse)
+  Batch(seqparDataType_t type, int smCount, DeviceStream stream, const device::LseArgs& lse)
       : args_(std::make_unique<CombineArgs>()),
         type_(type),
-        most_(kCtas * static_cast<std::uint64_t>(processors)),
+        most_(kCtas * static_cast<std::uint64_t>(smCount)),
         stream_(static_cast<cudaStream_t>(stream)) {
     args_->lse = lse;
   }
@@ -75,9 +75,9 @@ class Batch {
 
 }  // namespace
 
-void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream,
+void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int smCount, DeviceStream stream,
                 const device::LseArgs& lse) {
-  Batch batch(type, processors, stream, lse);
+  Batch batch(type, smCount, stream, lse);
   for (const auto& sum : sums) batch.add(sum);
   batch.launch();
 }

@@ -21,7 +21,7 @@ struct ReadySum {
 
 /// Computes all sums; sums that may overlap are added in list order. With a nonempty `lse`, merges the log-sum-exps and
 /// the outputs: the outputs are the terms of the only sum, one per member. Without any sum if rows have no bytes.
-void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int processors, DeviceStream stream,
+void launchSums(std::span<const ReadySum> sums, seqparDataType_t type, int smCount, DeviceStream stream,
                 const device::LseArgs& lse = {});
 
 }  // namespace seqpar

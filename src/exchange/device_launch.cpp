@@ -12,9 +12,9 @@ namespace {
 using device::RegionArg;
 
 /// A list of regions that is too long for a kernel parameter, in memory that is freed after the launch in stream order.
-class FarRegions {
+class ExternalRegions {
  public:
-  FarRegions(std::span<const RegionArg> regions, cudaStream_t stream) : stream_(stream) {
+  ExternalRegions(std::span<const RegionArg> regions, cudaStream_t stream) : stream_(stream) {
     if (regions.size() <= device::kMostInlineRegions) return;
     if (capturing(stream)) {
       fail(seqparInvalidUsage, "an exchange of ", regions.size(), " regions during a capture; expected at most ",
@@ -25,9 +25,9 @@ class FarRegions {
     checkCuda(cudaMemcpyAsync(memory_, regions.data(), regions.size_bytes(), cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync");
   }
-  FarRegions(const FarRegions&) = delete;
-  FarRegions& operator=(const FarRegions&) = delete;
-  ~FarRegions() {
+  ExternalRegions(const ExternalRegions&) = delete;
+  ExternalRegions& operator=(const ExternalRegions&) = delete;
+  ~ExternalRegions() {
     if (memory_ != nullptr) noteCuda(cudaFreeAsync(memory_, stream_), "cudaFreeAsync");
   }
 
@@ -39,17 +39,17 @@ class FarRegions {
 };
 
 template <typename Args>
-void fillRegions(Args& args, const FarRegions& far, std::span<const RegionArg> regions) {
-  args.far = far.get();
-  if (args.far == nullptr) std::copy(regions.begin(), regions.end(), args.near);
+void fillRegions(Args& args, const ExternalRegions& externalRegions, std::span<const RegionArg> regions) {
+  args.externalRegions = externalRegions.get();
+  if (args.externalRegions == nullptr) std::copy(regions.begin(), regions.end(), args.inlineRegions);
 }
 
 template <typename Args>
 void launchRouteWith(const PeerView& view, const DevicePayloads& sends, const DevicePayloads& receives,
                      std::span<const RegionArg> regions, cudaStream_t stream) {
-  const FarRegions far(regions, stream);
+  const ExternalRegions externalRegions(regions, stream);
   const auto args = makeRouteArgs<Args>(view, sends, receives);
-  fillRegions(*args, far, regions);
+  fillRegions(*args, externalRegions, regions);
   checkCuda(device::launchRoute(*args, view.byteFifoChannels, stream), "routeKernel");
 }
 
@@ -67,9 +67,9 @@ void launchRoute(const PeerView& view, const DevicePayloads& sends, const Device
 void launchPayloads(bool gather, std::span<const device::PeerPayload> payloads, std::span<std::byte* const> memory,
                     std::span<const RegionArg> regions, DeviceStream stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  const FarRegions far(regions, on);
+  const ExternalRegions externalRegions(regions, on);
   const auto args = std::make_unique<device::PayloadArgs>();
-  fillRegions(*args, far, regions);
+  fillRegions(*args, externalRegions, regions);
   constexpr std::size_t kMost = device::PayloadArgs::kMostCopies;
   for (std::size_t first = 0; first < payloads.size(); first += kMost) {
     const auto part = payloads.subspan(first, std::min(payloads.size() - first, kMost));

@@ -66,7 +66,7 @@ std::optional<RecvReduce> planRecvReduce(DeviceGroup& group, std::span<const Tra
 
 void launchRecvReduce(const PeerView& view, const RecvReduce& sum, seqparDataType_t type, DeviceStream stream) {
   const auto route = makeRouteArgs<device::FewArgs>(view, sum.sends, sum.receives);
-  std::copy(sum.sends.regions.begin(), sum.sends.regions.end(), route->near);
+  std::copy(sum.sends.regions.begin(), sum.sends.regions.end(), route->inlineRegions);
   const auto terms = termsOf(*route, sum);
   checkCuda(device::launchRecvReduce(*route, terms, type, static_cast<cudaStream_t>(stream)), "recvReduceKernel");
 }

@@ -121,7 +121,7 @@ void reduceOnDevice(DeviceGroup& group, const Reduction& reduction, seqparDataTy
   }
   const Gathering gathering = gatherTerms(group, reduction, out);
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-  launchSums(readySums(reduction, gathering.payloads, receiveBuffers), type, group.processors(), stream);
+  launchSums(readySums(reduction, gathering.payloads, receiveBuffers), type, group.smCount(), stream);
 }
 
 void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStream stream) {
@@ -151,7 +151,7 @@ void reduceLseOnDevice(DeviceGroup& group, const LseReduction& given, DeviceStre
     exchangeOnDevice(group, logarithms, std::span(&lseBytes, 1), std::span(&partsBytes, 1), stream);
   }
   exchangeOnDevice(group, gathering.route, gathering.from, gathering.into, stream);
-  launchSums(readySums(outputs, gathering.payloads, std::span(&given.outShard, 1)), shards.type, group.processors(),
+  launchSums(readySums(outputs, gathering.payloads, std::span(&given.outShard, 1)), shards.type, group.smCount(),
              stream, weights);
 }
 

@@ -28,7 +28,8 @@ constexpr size_t kInPlace = size_t{2} << 20;
 class Cut {
  public:
   explicit Cut(size_t bytes)
-      : bytes_(bytes), region_(std::clamp((bytes / kRegions + kLine - 1) / kLine * kLine, kLeastRegion, kMostRegion)) {}
+      : bytes_(bytes),
+        region_(std::clamp((bytes / kRegions + kCacheLine - 1) / kCacheLine * kCacheLine, kLeastRegion, kMostRegion)) {}
 
   size_t count() const { return bytes_ == 0 ? 1 : (bytes_ + region_ - 1) / region_; }
   template <typename Byte>
@@ -37,7 +38,7 @@ class Cut {
   }
 
  private:
-  static constexpr size_t kLine = 64;
+  static constexpr size_t kCacheLine = 64;
   size_t bytes_, region_;
 };
 

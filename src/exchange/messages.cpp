@@ -6,7 +6,7 @@
 namespace seqpar {
 namespace {
 
-constexpr size_t kLine = 64;
+constexpr size_t kCacheLine = 64;
 /// Window space of the smallest message in the mailbox.
 constexpr size_t kLeastInWindow = 512;
 /// As in a neighbor exchange: smaller messages do not pay off; larger ones delay the copy out, which follows the copy
@@ -33,7 +33,7 @@ constexpr size_t kAhead = 2048;
 void prefetch(const RegionWalk<const std::byte>& walk) {
   const std::byte* const begin = walk.ahead();
   const size_t bytes = std::min(walk.contiguous(), kAhead);
-  for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(begin + at);
+  for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(begin + at);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ Cutting::Cutting(const Mailbox& mail) : ranks_(static_cast<size_t>(mail.size()))
   const size_t peers = std::max<size_t>(1, ranks_ - 1);
   batchSize_ = std::clamp<size_t>(round / kLeastInWindow, 1, peers);
   batches_ = (peers + batchSize_ - 1) / batchSize_;
-  most_ = std::min({round / batchSize_, mail.maxMessage(), kMostMessage}) / kLine * kLine;
+  most_ = std::min({round / batchSize_, mail.maxMessage(), kMostMessage}) / kCacheLine * kCacheLine;
 }
 
 size_t Cutting::batchOf(int from, int to) const {
@@ -53,7 +53,7 @@ size_t Cutting::batchOf(int from, int to) const {
 }
 
 size_t Cutting::message(size_t payloadBytes) const {
-  const size_t aimed = (payloadBytes / kMessages + kLine - 1) / kLine * kLine;
+  const size_t aimed = (payloadBytes / kMessages + kCacheLine - 1) / kCacheLine * kCacheLine;
   return std::min(std::max(aimed, kLeastMessage), most_);
 }
 

@@ -35,8 +35,8 @@ Staged stage(const DevicePayloads& payloads, DeviceArena& arena, int channels) {
 void exchangeByNccl(DeviceGroup& group, const DevicePayloads& sends, const DevicePayloads& receives,
                     DeviceStream stream) {
   DeviceArena& arena = group.arena();
-  const Staged out = stage(sends, arena, group.processors());
-  const Staged in = stage(receives, arena, group.processors());
+  const Staged out = stage(sends, arena, group.smCount());
+  const Staged in = stage(receives, arena, group.smCount());
   std::vector<NcclSend> toSend;
   std::vector<NcclReceive> toReceive;
   for (std::size_t i = 0; i < sends.others.size(); ++i) {

@@ -183,7 +183,7 @@ struct Arrival {
   bool inPlace = false;
   std::vector<std::byte> scratch;  ///< the bytes read so far
 
-  bool comes(const Cutting& cutting, size_t round) const { return round < cutting.messages(terms->length); }
+  bool arrives(const Cutting& cutting, size_t round) const { return round < cutting.messages(terms->length); }
 
   void begin(Mailbox& mail, const Cutting& cutting, size_t round) {
     const size_t bytes = cutting.messageAt(terms->length, round);
@@ -223,11 +223,11 @@ void reduceBatch(Mailbox& mail, const Cutting& cutting, size_t batch, std::span<
     for (auto* payload : out) payload->send(mail, cutting, round);
     if (round < kLead) continue;
     for (auto& arrival : in) {
-      if (arrival.comes(cutting, round - kLead)) arrival.begin(mail, cutting, round - kLead);
+      if (arrival.arrives(cutting, round - kLead)) arrival.begin(mail, cutting, round - kLead);
     }
     sums.advance();
     for (auto& arrival : in) {
-      if (arrival.comes(cutting, round - kLead)) arrival.end(mail);
+      if (arrival.arrives(cutting, round - kLead)) arrival.end(mail);
     }
   }
   for (const auto& arrival : in) {

@@ -59,9 +59,9 @@ void sendRts(Mailbox& mail, OutgoingPayload& payload) {
   const bool inPlace = worthRendezvous(payload);
   std::vector<int> others;
   for (const int to : payload.to) {
-    const bool told = byRendezvous(mail, to, payload.bytes);
-    if (told) sendAddresses(mail, to, payload, inPlace);
-    (told && inPlace ? payload.readers : others).push_back(to);
+    const bool announced = byRendezvous(mail, to, payload.bytes);
+    if (announced) sendAddresses(mail, to, payload, inPlace);
+    (announced && inPlace ? payload.readers : others).push_back(to);
   }
   payload.to = std::move(others);
 }

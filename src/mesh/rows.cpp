@@ -21,14 +21,14 @@ void combine(void* data, const void* carry, Range range, PartialTypes types, seq
   if (carry == nullptr) {
     setTerm(sum, mine, types.data, range.count);
   } else {
-    const auto* const theirs = static_cast<const std::byte*>(carry) + range.from * sizeOf(types.wire);
+    const auto* const remote = static_cast<const std::byte*>(carry) + range.from * sizeOf(types.wire);
     if (weights == nullptr) {
       setTerm(sum, mine, types.data, range.count);
-      addTerm(sum, theirs, types.wire, range.count);
+      addTerm(sum, remote, types.wire, range.count);
     } else {
       std::fill_n(sum, range.count, 0.0f);
       addTerm(sum, mine, types.data, range.count, weights[0]);
-      addTerm(sum, theirs, types.wire, range.count, weights[1]);
+      addTerm(sum, remote, types.wire, range.count, weights[1]);
     }
   }
   fromFloat(sum, static_cast<std::byte*>(data) + range.from * sizeOf(result), result, range.count);

@@ -86,7 +86,7 @@ Topology discoverTopology(Allgather& control, const std::string& hostId) {
     out.contention = std::max(out.contention, contention);
     fullest = std::max(fullest, contention);
   }
-  out.processorsOfRank = 1 / fullest;
+  out.coresPerRank = 1 / fullest;
   return out;
 }
 

@@ -14,8 +14,8 @@ struct Topology {
   std::vector<int> processes;        ///< process of each rank, numbered in order of their first ranks
   std::vector<std::string> models;   ///< processor model of each node
   int nodeCount = 1;
-  double contention = 1;        ///< ranks per processor of the fullest node, at least 1
-  double processorsOfRank = 1;  ///< processors per rank of the fullest node
+  double contention = 1;    ///< ranks per processor of the fullest node, at least 1
+  double coresPerRank = 1;  ///< processors per rank of the fullest node
 };
 
 /// Collective.

@@ -177,7 +177,7 @@ std::optional<LinkModel> TuningCache::find(const std::string& key) const {
   for (const auto& line : contents.lines) {
     if (keyOf(line) != key) continue;
     if (const auto model = modelOf(line)) return model;
-    log(LogLevel::Warn, "SEQPAR_TUNING_CACHE: a line in ", path_, " has numbers that cannot be; it is ignored");
+    log(LogLevel::Warn, "SEQPAR_TUNING_CACHE: a line in ", path_, " contains invalid values; it is ignored");
   }
   return std::nullopt;
 }

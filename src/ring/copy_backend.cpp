@@ -38,11 +38,11 @@ class CopyRingBackend : public RingBackend {
         rescue_(makeStream()),
         stream_(makeUrgentStream()),
         stamps_(allocateDevice(kStamps * sizeof(std::uint32_t), "stamps of a ring")),
-        far_(allocateMapped(CopyWindow::kWordsBytes, "flags of a ring")),
+        flags_(allocateMapped(CopyWindow::kWordsBytes, "flags of a ring")),
         seen_(allocateMapped(CopyWindow::kWordsBytes, "flags of a ring")) {
     fillStamps();
     watchdog_ = std::make_unique<Watchdog>(
-        comm_->health(), [this] { look(); }, [this] { release(); });
+        comm_->health(), [this] { poll(); }, [this] { release(); });
   }
 
   ~CopyRingBackend() override {
@@ -186,7 +186,7 @@ class CopyRingBackend : public RingBackend {
   // The methods below run on the watchdog's thread.
 
   /// Reports a wait that exceeds the timeout, like that of a kernel.
-  void look() {
+  void poll() {
     const std::chrono::nanoseconds limit(group_.peers().waits.timeoutNs);
     if (limit.count() == 0 || nothingToDo()) return;
     const auto needs = log_.overdue(limit);
@@ -214,10 +214,10 @@ class CopyRingBackend : public RingBackend {
     while (posting_ || !log_.idle()) {
       const std::uint32_t far = number_ + kFarAhead;
       for (std::size_t word = 0; word < CopyWindow::kWords; ++word) {
-        std::memcpy(far_.get() + word * CopyWindow::kWordStride, &far, sizeof(far));
+        std::memcpy(flags_.get() + word * CopyWindow::kWordStride, &far, sizeof(far));
       }
       noteCuda(cudaMemsetAsync(stamps_.get(), 0, kStamps * sizeof(std::uint32_t), rescue_.get()), "cudaMemsetAsync");
-      copyWords(window_->word(comm_->rank(), 0), far_.get());
+      copyWords(window_->word(comm_->rank(), 0), flags_.get());
       std::this_thread::sleep_for(kPause);
     }
   }
@@ -240,7 +240,7 @@ class CopyRingBackend : public RingBackend {
   std::unique_ptr<RingBackend> capturable_;
   StreamHandle rescue_, stream_;
   DeviceMemory stamps_;
-  MappedMemory far_, seen_;
+  MappedMemory flags_, seen_;
   TransferLog log_;
   std::atomic<std::uint32_t> number_{0};  ///< of the last transfer
   std::uint32_t filled_ = 0;              ///< the stamps are for the numbers after this one

@@ -55,7 +55,7 @@ std::string obstacle(const std::vector<Offer>& offers) {
     const Offer& offer = offers[rank];
     if (offer.preference == kKernels) return concat("SEQPAR_RING_ENGINE is kernels on rank ", rank);
     if (offer.canWait == 0) return concat("streams of rank ", rank, " cannot wait for words of memory");
-    if (offer.givesScratch != 0) return concat("rank ", rank, " gave memory for what arrives");
+    if (offer.givesScratch != 0) return concat("rank ", rank, " passed scratch memory");
     // Streams of one process on one GPU may be executed one after the other: one rank's wait would block the other.
     for (std::size_t other = rank + 1; other < offers.size(); ++other) {
       if (offer.sharesWith(offers[other])) return concat("ranks ", rank, " and ", other, " share a GPU and a process");

@@ -6,7 +6,7 @@
 namespace seqpar {
 namespace {
 
-constexpr size_t kLine = 64;
+constexpr size_t kCacheLine = 64;
 constexpr size_t kLeastSlice = size_t{64} << 10;
 constexpr int kNoSet = -1;
 
@@ -112,7 +112,7 @@ RingSchedule ringSchedule(const RingForm& form, int place) {
 
 Slice sliceOf(size_t bytes, int slice, int slices) {
   const auto count = static_cast<size_t>(slices);
-  const size_t even = (bytes / count + (bytes % count == 0 ? 0 : 1) + kLine - 1) / kLine * kLine;
+  const size_t even = (bytes / count + (bytes % count == 0 ? 0 : 1) + kCacheLine - 1) / kCacheLine * kCacheLine;
   const size_t length = slices == 1 ? bytes : std::max(even, kLeastSlice);
   const size_t begin = std::min(bytes, static_cast<size_t>(slice) * length);
   return {begin, std::min(length, bytes - begin)};

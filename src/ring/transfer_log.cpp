@@ -26,7 +26,7 @@ std::unique_ptr<TransferLog::Transfer> TransferLog::take() {
   auto transfer = std::move(done_.back());
   done_.pop_back();
   transfer->needs.clear();
-  transfer->begun.reset();
+  transfer->started.reset();
   return transfer;
 }
 
@@ -47,8 +47,8 @@ std::vector<TransferLog::Need> TransferLog::overdue(std::chrono::nanoseconds lim
   if (underWay_.empty() || !isOver(underWay_.front()->before.get())) return {};
   Transfer& oldest = *underWay_.front();
   const auto now = std::chrono::steady_clock::now();
-  if (!oldest.begun) oldest.begun = now;
-  return now - *oldest.begun > limit ? oldest.needs : std::vector<Need>();
+  if (!oldest.started) oldest.started = now;
+  return now - *oldest.started > limit ? oldest.needs : std::vector<Need>();
 }
 
 void TransferLog::retire() {

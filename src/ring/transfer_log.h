@@ -25,7 +25,7 @@ class TransferLog {
     EventHandle before = makeEvent();  ///< recorded where the transfer may start
     EventHandle after = makeEvent();   ///< recorded after the transfer
     std::vector<Need> needs;
-    std::optional<std::chrono::steady_clock::time_point> begun;
+    std::optional<std::chrono::steady_clock::time_point> started;
   };
 
   /// Returns a transfer that is not in the log, with events to record: a completed one, or a new one.

@@ -76,16 +76,16 @@ struct Cutter {
     return worst;
   }
 
-  /// The coarsest blocks found that fit, at least `pieces` if the state allows it; none if even the finest do not fit.
-  std::vector<Block> cut(size_t pieces) const {
-    std::vector<Block> blocks = affine.split(pieces);
+  /// The coarsest blocks found that fit, at least `parts` if the state allows it; none if even the finest do not fit.
+  std::vector<Block> cut(size_t parts) const {
+    std::vector<Block> blocks = affine.split(parts);
     double beyond = excess(blocks);
     while (beyond > 1) {
-      if (pieces >= problem.elements()) return {};
+      if (parts >= problem.elements()) return {};
       // Dividing n times finer shrinks a block by n at most, so this step skips no much coarser division.
-      pieces = std::max(static_cast<size_t>(std::ceil(static_cast<double>(pieces) * beyond)), pieces + pieces / 8 + 1);
-      pieces = std::min(pieces, problem.elements());
-      blocks = affine.split(pieces);
+      parts = std::max(static_cast<size_t>(std::ceil(static_cast<double>(parts) * beyond)), parts + parts / 8 + 1);
+      parts = std::min(parts, problem.elements());
+      blocks = affine.split(parts);
       beyond = excess(blocks);
     }
     return blocks;

@@ -18,17 +18,17 @@ size_t bytesOf(const ScanProblem& problem) {
   return problem.elements() * sizeOf(problem.wireType);
 }
 
-std::vector<Block> pieces(const Affine& affine, const ScanProblem& problem) {
+std::vector<Block> parts(const Affine& affine, const ScanProblem& problem) {
   return affine.split(std::max<size_t>(1, bytesOf(problem) / kAtOnce));
 }
 
 /// Position 0 without an initial state sends its input state; as messages if an output overwrites the state.
 bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
-  const bool asItLies = problem.initial == nullptr && problem.stateType == problem.wireType &&
-                        problem.prefix != problem.state && problem.total != problem.state;
-  sendRts(mail, to, asItLies ? reinterpret_cast<uint64_t>(problem.state) : 0);
-  if (!asItLies) return false;
-  for (const Block block : pieces(affine, problem)) affine.hop(block, {}, nullptr);
+  const bool canRead = problem.initial == nullptr && problem.stateType == problem.wireType &&
+                       problem.prefix != problem.state && problem.total != problem.state;
+  sendRts(mail, to, canRead ? reinterpret_cast<uint64_t>(problem.state) : 0);
+  if (!canRead) return false;
+  for (const Block block : parts(affine, problem)) affine.hop(block, {}, nullptr);
   awaitFin(mail, to);
   return true;
 }
@@ -37,12 +37,12 @@ bool offer(Affine& affine, const ScanProblem& problem, int to, Mailbox& mail) {
 bool read(Affine& affine, const ScanProblem& problem, int from, Mailbox& mail) {
   uint64_t where = receiveRts(mail, from);
   if (where == 0) return false;
-  const auto goesOn = [](unsigned char flags) { return (flags & SEQPAR_SCAN_RESET_IN) == 0; };
+  const auto continues = [](unsigned char flags) { return (flags & SEQPAR_SCAN_RESET_IN) == 0; };
   if (problem.prefix != nullptr && problem.total == nullptr && problem.stateType == problem.wireType &&
-      std::all_of(problem.headFlags.begin(), problem.headFlags.end(), goesOn)) {
+      std::all_of(problem.headFlags.begin(), problem.headFlags.end(), continues)) {
     mail.read(from, where, {static_cast<std::byte*>(problem.prefix), bytesOf(problem)});
   } else {
-    const auto blocks = pieces(affine, problem);
+    const auto blocks = parts(affine, problem);
     MessageBuffer x(stateBytes(affine, problem, blocks.front()));
     for (const Block block : blocks) {
       const size_t bytes = stateBytes(affine, problem, block);

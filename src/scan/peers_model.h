@@ -24,7 +24,7 @@ struct PeerModel {
   static constexpr double kFold = 0.55e-6;       // waiting for several peers
   static constexpr double kShard = 0.8e-6;       // the second hop: distributing the results
   static constexpr double kStep = 1.0e-6;        // each further row: a barrier, and waiting for its loads
-  static constexpr double kPieceBytes = 65536;   // of LASP1, per channel
+  static constexpr double kChunkBytes = 65536;   // of LASP1, per channel
   static constexpr double kStreamRate = 1.5e12;  // bytes per second of all threads that hop packets
   static constexpr double kShardRate = 0.25e12;  // bytes per second of all threads that scatter, scan and take
 

@@ -38,28 +38,28 @@ void agree(Allgather& control, const std::exception_ptr& mine) {
   control.gatherValues(verdict(mine), std::span(verdicts));
   if (mine) std::rethrow_exception(mine);
   for (size_t rank = 0; rank < verdicts.size(); ++rank) {
-    const Verdict& theirs = verdicts[rank];
-    if (theirs.result == seqparSuccess) continue;
-    fail(static_cast<seqparResult_t>(theirs.result), "rank ", rank, ": ", theirs.text.data());
+    const Verdict& remote = verdicts[rank];
+    if (remote.result == seqparSuccess) continue;
+    fail(static_cast<seqparResult_t>(remote.result), "rank ", rank, ": ", remote.text.data());
   }
 }
 
-std::vector<std::vector<std::byte>> gatherPieces(Allgather& control, std::span<const std::byte> mine) {
+std::vector<std::vector<std::byte>> gatherParts(Allgather& control, std::span<const std::byte> mine) {
   const auto ranks = static_cast<size_t>(control.size());
   std::vector<size_t> sizes(ranks);
   control.gatherValues(mine.size(), std::span(sizes));
   const size_t widest = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<std::vector<std::byte>> pieces(ranks);
-  if (widest == 0) return pieces;
+  std::vector<std::vector<std::byte>> parts(ranks);
+  if (widest == 0) return parts;
   std::vector<std::byte> padded(widest);
   std::copy(mine.begin(), mine.end(), padded.begin());
   std::vector<std::byte> all(ranks * widest);
   control.gather(padded, all);
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * widest);
-    pieces[rank].assign(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
+    parts[rank].assign(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
   }
-  return pieces;
+  return parts;
 }
 
 }  // namespace seqpar

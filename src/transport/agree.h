@@ -26,6 +26,6 @@ void together(Allgather& control, Step&& step) {
 }
 
 /// Collective: gathers pieces of different sizes.
-std::vector<std::vector<std::byte>> gatherPieces(Allgather& control, std::span<const std::byte> mine);
+std::vector<std::vector<std::byte>> gatherParts(Allgather& control, std::span<const std::byte> mine);
 
 }  // namespace seqpar

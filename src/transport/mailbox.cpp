@@ -49,15 +49,15 @@ std::string whyNotDirect(const MailboxOptions& options, const SharedMemory* memo
 
 void describe(const MailboxOptions& options, const MailboxParts& parts, const std::vector<bool>& network, int self,
               MailboxDescription& description) {
-  const auto far = std::count(network.begin(), network.end(), true);
-  const auto near = static_cast<std::ptrdiff_t>(network.size()) - 1 - far;
+  const auto remotePeers = std::count(network.begin(), network.end(), true);
+  const auto localPeers = static_cast<std::ptrdiff_t>(network.size()) - 1 - remotePeers;
   const auto peers = [](std::ptrdiff_t count) { return concat(count, count == 1 ? " peer" : " peers"); };
   description = {};
-  if (near != 0) description.transport = concat("shared memory, ", peers(near));
-  if (near == 0 && far == 0) description.transport = "none: one rank";
-  if (far == 0) return;
-  if (near != 0) description.transport += "; ";
-  description.transport += concat(parts.network->transport(), ", ", peers(far));
+  if (localPeers != 0) description.transport = concat("shared memory, ", peers(localPeers));
+  if (localPeers == 0 && remotePeers == 0) description.transport = "none: one rank";
+  if (remotePeers == 0) return;
+  if (localPeers != 0) description.transport += "; ";
+  description.transport += concat(parts.network->transport(), ", ", peers(remotePeers));
   const auto first = std::find(network.begin(), network.end(), true) - network.begin();
   description.reason =
       concat("rank ", first,
@@ -100,16 +100,16 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
   for (size_t rank = 0; rank < ranks; ++rank) network[rank] = rank != own && !direct[rank];
 
   together(control, [&] {
-    const auto far = std::find(network.begin(), network.end(), true);
-    if (options.transport != seqparTransportShared || far == network.end()) return;
-    const int rank = static_cast<int>(far - network.begin());
+    const auto remotePeers = std::find(network.begin(), network.end(), true);
+    if (options.transport != seqparTransportShared || remotePeers == network.end()) return;
+    const int rank = static_cast<int>(remotePeers - network.begin());
     fail(seqparInvalidUsage, "SEQPAR_TRANSPORT=shared: rank ", self, " shares no memory with rank ", rank, ": ",
          whyNotDirect(options, parts.memory.get(), self, rank));
   });
   together(control, [&] {
-    const auto far = std::find(network.begin(), network.end(), true);
-    if (far == network.end() || findUcx().problem.empty()) return;
-    const int rank = static_cast<int>(far - network.begin());
+    const auto remotePeers = std::find(network.begin(), network.end(), true);
+    if (remotePeers == network.end() || findUcx().problem.empty()) return;
+    const int rank = static_cast<int>(remotePeers - network.begin());
     fail(seqparInvalidUsage, "rank ", self, " reaches rank ", rank, " only through UCX (",
          whyNotDirect(options, parts.memory.get(), self, rank), "), but there is ", findUcx().problem);
   });
@@ -123,7 +123,7 @@ std::unique_ptr<Mailbox> makeMailbox(Allgather& control, const MailboxOptions& o
     parts.segments[own] = Segment(parts.memory->mine(), hostSize);
   }
   onHost[own] = true;
-  const Waiter::Options waiting{self, options.timeout, options.ownProcessors};
+  const Waiter::Options waiting{self, options.timeout, options.ownCores};
   describe(options, parts, network, self, description);
   return std::make_unique<QueueMailbox>(std::move(parts), health, waiting);
 }

@@ -102,7 +102,7 @@ struct MailboxOptions {
   std::chrono::milliseconds timeout{300000};  ///< 0: none
   int transport = seqparTransportAuto;        ///< a seqparTransport_t
   std::vector<std::string> hostIds;           ///< one per rank; ranks with different ids never share memory
-  bool ownProcessors = false;                 ///< every rank has its own processor, so it may spin while it waits
+  bool ownCores = false;                      ///< every rank has its own processor, so it may spin while it waits
 };
 
 /// Description of the transports, for seqparCommQuery().

@@ -40,7 +40,7 @@ std::unique_ptr<Network> Network::connect(Allgather& control, const std::vector<
     network->open(peers);
     address = ucxAddress(network->worker_.get());
   });
-  const auto addresses = gatherPieces(control, address);
+  const auto addresses = gatherParts(control, address);
   std::vector<uint64_t> ids(static_cast<size_t>(control.size()));
   control.gatherValues(uint64_t{std::random_device{}()}, std::span(ids));
   together(control, [&] {

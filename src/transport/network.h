@@ -85,7 +85,7 @@ class Network {
     std::atomic<uint64_t> completed{0};  ///< number of completed sends, in order
     std::vector<Receive> receives;       ///< posted in advance; empty until first use of the queue
     uint64_t received = 0;
-    std::unique_ptr<Line[]> memory;
+    std::unique_ptr<CacheLine[]> memory;
     Receive hello;
     Receive bye;
   };
@@ -114,7 +114,7 @@ class Network {
   static void onSent(void* request, ucs_status_t status, void* send);
   static void onReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* receive);
   static void onError(void* queue, ucp_ep_h endpoint, ucs_status_t status);
-  static void settle(Send& send);
+  static void completeSend(Send& send);
 
   const int rank_;
   Health& health_;

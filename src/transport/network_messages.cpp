@@ -38,19 +38,19 @@ void Network::startSend(Queue& queue, const std::byte* data, size_t bytes, uint6
   params.user_data = &send;
   const ucs_status_ptr_t request = ucx().tagSendSyncNbx(queue.endpoint, data, bytes, tag, &params);
   if (UCS_PTR_IS_PTR(request)) return;
-  settle(send);
+  completeSend(send);
   if (UCS_PTR_IS_ERR(request)) noteFailure(queue, UCS_PTR_STATUS(request));
 }
 
 void Network::onSent(void* request, ucs_status_t status, void* user) {
   auto& send = *static_cast<Send*>(user);
   const Queue& queue = *send.queue;
-  settle(send);
+  completeSend(send);
   if (status != UCS_OK) queue.network->noteFailure(queue, status);
   ucx().requestFree(request);
 }
 
-void Network::settle(Send& send) {
+void Network::completeSend(Send& send) {
   Queue& queue = *send.queue;
   send.done = true;
   uint64_t completed = queue.completed.load(std::memory_order_relaxed);
@@ -67,11 +67,12 @@ bool Network::arrived(int from) {
   Queue& queue = this->queue(from);
   if (queue.receives.empty()) {
     const std::lock_guard lock(mutex_);
-    queue.memory = allocateFor("messages of a rank", kPosted * kMaxMessage,
-                               [] { return std::make_unique_for_overwrite<Line[]>(kPosted * kMaxMessage / kLine); });
+    queue.memory = allocateFor("messages of a rank", kPosted * kMaxMessage, [] {
+      return std::make_unique_for_overwrite<CacheLine[]>(kPosted * kMaxMessage / kCacheLine);
+    });
     queue.receives = std::vector<Receive>(kPosted);
     for (size_t i = 0; i < kPosted; ++i) {
-      queue.receives[i].memory = queue.memory[i * kMaxMessage / kLine].bytes;
+      queue.receives[i].memory = queue.memory[i * kMaxMessage / kCacheLine].bytes;
       post(queue, queue.receives[i], kMaxMessage, tag(Kind::Data, from, i + 1));
     }
   }

@@ -8,7 +8,7 @@ namespace seqpar {
 namespace {
 
 size_t wholeLines(size_t bytes) {
-  return std::max<size_t>((bytes + kLine - 1) / kLine, 1) * kLine;
+  return std::max<size_t>((bytes + kCacheLine - 1) / kCacheLine, 1) * kCacheLine;
 }
 
 }  // namespace

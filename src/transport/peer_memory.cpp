@@ -16,7 +16,7 @@ namespace {
 /// Maximum number of parts per system call.
 constexpr size_t kParts = 1024;
 /// Takes some milliseconds: a failure elsewhere ends a read between two calls.
-constexpr size_t kReadPiece = size_t{16} << 20;
+constexpr size_t kReadChunk = size_t{16} << 20;
 
 iovec partOf(uint64_t address, size_t bytes) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process, dereferenced only by the kernel.
@@ -30,10 +30,10 @@ ssize_t readProcess(uint64_t process, std::span<const iovec> from, std::span<con
 
 /// Adds a part, in pieces of at most kReadPiece.
 void addPart(std::vector<iovec>& parts, uint64_t address, size_t bytes) {
-  for (; bytes > 0; address += kReadPiece) {
-    const size_t piece = std::min(bytes, kReadPiece);
-    parts.push_back(partOf(address, piece));
-    bytes -= piece;
+  for (; bytes > 0; address += kReadChunk) {
+    const size_t chunk = std::min(bytes, kReadChunk);
+    parts.push_back(partOf(address, chunk));
+    bytes -= chunk;
   }
 }
 
@@ -41,7 +41,7 @@ void addPart(std::vector<iovec>& parts, uint64_t address, size_t bytes) {
 std::span<const iovec> firstOf(std::span<const iovec> parts) {
   size_t bytes = 0;
   size_t count = 0;
-  while (count < std::min(parts.size(), kParts) && bytes < kReadPiece) bytes += parts[count++].iov_len;
+  while (count < std::min(parts.size(), kParts) && bytes < kReadChunk) bytes += parts[count++].iov_len;
   return parts.first(count);
 }
 
@@ -80,9 +80,9 @@ PeerMemory::PeerMemory(Allgather& control, const std::vector<bool>& candidates)
 
 bool PeerMemory::recognizes(const Card& card) const {
   uint64_t token = 0;
-  const iovec theirs = partOf(card.address, sizeof(token));
+  const iovec remote = partOf(card.address, sizeof(token));
   const iovec mine{&token, sizeof(token)};
-  const auto got = readProcess(card.process, {&theirs, 1}, {&mine, 1});
+  const auto got = readProcess(card.process, {&remote, 1}, {&mine, 1});
   return got == sizeof(token) && token == card.token;
 }
 
@@ -93,17 +93,17 @@ void PeerMemory::read(int peer, std::span<const RemoteBytes> from, std::span<con
   for (const auto& part : from) addPart(theirParts, part.address, part.bytes);
   for (const auto& part : into) addPart(myParts, reinterpret_cast<uint64_t>(part.data()), part.size());
   const Card& card = cards_[static_cast<size_t>(peer)];
-  std::span<iovec> theirs(theirParts);
+  std::span<iovec> remote(theirParts);
   std::span<iovec> mine(myParts);
   // Also for ranks that are threads of this process: unreadable memory is an error, not a crash.
   while (!mine.empty()) {
     health.check();
-    const auto got = readProcess(card.process, firstOf(theirs), firstOf(mine));
+    const auto got = readProcess(card.process, firstOf(remote), firstOf(mine));
     if (got <= 0) {
       fail(seqparRemoteError, "reading from rank ", peer, " (process ", card.process,
            "): ", got == 0 ? "no data" : std::strerror(errno));
     }
-    drop(theirs, static_cast<size_t>(got));
+    drop(remote, static_cast<size_t>(got));
     drop(mine, static_cast<size_t>(got));
   }
 }

@@ -19,8 +19,9 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
       parts_(std::move(parts)),
       peers_(parts_.segments.size()),
       waiter_(health,
-              parts_.segments[static_cast<size_t>(rank_)] ? parts_.segments[static_cast<size_t>(rank_)]->header().bell
-                                                          : ownBell_,
+              parts_.segments[static_cast<size_t>(rank_)]
+                  ? parts_.segments[static_cast<size_t>(rank_)]->header().doorbell
+                  : ownDoorbell_,
               parts_.network.get(), options) {
   const auto self = static_cast<size_t>(rank_);
   const std::optional<Segment>& mine = parts_.segments[self];
@@ -28,17 +29,17 @@ QueueMailbox::QueueMailbox(MailboxParts parts, Health& health, const Waiter::Opt
     ring_ = mine->ring();
   } else if (parts_.network != nullptr) {
     ownRing_ = allocateFor("messages to other ranks", kRingBytes,
-                           [] { return std::make_unique_for_overwrite<Line[]>(kRingBytes / kLine); });
+                           [] { return std::make_unique_for_overwrite<CacheLine[]>(kRingBytes / kCacheLine); });
     ring_ = ownRing_[0].bytes;
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
-    const std::optional<Segment>& theirs = parts_.segments[rank];
-    if (rank == self || !theirs) continue;
-    const size_t there = parts_.places[rank];
+    const std::optional<Segment>& remote = parts_.segments[rank];
+    if (rank == self || !remote) continue;
+    const size_t remotePlace = parts_.places[rank];
     const size_t here = parts_.places[self];
-    peers_[rank].send.emplace(mine->descriptors(there), mine->ack(there));
-    peers_[rank].receive.emplace(theirs->descriptors(here), theirs->ack(here), theirs->ring());
-    peers_[rank].bell = &theirs->header().bell;
+    peers_[rank].send.emplace(mine->descriptors(remotePlace), mine->ack(remotePlace));
+    peers_[rank].receive.emplace(remote->descriptors(here), remote->ack(here), remote->ring());
+    peers_[rank].doorbell = &remote->header().doorbell;
   }
 }
 
@@ -75,7 +76,7 @@ Target QueueMailbox::acquire(std::span<const int> to, size_t bytes) {
   draft_.offset.reset();
   if (!allDirect || bytes > kInlineBytes) draft_.offset = awaitPlace(bytes);
   draft_.open = true;
-  if (!draft_.offset) return line_.bytes;
+  if (!draft_.offset) return cacheLine_.bytes;
   // This processor reads messages for the network first.
   return {ring_ + *draft_.offset, allDirect && bytes >= kStreamedBytes ? Store::Streamed : Store::Cached};
 }
@@ -86,20 +87,20 @@ void QueueMailbox::commit() {
   health_.check();
   if (draft_.inlined != nullptr) {
     draft_.inlined->send->publishPlaced(draft_.bytes);
-    ring(*draft_.inlined->bell);
+    ring(*draft_.inlined->doorbell);
     return;
   }
-  const std::byte* data = draft_.offset ? ring_ + *draft_.offset : line_.bytes;
+  const std::byte* data = draft_.offset ? ring_ + *draft_.offset : cacheLine_.bytes;
   for (const int rank : draft_.to) {
     Peer& reader = peer(rank);
     if (!reader.send) {
       outbox_.keep(*draft_.offset, draft_.bytes, rank, parts_.network->send(rank, data, draft_.bytes));
     } else if (draft_.bytes <= kInlineBytes) {
       reader.send->publishInline(data, draft_.bytes);
-      ring(*reader.bell);
+      ring(*reader.doorbell);
     } else {
       outbox_.keep(*draft_.offset, draft_.bytes, rank, reader.send->publishAt(*draft_.offset, draft_.bytes));
-      ring(*reader.bell);
+      ring(*reader.doorbell);
     }
   }
 }
@@ -124,7 +125,7 @@ void QueueMailbox::release(int from) {
     return;
   }
   sender.receive->release();
-  ring(*sender.bell);
+  ring(*sender.doorbell);
 }
 
 bool QueueMailbox::ready(int from) {

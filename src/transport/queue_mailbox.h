@@ -53,7 +53,7 @@ class QueueMailbox final : public Mailbox {
   struct Peer {
     std::optional<SendQueue> send;
     std::optional<ReceiveQueue> receive;
-    Bell* bell = nullptr;
+    Doorbell* doorbell = nullptr;
   };
   /// The message under construction.
   struct Draft {
@@ -71,14 +71,14 @@ class QueueMailbox final : public Mailbox {
 
   const int rank_;
   Health& health_;
-  std::unique_ptr<Line[]> ownRing_;  ///< for a rank without a segment; the network sends from it
+  std::unique_ptr<CacheLine[]> ownRing_;  ///< for a rank without a segment; the network sends from it
   MailboxParts parts_;
-  Bell ownBell_{};  ///< for a rank without a segment
+  Doorbell ownDoorbell_{};  ///< for a rank without a segment
   std::vector<Peer> peers_;
   std::byte* ring_ = nullptr;
   Outbox outbox_{kRingBytes};
   Draft draft_;
-  Line line_{};
+  CacheLine cacheLine_{};
   Waiter waiter_;
 };
 

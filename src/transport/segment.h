@@ -10,9 +10,9 @@
 
 namespace seqpar {
 
-inline constexpr size_t kLine = 64;
+inline constexpr size_t kCacheLine = 64;
 /// Words that different processors write are two lines apart, because processors fetch lines in pairs.
-inline constexpr size_t kApart = 128;
+inline constexpr size_t kWordDistance = 128;
 inline constexpr size_t kInlineBytes = 48;
 /// Maximum number of unread messages of a queue.
 inline constexpr size_t kDescriptors = 2048;
@@ -23,31 +23,31 @@ inline constexpr size_t kWindow = size_t{1} << 20;
 inline constexpr size_t kRingBytes = size_t{2} << 20;
 
 /// One cache line of memory for messages.
-struct alignas(kLine) Line {
-  std::byte bytes[kLine];
+struct alignas(kCacheLine) CacheLine {
+  std::byte bytes[kCacheLine];
 };
 
-struct alignas(kLine) Descriptor {
+struct alignas(kCacheLine) Descriptor {
   std::byte payload[kInlineBytes];
   uint32_t bytes;
   uint32_t line;                   ///< offset of the message in the ring, in cache lines; unused if it is inline
   std::atomic<uint64_t> sequence;  ///< n once this descriptor contains the queue's n-th message (from 1)
 };
-static_assert(sizeof(Descriptor) == kLine && std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(Descriptor) == kCacheLine && std::atomic<uint64_t>::is_always_lock_free);
 
 /// Number of messages of its queue that a reader has released. Written by the reader, in the sender's segment.
-struct alignas(kApart) Ack {
+struct alignas(kWordDistance) Ack {
   std::atomic<uint64_t> consumed;
 };
 
 /// Futex on which a waiting rank sleeps. A rank that gives it work rings the bell.
-struct alignas(kApart) Bell {
+struct alignas(kWordDistance) Doorbell {
   std::atomic<uint32_t> asleep;
 };
 
 struct SegmentHeader {
   uint64_t token;  ///< random number of the owner; tells a peer that it has mapped the right memory
-  Bell bell;
+  Doorbell doorbell;
 };
 
 /// Addresses of the parts of a segment. Queues are indexed by the readers' places among the ranks of the host.

@@ -36,7 +36,7 @@ class SendQueue {
   /// Publishes a message that is stored at `offset` of the ring. Not while full(). Returns its sequence number.
   uint64_t publishAt(size_t offset, size_t bytes) {
     Descriptor& descriptor = next();
-    descriptor.line = static_cast<uint32_t>(offset / kLine);
+    descriptor.line = static_cast<uint32_t>(offset / kCacheLine);
     return publish(descriptor, bytes);
   }
 
@@ -78,7 +78,7 @@ class ReceiveQueue {
   size_t bytes() const { return next().bytes; }
   const std::byte* data() const {
     const Descriptor& descriptor = next();
-    return descriptor.bytes <= kInlineBytes ? descriptor.payload : ring_ + descriptor.line * kLine;
+    return descriptor.bytes <= kInlineBytes ? descriptor.payload : ring_ + descriptor.line * kCacheLine;
   }
 
   /// Releases it to the sender.

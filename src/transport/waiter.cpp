@@ -19,13 +19,13 @@ constexpr unsigned kSpins = 100;
 constexpr unsigned kYields = 100;
 // With a processor for each rank, a rank that sleeps at once is woken on its waker's processor, and both then alternate
 // there permanently. If both stay awake for a millisecond, the scheduler moves one of them.
-constexpr unsigned kYieldsWithOwnProcessor = 4000;
+constexpr unsigned kYieldsWithOwnCore = 4000;
 // Network progress costs a system call, so it is not part of every iteration of a spin on memory.
 constexpr unsigned kSpinsBetweenProgress = 64;
 // Bound on noticing a failure.
 constexpr std::chrono::milliseconds kNap{5};
 
-void pauseProcessor() {
+void pauseCore() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -43,20 +43,20 @@ std::string seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-void ring(Bell& bell) {
-  if (bell.asleep.load(std::memory_order_seq_cst) == 0) return;
-  if (bell.asleep.exchange(0, std::memory_order_seq_cst) != 0) futex(bell.asleep, FUTEX_WAKE, 1, nullptr);
+void ring(Doorbell& doorbell) {
+  if (doorbell.asleep.load(std::memory_order_seq_cst) == 0) return;
+  if (doorbell.asleep.exchange(0, std::memory_order_seq_cst) != 0) futex(doorbell.asleep, FUTEX_WAKE, 1, nullptr);
 }
 
 bool Waiter::relax(By by, unsigned round) {
   const unsigned spins = options_.spins ? kSpins : 0;
-  const unsigned yields = options_.spins ? kYieldsWithOwnProcessor : kYields;
+  const unsigned yields = options_.spins ? kYieldsWithOwnCore : kYields;
   if (round >= spins + yields) return false;
   if (network_ != nullptr && (by == By::Network || round >= spins || round % kSpinsBetweenProgress == 0)) {
     if (network_->progress()) return true;
   }
   if (round < spins)
-    pauseProcessor();
+    pauseCore();
   else
     sched_yield();
   return true;
@@ -66,7 +66,7 @@ void Waiter::fallAsleep(By by) {
   if (by == By::Network) return;
   // Messages for and from other hosts must progress while this thread sleeps on memory.
   if (network_ != nullptr) network_->rest();
-  bell_.asleep.store(1, std::memory_order_seq_cst);
+  doorbell_.asleep.store(1, std::memory_order_seq_cst);
 }
 
 void Waiter::sleep(By by) {
@@ -75,24 +75,24 @@ void Waiter::sleep(By by) {
     return;
   }
   const timespec nap{0, std::chrono::nanoseconds(kNap).count()};
-  futex(bell_.asleep, FUTEX_WAIT, 1, &nap);
+  futex(doorbell_.asleep, FUTEX_WAIT, 1, &nap);
 }
 
 void Waiter::wakeUp(By by) {
   if (by == By::Network) return;
-  bell_.asleep.store(0, std::memory_order_seq_cst);
+  doorbell_.asleep.store(0, std::memory_order_seq_cst);
   if (network_ != nullptr) network_->resume();
 }
 
-void Waiter::warn(std::chrono::seconds lasted, const std::string& wanted) {
-  writeLog(LogLevel::Warn,
-           concat(operation_, " #", number_, ": rank ", options_.rank, " has waited ", lasted.count(), " s ", wanted));
+void Waiter::warn(std::chrono::seconds lasted, const std::string& description) {
+  writeLog(LogLevel::Warn, concat(operation_, " #", number_, ": rank ", options_.rank, " has waited ", lasted.count(),
+                                  " s ", description));
 }
 
-void Waiter::giveUp(const std::string& wanted) {
+void Waiter::giveUp(const std::string& description) {
   health_.check();
   health_.fail(seqparRemoteError, concat(operation_, " #", number_, ": rank ", options_.rank, " waited ",
-                                         seconds(options_.timeout), " ", wanted));
+                                         seconds(options_.timeout), " ", description));
   health_.check();
   fail(seqparInternalError, "a failed communicator reports success");
 }

@@ -16,8 +16,8 @@ namespace seqpar {
 
 class Network;
 
-/// Wakes the rank that sleeps at `bell`, if any. Call it after a sequentially consistent store of the awaited data.
-void ring(Bell& bell);
+/// Wakes the rank that sleeps at `doorbell`, if any. Call it after a sequentially consistent store of the awaited data.
+void ring(Doorbell& doorbell);
 
 class Waiter {
  public:
@@ -31,8 +31,8 @@ class Waiter {
   };
 
   /// `network` may be null. All must outlive the object.
-  Waiter(Health& health, Bell& bell, Network* network, const Options& options)
-      : health_(health), bell_(bell), network_(network), options_(options) {}
+  Waiter(Health& health, Doorbell& doorbell, Network* network, const Options& options)
+      : health_(health), doorbell_(doorbell), network_(network), options_(options) {}
 
   /// Names the operation of the following waits; `operation` must stay valid.
   void begin(const char* operation, uint64_t number) {
@@ -43,12 +43,12 @@ class Waiter {
   /// True if a wait since begin() took more than about 2 us.
   bool waited() const { return waited_; }
 
-  /// Waits until ready(), which must use sequentially consistent loads. `wanted()` completes the sentence "rank 3
+  /// Waits until ready(), which must use sequentially consistent loads. `description()` completes the sentence "rank 3
   /// waited 30 s ...".
-  template <typename Ready, typename Wanted>
-  void wait(By by, Ready&& ready, Wanted&& wanted) {
+  template <typename Ready, typename Description>
+  void wait(By by, Ready&& ready, Description&& description) {
     if (ready()) return;
-    for (unsigned look = 0; options_.spins && look < kLooks; ++look) {
+    for (unsigned poll = 0; options_.spins && poll < kPolls; ++poll) {
       if (ready()) return;
     }
     for (unsigned round = 0; round < kRoundsBetweenClocks; ++round) {
@@ -59,13 +59,13 @@ class Waiter {
     const Deadline deadline(options_.timeout);
     Reminder reminder(Reminder::Clock::now());
     for (unsigned round = kRoundsBetweenClocks; !ready(); ++round) {
-      if (!health_.ok() || (round % kRoundsBetweenClocks == 0 && deadline.passed())) giveUp(wanted());
+      if (!health_.ok() || (round % kRoundsBetweenClocks == 0 && deadline.passed())) giveUp(description());
       if (!relax(by, round)) {
         fallAsleep(by);
         if (!ready()) sleep(by);
         wakeUp(by);
-        if (deadline.passed() && !ready()) giveUp(wanted());
-        if (logs(LogLevel::Warn)) remind(reminder, wanted);
+        if (deadline.passed() && !ready()) giveUp(description());
+        if (logs(LogLevel::Warn)) remind(reminder, description);
       }
     }
   }
@@ -73,7 +73,7 @@ class Waiter {
  private:
   static constexpr unsigned kRoundsBetweenClocks = 64;
   /// Polls before the first pause. A message in flight arrives within 0.1 us, and a pause takes up to 25 ns.
-  static constexpr unsigned kLooks = 64;
+  static constexpr unsigned kPolls = 64;
 
   /// Spins or yields for a moment; returns false if it is time to sleep.
   bool relax(By by, unsigned round);
@@ -81,16 +81,16 @@ class Waiter {
   void sleep(By by);
   void wakeUp(By by);
   /// Logs a line about a long wait, at intervals.
-  template <typename Wanted>
-  void remind(Reminder& reminder, Wanted&& wanted) {
+  template <typename Description>
+  void remind(Reminder& reminder, Description&& description) {
     const auto now = Reminder::Clock::now();
-    if (reminder.due(now)) warn(reminder.lasted(now), wanted());
+    if (reminder.due(now)) warn(reminder.lasted(now), description());
   }
-  void warn(std::chrono::seconds lasted, const std::string& wanted);
-  [[noreturn]] void giveUp(const std::string& wanted);
+  void warn(std::chrono::seconds lasted, const std::string& description);
+  [[noreturn]] void giveUp(const std::string& description);
 
   Health& health_;
-  Bell& bell_;
+  Doorbell& doorbell_;
   Network* network_;
   Options options_;
   const char* operation_ = "no operation";

@@ -57,7 +57,7 @@ class Backend {
 
   /// For all ranks, around calls that wait for all work on this rank's device: if ranks share a device, such a call
   /// would wait for a kernel that waits for this rank.
-  virtual void meet() {}
+  virtual void barrier() {}
 
   /// Whether work on streams can be captured and replayed.
   virtual bool hasGraphs() const { return false; }

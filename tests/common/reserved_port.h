@@ -16,13 +16,13 @@ namespace seqpar::test {
 /// may be taken by another program before it is used.
 class ReservedPort {
  public:
-  /// Binds `wanted`, or any free port if 0. Throws std::system_error.
-  explicit ReservedPort(uint16_t wanted = 0) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  /// Binds `expected`, or any free port if 0. Throws std::system_error.
+  explicit ReservedPort(uint16_t expected = 0) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int yes = 1;
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(wanted);
+    address.sin_port = htons(expected);
     socklen_t length = sizeof(address);
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     if (socket_ < 0 || setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||

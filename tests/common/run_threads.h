@@ -6,8 +6,8 @@
 #include <functional>
 #include <random>
 
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 
 namespace seqpar::test {
 

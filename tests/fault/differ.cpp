@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "seqpar/exchange.h"
 #include "seqpar/scan.h"
 
@@ -14,7 +14,7 @@ using namespace seqpar::test;
 
 namespace {
 
-constexpr int kRanks = 3, kOdd = 1, kAlike = 5;
+constexpr int kRanks = 3, kDeviating = 1, kAlike = 5;
 
 /// An All-Scan of `heads` heads of 4 x 4.
 seqparResult_t scan(seqparComm_t comm, size_t heads) {
@@ -36,10 +36,10 @@ seqparResult_t gather(seqparComm_t comm) {
 
 /// Rank 1 differs in this call. A rank that completes it gets the error in the next call.
 seqparResult_t differ(seqparComm_t comm, int rank, const char* how) {
-  const bool odd = rank == kOdd;
-  if (odd && std::strcmp(how, "call") == 0) return gather(comm);
-  if (odd && std::strcmp(how, "leave") == 0) return seqparCommAbort(comm), seqparRemoteError;
-  seqparResult_t result = scan(comm, odd ? 5 : 2);
+  const bool deviating = rank == kDeviating;
+  if (deviating && std::strcmp(how, "call") == 0) return gather(comm);
+  if (deviating && std::strcmp(how, "leave") == 0) return seqparCommAbort(comm), seqparRemoteError;
+  seqparResult_t result = scan(comm, deviating ? 5 : 2);
   while (result == seqparSuccess) result = scan(comm, 2);
   return result;
 }
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     alike.arrive_and_wait();
     const seqparResult_t result = differ(comm, rank, argv[1]);
     expect(result != seqparSuccess, "seqparSuccess, although rank 1 called something else");
-    const bool left = rank == kOdd && std::strcmp(argv[1], "leave") == 0;
+    const bool left = rank == kDeviating && std::strcmp(argv[1], "leave") == 0;
     if (!left) seqparCommDestroy(comm);
   });
   std::fputs(errors.c_str(), stdout);

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "layers.h"
 #include "seqpar/attn.h"
 #include "seqpar/attn_plan.h"
@@ -27,7 +27,7 @@ namespace {
 constexpr int kRanks = 4;
 
 using Causes = std::vector<std::string>;
-const Causes kGone{"the process is gone", "lost its connection to rank", "No such process"};
+const Causes kExited{"the process is gone", "lost its connection to rank", "No such process"};
 const Causes kSilent{"has been silent for", " waited ",
                      "lost its connection to rank"};  // the last: depends on which rank gave up first
 
@@ -151,7 +151,7 @@ bool signalled(const std::vector<int>& ranks, int number, int timeoutMs, void (*
   usleep(200000);
   const double since = now();
   for (const int rank : ranks) job.signal(rank, number);
-  return survived(job, others(ranks), number == SIGKILL ? kGone : kSilent, since);
+  return survived(job, others(ranks), number == SIGKILL ? kExited : kSilent, since);
 }
 
 /// One rank stops calling while it lives on.
@@ -177,7 +177,7 @@ bool exits() {
   if (!job.running()) return false;
   const double since = now();
   allStarted.open();
-  return survived(job, others({2}), kGone, since);
+  return survived(job, others({2}), kExited, since);
 }
 
 /// A rank dies while the others wait on streams.
@@ -202,7 +202,7 @@ bool leavesStreams() {
   usleep(200000);
   const double since = now();
   job.signal(kRanks - 1, SIGKILL);
-  return survived(job, others({kRanks - 1}), kGone, since);
+  return survived(job, others({kRanks - 1}), kExited, since);
 }
 
 /// After a loss the survivors create a new communicator, and it works.
@@ -235,7 +235,7 @@ bool rebuilds() {
   if (!job.running()) return false;
   const double since = now();
   job.signal(1, SIGKILL);
-  return survived(job, others({1}), kGone, since);
+  return survived(job, others({1}), kExited, since);
 }
 
 /// Reads lines of the ranks' stderr until each of `ranks` has written one with "rank R" and `text`.

@@ -100,7 +100,7 @@ __global__ void waitAndPublish(seqparScanDevice_t scan, int rank, Outputs out) {
 class Meeting {
  public:
   explicit Meeting(int threads) : threads_(threads) {}
-  void meet() {
+  void barrier() {
     std::unique_lock lock(mutex_);
     const int round = round_;
     if (++arrived_ == threads_) {
@@ -241,11 +241,11 @@ void checkCalls(const Shape& shape, int gpus) {
     checkCuda(cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate");
     checkCuda(cudaGraphUpload(instance, rank.stream), "cudaGraphUpload");
     checkCuda(cudaStreamSynchronize(rank.stream), "cudaStreamSynchronize");
-    rank.meeting.meet();
+    rank.meeting.barrier();
     constexpr int kReplays = 150;
     for (int i = 0; i < kReplays; ++i) checkCuda(cudaGraphLaunch(instance, rank.stream), "cudaGraphLaunch");
     rank.verify(2 + kCalls + 2 * kReplays, what + ", replayed");
-    rank.meeting.meet();
+    rank.meeting.barrier();
     checkCuda(cudaGraphExecDestroy(instance), "cudaGraphExecDestroy");
     checkCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
   });

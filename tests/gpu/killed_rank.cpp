@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "gpu/support/attention_steps.h"
 #include "gpu/support/prefix_sums.h"
 
@@ -108,7 +108,7 @@ struct Child {
 
 Child start(int rank, int victim, bool layer) {
   std::array<int, 2> byteFifo{};
-  expect(::pipe(byteFifo.data()) == 0, "byteFifo failed");
+  expect(::pipe(byteFifo.data()) == 0, "pipe failed");
   const pid_t process = fork();
   expect(process >= 0, "fork failed");
   if (process > 0) {

@@ -117,11 +117,11 @@ void checkPacked(bool given) {
   }
 }
 
-TEST_CASE("packed sequences on GPUs have states of their own") {
+TEST_CASE("packed sequences on GPUs have separate states") {
   checkPacked(false);
 }
 
-TEST_CASE("packed sequences on GPUs begin with given states") {
+TEST_CASE("packed sequences on GPUs start from initial states") {
   checkPacked(true);
 }
 

@@ -37,7 +37,7 @@ void exchangeRandomly(NcclComm& nccl, std::uint64_t seed) {
   const StreamHandle stream = makeStream();
   struct Incoming {
     DeviceArray<std::uint8_t> memory;
-    Bytes wanted;
+    Bytes expected;
   };
   std::vector<DeviceArray<std::uint8_t>> outgoing;
   std::vector<Incoming> incoming;
@@ -66,7 +66,7 @@ void exchangeRandomly(NcclComm& nccl, std::uint64_t seed) {
   }
   nccl.wait(stream.get());
   for (std::size_t i = 0; i < incoming.size(); ++i) {
-    expect(incoming[i].memory.get() == incoming[i].wanted, "message ", i, " of ", incoming[i].wanted.size(),
+    expect(incoming[i].memory.get() == incoming[i].expected, "message ", i, " of ", incoming[i].expected.size(),
            " bytes came wrong, seed ", seed);
   }
 }
@@ -76,19 +76,19 @@ void gather(NcclComm& nccl) {
   const auto size = static_cast<std::size_t>(nccl.size());
   const auto rank = static_cast<std::size_t>(nccl.rank());
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{1000}, std::size_t{1} << 20}) {
-    Bytes wanted, wantedOfAll;
+    Bytes expected, expectedOfAll;
     for (int from = 0; from < nccl.size(); ++from) {
       const Bytes part = message(7, from, 0, bytes, bytes);
-      wanted.insert(wanted.end(), part.begin(), part.end());
+      expected.insert(expected.end(), part.begin(), part.end());
       const Bytes mine = message(8, from, nccl.rank(), bytes, bytes);
-      wantedOfAll.insert(wantedOfAll.end(), mine.begin(), mine.end());
+      expectedOfAll.insert(expectedOfAll.end(), mine.begin(), mine.end());
     }
     const DeviceArray<std::uint8_t> own(message(7, nccl.rank(), 0, bytes, bytes));
     const DeviceArray<std::uint8_t> apart(size * bytes);
     nccl.allGather(own.data(), apart.data(), bytes, stream.get());
     DeviceArray<std::uint8_t> inPlace(size * bytes);
     Bytes begin(size * bytes);
-    std::copy_n(wanted.begin() + static_cast<std::ptrdiff_t>(rank * bytes), bytes,
+    std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(rank * bytes), bytes,
                 begin.begin() + static_cast<std::ptrdiff_t>(rank * bytes));
     inPlace.set(begin);
     nccl.allGather(inPlace.data() + rank * bytes, inPlace.data(), bytes, stream.get());
@@ -101,9 +101,9 @@ void gather(NcclComm& nccl) {
     const DeviceArray<std::uint8_t> in(size * bytes);
     nccl.allToAll(out.data(), in.data(), bytes, stream.get());
     nccl.wait(stream.get());
-    expect(apart.get() == wanted, "an all-gather of ", bytes, " bytes");
-    expect(inPlace.get() == wanted, "an all-gather in place of ", bytes, " bytes");
-    expect(in.get() == wantedOfAll, "an all-to-all of ", bytes, " bytes");
+    expect(apart.get() == expected, "an all-gather of ", bytes, " bytes");
+    expect(inPlace.get() == expected, "an all-gather in place of ", bytes, " bytes");
+    expect(in.get() == expectedOfAll, "an all-to-all of ", bytes, " bytes");
   }
 }
 
@@ -156,12 +156,12 @@ void replay(NcclComm& nccl) {
   }
   nccl.wait(stream.get());
   for (std::size_t i = 0; i < kReplays; ++i) {
-    Bytes wanted;
+    Bytes expected;
     for (int from = 0; from < nccl.size(); ++from) {
       const Bytes part = message(9, from, 0, i, kBytes);
-      wanted.insert(wanted.end(), part.begin(), part.end());
+      expected.insert(expected.end(), part.begin(), part.end());
     }
-    expect(results[i]->get() == wanted, "replay ", i, " of a graph");
+    expect(results[i]->get() == expected, "replay ", i, " of a graph");
   }
 }
 
@@ -207,16 +207,16 @@ void borrowed(int ranks) {
     expect(problem.empty(), problem);
   }
   const auto problem = onThreads(ranks, [&](int rank) {
-    const ncclComm_t theirs = comms[static_cast<std::size_t>(rank)];
+    const ncclComm_t remote = comms[static_cast<std::size_t>(rank)];
     seqparComm_t comm = nullptr;
-    expectSuccess(seqparCommInitNccl(&comm, theirs, nullptr), "seqparCommInitNccl");
+    expectSuccess(seqparCommInitNccl(&comm, remote, nullptr), "seqparCommInitNccl");
     int count = 0, device = -1, number = -1;
     expectSuccess(seqparCommCount(comm, &count), "seqparCommCount");
     expectSuccess(seqparCommUserRank(comm, &number), "seqparCommUserRank");
     expectSuccess(seqparCommDevice(comm, &device), "seqparCommDevice");
     expect(count == ranks && number == rank && device == rank, "rank ", number, " of ", count, " on device ", device);
     expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
-    nccl.check(destroy(theirs), "ncclCommDestroy");
+    nccl.check(destroy(remote), "ncclCommDestroy");
   });
   expect(problem.empty(), problem);
 }

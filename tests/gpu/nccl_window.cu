@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::size_t kWords = 1 << 16;
 
-__global__ void writeTo(std::uint32_t* there, int from, int to) {
+__global__ void writeTo(std::uint32_t* remote, int from, int to) {
   for (std::size_t i = threadIdx.x; i < kWords; i += blockDim.x) {
-    there[i] = static_cast<std::uint32_t>(i * 31 + static_cast<unsigned>(from) * 7 + static_cast<unsigned>(to));
+    remote[i] = static_cast<std::uint32_t>(i * 31 + static_cast<unsigned>(from) * 7 + static_cast<unsigned>(to));
   }
 }
 
-void meet(NcclRank& mine) {
+void barrier(NcclRank& mine) {
   const char here = 0;
   std::vector<char> all(static_cast<std::size_t>(mine.nccl->size()));
   mine.control.gatherValues(here, std::span(all));
@@ -31,18 +31,18 @@ void writeEverywhere(NcclRank& mine, const PeerWindow& window) {
   std::vector<std::uint32_t> own(kWords * size, 1);
   expectCuda(cudaMemcpy(own.data(), window.at(mine.rank), own.size() * 4, cudaMemcpyDeviceToHost), "cudaMemcpy");
   expect(own == std::vector<std::uint32_t>(kWords * size, 0), "a new window is all zeros");
-  meet(mine);
+  barrier(mine);
   for (int to = 0; to < ranks; ++to) {
-    auto* const there = reinterpret_cast<std::uint32_t*>(window.at(to)) + kWords * static_cast<std::size_t>(mine.rank);
-    writeTo<<<1, 256, 0, stream.get()>>>(there, mine.rank, to);
+    auto* const remote = reinterpret_cast<std::uint32_t*>(window.at(to)) + kWords * static_cast<std::size_t>(mine.rank);
+    writeTo<<<1, 256, 0, stream.get()>>>(remote, mine.rank, to);
   }
   expectCuda(cudaStreamSynchronize(stream.get()), "writing to peers");
-  meet(mine);
+  barrier(mine);
   expectCuda(cudaMemcpy(own.data(), window.at(mine.rank), own.size() * 4, cudaMemcpyDeviceToHost), "cudaMemcpy");
   for (std::size_t i = 0; i < own.size(); ++i) {
     const std::size_t from = i / kWords;
-    const auto wanted = static_cast<std::uint32_t>(i % kWords * 31 + from * 7 + static_cast<std::size_t>(mine.rank));
-    expect(own[i] == wanted, "word ", i % kWords, " from rank ", from, " is ", own[i], ", expected ", wanted);
+    const auto expected = static_cast<std::uint32_t>(i % kWords * 31 + from * 7 + static_cast<std::size_t>(mine.rank));
+    expect(own[i] == expected, "word ", i % kWords, " from rank ", from, " is ", own[i], ", expected ", expected);
   }
 }
 
@@ -60,7 +60,7 @@ int main() {
       if (mine.rank == 0) reason = why;
       if (window == nullptr) return;
       writeEverywhere(mine, *window);
-      meet(mine);
+      barrier(mine);
     }
     // A refused window leaves the communicator usable.
     std::string why;

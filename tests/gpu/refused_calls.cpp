@@ -23,7 +23,7 @@ std::string onGpus(int gpus, int ranks, const std::function<void(seqparComm_t, i
     seqparComm_t comm = nullptr;
     expectSuccess(seqparCommInitRankConfig(&comm, ranks, id, rank, &config), "seqparCommInitRankConfig");
     body(comm, rank);
-    device.meet();
+    device.barrier();
     expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
   });
   backend() = before;

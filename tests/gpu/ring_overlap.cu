@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "gpu/support/device_backend.h"
 #include "gpu/support/processes.h"
 #include "seqpar/ring.h"
@@ -230,11 +230,11 @@ void runLong(const Rank& self) {
   OpenRing ring(self, form);
   for (int round = 0; round < kRounds; ++round) {
     ring.reset();
-    const bool looks = round % 1000 == 0 || round > kRounds - 500;
-    if (looks) ring.fillHome(round);
+    const bool polls = round % 1000 == 0 || round > kRounds - 500;
+    if (polls) ring.fillHome(round);
     expectSuccess(ring.post(), "seqparRingPost", self.comm);
     expectSuccess(ring.wait(), "seqparRingWait", self.comm);
-    if (looks) ring.check(round, 0);
+    if (polls) ring.check(round, 0);
   }
   self.expectRight("many steps");
   ring.close();

@@ -19,7 +19,7 @@ PlacedRun placed;
 // Runs first in its process, before any convolution kernel is loaded: other ranks' exchanges wait on their GPUs while
 // the last rank allocates memory and loads kernels. Unlike plans, which load cuDNN's kernels, Create needs no barrier
 // for this.
-TEST_CASE("a rank may be late with its convolution") {
+TEST_CASE("a convolution waits for a late rank") {
   PlacedRanks all(placed);
   const unsigned seed = std::random_device{}();
   const std::vector<int64_t> lengths(static_cast<size_t>(placed.ranks), 100);
@@ -29,10 +29,10 @@ TEST_CASE("a rank may be late with its convolution") {
   c.fill(seed);
   const Placement& together = *all.placement();
   Placement apart = together;
-  apart.meet = [] {};
+  apart.barrier = [] {};
   apart.run = [&](int rank, const auto& calls) {
     auto said = together.run(rank, calls);
-    together.meet();  // the next free waits for the device, where other ranks may still have work
+    together.barrier();  // the next free waits for the device, where other ranks may still have work
     return said;
   };
   ConvOptions options{.placement = &apart};

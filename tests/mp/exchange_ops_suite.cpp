@@ -283,10 +283,10 @@ class Runner {
 
   void halo() {
     const auto shape = shards();
-    seqparHalo_t wanted = SEQPAR_HALO_INITIALIZER;
-    wanted.left = c_.left;
-    wanted.right = c_.right;
-    wanted.periodic = c_.periodic ? 1 : 0;
+    seqparHalo_t requested = SEQPAR_HALO_INITIALIZER;
+    requested.left = c_.left;
+    requested.right = c_.right;
+    requested.periodic = c_.periodic ? 1 : 0;
     MarginArray shard(static_cast<size_t>(c_.outer * c_.tokens[self_] * c_.inner), c_.type, c_.skew);
     MarginArray left(static_cast<size_t>(c_.outer * c_.left * c_.inner), c_.type, c_.skew / 5);
     MarginArray right(static_cast<size_t>(c_.outer * c_.right * c_.inner), c_.type, c_.skew / 25);
@@ -294,7 +294,7 @@ class Runner {
     shard.set(mine);
     if (c_.call == kHalo) {
       done(seqparHaloExchange(shard.data(), c_.left > 0 ? left.data() : nullptr, c_.right > 0 ? right.data() : nullptr,
-                              &wanted, &shape, comm_, stream_));
+                              &requested, &shape, comm_, stream_));
       compare("shard", shard, mine);
       for (const bool isLeft : {true, false}) {
         std::vector<float> expected;
@@ -333,7 +333,7 @@ class Runner {
       }
     }
     done(seqparHaloAdjoint(c_.left > 0 ? left.data() : nullptr, c_.right > 0 ? right.data() : nullptr, shard.data(),
-                           &wanted, &shape, comm_, stream_));
+                           &requested, &shape, comm_, stream_));
     compare("shard", shard, mine);
   }
 

@@ -83,19 +83,19 @@ void KeptRing::open() {
     const int origin = originOf(params_, ranks_, rank_, step);
     for (size_t tensor = 0; tensor < tensors; ++tensor) {
       const size_t bytes = sizes_[static_cast<size_t>(origin) * tensors + tensor];
-      looks_.push_back({step, static_cast<int>(tensor), origin, Vector<unsigned char>(bytes)});
+      polls_.push_back({step, static_cast<int>(tensor), origin, Vector<unsigned char>(bytes)});
     }
   }
-  backend()->meet();
+  backend()->barrier();
   expectSuccess(seqparRingCreate(&ring_, &params_, comm_), "seqparRingCreate", comm_);
-  backend()->meet();
+  backend()->barrier();
 }
 
 void KeptRing::close() {
-  backend()->meet();
+  backend()->barrier();
   expectSuccess(seqparRingDestroy(ring_), "seqparRingDestroy");
   ring_ = nullptr;
-  backend()->meet();
+  backend()->barrier();
 }
 
 std::pair<void*, size_t> KeptRing::current(int tensor) const {
@@ -107,7 +107,7 @@ std::pair<void*, size_t> KeptRing::current(int tensor) const {
 
 void KeptRing::look(void* stream, int step, size_t& next) {
   for (int tensor = 0; tensor < params_.tensors; ++tensor) {
-    Look& here = looks_[next++];
+    Look& here = polls_[next++];
     const auto [pointer, bytes] = current(tensor);
     expect(bytes == here.bytes.size(), "tensor ", tensor, " of step ", step, " has ", bytes, " bytes, expected ",
            here.bytes.size());
@@ -115,7 +115,7 @@ void KeptRing::look(void* stream, int step, size_t& next) {
   }
 }
 
-void KeptRing::enqueue(void* stream, const std::function<void(int step)>& beside) {
+void KeptRing::enqueue(void* stream, const std::function<void(int step)>& between) {
   expectSuccess(seqparRingReset(ring_), "seqparRingReset", comm_);
   for (int tensor = 0; tensor < params_.tensors; ++tensor) {
     const auto [pointer, bytes] = current(tensor);
@@ -125,7 +125,7 @@ void KeptRing::enqueue(void* stream, const std::function<void(int step)>& beside
   for (int step = 0; step < steps(); ++step) {
     expectSuccess(seqparRingPost(ring_, stream), "seqparRingPost", comm_);
     look(stream, step, next);
-    beside(step);
+    between(step);
     expectSuccess(seqparRingWait(ring_, stream), "seqparRingWait", comm_);
   }
   look(stream, steps(), next);
@@ -139,7 +139,7 @@ void KeptRing::setInputs(std::uint64_t key) {
 }
 
 void KeptRing::check(std::uint64_t key) const {
-  for (const Look& look : looks_) {
+  for (const Look& look : polls_) {
     const auto expected = filled(look.bytes.size(), key, look.origin, look.tensor);
     if (look.bytes == expected) continue;
     size_t first = 0, wrong = 0;
@@ -157,10 +157,10 @@ void KeptRing::check(std::uint64_t key) const {
   }
 }
 
-void KeptRing::run(std::uint64_t key, const std::function<void(int step)>& beside) {
+void KeptRing::run(std::uint64_t key, const std::function<void(int step)>& between) {
   auto* const stream = backend()->noStream();
   setInputs(key);
-  enqueue(stream, beside);
+  enqueue(stream, between);
   backend()->synchronize(stream);
   check(key);
 }
@@ -176,7 +176,7 @@ CapturedRing::CapturedRing(seqparComm_t comm, std::uint64_t seed)
       if (step == 0) shift();
     });
   });
-  backend()->meet();
+  backend()->barrier();
   ring_.run(seed + 1, [](int) {});
 }
 
@@ -205,9 +205,9 @@ void CapturedRing::close() {
     ring_.close();
     replay(seed_ + 2, 1);
   }
-  backend()->meet();
+  backend()->barrier();
   backend()->releaseGraph(graph_);
-  backend()->meet();
+  backend()->barrier();
   if (seed_ % 2 != 0) ring_.close();
 }
 

@@ -23,11 +23,11 @@ class KeptRing {
   void close();
 
   /// One round; calls the function between each post and its wait. Throws at the first wrong byte.
-  void run(std::uint64_t key, const std::function<void(int step)>& beside);
+  void run(std::uint64_t key, const std::function<void(int step)>& between);
 
   /// The calls of run() on `stream` without its checks: tensors are read from inputs(), and all current tensors, before
   /// and after each transfer, are copied into memory of the object.
-  void enqueue(void* stream, const std::function<void(int step)>& beside);
+  void enqueue(void* stream, const std::function<void(int step)>& between);
   /// Writes the tensors for `key` to enqueue()'s source.
   void setInputs(std::uint64_t key);
   /// Throws unless what enqueue() copied belongs to `key`.
@@ -56,7 +56,7 @@ class KeptRing {
   std::uint64_t key_ = 0, before_ = 0;  ///< of the inputs, and of those before
   std::vector<Vector<unsigned char>> memory_, inputs_;
   std::vector<void*> pointers_;
-  std::vector<Look> looks_;
+  std::vector<Look> polls_;
 };
 
 /// A ring's round, with a shift concurrent with its first transfer, in a graph.

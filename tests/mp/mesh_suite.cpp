@@ -78,11 +78,11 @@ void runRound(seqparComm_t comm, std::mt19937_64& random, int ranks, int a, Mesh
   const double merging = 64 * (rows + columns) * roundoff(seqparFloat32);
   // Values have magnitude 1 at most. They are rounded once by each hop, and as inputs and results.
   const double tolerance = merging + rows * roundoff(types.wire) + 2 * roundoff(types.data);
-  const auto wanted = referenceOutputs(attention, rank);
+  const auto expected = referenceOutputs(attention, rank);
   for (const bool atOnce : {false, true}) {
     const auto outputs = meshOutputs({comm, mesh, attention, types, onStream}, atOnce);
-    expectClose(atOnce ? "o at once" : "o", outputs.o, wanted.o, tolerance);
-    expectClose(atOnce ? "lse at once" : "lse", outputs.lse, wanted.lse, merging);
+    expectClose(atOnce ? "o at once" : "o", outputs.o, expected.o, tolerance);
+    expectClose(atOnce ? "lse at once" : "lse", outputs.lse, expected.lse, merging);
   }
 
   attention.integers = true;

@@ -61,9 +61,9 @@ seqparRedistributePlan_t makePlan(const LayoutCase& from, const LayoutCase& to, 
     rowBytes.push_back(tensor.rowBytes);
   }
   const auto had = from.get();
-  const auto wanted = to.get();
+  const auto expected = to.get();
   seqparRedistributePlan_t plan = nullptr;
-  expectSuccess(seqparRedistributePlanCreate(&plan, &had, &wanted, static_cast<int>(tensors.size()), outer.data(),
+  expectSuccess(seqparRedistributePlanCreate(&plan, &had, &expected, static_cast<int>(tensors.size()), outer.data(),
                                              rowBytes.data(), comm),
                 "seqparRedistributePlanCreate", comm);
   return plan;
@@ -83,19 +83,19 @@ void move(seqparRedistributePlan_t plan, std::vector<Bytes>& send, std::vector<B
 /// Redistributes there and back; on a stream, the second call is enqueued before the first is done.
 void check(const Problem& problem, seqparComm_t comm, int rank, const Stream* stream) {
   const auto had = dealTokens(problem.from)[static_cast<size_t>(rank)];
-  const auto wanted = dealTokens(problem.to)[static_cast<size_t>(rank)];
+  const auto expected = dealTokens(problem.to)[static_cast<size_t>(rank)];
   auto original = tensorsOf(problem, had, true);
-  auto there = tensorsOf(problem, wanted, false);
+  auto moved = tensorsOf(problem, expected, false);
   auto back = tensorsOf(problem, had, false);
   auto* const plan = makePlan(problem.from, problem.to, problem.tensors, comm);
   auto* const inverse = makePlan(problem.to, problem.from, problem.tensors, comm);
   void* const handle = stream == nullptr ? backend()->noStream() : stream->get();
-  move(plan, original, there, handle, comm);
-  move(inverse, there, back, handle, comm);
+  move(plan, original, moved, handle, comm);
+  move(inverse, moved, back, handle, comm);
   expectSuccess(seqparRedistributePlanDestroy(plan), "seqparRedistributePlanDestroy");
   expectSuccess(seqparRedistributePlanDestroy(inverse), "seqparRedistributePlanDestroy");
   backend()->synchronize(handle);
-  expect(there == tensorsOf(problem, wanted, true), problem.text(), ": what arrived is wrong");
+  expect(moved == tensorsOf(problem, expected, true), problem.text(), ": what arrived is wrong");
   expect(back == tensorsOf(problem, had, true), problem.text(), ": what came back is wrong");
 }
 
@@ -162,9 +162,9 @@ void runGroupsSuite(seqparComm_t world, std::uint64_t seed) {
     expectSuccess(seqparCommCount(comms[i], &size), "seqparCommCount", comms[i]);
     expect(size == count, "group ", i, " of rank ", rank, " has ", size, " ranks, expected ", count);
     runRedistributeSuite(comms[i], seed, 3);
-    backend()->meet();  // other groups are done too
+    backend()->barrier();  // other groups are done too
     expectSuccess(seqparCommDestroy(comms[i]), "seqparCommDestroy");
-    backend()->meet();
+    backend()->barrier();
   }
 }
 

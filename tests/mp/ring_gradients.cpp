@@ -19,7 +19,7 @@ void runRingGradients(seqparComm_t comm, int rank, int ranks, int inner) {
   params.unchanged = 0;
   params.steps = ranks;
   expectSuccess(seqparRingCreate(&gradients, &params, comm), "seqparRingCreate", comm);
-  backend()->meet();
+  backend()->barrier();
   auto* const stream = backend()->noStream();
   const auto current = [&](seqparRing_t ring) {
     void* pointer = nullptr;
@@ -55,10 +55,10 @@ void runRingGradients(seqparComm_t comm, int rank, int ranks, int inner) {
     const auto expected = (static_cast<std::uint64_t>(rank) * 1000 + i) * factor;
     expect(sum[i] == expected, "inner ", inner, ": gradient ", i, " is ", sum[i], ", expected ", expected);
   }
-  backend()->meet();
+  backend()->barrier();
   expectSuccess(seqparRingDestroy(gradients), "seqparRingDestroy");
   expectSuccess(seqparRingDestroy(keys), "seqparRingDestroy");
-  backend()->meet();
+  backend()->barrier();
 }
 
 }  // namespace seqpar::test

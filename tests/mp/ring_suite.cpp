@@ -88,9 +88,9 @@ class RingRun {
   RingRun(const RingRun&) = delete;
   RingRun& operator=(const RingRun&) = delete;
   void close() {
-    backend()->meet();
+    backend()->barrier();
     expectSuccess(seqparRingDestroy(ring_), "seqparRingDestroy");
-    backend()->meet();
+    backend()->barrier();
   }
 
   void run(int round) {
@@ -160,7 +160,7 @@ class RingRun {
       elsewherePointers_.push_back(elsewhere_.back().data());
     }
     expectSuccess(seqparRingCreate(&ring_, &params, comm_), "seqparRingCreate", comm_);
-    backend()->meet();
+    backend()->barrier();
   }
 
   std::pair<void*, size_t> current(int tensor) {

@@ -75,14 +75,14 @@ seqparAllScanParams_t makeParams(const Call& call, const ScanCase& scanCase, int
   return params;
 }
 
-void compare(const char* what, const std::vector<float>& got, const ReferenceState& wanted, const Call& call) {
+void compare(const char* what, const std::vector<float>& got, const ReferenceState& expected, const Call& call) {
   const bool exact = call.numbers == Numbers::Exact;
   const double relative = exact ? 0 : relativeBound(call.spec);
   const double absolute = exact ? 0 : absoluteBound(call.spec);
   for (size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(static_cast<double>(got[i]) - wanted.value[i]);
-    expect(error <= relative * wanted.size[i] + absolute, what, "[", i, "] is ", got[i], ", expected ", wanted.value[i],
-           exact ? " exactly" : " within the bound");
+    const double error = std::abs(static_cast<double>(got[i]) - expected.value[i]);
+    expect(error <= relative * expected.size[i] + absolute, what, "[", i, "] is ", got[i], ", expected ",
+           expected.value[i], exact ? " exactly" : " within the bound");
   }
 }
 

@@ -154,10 +154,10 @@ class Soak {
       closeGraph(which);
       closeRing(which);
     }
-    backend()->meet();
+    backend()->barrier();
     for (auto* comm : owned_) {
       expectSuccess(seqparCommDestroy(comm), "seqparCommDestroy");
-      backend()->meet();
+      backend()->barrier();
     }
   }
 

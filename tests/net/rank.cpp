@@ -126,7 +126,7 @@ bool anySays(seqparComm_t comm, bool mine) {
 
 /// until-told FOLDER PAUSE: scans until FOLDER/stop exists; all results must be right, and on some rank a scan must
 /// have taken PAUSE seconds: any rank, since a busy machine may delay other ranks for that long.
-int untilTold(seqparComm_t comm, const Words& words) {
+int untilReported(seqparComm_t comm, const Words& words) {
   Report report = start(comm, words.at(0));
   double longest = 0;
   for (double last = now(); anySays(comm, report.rank == 0 && !exists(words.at(0) + "/stop"));) {
@@ -156,7 +156,7 @@ int rest(seqparComm_t comm, const Words& words) {
 }
 
 std::map<std::string, std::function<int(seqparComm_t, const Words&)>> tasks() {
-  return {{"suite", suite}, {"until-failure", untilFailure}, {"until-told", untilTold}, {"rest", rest}};
+  return {{"suite", suite}, {"until-failure", untilFailure}, {"until-told", untilReported}, {"rest", rest}};
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ void perform(const Copy& copy) {
   std::memcpy(copy.to, copy.from, copy.bytes);
 }
 
-void spoil(const Copy& copy) {
+void corrupt(const Copy& copy) {
   constexpr char kNan = static_cast<char>(0xff);
   test::writes(copy.to, static_cast<size_t>(copy.bytes));
   std::memset(copy.to, kNan, copy.bytes);
@@ -37,7 +37,7 @@ void copyAsync(void* to, const void* from, bool valid, int bytes) {
   };
   if (!aligned(to) || (valid && !aligned(from))) throw std::logic_error("an asynchronous copy is not aligned");
   const Copy copy{to, from, valid, bytes};
-  spoil(copy);
+  corrupt(copy);
   self().groups.back().push_back(copy);
 }
 void commitCopies() {

@@ -31,7 +31,7 @@ using Products = std::vector<std::function<void()>>;
 struct Fiber {
   ucontext_t start;
   jmp_buf state;
-  bool begun = false, done = false;
+  bool started = false, done = false;
   std::unique_ptr<char[]> stack;
   test::Strand strand;
   CopyGroups groups{1}, bulk{1};
@@ -80,7 +80,7 @@ struct Transfer {
 /// A barrier in shared memory: a round ends when all threads have arrived and all bytes have been transferred.
 struct TransferBarrier {
   int count = 0, arrived = 0;
-  int64_t bytesToCome = 0;
+  int64_t bytesPending = 0;
   uint64_t round = 0;
   std::list<Transfer> transfers;
   Marks marks;
@@ -150,7 +150,7 @@ inline void Marks::leave(uint64_t round) {
 /// Performs a copy on behalf of the current strand.
 void perform(const Copy& copy);
 /// Invalidates a copy's destination.
-void spoil(const Copy& copy);
+void corrupt(const Copy& copy);
 
 /// Orders this thread's next accesses after all work of these units.
 inline void followUnits() {

@@ -12,9 +12,9 @@ using warp::TransferBarrier;
 
 /// Ends the round if all threads and bytes have arrived; performs pending transfers first.
 void tryToEnd(TransferBarrier& barrier) {
-  if (barrier.arrived < barrier.count || barrier.bytesToCome > 0) return;
+  if (barrier.arrived < barrier.count || barrier.bytesPending > 0) return;
   if (barrier.arrived > barrier.count) throw std::logic_error("more threads at a barrier of transfers than it counts");
-  if (barrier.bytesToCome < 0) throw std::logic_error("more bytes at a barrier of transfers than announced");
+  if (barrier.bytesPending < 0) throw std::logic_error("more bytes at a barrier of transfers than announced");
   const auto& self = cta->fibers[cta->current].strand;
   for (const Transfer& transfer : barrier.transfers) {
     transfer.engine.enter();
@@ -39,12 +39,12 @@ std::vector<Copy> copiesOf(const CUtensorMap& map, uint32_t shared, int column, 
   for (int row = 0; row < map.boxTokens; ++row) {
     for (int byte = 0; byte < rowBytes; byte += kPiece) {
       const int first = column + byte / map.numberBytes;
-      const bool there = token + row < map.tokens && first + numbers <= map.columns && head < map.heads;
+      const bool inBounds = token + row < map.tokens && first + numbers <= map.columns && head < map.heads;
       char* const outside = map.data + batch * map.batchStride + (token + row) * map.tokenStride +
                             head * map.headStride + first * map.numberBytes;
       char* const inside = warp::sharedAt(shared + (map.swizzled ? swizzled(row, byte) : row * rowBytes + byte));
-      if (toTensor && there) copies.push_back({outside, inside, true, kPiece});
-      if (!toTensor) copies.push_back({inside, there ? outside : nullptr, there, kPiece});
+      if (toTensor && inBounds) copies.push_back({outside, inside, true, kPiece});
+      if (!toTensor) copies.push_back({inside, inBounds ? outside : nullptr, inBounds, kPiece});
     }
   }
   return copies;
@@ -85,7 +85,7 @@ void arrive(uint32_t barrier) {
 }
 void arriveExpecting(uint32_t barrier, int bytes) {
   arrive(barrier);
-  at(barrier).bytesToCome += bytes;
+  at(barrier).bytesPending += bytes;
 }
 void waitBarrier(uint32_t barrier, int parity) {
   TransferBarrier& own = at(barrier);
@@ -107,10 +107,10 @@ void loadBox(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, 
   test::lead(begin);
   transfer.engine.enter();
   test::follow(begin);
-  for (const Copy& copy : transfer.copies) spoil(copy);
+  for (const Copy& copy : transfer.copies) corrupt(copy);
   cta->fibers[cta->current].strand.enter();
   TransferBarrier& own = at(barrier);
-  own.bytesToCome -= static_cast<int64_t>(transfer.copies.size()) * transfer.copies[0].bytes;
+  own.bytesPending -= static_cast<int64_t>(transfer.copies.size()) * transfer.copies[0].bytes;
   own.transfers.push_back(std::move(transfer));
 }
 void storeBox(const CUtensorMap& map, uint32_t from, int column, int head, int token, int batch) {

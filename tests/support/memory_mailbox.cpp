@@ -37,7 +37,7 @@ struct MemoryLanes::Message {
   int readers = 0;
 };
 
-struct MemoryLanes::Lane {
+struct MemoryLanes::Queue {
   std::deque<std::shared_ptr<Message>> waiting;
   std::shared_ptr<Message> held;
   size_t published = 0;
@@ -64,7 +64,7 @@ class MemoryLanes::Box final : public Mailbox {
   void end() override {
     require(!operation_.empty(), "end() without begin()");
     require(!building_, "end() with a message under construction");
-    for (int from = 0; from < size(); ++from) require(!lanes_.lane(from, rank_).held, "end() with a message held");
+    for (int from = 0; from < size(); ++from) require(!lanes_.queue(from, rank_).held, "end() with a message held");
     operation_.clear();
   }
 
@@ -92,8 +92,8 @@ class MemoryLanes::Box final : public Mailbox {
     require(building_ != nullptr, "commit() without acquire()");
     const std::lock_guard lock(lanes_.mutex_);
     for (const int to : to_) {
-      lanes_.lane(rank_, to).waiting.push_back(building_);
-      ++lanes_.lane(rank_, to).published;
+      lanes_.queue(rank_, to).waiting.push_back(building_);
+      ++lanes_.queue(rank_, to).published;
     }
     inWindow_ += roundUp(building_->bytes);
     unread_.push_back(std::move(building_));
@@ -106,30 +106,30 @@ class MemoryLanes::Box final : public Mailbox {
     require(!operation_.empty(), "receive() outside an operation");
     require(!building_, "receive() with a message under construction");
     std::unique_lock lock(lanes_.mutex_);
-    Lane& lane = lanes_.lane(from, rank_);
-    require(!lane.held, concat("receive() from rank ", from, ", whose message is still held"));
-    lanes_.waitFor(lock, concat("rank ", rank_, " receiving from rank ", from), [&] { return !lane.waiting.empty(); });
-    lane.held = std::move(lane.waiting.front());
-    lane.waiting.pop_front();
-    if (lane.held->bytes != bytes) {
+    Queue& queue = lanes_.queue(from, rank_);
+    require(!queue.held, concat("receive() from rank ", from, ", whose message is still held"));
+    lanes_.waitFor(lock, concat("rank ", rank_, " receiving from rank ", from), [&] { return !queue.waiting.empty(); });
+    queue.held = std::move(queue.waiting.front());
+    queue.waiting.pop_front();
+    if (queue.held->bytes != bytes) {
       fail(seqparInternalError, "rank ", rank_, " expects ", bytes, " bytes from rank ", from, ", which sent ",
-           lane.held->bytes);
+           queue.held->bytes);
     }
-    return lane.held->data.get();
+    return queue.held->data.get();
   }
 
   void release(int from) override {
     const std::lock_guard lock(lanes_.mutex_);
-    Lane& lane = lanes_.lane(from, rank_);
-    require(lane.held != nullptr, concat("release() of rank ", from, " without receive()"));
-    if (--lane.held->readers == 0) lane.held->data.reset();
-    lane.held.reset();
+    Queue& queue = lanes_.queue(from, rank_);
+    require(queue.held != nullptr, concat("release() of rank ", from, " without receive()"));
+    if (--queue.held->readers == 0) queue.held->data.reset();
+    queue.held.reset();
     lanes_.changed_.notify_all();
   }
 
   bool ready(int from) override {
     const std::lock_guard lock(lanes_.mutex_);
-    return !lanes_.lane(from, rank_).waiting.empty();
+    return !lanes_.queue(from, rank_).waiting.empty();
   }
 
   bool readable(int) const override { return true; }
@@ -182,11 +182,11 @@ MemoryLanes::MemoryLanes(int size, const MemoryMailboxOptions& options)
 
 MemoryLanes::~MemoryLanes() = default;
 
-MemoryLanes::Lane& MemoryLanes::lane(int from, int to) {
+MemoryLanes::Queue& MemoryLanes::queue(int from, int to) {
   return lanes_[static_cast<size_t>(from) * size_ + to];
 }
 
-const MemoryLanes::Lane& MemoryLanes::lane(int from, int to) const {
+const MemoryLanes::Queue& MemoryLanes::queue(int from, int to) const {
   return lanes_[static_cast<size_t>(from) * size_ + to];
 }
 
@@ -227,7 +227,7 @@ void MemoryLanes::run(const std::function<void(Mailbox&)>& body) {
   }
   threads.clear();
   if (first) std::rethrow_exception(first);
-  for (const Lane& each : lanes_) {
+  for (const Queue& each : lanes_) {
     if (!each.waiting.empty()) throw std::logic_error("messages were sent and never received");
   }
 }
@@ -237,7 +237,7 @@ size_t MemoryLanes::messagesFrom(int rank) const {
 }
 
 size_t MemoryLanes::messagesOn(int from, int to) const {
-  return lane(from, to).published;
+  return queue(from, to).published;
 }
 
 }  // namespace seqpar::test

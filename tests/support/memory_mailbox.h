@@ -45,21 +45,21 @@ class MemoryLanes {
 
  private:
   struct Message;
-  struct Lane;
+  struct Queue;
   class Box;
   friend class Box;
 
   void stop(const std::string& why);
   void waitFor(std::unique_lock<std::mutex>& lock, const std::string& what, const std::function<bool()>& done);
-  Lane& lane(int from, int to);
-  const Lane& lane(int from, int to) const;
+  Queue& queue(int from, int to);
+  const Queue& queue(int from, int to) const;
 
   int size_;
   MemoryMailboxOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string stopped_;  ///< why, or ""
-  std::vector<Lane> lanes_;
+  std::vector<Queue> lanes_;
   std::vector<std::unique_ptr<Box>> boxes_;
 };
 

@@ -31,8 +31,8 @@ void resume(int thread) {
   Fiber& fiber = cta->fibers[thread];
   if (_setjmp(cta->scheduler) != 0) return;
   fiber.strand.enter();
-  if (fiber.begun) _longjmp(fiber.state, 1);
-  fiber.begun = true;
+  if (fiber.started) _longjmp(fiber.state, 1);
+  fiber.started = true;
   setcontext(&fiber.start);
 }
 

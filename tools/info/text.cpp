@@ -64,7 +64,7 @@ void addTopology(Text& text, const Facts& facts) {
 
 void addLinks(Text& text, const Facts& facts) {
   text.add("\nlinks      %s\n", facts.links[0].remembered == 1 ? ("from " + facts.cache).c_str()
-                                : facts.comm.nranks == 1       ? "nothing moves with one rank"
+                                : facts.comm.nranks == 1       ? "a single rank transfers nothing"
                                                                : "measured just now");
   if (facts.comm.nranks == 1) return;
   text.add("  %-8s %7s %10s %8s %12s\n", "class", "pairs", "alpha us", "GB/s", "overhead us");
@@ -78,7 +78,7 @@ void addLinks(Text& text, const Facts& facts) {
 
 void addScans(Text& text, const Facts& facts) {
   text.add("\nAll-Scan   DIAG, fp32; %s\n", facts.chosenBy.empty()
-                                                ? "the fastest by the model is taken"
+                                                ? "the model's fastest algorithm is used"
                                                 : ("SEQPAR_ALGO=" + facts.chosenBy + " decides").c_str());
   text.add("  %6s %-12s %6s %10s   %s\n", "state", "choice", "blocks", "model us",
            "others, times as slow by the model");

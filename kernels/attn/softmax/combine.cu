@@ -27,11 +27,11 @@ struct Row {
   __device__ int64_t in(const RowView& view) const {
     return batch * view.batch + token * view.token + head * view.head;
   }
-  /// Sets `there` to this row's index within `part`; returns false if the part does not contain the row.
-  __device__ bool of(const Part& part, Row& there) const {
-    there = *this;
-    there.token = token - part.first;
-    return there.token >= 0 && there.token < part.tokens;
+  /// Sets `source` to this row's index within `part`; returns false if the part does not contain the row.
+  __device__ bool of(const Part& part, Row& source) const {
+    source = *this;
+    source.token = token - part.first;
+    return source.token >= 0 && source.token < part.tokens;
   }
 };
 
@@ -76,10 +76,10 @@ __global__ void __launch_bounds__(kThreads) mergeRows(const __grid_constant__ Me
 #pragma unroll
     for (int i = 0; i < kMostParts; ++i) {
       if (i >= args.count) break;
-      Row there = row;
-      if (!row.of(args.parts[i], there)) continue;
-      at[i] = there.in(args.parts[i].out);
-      const auto weights = mergeWeights(lse, args.parts[i].lse.data[there.in(args.parts[i].lse)]);
+      Row source = row;
+      if (!row.of(args.parts[i], source)) continue;
+      at[i] = source.in(args.parts[i].out);
+      const auto weights = mergeWeights(lse, args.parts[i].lse.data[source.in(args.parts[i].lse)]);
       lse = weights.lse;
       scale(sumFactor, weights.a);
 #pragma unroll
@@ -122,9 +122,9 @@ __global__ void __launch_bounds__(kThreads) sumRows(const __grid_constant__ Sum 
       if (args.sum.data != nullptr) out = loadVec<kWidth>(args.sum.data, args.sum.type, from + d);
 #pragma unroll
       for (int i = 0; i < kMostParts; ++i) {
-        Row there = row;
-        if (i < args.count && row.of(args.parts[i], there)) {
-          addScaled(out, args.parts[i].out.data, args.parts[i].out.type, there.in(args.parts[i].out) + d, 1.0f);
+        Row source = row;
+        if (i < args.count && row.of(args.parts[i], source)) {
+          addScaled(out, args.parts[i].out.data, args.parts[i].out.type, source.in(args.parts[i].out) + d, 1.0f);
         }
       }
       storeVec(args.out.data, args.out.type, to + d, out);

@@ -106,7 +106,7 @@ def run(comm, seed, file=None, write=False):
     if made == page or write:
         return wrong, not wrong
     command = f"torchrun --nproc-per-node {comm.size} -m seqpar.testing.matrix {path} --write"
-    return [*wrong, f"{path} has another table; {command} makes it anew:", text], False
+    return [*wrong, f"{path} has an outdated table; {command} regenerates it:", text], False
 
 
 def main():

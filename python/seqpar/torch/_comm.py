@@ -227,7 +227,7 @@ class Comm:
     __copy__ = lambda self: self
 
     def __reduce__(self):
-        raise TypeError("a communicator cannot be pickled: save a module's state_dict(), and make the communicator anew with "
+        raise TypeError("a communicator cannot be pickled: save a module's state_dict(), and create the communicator again with "
                         "seqpar.torch.comm()")
 
     def __enter__(self):
@@ -254,7 +254,7 @@ def abandon(number):
 def require(comm):
     """Raises TypeError unless the argument is a communicator (for example, a process group)."""
     if not isinstance(comm, Comm):
-        raise TypeError(f"comm: got {type(comm).__name__}, expected a seqpar.torch.Comm: make it with seqpar.torch.comm(group)")
+        raise TypeError(f"comm: got {type(comm).__name__}, expected a seqpar.torch.Comm: create it with seqpar.torch.comm(group)")
 
 
 def named(name):
@@ -267,7 +267,7 @@ def find(name):
     try:
         return _comms[name]
     except KeyError:
-        raise RuntimeError(f"there is no open communicator {name!r}: make it with seqpar.torch.comm()") from None
+        raise RuntimeError(f"there is no open communicator {name!r}: create it with seqpar.torch.comm()") from None
 
 
 def _config(device, timeout, transport, check_arguments, ctas):

@@ -40,7 +40,7 @@ def _over_time(module):
     if isinstance(module, torch.nn.RNNBase):
         return "a recurrence"
     if hasattr(module, "create_position_ids_from_input_ids"):
-        return "positions that begin behind padding_idx, which shard_batch() does not give"
+        return "positions that start after padding_idx, which shard_batch() does not give"
     name = type(module).__name__
     if _STATE.search(name) and not _AROUND.search(name):
         return "a state, a convolution or a choice of tokens"

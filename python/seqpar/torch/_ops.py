@@ -18,7 +18,7 @@ def _lengths(ranks, tokens, local):
     if not tokens:
         return [local] * ranks
     if len(tokens) != ranks:
-        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {ranks}, one a rank")
+        raise ValueError(f"tokens: got {len(tokens)} numbers, expected {ranks}, one per rank")
     return list(tokens)
 
 

@@ -86,7 +86,7 @@ def _establish(positions, layout, bounds, comm):
     _require_equal(row, _within(found, tokens), layout, places)
     shards = [int(layout.positions(rank)[0]) for rank in range(comm.size) if layout.lengths[rank]]
     if len(shards) > 1 and layout.kind == "contiguous" and starts == shards:
-        raise ValueError(f"{_WHAT}: the positions begin at 0 on every rank, expected those of shard_batch(): if there is one packed "
+        raise ValueError(f"{_WHAT}: the positions start at 0 on every rank, expected those of shard_batch(): if there is one packed "
                          "sequence a rank, give cu_seqlens")
     return found if len(starts) > 1 else None
 

@@ -83,7 +83,7 @@ def build_cp_context(cu_seqlens, group, conv1d_kernel_size=None, cu_seqlens_cpu=
 def _chunk(function, name):
     def chunk(q, k, v, g, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None, cp_context=None, **rest):
         if rest:
-            raise TypeError(f"{name}: got {', '.join(sorted(rest))}, which it does not know")
+            raise TypeError(f"{name}: got {', '.join(sorted(rest))}, which it does not support")
         if cp_context is None:
             raise ValueError(f"{name}: cp_context is None, expected build_cp_context()'s: without one FLA's own function serves")
         if initial_state is not None or output_final_state:

@@ -91,7 +91,7 @@ def _refuse(module, named, defaults):
     for name, value in named.items():
         plain = value is None or isinstance(value, (bool, int, float, str))
         if name not in _TAKEN | _WITHOUT_EFFECT and not (plain and (not value or value == defaults.get(name))):
-            raise TypeError(f"DotProductAttention: {name} is given, which cp_comm_type {module.cp_comm_type!r} does not know")
+            raise TypeError(f"DotProductAttention: {name} is given, which cp_comm_type {module.cp_comm_type!r} does not support")
     if module.attention_dropout and module.training:
         raise ValueError(f"DotProductAttention: attention_dropout is {module.attention_dropout}, expected 0: there is no dropout")
     if getattr(module, "return_max_logit", False):

@@ -108,7 +108,7 @@ class Registration:
              sliding_window=None, softcap=None, s_aux=None, position_ids=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **rest):
         unknown = sorted(name for name, x in rest.items() if name not in _WITHOUT_EFFECT and x is not None and x is not False)
         if unknown:
-            raise TypeError(f"seqpar attention: got {', '.join(unknown)}, which it does not know")
+            raise TypeError(f"seqpar attention: got {', '.join(unknown)}, which it does not support")
         if attention_mask is not None:
             raise ValueError("seqpar attention: got an attention mask with padding, expected none: pack sequences, with "
                              "position_ids that restart at each")

@@ -18,7 +18,7 @@ def tensors_that_do_not_fit(comm, seed):
         raises(ValueError, "attention: ", attend, x, k, v)
     raises(ValueError, "v has the shape (2, 3, 4, 8), expected (2, 4, 4, 8)", attend, x, x, x[:, :-1])
     for sinks in (torch.zeros(3), torch.zeros(2, 2)):
-        raises(ValueError, "expected (4,), one a head", attend, x, x, x, sinks=sinks)
+        raises(ValueError, "expected (4,), one per head", attend, x, x, x, sinks=sinks)
     for k, v in ((x[:, :-1], x), (x[:, :, :2], x), (x, x[:1]), (x[..., :4], x)):
         raises(ValueError, "linear_attention: ", sp.linear_attention, x, k, v, comm)
     raises(ValueError, "simple_gla: log_decay", sp.simple_gla, x, x, x, -x.abs(), comm)
@@ -39,7 +39,7 @@ def tensors_that_do_not_fit(comm, seed):
 
 
 @check
-def what_is_no_tensor(comm, seed):
+def arguments_that_are_not_tensors(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     array, leaf, decay = x.cpu().numpy(), x.clone().requires_grad_(), -x.abs()
     for i, name in enumerate("qkv"):
@@ -61,7 +61,7 @@ def what_is_no_tensor(comm, seed):
 
 
 @check
-def options_that_mean_nothing(comm, seed):
+def invalid_options(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     attend = lambda **options: sp.attention(x, x, x, comm, **options)
     raises(TypeError, "attention() got an unexpected keyword argument 'casual'", attend, casual=True)
@@ -77,7 +77,7 @@ def options_that_mean_nothing(comm, seed):
     attend(cu_seqlens=(0, tokens))  # equal to a refused value, yet valid here
     raises(ValueError, "expected at least 2", attend, cu_seqlens=())
     raises(TypeError, "expected a seqpar.torch.Layout", attend, layout="zigzag")
-    raises(TypeError, "make it with seqpar.torch.comm(group)", sp.attention, x, x, x, comm.group)
+    raises(TypeError, "create it with seqpar.torch.comm(group)", sp.attention, x, x, x, comm.group)
 
 
 @check

@@ -28,7 +28,7 @@ def parity_of_all_algorithms(comm, seed):
 
 
 @check
-def parity_finds_what_is_wrong(comm, seed):
+def parity_finds_errors(comm, seed):
     options = parity.parse("--length 20 --head-dim 8 --algorithm ring".split())
     original = parity.dense
     try:
@@ -54,7 +54,7 @@ def explanations(comm, seed):
 
 
 @check
-def later_calls_equal_the_first(comm, seed):
+def later_calls_return_equal_results(comm, seed):
     """The first call of a form uses the operators, later ones are prepared: bitwise equal, for every caller."""
     qkv = whole(seed + comm.rank, 2, 6, 3, 2, 16)
     gate, grad = -whole(seed + 9, 2, 6, 2, 16).abs(), whole(seed + 7, 2, 6, 2, 16)

@@ -148,7 +148,7 @@ def checkpointing_gives_equal_gradients(comm, seed):
 
 
 @check
-def errors_say_what_is_wrong(comm, seed):
+def errors_name_the_argument(comm, seed):
     x = whole(seed, 1, 4, 2, 8)
     raises(TypeError, "float64", sp.attention, x.double(), x.double(), x.double(), comm)
     raises(ValueError, "[batch]", sp.attention, x[0], x[0], x[0], comm)

@@ -210,7 +210,7 @@ def attention_of_transformer_engine(comm, seed):
 
 
 @check
-def context_parallel_as_torch_has_it(comm, seed):
+def context_parallel_agrees_with_torch(comm, seed):
     tokens = 8 * comm.size + 3
     random = torch.Generator("cpu").manual_seed(seed)
     ids, table = torch.randint(50, (2, tokens), generator=random, device="cpu").to(comm.device), whole(seed + 1, 50, 32)

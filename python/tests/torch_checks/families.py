@@ -30,7 +30,7 @@ REFUSED = {
     "Bamba": (dict(attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8), "convolution"),
     "Jamba": (dict(attn_layer_period=2, attn_layer_offset=1, num_experts=4, mamba_d_state=4), "Mamba"),
     "FalconH1": (dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_d_ssm=64), "convolution"),
-    "Roberta": ({}, "positions that begin behind padding_idx"),
+    "Roberta": ({}, "positions that start after padding_idx"),
     "RecurrentGemma": (dict(block_types=["recurrent", "attention"], lru_width=32), "Recurrent"),
     "Llama4Text": (dict(attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=32,
                         layer_types=["chunked_attention", "full_attention"]), "'chunked_attention'")}
@@ -179,7 +179,7 @@ def positions_that_models_get(comm, seed):
 
 
 @check
-def compiled_models_get_positions_too(comm, seed):
+def compiled_models_get_positions(comm, seed):
     try:
         import transformers
     except ImportError:
@@ -205,7 +205,7 @@ def compiled_models_get_positions_too(comm, seed):
 
 
 @check
-def models_that_leave_attention_out(comm, seed):
+def models_without_attention_in_some_layers(comm, seed):
     try:
         from transformers import masking_utils as masks
         import transformers

@@ -23,7 +23,7 @@ def _moved(x):
 
 
 @check
-def what_forward_reserves_is_its_own(comm, seed):
+def forward_reserves_private_memory(comm, seed):
     """Several forward passes before their backward passes, with hooks that move saved data: bitwise equal results."""
     sinks = whole(seed + 5, 4)
     xs = [whole(seed + 10 * comm.rank + i, 1, 6, 3, 4, 16) for i in range(2)]
@@ -159,7 +159,7 @@ def _check_linear(part, seed, leaves):
 
 
 @check
-def what_linear_attention_reserves_is_its_own(comm, seed):
+def linear_attention_reserves_private_memory(comm, seed):
     """Forward passes before their backward passes, with hooks that move saved data: bitwise equal to passes without
     moves."""
     on_host, everyone = comm.device.type == "cpu", list(range(comm.size))

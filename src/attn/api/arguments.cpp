@@ -88,7 +88,7 @@ void checkRest(ArgumentCheck& check, const Problem& p, const Args& args) {
 
 /// Written elements must have distinct addresses: a dimension must step over the extent of all dimensions with shorter
 /// strides.
-void requireRowsApart(const char* call, const char* name, const Tensor& view) {
+void requireRowsDisjoint(const char* call, const char* name, const Tensor& view) {
   struct Dimension {
     const char* name;
     int64_t stride, count;
@@ -133,7 +133,7 @@ void ArgumentCheck::tensor(const char* name, const seqparAttnTensor_t& given, co
     bytes = addBytes(call_, name, bytes,
                      countBytes(call_, name, {{"steps", s.count - 1}, {s.name, s.used}, {"bytes", each}}));
   }
-  if (use == Use::Output) requireRowsApart(call_, name, view);
+  if (use == Use::Output) requireRowsDisjoint(call_, name, view);
   requireArray(call_, name, view.data, bytes, each);
   arrays_.push_back({{name, view.data, bytes}, use == Use::Output, view.dense()});
 }
@@ -170,7 +170,7 @@ void ArgumentCheck::overlaps() const {
       const Array &a = arrays_[i], &b = arrays_[j];
       if (!a.output && !b.output) continue;
       // Strided arrays may be interleaved in each other's gaps.
-      if (a.buffer.data == b.buffer.data || (a.dense && b.dense)) requireApart(call_, a.buffer, b.buffer, false);
+      if (a.buffer.data == b.buffer.data || (a.dense && b.dense)) requireDisjoint(call_, a.buffer, b.buffer, false);
     }
   }
 }

@@ -36,7 +36,7 @@ void checkArguments(const char* call, std::initializer_list<Argument> all) {
     requireArray(call, buffer.name, buffer.data, buffer.bytes, buffer.alignment);
     if (!output) continue;
     for (const auto& other : all) {
-      if (&other.buffer != &buffer) requireApart(call, buffer, other.buffer, false);
+      if (&other.buffer != &buffer) requireDisjoint(call, buffer, other.buffer, false);
     }
   }
 }

@@ -125,7 +125,7 @@ void CudaBlock::clear(const Partial& partial, const Tensor& out, const Rows& lse
 /// A cuDNN plan has fixed strides, and must not be built here: that takes a second, and loading its kernels may wait
 /// for the device. A tensor with other strides than the scratch memory is copied.
 Tensor CudaBlock::asPlanned(const Tensor& tensor, const Tensor& scratch) {
-  const bool there = tensor.liesInRows(scratch.heads);
+  const bool there = tensor.hasRowLayout(scratch.heads);
   const auto made = tensorInRows(there ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
                                  tensor.heads, scratch.heads, tensor.dim);
   if (!there) exec_.copy(made, tensor);

@@ -22,7 +22,7 @@ bool aligned(const void* data) {
 /// `out` if kernels may write it instead of scratch memory `memory`, with the tokens and heads of `whole`; else empty.
 Tensor writable(const Tensor& out, const Tensor& memory, const Tensor& whole) {
   const bool fits = out.data != nullptr && out.type == memory.type && out.tokens == whole.tokens &&
-                    out.heads == whole.heads && out.dim == whole.dim && out.liesInRows(memory.heads) &&
+                    out.heads == whole.heads && out.dim == whole.dim && out.hasRowLayout(memory.heads) &&
                     aligned(out.data);
   return fits ? out : Tensor{};
 }

@@ -23,7 +23,7 @@ struct Library {
     const auto version = file.find<decltype(&cudnnGetVersion)>("cudnnGetVersion");
     constexpr size_t kOldest = 91500;  // before it, odd lengths give wrong gradients
     if (version == nullptr) {
-      problem = "a libcudnn.so.9 that tells no version";
+      problem = "a libcudnn.so.9 without a version";
     } else if (version() < kOldest) {
       problem = concat("libcudnn.so.9 is version ", version(), ", expected at least ", kOldest);
     }

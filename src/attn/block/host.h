@@ -32,7 +32,7 @@ class HostBlock final : public Block {
   void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
   void settle(const Tensor&) override {}
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
-  const char* name() const override { return "host, tiles over an sgemm of our own"; }
+  const char* name() const override { return "host, tiles over the built-in sgemm"; }
 
  private:
   /// Buffers of one thread.

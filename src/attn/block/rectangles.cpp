@@ -32,17 +32,17 @@ int64_t ceilDivide(int64_t a, int64_t b) {
 }
 
 /// A run within one of the packed sequences.
-struct Piece {
+struct Segment {
   std::ptrdiff_t sequence;
   TokenRun run;
 };
 
 /// The runs cut at the starts of sequences, in the order of the sequences; without packing, one sequence.
-std::vector<Piece> bySequence(std::span<const TokenRun> runs, std::span<const int64_t> cuSeqlens) {
-  std::vector<Piece> pieces;
+std::vector<Segment> bySequence(std::span<const TokenRun> runs, std::span<const int64_t> cuSeqlens) {
+  std::vector<Segment> segments;
   if (cuSeqlens.empty()) {
-    for (const auto& run : runs) pieces.push_back({0, run});
-    return pieces;
+    for (const auto& run : runs) segments.push_back({0, run});
+    return segments;
   }
   for (const auto& run : runs) {
     for (int64_t done = 0; done < run.length;) {
@@ -50,13 +50,14 @@ std::vector<Piece> bySequence(std::span<const TokenRun> runs, std::span<const in
       const auto end = std::upper_bound(cuSeqlens.begin(), cuSeqlens.end(), position);
       if (end == cuSeqlens.begin() || end == cuSeqlens.end()) break;  // outside all sequences
       const int64_t count = std::min(run.length - done, ceilDivide(*end - position, run.stride));
-      pieces.push_back({end - cuSeqlens.begin(), part(run, done, count)});
+      segments.push_back({end - cuSeqlens.begin(), part(run, done, count)});
       done += count;
     }
   }
-  const auto earlier = [](const Piece& a, const Piece& b) { return a.sequence < b.sequence; };
-  if (!std::is_sorted(pieces.begin(), pieces.end(), earlier)) std::stable_sort(pieces.begin(), pieces.end(), earlier);
-  return pieces;
+  const auto earlier = [](const Segment& a, const Segment& b) { return a.sequence < b.sequence; };
+  if (!std::is_sorted(segments.begin(), segments.end(), earlier))
+    std::stable_sort(segments.begin(), segments.end(), earlier);
+  return segments;
 }
 
 /// Collects rectangles and joins unbounded ones.
@@ -262,15 +263,15 @@ std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t ro
   return moved;
 }
 
-int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t wanted, int64_t most) {
+int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t preferred, int64_t most) {
   std::vector<Rectangle> byRow(rectangles.begin(), rectangles.end());
   std::sort(byRow.begin(), byRow.end(), [](const Rectangle& a, const Rectangle& b) { return a.row < b.row; });
-  int64_t best = wanted, end = 0;
+  int64_t best = preferred, end = 0;
   bool found = false;
   const auto consider = [&](int64_t begin, int64_t behind) {
     if (begin > behind || begin > most || behind < least) return;
-    const int64_t row = std::clamp(wanted, std::max(begin, least), std::min(behind, most));
-    if (!found || std::abs(row - wanted) < std::abs(best - wanted)) best = row;
+    const int64_t row = std::clamp(preferred, std::max(begin, least), std::min(behind, most));
+    if (!found || std::abs(row - preferred) < std::abs(best - preferred)) best = row;
     found = true;
   };
   for (const auto& r : byRow) {
@@ -281,7 +282,7 @@ int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t
   return best;
 }
 
-bool columnsApart(std::span<const Rectangle> rectangles) {
+bool columnsDisjoint(std::span<const Rectangle> rectangles) {
   std::vector<Rectangle> byColumn(rectangles.begin(), rectangles.end());
   std::sort(byColumn.begin(), byColumn.end(),
             [](const Rectangle& a, const Rectangle& b) { return a.column < b.column; });

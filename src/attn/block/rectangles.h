@@ -61,11 +61,11 @@ std::vector<Rectangle> splitDiagonals(std::span<const Rectangle> rectangles, int
 /// The rectangles relative to tensors that start at `row` and `column`.
 std::vector<Rectangle> movedBy(std::span<const Rectangle> rectangles, int64_t row, int64_t column);
 
-/// The row within [least, most] nearest to `wanted` that is inside no rectangle; `wanted` if there is none.
-int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t wanted, int64_t most);
+/// The row within [least, most] nearest to `preferred` that is inside no rectangle; `preferred` if there is none.
+int64_t rowBetween(std::span<const Rectangle> rectangles, int64_t least, int64_t preferred, int64_t most);
 
 /// Whether no two rectangles have a common column.
-bool columnsApart(std::span<const Rectangle> rectangles);
+bool columnsDisjoint(std::span<const Rectangle> rectangles);
 
 /// The sum of scores().
 int64_t scoresOf(std::span<const Rectangle> rectangles);

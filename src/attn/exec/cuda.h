@@ -27,7 +27,7 @@ class CudaExec final : public Exec {
   /// No-op: a failing kernel makes the caller's next CUDA call fail.
   void guard(std::span<const Tensor>) override {}
   void finish() override;
-  void settle() noexcept override {}
+  void awaitSideWork() noexcept override {}
   void drain() noexcept override;
   void* main() const override { return main_; }
   void* side() const override { return side_ ? side_.get() : main_; }

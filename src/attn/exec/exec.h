@@ -32,7 +32,7 @@ class Exec {
   virtual void finish() = 0;
   /// After a failure of the current call with a lost communicator: if the call has no stream, waits until none of its
   /// work uses the caller's memory.
-  virtual void settle() noexcept = 0;
+  virtual void awaitSideWork() noexcept = 0;
   /// Waits until all calls so far are done. Does not throw.
   virtual void drain() noexcept = 0;
 

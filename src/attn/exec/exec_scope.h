@@ -39,16 +39,16 @@ void runPass(const char* call, std::span<const seqparCompared_t> arguments, Exec
       body();
     } catch (const Error& error) {
       const auto result = endCommunicator(call, comm, error.result(), error.what());
-      exec.settle();
+      exec.awaitSideWork();
       if (result != error.result()) fail(result, call, ": the communicator was aborted during the call");
       throw;
     } catch (const std::bad_alloc&) {
       endCommunicator(call, comm, seqparSystemError, kNoMemory);
-      exec.settle();
+      exec.awaitSideWork();
       throw;
     } catch (const std::exception& error) {
       endCommunicator(call, comm, seqparInternalError, error.what());
-      exec.settle();
+      exec.awaitSideWork();
       throw;
     }
   });

@@ -15,7 +15,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention on a host";
+constexpr const char* kCaller = "attention on a host";
 
 /// Tokens per task of a copying thread: some 64 KiB.
 int64_t tokensOfTask(const Tensor& shape) {
@@ -46,9 +46,9 @@ void poison(const Tensor& tensor) {
 }  // namespace
 
 HostExec::HostExec(int threads, seqparComm_t comm) : pool_(threads), comm_(comm) {
-  require(seqparStreamCreate(&side_), kWho, nullptr);
-  require(seqparEventCreate(&forked_), kWho, nullptr);
-  require(seqparEventCreate(&joined_), kWho, nullptr);
+  require(seqparStreamCreate(&side_), kCaller, nullptr);
+  require(seqparEventCreate(&forked_), kCaller, nullptr);
+  require(seqparEventCreate(&joined_), kCaller, nullptr);
 }
 
 HostExec::~HostExec() {
@@ -132,12 +132,12 @@ void HostExec::enqueue(seqparStream_t stream, std::function<void()> work) {
   if (const auto result = seqparStreamLaunch(stream, run, entry.get()); result != seqparSuccess) {
     const std::lock_guard lock(mutex_);
     --pending_;
-    require(result, kWho, nullptr);
+    require(result, kCaller, nullptr);
   }
   static_cast<void>(entry.release());
 }
 
-void HostExec::settle() noexcept {
+void HostExec::awaitSideWork() noexcept {
   if (main_ != nullptr) return;
   seqparStreamSynchronize(side_);
   if (comm_ != nullptr) seqparCommFinalize(comm_);  // on a lost communicator: waits for this rank's operations
@@ -151,17 +151,17 @@ void HostExec::drain() noexcept {
 
 void HostExec::fork() {
   if (main_ == nullptr) return;  // all earlier work is done
-  require(seqparEventRecord(forked_, main_), kWho, nullptr);
-  require(seqparStreamWaitEvent(side_, forked_), kWho, nullptr);
+  require(seqparEventRecord(forked_, main_), kCaller, nullptr);
+  require(seqparStreamWaitEvent(side_, forked_), kCaller, nullptr);
 }
 
 void HostExec::join() {
   if (main_ == nullptr) {
-    require(seqparStreamSynchronize(side_), kWho, nullptr);
+    require(seqparStreamSynchronize(side_), kCaller, nullptr);
     return;
   }
-  require(seqparEventRecord(joined_, side_), kWho, nullptr);
-  require(seqparStreamWaitEvent(main_, joined_), kWho, nullptr);
+  require(seqparEventRecord(joined_, side_), kCaller, nullptr);
+  require(seqparStreamWaitEvent(main_, joined_), kCaller, nullptr);
 }
 
 void HostExec::eachToken(const Tensor& shape, const std::function<void(int64_t, int64_t)>& body) {

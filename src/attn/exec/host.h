@@ -19,14 +19,14 @@ class HostExec final : public Exec {
   /// Enqueues work on the caller's stream, or runs it immediately.
   void launch(std::function<void()> work) { enqueue(main_, std::move(work)); }
   /// Enqueues work on the side stream.
-  void launchBeside(std::function<void()> work) { enqueue(side_, std::move(work)); }
+  void launchConcurrently(std::function<void()> work) { enqueue(side_, std::move(work)); }
 
   int device() const override { return SEQPAR_HOST_DEVICE; }
   std::shared_ptr<void> allocate(size_t bytes, const char* what) override;
   void begin(void* stream) override;
   void guard(std::span<const Tensor> outputs) override;
   void finish() override;
-  void settle() noexcept override;
+  void awaitSideWork() noexcept override;
   void drain() noexcept override;
   void* main() const override { return main_; }
   void* side() const override { return side_; }

@@ -12,33 +12,32 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 /// This rank's equal share of the processors that it may use, among the ranks of its node.
-int shareOfProcessors(seqparComm_t comm) {
+int shareOfCores(seqparComm_t comm) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-  if (comm == nullptr) return std::max(1, processors);
+  const int cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  if (comm == nullptr) return std::max(1, cores);
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
-  require(seqparCommQuery(comm, &info), kWho, comm);
+  require(seqparCommQuery(comm, &info), kCaller, comm);
   const int ranksOfNode = (info.nranks + info.nodes - 1) / std::max(1, info.nodes);
-  return std::max(1, processors / std::max(1, ranksOfNode));
+  return std::max(1, cores / std::max(1, ranksOfNode));
 }
 
 }  // namespace
 
 std::unique_ptr<Exec> makeExec(seqparComm_t comm, int threads) {
   int device = SEQPAR_HOST_DEVICE;
-  if (comm != nullptr) require(seqparCommDevice(comm, &device), kWho, nullptr);
-  if (device == SEQPAR_HOST_DEVICE)
-    return std::make_unique<HostExec>(threads > 0 ? threads : shareOfProcessors(comm), comm);
+  if (comm != nullptr) require(seqparCommDevice(comm, &device), kCaller, nullptr);
+  if (device == SEQPAR_HOST_DEVICE) return std::make_unique<HostExec>(threads > 0 ? threads : shareOfCores(comm), comm);
 #ifdef SEQPAR_ATTN_CUDA
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;
-  require(seqparCommQuery(comm, &info), kWho, comm);
+  require(seqparCommQuery(comm, &info), kCaller, comm);
   return std::make_unique<CudaExec>(device, info.sharing > 1);
 #else
-  fail(seqparInvalidUsage, kWho, ": the communicator is of device ", device,
+  fail(seqparInvalidUsage, kCaller, ": the communicator is of device ", device,
        ", expected host memory: this library was built without CUDA");
 #endif
 }

@@ -43,12 +43,12 @@ struct Tensor {
     return part;
   }
   /// True if the strides equal those of a head range of a row-major tensor with `rowHeads` heads per token.
-  bool liesInRows(int64_t rowHeads) const {
+  bool hasRowLayout(int64_t rowHeads) const {
     return elements() == 0 || ((heads == 1 || headStride == dim) && (tokens == 1 || tokenStride == rowHeads * dim) &&
                                (batch == 1 || batchStride == tokens * rowHeads * dim));
   }
   /// True if the elements are contiguous in row-major order.
-  bool dense() const { return liesInRows(heads); }
+  bool dense() const { return hasRowLayout(heads); }
 };
 
 /// A dense tensor at `data`.

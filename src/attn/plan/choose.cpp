@@ -27,14 +27,14 @@ Problem shardedFor(const Problem& problem, const AlgorithmRow& row) {
     layout.sequences = 0;
     return Sharding("attention plan", layout);
   };
-  if (!problem.layoutGiven) {
+  if (!problem.hasLayout) {
     seqparLayout_t own = SEQPAR_LAYOUT_INITIALIZER;
     own.kind = row.ownLayout(problem);
     sharded.queries = byKind(own, problem.desc.tokens);
   }
   if (!problem.crossAttention()) {
     sharded.keys = sharded.queries;
-  } else if (!problem.kvLayoutGiven) {
+  } else if (!problem.hasKvLayout) {
     sharded.keys = byKind(sharded.queries.layout(), problem.desc.kvTokens);
   }
   sharded.table = std::make_shared<ScoreTable>(sharded.queries, sharded.keys, sharded.visibility());

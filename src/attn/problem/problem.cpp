@@ -148,11 +148,11 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
     fail(seqparInvalidArgument, call, ": desc->layout and desc->tokensOfRanks are both set, expected at most one");
   }
   if (d.layout != nullptr) {
-    problem.layoutGiven = true;
+    problem.hasLayout = true;
     problem.queries = readLayout(call, "desc->layout", d.layout, ranks);
     d.tokens = problem.queries.tokens();
   } else if (d.tokensOfRanks != nullptr) {
-    problem.layoutGiven = true;
+    problem.hasLayout = true;
     problem.tokensOfRanks = readLengths(call, d.tokensOfRanks, ranks);
     problem.queries = Sharding(problem.tokensOfRanks);
     d.tokens = problem.queries.tokens();
@@ -162,13 +162,13 @@ Problem readProblem(const char* call, const seqparAttnDesc_t* given, seqparComm_
     if (d.kvTokens == 0) {
       fail(seqparInvalidArgument, call, ": desc->kvLayout is set with kvTokens 0, expected the number of its tokens");
     }
-    problem.kvLayoutGiven = true;
+    problem.hasKvLayout = true;
     problem.keys = readLayout(call, "desc->kvLayout", d.kvLayout, ranks);
     if (problem.keys.tokens() != d.kvTokens) {
       refuse(call, "kvTokens", d.kvTokens, concat(problem.keys.tokens(), ", the tokens of kvLayout"));
     }
   }
-  if (!problem.softmax() && problem.layoutGiven && !problem.queries.contiguous()) {
+  if (!problem.softmax() && problem.hasLayout && !problem.queries.contiguous()) {
     fail(seqparInvalidUsage, call, ": desc->layout is not contiguous, expected a contiguous one: linear attention");
   }
   requireSize(call, d);

@@ -76,8 +76,8 @@ struct Problem {
   seqparCommInfo_t info = SEQPAR_COMM_INFO_INITIALIZER;  ///< with comm NULL: one rank
   seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
   std::vector<int64_t> cuSeqlens;  ///< empty: all tokens are one sequence
-  bool layoutGiven = false;        ///< by the caller; false: the algorithm chooses
-  bool kvLayoutGiven = false;
+  bool hasLayout = false;          ///< by the caller; false: the algorithm chooses
+  bool hasKvLayout = false;
   std::vector<int64_t> tokensOfRanks;  ///< empty: not given
   std::shared_ptr<ScoreTable> table;   ///< of the shards; set with them
   Sharding queries, keys;              ///< set once the algorithm is chosen; copies of each other without kvTokens

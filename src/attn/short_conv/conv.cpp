@@ -18,7 +18,7 @@
 namespace seqpar::attn::short_conv {
 namespace {
 
-constexpr const char* kWho = "short convolution";
+constexpr const char* kCaller = "short convolution";
 
 [[noreturn]] void refuse(const char* call, const char* field, int64_t value, const std::string& expected) {
   fail(seqparInvalidArgument, call, ": desc->", field, " is ", value, ", expected ", expected);
@@ -153,7 +153,7 @@ void Conv::exchange(const void* edge, void* left, void* right, seqparDataType_t 
   shards.tokensOfMembers = edges_.data();
   seqparHalo_t halo = SEQPAR_HALO_INITIALIZER;
   (left != nullptr ? halo.left : halo.right) = static_cast<int64_t>(shape_.halo());
-  require(seqparHaloExchange(edge, left, right, &halo, &shards, comm_, stream), kWho, comm_);
+  require(seqparHaloExchange(edge, left, right, &halo, &shards, comm_, stream), kCaller, comm_);
 }
 
 void Conv::forward(const void* x, const void* weight, const void* bias, void* y, void* stream) {

@@ -18,7 +18,7 @@ constexpr int64_t kMostSlices = 4;  ///< of the heads: a tradeoff between overla
 seqparDataType_t gatheredSumType(const Problem& problem) {
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     const auto seen = rectanglesOf(problem.queries.runsOf(rank), problem.keys.allRuns(), problem.visibility());
-    if (!columnsApart(seen)) return problem.wireType();
+    if (!columnsDisjoint(seen)) return problem.wireType();
   }
   return typeOfSingleShare(problem);
 }
@@ -29,7 +29,7 @@ int64_t slicesOfHeads(const Problem& problem) {
   return slices;
 }
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 int64_t headsOfSlice(const Problem& problem) {
   return problem.desc.kvHeads / slicesOfHeads(problem);
@@ -194,13 +194,13 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     exec_.fork();
     for (const auto& [shard, whole] : {std::pair{mine.k, all.k}, {mine.v, all.v}}) {
       const auto shards = shardsOf(shard);
-      require(seqparAllGather(shard.data, whole.data, &shards, problem_.comm, exec_.side()), kWho, problem_.comm);
+      require(seqparAllGather(shard.data, whole.data, &shards, problem_.comm, exec_.side()), kCaller, problem_.comm);
     }
   }
 
   void scatter(const Tensor& whole, const Tensor& shard) {
     const auto shards = shardsOf(shard);
-    require(seqparReduceScatter(whole.data, shard.data, &shards, problem_.comm, exec_.side()), kWho, problem_.comm);
+    require(seqparReduceScatter(whole.data, shard.data, &shards, problem_.comm, exec_.side()), kCaller, problem_.comm);
   }
 
   void store(const seqparAttnBackwardArgs_t& args, int64_t slice) {

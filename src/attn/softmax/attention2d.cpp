@@ -12,7 +12,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 /// Ranks that gather each other's shards.
 struct Team {
@@ -108,7 +108,7 @@ class Attention2dOperator final : public SoftmaxOperator {
     const auto shards = shardsOf(queries_, sentOut_.type, d.batch, d.heads * d.valueDim);
     require(seqparReduceScatterLse(sentOut_.data, partial_.lse.data, arrives.data, own_.lse.data, d.heads, &shards,
                                    problem_.comm, exec_.main()),
-            kWho, problem_.comm);
+            kCaller, problem_.comm);
     if (arrives.data != own_.out.data) exec_.copy(own_.out, arrives);
     block_->finish(own_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
   }
@@ -155,19 +155,19 @@ class Attention2dOperator final : public SoftmaxOperator {
       exec_.copy(from, own);
     }
     const auto shards = shardsOf(team, own.type, own.batch, own.heads * own.dim);
-    require(seqparAllGather(from.data, all.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparAllGather(from.data, all.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
   }
 
   void gather(const Team& team, const Rows& own, const Rows& all) {
     const auto shards = shardsOf(team, seqparFloat32, own.batch * own.heads, 1);
-    require(seqparAllGather(own.data, all.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparAllGather(own.data, all.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
   }
 
   void scatter(const Team& team, const Tensor& sum, const Tensor& sent, const Tensor& to) {
     if (sent.data != sum.data) exec_.copy(sent, sum);
     const Tensor arrives = denseTensor(stage_, sent.type, to.batch, to.tokens, to.heads, to.dim);
     const auto shards = shardsOf(team, sent.type, to.batch, to.heads * to.dim);
-    require(seqparReduceScatter(sent.data, arrives.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparReduceScatter(sent.data, arrives.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
     exec_.copy(to, arrives);
   }
 

@@ -13,7 +13,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 enum class Role { kIdle, kOwner, kHelper };
 
@@ -201,18 +201,18 @@ class DistAttnOperator final : public SoftmaxOperator {
   BlockGradientInputs inputsOf(int step) const {
     BlockGradientInputs in = own_;
     if (step == 0) return in;
-    const auto& came = bufferOf(step).in;
+    const auto& arrivals = bufferOf(step).in;
     if (tasks_[static_cast<size_t>(step)].role == Role::kOwner) {
-      in.k = dense(came.k, columnsOfStep(step));
-      in.v = dense(came.v, columnsOfStep(step));
+      in.k = dense(arrivals.k, columnsOfStep(step));
+      in.v = dense(arrivals.v, columnsOfStep(step));
       return in;
     }
     const int64_t rows = rowsOfStep(step);
-    in.q = dense(came.q, rows);
-    in.dOut = dense(came.dOut, rows);
-    in.lse = dense(came.lse, rows);
-    in.delta = dense(came.delta, rows);
-    in.out = dense(came.out, rows);
+    in.q = dense(arrivals.q, rows);
+    in.dOut = dense(arrivals.dOut, rows);
+    in.lse = dense(arrivals.lse, rows);
+    in.delta = dense(arrivals.delta, rows);
+    in.out = dense(arrivals.out, rows);
     return in;
   }
 
@@ -260,7 +260,7 @@ class DistAttnOperator final : public SoftmaxOperator {
     params.receiveTensors = received.count();
     params.receiveBuffers = received.buffers();
     params.receiveBytes = received.bytes();
-    require(seqparShift(&params, problem_.comm, exec_.side()), kWho, problem_.comm);
+    require(seqparShift(&params, problem_.comm, exec_.side()), kCaller, problem_.comm);
   }
 
   void sendInputs(int step, bool backward) {
@@ -307,7 +307,7 @@ class DistAttnOperator final : public SoftmaxOperator {
 std::string refusesDistAttn(const Problem& problem) {
   if (problem.desc.mask != seqparAttnCausal) return "supports causal masks only";
   if (problem.crossAttention()) return "supports self-attention only";
-  if (problem.layoutGiven && !problem.queries.contiguous()) return "runs on the contiguous layout only";
+  if (problem.hasLayout && !problem.queries.contiguous()) return "runs on the contiguous layout only";
   if (problem.wireType() != seqparFloat32) return "sends partial results in fp32 only";
   return {};
 }
@@ -330,15 +330,15 @@ Estimate estimateDistAttn(const Problem& problem) {
       if (rank >= step) scores = std::max(scores, model.scores(rank, rank - step));
       if (rank < step && helped) scores = std::max(scores, model.scores(ranks + rank - step, rank));
     }
-    const double there = step == 0 ? 0 : helped ? std::max(kv, q) : kv;
-    const double thereBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
+    const double bytesOut = step == 0 ? 0 : helped ? std::max(kv, q) : kv;
+    const double bytesBack = step == 0 ? 0 : helped ? std::max(kv, inputs) : kv;
     const double home = helped ? out : 0;
     const double homeBack = step == 0 ? 0 : helped ? std::max(sums, dq) : sums;
-    estimate.forwardUs += model.overlapUs(model.blockUs(scores, false), model.sendUs(there) + model.sendUs(home));
+    estimate.forwardUs += model.overlapUs(model.blockUs(scores, false), model.sendUs(bytesOut) + model.sendUs(home));
     estimate.backwardUs +=
-        model.overlapUs(model.blockUs(scores, true), model.sendUs(thereBack) + model.sendUs(homeBack));
+        model.overlapUs(model.blockUs(scores, true), model.sendUs(bytesBack) + model.sendUs(homeBack));
     // An upper bound: no rank has the more expensive role in every step.
-    estimate.bytes += there + home + thereBack + homeBack;
+    estimate.bytes += bytesOut + home + bytesBack + homeBack;
   }
   return estimate;
 }

@@ -8,7 +8,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 /// Rows as a tensor of heads of length 1.
 Tensor asTensor(const Rows& rows) {
@@ -29,7 +29,7 @@ HeadExchange::HeadExchange(const Problem& problem, Exec& exec, std::vector<int> 
     HeadRange range;
     require(seqparHeadsOfMember(heads, d.heads, static_cast<int>(members_.size()), static_cast<int>(member),
                                 &range.first, &range.count),
-            kWho, nullptr);
+            kCaller, nullptr);
     return range;
   };
   heads_ = rangeOf(d.heads, place);
@@ -48,7 +48,7 @@ HeadExchange::HeadExchange(const Problem& problem, Exec& exec, std::vector<int> 
     int64_t first = 0, count = 0;
     require(seqparHeadsOfMember(std::max<int64_t>(tokens(), 1), 0, static_cast<int>(members_.size()),
                                 static_cast<int>(member), &first, &count),
-            kWho, nullptr);
+            kCaller, nullptr);
     evenRows_ = evenRows_ && tokens() > 0 && queries_[member] == count;
   }
 }
@@ -100,7 +100,7 @@ void HeadExchange::gather(const Tensor& sequence, const Tensor& head, const std:
   shards.group = members_.data();
   shards.groupSize = static_cast<int>(members_.size());
   const Tensor whole = denseTensor(whole_, sequence.type, sequence.batch, sumOf(lengths), sequence.heads, sequence.dim);
-  require(seqparAllGather(sequence.data, whole.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+  require(seqparAllGather(sequence.data, whole.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
   const auto& range = sequence.heads == problem_.desc.heads ? heads_ : kvHeads_;
   if (range.count > 0) exec_.copy(head, whole.headsFrom(range.first, range.count));
 }
@@ -113,13 +113,13 @@ void HeadExchange::toHeads(const Tensor& sequence, const Tensor& head, const std
     return;
   }
   const auto shards = shardsOf(from, lengths);
-  require(seqparSequenceToHeads(from.data, head.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+  require(seqparSequenceToHeads(from.data, head.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
 }
 
 void HeadExchange::toSequence(const Tensor& head, const Tensor& sequence, const std::vector<int64_t>& lengths) {
   const Tensor to = dense(sequence, head.type);
   const auto shards = shardsOf(to, lengths);
-  require(seqparHeadsToSequence(head.data, to.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+  require(seqparHeadsToSequence(head.data, to.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
   if (to.data != sequence.data) exec_.copy(sequence, to);
 }
 
@@ -139,7 +139,8 @@ seqparHeadShards_t HeadExchange::shardsOfRows(const Rows& head) const {
 void HeadExchange::toHeads(const Rows& sequence, const Rows& head) {
   if (evenRows_) {
     const auto shards = shardsOfRows(head);
-    require(seqparHeadsToSequence(sequence.data, head.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparHeadsToSequence(sequence.data, head.data, &shards, problem_.comm, exec_.main()), kCaller,
+            problem_.comm);
     return;
   }
   toHeads(asTensor(sequence), numbers_, queries_);
@@ -151,7 +152,7 @@ void HeadExchange::toSequence(const Rows& head, const Rows& sequence) {
   if (evenRows_) {
     const auto shards = shardsOfRows(head);
     void* const mine = sequence.data != nullptr ? sequence.data : stage_;
-    require(seqparSequenceToHeads(head.data, mine, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparSequenceToHeads(head.data, mine, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
     return;
   }
   const Tensor mine = denseTensor(stage_, seqparFloat32, d.batch, problem_.tokens(), d.heads, 1);

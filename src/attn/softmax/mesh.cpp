@@ -13,7 +13,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 /// A rank's data of a block of queries; #0 is its own.
 struct QueryBlock {
@@ -102,7 +102,7 @@ class MeshOperator final : public SoftmaxOperator {
     params.forwardUs = model.blockUs(scores, false);
     params.backwardUs = model.blockUs(scores, true);
     seqparMesh_t mesh = nullptr;
-    require(seqparMeshCreate(&mesh, a(), b(), &params, problem_.comm), kWho, problem_.comm);
+    require(seqparMeshCreate(&mesh, a(), b(), &params, problem_.comm), kCaller, problem_.comm);
     mesh_.reset(mesh);
     forward_ = scheduleOf(seqparMeshForward);
     if (problem_.training()) backward_ = scheduleOf(seqparMeshBackward);
@@ -163,11 +163,11 @@ class MeshOperator final : public SoftmaxOperator {
 
   Schedule scheduleOf(int pass) const {
     int steps = 0, tiles = 0;
-    require(seqparMeshSchedule(mesh_.get(), pass, nullptr, nullptr, &steps, &tiles), kWho, problem_.comm);
+    require(seqparMeshSchedule(mesh_.get(), pass, nullptr, nullptr, &steps, &tiles), kCaller, problem_.comm);
     Schedule schedule{std::vector<seqparMeshStep_t>(static_cast<size_t>(steps)),
                       std::vector<seqparMeshTile_t>(static_cast<size_t>(tiles))};
-    require(seqparMeshSchedule(mesh_.get(), pass, schedule.steps.data(), schedule.tiles.data(), &steps, &tiles), kWho,
-            problem_.comm);
+    require(seqparMeshSchedule(mesh_.get(), pass, schedule.steps.data(), schedule.tiles.data(), &steps, &tiles),
+            kCaller, problem_.comm);
     return schedule;
   }
 
@@ -227,7 +227,7 @@ class MeshOperator final : public SoftmaxOperator {
   }
 
   void receive(int axis, const std::vector<seqparMeshPart_t>& parts) {
-    require(seqparMeshReceive(axis, parts.data(), static_cast<int>(parts.size()), mesh_.get(), exec_.side()), kWho,
+    require(seqparMeshReceive(axis, parts.data(), static_cast<int>(parts.size()), mesh_.get(), exec_.side()), kCaller,
             problem_.comm);
   }
 
@@ -245,7 +245,7 @@ class MeshOperator final : public SoftmaxOperator {
     params.heads = d.heads;
     params.dim = d.valueDim;
     params.wireType = problem_.wireType();
-    require(seqparMeshReduceO(index, &params, mesh_.get(), stream), kWho, problem_.comm);
+    require(seqparMeshReduceO(index, &params, mesh_.get(), stream), kCaller, problem_.comm);
   }
 
   static seqparMeshSum_t sumOf(const Tensor& sum, const Tensor& next, const Tensor& carry) {
@@ -257,7 +257,7 @@ class MeshOperator final : public SoftmaxOperator {
     const auto sum = sumOf(queries_[static_cast<size_t>(index)].dq, next.dq, carryO_);
     require(
         seqparMeshReduceSum(seqparMeshAxisQ, index, &sum, 1, seqparFloat32, problem_.wireType(), mesh_.get(), stream),
-        kWho, problem_.comm);
+        kCaller, problem_.comm);
   }
 
   void sendDkv(int index, void* stream) {
@@ -265,7 +265,7 @@ class MeshOperator final : public SoftmaxOperator {
     const seqparMeshSum_t sums[] = {sumOf(block.dk, next.dk, carryK_), sumOf(block.dv, next.dv, carryV_)};
     require(
         seqparMeshReduceSum(seqparMeshAxisKv, index, sums, 2, seqparFloat32, problem_.wireType(), mesh_.get(), stream),
-        kWho, problem_.comm);
+        kCaller, problem_.comm);
   }
 
   std::vector<QueryBlock> queries_;                 ///< [a]

@@ -9,11 +9,11 @@
 namespace seqpar::attn {
 namespace {
 
-std::vector<Traveller> travellers(const Problem& p, const Block& block) {
+std::vector<RingTensor> ringTensors(const Problem& p, const Block& block) {
   const auto& d = p.desc;
-  const Traveller rows{seqparFloat32, d.heads, 0};
-  std::vector<Traveller> all{{p.type(), d.heads, d.headDim}, {p.type(), d.heads, d.valueDim}, rows};
-  all.push_back(block.needsOut() ? Traveller{p.type(), d.heads, d.valueDim} : rows);
+  const RingTensor rows{seqparFloat32, d.heads, 0};
+  std::vector<RingTensor> all{{p.type(), d.heads, d.headDim}, {p.type(), d.heads, d.valueDim}, rows};
+  all.push_back(block.needsOut() ? RingTensor{p.type(), d.heads, d.valueDim} : rows);
   return all;
 }
 
@@ -23,7 +23,7 @@ QueryGradientRing::QueryGradientRing(const Problem& problem, Exec& exec, Block& 
     : problem_(problem),
       exec_(exec),
       block_(block),
-      rotation_(problem, exec, ringOrder(problem, problem.ranks(), true), travellers(problem, block),
+      rotation_(problem, exec, ringOrder(problem, problem.ranks(), true), ringTensors(problem, block),
                 {{problem.wireType(), problem.desc.heads, problem.desc.headDim}}) {
   rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
   block.expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {false, true});

@@ -9,7 +9,7 @@ namespace seqpar::attn {
 namespace {
 
 /// The rotating gradients of keys and values.
-std::vector<Traveller> gradients(const Problem& problem, const RingOrder& order) {
+std::vector<RingTensor> gradients(const Problem& problem, const RingOrder& order) {
   const auto type = ringSumType(problem, order);
   return {{type, problem.desc.kvHeads, problem.desc.headDim}, {type, problem.desc.kvHeads, problem.desc.valueDim}};
 }
@@ -27,24 +27,24 @@ seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order) {
   // rectangles.
   if (order.steps != 1 || order.firstSum() != 1) return problem.wireType();
   for (int rank = 0; rank < problem.ranks(); ++rank) {
-    if (!columnsApart(problem.rectangles(rank, order.sourceOf(rank, 1)))) return problem.wireType();
+    if (!columnsDisjoint(problem.rectangles(rank, order.sourceOf(rank, 1)))) return problem.wireType();
   }
   return typeOfSingleShare(problem);
 }
 
-RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel)
+RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsRotate)
     : SoftmaxOperator(problem, exec),
       rotation_(problem, exec, ringOrder(problem, inner, false),
                 {{problem.type(), problem.desc.kvHeads, problem.desc.headDim},
                  {problem.type(), problem.desc.kvHeads, problem.desc.valueDim}},
-                problem.training() && gradientsTravel ? gradients(problem, ringOrder(problem, inner, false))
-                                                      : std::vector<Traveller>{}),
-      gradientsTravel_(problem.training() && gradientsTravel) {
+                problem.training() && gradientsRotate ? gradients(problem, ringOrder(problem, inner, false))
+                                                      : std::vector<RingTensor>{}),
+      gradientsRotate_(problem.training() && gradientsRotate) {
   block_->keepHere();
   const auto& order = rotation_.order();
   const int64_t rows = problem.tokens(), keys = problem.kvTokens();
   rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
-  if (!gradientsTravel_) {
+  if (!gradientsRotate_) {
     block_->expect(rectangles_[0], rows, keys);
   } else {
     // With few tokens two parts cost more than they hide.
@@ -63,7 +63,7 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
     const int source = order.source(step);
     const auto& range = rotation_.range(source);
     rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), source), 0, range.first));
-    block_->expect(rectangles_.back(), rows, range.count, {true, gradientsTravel_});
+    block_->expect(rectangles_.back(), rows, range.count, {true, gradientsRotate_});
   }
 }
 
@@ -71,7 +71,7 @@ void RingOperator::carve(Arena& arena) {
   block_->carve(arena);
   rotation_.carve(arena);
   partial_ = takePartial(arena, problem_.tokens());
-  if (!gradientsTravel_) return;
+  if (!gradientsRotate_) return;
   const auto& d = problem_.desc;
   delta_ = arena.rows(d.batch, d.heads, problem_.tokens());
   dq_ = arena.tensor(seqparFloat32, d.batch, problem_.tokens(), d.heads, d.headDim);
@@ -177,12 +177,12 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGra
 namespace {
 
 std::string refusesZigzag(const Problem& problem) {
-  if (problem.layoutGiven && problem.queries.kind() != seqparZigzag) return "runs on the zigzag layout only";
+  if (problem.hasLayout && problem.queries.kind() != seqparZigzag) return "runs on the zigzag layout only";
   return {};
 }
 
 std::string refusesStriped(const Problem& problem) {
-  if (problem.layoutGiven && problem.queries.kind() != seqparStriped) return "runs on the striped layout only";
+  if (problem.hasLayout && problem.queries.kind() != seqparStriped) return "runs on the striped layout only";
   return {};
 }
 

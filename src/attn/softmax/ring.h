@@ -15,9 +15,9 @@ seqparDataType_t ringSumType(const Problem& problem, const RingOrder& order);
 
 class RingOperator : public SoftmaxOperator {
  public:
-  /// `inner`: ranks per window of a double ring; the number of ranks: a single ring. Without `gradientsTravel` another
+  /// `inner`: ranks per window of a double ring; the number of ranks: a single ring. Without `gradientsRotate` another
   /// class runs the backward pass.
-  RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsTravel = true);
+  RingOperator(const Problem& problem, Exec& exec, int inner, bool gradientsRotate = true);
 
   void carve(Arena& arena) override;
   void open() override;
@@ -38,7 +38,7 @@ class RingOperator : public SoftmaxOperator {
   Rotation rotation_;
   std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the rotating ranges
   std::vector<Rectangle> early_, late_;             ///< backward: own keys, before the first hop and during the last
-  bool gradientsTravel_;
+  bool gradientsRotate_;
   Partial partial_;
   Rows delta_;
   Tensor dq_, dk_, dv_;   ///< backward: sums of this rank's queries, and of one step's keys

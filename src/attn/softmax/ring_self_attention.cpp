@@ -98,9 +98,9 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
     Tensor k, v;
   };
 
-  Traveller keys(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.headDim}; }
-  Traveller values(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.valueDim}; }
-  std::vector<Traveller> sums() const {
+  RingTensor keys(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.headDim}; }
+  RingTensor values(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.valueDim}; }
+  std::vector<RingTensor> sums() const {
     if (!problem_.training()) return {};
     const auto type = ringSumType(problem_, order());
     return {keys(type), values(type)};

@@ -5,7 +5,7 @@
 namespace seqpar::attn {
 namespace {
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 bool sees(const Problem& problem, int queryRank, int keyRank) {
   return problem.scores(queryRank, keyRank) > 0;
@@ -33,8 +33,8 @@ RingOrder ringOrder(const Problem& problem, int inner, bool queries) {
   return order;
 }
 
-Rotation::Rotation(const Problem& problem, Exec& exec, const RingOrder& order, std::vector<Traveller> inputs,
-                   std::vector<Traveller> sums)
+Rotation::Rotation(const Problem& problem, Exec& exec, const RingOrder& order, std::vector<RingTensor> inputs,
+                   std::vector<RingTensor> sums)
     : problem_(problem),
       exec_(exec),
       order_(order),
@@ -45,7 +45,7 @@ Rotation::Rotation(const Problem& problem, Exec& exec, const RingOrder& order, s
       sum_(sums_.size(), nullptr),
       current_(order.rank) {}
 
-size_t Rotation::bytes(const Traveller& t, int rank) const {
+size_t Rotation::bytes(const RingTensor& t, int rank) const {
   const int64_t rows = problem_.desc.batch * t.heads * range(rank).count;
   return t.dim == 0 ? static_cast<size_t>(rows) * sizeof(float) : static_cast<size_t>(rows * t.dim) * bytesOf(t.type);
 }
@@ -66,49 +66,49 @@ void Rotation::open() {
 }
 
 /// `firstStep`: the places of a ring that starts later hold the tensors of that step.
-Rotation::Ring Rotation::makeRing(const std::vector<Traveller>& travellers, int firstStep, int steps) const {
+Rotation::Ring Rotation::makeRing(const std::vector<RingTensor>& ringTensors, int firstStep, int steps) const {
   std::vector<size_t> sizes;
   for (int rank = 0; rank < order_.ranks; ++rank) {
-    for (const auto& t : travellers) sizes.push_back(bytes(t, order_.sourceOf(rank, firstStep)));
+    for (const auto& t : ringTensors) sizes.push_back(bytes(t, order_.sourceOf(rank, firstStep)));
   }
   seqparRingParams_t params = SEQPAR_RING_PARAMS_INITIALIZER;
   params.direction = order_.direction;
   if (!problem_.members.empty()) params.ranks = problem_.members.data();
   params.nranks = order_.ranks;
   params.inner = order_.inner == order_.ranks ? 0 : order_.inner;
-  params.unchanged = &travellers == &inputs_ ? 1 : 0;
+  params.unchanged = &ringTensors == &inputs_ ? 1 : 0;
   params.steps = steps;
-  params.tensors = static_cast<int>(travellers.size());
+  params.tensors = static_cast<int>(ringTensors.size());
   params.bytes = sizes.data();
   params.uneven = 1;
   seqparRing_t ring = nullptr;
-  require(seqparRingCreate(&ring, &params, problem_.comm), kWho, problem_.comm);
+  require(seqparRingCreate(&ring, &params, problem_.comm), kCaller, problem_.comm);
   return {ring, &seqparRingDestroy};
 }
 
 void* Rotation::pointer(seqparRing_t ring, const Buffers* buffers, int index) const {
   if (ring == nullptr) return buffers == nullptr ? nullptr : (*buffers)[static_cast<size_t>(index)];
   void* data = nullptr;
-  require(seqparRingCurrent(ring, index, &data, nullptr), kWho, problem_.comm);
+  require(seqparRingCurrent(ring, index, &data, nullptr), kCaller, problem_.comm);
   return data;
 }
 
-Tensor Rotation::tensorOf(const Traveller& t, void* data, int rank) const {
+Tensor Rotation::tensorOf(const RingTensor& t, void* data, int rank) const {
   return denseTensor(data, t.type, problem_.desc.batch, range(rank).count, t.heads, t.dim);
 }
 
-Rows Rotation::rowsOf(const Traveller& t, void* data, int rank) const {
+Rows Rotation::rowsOf(const RingTensor& t, void* data, int rank) const {
   return denseRows(static_cast<float*>(data), problem_.desc.batch, t.heads, range(rank).count);
 }
 
-Tensor Rotation::tensorAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers,
+Tensor Rotation::tensorAt(const std::vector<RingTensor>& ringTensors, seqparRing_t ring, const Buffers* buffers,
                           int index, int rank) const {
-  return tensorOf(travellers[static_cast<size_t>(index)], pointer(ring, buffers, index), rank);
+  return tensorOf(ringTensors[static_cast<size_t>(index)], pointer(ring, buffers, index), rank);
 }
 
-Rows Rotation::rowsAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers, int index,
+Rows Rotation::rowsAt(const std::vector<RingTensor>& ringTensors, seqparRing_t ring, const Buffers* buffers, int index,
                       int rank) const {
-  return rowsOf(travellers[static_cast<size_t>(index)], pointer(ring, buffers, index), rank);
+  return rowsOf(ringTensors[static_cast<size_t>(index)], pointer(ring, buffers, index), rank);
 }
 
 Tensor Rotation::homeTensor(int sum) const {
@@ -140,12 +140,12 @@ const void* Rotation::ready(int input, const Input& own) {
 
 void Rotation::begin(std::span<const Input> own) {
   current_ = order_.rank;
-  if (sumRing_) require(seqparRingReset(sumRing_.get()), kWho, problem_.comm);
+  if (sumRing_) require(seqparRingReset(sumRing_.get()), kCaller, problem_.comm);
   if (!inputRing_) return;
-  require(seqparRingReset(inputRing_.get()), kWho, problem_.comm);
+  require(seqparRingReset(inputRing_.get()), kCaller, problem_.comm);
   std::vector<const void*> from;
   for (size_t i = 0; i < own.size(); ++i) from.push_back(ready(static_cast<int>(i), own[i]));
-  require(seqparRingResetFrom(inputRing_.get(), from.data()), kWho, problem_.comm);
+  require(seqparRingResetFrom(inputRing_.get(), from.data()), kCaller, problem_.comm);
 }
 
 void Rotation::turn(const Turn& turn) {
@@ -153,19 +153,19 @@ void Rotation::turn(const Turn& turn) {
   for (int step = 0; step <= order_.steps; ++step) {
     const bool more = step < order_.steps;
     current_ = order_.source(step);
-    if (more) require(seqparRingPost(inputRing_.get(), exec_.main()), kWho, problem_.comm);
+    if (more) require(seqparRingPost(inputRing_.get(), exec_.main()), kCaller, problem_.comm);
     turn.compute(step);
     if (turn.addSums && order_.steps > 0 && step >= first) {
-      if (step > first) require(seqparRingWait(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+      if (step > first) require(seqparRingWait(sumRing_.get(), exec_.main()), kCaller, problem_.comm);
       turn.addSums(step, step == first);
-      if (more) require(seqparRingPost(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+      if (more) require(seqparRingPost(sumRing_.get(), exec_.main()), kCaller, problem_.comm);
     }
-    if (more) require(seqparRingWait(inputRing_.get(), exec_.main()), kWho, problem_.comm);
+    if (more) require(seqparRingWait(inputRing_.get(), exec_.main()), kCaller, problem_.comm);
   }
   if (turn.addSums && order_.steps > 0 && homeIsNext()) {
-    require(seqparRingPost(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+    require(seqparRingPost(sumRing_.get(), exec_.main()), kCaller, problem_.comm);
     turn.meanwhile();
-    require(seqparRingWait(sumRing_.get(), exec_.main()), kWho, problem_.comm);
+    require(seqparRingWait(sumRing_.get(), exec_.main()), kCaller, problem_.comm);
   } else if (turn.addSums && order_.steps > 0) {
     exec_.fork();
     sendHome(exec_.side());
@@ -195,7 +195,7 @@ void Rotation::sendHome(void* stream) {
   shift.sendBytes = outBytes.data();
   shift.receiveBuffers = home_.data();
   shift.receiveBytes = inBytes.data();
-  require(seqparShift(&shift, problem_.comm, stream), kWho, problem_.comm);
+  require(seqparShift(&shift, problem_.comm, stream), kCaller, problem_.comm);
 }
 
 }  // namespace seqpar::attn

@@ -36,7 +36,7 @@ struct RingOrder {
 };
 
 /// A rotating tensor, or rows, of the tokens that other ranks need.
-struct Traveller {
+struct RingTensor {
   seqparDataType_t type;
   int64_t heads;
   int64_t dim;  ///< 0: rows, [batch][heads][tokens] fp32
@@ -45,8 +45,8 @@ struct Traveller {
 class Rotation {
  public:
   /// `inputs` are read only; each holder except the owner adds to `sums`. `problem` must outlive this object.
-  Rotation(const Problem& problem, Exec& exec, const RingOrder& order, std::vector<Traveller> inputs,
-           std::vector<Traveller> sums);
+  Rotation(const Problem& problem, Exec& exec, const RingOrder& order, std::vector<RingTensor> inputs,
+           std::vector<RingTensor> sums);
 
   void carve(Arena& arena);
   void open();
@@ -84,17 +84,17 @@ class Rotation {
   using Ring = std::unique_ptr<std::remove_pointer_t<seqparRing_t>, decltype(&seqparRingDestroy)>;
   using Buffers = std::vector<void*>;
 
-  size_t bytes(const Traveller& traveller, int rank) const;
-  Ring makeRing(const std::vector<Traveller>& travellers, int firstStep, int steps) const;
+  size_t bytes(const RingTensor& ringTensor, int rank) const;
+  Ring makeRing(const std::vector<RingTensor>& ringTensors, int firstStep, int steps) const;
   /// If inputs have visited every rank, the sums return with one more hop of their ring.
   bool homeIsNext() const { return order_.steps == order_.ranks - 1; }
   void* pointer(seqparRing_t ring, const Buffers* buffers, int index) const;
-  Tensor tensorAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers, int index,
+  Tensor tensorAt(const std::vector<RingTensor>& ringTensors, seqparRing_t ring, const Buffers* buffers, int index,
                   int rank) const;
-  Rows rowsAt(const std::vector<Traveller>& travellers, seqparRing_t ring, const Buffers* buffers, int index,
+  Rows rowsAt(const std::vector<RingTensor>& ringTensors, seqparRing_t ring, const Buffers* buffers, int index,
               int rank) const;
-  Tensor tensorOf(const Traveller& traveller, void* data, int rank) const;
-  Rows rowsOf(const Traveller& traveller, void* data, int rank) const;
+  Tensor tensorOf(const RingTensor& ringTensor, void* data, int rank) const;
+  Rows rowsOf(const RingTensor& ringTensor, void* data, int rank) const;
   const void* ready(int input, const Input& own);
   void sendHome(void* stream);
 
@@ -102,7 +102,7 @@ class Rotation {
   Exec& exec_;
   RingOrder order_;
   std::vector<TokenRange> ranges_;  ///< [ranks]
-  std::vector<Traveller> inputs_, sums_;
+  std::vector<RingTensor> inputs_, sums_;
   Buffers home_;  ///< [sums]: memory of returned sums, if not in their ring
   Buffers sum_;   ///< [sums]: memory of sums with no hop except the return
   Ring inputRing_{nullptr, &seqparRingDestroy}, sumRing_{nullptr, &seqparRingDestroy};

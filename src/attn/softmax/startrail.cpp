@@ -22,7 +22,7 @@ int ranksOfTeam(const Problem& problem) {
   return size;
 }
 
-constexpr const char* kWho = "attention plan";
+constexpr const char* kCaller = "attention plan";
 
 /// Rank = (row * C + column) * C + member.
 struct Place {
@@ -122,7 +122,7 @@ class StarTrailOperator final : public SoftmaxOperator {
     const auto shards = shardsOf(sent.type, sent.batch, sent.heads * sent.dim);
     require(seqparReduceScatterLse(sent.data, lse_.data, ownOut_.data, partial_.lse.data, sent.heads, &shards,
                                    problem_.comm, exec_.main()),
-            kWho, problem_.comm);
+            kCaller, problem_.comm);
     exec_.copy(partial_.out, ownOut_);
     block_->finish(partial_, sinks(args.sinks), outTensor(problem_, args.out), lseRows(problem_, args.lse));
   }
@@ -133,7 +133,7 @@ class StarTrailOperator final : public SoftmaxOperator {
     gather(outTensor(problem_, args.out), out_);
     gather(outTensor(problem_, args.dOut), dOut_);
     const auto rows = shardsOf(seqparFloat32, lse_.batch * lse_.heads, 1);
-    require(seqparAllGather(args.lse, lse_.data, &rows, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparAllGather(args.lse, lse_.data, &rows, problem_.comm, exec_.main()), kCaller, problem_.comm);
     seqparAttnBackwardArgs_t part = SEQPAR_ATTN_BACKWARD_INITIALIZER;
     part.q = given(q_);
     part.k = given(keysOfRing(ringK_));
@@ -177,13 +177,13 @@ class StarTrailOperator final : public SoftmaxOperator {
     const Tensor from = staged(own, own.type);
     exec_.copy(from, own);
     const auto shards = shardsOf(own.type, own.batch, own.heads * own.dim);
-    require(seqparAllGather(from.data, all.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparAllGather(from.data, all.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
   }
 
   void scatter(const Tensor& sum, const Tensor& to) {
     const Tensor arrives = staged(to, sum.type);
     const auto shards = shardsOf(sum.type, to.batch, to.heads * to.dim);
-    require(seqparReduceScatter(sum.data, arrives.data, &shards, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparReduceScatter(sum.data, arrives.data, &shards, problem_.comm, exec_.main()), kCaller, problem_.comm);
     exec_.copy(to, arrives);
   }
 
@@ -201,7 +201,7 @@ class StarTrailOperator final : public SoftmaxOperator {
     params.sendBytes = sentBytes;
     params.receiveBuffers = received;
     params.receiveBytes = receivedBytes;
-    require(seqparShift(&params, problem_.comm, exec_.main()), kWho, problem_.comm);
+    require(seqparShift(&params, problem_.comm, exec_.main()), kCaller, problem_.comm);
   }
 
   void loadInputs(const BlockInputs& own) {

@@ -49,11 +49,11 @@ class Affine {
   /// Updates everything derived from the arrays of the problem. Shape, types and flags are unchanged.
   virtual void refresh() {}
 
-  /// Divides the state into at most `pieces` (>= 1) blocks of nearly equal size, fewer if the state does not allow as
+  /// Divides the state into at most `parts` (>= 1) blocks of nearly equal size, fewer if the state does not allow as
   /// many. All ranks get the same blocks.
-  virtual std::vector<Block> split(size_t pieces) const = 0;
+  virtual std::vector<Block> split(size_t parts) const = 0;
   /// Divides one block further. The concatenated dense memory of the parts is not always that of the block (MATRIX).
-  virtual std::vector<Block> split(Block block, size_t pieces) const = 0;
+  virtual std::vector<Block> split(Block block, size_t parts) const = 0;
 
   virtual size_t stateElements(Block block) const = 0;
   virtual size_t coefficientElements(Block block) const = 0;

@@ -113,13 +113,13 @@ bool Elementwise::resets(size_t head) const {
   return (problem_.headFlags[head] & SEQPAR_SCAN_RESET_IN) != 0;
 }
 
-std::vector<Block> Elementwise::split(size_t pieces) const {
-  return split(Block{0, problem_.elements()}, pieces);
+std::vector<Block> Elementwise::split(size_t parts) const {
+  return split(Block{0, problem_.elements()}, parts);
 }
 
-std::vector<Block> Elementwise::split(Block block, size_t pieces) const {
+std::vector<Block> Elementwise::split(Block block, size_t parts) const {
   const size_t units = (block.end - block.begin + kUnit - 1) / kUnit;
-  const size_t count = std::min(pieces, units);
+  const size_t count = std::min(parts, units);
   std::vector<Block> blocks(count);
   size_t begin = block.begin;
   for (size_t i = 0; i < count; ++i) {

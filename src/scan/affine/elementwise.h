@@ -17,8 +17,8 @@ class Elementwise final : public Affine {
   static BlockSize finest(const ScanProblem& problem);
 
   void refresh() override;
-  std::vector<Block> split(size_t pieces) const override;
-  std::vector<Block> split(Block block, size_t pieces) const override;
+  std::vector<Block> split(size_t parts) const override;
+  std::vector<Block> split(Block block, size_t parts) const override;
   size_t stateElements(Block block) const override;
   size_t coefficientElements(Block block) const override;
   void packState(Block block, Target wire) override;

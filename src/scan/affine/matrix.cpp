@@ -11,10 +11,10 @@ namespace {
 
 constexpr size_t kPanel = 16;
 
-// Divides a half-open range into `pieces` ranges (at most one per unit) of nearly equal size.
-void cut(size_t begin, size_t end, size_t pieces, size_t scale, std::vector<Block>& blocks) {
+// Divides a half-open range into `parts` ranges (at most one per unit) of nearly equal size.
+void cut(size_t begin, size_t end, size_t parts, size_t scale, std::vector<Block>& blocks) {
   const size_t units = end - begin;
-  const size_t count = std::min(pieces, units);
+  const size_t count = std::min(parts, units);
   for (size_t i = 0; i < count; ++i) {
     blocks.push_back({(begin + units * i / count) * scale, (begin + units * (i + 1) / count) * scale});
   }
@@ -32,24 +32,24 @@ BlockSize Matrix::finest(const ScanProblem& problem) {
   return {problem.dk * std::min(problem.dv, kPanel), coefficientsOfHead(problem.dk)};
 }
 
-std::vector<Block> Matrix::split(size_t pieces) const {
-  return split(Block{0, problem_.heads * panels_}, pieces);
+std::vector<Block> Matrix::split(size_t parts) const {
+  return split(Block{0, problem_.heads * panels_}, parts);
 }
 
-std::vector<Block> Matrix::split(Block block, size_t pieces) const {
+std::vector<Block> Matrix::split(Block block, size_t parts) const {
   std::vector<Block> blocks;
   if (block.begin == block.end) return blocks;
   if (block.begin % panels_ != 0 || block.end % panels_ != 0) {
-    cut(block.begin, block.end, pieces, 1, blocks);
+    cut(block.begin, block.end, parts, 1, blocks);
     return blocks;
   }
   const size_t head = block.begin / panels_;
   const size_t headEnd = block.end / panels_;
-  const size_t piecesOfHead = pieces / (headEnd - head);
-  if (piecesOfHead <= 1) {
-    cut(head, headEnd, pieces, panels_, blocks);
+  const size_t partsOfHead = parts / (headEnd - head);
+  if (partsOfHead <= 1) {
+    cut(head, headEnd, parts, panels_, blocks);
   } else {
-    for (size_t h = head; h < headEnd; ++h) cut(h * panels_, (h + 1) * panels_, piecesOfHead, 1, blocks);
+    for (size_t h = head; h < headEnd; ++h) cut(h * panels_, (h + 1) * panels_, partsOfHead, 1, blocks);
   }
   return blocks;
 }

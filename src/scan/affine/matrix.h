@@ -17,8 +17,8 @@ class Matrix final : public Affine {
   /// A panel with its head's matrix.
   static BlockSize finest(const ScanProblem& problem);
 
-  std::vector<Block> split(size_t pieces) const override;
-  std::vector<Block> split(Block block, size_t pieces) const override;
+  std::vector<Block> split(size_t parts) const override;
+  std::vector<Block> split(Block block, size_t parts) const override;
   size_t stateElements(Block block) const override;
   size_t coefficientElements(Block block) const override;
   void packState(Block block, Target wire) override;

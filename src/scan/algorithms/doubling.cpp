@@ -77,17 +77,17 @@ class Doubling {
 }  // namespace
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
-  std::vector<Doubling> pieces;
+  std::vector<Doubling> parts;
   for (const Block block : scanBlocks(seqparScanDoubling, affine, problem, order, mail, blocks)) {
-    pieces.emplace_back(affine, problem, order, mail, block);
+    parts.emplace_back(affine, problem, order, mail, block);
   }
   for (int number = 0; hasDoublingRound(number, order.size()); ++number) {
-    for (Doubling& piece : pieces) {
+    for (Doubling& piece : parts) {
       piece.send(doublingRound(number));
       piece.receive(doublingRound(number));
     }
   }
-  for (Doubling& piece : pieces) piece.hop();
+  for (Doubling& piece : parts) piece.hop();
 }
 
 double hostSeconds(const HostModel& model, double blocks) {

@@ -70,10 +70,10 @@ std::optional<Fold> chainNodes(ShardScan& scan, Affine& affine, const ScanProble
 }  // namespace
 
 void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mailbox& mail, size_t blocks) {
-  const ScanBlocks pieces = scanBlocks(seqparScanHier, affine, problem, order, mail, blocks);
+  const ScanBlocks parts = scanBlocks(seqparScanHier, affine, problem, order, mail, blocks);
   const size_t rails = static_cast<size_t>(hierRails(order));
   const Neighborhood place = neighborhood(order);
-  for (const Block block : pieces) {
+  for (const Block block : parts) {
     ShardScan scan(affine, problem, order, mail, place.node, affine.split(block, rails));
     scan.scatter();
     if (scan.owner()) scan.distribute(chainNodes(scan, affine, problem, order, mail, place));

@@ -14,14 +14,14 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   const Block whole = affine.split(1).front();
   const size_t bytes = stateBytes(affine, problem, whole);
   // Bytes are divided without regard to their meaning: the state is only used once it is complete.
-  const size_t piece = mail.maxMessage();
+  const size_t chunk = mail.maxMessage();
 
   Values x;
   MessageBuffer incoming(position > 0 ? bytes : 0);
   if (position > 0) {
     const int from = order.ranks[position - 1];
-    for (size_t at = 0; at < bytes; at += piece) {
-      const size_t size = std::min(piece, bytes - at);
+    for (size_t at = 0; at < bytes; at += chunk) {
+      const size_t size = std::min(chunk, bytes - at);
       std::memcpy(incoming.data() + at, mail.receive(from, size), size);
       mail.release(from);
     }
@@ -31,8 +31,8 @@ void run(Affine& affine, const ScanProblem& problem, const ScanOrder& order, Mai
   MessageBuffer outgoing(last ? 0 : bytes);
   affine.hop(whole, x, last ? Target() : Target(outgoing.data()));
 
-  for (size_t at = 0; !last && at < bytes; at += piece) {
-    const size_t size = std::min(piece, bytes - at);
+  for (size_t at = 0; !last && at < bytes; at += chunk) {
+    const size_t size = std::min(chunk, bytes - at);
     copyTo(mail.acquire(order.ranks[position + 1], size), outgoing.data() + at, size);
     mail.commit();
   }
@@ -46,8 +46,8 @@ double hostSeconds(const HostModel& model, double) {
 }
 
 double peerSeconds(const PeerModel& m) {
-  const double piece = std::min(m.state, PeerModel::kPieceBytes * m.channels);
-  return PeerModel::kGeneral + m.hops() * (m.alpha + PeerModel::kStep / 2 + piece * m.perByte) + m.stream;
+  const double chunk = std::min(m.state, PeerModel::kChunkBytes * m.channels);
+  return PeerModel::kGeneral + m.hops() * (m.alpha + PeerModel::kStep / 2 + chunk * m.perByte) + m.stream;
 }
 
 double matrixSeconds(const MatrixModel& m) {

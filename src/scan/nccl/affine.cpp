@@ -55,9 +55,9 @@ const float* NcclAffine::prepareFactors() {
   return factors;
 }
 
-std::vector<Block> NcclAffine::split(Block block, std::size_t pieces) const {
+std::vector<Block> NcclAffine::split(Block block, std::size_t parts) const {
   const std::size_t units = (block.end - block.begin + unit() - 1) / unit();
-  const std::size_t count = std::min(std::max<std::size_t>(1, pieces), units);
+  const std::size_t count = std::min(std::max<std::size_t>(1, parts), units);
   std::vector<Block> blocks;
   for (std::size_t i = 0; i < count; ++i) {
     blocks.push_back({block.begin + unit() * (units * i / count),

@@ -38,8 +38,8 @@ class NcclAffine {
   NcclAffine(const ScanProblem& problem, DeviceArena& arena, cudaStream_t stream);
 
   Block whole() const { return {0, problem_.elements()}; }
-  /// At most `pieces` blocks of nearly equal size, the same on all ranks.
-  std::vector<Block> split(Block block, std::size_t pieces) const;
+  /// At most `parts` blocks of nearly equal size, the same on all ranks.
+  std::vector<Block> split(Block block, std::size_t parts) const;
 
   /// Length of a part of a block's map; 0: the operator has no such part.
   std::size_t partBytes(Block block, std::size_t part) const;

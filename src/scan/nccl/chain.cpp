@@ -9,20 +9,20 @@ void ncclRun(const NcclScanSetting& setting, std::size_t blocks) {
   const int position = setting.position();
   const bool first = position == 0;
   const bool last = position + 1 == setting.size();
-  const auto pieces = affine.split(affine.whole(), blocks);
+  const auto parts = affine.split(affine.whole(), blocks);
   const std::byte* sent = nullptr;
-  for (std::size_t k = 0; k <= pieces.size(); ++k) {
+  for (std::size_t k = 0; k <= parts.size(); ++k) {
     NcclTransfers step;
-    if (k > 0 && !last) step.sends.push_back({setting.rankAt(position + 1), sent, affine.stateBytes(pieces[k - 1])});
+    if (k > 0 && !last) step.sends.push_back({setting.rankAt(position + 1), sent, affine.stateBytes(parts[k - 1])});
     std::byte* x = nullptr;
-    if (k < pieces.size() && !first) {
-      x = affine.takeStates(pieces[k]);
-      step.receives.push_back({setting.rankAt(position - 1), x, affine.stateBytes(pieces[k])});
+    if (k < parts.size() && !first) {
+      x = affine.takeStates(parts[k]);
+      step.receives.push_back({setting.rankAt(position - 1), x, affine.stateBytes(parts[k])});
     }
     step.run(setting);
-    if (k == pieces.size()) break;
-    std::byte* const wire = last ? nullptr : affine.takeStates(pieces[k]);
-    affine.hop(pieces[k], x, setting.wireType, wire);
+    if (k == parts.size()) break;
+    std::byte* const wire = last ? nullptr : affine.takeStates(parts[k]);
+    affine.hop(parts[k], x, setting.wireType, wire);
     sent = wire;
   }
 }

@@ -66,21 +66,21 @@ class ShardScan {
     if (!place_.last) map = affine_.compose(slots_, given(), first);
     std::byte* const x = first ? nullptr : affine_.takeStates(shard());
     std::byte* const next = place_.last ? nullptr : affine_.takeStates(shard());
-    const auto pieces = affine_.split(shard(), blocks);
+    const auto parts = affine_.split(shard(), blocks);
     const auto offset = [&](Block block) { return affine_.stateBytes({shard().begin, block.begin}); };
-    for (std::size_t k = 0; k <= pieces.size(); ++k) {
+    for (std::size_t k = 0; k <= parts.size(); ++k) {
       NcclTransfers step;
       if (k > 0 && !place_.last) {
         const int to = setting_.rankAt(place_.end + static_cast<int>(local_));
-        step.sends.push_back({to, next + offset(pieces[k - 1]), affine_.stateBytes(pieces[k - 1])});
+        step.sends.push_back({to, next + offset(parts[k - 1]), affine_.stateBytes(parts[k - 1])});
       }
-      if (k < pieces.size() && !first) {
+      if (k < parts.size() && !first) {
         const int from = setting_.rankAt(place_.previousFirst + static_cast<int>(local_));
-        step.receives.push_back({from, x + offset(pieces[k]), affine_.stateBytes(pieces[k])});
+        step.receives.push_back({from, x + offset(parts[k]), affine_.stateBytes(parts[k])});
       }
       step.run(setting_);
-      if (k == pieces.size() || place_.last) continue;
-      affine_.apply(map, pieces[k], first ? nullptr : x + offset(pieces[k]), next + offset(pieces[k]));
+      if (k == parts.size() || place_.last) continue;
+      affine_.apply(map, parts[k], first ? nullptr : x + offset(parts[k]), next + offset(parts[k]));
     }
     return x;
   }

@@ -21,7 +21,7 @@ inline double slowness() {
   static const double measured = [] {
     using Clock = std::chrono::steady_clock;
     constexpr double kWorkSeconds = 0.05;  // a few slices of the scheduler's
-    const auto processorTime = [] {
+    const auto cpuTime = [] {
       timespec now{};
       clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
       return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
@@ -29,11 +29,11 @@ inline double slowness() {
     std::vector<double> found(std::max(1U, std::thread::hardware_concurrency()), 1.0);
     std::vector<std::thread> threads;
     for (double& slow : found) {
-      threads.emplace_back([&slow, &processorTime] {
+      threads.emplace_back([&slow, &cpuTime] {
         const auto begin = Clock::now();
-        const double from = processorTime();
+        const double from = cpuTime();
         double used = 0;
-        while (used < kWorkSeconds) used = processorTime() - from;
+        while (used < kWorkSeconds) used = cpuTime() - from;
         slow = std::chrono::duration<double>(Clock::now() - begin).count() / used;
       });
     }

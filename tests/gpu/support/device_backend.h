@@ -101,7 +101,7 @@ class DeviceBackend : public Backend {
 
   void* noStream() override { return sharing_ ? cudaStreamPerThread : nullptr; }
 
-  void meet() override {
+  void barrier() override {
     if (ranks_ <= 1) return;
     std::unique_lock lock(mutex_);
     const unsigned round = round_;
@@ -111,8 +111,8 @@ class DeviceBackend : public Backend {
       all_.notify_all();
     }
     const auto limit = patience(std::chrono::seconds(60));
-    const bool came = all_.wait_for(lock, limit, [&] { return round_ != round; });
-    expect(came, "a rank did not come to a meeting of ", ranks_, " within ", limit.count(), " ms");
+    const bool arrived = all_.wait_for(lock, limit, [&] { return round_ != round; });
+    expect(arrived, "a rank did not come to a meeting of ", ranks_, " within ", limit.count(), " ms");
   }
 
   void* allocate(std::size_t bytes) override { return slab_.allocate(bytes); }
@@ -127,7 +127,7 @@ class DeviceBackend : public Backend {
   bool hasGraphs() const override { return true; }
   void* capture(void* stream, const std::function<void()>& body) override {
     const auto on = static_cast<cudaStream_t>(stream);
-    meet();
+    barrier();
     expectCuda(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     body();
     cudaGraph_t graph = nullptr;
@@ -137,7 +137,7 @@ class DeviceBackend : public Backend {
     expectCuda(cudaGraphUpload(ready, on), "cudaGraphUpload");
     expectCuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
     expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    meet();
+    barrier();
     return ready;
   }
   void replay(void* graph, void* stream) override {

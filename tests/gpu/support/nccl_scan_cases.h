@@ -24,7 +24,7 @@ class NcclOnlyGroup final : public DeviceGroup {
   int rank() const override { return nccl_.rank(); }
   int size() const override { return nccl_.size(); }
   int device() const override { return nccl_.device(); }
-  int processors() const override { return 1; }
+  int smCount() const override { return 1; }
   int sharing() const override { return 1; }
   bool shared() const override { return false; }
   int sharedBlocks() const override { return 1; }
@@ -91,16 +91,16 @@ inline NcclScanCase drawNcclScan(std::mt19937_64& random, const std::vector<int>
   return result;
 }
 
-inline void compareScan(const char* what, const std::vector<float>& got, const ReferenceState& wanted,
+inline void compareScan(const char* what, const std::vector<float>& got, const ReferenceState& expected,
                         const NcclScanCase& given) {
   const bool exact = given.numbers == Numbers::Exact;
   const double relative = exact ? 0 : relativeBound(given.scan.spec);
   const double absolute = exact ? 0 : absoluteBound(given.scan.spec);
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(static_cast<double>(got[i]) - wanted.value[i]);
-    expect(error <= relative * wanted.size[i] + absolute, seqparScanAlgorithmName(given.choice.algorithm), " with ",
+    const double error = std::abs(static_cast<double>(got[i]) - expected.value[i]);
+    expect(error <= relative * expected.size[i] + absolute, seqparScanAlgorithmName(given.choice.algorithm), " with ",
            given.choice.blocks, " blocks, ", given.scan.spec, ", seed ", given.seed, ": ", what, "[", i, "] is ",
-           got[i], ", expected ", wanted.value[i], exact ? " exactly" : " within the bound");
+           got[i], ", expected ", expected.value[i], exact ? " exactly" : " within the bound");
   }
 }
 

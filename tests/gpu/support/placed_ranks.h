@@ -54,7 +54,7 @@ class RankDevice {
   cudaStream_t stream() const { return stream_; }
 
   /// calls() captured and replayed twice.
-  std::string replay(const std::function<std::string(void*)>& calls, const std::function<void()>& meet) const {
+  std::string replay(const std::function<std::string(void*)>& calls, const std::function<void()>& barrier) const {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t ready = nullptr;
     expectCuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -62,10 +62,10 @@ class RankDevice {
     expectCuda(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
     if (!said.empty()) return said;
     expectCuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
-    meet();
+    barrier();
     for (int i = 0; i < 2; ++i) expectCuda(cudaGraphLaunch(ready, stream_), "cudaGraphLaunch");
     synchronize();
-    meet();
+    barrier();
     expectCuda(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
     expectCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     return said;
@@ -123,10 +123,10 @@ class PlacedRanks {
       at(rank).use();
       at(rank).copy(to, from, bytes);
     };
-    placement_.meet = [this] { meeting_.meet(); };
+    placement_.barrier = [this] { meeting_.barrier(); };
     placement_.run = [=, this](int rank, const std::function<std::string(void*)>& calls) {
       at(rank).use();
-      if (graphs) return at(rank).replay(calls, placement_.meet);
+      if (graphs) return at(rank).replay(calls, placement_.barrier);
       auto said = calls(at(rank).stream());
       at(rank).synchronize();
       return said;

@@ -33,7 +33,7 @@ inline int onProcesses(int ranks, unsigned seconds, std::optional<int> victim,
   std::fflush(stdout);
   for (int rank = 0; rank < ranks; ++rank) {
     std::array<int, 2> ends{};
-    expect(pipe(ends.data()) == 0, "byteFifo failed");
+    expect(pipe(ends.data()) == 0, "pipe failed");
     const pid_t process = fork();
     expect(process >= 0, "fork failed");
     if (process > 0) {

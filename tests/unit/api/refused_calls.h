@@ -66,13 +66,13 @@ inline void refused(const std::string& what, const char* call, seqparResult_t re
 /// Checks that the communicator still works: refused calls have sent nothing.
 inline void expectAlive(seqparComm_t comm, int rank, int ranks) {
   const Vector<float> mine(1, static_cast<float>(rank));
-  Vector<float> theirs(1, -1.0F);
+  Vector<float> remote(1, -1.0F);
   const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
   auto* const stream = backend()->noStream();
-  expectSuccess(seqparSendRecv(mine.data(), sizeof(float), next, theirs.data(), sizeof(float), before, comm, stream),
+  expectSuccess(seqparSendRecv(mine.data(), sizeof(float), next, remote.data(), sizeof(float), before, comm, stream),
                 "seqparSendRecv", comm);
   backend()->synchronize(stream);
-  expect(theirs[0] == static_cast<float>(before), "received ", theirs[0]);
+  expect(remote[0] == static_cast<float>(before), "received ", remote[0]);
 }
 
 /// body(comm, rank, memory) on this many ranks, where all calls must be refused.

@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 
 using namespace seqpar::test;
 using namespace std::chrono_literals;
@@ -34,7 +34,7 @@ std::string onPair(int timeoutMs, int transport, const std::function<void(seqpar
 
 }  // namespace
 
-TEST_CASE("abort unblocks the thread that waits and the other rank, and both are told why") {
+TEST_CASE("abort unblocks the waiting thread and the other rank, both with the reason") {
   const int transport = GENERATE(int{seqparTransportShared}, int{seqparTransportNetwork});
   CAPTURE(transport);
   // The pause before the abort grows: a thread that is delayed for longer would use a destroyed handle.
@@ -63,7 +63,7 @@ TEST_CASE("abort unblocks the thread that waits and the other rank, and both are
   CHECK(wrong == "");
 }
 
-TEST_CASE("abort takes work on a stream along") {
+TEST_CASE("abort ends the work on a stream") {
   std::barrier enqueued(2);  // after an abort, neither rank accepts further work
   const auto errors = onPair(kNoTimeoutMs, seqparTransportAuto, [&](seqparComm_t comm, int rank) {
     seqparStream_t stream = nullptr;
@@ -80,7 +80,7 @@ TEST_CASE("abort takes work on a stream along") {
   CHECK(errors == "");
 }
 
-TEST_CASE("a peer that never comes is a RemoteError after the timeout, on every rank") {
+TEST_CASE("a peer that never connects is a RemoteError after the timeout on every rank") {
   const int transport = GENERATE(int{seqparTransportShared}, int{seqparTransportNetwork});
   CAPTURE(transport);
   const auto wrong = withGrowingTimeout(1000, [&](int timeoutMs) {
@@ -133,7 +133,7 @@ TEST_CASE("calls, aborts and queries race without harm") {
   }
 }
 
-TEST_CASE("what ended a communicator is told with the call that waited, also after calls that are refused since") {
+TEST_CASE("the error that ended a communicator is kept after refused calls") {
   const auto errors = onPair(kNoTimeoutMs, seqparTransportAuto, [](seqparComm_t comm, int rank) {
     if (rank == 1) return expectSuccess(seqparCommAbort(comm), "seqparCommAbort");  // never calls split
     seqparComm_t part = nullptr;

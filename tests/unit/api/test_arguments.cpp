@@ -93,7 +93,7 @@ TEST_CASE("pointers of an All-Scan") {
 
 TEST_CASE("overlap of an All-Scan's buffers") {
   Scan scan;
-  SECTION("in place is fine") {
+  SECTION("in-place is allowed") {
     scan.prefix = scan.inputs.data();
     CHECK(scan.run() == seqparSuccess);
   }
@@ -174,7 +174,7 @@ TEST_CASE("shapes and enumerators of an All-Scan") {
   }
 }
 
-TEST_CASE("no heads are nothing to do") {
+TEST_CASE("zero heads are a no-op") {
   Scan scan;
   scan.params.heads = scan.params.dk = scan.params.dv = 0;
   scan.state = scan.transition = nullptr;
@@ -182,7 +182,7 @@ TEST_CASE("no heads are nothing to do") {
   CHECK(scan.outputs[0] == -1.f);
 }
 
-TEST_CASE("no heads are nothing to do for an algorithm that could not do the shape either") {
+TEST_CASE("zero heads are a no-op also for an unsupported shape") {
   // Ranks of a node that are not neighbors, which HIER needs.
   seqparUniqueId id;
   REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
@@ -230,7 +230,7 @@ TEST_CASE("an output on `initial` is refused on every rank, though one reads it"
   CHECK(errors.empty());
 }
 
-TEST_CASE("an algorithm from the environment is taken for auto, and an unknown one lists the valid ones") {
+TEST_CASE("the environment's algorithm replaces auto, and an unknown name lists the valid ones") {
   Scan scan;
   setenv("SEQPAR_ALGO", "doubling", 1);
   seqparScanEstimate_t estimates[SEQPAR_SCAN_ALGORITHMS + 1];
@@ -241,7 +241,7 @@ TEST_CASE("an algorithm from the environment is taken for auto, and an unknown o
   unsetenv("SEQPAR_ALGO");
 }
 
-TEST_CASE("an algorithm that is none is refused with the list of those that are, wherever it is named") {
+TEST_CASE("an unknown algorithm is refused with the list of valid ones") {
   Scan scan;
   for (const int algorithm : {-1, SEQPAR_SCAN_ALGORITHMS + 1}) {
     scan.params.algorithm = algorithm;

@@ -63,7 +63,7 @@ std::string contents(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("A record has the calls, their numbers, values, bytes and algorithm") {
+TEST_CASE("A record contains calls, sequence numbers, values, bytes and algorithm") {
   CallLog log;
   log.identify(0xabc, 1, 3);
   {
@@ -110,7 +110,7 @@ TEST_CASE("Records print the values that the log stores") {
   CHECK(log.keep(many) == nullptr);
 }
 
-TEST_CASE("A call that throws has failed, and one that is under way has not returned") {
+TEST_CASE("A call that throws is recorded as failed, an unfinished call as not returned") {
   CallLog log;
   log.identify(1, 0, 1);
   try {
@@ -124,7 +124,7 @@ TEST_CASE("A call that throws has failed, and one that is under way has not retu
   }
 }
 
-TEST_CASE("The last calls stay, and what ends late does not end another's call") {
+TEST_CASE("The log keeps the last calls, and a late completion closes only its own call") {
   CallLog log;
   log.identify(1, 0, 1);
   const CallReference early = log.operation("early", true);
@@ -138,7 +138,7 @@ TEST_CASE("The last calls stay, and what ends late does not end another's call")
   CHECK(has(json, "\"recorded\":1025"));
 }
 
-TEST_CASE("The file's name says whose record it is") {
+TEST_CASE("The record's file name contains its process and rank") {
   const Folder folder;
   const auto write = [&](const std::string& name, int rank) {
     const TraceFile variable((folder / name).string());

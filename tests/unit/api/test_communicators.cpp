@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 
 using namespace seqpar::test;
 
@@ -55,16 +55,16 @@ TEST_CASE("communicators of every size are made as threads, queried and destroye
   CHECK(errors == "");
 }
 
-TEST_CASE("nobody leaves a barrier before all have come") {
+TEST_CASE("no rank leaves a barrier before all have entered") {
   const int size = GENERATE(1, 2, 5);
   CAPTURE(size);
-  std::atomic<int> came{0};
+  std::atomic<int> arrived{0};
   const auto errors = onCommunicator(size, [&](seqparComm_t comm, int rank) {
     for (int round = 1; round <= 20; ++round) {
       if (rank == round % size) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      ++came;
+      ++arrived;
       expectSuccess(seqparCommBarrier(comm), "seqparCommBarrier", comm);
-      expect(came >= round * size, came.load(), " ranks came to round ", round, " of ", size);
+      expect(arrived >= round * size, arrived.load(), " ranks came to round ", round, " of ", size);
     }
   });
   CHECK(errors == "");
@@ -89,7 +89,7 @@ TEST_CASE("communicators made by a unique id") {
   CHECK(errors == "");
 }
 
-TEST_CASE("a split orders by key, leaves out who has no color, and outlives its parent") {
+TEST_CASE("a split orders by key, excludes ranks without a color, and outlives its parent") {
   const int size = 6;
   std::vector<seqparComm_t> comms(size);
   REQUIRE(seqparCommInitAll(comms.data(), size, nullptr) == seqparSuccess);
@@ -151,7 +151,7 @@ TEST_CASE("host ids make nodes, and settings that must agree are compared") {
   CHECK(disagreement == "");
 }
 
-TEST_CASE("many communicators live side by side") {
+TEST_CASE("many communicators work at the same time") {
   const auto errors = onCommunicator(2, [](seqparComm_t comm, int) {
     std::vector<seqparComm_t> copies(6);
     for (auto& copy : copies) expectSuccess(seqparCommSplit(comm, 0, 0, &copy, nullptr), "seqparCommSplit", comm);

@@ -6,8 +6,8 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/ordered_control.h"
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "seqpar/exchange.h"
 
 using namespace seqpar::test;
@@ -84,7 +84,7 @@ TEST_CASE("ranks may call two communicators on two streams in opposite orders, a
   CHECK(wrong == "");
 }
 
-TEST_CASE("a difference on a stream is told at its synchronization, and the communicator stays") {
+TEST_CASE("a difference on a stream is reported at its synchronization, and the communicator stays usable") {
   const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t* streams, int rank) {
     const float state[2] = {1, 1};
     float total[2] = {0, 0};
@@ -100,7 +100,7 @@ TEST_CASE("a difference on a stream is told at its synchronization, and the comm
   CHECK(errors == "");
 }
 
-TEST_CASE("a refused call leaves no comparison to the next") {
+TEST_CASE("a refused call leaves no pending comparison") {
   const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
     float whole[2] = {0, 0};
     seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
@@ -117,7 +117,7 @@ TEST_CASE("a refused call leaves no comparison to the next") {
   CHECK(errors == "");
 }
 
-TEST_CASE("a program's own call is compared where calls are, in its own name") {
+TEST_CASE("the comparison of a caller's own operation uses its name") {
   const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
     const seqparCompared_t same[] = {number("rounds", 3), number("size", -4)};
     const seqparCompared_t differs[] = {number("rounds", 3), number("size", rank)};
@@ -147,13 +147,13 @@ TEST_CASE("a program's own call is compared where calls are, in its own name") {
   CHECK(seqparCommDestroy(alone) == seqparSuccess);
 }
 
-TEST_CASE("reals are told as reals, and arrays by their length or first element that differs") {
+TEST_CASE("reals are printed as reals, and arrays by length or first different element") {
   const auto errors = onTwoCommunicators(kNoTimeoutMs, [](seqparComm_t* comms, seqparStream_t*, int rank) {
     std::vector<int64_t> many(1000, 7), few(static_cast<size_t>(3 + rank), 1);
     many[500] += 2 * rank;
     many[900] += rank;
     const std::vector<int64_t> none;
-    const auto told = [&](const std::vector<seqparCompared_t>& arguments) -> std::string {
+    const auto reported = [&](const std::vector<seqparCompared_t>& arguments) -> std::string {
       const int count = static_cast<int>(arguments.size());
       return seqparCommCompare("ownCall", arguments.data(), count, comms[0]) == seqparInvalidUsage
                  ? seqparGetLastError(comms[0])
@@ -162,25 +162,26 @@ TEST_CASE("reals are told as reals, and arrays by their length or first element 
     const auto expectText = [](const std::string& text, const std::string& expected) {
       expect(text == (expected.empty() ? "" : "ownCall: the ranks disagree: " + expected), text);
     };
-    expectText(told({real("scale", 0.5), array("lengths", none), array("sizes", {3, 4, 5})}), "");
-    expectText(told({real("scale", static_cast<double>(rank == 0 ? 0.1f : 30.5f))}),
+    expectText(reported({real("scale", 0.5), array("lengths", none), array("sizes", {3, 4, 5})}), "");
+    expectText(reported({real("scale", static_cast<double>(rank == 0 ? 0.1f : 30.5f))}),
                "rank 1 has scale 30.5, rank 0 has 0.1");
-    expectText(told({real("scale", rank == 0 ? 0.1 : 0.25)}), "rank 1 has scale 0.25, rank 0 has 0.1");
-    expectText(told({array("sizes", many), number("count", rank), array("lengths", few)}),
+    expectText(reported({real("scale", rank == 0 ? 0.1 : 0.25)}), "rank 1 has scale 0.25, rank 0 has 0.1");
+    expectText(reported({array("sizes", many), number("count", rank), array("lengths", few)}),
                "rank 1 has sizes[500] 9, rank 0 has 7; rank 1 has count 1, rank 0 has 0; "
                "rank 1 has a length of lengths 4, rank 0 has 3");
-    expectText(told({array("lengths", rank == 0 ? none : many)}), "rank 1 has a length of lengths 1000, rank 0 has 0");
+    expectText(reported({array("lengths", rank == 0 ? none : many)}),
+               "rank 1 has a length of lengths 1000, rank 0 has 0");
     // A value that is an array on one rank only cannot be gathered.
-    expectText(told({rank == 0 ? number("sizes", 1) : array("sizes", many)}),
+    expectText(reported({rank == 0 ? number("sizes", 1) : array("sizes", many)}),
                "rank 1 has another kind of sizes than rank 0");
   });
   CHECK(errors == "");
 }
 
-TEST_CASE("comparisons beside the work: two control planes in opposite orders, and a difference names the argument") {
+TEST_CASE("comparisons on two control planes in opposite orders do not block, and a difference names the argument") {
   using namespace seqpar;
   std::vector<std::unique_ptr<Allgather>> groups[2] = {makeLocalGroup(2, kNoTimeout), makeLocalGroup(2, kNoTimeout)};
-  std::barrier bothTold(2);
+  std::barrier bothReported(2);
   const auto errors = onThreads(2, [&](int rank) {
     const auto own = static_cast<size_t>(rank);
     Health health[2];
@@ -202,7 +203,7 @@ TEST_CASE("comparisons beside the work: two control planes in opposite orders, a
     const NamedValue differs{"dv", rank};
     controls[0]->compareLater(Comparison("seqparAllScan", {&differs, 1}));
     while (health[0].ok()) std::this_thread::yield();
-    bothTold.arrive_and_wait();  // the rank that ends first reports its failure to the other
+    bothReported.arrive_and_wait();  // the rank that ends first reports its failure to the other
     expect(health[0].result() == seqparInvalidUsage, "result ", health[0].result());
     expect(health[0].text() == "seqparAllScan: the ranks disagree: rank 1 has dv 1, rank 0 has 0", health[0].text());
     for (auto& control : controls) control->leave();

@@ -6,8 +6,8 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/agreement.h"
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "seqpar/exchange.h"
 #include "seqpar/mesh.h"
 
@@ -134,7 +134,7 @@ TEST_CASE("the arrays of a mesh's groups are compared between the group's ranks"
   CHECK(errors == "");
 }
 
-TEST_CASE("arrays of groups are told by their names where all groups gather together, as on devices") {
+TEST_CASE("arrays of groups are compared by name where all groups gather together, as on devices") {
   using namespace seqpar;
   const auto groups = makeLocalGroup(4, kNoTimeout);
   const auto errors = onThreads(4, [&](int rank) {

@@ -21,7 +21,7 @@ struct Single {
 
 }  // namespace
 
-TEST_CASE("every result has a text of its own") {
+TEST_CASE("every result code has a distinct text") {
   std::vector<std::string> texts;
   for (int result = seqparSuccess; result <= seqparInProgress; ++result) {
     texts.emplace_back(seqparGetErrorString(static_cast<seqparResult_t>(result)));
@@ -68,7 +68,7 @@ TEST_CASE("handles that are NULL, stale, foreign or of another kind are refused 
   CHECK(seqparEventQuery(nullptr) == seqparInvalidArgument);
 }
 
-TEST_CASE("the last error of a communicator names call, argument, value and what was expected") {
+TEST_CASE("the last error of a communicator names call, argument, value and expectation") {
   const Single single;
   CHECK(std::string(seqparGetLastError(single.comm)).empty());
   seqparComm_t part = nullptr;

@@ -66,7 +66,7 @@ seqparAllScanParams_t shapeOf(int64_t heads, int64_t dk, int64_t dv) {
 
 }  // namespace
 
-TEST_CASE("scans of known shapes read their arrays anew, in calls and on streams") {
+TEST_CASE("scans of known shapes read their arrays in every call, also on streams") {
   const unsigned seed = std::random_device()();
   CAPTURE(seed);
   const auto errors = onCommunicator(3, [&](seqparComm_t comm, int rank) {
@@ -99,7 +99,7 @@ TEST_CASE("more shapes than the cache holds give correct results") {
   CHECK(errors.empty());
 }
 
-TEST_CASE("flags of a known shape count, and bad buffers of one are refused") {
+TEST_CASE("calls of a known shape apply their flags and refuse invalid buffers") {
   const auto errors = onCommunicator(2, [](seqparComm_t comm, int rank) {
     auto shape = shapeOf(1, 1, 2);
     const std::vector<float> state(2, 3.0F), decay(1, 1.0F);

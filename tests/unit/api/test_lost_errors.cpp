@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "seqpar/exchange.h"
 
 using namespace seqpar::test;
@@ -77,7 +77,7 @@ seqparResult_t gather(float mine, float* whole, int64_t tokens, seqparComm_t com
 
 }  // namespace
 
-TEST_CASE("an error reaches all streams that wait for the work, directly and through others, and each tells it once") {
+TEST_CASE("an error reaches every waiting stream, directly or through others, once each") {
   const Stream first, second, third, apart;
   const Event event, other;
   launchFailure(first);
@@ -91,7 +91,7 @@ TEST_CASE("an error reaches all streams that wait for the work, directly and thr
   CHECK(seqparStreamSynchronize(apart.handle) == seqparSuccess);
 }
 
-TEST_CASE("a record before the error has none, and one behind it has it until it is told") {
+TEST_CASE("an event recorded before the error has none, one recorded after it has it until reported") {
   const Stream stream, waiting;
   const Event before, behind, later;
   REQUIRE(seqparEventRecord(before.handle, stream.handle) == seqparSuccess);
@@ -110,7 +110,7 @@ TEST_CASE("a record before the error has none, and one behind it has it until it
   CHECK(seqparStreamSynchronize(waiting.handle) == seqparSuccess);
 }
 
-TEST_CASE("a stream that nobody synchronizes passes on each error once it is new") {
+TEST_CASE("a stream that is never synchronized passes each new error on once") {
   const Stream mine, side;  // as the side stream of an operator
   const Event event;
   launchFailure(side);
@@ -124,7 +124,7 @@ TEST_CASE("a stream that nobody synchronizes passes on each error once it is new
   CHECK(seqparStreamSynchronize(mine.handle) == seqparSystemError);
 }
 
-TEST_CASE("a difference found on a side stream is told by the stream that joins it, and is the communicator's text") {
+TEST_CASE("a difference on a side stream is reported by the joining stream and as the communicator's error") {
   const auto errors = onRanks(3, true, [](seqparComm_t comm, int rank) {
     const Stream mine, side;
     const Event event;
@@ -194,7 +194,7 @@ TEST_CASE("seqparStreamFail takes errors with a text only") {
   CHECK(seqparStreamSynchronize(stream.handle) == seqparSuccess);
 }
 
-TEST_CASE("parts of an outer call: its name in errors of waits, and all are refused where ranks differ in it") {
+TEST_CASE("parts of an outer call use its name in errors and are refused where ranks differ in it") {
   const auto errors = onRanks(3, true, [](seqparComm_t comm, int rank) {
     const Stream stream;
     std::vector<float> whole(12, -1);
@@ -224,7 +224,7 @@ TEST_CASE("a wait that times out names the outer call and its part") {
   const auto wrong = withGrowingTimeout(1000, [](int timeoutMs) {
     seqparUniqueId id;
     REQUIRE(seqparGetUniqueId(&id) == seqparSuccess);
-    std::barrier<> told(2);
+    std::barrier<> reported(2);
     return onThreads(2, [&](int rank) {
       seqparConfig_t config = SEQPAR_CONFIG_INITIALIZER;
       config.timeoutMs = timeoutMs;
@@ -239,7 +239,7 @@ TEST_CASE("a wait that times out names the outer call and its part") {
         text = seqparGetLastError(comm);
         seqparCommCallEnd();
       }
-      told.arrive_and_wait();
+      reported.arrive_and_wait();
       seqparCommDestroy(comm);
       expectSuccess(made, "seqparCommInitRankConfig");
       if (rank == 1) return;

@@ -20,7 +20,7 @@ TEST_CASE("an allocation that fails is an error with its size and purpose") {
 }
 
 #ifndef SEQPAR_SANITIZED
-TEST_CASE("seqparMemAlloc says how much it could not have, and the communicator stays") {
+TEST_CASE("seqparMemAlloc reports the failed size, and the communicator stays usable") {
   seqparComm_t comm = nullptr;
   REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
   void* memory = nullptr;

@@ -62,7 +62,7 @@ TEST_CASE("a refusal on one rank ends the call of the others, with its words and
   CHECK(errors == "");
 }
 
-TEST_CASE("calls that all ranks refuse leave the communicator as it was") {
+TEST_CASE("calls refused on all ranks leave the communicator usable") {
   const auto errors = onRanks(3, [](seqparComm_t comm, int rank) {
     for (int i = 0; i < 200; ++i) {
       expectSuccess(shift(comm, rank, 3), "seqparSendRecv", comm);
@@ -84,7 +84,7 @@ TEST_CASE("seqparCommFail ends the communicator on all ranks and keeps the handl
   CHECK(errors == "");
 }
 
-TEST_CASE("refusals check their arguments, and mean nothing on one rank") {
+TEST_CASE("the refusal notice checks its arguments and is a no-op on one rank") {
   const auto errors = onRanks(1, [](seqparComm_t comm, int) {
     expect(seqparCommRefuseCall(comm, nullptr) == seqparInvalidArgument, "why NULL");
     expect(seqparCommFail(comm, nullptr) == seqparInvalidArgument, "why NULL");

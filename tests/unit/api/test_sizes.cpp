@@ -299,7 +299,7 @@ TEST_CASE("layouts and redistributions of sizes that wrap are refused") {
   });
 }
 
-TEST_CASE("memory that there is not is an error of the system, of any size") {
+TEST_CASE("a failed allocation of any size is a SystemError") {
   onRanks(1, [](seqparComm_t comm, int, Memory& memory) {
     for (const size_t n : kSizes) {
       void* pointer = memory.at(0);

@@ -39,7 +39,7 @@ void open(std::atomic<bool>& gate) {
 
 }  // namespace
 
-TEST_CASE("work of a stream runs in order, beside the caller") {
+TEST_CASE("work of a stream runs in order while the caller continues") {
   const Stream stream;
   std::atomic<bool> gate{false};
   struct Step {
@@ -95,7 +95,7 @@ TEST_CASE("an event orders two streams and measures time") {
   CHECK(ms >= 5);
 }
 
-TEST_CASE("a destroyed stream has done its work, and a destroyed event still orders what waits for it") {
+TEST_CASE("destroying a stream waits for its work, and a destroyed event still orders its waiters") {
   std::atomic<bool> gate{false};
   int value = 0;
   seqparStream_t stream = nullptr;
@@ -116,7 +116,7 @@ TEST_CASE("a destroyed stream has done its work, and a destroyed event still ord
   CHECK(value == 3);
 }
 
-TEST_CASE("collectives on streams run in the order of the calls, also on two streams, beside the caller") {
+TEST_CASE("collectives on one or two streams run in call order while the caller continues") {
   const auto errors = onCommunicator(3, [](seqparComm_t comm, int rank) {
     seqparStream_t streams[2];
     for (auto& stream : streams) expectSuccess(seqparStreamCreate(&stream), "seqparStreamCreate");
@@ -174,7 +174,7 @@ TEST_CASE("bad streams, events and functions are refused") {
 }
 
 #ifndef SEQPAR_SANITIZED
-TEST_CASE("a stream that finds no thread is a SystemError") {
+TEST_CASE("a stream without a thread is a SystemError") {
   std::vector<seqparStream_t> streams;
   seqparResult_t result = seqparSuccess;
   {

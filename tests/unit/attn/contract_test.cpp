@@ -161,7 +161,7 @@ TEST_CASE("dGates of the fixed family is a rank's share: the sum over the ranks 
   }
 }
 
-TEST_CASE("NaN in a value may reach all rows of its sequence, and reaches no other sequence", "[contract]") {
+TEST_CASE("NaN in a value never reaches another packed sequence", "[contract]") {
   const int64_t bounds[] = {0, 3, 6};
   seqparAttnDesc_t desc = SEQPAR_ATTN_DESC_INITIALIZER;
   desc.tokens = 6;

@@ -76,7 +76,7 @@ TEST_CASE("the host block kernel gives the same bits on any number of threads") 
   }
 }
 
-TEST_CASE("scores of infinity and NaN do what the definition says") {
+TEST_CASE("scores of infinity and NaN agree with the definition") {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const auto run = [](float score) {  // one query, one key, of 8 elements; only the first is nonzero
     std::vector<float> numbers(4 * 48, 0.0f);

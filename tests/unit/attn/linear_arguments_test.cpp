@@ -28,7 +28,7 @@ void refuses(seqparResult_t expected, const std::string& text, Change change) {
   CHECK(plan == nullptr);
 }
 
-TEST_CASE("descriptions that linear attention cannot do are refused") {
+TEST_CASE("descriptions that linear attention does not support are refused") {
   refuses(seqparInvalidArgument, "kvHeads is 3", [](auto& d) { d.kvHeads = 3; });
   refuses(seqparInvalidArgument, "gateTypes[0] is 1", [](auto& d) { d.gateTypes[0] = seqparFloat16; });
   refuses(seqparInvalidArgument, "kvTokens is 5", [](auto& d) { d.kvTokens = 5; });
@@ -134,7 +134,7 @@ TEST_CASE("a query of a family returns its gates, and other ids are refused") {
   CHECK(seqparAttnFamilyQuery(seqparAttnGla, &info) == seqparInvalidArgument);
 }
 
-TEST_CASE("arguments of linear attention that are missing, overlap or have no place are refused") {
+TEST_CASE("missing, overlapping and superfluous arguments of linear attention are refused") {
   Calls calls;
   calls.refusesForward(seqparInvalidUsage, "not prepared", [](auto&) {});
   REQUIRE(seqparAttnPlanPrepare(calls.plan, nullptr, 0) == seqparSuccess);
@@ -157,7 +157,7 @@ TEST_CASE("arguments of linear attention that are missing, overlap or have no pl
   calls.refusesBackward(seqparInvalidArgument, "overlaps", [&](auto& a) { a.dInitial = calls.states[0].data(); });
 }
 
-TEST_CASE("a plan for linear attention without backward keeps no states, and says so") {
+TEST_CASE("a plan for linear attention without backward keeps no states and reports that") {
   auto desc = description();
   desc.tokens = 4096;
   seqparAttnPlan_t plan = nullptr;

@@ -67,7 +67,7 @@ TEST_CASE("backward kernels of sm_90 round queries and keys to fp16") {
   checkSm90<Bf16, true>(shape, kMost);
 }
 
-TEST_CASE("small keys of sm_90's chunks keep their digits in fp16 where decays are weak") {
+TEST_CASE("small keys of sm_90 chunks keep their fp16 precision under weak decays") {
   using Images = sm90::ChunkImages<Bf16>;
   const auto memory = std::make_unique<sm90::ChannelMemory<Bf16>>();
   for (int i = 0; i < sm90::ChannelMemory<Bf16>::kWarps; ++i) {
@@ -92,7 +92,7 @@ TEST_CASE("small keys of sm_90's chunks keep their digits in fp16 where decays a
   CHECK(Images::scalesOf(*memory, 1).fit == 0);
 }
 
-TEST_CASE("backward kernels of sm_90 round to bf16 what fp16 does not hold") {
+TEST_CASE("backward kernels of sm_90 round values outside the range of fp16 to bf16") {
   BackwardShape shape = shapeOf(Gate::Channel, 130, 128, 128, 0.3);  // some chunks decay below 2^-28
   shape.segmentTokens = 192;
   checkSm90<Bf16, true>(shape);

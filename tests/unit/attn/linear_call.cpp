@@ -129,9 +129,9 @@ std::string runLinear(const LinearCase& c, const std::vector<int64_t>& lengths, 
     return failed;
   };
   if (placement != nullptr) {
-    placement->meet();
+    placement->barrier();
     text = placement->run(rank, calls);
-    placement->meet();
+    placement->barrier();
     for (const auto* tensor : {&out, &dq, &dk, &dv, &dGate}) tensor->fetch();
     for (const auto* array : {&saved, &final, &dInitial}) array->fetch();
   } else {

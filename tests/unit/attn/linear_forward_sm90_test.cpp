@@ -82,7 +82,7 @@ TEST_CASE("forward kernels of sm_90 with packed sequences") {
   }
 }
 
-TEST_CASE("forward kernels of sm_90 with many short items a CTA, most of which is forgotten") {
+TEST_CASE("forward kernels of sm_90 with many short items per CTA and strong decays") {
   for (const Gate gate : {Gate::Channel, Gate::Token}) {
     ForwardSpec spec = specOf(gate, 1000, 128, 64, Decays::Thirty);
     spec.segmentTokens = 192;

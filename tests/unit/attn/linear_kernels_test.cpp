@@ -12,7 +12,7 @@
 
 using namespace seqpar::attn;
 
-TEST_CASE("each pair of tokens of a block meets at one level, and exponents add up to the decay between them") {
+TEST_CASE("each token pair of a block is in one level, and its exponents add up to the decay") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -84,7 +84,7 @@ TEST_CASE("segments cover all tokens, and items all segments, heads and tiles on
   }
 }
 
-TEST_CASE("a lead and the segments after it cover all tokens") {
+TEST_CASE("the lead and the following segments cover all tokens") {
   for (const int64_t tokens : {0, 1, 65, 1000, 2041, 8192, 32768, 131072}) {
     for (const int heads : {1, 3, 16, 24, 32, 66, 100, 200}) {
       LinearProblem problem;
@@ -112,7 +112,7 @@ TEST_CASE("a lead and the segments after it cover all tokens") {
   }
 }
 
-TEST_CASE("segments of tokens with decays are shorter by what a lead takes beside pass 1") {
+TEST_CASE("segments with decays are shorter by the lead concurrent with pass 1") {
   LinearProblem problem;
   problem.tokens = 8192;
   problem.heads = problem.qkHeads = 32;
@@ -127,7 +127,7 @@ TEST_CASE("segments of tokens with decays are shorter by what a lead takes besid
   CHECK(cutForward(problem, 132, true).begin == 0);
 }
 
-TEST_CASE("the lead's state lies beside the maps") {
+TEST_CASE("the lead's state is stored next to the maps") {
   LinearProblem problem;
   problem.heads = problem.qkHeads = 3;
   problem.dk = problem.dv = 16;
@@ -152,7 +152,7 @@ TEST_CASE("few heads are cut into as many segments as fill the device") {
   CHECK(cutIntoSegments(problem, 264).count == 8);
 }
 
-TEST_CASE("problems that no kernel can do are named") {
+TEST_CASE("problems without a kernel are named") {
   LinearProblem problem;
   problem.tokens = 10;
   problem.heads = 4;

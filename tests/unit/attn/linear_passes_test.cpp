@@ -236,7 +236,7 @@ TEST_CASE("passes agree with the recurrence, in one piece, in segments and on ra
   }
 }
 
-TEST_CASE("packed sequences have states of their own") {
+TEST_CASE("packed sequences have separate states") {
   const int family = GENERATE(seqparAttnGla, seqparAttnScalar, seqparAttnFixed, seqparAttnSum);
   const unsigned seed = std::random_device{}();
   for (const auto& starts : {std::vector<int64_t>{0, 200}, {0, 0, 1, 60, 64, 64, 190, 200, 200}, {0, 128, 200}}) {

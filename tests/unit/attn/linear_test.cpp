@@ -66,7 +66,7 @@ TEST_CASE("every algorithm carries the states of every family, in the call and o
   }
 }
 
-TEST_CASE("packed sequences have states of their own on all ranks") {
+TEST_CASE("packed sequences have separate states on all ranks") {
   const auto lengths = GENERATE(std::vector<int64_t>{200}, std::vector<int64_t>{60, 0, 140},
                                 std::vector<int64_t>{1, 63, 126, 10}, std::vector<int64_t>{0, 64, 64, 0, 72});
   const unsigned seed = std::random_device{}();
@@ -127,7 +127,7 @@ TEST_CASE("linear attention on one rank needs no communicator") {
   }
 }
 
-TEST_CASE("linear attention gives the same bits each time, whatever runs beside its scan") {
+TEST_CASE("linear attention gives the same bits whatever runs concurrently with its scan") {
   const std::vector<int64_t> lengths{500, 300, 700};
   const unsigned seed = std::random_device{}();
   const RankThreads ranks(3);
@@ -157,7 +157,7 @@ TEST_CASE("linear attention gives the same bits each time, whatever runs beside 
 }
 
 // Small integers and decays that are powers of two: every order of additions gives equal bits.
-TEST_CASE("linear attention on exact numbers is the same to the bit on every number of ranks") {
+TEST_CASE("linear attention on exact values gives equal bits on any number of ranks") {
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   auto c = makeCase(seqparAttnSum, {96}, DecayStrength::Weak);
@@ -192,7 +192,7 @@ TEST_CASE("linear attention on exact numbers is the same to the bit on every num
   }
 }
 
-TEST_CASE("a log-decay of -inf forgets NaN and infinity that come from other ranks") {
+TEST_CASE("a log-decay of -inf discards NaN and infinity from other ranks") {
   const std::vector<int64_t> lengths{20, 70};
   const unsigned seed = std::random_device{}();
   const RankThreads ranks(2);
@@ -228,7 +228,7 @@ TEST_CASE("a log-decay of -inf forgets NaN and infinity that come from other ran
 }
 
 // Central differences of a loss that is linear in the outputs: sum of dOut out + sum of dFinal final.
-TEST_CASE("gradients of linear attention are those that finite differences show") {
+TEST_CASE("gradients of linear attention agree with finite differences") {
   const std::vector<int64_t> lengths{3, 4};
   const unsigned seed = std::random_device{}();
   for (const int family : kFamilies) {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "attn/plan/registry.h"
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "linear_call.h"
 #include "naive_kernel.h"
 #include "short_conv_check.h"
@@ -188,7 +188,7 @@ std::string trial(const Operator& op, Fault fault, Clock::duration typical, std:
   return op.wrong(said);
 }
 
-TEST_CASE("a rank that aborts or gives up leaves no rank with a wrong result", "[faults]") {
+TEST_CASE("a rank that aborts or times out leaves no rank with a wrong result", "[faults]") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   const int trials = 3;
@@ -334,7 +334,7 @@ class SmallPlan {
   std::vector<std::vector<float>> arrays_, states_;
 };
 
-TEST_CASE("SEQPAR_CHECK: ranks in different passes are refused, and the plan goes on", "[faults]") {
+TEST_CASE("SEQPAR_CHECK: ranks in different passes are refused, and the plan stays usable", "[faults]") {
   const RankThreads group = makeRanks(true);
   for (const auto& row : seqpar::attn::algorithms()) {
     for (const bool onStream : {false, true}) {

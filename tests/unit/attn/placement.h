@@ -15,7 +15,7 @@ struct Placement {
   std::function<void(int rank, void* to, const void* from, size_t bytes)> copy;  ///< in either direction, complete
   /// Runs calls(stream) on a stream and waits for its work.
   std::function<std::string(int rank, const std::function<std::string(void* stream)>& calls)> run;
-  std::function<void()> meet;  ///< all ranks
+  std::function<void()> barrier;  ///< all ranks
 };
 
 /// Host memory, and its copy in the memory of the rank's calls.

@@ -15,7 +15,7 @@ std::string createError(const seqparAttnDesc_t& desc, seqparResult_t expected) {
   return result == seqparSuccess ? "" : seqparAttnGetLastError();
 }
 
-TEST_CASE("a description with something wrong is refused by name") {
+TEST_CASE("an invalid field of a description is refused by name") {
   struct Wrong {
     const char* text;
     void (*change)(seqparAttnDesc_t&);
@@ -73,7 +73,7 @@ TEST_CASE("a description with something wrong is refused by name") {
   CHECK(seqparAttnPlanCreate(nullptr, nullptr, nullptr) == seqparInvalidArgument);
 }
 
-TEST_CASE("an algorithm that cannot do something names those that can") {
+TEST_CASE("an algorithm without a feature names the algorithms with it") {
   auto desc = smallDesc();
   seqparLayout_t layout = SEQPAR_LAYOUT_INITIALIZER;
   layout.tokens = 8;
@@ -90,7 +90,7 @@ TEST_CASE("an algorithm that cannot do something names those that can") {
              Catch::Contains("desc->layout->ranks is 2147483647, expected 1"));
 }
 
-TEST_CASE("ranks that compare their arguments name what differs between their plans") {
+TEST_CASE("ranks that compare their arguments name the differences between their plans") {
   static const int64_t kPacked[] = {0, 3, 8}, kOtherwise[] = {0, 4, 8}, kWhole[] = {0, 8}, kLengths[] = {3, 5};
   const std::pair<const char*, void (*)(seqparAttnDesc_t&)> all[] = {
       {"rank 1 has desc->mask 0, rank 0 has 1", [](seqparAttnDesc_t& d) { d.mask = seqparAttnFull; }},
@@ -141,7 +141,7 @@ TEST_CASE("ranks that compare their arguments name what differs between their pl
     CHECK(error == "seqparShortConvCreate: the ranks disagree: rank 1 has desc->silu 1, rank 0 has 0");
 }
 
-TEST_CASE("what fails inside of a plan is told in the name of the call") {
+TEST_CASE("an error inside a plan names the caller's call") {
   seqparAttnKernel_t kernel = SEQPAR_ATTN_KERNEL_INITIALIZER;
   kernel.forward = kernel.backward = [](void*, const seqparAttnTile_t*, void*) { return 5; };
   auto desc = smallDesc();
@@ -160,7 +160,7 @@ TEST_CASE("what fails inside of a plan is told in the name of the call") {
   CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
 }
 
-TEST_CASE("a call with a stream that is none, or on a communicator that is gone, is refused by name") {
+TEST_CASE("a call with an invalid stream or a destroyed communicator is refused by name") {
   seqparComm_t comm = nullptr;
   REQUIRE(seqparCommInitAll(&comm, 1, nullptr) == seqparSuccess);
   const auto desc = smallDesc();
@@ -191,7 +191,7 @@ TEST_CASE("a call with a stream that is none, or on a communicator that is gone,
   CHECK(seqparAttnPlanDestroy(plan) == seqparSuccess);
 }
 
-TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
+TEST_CASE("calls on an invalid plan or in the wrong order are refused") {
   const auto desc = smallDesc();
   seqparAttnPlan_t plan = nullptr;
   REQUIRE(seqparAttnPlanCreate(&plan, &desc, nullptr) == seqparSuccess);
@@ -242,7 +242,7 @@ TEST_CASE("calls on a plan that is none, or not at the time, are refused") {
   CHECK(seqparAttnPlanDestroy(nullptr) == seqparSuccess);
 }
 
-TEST_CASE("memory that a plan reserves from forward to backward must be there") {
+TEST_CASE("the memory reserved between forward and backward is required") {
   const RankThreads ranks(2);
   auto desc = smallDesc();
   desc.algorithm = seqparAttnUlysses;

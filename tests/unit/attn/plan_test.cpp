@@ -23,7 +23,7 @@ std::string explain(const seqparAttnDesc_t& desc, seqparComm_t comm) {
   return text;
 }
 
-TEST_CASE("AUTO takes the fastest of the model, the same on all ranks, and tells why") {
+TEST_CASE("AUTO selects the algorithm with the least estimate on all ranks and explains it") {
   auto desc = smallDesc();
   CHECK_THAT(explain(desc, nullptr), Catch::StartsWith("{\"algorithm\": \"local\"") && Catch::EndsWith("]}"));
   const RankThreads ranks(3);
@@ -40,7 +40,7 @@ TEST_CASE("AUTO takes the fastest of the model, the same on all ranks, and tells
   CHECK(chosen[0] == chosen[2]);
 }
 
-TEST_CASE("every algorithm's number has one row for each kind of attention that it computes") {
+TEST_CASE("every algorithm has one row for each attention kind that it supports") {
   std::map<int, int> rows;
   for (const auto& row : seqpar::attn::algorithms()) {
     CHECK(seqpar::attn::findAlgorithm(row.id, row.softmax) == &row);
@@ -66,7 +66,7 @@ TEST_CASE("one rank exchanges nothing, so no algorithm reserves memory") {
   }
 }
 
-TEST_CASE("where each token sees itself alone, results are exact") {
+TEST_CASE("results are exact where each token attends only to itself") {
   const int ranks = GENERATE(1, 2, 3, 5);
   const RankThreads group(ranks);
   const uint64_t seed = std::random_device{}();
@@ -123,7 +123,7 @@ double loss(const SoftmaxCase& c) {
   return sum;
 }
 
-TEST_CASE("the definition's gradients are its finite differences") {
+TEST_CASE("gradients of the definition agree with finite differences") {
   const uint64_t seed = std::random_device{}();
   SoftmaxSpec s;
   s.tokens = 5;
@@ -152,7 +152,7 @@ TEST_CASE("the definition's gradients are its finite differences") {
   compare(&SoftmaxCase::sinks, answer.dSinks);
 }
 
-TEST_CASE("between nodes, of algorithms that are about as fast the one that sends the least is chosen") {
+TEST_CASE("between nodes the algorithm with the least traffic wins among similar estimates") {
   auto desc = smallDesc();
   desc.algorithm = seqparAttnAuto;
   auto problem = seqpar::attn::readProblem("test", &desc, nullptr);
@@ -168,7 +168,7 @@ TEST_CASE("between nodes, of algorithms that are about as fast the one that send
   CHECK(seqpar::attn::chooseAlgorithm("test", problem, candidates).id == seqparAttnZigzag);
 }
 
-TEST_CASE("where a rank is lost, the others' outputs on streams cannot be taken for results") {
+TEST_CASE("after a lost rank, outputs on streams are not presented as results") {
   seqparComm_t comms[2] = {};
   REQUIRE(seqparCommInitAll(comms, 2, nullptr) == seqparSuccess);
   auto desc = smallDesc();

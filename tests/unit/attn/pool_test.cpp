@@ -13,7 +13,7 @@ using seqpar::Error;
 using seqpar::attn::ThreadPool;
 using seqpar::test::AddressLimit;
 
-TEST_CASE("threads of a rank that cannot be had are a SystemError, and those that were had end") {
+TEST_CASE("a failed thread creation of a rank is a SystemError and ends the other threads") {
   const AddressLimit limit(size_t{64} << 20);
   try {
     const ThreadPool pool(1000);

@@ -40,7 +40,7 @@ class RandomLinear final : public RandomCase {
     const bool spoils = coin();
     const size_t input = random() % std::size(kInputs), sequence = random();
     value_ = coin() ? NAN : INFINITY;
-    if (spoils && !c_.cuSeqlens.empty()) spoil(input, sequence % (c_.cuSeqlens.size() - 1));
+    if (spoils && !c_.cuSeqlens.empty()) corrupt(input, sequence % (c_.cuSeqlens.size() - 1));
   }
 
   std::string text() const override {
@@ -104,7 +104,7 @@ class RandomLinear final : public RandomCase {
     for (const auto length : lengths_) c_.tokens += static_cast<size_t>(length);
   }
 
-  void spoil(size_t input, size_t sequence) {
+  void corrupt(size_t input, size_t sequence) {
     const auto begin = c_.cuSeqlens[sequence], end = c_.cuSeqlens[sequence + 1];
     const bool gate = input == 3, gates = c_.family == seqparAttnGla || c_.family == seqparAttnScalar;
     if (begin == end || (gate && !gates) || (input == 5 && !c_.hasInitial)) return;

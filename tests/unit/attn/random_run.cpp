@@ -94,8 +94,8 @@ std::vector<std::string> runRandomCases(const RandomRun& run, const RandomRanks&
   const int ranks = on.ranks->size();
   std::vector<uint64_t> indices;
   for (uint64_t i = 0; i < run.cases; ++i) {
-    const bool wanted = run.only < 0 || i == static_cast<uint64_t>(run.only);
-    if (wanted && 1 + static_cast<int>(i % kMostRandomRanks) == ranks) indices.push_back(i);
+    const bool expected = run.only < 0 || i == static_cast<uint64_t>(run.only);
+    if (expected && 1 + static_cast<int>(i % kMostRandomRanks) == ranks) indices.push_back(i);
   }
   const RandomPlace place{ranks, run.onDevice, (*on.ranks)[0]};
   Ahead ahead(indices, run.threads, [&](uint64_t index) {

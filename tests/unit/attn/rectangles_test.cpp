@@ -46,7 +46,7 @@ std::vector<int64_t> positions(const std::vector<TokenRun>& runs) {
   return all;
 }
 
-TEST_CASE("rectangles have each score that is seen once, and no other") {
+TEST_CASE("rectangles cover each visible score once and no other") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (int round = 0; round < 400; ++round) {
@@ -97,7 +97,7 @@ TEST_CASE("rectangles have each score that is seen once, and no other") {
   }
 }
 
-TEST_CASE("the rows of rectangles, cut in two and moved, see what they saw") {
+TEST_CASE("rows of rectangles, split and shifted, keep their visible columns") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   const auto seenBy = [](const std::vector<Rectangle>& rectangles) {
@@ -180,23 +180,24 @@ TEST_CASE("rows between rectangles, and columns that are in one only") {
       r.columns = draw(random, 1, std::min<int64_t>(9, kRows - r.column));
       all.push_back(r);
     }
-    const int64_t least = draw(random, 0, kRows), most = draw(random, least, kRows), wanted = draw(random, least, most);
+    const int64_t least = draw(random, 0, kRows), most = draw(random, least, kRows),
+                  preferred = draw(random, least, most);
     const auto cuts = [&](int64_t row) {
       return std::any_of(all.begin(), all.end(),
                          [&](const Rectangle& r) { return r.row < row && row < r.row + r.rows; });
     };
     int64_t nearest = -1;
     for (int64_t row = least; row <= most; ++row) {
-      if (!cuts(row) && (nearest < 0 || std::abs(row - wanted) < std::abs(nearest - wanted))) nearest = row;
+      if (!cuts(row) && (nearest < 0 || std::abs(row - preferred) < std::abs(nearest - preferred))) nearest = row;
     }
-    const int64_t row = rowBetween(all, least, wanted, most);
-    CAPTURE(seed, round, least, wanted, most, row, nearest);
-    CHECK((nearest < 0 ? row == wanted : !cuts(row) && std::abs(row - wanted) == std::abs(nearest - wanted)));
+    const int64_t row = rowBetween(all, least, preferred, most);
+    CAPTURE(seed, round, least, preferred, most, row, nearest);
+    CHECK((nearest < 0 ? row == preferred : !cuts(row) && std::abs(row - preferred) == std::abs(nearest - preferred)));
     std::vector<int> of(2 * kRows, 0);
     for (const auto& r : all) {
       for (int64_t j = 0; j < r.columns; ++j) ++of[static_cast<size_t>(r.column + j)];
     }
-    CHECK(columnsApart(all) == std::none_of(of.begin(), of.end(), [](int count) { return count > 1; }));
+    CHECK(columnsDisjoint(all) == std::none_of(of.begin(), of.end(), [](int count) { return count > 1; }));
   }
 }
 

@@ -189,9 +189,9 @@ inline std::string runConv(const ConvCase& c, const std::vector<int64_t>& length
   };
   std::string said;
   if (options.placement != nullptr) {
-    options.placement->meet();
+    options.placement->barrier();
     said = options.placement->run(rank, calls);
-    options.placement->meet();
+    options.placement->barrier();
     for (const auto* array : {&ys, &dxs, &dWeights, &dBiases}) array->fetch();
   } else {
     seqparStream_t stream = nullptr;

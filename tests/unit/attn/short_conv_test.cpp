@@ -68,7 +68,7 @@ TEST_CASE("short convolutions of all widths agree with their definition on any n
   }
 }
 
-TEST_CASE("a short convolution stops where a packed sequence begins") {
+TEST_CASE("a short convolution stops at the start of a packed sequence") {
   const unsigned seed = std::random_device{}();
   for (const auto& starts : {std::vector<int64_t>{0, 90}, {0, 0, 1, 2, 40, 43, 43, 90}, {0, 50, 90}}) {
     for (const auto& lengths : {std::vector<int64_t>{90}, {41, 49}, {50, 0, 40}, {1, 1, 39, 2, 47}}) {
@@ -165,7 +165,7 @@ TEST_CASE("the GPUs' program of the short convolution agrees with its definition
   }
 }
 
-TEST_CASE("what is wrong with a short convolution's arguments is named") {
+TEST_CASE("invalid arguments of a short convolution are named") {
   seqparShortConv_t conv = nullptr;
   const auto refused = [&](auto change, const char* word) {
     seqparShortConvDesc_t desc = SEQPAR_SHORT_CONV_INITIALIZER;

@@ -72,7 +72,7 @@ TEST_CASE("linear attention whose chunks' states wrap is refused") {
   refused("states of chunks", "seqparAttnPlanCreate", seqparAttnPlanCreate(&plan, &desc, nullptr));
 }
 
-TEST_CASE("plans of any countable size are made, without memory for them") {
+TEST_CASE("plans of any countable size are created without allocating their memory") {
   const auto [batch, tokens, heads, dim] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>({
       {1, 64, int64_t{1} << 32, 128},  // 256 TiB of states
       {int64_t{1} << 30, 2, 8, 64},
@@ -100,7 +100,7 @@ TEST_CASE("plans of any countable size are made, without memory for them") {
 }
 
 #ifndef SEQPAR_SANITIZED
-TEST_CASE("a workspace that there is no memory for is an error that tells its size") {
+TEST_CASE("a failed workspace allocation is an error with its size") {
   auto desc = smallPlan(seqparAttnGla);
   desc.heads = int64_t{1} << 36;
   seqparAttnPlan_t plan = nullptr;

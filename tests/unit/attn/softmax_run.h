@@ -247,9 +247,9 @@ inline std::string runRank(const SoftmaxCase& c, int rank, int ranks, seqparComm
     return "";
   };
   if (placement != nullptr) {
-    placement->meet();
+    placement->barrier();
     auto e = placement->run(rank, calls);
-    placement->meet();
+    placement->barrier();
     if (!e.empty()) return e;
   } else {
     seqparStream_t stream = nullptr;

@@ -48,7 +48,7 @@ std::string roundedOnce(const std::vector<double>& got, const Numbers& expected,
   return "";
 }
 
-TEST_CASE("softmax attention: partial results travel in fp32, whatever the type of the tensors", "[softmax]") {
+TEST_CASE("softmax attention: partial results are sent in fp32 for any tensor type", "[softmax]") {
   const int ranks = GENERATE(2, 4, 6);
   const RankThreads group(ranks);
   const uint64_t seed = std::random_device{}();
@@ -77,7 +77,7 @@ TEST_CASE("softmax attention: partial results travel in fp32, whatever the type 
   }
 }
 
-TEST_CASE("softmax attention: more tokens than a tile of the host kernel has", "[softmax]") {
+TEST_CASE("softmax attention: more tokens than a tile of the host kernel", "[softmax]") {
   const int ranks = GENERATE(1, 3);
   const RankThreads group(ranks);
   const uint64_t seed = std::random_device{}();
@@ -99,7 +99,7 @@ TEST_CASE("softmax attention: more tokens than a tile of the host kernel has", "
   }
 }
 
-TEST_CASE("softmax attention: rings whose backward begins and ends with halves of a shard", "[softmax]") {
+TEST_CASE("softmax attention: rings whose backward starts and ends with half shards", "[softmax]") {
   const int ranks = GENERATE(2, 4);
   const RankThreads group(ranks);
   const uint64_t seed = std::random_device{}();

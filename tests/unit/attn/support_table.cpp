@@ -74,13 +74,13 @@ std::string refusal(const AlgorithmRow& row, const Feature& feature) {
       layout.kind = feature.layout;
       layout.ranks = feature.ranks;
       layout.tokens = problem.desc.tokens;
-      problem.layoutGiven = true;
+      problem.hasLayout = true;
       problem.queries = Sharding("support_table", layout);
       if (!row.softmax && feature.layout != seqparContiguous) return "linear attention: contiguous only";
     }
     if (feature.uneven) {
       problem.tokensOfRanks = {30, 0, 33, 1};
-      problem.layoutGiven = true;
+      problem.hasLayout = true;
       problem.queries = Sharding(problem.tokensOfRanks);
     }
   } catch (const std::exception& error) {

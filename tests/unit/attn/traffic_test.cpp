@@ -10,7 +10,7 @@
 
 namespace {
 
-TEST_CASE("rings carry what other ranks see, and no more") {
+TEST_CASE("rings send only blocks with visible scores") {
   auto problem = seqpar::attn::Problem{};
   problem.info.nranks = 3;
   problem.queries = problem.keys = seqpar::attn::Sharding(std::vector<int64_t>{100, 80, 120});
@@ -33,7 +33,7 @@ TEST_CASE("rings carry what other ranks see, and no more") {
   CHECK(ranges(false) == Ranges{{90, 10}, {0, 0}, {0, 0}});
 }
 
-TEST_CASE("meshes have the shape that sends the fewest bytes") {
+TEST_CASE("the shape of a mesh sends the fewest bytes") {
   const auto queryGroup = [](int ranks, int64_t heads, int64_t kvHeads) {
     auto problem = seqpar::attn::Problem{};
     problem.info.nranks = ranks;

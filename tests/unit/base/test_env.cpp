@@ -33,7 +33,7 @@ TEST_CASE("an unset or empty variable has no value") {
   CHECK_FALSE(envNumber(kName, 0, 9));
 }
 
-TEST_CASE("a choice is found in any case, and anything else lists what is valid") {
+TEST_CASE("choices ignore case, and an unknown choice lists the valid ones") {
   {
     const Variable pear("PeAr");
     CHECK(envChoice(kName, kFruit) == 2);
@@ -42,7 +42,7 @@ TEST_CASE("a choice is found in any case, and anything else lists what is valid"
   CHECK_THROWS_WITH(envChoice(kName, kFruit), Contains(kName) && Contains("\"plum\"") && Contains("apple, pear"));
 }
 
-TEST_CASE("numbers are read whole and within bounds") {
+TEST_CASE("numbers are parsed completely and within bounds") {
   const auto integer = [](const char* text) {
     const Variable variable(text);
     return envInteger(kName, -5, 100);

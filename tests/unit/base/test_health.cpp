@@ -8,7 +8,7 @@
 
 using namespace seqpar;
 
-TEST_CASE("the first failure stays and is thrown by every check") {
+TEST_CASE("the first failure is kept and thrown by every check") {
   Health health;
   CHECK(health.ok());
   CHECK_NOTHROW(health.check());
@@ -18,7 +18,7 @@ TEST_CASE("the first failure stays and is thrown by every check") {
   CHECK_THROWS_WITH(health.check(), "first");
 }
 
-TEST_CASE("of many threads that report a failure exactly one is the first, and the hook runs once") {
+TEST_CASE("the first of many concurrent failures wins, and the hook runs once") {
   Health health;
   std::atomic<int> hooks{0};
   std::atomic<int> firsts{0};
@@ -36,7 +36,7 @@ TEST_CASE("of many threads that report a failure exactly one is the first, and t
   CHECK(firsts == 1);
 }
 
-TEST_CASE("a deadline of zero never passes, others do") {
+TEST_CASE("a deadline of zero never expires") {
   CHECK_FALSE(Deadline().passed());
   CHECK_FALSE(Deadline(std::chrono::milliseconds(0)).passed());
   CHECK_FALSE(Deadline(std::chrono::hours(1)).passed());

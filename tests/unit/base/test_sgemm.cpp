@@ -45,7 +45,7 @@ Sizes draw(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("A product of matrices is that of double precision, and writes nothing else") {
+TEST_CASE("sgemm agrees with fp64 and writes only its output") {
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -86,7 +86,7 @@ TEST_CASE("A product of matrices is that of double precision, and writes nothing
   }
 }
 
-TEST_CASE("An element of a product has the same bits in any part of it") {
+TEST_CASE("sgemm gives the same bits however the product is split") {
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -31,7 +31,7 @@ struct Guarded {
 
 }  // namespace
 
-TEST_CASE("copies take every byte and no other, at any size, alignment and way of storing") {
+TEST_CASE("copies write exactly their bytes for any size, alignment and store mode") {
   std::mt19937 random(std::random_device{}());
   for (const size_t size : {0, 1, 63, 64, 65, 127, 128, 1000, 4096, 4097}) {
     std::vector<std::byte> source(size + 64);
@@ -65,7 +65,7 @@ TEST_CASE("copies take every byte and no other, at any size, alignment and way o
   }
 }
 
-TEST_CASE("a target without memory is none, and one further on keeps its way of storing") {
+TEST_CASE("an empty target stays empty, and an offset target keeps its store mode") {
   CHECK_FALSE(Target());
   CHECK_FALSE(Target(nullptr));
   std::byte bytes[2];

@@ -16,7 +16,7 @@ int64_t clockNow() {
 
 }  // namespace
 
-TEST_CASE("A tick lies between the times of the monotonic clock before and after it") {
+TEST_CASE("A tick is between two readings of the monotonic clock") {
   std::vector<int64_t> before, ticks, after;
   for (int i = 0; i < 100; ++i) {
     before.push_back(clockNow());
@@ -34,7 +34,7 @@ TEST_CASE("A tick lies between the times of the monotonic clock before and after
   }
 }
 
-TEST_CASE("Ticks of other threads go on from this one's") {
+TEST_CASE("Ticks are monotonic across threads") {
   const int64_t first = ticksNow();
   int64_t second = 0;
   std::thread([&] { second = ticksNow(); }).join();

@@ -38,7 +38,7 @@ const Now* asNow(const Struct* given) {
 
 }  // namespace
 
-TEST_CASE("fields of an older header are taken, the rest keeps its defaults") {
+TEST_CASE("fields of an older header are read, other fields keep their defaults") {
   Older older;
   older.size = offsetof(Older, after);
   const Now read = readVersioned("call", "params", asNow(&older), Now{});
@@ -53,7 +53,7 @@ TEST_CASE("fields of a newer header are ignored") {
   CHECK(read.second == 21);
 }
 
-TEST_CASE("results are written as far as the caller's header reaches") {
+TEST_CASE("results are written up to the caller's header size") {
   Older older;
   older.size = offsetof(Older, after);
   Now value;
@@ -64,7 +64,7 @@ TEST_CASE("results are written as far as the caller's header reaches") {
   CHECK(older.version == 1);
 }
 
-TEST_CASE("sizes that no header of the version has are refused") {
+TEST_CASE("struct sizes of no header version are refused") {
   struct Case {
     unsigned version;
     size_t size;

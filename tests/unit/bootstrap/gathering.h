@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 
 namespace seqpar::test {
 
@@ -20,7 +20,7 @@ inline void checkGathers(Allgather& allgather, int rank, int nranks, int times) 
   expect(allgather.size() == nranks, "size() is ", allgather.size());
   for (int time = 0; time < times; ++time) {
     const size_t bytes = static_cast<size_t>(time) * 997 % 3001;
-    const auto fill = [&](int who) { return static_cast<std::byte>(who * 31 + time); };
+    const auto fill = [&](int member) { return static_cast<std::byte>(member * 31 + time); };
     const std::vector<std::byte> mine(bytes, fill(rank));
     std::vector<std::byte> all(bytes * static_cast<size_t>(nranks));
     allgather.gather(mine, all);

@@ -19,13 +19,13 @@ constexpr int kMaxProcesses = 8;
 
 /// A rank's final report.
 struct Report {
-  std::atomic<bool> there{false};
+  std::atomic<bool> arrived{false};
   std::array<char, 600> text{};
 
   void write(const std::string& what) {
     text.fill(0);
     what.copy(text.data(), text.size() - 1);
-    there = true;
+    arrived = true;
   }
 };
 
@@ -76,14 +76,14 @@ class Processes {
   /// What the rank reported, once it has.
   std::string reportOf(int rank) {
     auto& report = page_->reports[static_cast<size_t>(rank)];
-    waitUntil([&] { return report.there.load(); });
+    waitUntil([&] { return report.arrived.load(); });
     return report.text.data();
   }
 
  private:
   bool anyFailure() const {
     return std::any_of(page_->reports.begin(), page_->reports.end(),
-                       [](const Report& one) { return one.there && one.text[0] != 0; });
+                       [](const Report& one) { return one.arrived && one.text[0] != 0; });
   }
 
   [[noreturn]] void runChild(int rank, const std::function<void(int, Page&)>& body) {

@@ -18,49 +18,49 @@ std::string call(CallSequence& rank) {
 
 }  // namespace
 
-TEST_CASE("ranks that refuse the same call go on, whichever is told first") {
+TEST_CASE("ranks that refuse the same call continue in any order of the notices") {
   CallSequence one, other;
   for (CallSequence* rank : {&one, &other}) CHECK(call(*rank).empty());
   const Refusal early = one.refuse("early");
-  CHECK(other.told(early).empty());  // before its refusal
+  CHECK(other.textOf(early).empty());  // before its refusal
   const Refusal late = other.refuse("late");
-  CHECK(one.told(late).empty());  // after its refusal
+  CHECK(one.textOf(late).empty());  // after its refusal
   for (CallSequence* rank : {&one, &other}) CHECK(call(*rank).empty());
   // Both refuse alike, after the call has communicated; the news arrives when both have gone on.
   const Refusal first = one.refuse("again"), second = other.refuse("again");
   for (CallSequence* rank : {&one, &other}) CHECK(call(*rank).empty());
-  CHECK(one.told(second).empty());
-  CHECK(other.told(first).empty());
+  CHECK(one.textOf(second).empty());
+  CHECK(other.textOf(first).empty());
 }
 
-TEST_CASE("a rank in the call that another one refuses is told why, at once or when it communicates") {
+TEST_CASE("a rank in a call that another rank refuses gets that rank's error") {
   CallSequence one, other;
   const Refusal refusal = one.refuse("no queries");
   SECTION("it waits already") {
     CHECK(call(other).empty());
-    CHECK(other.told(refusal) == "no queries");
+    CHECK(other.textOf(refusal) == "no queries");
   }
   SECTION("it is still checking its arguments") {
     other.next();
-    CHECK(other.told(refusal).empty());
+    CHECK(other.textOf(refusal).empty());
     CHECK(other.communicate() == "no queries");
   }
 }
 
-TEST_CASE("a rank that refuses a later call alone is told apart from one that refuses the same") {
+TEST_CASE("a rank that refuses a later call is distinguished from one that refuses this call") {
   CallSequence one, other;
   CHECK(call(other).empty());
   const Refusal later = other.refuse("later");
   const Refusal now = one.refuse("now");
-  CHECK(other.told(now) == "now");
-  CHECK(one.told(later) == "later");
+  CHECK(other.textOf(now) == "now");
+  CHECK(one.textOf(later) == "later");
 }
 
 TEST_CASE("communication outside of the program's calls is not counted") {
   CallSequence one, other;
   for (int i = 0; i < 3; ++i) CHECK(other.communicate().empty());
   const Refusal refusal = one.refuse("no queries");
-  CHECK(other.told(refusal).empty());
+  CHECK(other.textOf(refusal).empty());
   CHECK(other.communicate().empty());
   CHECK(call(other) == "no queries");
 }

@@ -52,7 +52,7 @@ TEST_CASE("control: idle ranks stay well past the timeout") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("control: ranks know who has enqueued fewer calls") {
+TEST_CASE("control: ranks know which ranks have enqueued fewer calls") {
   const auto errors = onControls(3, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {
     for (int call = 0; call < (number == 1 ? 2 : 5); ++call) rank.control->countCall();
     waitUntil([&] { return rank.control->behind().rfind("rank 1 enqueued 2 calls, others up to", 0) == 0; });
@@ -88,7 +88,7 @@ TEST_CASE("control: a rank that does not gather is named after the timeout") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("control: a failure reaches all, also those who gather") {
+TEST_CASE("control: a failure reaches all ranks, also during a gather") {
   const int failing = GENERATE(0, 2);
   CAPTURE(failing);
   const auto errors = onControls(4, withTimeout(kNoTimeoutMs), [&](int number, Rank& rank) {
@@ -127,7 +127,7 @@ TEST_CASE("control: a failure found by another thread ends a gather") {
   CHECK(errors == "");
 }
 
-TEST_CASE("control: a failure that nobody announced still ends a gather and is told at the end") {
+TEST_CASE("control: a failure without a notice ends a gather and is reported at close") {
   auto group = makeLocalGroup(2, kNoTimeout);
   const auto errors = onThreads(2, [&](int number) {
     Rank rank(*group[static_cast<size_t>(number)], withTimeout(kNoTimeoutMs));

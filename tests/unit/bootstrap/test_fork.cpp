@@ -38,7 +38,7 @@ extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
   return isForkedChild ? 1 : 0;
 }
 
-TEST_CASE("a child that lives on does not hide its parent's death") {
+TEST_CASE("a surviving child does not hide its parent's exit") {
   Processes processes(2, [](int number, Page& page) {
     auto rendezvous = joinRendezvous(page.id, number, 2, withTimeout(kNoTimeoutMs));
     Rank rank(*rendezvous, withTimeout(kNoTimeoutMs));
@@ -59,7 +59,7 @@ TEST_CASE("a child that lives on does not hide its parent's death") {
   processes.page().ready = kReported;
 }
 
-TEST_CASE("a process with an id that nobody used ends, and so does its child") {
+TEST_CASE("a process with an unused id exits, and so does its child") {
   const pid_t pid = fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {

@@ -18,7 +18,7 @@ TEST_CASE("threads gather through memory") {
   CHECK(onThreads(nranks, [&](int rank) { checkGathers(*group[static_cast<size_t>(rank)], rank, nranks, 50); }) == "");
 }
 
-TEST_CASE("threads: who does not take part is named, and the group is lost") {
+TEST_CASE("threads: a missing member is named, and the group fails") {
   const auto wrong = withGrowingTimeout(100, [](int timeoutMs) {
     auto group = makeLocalGroup(3, milliseconds(timeoutMs));
     const auto errors = onThreads(3, [&](int rank) {
@@ -33,7 +33,7 @@ TEST_CASE("threads: who does not take part is named, and the group is lost") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("threads: one that is gone ends the others' waits") {
+TEST_CASE("threads: a closed member ends the waits of the others") {
   auto group = makeLocalGroup(3, kNoTimeout);
   const auto errors = onThreads(3, [&](int rank) {
     if (rank == 1) return group[1].reset();

@@ -52,7 +52,7 @@ std::string othersReport(Processes& processes, int lost, const std::string& what
 
 }  // namespace
 
-TEST_CASE("processes with an id meet, gather and leave") {
+TEST_CASE("processes with an id join, gather and leave") {
   const int nranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(nranks);
   Processes processes(nranks, [nranks](int number, Page& page) {
@@ -68,7 +68,7 @@ TEST_CASE("processes with an id meet, gather and leave") {
   checkAllFine(processes, nranks);
 }
 
-TEST_CASE("processes meet as their environment says, twice") {
+TEST_CASE("processes connect by their environment, twice") {
   const int nranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(nranks);
   const ReservedPort port;
@@ -87,7 +87,7 @@ TEST_CASE("processes meet as their environment says, twice") {
   checkAllFine(processes, nranks);
 }
 
-TEST_CASE("beside torchrun's own store, the next port is used") {
+TEST_CASE("next to torchrun's store the next port is used") {
   auto store = listenOn("", 0);
   auto next = reserveAfter(store.port);
   for (int tries = 0; !next && tries < 1000; ++tries) {
@@ -105,7 +105,7 @@ TEST_CASE("beside torchrun's own store, the next port is used") {
   checkAllFine(processes, 2);
 }
 
-TEST_CASE("ranks with different secrets do not meet") {
+TEST_CASE("ranks with different secrets do not connect") {
   // The root reports it after the timeout, if it is scheduled before rank 0's wait for its answer times out.
   const auto wrong = withGrowingTimeout(1500, [](int timeoutMs) -> std::string {
     const ReservedPort port;
@@ -142,7 +142,7 @@ TEST_CASE("the environment's errors are named") {
   CHECK_THAT(processes.reportOf(4), Contains("MASTER_ADDR is not set"));
 }
 
-TEST_CASE("a killed rank is noticed by all at once, whatever the timeout") {
+TEST_CASE("all ranks detect a killed rank before the timeout") {
   const int killed = GENERATE(0, 2);
   const int timeout = GENERATE(int{kNoTimeoutMs}, 0);
   CAPTURE(killed, timeout);
@@ -153,7 +153,7 @@ TEST_CASE("a killed rank is noticed by all at once, whatever the timeout") {
   CHECK(othersReport(processes, killed, "closed its connection: the process is gone") == "");
 }
 
-TEST_CASE("a stopped rank is noticed by all after the timeout, and notices when it goes on") {
+TEST_CASE("all ranks detect a stopped rank after the timeout, and it fails when it resumes") {
   const int stopped = GENERATE(0, 2);
   CAPTURE(stopped);
   const auto wrong = withGrowingTimeout(1500, [&](int timeoutMs) -> std::string {
@@ -195,17 +195,17 @@ std::string stoppedForAWhile(const std::vector<int>& stopped, int timeoutMs, dou
 
 }  // namespace
 
-TEST_CASE("a rank stopped for less than the timeout is not missed") {
+TEST_CASE("a rank stopped for less than the timeout causes no error") {
   const int stopped = GENERATE(0, 1);
   CAPTURE(stopped);
   CHECK(withGrowingTimeout(4000, [&](int timeoutMs) { return stoppedForAWhile({stopped}, timeoutMs, 0.4); }) == "");
 }
 
-TEST_CASE("all ranks stopped together go on as if nothing had been") {
+TEST_CASE("all ranks stopped together resume without an error") {
   CHECK(withGrowingTimeout(1000, [](int timeoutMs) { return stoppedForAWhile({0, 1, 2}, timeoutMs, 2.5); }) == "");
 }
 
-TEST_CASE("a rank killed while the others wait for it to join, to gather or to leave") {
+TEST_CASE("a rank is killed while the others wait for it to join, gather or leave") {
   const int where = GENERATE(0, 1, 2);
   CAPTURE(where);
   Processes processes(3, [where](int number, Page& page) {

@@ -36,7 +36,7 @@ bool closes(const Descriptor& socket) {
 
 }  // namespace
 
-TEST_CASE("ranks with an id meet and gather") {
+TEST_CASE("ranks with an id join and gather") {
   const int nranks = GENERATE(1, 2, 3, 5, 8);
   CAPTURE(nranks);
   const auto id = makeUniqueId("");
@@ -47,7 +47,7 @@ TEST_CASE("ranks with an id meet and gather") {
   CHECK(errors == "");
 }
 
-TEST_CASE("ranks meet over a chosen interface, and an unknown one is named") {
+TEST_CASE("ranks connect over a chosen interface, and an unknown one is named") {
   const auto id = makeUniqueId("lo");
   CHECK(addressText(wire::decodeRendezvous(id).addresses.at(0), 1) == "127.0.0.1:1");
   auto options = withTimeout(kNoTimeoutMs);
@@ -60,7 +60,7 @@ TEST_CASE("ranks meet over a chosen interface, and an unknown one is named") {
   CHECK_THROWS_WITH(makeUniqueId("nosuch0"), Contains("network interface nosuch0") && Contains("lo"));
 }
 
-TEST_CASE("large pieces travel") {
+TEST_CASE("large messages are sent") {
   const auto id = makeUniqueId("");
   const auto errors = onThreads(3, [&](int rank) {
     const auto allgather = joinRendezvous(id, rank, 3, withTimeout(kNoTimeoutMs));
@@ -72,7 +72,7 @@ TEST_CASE("large pieces travel") {
   CHECK(errors == "");
 }
 
-TEST_CASE("strangers stall nobody and are closed") {
+TEST_CASE("unknown connections stall no rank and are closed") {
   const auto id = makeUniqueId("");
   const auto rendezvous = wire::decodeRendezvous(id);
   const auto silent = connectTo(id);
@@ -104,7 +104,7 @@ TEST_CASE("strangers stall nobody and are closed") {
   CHECK(closes(slow));
 }
 
-TEST_CASE("a silent stranger is closed while ranks are still awaited") {
+TEST_CASE("an unknown silent connection is closed while ranks are still joining") {
   const auto id = makeUniqueId("");
   const auto silent = connectTo(id);
   CHECK(closes(silent));
@@ -132,8 +132,8 @@ TEST_CASE("another version is refused by name on all ranks") {
   CHECK_THAT(text, Contains("rank 1 has seqpar 9.0.0") && Contains(wire::versionText(SEQPAR_VERSION_CODE)));
 }
 
-TEST_CASE("a server of another version, and one that is something else, are named") {
-  auto [ours, theirs] = socketPair();
+TEST_CASE("a server of another version or protocol is named") {
+  auto [ours, remote] = socketPair();
   wire::Bytes reply;
   std::string expected;
   SECTION("version") {
@@ -150,13 +150,13 @@ TEST_CASE("a server of another version, and one that is something else, are name
     std::memcpy(reply.data(), http.data(), http.size());
     expected = "the answer is not from seqpar";
   }
-  send(theirs, reply);
+  send(remote, reply);
   const Health health;
   CHECK_THROWS_WITH(joinRoot(std::move(ours), JoinRequest{randomToken(), 1, 2, milliseconds(5000)}, health),
                     Contains(expected));
 }
 
-TEST_CASE("ranks that do not fit are named on all ranks") {
+TEST_CASE("inconsistent ranks are named on all ranks") {
   const auto id = makeUniqueId("");
   const auto join = [&](int rank, int nranks) { joinRendezvous(id, rank, nranks, withTimeout(kNoTimeoutMs)); };
   SECTION("twice") {
@@ -178,7 +178,7 @@ TEST_CASE("ranks that do not fit are named on all ranks") {
   }
 }
 
-TEST_CASE("a rank that does not arrive is named after the timeout, also to one that comes later") {
+TEST_CASE("an absent rank is named after the timeout, also to a rank that joins later") {
   const auto wrong = withGrowingTimeout(700, [](int timeoutMs) -> std::string {
     const auto id = makeUniqueId("");
     const auto errors = onThreads(3, [&](int rank) {
@@ -192,20 +192,20 @@ TEST_CASE("a rank that does not arrive is named after the timeout, also to one t
   CHECK(wrong == "");
 }
 
-TEST_CASE("an id serves once") {
+TEST_CASE("an id is valid for one communicator") {
   const auto id = makeUniqueId("");
   const auto errors = onThreads(2, [&](int rank) { joinRendezvous(id, rank, 2, withTimeout(kNoTimeoutMs)); });
   CHECK(errors == "");
   CHECK_THROWS_AS(joinRendezvous(id, 0, 2, withTimeout(3000)), Error);
 }
 
-TEST_CASE("a silent server is given up") {
+TEST_CASE("a silent server times out") {
   const auto listener = listenOn("lo", 0);
   const auto id = wire::encode(wire::Rendezvous{listener.addresses, listener.port, randomToken()});
   CHECK_THROWS_WITH(joinRendezvous(id, 0, 2, withTimeout(500)), Contains("no answer in time"));
 }
 
-TEST_CASE("a rank that leaves the rendezvous disturbs only those who gather on") {
+TEST_CASE("a rank that leaves the rendezvous fails only later gathers") {
   const auto id = makeUniqueId("");
   const auto errors = onThreads(3, [&](int rank) {
     const auto allgather = joinRendezvous(id, rank, 3, withTimeout(kNoTimeoutMs));

@@ -8,7 +8,7 @@ using namespace seqpar;
 using namespace seqpar::test;
 using Catch::Contains;
 
-TEST_CASE("root: those who wait for long are told for whom, now and then") {
+TEST_CASE("root: long waits are reported with the missing ranks at intervals") {
   Star star;
   const uint32_t timeout = GENERATE(0u, 60000u);
   const auto ids = star.connectAll(3, timeout);
@@ -50,7 +50,7 @@ TEST_CASE("root: those who wait for long are told for whom, now and then") {
   CHECK(said(1) == "ranks 0, 2 did not leave after 3 s; ");
 }
 
-TEST_CASE("root: who has enqueued fewer calls for a while is told to all, until it has caught up") {
+TEST_CASE("root: ranks with fewer enqueued calls are reported until they catch up") {
   Star star;
   const auto ids = star.connectAll(3, 0);
   const auto calls = [&](size_t rank, uint64_t number) {
@@ -58,7 +58,7 @@ TEST_CASE("root: who has enqueued fewer calls for a while is told to all, until 
     wire::append(bytes, wire::Kind::Calls, 0, wire::encodeCalls(number));
     star.receive(ids[rank], bytes);
   };
-  const auto told = [&](size_t rank) {
+  const auto reported = [&](size_t rank) {
     std::vector<std::string> texts;
     for (const auto& frame : star.frames(ids[rank])) {
       CHECK(frame.kind == wire::Kind::Behind);
@@ -69,26 +69,26 @@ TEST_CASE("root: who has enqueued fewer calls for a while is told to all, until 
   using Texts = std::vector<std::string>;
   for (const size_t rank : {0, 1, 2}) calls(rank, 40);
   star.pass(milliseconds(5000));
-  CHECK(told(0).empty());
+  CHECK(reported(0).empty());
   calls(0, 41);
   calls(2, 42);
   star.pass(milliseconds(600));
   calls(1, 41);  // it continues, only later
   star.pass(milliseconds(600));
-  CHECK(told(0).empty());
+  CHECK(reported(0).empty());
   calls(0, 43);
   star.pass(milliseconds(5000));
-  for (const size_t rank : {0, 1, 2}) CHECK(told(rank) == Texts{"rank 1 enqueued 41 calls, others up to 43"});
+  for (const size_t rank : {0, 1, 2}) CHECK(reported(rank) == Texts{"rank 1 enqueued 41 calls, others up to 43"});
   for (const size_t rank : {0, 1, 2}) calls(rank, 50);
   star.pass(milliseconds(1000));
-  for (const size_t rank : {0, 1, 2}) CHECK(told(rank) == Texts{""});
+  for (const size_t rank : {0, 1, 2}) CHECK(reported(rank) == Texts{""});
   wire::Bytes cut;
   wire::append(cut, wire::Kind::Calls, 0, wire::Bytes(4));
   star.receive(ids[1], cut);
-  CHECK_THAT(star.news(ids[0]), Catch::Contains("number of calls"));
+  CHECK_THAT(star.news(ids[0]), Catch::Contains("a call count of"));
 }
 
-TEST_CASE("root: a refusal of a call is told to the other ranks in the name of the rank") {
+TEST_CASE("root: other ranks learn of a refused call and the rank") {
   Star star;
   const auto ids = star.connectAll(3);
   wire::Bytes bytes;
@@ -111,7 +111,7 @@ TEST_CASE("root: a refusal of a call is told to the other ranks in the name of t
   CHECK_THAT(star.news(ids[0]), Catch::Contains("refusal"));
 }
 
-TEST_CASE("root: a silent rank fails all, one that beats does not") {
+TEST_CASE("root: a silent rank fails all, a rank with heartbeats does not") {
   Star star;
   const auto ids = star.connectAll(3, 1000);
   for (int i = 0; i < 100; ++i) {
@@ -127,7 +127,7 @@ TEST_CASE("root: a silent rank fails all, one that beats does not") {
   for (const auto id : ids) CHECK_THAT(star.news(id), Contains("rank 1 (h, pid 101) has been silent for 1000 ms"));
 }
 
-TEST_CASE("root: time in which it did not run is held against nobody") {
+TEST_CASE("root: time in which it did not run counts against no rank") {
   Star star;
   const auto ids = star.connectAll(2, 1000);
   star.pass(milliseconds(500));
@@ -171,7 +171,7 @@ TEST_CASE("root: gathers of different sizes name the ranks, and the next one wor
   for (const auto id : ids) CHECK(star.frames(id).at(0).kind == wire::Kind::Gathered);
 }
 
-TEST_CASE("root: who does not take part is named") {
+TEST_CASE("root: a rank missing in a gather is named") {
   Star star;
   const auto ids = star.connectAll(3, 1000);
   star.gather(ids[1], 8);
@@ -193,7 +193,7 @@ TEST_CASE("root: a rank out of step or out of order fails all") {
     wire::append(bytes, wire::Kind::Gather, 1);
     wire::append(bytes, wire::Kind::Gather, 1);
   }
-  SECTION("what only the root sends") {
+  SECTION("messages that only the root sends") {
     wire::append(bytes, wire::Kind::AllLeft);
   }
   SECTION("garbage") {
@@ -209,7 +209,7 @@ TEST_CASE("root: a rank out of step or out of order fails all") {
   CHECK_FALSE(star.root.finished(ids[0]));
 }
 
-TEST_CASE("root: a connection that ends is told to all, with and without a bye") {
+TEST_CASE("root: all ranks learn of a closed connection, with and without a bye") {
   Star star;
   const auto ids = star.connectAll(3);
   wire::Bytes bytes;
@@ -221,7 +221,7 @@ TEST_CASE("root: a connection that ends is told to all, with and without a bye")
   CHECK(star.news(ids[0]) == "rank 1 (h, pid 101) closed");
 }
 
-TEST_CASE("root: news go to all, once") {
+TEST_CASE("root: each notice is sent to all ranks once") {
   Star star;
   const auto ids = star.connectAll(3);
   wire::Bytes bytes;
@@ -231,7 +231,7 @@ TEST_CASE("root: news go to all, once") {
   for (const auto id : ids) CHECK(star.news(id) == "rank 1 (h, pid 101) failed: out of?paper");
 }
 
-TEST_CASE("root: when all have left, all are told, and it is over") {
+TEST_CASE("root: after all ranks leave, it notifies them and ends") {
   Star star;
   const auto ids = star.connectAll(2, 1000);
   wire::Bytes bytes;
@@ -245,7 +245,7 @@ TEST_CASE("root: when all have left, all are told, and it is over") {
     for (const auto id : ids) star.root.close(id, "closed", star.now);
     CHECK(star.root.over(star.now));
   }
-  SECTION("not all in time") {
+  SECTION("not every rank in time") {
     for (int i = 0; i < 11; ++i) {
       star.beat(ids[1]);
       star.pass(milliseconds(100));

@@ -8,7 +8,7 @@ using namespace seqpar;
 using namespace seqpar::test;
 using Catch::Contains;
 
-TEST_CASE("root: bytes one by one make a rank") {
+TEST_CASE("root: a rank may join byte by byte") {
   Star star;
   const auto first = star.root.open(star.now);
   for (const std::byte byte : wire::encode(star.hello(1, 2))) star.receive(first, {byte});
@@ -18,7 +18,7 @@ TEST_CASE("root: bytes one by one make a rank") {
   CHECK(star.answer(second).joined);
 }
 
-TEST_CASE("root: strangers are closed without an answer and change nothing") {
+TEST_CASE("root: unknown connections are closed without an answer or effect") {
   Star star;
   const auto client = star.connect(star.hello(0, 2));
   auto wrong = star.hello(1, 2);
@@ -44,7 +44,7 @@ TEST_CASE("root: strangers are closed without an answer and change nothing") {
   CHECK(star.answer(client).joined);
 }
 
-TEST_CASE("root: the connection of its own process takes its time") {
+TEST_CASE("root: a slow connection of its own process is accepted") {
   Star star;
   const auto own = star.root.openOwn(star.now);
   star.pass(std::chrono::minutes(1));  // meanwhile the caller's allgather distributes the invitation
@@ -55,7 +55,7 @@ TEST_CASE("root: the connection of its own process takes its time") {
   CHECK(star.answer(other).joined);
 }
 
-TEST_CASE("root: ranks that do not fit are refused by name, on all ranks") {
+TEST_CASE("root: inconsistent ranks are refused by name on all ranks") {
   Star star;
   const auto first = star.connect(star.hello(0, 3));
   const auto second = star.connect(star.hello(1, 3));
@@ -93,7 +93,7 @@ TEST_CASE("root: ranks that do not fit are refused by name, on all ranks") {
   CHECK_THAT(star.answer(late).text, Contains(text));
 }
 
-TEST_CASE("root: who does not arrive is named") {
+TEST_CASE("root: an absent rank is named") {
   Star star;
   const auto first = star.connect(star.hello(1, 12));
   star.pass(milliseconds(9500));
@@ -122,7 +122,7 @@ TEST_CASE("root: a message before all have joined fails all") {
   CHECK_THAT(star.answer(first).text, Contains("rank 1 (h, pid 101) sent to the root: a message before all ranks"));
 }
 
-TEST_CASE("root: the end of a rank that waits for the others is told to them") {
+TEST_CASE("root: the other ranks learn of the exit of a waiting rank") {
   Star star;
   const auto first = star.connect(star.hello(0, 3));
   star.root.close(star.connect(star.hello(1, 3)), "closed", star.now);

@@ -26,7 +26,7 @@ std::span<const std::byte, wire::kHelloBytes> asHello(const wire::Bytes& bytes) 
 
 }  // namespace
 
-TEST_CASE("an id comes back as it was made") {
+TEST_CASE("an id survives encoding") {
   const auto rendezvous = someRendezvous();
   const auto back = wire::decodeRendezvous(wire::encode(rendezvous));
   CHECK(back.port == rendezvous.port);
@@ -34,7 +34,7 @@ TEST_CASE("an id comes back as it was made") {
   CHECK(back.addresses == rendezvous.addresses);
 }
 
-TEST_CASE("an id with any byte changed is none") {
+TEST_CASE("an id with any byte changed is invalid") {
   const auto id = wire::encode(someRendezvous());
   for (size_t at = 0; at < sizeof(id.internal); ++at) {
     CAPTURE(at);
@@ -52,7 +52,7 @@ TEST_CASE("an id with any byte changed is none") {
   CHECK_THROWS_AS(wire::decodeRendezvous(zeros), Error);
 }
 
-TEST_CASE("a hello comes back as it was sent, and not with a byte out of bounds") {
+TEST_CASE("a hello survives encoding, and out-of-bounds bytes are refused") {
   wire::Hello hello;
   hello.token = randomToken();
   hello.rank = 3;
@@ -85,7 +85,7 @@ TEST_CASE("a hello comes back as it was sent, and not with a byte out of bounds"
   CHECK(refusedWith(127, 1));    // bytes after the host
 }
 
-TEST_CASE("texts are cut to what the other side takes") {
+TEST_CASE("texts are truncated to the receiver's limit") {
   wire::Hello hello;
   hello.host = std::string(500, 'h');
   CHECK(wire::decodeHello(asHello(wire::encode(hello)))->host == std::string(wire::kMaxHost, 'h'));
@@ -99,7 +99,7 @@ TEST_CASE("texts are cut to what the other side takes") {
   CHECK(bytes.size() == wire::kAnswerHeadBytes + wire::kMaxText);
 }
 
-TEST_CASE("frames come out of any division of their stream") {
+TEST_CASE("frames are decoded from any division of the byte stream") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -125,7 +125,7 @@ TEST_CASE("frames come out of any division of their stream") {
   CHECK(seen == sizes.size());
 }
 
-TEST_CASE("frames out of bounds are refused as soon as their head is there") {
+TEST_CASE("frames out of bounds are refused once their header is read") {
   const auto refused = [](wire::Bytes bytes) {
     wire::FrameReader reader(100);
     reader.append(bytes);
@@ -169,7 +169,7 @@ TEST_CASE("refusals of calls keep their counts and their text") {
   CHECK_FALSE(wire::decodeRefusal(wire::Bytes(15)));
 }
 
-TEST_CASE("text from others has no control characters") {
+TEST_CASE("text from other ranks is stripped of control characters") {
   const std::string nasty = "a\x1b[2J\nb\x7f";
   CHECK(wire::readable(std::as_bytes(std::span(nasty.data(), nasty.size()))) == "a?[2J?b?");
 }

@@ -41,7 +41,7 @@ class ThreadTeam {
 class FragmentProduct {
  public:
   void load(const MatrixView& a) { a_ = a; }
-  static void settle() {}
+  static void endStep() {}
   void multiply(int fragment, const SplitPair* panel, bool, float (&numbers)[4]) const {
     multiplyFragment(a_, panel, PanelFragment(fragment), numbers);
   }

@@ -42,7 +42,7 @@ std::vector<bool> runWithout(ThreadPeers& peers, const Fault& fault) {
 
 }  // namespace
 
-TEST_CASE("Nothing goes past a rank that is not there in a chain") {
+TEST_CASE("A chain sends nothing past an absent rank") {
   for (const auto algorithm : {seqparScanChain, seqparScanLasp1}) {
     ThreadPeers peers(4, 1, std::chrono::milliseconds(50));
     const auto done = runWithout(peers, {4, 1, algorithm});
@@ -52,13 +52,13 @@ TEST_CASE("Nothing goes past a rank that is not there in a chain") {
     CHECK(peers.timedOut(2) == 2);
     CHECK(peers.timedOut(3) == 3);
     CHECK(peers.packetsPublished(2, 3) == 0);
-    CHECK(peers.creditGiven(1, 2) == 0);
-    CHECK(peers.creditGiven(2, 3) == 0);
+    CHECK(peers.creditSent(1, 2) == 0);
+    CHECK(peers.creditSent(2, 3) == 0);
     CHECK(peers.state(2, 3, 0).sent == 0);
   }
 }
 
-TEST_CASE("Who needs a rank that is not there gives up, in every algorithm") {
+TEST_CASE("A rank that waits for an absent rank times out in every algorithm") {
   for (const auto algorithm : peerAlgorithms()) {
     ThreadPeers peers(5, 1, std::chrono::milliseconds(50));
     const auto done = runWithout(peers, {5, 0, algorithm});
@@ -68,14 +68,14 @@ TEST_CASE("Who needs a rank that is not there gives up, in every algorithm") {
       CHECK_FALSE(done[static_cast<size_t>(rank)]);
       CHECK(peers.timedOut(rank) != 0);
       for (int other = 0; other < 5; ++other) {
-        CHECK(peers.creditGiven(other, rank) == 0);
+        CHECK(peers.creditSent(other, rank) == 0);
         CHECK(peers.state(rank, other, 0).sent == 0);
       }
     }
   }
 }
 
-TEST_CASE("An owner that gave up sends no x") {
+TEST_CASE("An owner that timed out sends no x") {
   ThreadPeers peers(4, 1, std::chrono::milliseconds(50));
   const ScanSpec spec = makeCase(4).spec;
   runWithout(peers, {4, 0, seqparScanTransposed});

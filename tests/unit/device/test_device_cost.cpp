@@ -41,7 +41,7 @@ TEST_CASE("All algorithms are estimated, fastest first") {
   CHECK(algorithms.size() == scanAlgorithms().size());
 }
 
-TEST_CASE("Many small scans take few hops, large ones are a chain") {
+TEST_CASE("Small scans select few hops, large scans a chain") {
   const auto large = estimateDeviceScan(problemOf(1024), 8, kLink, 32);
   CHECK(large.front().algorithm == seqparScanChain);
   const auto small = estimateDeviceScan(problemOf(1), 32, kLink, 32);
@@ -63,7 +63,7 @@ TEST_CASE("More ranks, more bytes and slower links never make a scan faster") {
   }
 }
 
-TEST_CASE("Matrices are for others, and one rank costs nothing") {
+TEST_CASE("Device costs exclude MATRIX, and one rank costs nothing") {
   ScanProblem matrix = problemOf(4);
   matrix.op = seqparScanMatrix;
   for (const auto& each : estimateDeviceScan(matrix, 4, kLink, 32)) CHECK(std::isinf(each.modelUs));

@@ -40,7 +40,7 @@ TEST_CASE("A fifo keeps order over many rounds of its ring") {
     } else {
       const In in(thread.view, 0, 0, 0);
       for (std::uint32_t i = 0; i < kPackets; ++i) {
-        LamportPacket packet = in.look(i);
+        LamportPacket packet = in.poll(i);
         if (!in.take(i, packet)) {
           ok = false;
           return;
@@ -53,10 +53,10 @@ TEST_CASE("A fifo keeps order over many rounds of its ring") {
   CHECK(ok);
   CHECK(wrong == 0);
   CHECK(peers.packetsPublished(0, 1) == 0);
-  CHECK(peers.creditGiven(0, 1) == 5 * kRingPackets);
+  CHECK(peers.creditSent(0, 1) == 5 * kRingPackets);
 }
 
-TEST_CASE("A sender without credit waits until it gives up") {
+TEST_CASE("A sender without credit waits until the timeout") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
   Out out(peers.view(0), 1, 0, 0, 0);
   REQUIRE(out.reserve(kRingPackets));
@@ -67,7 +67,7 @@ TEST_CASE("A sender without credit waits until it gives up") {
   CHECK(out.reserve(kRingPackets + 1));
 }
 
-TEST_CASE("Credit that is known from before is used") {
+TEST_CASE("Credit from earlier calls is used") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
   constexpr std::uint64_t kBase = (std::uint64_t{1} << 40) + 5;
   Out out(peers.view(0), 1, 0, kBase, kBase - 3);
@@ -75,20 +75,20 @@ TEST_CASE("Credit that is known from before is used") {
   CHECK_FALSE(out.reserve(kRingPackets - 2));
 }
 
-TEST_CASE("A packet counts as arrived once all of its words have") {
+TEST_CASE("A packet is complete only after all of its words have arrived") {
   ThreadPeers peers(2, 1, std::chrono::milliseconds(20));
   const Out out(peers.view(0), 1, 0, kRingPackets + 9, kRingPackets + 9);
   const In in(peers.view(1), 0, 0, kRingPackets + 9);
   for (std::uint32_t word = 0; word < 4; ++word) {
-    CHECK_FALSE(complete(in.look(2)));
+    CHECK_FALSE(complete(in.poll(2)));
     out.putWord(8 + word, word);
-    CHECK(in.lookWord(8 + word) == word);
+    CHECK(in.pollWord(8 + word) == word);
   }
-  LamportPacket packet = in.look(2);
+  LamportPacket packet = in.poll(2);
   CHECK(same(packet, LamportPacket{{0, 1, 2, 3}}));
   CHECK(in.take(2, packet));
-  CHECK_FALSE(complete(in.look(2)));
-  CHECK_FALSE(in.take(2, packet = in.look(2)));
+  CHECK_FALSE(complete(in.poll(2)));
+  CHECK_FALSE(in.take(2, packet = in.poll(2)));
   CHECK(peers.timedOut(1) == 1);
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("Abort ends a wait that has no timeout") {
   CHECK(peers.timedOut(1) == 1);
 }
 
-TEST_CASE("What looks absent is sent as another number of the same kind") {
+TEST_CASE("A value equal to the sentinel is sent as another NaN") {
   CHECK(std::isnan(asFloat(kAbsent)));
   CHECK(std::isnan(asFloat(sendable(kAbsent, kAbsentAsFloat))));
   for (const std::uint32_t half : {kAbsentAsHalves >> 16, kAbsentAsHalves & 0xffffU}) {
@@ -116,7 +116,7 @@ TEST_CASE("What looks absent is sent as another number of the same kind") {
   CHECK(sendable(0x7fc12345U, kAbsentAsFloat) == 0x7fc12345U);
 }
 
-TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
+TEST_CASE("16-bit types convert to fp32 and back as on the host") {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
     float host = 0;
@@ -144,17 +144,17 @@ TEST_CASE("Numbers of 16 bits become fp32 and back as the host's") {
   }
 }
 
-TEST_CASE("A call begins at a multiple of eight packets, at both ends alike") {
+TEST_CASE("Each call starts at the same multiple of eight packets on both sides") {
   for (std::uint64_t packets = 0; packets < 40; ++packets) {
     FifoState state;
     state.sent = packets;
     state.received = 1000 + packets;
-    state.given = state.credit = packets / 2;
-    const FifoState at = begun(state);
+    state.credited = state.credit = packets / 2;
+    const FifoState at = alignedToCall(state);
     CHECK(at.sent == (packets + 7) / 8 * 8);
     CHECK(at.received == 1000 + at.sent);
-    CHECK(at.given == state.given);
+    CHECK(at.credited == state.credited);
     CHECK(at.credit == state.credit);
-    CHECK(begun(at).sent == at.sent);
+    CHECK(alignedToCall(at).sent == at.sent);
   }
 }

@@ -30,7 +30,7 @@ const DrawnSizes kSizes{{1, 2, 3, 4, 5}, {1, 3, 8, 16, 17, 33, 48}, {1, 2, 5, 16
 
 }  // namespace
 
-TEST_CASE("MATRIX channels give what the definition says, call after call") {
+TEST_CASE("MATRIX channels agree with the definition in repeated calls") {
   const int size = GENERATE(1, 2, 3, 5, 8);
   const int threads = GENERATE(1, 2, 3, 4);
   const std::uint64_t seed = std::random_device()();
@@ -61,7 +61,7 @@ TEST_CASE("MATRIX channels give what the definition says, call after call") {
   }
 }
 
-TEST_CASE("MATRIX channels go round their rings, with more packets than a ring has") {
+TEST_CASE("MATRIX channels wrap around rings with more packets than slots") {
   const auto algorithm = GENERATE(from_range(matrixAlgorithms()));
   const int threads = GENERATE(1, 2);  // 2: teams, for CHAIN
   CAPTURE(seqparScanAlgorithmName(algorithm), threads);
@@ -83,7 +83,7 @@ TEST_CASE("MATRIX channels go round their rings, with more packets than a ring h
   }
 }
 
-TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two channels") {
+TEST_CASE("MATRIX maps larger than one ring use the rings of two channels") {
   const auto algorithm = GENERATE(seqparScanOneshot, seqparScanTransposed, seqparScanDoubling, seqparScanLasp2);
   CAPTURE(seqparScanAlgorithmName(algorithm));
   ScanSpec spec;
@@ -103,7 +103,7 @@ TEST_CASE("MATRIX maps that one ring has no room for go through the rings of two
   }
 }
 
-TEST_CASE("MATRIX channels by teams agree with other channels, with flags, initial states and either direction") {
+TEST_CASE("MATRIX team channels agree with the other channels for flags, initial states and both directions") {
   const int size = GENERATE(1, 2, 4);
   const int threads = GENERATE(2, 4);
   const std::uint64_t seed = std::random_device()();
@@ -149,7 +149,7 @@ TEST_CASE("MATRIX channels carry NaN and infinities to the elements of the defin
   compare(scan, Numbers::Random);
 }
 
-TEST_CASE("MATRIX channels that need an absent rank give up, and nothing goes on") {
+TEST_CASE("MATRIX channels that need an absent rank time out and send nothing further") {
   ScanSpec spec;
   spec.size = 3;
   spec.op = seqparScanMatrix;
@@ -165,13 +165,13 @@ TEST_CASE("MATRIX channels that need an absent rank give up, and nothing goes on
   peers.run(threads, [&](const ChannelThread& thread) { scan.run(algorithm, thread); }, {1, 2});
   CHECK(peers.timedOut(1) == 1);
   CHECK(peers.timedOut(2) != 0);
-  CHECK(peers.creditGiven(0, 1) == 0);
+  CHECK(peers.creditSent(0, 1) == 0);
   if (algorithm != seqparScanChain && algorithm != seqparScanLasp1) return;
   CHECK(peers.timedOut(2) == 2);
   CHECK(peers.packetsPublished(1, 2) == 0);
 }
 
-TEST_CASE("Numbers are split without loss") {
+TEST_CASE("Splitting a value into bf16 parts is exact") {
   std::mt19937 random(5);
   for (int i = 0; i < 100000; ++i) {
     const float value = asFloat(static_cast<std::uint32_t>(random()));

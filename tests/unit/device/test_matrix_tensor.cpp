@@ -124,7 +124,7 @@ void multiplyExact(const Problem& problem, bool right, std::vector<float>& resul
   runWarps(2 * problem.dk, [&](int thread) {
     Product product;
     product.load(viewOf(problem));
-    product.settle();
+    product.endStep();
     float numbers[count];
     product.multiply(thread, panel.pairs.data(), panel.needsExact, numbers);
     eachOfFragment(thread, problem.dk, count, right, [&](int i, std::size_t at) { result[at] = numbers[i]; });
@@ -205,7 +205,7 @@ Problem draw(int dk, bool transposed, std::mt19937& random, bool integers) {
 
 }  // namespace
 
-TEST_CASE("The product for tensor cores is that of fp32, for all kinds of shapes") {
+TEST_CASE("The product for tensor cores agrees with fp32 for all shapes") {
   const int dk = GENERATE(1, 16, 17, 48, 100, 128, 130);
   const bool transposed = GENERATE(false, true);
   const How how = GENERATE(How::Any, How::Exact, How::ExactByHalves);
@@ -219,7 +219,7 @@ TEST_CASE("The product for tensor cores is that of fp32, for all kinds of shapes
   CHECK(errorOf(reals, multiply(reals, how)) <= 4 + 2 * 2 + dk);
 }
 
-TEST_CASE("What is not finite goes through the product for tensor cores by the elements that it meets") {
+TEST_CASE("Infinity and NaN propagate through the tensor-core product as defined") {
   // NaN of arithmetic on GPUs has all bits set but the sign.
   const float value = GENERATE(INFINITY, -INFINITY, asFloat(0x7fc00000U), asFloat(0x7fffffffU), asFloat(0xffffffffU),
                                asFloat(0x7f800001U), std::numeric_limits<float>::max());
@@ -239,10 +239,10 @@ TEST_CASE("What is not finite goes through the product for tensor cores by the e
   for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t column = 0; column < 16; ++column) {
       CAPTURE(row, column);
-      const bool meets = inMatrix ? row == 5 : column == 3 && row != 9;
+      const bool reaches = inMatrix ? row == 5 : column == 3 && row != 9;
       const float number = got[row * 16 + column];
-      CHECK(std::isnan(number) == (meets && std::isnan(value)));
-      if (!std::isnan(number)) CHECK((std::abs(number) > 1e30F) == meets);
+      CHECK(std::isnan(number) == (reaches && std::isnan(value)));
+      if (!std::isnan(number)) CHECK((std::abs(number) > 1e30F) == reaches);
     }
   }
 }

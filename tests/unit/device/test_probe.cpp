@@ -7,7 +7,7 @@
 using namespace seqpar;
 using namespace seqpar::test;
 
-TEST_CASE("A probe leaves fifos empty and their ends agreed") {
+TEST_CASE("A probe leaves fifos empty and their cursors equal") {
   for (const int size : {2, 3, 5}) {
     ThreadPeers peers(size, 2);
     std::vector<ProbeTimes> times(static_cast<size_t>(size) * 2);

@@ -95,7 +95,7 @@ TEST_CASE("All algorithms, back to back on one set of fifos") {
   }
 }
 
-TEST_CASE("Small states, a vec a thread, beside the programs for all states") {
+TEST_CASE("The program for small states agrees with the general programs") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -128,7 +128,7 @@ TEST_CASE("Small states, a vec a thread, beside the programs for all states") {
   run(3, 2, 40, 64, 20);
 }
 
-TEST_CASE("Small states go round their rings") {
+TEST_CASE("Small states wrap around their rings") {
   // Each call leaves a credit that a later call sends.
   for (const auto algorithm : {seqparScanChain, seqparScanOneshot, seqparScanTransposed}) {
     ScanSpec spec;
@@ -146,11 +146,11 @@ TEST_CASE("Small states go round their rings") {
     });
     runCalls(peers, 3, calls);
     CAPTURE(seqparScanAlgorithmName(algorithm));
-    CHECK(peers.creditGiven(0, 1) >= kRingPackets);
+    CHECK(peers.creditSent(0, 1) >= kRingPackets);
   }
 }
 
-TEST_CASE("States that are several times the rings") {
+TEST_CASE("States larger than the rings") {
   for (const auto algorithm : peerAlgorithms()) {
     for (const int size : {2, 4}) {
       ThreadPeers peers(size, 1);
@@ -162,12 +162,12 @@ TEST_CASE("States that are several times the rings") {
           {algorithm, numbers, std::make_unique<ThreadScan>(peers, makeScanCase(spec, numbers, 11), outputs, 1)});
       CAPTURE(seqparScanAlgorithmName(algorithm), size);
       runCalls(peers, 1, calls);
-      if (algorithm == seqparScanChain) CHECK(peers.creditGiven(0, 1) >= kRingPackets);
+      if (algorithm == seqparScanChain) CHECK(peers.creditSent(0, 1) >= kRingPackets);
     }
   }
 }
 
-TEST_CASE("More heads than one kernel has flags for") {
+TEST_CASE("More heads than one kernel supports flags for") {
   ThreadPeers peers(3, 1);
   ScanSpec spec;
   spec.size = 3;
@@ -185,7 +185,7 @@ TEST_CASE("More heads than one kernel has flags for") {
   runCalls(peers, 1, calls);
 }
 
-TEST_CASE("Infinities, NaN of any payload and negative zeros arrive; a factor of 0 forgets them") {
+TEST_CASE("Infinities, NaN payloads and negative zeros are transferred; a factor of 0 discards them") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float special[] = {std::bit_cast<float>(0xffffffffU),
                            std::bit_cast<float>(0x7f800001U),
@@ -220,8 +220,8 @@ TEST_CASE("Infinities, NaN of any payload and negative zeros arrive; a factor of
           CHECK(std::isnan(last[i]) == (factor != 0));
         } else {
           CHECK(std::bit_cast<std::uint32_t>(second[i]) == std::bit_cast<std::uint32_t>(special[i]));
-          const float wanted = factor == 0 ? -0.0F : special[i];
-          CHECK(std::bit_cast<std::uint32_t>(last[i]) == std::bit_cast<std::uint32_t>(wanted));
+          const float expected = factor == 0 ? -0.0F : special[i];
+          CHECK(std::bit_cast<std::uint32_t>(last[i]) == std::bit_cast<std::uint32_t>(expected));
         }
       }
     }

@@ -8,7 +8,7 @@
 
 using namespace seqpar;
 
-TEST_CASE("A divider divides") {
+TEST_CASE("Divider divides and takes remainders") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -48,7 +48,7 @@ TEST_CASE("Parts follow each other and none is larger than need be") {
   }
 }
 
-TEST_CASE("Many heads are several tasks, with their own flags and pointers") {
+TEST_CASE("Many heads become several tasks, each with flags and pointers") {
   PeerView view;
   view.size = 2;
   view.channels = 4;
@@ -80,7 +80,7 @@ TEST_CASE("Many heads are several tasks, with their own flags and pointers") {
   CHECK(tasks[0].positionOf[1] == 0);
 }
 
-TEST_CASE("A head that a kernel cannot count is refused") {
+TEST_CASE("A head count beyond 32 bits is refused") {
   PeerView view;
   ScanProblem problem;
   problem.heads = 1;
@@ -91,7 +91,7 @@ TEST_CASE("A head that a kernel cannot count is refused") {
   CHECK_THROWS_AS(makeScanTasks(view, problem, order), Error);
 }
 
-TEST_CASE("Threads of a scan fit the GPU, and what they send at once fits a ring") {
+TEST_CASE("Threads of a scan fit the GPU, and their messages in flight fit a ring") {
   for (const std::uint32_t elements : {1U, 4096U, 1U << 20, ScanTask::kMostElements}) {
     for (const int channels : {1, 2, 11, 16, 64, 128}) {
       for (const std::uint32_t packets : {1U, 2U, 4U}) {

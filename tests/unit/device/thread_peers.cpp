@@ -23,7 +23,7 @@ bool Meeting::meet(bool mine) {
 }
 
 ThreadPeers::ThreadPeers(int size, int channels, std::chrono::milliseconds timeout)
-    : channels_(channels), gaveUp_(static_cast<std::size_t>(size), 0), views_(static_cast<std::size_t>(size)) {
+    : channels_(channels), timedOut_(static_cast<std::size_t>(size), 0), views_(static_cast<std::size_t>(size)) {
   const std::size_t window = FifoLayout::windowBytes(size, channels) / sizeof(LamportPacket);
   const std::size_t rings = FifoLayout::ringsBytes(size, channels) / sizeof(LamportPacket);
   for (int peer = 0; peer < size; ++peer) {
@@ -42,7 +42,7 @@ ThreadPeers::ThreadPeers(int size, int channels, std::chrono::milliseconds timeo
     }
     view.state = reinterpret_cast<std::byte*>(states_[number].data());
     view.waits.abort = &abort_;
-    view.waits.timedOut = &gaveUp_[number];
+    view.waits.timedOut = &timedOut_[number];
     view.waits.timeoutNs = static_cast<std::uint64_t>(timeout / std::chrono::nanoseconds(1));
   }
 }
@@ -81,7 +81,7 @@ std::size_t ThreadPeers::packetsPublished(int sender, int receiver) const {
       std::count_if(rings, rings + static_cast<std::size_t>(channels_) * kRingPackets, isPublished));
 }
 
-std::uint64_t ThreadPeers::creditGiven(int sender, int receiver) const {
+std::uint64_t ThreadPeers::creditSent(int sender, int receiver) const {
   std::uint64_t sum = 0;
   for (int channel = 0; channel < channels_; ++channel) {
     sum += ThreadMemory::acquire(Sender<ThreadMemory>::creditWord(view(sender), receiver, channel));

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "kernels/channel.h"
 
 namespace seqpar::test {
@@ -111,7 +111,7 @@ class ThreadPeers {
   const PeerView& view(int peer) const { return views_[static_cast<std::size_t>(peer)]; }
   void abort() { std::atomic_ref(abort_).store(1); }
   /// 1 + the peer that `peer` waited for until the timeout; 0: none.
-  std::uint32_t timedOut(int peer) const { return gaveUp_[static_cast<std::size_t>(peer)]; }
+  std::uint32_t timedOut(int peer) const { return timedOut_[static_cast<std::size_t>(peer)]; }
 
   /// Runs body(thread) in all threads of all channels of the peers in `present` (empty: all).
   void run(int threadsOfChannel, const std::function<void(const ChannelThread&)>& body,
@@ -120,7 +120,7 @@ class ThreadPeers {
   /// Packets of the rings of `receiver` from `sender` that hold anything.
   std::size_t packetsPublished(int sender, int receiver) const;
   /// The sum of the credits that `receiver` gave `sender`.
-  std::uint64_t creditGiven(int sender, int receiver) const;
+  std::uint64_t creditSent(int sender, int receiver) const;
   /// The state that `peer` keeps of its FIFO with `other`.
   FifoState state(int peer, int other, int channel) const { return *fifoState(view(peer), other, channel); }
 
@@ -128,7 +128,7 @@ class ThreadPeers {
   int channels_;
   std::vector<std::vector<LamportPacket>> windows_;
   std::vector<std::vector<FifoState>> states_;
-  std::vector<std::uint32_t> gaveUp_;
+  std::vector<std::uint32_t> timedOut_;
   std::uint32_t abort_ = 0;
   std::vector<PeerView> views_;
 };

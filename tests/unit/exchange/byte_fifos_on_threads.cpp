@@ -30,7 +30,7 @@ struct ThreadMemory {
   static void release(std::uint64_t* to, std::uint64_t value) {
     std::atomic_ref(*to).store(value, std::memory_order_release);
   }
-  static std::uint64_t look(const std::uint64_t* from) { return acquire(from); }
+  static std::uint64_t poll(const std::uint64_t* from) { return acquire(from); }
   static void tell(std::uint64_t* to, std::uint64_t value) { release(to, value); }
   static std::uint32_t load(const std::uint32_t* from) {
     return std::atomic_ref(*const_cast<std::uint32_t*>(from)).load(std::memory_order_relaxed);
@@ -129,7 +129,7 @@ ByteFifoPeers::ByteFifoPeers(int size, int channels, std::chrono::milliseconds t
     : size_(size),
       channels_(channels),
       timeoutNs_(static_cast<std::uint64_t>(timeout / std::chrono::nanoseconds(1))),
-      gaveUp_(static_cast<std::size_t>(size), 0) {
+      timedOut_(static_cast<std::size_t>(size), 0) {
   for (int rank = 0; rank < size; ++rank) {
     windows_.emplace_back(ByteFifoLayout::windowBytes(size, channels) / sizeof(std::max_align_t));
     states_.emplace_back(ByteFifoState::bytes(size, channels) / sizeof(ByteFifoState));
@@ -168,7 +168,7 @@ std::vector<bool> ByteFifoPeers::exchange(const std::vector<Route>& routes, cons
     state.regions.insert(state.regions.end(), state.receives.regions.begin(), state.receives.regions.end());
     connect(rank, state.sends.others);
     connect(rank, state.receives.others);
-    state.waitPolicy = {&abort_, &gaveUp_[number], timeoutNs_};
+    state.waitPolicy = {&abort_, &timedOut_[number], timeoutNs_};
     state.taking = taking;
   }
   for (const int rank : ranks) {

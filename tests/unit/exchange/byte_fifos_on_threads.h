@@ -5,7 +5,7 @@
 #include <chrono>
 #include <vector>
 
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "exchange/device_payloads.h"
 #include "kernels/byte_fifo_layout.h"
 #include "unit/exchange/naive.h"
@@ -25,7 +25,7 @@ class ByteFifoPeers {
                              const std::vector<int>& present = {}, Taking taking = Taking::Each);
   void abort();
   /// 1 + the peer that `rank` waited for until the timeout; 0: none.
-  std::uint32_t timedOut(int rank) const { return gaveUp_[static_cast<std::size_t>(rank)]; }
+  std::uint32_t timedOut(int rank) const { return timedOut_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct Rank;
@@ -35,7 +35,7 @@ class ByteFifoPeers {
   std::uint64_t timeoutNs_;
   std::vector<std::vector<std::max_align_t>> windows_;
   std::vector<std::vector<ByteFifoState>> states_;
-  std::vector<std::uint32_t> gaveUp_;
+  std::vector<std::uint32_t> timedOut_;
   std::uint32_t abort_ = 0;
 };
 

@@ -97,7 +97,7 @@ TEST_CASE("empty arrays need no memory") {
   CHECK(seqparHaloAdjoint(nullptr, nullptr, nullptr, &one.halo, &one.shards, one.comm, nullptr) == seqparSuccess);
 }
 
-TEST_CASE("shapes that cannot be are refused") {
+TEST_CASE("invalid shapes are refused") {
   OneRank one;
   SECTION("magic") {
     one.heads.magic = one.shards.magic = 5;
@@ -130,7 +130,7 @@ TEST_CASE("shapes that cannot be are refused") {
     one.refusedHeads({"shards->groupSize", "1", "0"});
     one.refusedShards({"shards->groupSize", "1", "0"});
   }
-  SECTION("a rank that there is not") {
+  SECTION("a rank beyond the last") {
     const int group = 1;
     one.heads.group = one.shards.group = &group;
     one.heads.groupSize = one.shards.groupSize = 1;
@@ -182,7 +182,7 @@ TEST_CASE("missing and overlapping buffers are refused") {
   CHECK(seqparAllGather(one.in.data(), one.in.data(), &one.shards, one.comm, nullptr) == seqparSuccess);
 }
 
-TEST_CASE("heads of members that cannot be are refused") {
+TEST_CASE("invalid head counts of members are refused") {
   int64_t first = 0, count = 0;
   CHECK(seqparHeadsOfMember(4, 0, 3, 3, &first, &count) == seqparInvalidArgument);
   CHECK_THAT(seqparGetLastError(nullptr), Contains("member is 3") && Contains("0 to 2"));
@@ -195,7 +195,7 @@ TEST_CASE("heads of members that cannot be are refused") {
   CHECK(count == 1);
 }
 
-TEST_CASE("a group is each member once, with the caller") {
+TEST_CASE("a group contains each member once and the caller") {
   const auto errors = onCommunicator(3, [](seqparComm_t comm, int rank) {
     seqparShards_t shards = SEQPAR_SHARDS_INITIALIZER;
     shards.tokens = 1;
@@ -220,7 +220,7 @@ TEST_CASE("a group is each member once, with the caller") {
   CHECK(errors.empty());
 }
 
-TEST_CASE("a member without heads refuses what the others refuse") {
+TEST_CASE("a member without heads refuses the same arguments as the others") {
   const auto errors = onCommunicator(3, [](seqparComm_t comm, int rank) {
     seqparHeadShards_t shards = SEQPAR_HEAD_SHARDS_INITIALIZER;
     shards.heads = 2;  // none on rank 2

@@ -103,11 +103,11 @@ Route ofOne(bool sends, int peer, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("short payloads go in packets, around the rings several times") {
+TEST_CASE("short payloads go in packets and wrap around the rings") {
   check(3, 2, 60, {0, 1, 8, 13, 16, 512, 1535, 1536, 1540, 5000, 20000}, 1);
 }
 
-TEST_CASE("long payloads go in chunks, around the rings several times") {
+TEST_CASE("long payloads go in chunks and wrap around the rings") {
   check(2, 1, 3, {900001, 37000, 1500000}, 2);
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("strings of all lengths between many ranks") {
   check(4, 2, 3, {0, 8, 4096, 60000, 100003, 300000}, 3);
 }
 
-TEST_CASE("long payloads of one length are taken together, in turns with each by itself") {
+TEST_CASE("long payloads of one length are batched, interleaved with single ones") {
   constexpr int kRanks = 3;
   std::mt19937_64 random(6);
   ByteFifoPeers peers(kRanks, 2);
@@ -132,7 +132,7 @@ TEST_CASE("long payloads of one length are taken together, in turns with each by
   }
 }
 
-TEST_CASE("whoever takes payloads together waits for the one that is missing") {
+TEST_CASE("a batched receive waits for the missing payload") {
   constexpr std::size_t kBytes = 2000000;
   // Rank 2 never sends, and rank 1 must have sent before rank 0 gives up.
   const auto wrong = withGrowingTimeout(300, [&](int timeoutMs) -> std::string {
@@ -151,7 +151,7 @@ TEST_CASE("whoever takes payloads together waits for the one that is missing") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("a payload's way and its parts depend on its bytes alone, and fit the byteFifos") {
+TEST_CASE("the protocol and chunks of a payload depend only on its size") {
   std::mt19937_64 random(4);
   for (int i = 0; i < 20000; ++i) {
     device::PeerPayload payload{};
@@ -169,7 +169,7 @@ TEST_CASE("a payload's way and its parts depend on its bytes alone, and fit the 
   }
 }
 
-TEST_CASE("a region's bytes lie where its runs say") {
+TEST_CASE("a region's bytes are at the offsets of its runs") {
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
     std::size_t used = 0;
@@ -199,7 +199,7 @@ TEST_CASE("regions of more vecs than 32 bits count are found too") {
   }
 }
 
-TEST_CASE("whoever waits in vain says for whom, and what it had is not passed on") {
+TEST_CASE("a timed-out wait names the missing rank and passes no partial data on") {
   for (const std::size_t bytes : {std::size_t{100}, std::size_t{2000000}}) {
     ByteFifoPeers peers(2, 1, std::chrono::milliseconds(50));
     Buffers sends{{Bytes(bytes)}, {Bytes(bytes)}};
@@ -213,7 +213,7 @@ TEST_CASE("whoever waits in vain says for whom, and what it had is not passed on
   }
 }
 
-TEST_CASE("who sends more than there is room for waits, and gives up in time") {
+TEST_CASE("a sender without room waits and times out") {
   ByteFifoPeers peers(2, 1, std::chrono::milliseconds(50));
   Buffers sends{{Bytes(30000)}, {}};
   Buffers receives{{}, {}};

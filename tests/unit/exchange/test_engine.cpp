@@ -94,7 +94,7 @@ ReductionCase randomReduction(std::mt19937_64& random, int ranks) {
 
 }  // namespace
 
-TEST_CASE("an exchange moves what its route says") {
+TEST_CASE("an exchange follows its route") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -133,7 +133,7 @@ TEST_CASE("an exchange moves what its route says") {
   }
 }
 
-TEST_CASE("large payloads are read where they lie unless they are in many parts, however the receiver wants them") {
+TEST_CASE("large payloads are read in place unless they have many parts") {
   const size_t bytes = 4 << 20;  // received past the caches
   const size_t partsAtSender = GENERATE(1, 4, 16, 4096);
   const size_t partsAtReceiver = GENERATE(1, 8, 16384);
@@ -172,7 +172,7 @@ TEST_CASE("large payloads are read where they lie unless they are in many parts,
   CHECK((lanes.messagesOn(0, 1) == 3) == read);
 }
 
-TEST_CASE("what several ranks get alike is written once") {
+TEST_CASE("data equal for several ranks is written once") {
   const size_t bytes = 60000;
   std::vector<Route> routes(4);
   Buffers sends(4), receives(4);
@@ -195,7 +195,7 @@ TEST_CASE("what several ranks get alike is written once") {
   CHECK(lanes.messagesFrom(0) == lanes.messagesOn(0, 1));
 }
 
-TEST_CASE("ranks that are many for the window are served in batches") {
+TEST_CASE("more ranks than the window serves are served in batches") {
   const int ranks = 24;
   std::vector<Route> routes(ranks);
   std::vector<Reduction> reductions(ranks);
@@ -298,7 +298,7 @@ TEST_CASE("sums of 16-bit types are rounded once") {
   }
 }
 
-TEST_CASE("ranks that disagree about a payload are told") {
+TEST_CASE("ranks that disagree about a payload get an error") {
   MemoryLanes lanes(2, {});
   Bytes memory(1000);
   CHECK_THROWS_WITH(lanes.run([&](Mailbox& mail) {

@@ -60,7 +60,7 @@ float valueAt(const HaloCase& c, size_t outer, size_t token, size_t column) {
 
 }  // namespace
 
-TEST_CASE("a halo has the tokens beside the shard, and zeros beyond the ends") {
+TEST_CASE("a halo contains the tokens next to the shard, and zeros beyond the ends") {
   forRandomCases([](std::mt19937_64&, const HaloCase& c) {
     const size_t members = c.shards.members();
     std::vector<Route> routes(members);

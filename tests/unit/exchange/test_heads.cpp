@@ -74,7 +74,7 @@ Arrays arraysOf(const HeadShards& shards, size_t member) {
 
 }  // namespace
 
-TEST_CASE("heads are dealt out evenly, and go where the queries that use them are") {
+TEST_CASE("heads are distributed evenly, to the ranks of their queries") {
   for (size_t members = 1; members <= 9; ++members) {
     for (size_t heads = 1; heads <= 13; ++heads) {
       for (size_t group = 1; group <= 5; ++group) {
@@ -119,7 +119,7 @@ TEST_CASE("sequence to heads: every member gets all tokens of its heads") {
   });
 }
 
-TEST_CASE("heads to sequence: back to where they came from, or the sum over the owners") {
+TEST_CASE("heads to sequence returns heads to their ranks or sums over the owners") {
   forAllHeads([](std::mt19937_64&, const HeadShards& shards) {
     const size_t members = shards.members();
     std::vector<size_t> owners(shards.heads);

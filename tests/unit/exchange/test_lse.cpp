@@ -91,7 +91,7 @@ double unit(seqparDataType_t type) {
 
 }  // namespace
 
-TEST_CASE("results are merged as one softmax would have given them") {
+TEST_CASE("merged results agree with one softmax") {
   const auto type = GENERATE(seqparFloat32, seqparFloat16, seqparBfloat16);
   const auto seed = std::random_device{}();
   CAPTURE(seed, static_cast<int>(type));
@@ -153,7 +153,7 @@ TEST_CASE("a merge does not depend on how messages are cut") {
   }
 }
 
-TEST_CASE("one part that has something is taken as it is") {
+TEST_CASE("a single non-empty part is returned unchanged") {
   const float lse[] = {kNothing, -91.25f, kNothing};
   float weights[3] = {};
   CHECK(mergeLse(lse, weights, 3) == -91.25f);
@@ -162,7 +162,7 @@ TEST_CASE("one part that has something is taken as it is") {
   CHECK(weights[2] == 0);
 }
 
-TEST_CASE("parts that have nothing give nothing") {
+TEST_CASE("empty parts contribute nothing") {
   const float lse[] = {kNothing, kNothing};
   float weights[2] = {5, 5};
   CHECK(mergeLse(lse, weights, 2) == kNothing);
@@ -181,7 +181,7 @@ TEST_CASE("large logarithms neither overflow nor vanish") {
   CHECK(weights[1] == 0);
 }
 
-TEST_CASE("a logarithm that is not a number shows") {
+TEST_CASE("a NaN logarithm propagates") {
   const float lse[] = {1.0f, kNaN, 2.0f};
   float weights[3] = {};
   CHECK(std::isnan(mergeLse(lse, weights, 3)));

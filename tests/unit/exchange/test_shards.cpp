@@ -27,7 +27,7 @@ void forRandomShards(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("a gather gives everyone all shards in the order of the members") {
+TEST_CASE("a gather returns all shards in the order of the members") {
   forRandomShards([](std::mt19937_64&, const Shards& shards) {
     const size_t members = shards.members();
     const size_t inner = shards.inner / sizeof(float);
@@ -53,7 +53,7 @@ TEST_CASE("a gather gives everyone all shards in the order of the members") {
   });
 }
 
-TEST_CASE("a scatter gives everyone its shard of the sum, added in the order of the members") {
+TEST_CASE("a scatter returns each shard of the sum, added in the order of the members") {
   forRandomShards([](std::mt19937_64& random, const Shards& shards) {
     const size_t members = shards.members();
     const size_t inner = shards.inner / sizeof(float);

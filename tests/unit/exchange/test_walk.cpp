@@ -40,7 +40,7 @@ TEST_CASE("a region without gaps is one run") {
   CHECK(region.bytes() == 120);
 }
 
-TEST_CASE("a walk takes every byte once, in order, however much is asked for") {
+TEST_CASE("a walk visits every byte once and in order for any step") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);

@@ -107,7 +107,7 @@ TEST_CASE("The default order has tensor innermost and pipeline outermost") {
   CHECK(place == 2);
 }
 
-TEST_CASE("Grids that make no sense are refused in words") {
+TEST_CASE("Invalid grids are refused with an error text") {
   seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;
   int number = -7;
   const auto refused = [&](const std::string& words) {
@@ -128,7 +128,7 @@ TEST_CASE("Grids that make no sense are refused in words") {
   refused("magic");
 }
 
-TEST_CASE("Ranks, coordinates and sets out of range are refused in words") {
+TEST_CASE("Ranks, coordinates and sets out of range are refused with an error text") {
   seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;
   grid.extent[seqparDimRing] = 4;
   Coordinates coordinates{};

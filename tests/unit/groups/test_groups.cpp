@@ -58,7 +58,7 @@ TEST_CASE("A world of 8 splits into the groups of its grid") {
   CHECK(errors == "");
 }
 
-TEST_CASE("What does not fit the world is refused in words, and the world goes on") {
+TEST_CASE("A grid of another size than the communicator is refused, and the communicator stays usable") {
   const auto errors = onCommunicator(3, [](seqparComm_t world, int rank) {
     seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;
     grid.extent[seqparDimRing] = 2;
@@ -87,7 +87,7 @@ TEST_CASE("What does not fit the world is refused in words, and the world goes o
   CHECK(errors == "");
 }
 
-TEST_CASE("Ranks that disagree about the grid are told, if arguments are compared") {
+TEST_CASE("With argument checks, ranks that disagree about the grid get an error") {
   setenv("SEQPAR_CHECK", "1", 1);
   const auto errors = onCommunicator(2, [](seqparComm_t world, int rank) {
     seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;

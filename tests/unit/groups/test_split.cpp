@@ -32,7 +32,7 @@ TEST_CASE("A failure while communicators are handed over ends all of them and le
     std::array<seqparComm_t, 3> handles{};
     int removed = 0;
     {
-      MadeEntries made;
+      CreatedEntries made;
       for (auto& each : seen) {
         auto entry = splitEntry(*parent, 0, rank, parent->config());
         each = entry->comm;
@@ -67,7 +67,7 @@ TEST_CASE("A failure while communicators are handed over ends all of them and le
   CHECK(errors == "");
 }
 
-TEST_CASE("Groups of which some cannot be made: no rank gets any, and the world goes on") {
+TEST_CASE("If one group cannot be created, no rank gets any group and the parent stays usable") {
   constexpr int kRanks = 4;
   const auto errors = onCommunicator(kRanks, [](seqparComm_t world, int rank) {
     seqparGrid_t grid = SEQPAR_GRID_INITIALIZER;

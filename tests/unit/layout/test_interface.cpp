@@ -25,7 +25,7 @@ void checkRefused(const seqparLayout_t& layout, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("The index maps say what the layout says") {
+TEST_CASE("Index maps agree with the layout") {
   const LayoutCase given{seqparZigzag, 3, 41, 1, 1, {0, 11, 11, 30, 41}};
   const auto layout = given.get();
   const auto lists = dealTokens(given);
@@ -69,7 +69,7 @@ TEST_CASE("The index maps say what the layout says") {
   }
 }
 
-TEST_CASE("Layouts that make no sense are refused in words") {
+TEST_CASE("Invalid layouts are refused with an error text") {
   auto layout = contiguous(4, 100);
   layout.kind = 3;
   checkRefused(layout, "kind is 3, expected 0 to 2");
@@ -101,7 +101,7 @@ TEST_CASE("Layouts that make no sense are refused in words") {
   checkRefused(layout, "magic");
 }
 
-TEST_CASE("Indices out of range and missing outputs are refused in words") {
+TEST_CASE("Indices out of range and missing outputs are refused with an error text") {
   const auto layout = contiguous(4, 10);
   int64_t number = -7;
   int rank = -7;
@@ -123,7 +123,7 @@ TEST_CASE("Indices out of range and missing outputs are refused in words") {
   CHECK(rank == -7);
 }
 
-TEST_CASE("Plans that cannot be are refused in words, and so is their misuse") {
+TEST_CASE("Invalid plans and misuse of a plan are refused with an error text") {
   const auto errors = onCommunicator(2, [](seqparComm_t comm, int rank) {
     const auto refused = [&](seqparResult_t result, const std::string& words) {
       expect(result == seqparInvalidArgument, words, ": got ", seqparGetErrorString(result));
@@ -171,7 +171,7 @@ TEST_CASE("Plans that cannot be are refused in words, and so is their misuse") {
   CHECK(errors == "");
 }
 
-TEST_CASE("Ranks that disagree about a plan are told, if arguments are compared") {
+TEST_CASE("With argument checks, ranks that disagree about a plan get an error") {
   setenv("SEQPAR_CHECK", "1", 1);
   const auto errors = onCommunicator(2, [](seqparComm_t comm, int rank) {
     const auto disagree = [&](seqparResult_t result, const std::string& words) {
@@ -182,8 +182,8 @@ TEST_CASE("Ranks that disagree about a plan are told, if arguments are compared"
     seqparRedistributePlan_t plan = nullptr;
     const auto create = [&](const LayoutCase& from, int64_t row) {
       const auto had = from.get();
-      const auto wanted = contiguous(2, 10);
-      return seqparRedistributePlanCreate(&plan, &had, &wanted, 1, nullptr, &row, comm);
+      const auto expected = contiguous(2, 10);
+      return seqparRedistributePlanCreate(&plan, &had, &expected, 1, nullptr, &row, comm);
     };
     const LayoutCase zigzag{seqparZigzag, 2, 10, 1, 1, {0, 4, 10}};
     auto other = zigzag;
@@ -211,7 +211,7 @@ TEST_CASE("Ranks that disagree about a plan are told, if arguments are compared"
   CHECK(errors == "");
 }
 
-TEST_CASE("A plan outlives its communicator, but does nothing then") {
+TEST_CASE("A plan outlives its communicator but refuses to run") {
   seqparRedistributePlan_t plan = nullptr;
   const auto layout = contiguous(1, 4);
   const int64_t row = 4;

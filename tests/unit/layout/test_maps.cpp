@@ -98,7 +98,7 @@ TEST_CASE("Contiguous, zigzag and single tokens are balanced to a token, packed 
   }
 }
 
-TEST_CASE("Where lengths divide, layouts are those of the literature") {
+TEST_CASE("Layouts of divisible lengths are those of the literature") {
   const auto lists = [](const LayoutCase& layout) {
     TokenLists out;
     for (int rank = 0; rank < layout.ranks; ++rank) {
@@ -119,7 +119,7 @@ TEST_CASE("Where lengths divide, layouts are those of the literature") {
   CHECK(lists({seqparContiguous, 3, 8, 1, 1, {0, 4, 8}}) == TokenLists{{0, 1, 4}, {2, 5, 6}, {3, 7}});
 }
 
-TEST_CASE("A very long sequence takes no longer") {
+TEST_CASE("The search time does not depend on the sequence length") {
   const int64_t tokens = int64_t{1} << 48;
   for (const auto& given : kinds(13, tokens)) {
     CAPTURE(given.text());

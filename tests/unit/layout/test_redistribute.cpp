@@ -47,7 +47,7 @@ std::string simulate(const LayoutCase& givenFrom, const LayoutCase& givenTo, con
   const Layout from("test", "from", givenFrom.get());
   const Layout to("test", "to", givenTo.get());
   const auto had = dealTokens(givenFrom);
-  const auto wanted = dealTokens(givenTo);
+  const auto expected = dealTokens(givenTo);
   const auto ranks = static_cast<size_t>(givenFrom.ranks);
   std::vector<Route> routes;
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -69,7 +69,7 @@ std::string simulate(const LayoutCase& givenFrom, const LayoutCase& givenTo, con
     std::vector<std::vector<bool>> written;
     std::vector<size_t> taken(ranks, 0);
     for (size_t t = 0; t < tensors.size(); ++t) {
-      buffers.emplace_back(tensors[t].outer * tensors[t].rowBytes * wanted[rank].size());
+      buffers.emplace_back(tensors[t].outer * tensors[t].rowBytes * expected[rank].size());
       written.emplace_back(buffers.back().size(), false);
     }
     std::string wrong;
@@ -87,7 +87,7 @@ std::string simulate(const LayoutCase& givenFrom, const LayoutCase& givenTo, con
       if (taken[source] != payloads[source][rank].size()) return "more is sent than received";
     }
     for (size_t t = 0; t < tensors.size(); ++t) {
-      if (buffers[t] != tensorOf(t, tensors[t], wanted[rank])) {
+      if (buffers[t] != tensorOf(t, tensors[t], expected[rank])) {
         return "tensor " + std::to_string(t) + " of rank " + std::to_string(rank) + " is wrong";
       }
     }
@@ -155,7 +155,7 @@ TEST_CASE("Long regular layouts become few regions") {
   }
 }
 
-TEST_CASE("Equal packed sequences repeat one pattern") {
+TEST_CASE("Packed sequences of equal length repeat one pattern") {
   LayoutCase contiguous{seqparContiguous, 4, 4096, 1, 1, {}};
   for (int64_t bound = 0; bound <= 4096; bound += 64) contiguous.bounds.push_back(bound);
   LayoutCase striped = contiguous;

@@ -91,7 +91,7 @@ TEST_CASE("parameters out of range are refused by name") {
   CHECK(count == 1);
 }
 
-TEST_CASE("steps refuse what cannot be") {
+TEST_CASE("steps refuse invalid arguments") {
   const Alone alone;
   std::array<float, 8> a{}, b{};
   const seqparMeshPart_t part{a.data(), sizeof(a), b.data(), sizeof(b)};
@@ -183,7 +183,7 @@ TEST_CASE("in a group of one rank the forms without overlap copy") {
         seqparInvalidArgument);
 }
 
-TEST_CASE("queries tell sizes first and refuse room that is too short") {
+TEST_CASE("queries return sizes first and refuse short buffers") {
   const Alone alone;
   int steps = 0, tiles = 0;
   CHECK(seqparMeshSchedule(alone.mesh, seqparMeshForward, nullptr, nullptr, &steps, &tiles) == seqparSuccess);

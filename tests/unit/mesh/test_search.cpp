@@ -55,7 +55,7 @@ TEST_CASE("the first shape is the one with the least time") {
   }
 }
 
-TEST_CASE("with as many heads of keys as of queries the square moves least, with few the ring") {
+TEST_CASE("with equal head counts the square mesh sends least, with few key heads the ring") {
   auto problem = llama(8192, 32);
   problem.backwardWeight = 0;
   CHECK(searchShapes(problem, oneNode(64, 1e9)).front().shape == MeshShape{8, 8});
@@ -65,7 +65,7 @@ TEST_CASE("with as many heads of keys as of queries the square moves least, with
   CHECK(searchShapes(problem, oneNode(64, 1e9)).front().shape == MeshShape{4, 16});
 }
 
-TEST_CASE("a ring that leaves nodes costs what the network costs, shared by those who leave") {
+TEST_CASE("a ring between nodes is bounded by the network shared by its sending ranks") {
   MeshLinks links = uniformLinks(8, {1e-6, 1e-10, 0});
   links.model.network = {1e-5, 1e-9, 0};
   links.model.process = {0, 1e-11, 0};
@@ -79,7 +79,7 @@ TEST_CASE("a ring that leaves nodes costs what the network costs, shared by thos
   CHECK(ringLink(links, {2, 4}, seqparMeshAxisQ).secondsPerByte == Approx(1e-11));
 }
 
-TEST_CASE("a mask halves tiles and leaves movements alone") {
+TEST_CASE("a causal mask halves the tiles and keeps the transfers") {
   auto problem = llama(1024, 8);
   problem.forwardTile = 2e-3;
   problem.backwardTile = 6e-3;

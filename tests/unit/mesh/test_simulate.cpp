@@ -133,7 +133,7 @@ TEST_CASE("a backward pass by hand") {
   CHECK(timing.exposed == 5);
 }
 
-TEST_CASE("the simulator agrees with ranks that are simulated one by one") {
+TEST_CASE("the simulator agrees with a rank-by-rank simulation") {
   const uint64_t seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -152,7 +152,7 @@ TEST_CASE("the simulator agrees with ranks that are simulated one by one") {
   }
 }
 
-TEST_CASE("no schedule is faster than its movements or its tiles, nor slower than both in turn") {
+TEST_CASE("a schedule's time is between its longest resource and their sum") {
   const uint64_t seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);

@@ -17,7 +17,7 @@ LinkTimes timesOf(double hop, double empty, double full) {
 
 }  // namespace
 
-TEST_CASE("constants of a link are those that its times were made of") {
+TEST_CASE("fitted constants of a link reproduce its times") {
   const double alpha = 2e-6, overhead = 1e-7, bandwidth = 10e9;
   for (const size_t ranks : {2u, 3u, 8u}) {
     const double fill = alpha * static_cast<double>(ranks);
@@ -31,7 +31,7 @@ TEST_CASE("constants of a link are those that its times were made of") {
   }
 }
 
-TEST_CASE("a rank that loses its processor for a moment leaves no trace in the constants") {
+TEST_CASE("a preempted rank does not change the measured constants") {
   const LinkTimes quiet = timesOf(5e-7, 6e-6, 9e-5);
   const Link expected = quiet.link(2);
   const LinkTimes disturbed[] = {timesOf(2e-3, 6e-6, 9e-5), timesOf(5e-7, 2e-3, 9e-5), timesOf(5e-7, 6e-6, 2e-3),

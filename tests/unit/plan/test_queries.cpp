@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "seqpar/plan.h"
 
 using namespace seqpar::test;
@@ -44,7 +44,7 @@ double estimate(seqparComm_t comm, int move, size_t bytes, const std::vector<int
 
 }  // namespace
 
-TEST_CASE("classes of links are counted and measured, alike on all ranks") {
+TEST_CASE("link classes are counted and measured equally on all ranks") {
   std::array<std::array<double, 3>, 4> alpha{};
   const auto errors = onTwoNodes([&](seqparComm_t comm, int rank) {
     const std::array<int, 3> pairs{2, 0, 4};
@@ -106,7 +106,7 @@ TEST_CASE("bad arguments of the planner's queries") {
   CHECK(seqparCommDestroy(comm) == seqparSuccess);
 }
 
-TEST_CASE("auto takes algorithms that multiply factors for SUM and for bounded factors only") {
+TEST_CASE("auto selects algorithms that multiply factors only for SUM and bounded factors") {
   constexpr int kRanks = 8;
   const auto errors = onCommunicator(kRanks, [](seqparComm_t comm, int) {
     seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;

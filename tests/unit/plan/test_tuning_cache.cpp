@@ -75,7 +75,7 @@ bool same(const std::optional<LinkModel>& found, const LinkModel& expected) {
 
 }  // namespace
 
-TEST_CASE("what is stored comes back to the last bit") {
+TEST_CASE("stored constants are read back bit for bit") {
   const Folder folder;
   const TuningCache cache(folder.file());
   CHECK_FALSE(cache.find("a; b"));
@@ -90,7 +90,7 @@ TEST_CASE("what is stored comes back to the last bit") {
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("damaged lines are ignored, the others are not") {
+TEST_CASE("damaged lines are ignored, valid lines are kept") {
   const Folder folder;
   const TuningCache cache(folder.file());
   cache.store("first", model(1));
@@ -118,7 +118,7 @@ TEST_CASE("damaged lines are ignored, the others are not") {
   CHECK(same(cache.find("second"), model(2)));
 }
 
-TEST_CASE("numbers that cannot be are ignored") {
+TEST_CASE("invalid numbers are ignored") {
   const Folder folder;
   const TuningCache cache(folder.file());
   LinkModel links = model(1);
@@ -133,7 +133,7 @@ TEST_CASE("numbers that cannot be are ignored") {
   for (const char* key : {"negative", "nan", "infinitely fast"}) CHECK_FALSE(cache.find(key));
 }
 
-TEST_CASE("files that are no tuning cache are left alone") {
+TEST_CASE("files that are not a tuning cache are not changed") {
   const Folder folder;
   const TuningCache cache(folder.file());
   const std::string precious = "my notes\nsecond line\n";
@@ -154,7 +154,7 @@ TEST_CASE("another version's file is replaced, an empty one filled") {
   }
 }
 
-TEST_CASE("places that cannot hold a file do no harm") {
+TEST_CASE("a directory without write access is ignored") {
   const Folder folder;
   const TuningCache missing(folder.file() + "/no/such/folder");
   missing.store("key", model(1));
@@ -170,7 +170,7 @@ TEST_CASE("places that cannot hold a file do no harm") {
   CHECK_FALSE(fifo.find("key"));
 }
 
-TEST_CASE("the file does not grow for ever") {
+TEST_CASE("the file size is bounded") {
   const Folder folder;
   const TuningCache cache(folder.file());
   for (int i = 0; i < 300; ++i) cache.store("key " + std::to_string(i), model(1));
@@ -179,7 +179,7 @@ TEST_CASE("the file does not grow for ever") {
   CHECK(textOf(folder.file()).size() < 100000);
 }
 
-TEST_CASE("readers beside writers see whole files") {
+TEST_CASE("concurrent readers see complete files") {
   const Folder folder;
   const TuningCache cache(folder.file());
   cache.store("constant", model(1));
@@ -201,7 +201,7 @@ TEST_CASE("readers beside writers see whole files") {
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("keys tell placements apart") {
+TEST_CASE("keys distinguish placements") {
   Topology topology;
   topology.hostIds = {"a", "a", "b"};
   topology.nodes = {0, 0, 1};
@@ -242,7 +242,7 @@ std::vector<std::array<double, 3>> constantsOfThreeRanks() {
 
 }  // namespace
 
-TEST_CASE("a communicator uses what is remembered, on all ranks") {
+TEST_CASE("all ranks of a communicator use the cached constants") {
   const Folder folder;
   setenv("SEQPAR_TUNING_CACHE", folder.file().c_str(), 1);
   const auto measured = constantsOfThreeRanks();

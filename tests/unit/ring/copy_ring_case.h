@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
-#include "common/patience.h"
 #include "common/ranks.h"
+#include "common/timeouts.h"
 #include "cpu_cuda.h"
 #include "ring/ring.h"
 

@@ -83,7 +83,7 @@ void Worker::serve() {
 }
 
 void await(const Done& done) {
-  while (!done->load()) std::this_thread::sleep_for(kLook);
+  while (!done->load()) std::this_thread::sleep_for(kPollInterval);
 }
 
 Done mark(cudaStream_t stream) {

@@ -15,7 +15,7 @@ CUresult streamWaitValue(CUstream stream, CUdeviceptr address, cuuint32_t value,
   if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_NOT_SUPPORTED;
   onCpuStream(stream, [address, value] {
     const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(address));
-    while (static_cast<std::int32_t>(word.load() - value) < 0) std::this_thread::sleep_for(kLook);
+    while (static_cast<std::int32_t>(word.load() - value) < 0) std::this_thread::sleep_for(kPollInterval);
   });
   return CUDA_SUCCESS;
 }

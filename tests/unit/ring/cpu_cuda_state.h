@@ -16,7 +16,7 @@
 
 namespace seqpar::test {
 
-inline constexpr std::chrono::microseconds kLook{20};
+inline constexpr std::chrono::microseconds kPollInterval{20};
 
 /// Executes work in order on a thread.
 class Worker {

@@ -67,7 +67,7 @@ TEST_CASE("parameters of a ring") {
     f.params.direction = 2;
     f.refused({"direction is 2"});
   }
-  SECTION("a rank that is none") {
+  SECTION("an invalid rank") {
     ranks[0] = 3;
     f.params.ranks = ranks.data();
     f.params.nranks = 3;
@@ -271,7 +271,7 @@ TEST_CASE("parameters of a shift") {
     into[0] = memory.data() + 299;
     refused({"sendBuffers[1]", "receiveBuffers[0]", "overlaps"});
   }
-  SECTION("nobody") {
+  SECTION("no member") {
     params.sendPeer = params.receivePeer = SEQPAR_NO_PEER;
     CHECK(seqparShift(&params, f.comms[1], nullptr) == seqparSuccess);
   }

@@ -74,19 +74,19 @@ const std::string kWhole = "; expected a round that is captured as a whole, from
 
 }  // namespace
 
-TEST_CASE("A round is captured as a whole, or not at all") {
+TEST_CASE("A ring round is captured completely or refused") {
   const OneRank self;
   const auto post = [&] { self.post(); };
   const auto wait = [&] { self.wait(); };
 
   self.step();
   OneRank::capture(self.stream, 7);
-  const auto begunOutside = "the stream is being captured, but the round was started outside the capture" + kWhole;
-  CHECK(refusal(post) == begunOutside);
+  const auto startedOutside = "the stream is being captured, but the round was started outside the capture" + kWhole;
+  CHECK(refusal(post) == startedOutside);
   OneRank::capture(nullptr, 0);
   self.post();
   OneRank::capture(self.stream, 7);
-  CHECK(refusal(wait) == begunOutside);
+  CHECK(refusal(wait) == startedOutside);
   OneRank::capture(nullptr, 0);
   self.wait();
 
@@ -116,7 +116,7 @@ TEST_CASE("A round is captured as a whole, or not at all") {
   freeOfEndedGraphs();
 }
 
-TEST_CASE("A ring's memory stays as long as a graph has a round of it") {
+TEST_CASE("A ring keeps its memory while a captured graph uses it") {
   int before = 0;
   {
     OneRank self;

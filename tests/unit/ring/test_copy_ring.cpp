@@ -87,18 +87,18 @@ TEST_CASE("copy rings carry every form of ring") {
   for (const int ranks : {2, 3, 4, 6}) runForms(ranks, seed, 12);
 }
 
-TEST_CASE("copy rings run on when their stamps are used up") {
+TEST_CASE("copy rings continue after their stamps wrap") {
   cpuCuda() = {};
   constexpr int kRounds = 4096 + 600;
   const auto errors = onRanks(2, kNoTimeout, [&](Rank& self) {
     OpenRing ring(self, plainForm(2, 1), 5);
     for (int round = 0; round < kRounds; ++round) {
       ring.reset();
-      const bool looks = round % 500 == 0 || round > 4000;
-      if (looks) ring.fillHome(round);
+      const bool polls = round % 500 == 0 || round > 4000;
+      if (polls) ring.fillHome(round);
       ring.post();
       ring.wait();
-      if (looks) ring.check(round, 0);
+      if (polls) ring.check(round, 0);
     }
     self.synchronize();
     self.comm->health().check();
@@ -125,7 +125,7 @@ TEST_CASE("a rank that never posts is named and all copy rings end") {
   CHECK(wrong == "");
 }
 
-TEST_CASE("copy rings end when a rank gives up in the middle") {
+TEST_CASE("copy rings end when a rank times out in the middle") {
   cpuCuda() = {GENERATE(false, true), 100};
   constexpr int kRanks = 5;
   const auto errors = onRanks(kRanks, kNoTimeout, [&](Rank& self) {
@@ -142,7 +142,7 @@ TEST_CASE("copy rings end when a rank gives up in the middle") {
   CHECK(errors == "");
 }
 
-TEST_CASE("the caller's own tensors are read, and never written") {
+TEST_CASE("the caller's input tensors are never written") {
   cpuCuda() = {false, 100};
   const auto errors = onRanks(2, kNoTimeout, [&](Rank& self) {
     Form form = plainForm(2, 2);  // the second step would bring tensors home
@@ -159,7 +159,7 @@ TEST_CASE("the caller's own tensors are read, and never written") {
   CHECK(errors == "");
 }
 
-TEST_CASE("a ring's engine, and why it is that") {
+TEST_CASE("a ring reports its engine and the reason") {
   cpuCuda() = {};
   const std::string kernels = "kernels on a stream of the ring";
   const auto errors = onRanks(3, kNoTimeout, [&](Rank& self) {
@@ -169,10 +169,10 @@ TEST_CASE("a ring's engine, and why it is that") {
       expect(ring.reason() == reason, what, ": the reason is ", ring.reason());
     };
     // All ranks are in this process and share its environment.
-    const auto environment = [&](const char* wish) {
+    const auto environment = [&](const char* request) {
       std::vector<int> all(3);
       self.comm->control().gatherValues(self.rank, std::span(all));
-      if (self.rank == 0) setenv("SEQPAR_RING_ENGINE", wish, 1);
+      if (self.rank == 0) setenv("SEQPAR_RING_ENGINE", request, 1);
       self.comm->control().gatherValues(self.rank, std::span(all));
     };
     Form small = plainForm(3, 0);
@@ -187,7 +187,7 @@ TEST_CASE("a ring's engine, and why it is that") {
     Form scratch = large;
     scratch.givesScratch = 1;
     check("copies asked for", small, kEngine, "SEQPAR_RING_ENGINE is copy");
-    check("memory for arrivals", scratch, kernels, "rank 1 gave memory for what arrives");
+    check("memory for arrivals", scratch, kernels, "rank 1 passed scratch memory");
     environment("auto");
     check("small tensors", small, kernels, "a step has less than 2048 KiB");
     check("large tensors", large, kEngine, "a step has at least 2048 KiB");
@@ -200,7 +200,7 @@ TEST_CASE("a ring's engine, and why it is that") {
   CHECK(errors == "");
 }
 
-TEST_CASE("a ring of ranks that share a GPU has no stream but the caller's") {
+TEST_CASE("a ring of ranks that share a GPU uses only the caller's stream") {
   cpuCuda() = {};
   const auto onTwoGpus = [&](Rank& self) {
     const OpenRing ring(self, plainForm(3, 0), 1);
@@ -211,7 +211,7 @@ TEST_CASE("a ring of ranks that share a GPU has no stream but the caller's") {
   CHECK(onRanks(3, kNoTimeout, onTwoGpus, 2) == "");
 }
 
-TEST_CASE("device memory that there is not is an error with its size, its purpose and what the device has") {
+TEST_CASE("a failed device allocation is an error with size, purpose and free memory") {
   const std::size_t bytes = std::size_t{1} << 60;
   const auto said = [](const auto& allocate) -> std::string {
     try {

@@ -9,7 +9,7 @@ using namespace seqpar;
 
 namespace {
 
-constexpr size_t kLine = 64;
+constexpr size_t kCacheLine = 64;
 /// Empty, less than a slice, a little more than one, many slices and a rest.
 const std::vector<size_t> kTensors{0, 40, (64 << 10) + 1, (1 << 20) + 200};
 
@@ -19,7 +19,7 @@ using Set = std::vector<Tensor>;
 
 Set filled(int origin) {
   Set set;
-  for (const size_t bytes : kTensors) set.emplace_back((bytes + kLine - 1) / kLine, origin);
+  for (const size_t bytes : kTensors) set.emplace_back((bytes + kCacheLine - 1) / kCacheLine, origin);
   return set;
 }
 
@@ -68,12 +68,12 @@ class World {
       CHECK(written.insert(move.receiveSet).second);
       CHECK(move.from != place);
       CHECK(move.to != place);
-      const RingMove& theirs = matching(move, place, step);
-      CHECK(theirs.sendOrigin == move.receiveOrigin);
-      CHECK(theirs.receiveSet == move.receiveSet);
-      CHECK(theirs.slice == move.slice);
-      CHECK(theirs.slices == move.slices);
-      copy(before[static_cast<size_t>(move.from)][static_cast<size_t>(theirs.sendSet)],
+      const RingMove& remote = matching(move, place, step);
+      CHECK(remote.sendOrigin == move.receiveOrigin);
+      CHECK(remote.receiveSet == move.receiveSet);
+      CHECK(remote.slice == move.slice);
+      CHECK(remote.slices == move.slices);
+      copy(before[static_cast<size_t>(move.from)][static_cast<size_t>(remote.sendSet)],
            sets_[static_cast<size_t>(place)][static_cast<size_t>(move.receiveSet)], move);
     }
     // Meanwhile, the caller reads the current tensor, and other movements read the tensors that they send.
@@ -82,8 +82,8 @@ class World {
   }
 
   const RingMove& matching(const RingMove& move, int place, size_t step) const {
-    for (const auto& theirs : stepOf(move.from, step).moves) {
-      if (theirs.to == place) return theirs;
+    for (const auto& remote : stepOf(move.from, step).moves) {
+      if (remote.to == place) return remote;
     }
     FAIL("nobody sends what place " << place << " receives from " << move.from);
     return move;
@@ -93,7 +93,7 @@ class World {
     for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
       const Slice slice = sliceOf(kTensors[tensor], move.slice, move.slices);
       REQUIRE(slice.offset + slice.bytes <= kTensors[tensor]);
-      for (size_t line = slice.offset / kLine; line * kLine < slice.offset + slice.bytes; ++line) {
+      for (size_t line = slice.offset / kCacheLine; line * kCacheLine < slice.offset + slice.bytes; ++line) {
         to[tensor][line] = from[tensor][line];
       }
     }
@@ -126,7 +126,7 @@ void checkForm(const RingForm& form) {
 
 }  // namespace
 
-TEST_CASE("every form of a ring shows everything to everyone once") {
+TEST_CASE("every form of a ring shows every block to every rank once") {
   for (int places = 1; places <= 12; ++places) {
     for (int inner = 1; inner <= places; ++inner) {
       if (places % inner != 0) continue;
@@ -139,7 +139,7 @@ TEST_CASE("every form of a ring shows everything to everyone once") {
   }
 }
 
-TEST_CASE("a round may end anywhere") {
+TEST_CASE("a round may end after any number of steps") {
   for (int steps = 0; steps <= 12; ++steps) {
     for (const int inner : {1, 2, 3, 4, 6, 12}) {
       checkForm({12, inner, false, true, false, steps});
@@ -165,7 +165,7 @@ TEST_CASE("a double ring crosses between windows once for each window") {
   }
 }
 
-TEST_CASE("slices cover a tensor in order, and are worth a message") {
+TEST_CASE("slices cover a tensor in order and have the size of a message") {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{64} << 10, (size_t{64} << 10) + 1, size_t{1000003}}) {
     for (const int slices : {1, 2, 3, 7, 64}) {
       CAPTURE(bytes, slices);

@@ -137,12 +137,12 @@ struct Case {
     makeAffine(copy)->hop(block, {dense.data(), full.type()}, nullptr);
   }
 
-  /// Computes one hop in `pieces` blocks, with x of type `xType`. Reassembles the wire data; it is written `skew` bytes
+  /// Computes one hop in `parts` blocks, with x of type `xType`. Reassembles the wire data; it is written `skew` bytes
   /// after a multiple of 64.
-  Tensor hop(const Tensor& x, seqparDataType_t xType, size_t pieces, Store store = Store::Cached, size_t skew = 0) {
+  Tensor hop(const Tensor& x, seqparDataType_t xType, size_t parts, Store store = Store::Cached, size_t skew = 0) {
     Tensor sent(problem.elements(), problem.wireType);
     const auto map = affine();
-    for (const Block block : map->split(pieces)) {
+    for (const Block block : map->split(parts)) {
       const std::vector<std::byte> from = pack(block, x, xType);
       const size_t bytes = map->stateElements(block) * sizeOf(problem.wireType);
       std::vector<std::byte> memory(bytes + 64 + skew);

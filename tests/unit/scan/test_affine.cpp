@@ -27,8 +27,8 @@ size_t terms(const Case& c) {
 }
 
 void checkAgainstReference(Case& c, seqparDataType_t xType, std::mt19937& random) {
-  const size_t pieces[] = {1, 2, 3, 7, 64, 1000};
-  const size_t count = pick(random, pieces);
+  const size_t parts[] = {1, 2, 3, 7, 64, 1000};
+  const size_t count = pick(random, parts);
   const Tensor x(generate(c.problem.elements(), normal(random)), xType);
   CAPTURE(c.problem.op, c.problem.direction, c.problem.heads, c.problem.dk, c.problem.dv, count);
   CAPTURE(typeName(c.problem.stateType), typeName(c.problem.wireType), typeName(xType), c.problem.decayForm);
@@ -85,7 +85,7 @@ TEST_CASE("a hop agrees with fp64: every shape, blocks of any number") {
   }
 }
 
-TEST_CASE("decays given as logarithms are exponentiated; the logarithm of nothing forgets") {
+TEST_CASE("log-decays are exponentiated, and -inf discards the state") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -136,24 +136,24 @@ TEST_CASE("small integers and powers of two give the exact result, rounded once 
   }
 }
 
-TEST_CASE("blocks and alignment do not change a bit") {
+TEST_CASE("blocks and alignment do not change the bits of a result") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   for (const seqparScanOp_t op : kOps) {
     for (const auto& [dk, dv] : {std::pair<size_t, size_t>{40, 5}, {17, 64}, {128, 100}, {400, 128}}) {
       for (const seqparDataType_t type : kTypes) {
         std::vector<std::byte> total, wire;
-        for (const size_t pieces : {1, 3, 11, 500}) {
+        for (const size_t parts : {1, 3, 11, 500}) {
           for (const bool skewed : {false, true}) {
             std::mt19937 random(seed);
             Case c(op, 3, dk, dv, type, type, normal(random), normal(random), skewed);
             const Tensor x(generate(c.problem.elements(), normal(random)), type);
-            const Tensor sent = c.hop(x, type, pieces);
+            const Tensor sent = c.hop(x, type, parts);
             if (total.empty()) {
               total = c.total.bits();
               wire = sent.bits();
             }
-            CAPTURE(op, c.problem.dk, c.problem.dv, typeName(type), pieces, skewed);
+            CAPTURE(op, c.problem.dk, c.problem.dv, typeName(type), parts, skewed);
             REQUIRE(c.total.bits() == total);
             REQUIRE(sent.bits() == wire);
           }
@@ -163,7 +163,7 @@ TEST_CASE("blocks and alignment do not change a bit") {
   }
 }
 
-TEST_CASE("what is written past the caches has the same bits") {
+TEST_CASE("non-temporal stores write the same bits") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   for (const seqparScanOp_t op : kOps) {
@@ -187,7 +187,7 @@ TEST_CASE("what is written past the caches has the same bits") {
   }
 }
 
-TEST_CASE("outputs in place and outputs that nobody wants") {
+TEST_CASE("outputs in place and unused outputs") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   for (const seqparScanOp_t op : kOps) {
@@ -203,9 +203,9 @@ TEST_CASE("outputs in place and outputs that nobody wants") {
           std::mt19937 random(seed);
           const auto plain = make(random);
           const Tensor x(generate(plain->problem.elements(), normal(random)), type);
-          const size_t pieces = 1 + random() % 9;
-          CAPTURE(op, direction, typeName(type), dv, pieces);
-          const Tensor sent = plain->hop(x, type, pieces);
+          const size_t parts = 1 + random() % 9;
+          CAPTURE(op, direction, typeName(type), dv, parts);
+          const Tensor sent = plain->hop(x, type, parts);
           for (const bool prefixInPlace : {true, false}) {
             for (const bool other : {true, false}) {
               random.seed(seed);
@@ -213,7 +213,7 @@ TEST_CASE("outputs in place and outputs that nobody wants") {
               ScanProblem& p = c->problem;
               p.prefix = prefixInPlace ? c->state.data() : other ? c->prefix.data() : nullptr;
               p.total = !prefixInPlace ? c->state.data() : other ? c->total.data() : nullptr;
-              CHECK(c->hop(x, type, pieces).bits() == sent.bits());
+              CHECK(c->hop(x, type, parts).bits() == sent.bits());
               CHECK(c->state.bits() == (prefixInPlace ? plain->prefix : plain->total).bits());
               if (other && prefixInPlace) CHECK(c->total.bits() == plain->total.bits());
               if (other && !prefixInPlace) CHECK(c->prefix.bits() == plain->prefix.bits());
@@ -225,7 +225,7 @@ TEST_CASE("outputs in place and outputs that nobody wants") {
             const auto untouched = c->total.bits();
             (wantPrefix ? c->problem.total : c->problem.prefix) = nullptr;
             const auto map = c->affine();
-            for (const Block block : map->split(pieces))
+            for (const Block block : map->split(parts))
               map->hop(block, {c->pack(block, x, type).data(), type}, nullptr);
             CHECK(c->prefix.bits() == (wantPrefix ? plain->prefix.bits() : untouched));
             CHECK(c->total.bits() == (wantPrefix ? untouched : plain->total.bits()));
@@ -236,7 +236,7 @@ TEST_CASE("outputs in place and outputs that nobody wants") {
   }
 }
 
-TEST_CASE("position 0 sends what it will have, whatever comes before it") {
+TEST_CASE("position 0 sends its state before any input") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -268,7 +268,7 @@ TEST_CASE("position 0 sends what it will have, whatever comes before it") {
   }
 }
 
-TEST_CASE("what is forgotten leaves no trace, and what is not forgotten does") {
+TEST_CASE("discarded values leave no trace, kept values do") {
   const float inf = INFINITY;
   for (const float poison : {std::nanf(""), inf, -inf}) {
     for (const seqparScanOp_t op : kOps) {
@@ -299,7 +299,7 @@ TEST_CASE("what is forgotten leaves no trace, and what is not forgotten does") {
   }
 }
 
-TEST_CASE("a factor of exactly 0, of either sign or from a logarithm, forgets NaN and infinity") {
+TEST_CASE("a factor of 0, of either sign or from a logarithm, discards NaN and infinity") {
   for (const float poison : {std::nanf(""), INFINITY}) {
     for (const size_t dv : {1, 3, 16, 40}) {
       for (const seqparDecayForm_t form : {seqparDecayLinear, seqparDecayLog, seqparDecayLog2}) {
@@ -321,7 +321,7 @@ TEST_CASE("a factor of exactly 0, of either sign or from a logarithm, forgets Na
   }
 }
 
-TEST_CASE("every processor's kernels give the same exact results, and write nothing else") {
+TEST_CASE("kernels of every instruction set give the same exact results and write only their output") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);

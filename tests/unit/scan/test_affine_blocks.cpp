@@ -40,14 +40,14 @@ TEST_CASE("blocks cover the state in order, are no more than asked for, and near
         const auto map = c.affine();
         const Block whole = map->split(1).front();
         REQUIRE(map->stateElements(whole) == c.problem.elements());
-        for (const size_t pieces : {1, 2, 3, 4, 7, 10, 31, 1000}) {
+        for (const size_t parts : {1, 2, 3, 4, 7, 10, 31, 1000}) {
           for (const bool again : {false, true}) {
             // A second cut of the last block of a first.
             const Block parent = again ? map->split(3).back() : whole;
-            const std::vector<Block> blocks = again ? map->split(parent, pieces) : map->split(pieces);
-            CAPTURE(op, heads, dv, pieces, again);
+            const std::vector<Block> blocks = again ? map->split(parent, parts) : map->split(parts);
+            CAPTURE(op, heads, dv, parts, again);
             REQUIRE(!blocks.empty());
-            REQUIRE(blocks.size() <= pieces);
+            REQUIRE(blocks.size() <= parts);
             REQUIRE(blocks.front().begin == parent.begin);
             REQUIRE(blocks.back().end == parent.end);
             size_t sum = 0, least = SIZE_MAX, most = 0;
@@ -59,10 +59,10 @@ TEST_CASE("blocks cover the state in order, are no more than asked for, and near
               least = std::min(least, elements);
               most = std::max(most, elements);
               if (op != seqparScanMatrix && i > 0) REQUIRE(blocks[i].begin % 16 == 0);
-              if (op == seqparScanMatrix && pieces <= heads && !again) REQUIRE(elements % (9 * dv) == 0);
+              if (op == seqparScanMatrix && parts <= heads && !again) REQUIRE(elements % (9 * dv) == 0);
             }
             REQUIRE(sum == map->stateElements(parent));
-            const size_t grain = op != seqparScanMatrix ? 16 : pieces / heads > 1 ? 9 * 16 : 9 * dv;
+            const size_t grain = op != seqparScanMatrix ? 16 : parts / heads > 1 ? 9 * 16 : 9 * dv;
             if (op == seqparScanMatrix && dv % 16 != 0) continue;  // the last panel of each head is narrower
             if (!again) REQUIRE(most - least < 2 * grain);
           }
@@ -72,7 +72,7 @@ TEST_CASE("blocks cover the state in order, are no more than asked for, and near
   }
 }
 
-TEST_CASE("nothing has no blocks") {
+TEST_CASE("an empty state has no blocks") {
   for (const seqparScanOp_t op : kOps) {
     std::mt19937 random(1);
     Case c(op, 0, 4, 4, seqparFloat32, seqparFloat32, small(random), powers(random));
@@ -80,7 +80,7 @@ TEST_CASE("nothing has no blocks") {
   }
 }
 
-TEST_CASE("composition is associative, and is two hops: exactly, with small numbers") {
+TEST_CASE("composition is associative and equals two hops, exactly for small values") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -96,9 +96,9 @@ TEST_CASE("composition is associative, and is two hops: exactly, with small numb
         };
         const auto first = make(), second = make(), third = make();
         const Tensor x(generate(first->problem.elements(), small(random)), seqparFloat32);
-        const size_t pieces = 1 + random() % 12;
-        CAPTURE(op, direction, dv, pieces);
-        for (const Block block : first->affine()->split(pieces)) {
+        const size_t parts = 1 + random() % 12;
+        CAPTURE(op, direction, dv, parts);
+        for (const Block block : first->affine()->split(parts)) {
           const Packed p1(*first, block), p2(*second, block), p3(*third, block);
           const Packed left = compose(*first, block, compose(*first, block, p3, p2), p1);
           const Packed right = compose(*first, block, p3, compose(*first, block, p2, p1));
@@ -126,7 +126,7 @@ TEST_CASE("composition is associative, and is two hops: exactly, with small numb
   }
 }
 
-TEST_CASE("composition reads later states of any type, and none as zeros") {
+TEST_CASE("composition reads later states of any type, and a missing state as zeros") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -160,7 +160,7 @@ TEST_CASE("composition reads later states of any type, and none as zeros") {
   }
 }
 
-TEST_CASE("a composition forgets what either part forgets") {
+TEST_CASE("a composition is discarded where either part is") {
   for (const seqparScanOp_t op : kOps) {
     for (const bool laterForgets : {true, false}) {
       std::mt19937 random(1);

@@ -114,7 +114,7 @@ TEST_CASE("algorithms agree bit for bit with the reference on 16 ranks") {
   checkAll(16, 1);
 }
 
-TEST_CASE("a factor of 0 and the flags forget NaN and infinity in every algorithm") {
+TEST_CASE("a factor of 0 and the flags discard NaN and infinity in every algorithm") {
   const seqparScanOp_t op = GENERATE(seqparScanSum, seqparScanScalar, seqparScanDiag, seqparScanMatrix);
   const seqparDirection_t direction = GENERATE(seqparForward, seqparReverse);
   ScanSpec spec;
@@ -151,7 +151,7 @@ TEST_CASE("a factor of 0 and the flags forget NaN and infinity in every algorith
   checkOutputs(buffers, expected);
 }
 
-TEST_CASE("a factor of 0 in a matrix forgets the row that it meets, in every algorithm") {
+TEST_CASE("a factor of 0 in a matrix discards its row in every algorithm") {
   const seqparDirection_t direction = GENERATE(seqparForward, seqparReverse);
   const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   const std::uint64_t seed = std::random_device{}();
@@ -187,7 +187,7 @@ TEST_CASE("a factor of 0 in a matrix forgets the row that it meets, in every alg
   checkOutputs(buffers, expected);
 }
 
-TEST_CASE("factors whose product underflows carry NaN on, but where they are multiplied first") {
+TEST_CASE("factors whose product underflows propagate NaN, except where factors are multiplied first") {
   ScanSpec spec;
   spec.size = 5;
   spec.op = GENERATE(seqparScanScalar, seqparScanDiag, seqparScanMatrix);

@@ -74,7 +74,7 @@ TEST_CASE("the number of blocks is the caller's where messages fit, and more whe
   CHECK(blocksFor(64, 1) == 256);
 }
 
-TEST_CASE("an algorithm that cannot cut finely enough says so on every rank and sends nothing") {
+TEST_CASE("an algorithm that cannot split finely enough is refused on every rank before it sends") {
   const seqparScanAlgorithm_t algorithm =
       GENERATE(seqparScanOneshot, seqparScanTransposed, seqparScanDoubling, seqparScanHier, seqparScanLasp2);
   // The coefficients of one head alone are 64 x 64 x 4 bytes.
@@ -99,7 +99,7 @@ TEST_CASE("CHAIN and LASP1 send states only, so a large dk fits") {
   CHECK(scanFits(scanAlgorithm(algorithm).traffic, shapeOf(matrixSpec(3, 64)), 3, 8192, 4 * 8192));
 }
 
-TEST_CASE("TRANSPOSED and HIER count everything that an owner publishes") {
+TEST_CASE("TRANSPOSED and HIER count every message of an owner") {
   const seqparScanAlgorithm_t algorithm = GENERATE(seqparScanTransposed, seqparScanHier);
   // A finest message is 65 x 64 floats of coefficients and, at 16 columns, 64 x 16 floats of state: 20736 bytes with
   // its padding. An owner publishes it and up to one state of 4096 bytes a position.
@@ -148,7 +148,7 @@ TEST_CASE("the finest block is the largest of those that cannot be cut") {
   CHECK(finestBlock(problem).coefficients == largest.coefficients);
 }
 
-TEST_CASE("a scan of nothing sends nothing") {
+TEST_CASE("an empty scan sends nothing") {
   const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   ScanSpec spec = matrixSpec(3, 4);
   spec.heads = GENERATE(0, 2);

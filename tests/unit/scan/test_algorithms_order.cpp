@@ -26,10 +26,10 @@ class RunAffine final : public Affine {
  public:
   RunAffine(int position, size_t units) : position_(static_cast<float>(position)), hops_(units, 0), units_(units) {}
 
-  std::vector<Block> split(size_t pieces) const override { return split({0, units_}, pieces); }
-  std::vector<Block> split(Block block, size_t pieces) const override {
+  std::vector<Block> split(size_t parts) const override { return split({0, units_}, parts); }
+  std::vector<Block> split(Block block, size_t parts) const override {
     const size_t length = block.end - block.begin;
-    const size_t count = std::min(pieces, length);
+    const size_t count = std::min(parts, length);
     std::vector<Block> blocks;
     for (size_t i = 0; i < count; ++i) {
       blocks.push_back({block.begin + length * i / count, block.begin + length * (i + 1) / count});
@@ -134,7 +134,7 @@ TEST_CASE("every algorithm combines all positions in order, for up to 64 of them
   }
 }
 
-TEST_CASE("no algorithm stands still when the window is as small as it may be") {
+TEST_CASE("no algorithm deadlocks with the smallest window") {
   const seqparScanAlgorithm_t algorithm = GENERATE(from_range(allAlgorithms()));
   const int size = GENERATE(2, 3, 5, 8, 13);
   std::mt19937_64 random(static_cast<size_t>(size));
@@ -193,7 +193,7 @@ TEST_CASE("HIER cuts shards for the smallest node") {
   CHECK(hierRails({nodes, 0, nodes}) == 2);
 }
 
-TEST_CASE("doubling takes the rounds that the paper says, and after them every position knows all before it") {
+TEST_CASE("doubling takes the paper's number of rounds and covers all earlier positions") {
   for (int size = 1; size <= 64; ++size) {
     CAPTURE(size);
     const int expected = size < 2 ? 0 : static_cast<int>(std::ceil(std::log2(size - 1) + std::log2(4.0 / 3) - 1e-9));
@@ -225,7 +225,7 @@ TEST_CASE("algorithms send as few messages as they should") {
   const auto messagesAt = [](const MemoryLanes& lanes, int position) {
     return lanes.messagesFrom(kSize - 1 - position);
   };
-  SECTION("CHAIN: one a block, to the successor; none after the last position") {
+  SECTION("CHAIN sends one message per block to the successor, none from the last position") {
     MemoryLanes lanes(kSize, {});
     checkOrder(seqparScanChain, 60, kBlocks, nodes, lanes);
     for (int p = 0; p < kSize; ++p) {
@@ -233,12 +233,12 @@ TEST_CASE("algorithms send as few messages as they should") {
       if (p + 1 < kSize) CHECK(lanes.messagesOn(kSize - 1 - p, kSize - 2 - p) == kBlocks);
     }
   }
-  SECTION("ONESHOT: one a block, whatever the number of receivers; none from the last position") {
+  SECTION("ONESHOT sends one message per block for any number of receivers, none from the last position") {
     MemoryLanes lanes(kSize, {});
     checkOrder(seqparScanOneshot, 60, kBlocks, nodes, lanes);
     for (int p = 0; p < kSize; ++p) CHECK(messagesAt(lanes, p) == (p + 1 < kSize ? kBlocks : 0));
   }
-  SECTION("TRANSPOSED: a block's shards to the other owners, and its own shard's x to the positions after the first") {
+  SECTION("TRANSPOSED sends shards of each block to the other owners and x of its own shard to later positions") {
     MemoryLanes lanes(kSize, {});
     checkOrder(seqparScanTransposed, 60, kBlocks, nodes, lanes);
     for (int p = 0; p < kSize; ++p) {
@@ -247,7 +247,7 @@ TEST_CASE("algorithms send as few messages as they should") {
       CHECK(messagesAt(lanes, p) == kBlocks * (maps + states));
     }
   }
-  SECTION("DOUBLING: at most one a round and block") {
+  SECTION("DOUBLING sends at most one message per round and block") {
     MemoryLanes lanes(kSize, {});
     checkOrder(seqparScanDoubling, 60, kBlocks, nodes, lanes);
     for (int p = 0; p < kSize; ++p) CHECK(messagesAt(lanes, p) <= kBlocks * static_cast<size_t>(doublingRounds(kSize)));

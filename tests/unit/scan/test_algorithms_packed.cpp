@@ -148,7 +148,7 @@ PackedCase makePacked(seqparScanOp_t op, seqparDirection_t direction, const Size
 
 }  // namespace
 
-TEST_CASE("flags give packed sequences what running them token by token gives") {
+TEST_CASE("flags give the same packed results as a token-by-token run") {
   const seqparScanOp_t op = GENERATE(seqparScanSum, seqparScanScalar, seqparScanDiag, seqparScanMatrix);
   const seqparDirection_t direction = GENERATE(seqparForward, seqparReverse);
   const size_t tokens = GENERATE(1, 2, 6);

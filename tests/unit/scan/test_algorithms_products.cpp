@@ -51,7 +51,7 @@ ScanSpec drawLarge(std::mt19937_64& random, int size) {
 
 }  // namespace
 
-TEST_CASE("factors whose products overflow: all algorithms but DOUBLING are right") {
+TEST_CASE("factors whose products overflow: all algorithms except DOUBLING are correct") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (const ScanAlgorithm& row : scanAlgorithms()) {
@@ -72,7 +72,7 @@ TEST_CASE("factors whose products overflow: all algorithms but DOUBLING are righ
   }
 }
 
-TEST_CASE("DOUBLING multiplies factors with more than four ranks only, as seqpar/scan.h says") {
+TEST_CASE("DOUBLING multiplies factors only with more than four ranks, as documented in seqpar/scan.h") {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   for (int size = 2; size <= 8; ++size) {

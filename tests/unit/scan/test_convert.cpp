@@ -75,7 +75,7 @@ size_t wrongRoundings(Isa isa, const Format& format, const std::vector<float>& f
 
 }  // namespace
 
-TEST_CASE("every 16-bit number becomes its value in fp32 and comes back") {
+TEST_CASE("every 16-bit value survives conversion through fp32") {
   const std::vector<std::uint16_t> bits = allBits();
   for (const Isa isa : supportedIsas()) {
     for (const Format& format : {kFp16, kBf16}) {
@@ -96,7 +96,7 @@ TEST_CASE("every 16-bit number becomes its value in fp32 and comes back") {
   }
 }
 
-TEST_CASE("fp32 rounds to the nearest number, ties to even, at and beside every tie") {
+TEST_CASE("fp32 rounds to nearest, ties to even, at and next to every tie") {
   for (const Isa isa : supportedIsas()) {
     for (const Format& format : {kFp16, kBf16}) {
       CAPTURE(isaName(isa), typeName(format.type));
@@ -117,7 +117,7 @@ TEST_CASE("fp32 rounds to the nearest number, ties to even, at and beside every 
   }
 }
 
-TEST_CASE("fp32 of any bits rounds to the nearest number, the same on every processor") {
+TEST_CASE("fp32 rounds to the nearest value equally on every instruction set") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -181,7 +181,7 @@ TEST_CASE("any count, any pair of types: the elements are written and nothing el
   }
 }
 
-TEST_CASE("no source stands for zeros") {
+TEST_CASE("a missing source reads as zeros") {
   std::vector<std::uint16_t> target(5, 0xffff);
   convert(nullptr, seqparFloat32, target.data(), seqparBfloat16, 4);
   CHECK(target == std::vector<std::uint16_t>{0, 0, 0, 0, 0xffff});

@@ -55,7 +55,7 @@ TEST_CASE("the chain's estimate is the pipeline formula, at its best number of b
   for (int k = 1; k <= 1024; k *= 2) CHECK(best.modelUs <= formula(k) * (1 + 1e-12));
 }
 
-TEST_CASE("a state that is read where it lies costs a chain of two half, with as many blocks") {
+TEST_CASE("reading a state in place halves the cost of a chain of two") {
   const std::vector<int> nodes(2, 0);
   auto setting = settingOf(nodes);
   const auto problem = problemOf(32, 128, 128);
@@ -87,7 +87,7 @@ TEST_CASE("between slow nodes the hierarchical scan wins, and scattered nodes ru
   CHECK(scattered.back().algorithm == seqparScanHier);
 }
 
-TEST_CASE("a transition that fits no message leaves the algorithms that never send one") {
+TEST_CASE("a transition larger than a message leaves only algorithms that send none") {
   const std::vector<int> nodes(4, 0);
   const auto all = estimateScan(problemOf(2, 1024, 16, seqparScanMatrix), settingOf(nodes), 0);
   for (const auto& estimate : all) {

@@ -43,7 +43,7 @@ void check(const ScanSpec& spec, std::array<Outputs, 2> outputs, std::uint64_t s
 
 }  // namespace
 
-TEST_CASE("a pair's large states are right, read where they lie or sent, with every choice of outputs") {
+TEST_CASE("large states of two ranks are correct, read in place or sent, for all outputs") {
   std::random_device device;
   constexpr Outputs kAll[] = {Outputs::Both, Outputs::PrefixOnly, Outputs::TotalOnly, Outputs::PrefixInPlace,
                               Outputs::TotalInPlace};
@@ -59,7 +59,7 @@ TEST_CASE("a pair's large states are right, read where they lie or sent, with ev
   }
 }
 
-TEST_CASE("a pair's large states may travel in another type than they have") {
+TEST_CASE("large states of two ranks may be sent in another type") {
   std::random_device device;
   for (const auto stateType : {seqparFloat32, seqparBfloat16}) {
     for (const auto wireType : {seqparFloat32, seqparBfloat16}) {
@@ -71,7 +71,7 @@ TEST_CASE("a pair's large states may travel in another type than they have") {
   }
 }
 
-TEST_CASE("only a pair's large states of elementwise operators are read where they lie") {
+TEST_CASE("only large states of elementwise operators between two ranks are read in place") {
   ScanProblem problem;
   problem.heads = 32;
   problem.dk = problem.dv = 128;

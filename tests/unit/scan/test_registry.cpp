@@ -36,7 +36,7 @@ std::string errorOf(int id) {
 
 }  // namespace
 
-TEST_CASE("every row has a number, a name of its own and a paper, and can be done on hosts") {
+TEST_CASE("every row has an id, a distinct name, a paper and a host implementation") {
   std::set<std::string> names;
   int id = seqparScanAuto;
   for (const ScanAlgorithm& row : scanAlgorithms()) {
@@ -54,7 +54,7 @@ TEST_CASE("every row has a number, a name of its own and a paper, and can be don
   CHECK(scanAlgorithmChoices().size() == names.size() + 1);
 }
 
-TEST_CASE("a number that is none is an error that names call, argument, value and what was expected") {
+TEST_CASE("an invalid enum value is an error with call, argument, value and expectation") {
   for (const int id : {-1, static_cast<int>(seqparScanAuto), SEQPAR_SCAN_ALGORITHMS + 1, 1 << 30}) {
     const std::string text = errorOf(id);
     CAPTURE(text);
@@ -67,7 +67,7 @@ TEST_CASE("a number that is none is an error that names call, argument, value an
   CHECK_THROWS_AS(chooseScan(all, SEQPAR_SCAN_ALGORITHMS + 1), Error);
 }
 
-TEST_CASE("what a backend cannot do has infinite time there, and all others have a time") {
+TEST_CASE("unsupported algorithms have infinite time on a backend, all others a finite time") {
   const std::vector<int> nodes(4, 0);
   const auto nccl = ncclScanEstimates(problemOf(seqparScanDiag), nodes, {{1e-5, 1e-11}, {1e-5, 1e-11}}, 0);
   const auto peers = estimateDeviceScan(problemOf(seqparScanDiag), 4, {1e-6, 1e11}, 32);
@@ -78,7 +78,7 @@ TEST_CASE("what a backend cannot do has infinite time there, and all others have
   }
 }
 
-TEST_CASE("what is null on a backend is refused by its name, with those that can be done there") {
+TEST_CASE("algorithms without a maker on a backend are refused with the list of supported ones") {
   const auto onNccl = [](const ScanAlgorithm& row) { return row.nccl.seconds != nullptr; };
   for (const ScanAlgorithm& row : scanAlgorithms()) {
     if (onNccl(row)) continue;
@@ -93,7 +93,7 @@ TEST_CASE("what is null on a backend is refused by its name, with those that can
   }
 }
 
-TEST_CASE("lists in error texts come from the rows") {
+TEST_CASE("lists in error texts contain all rows") {
   CHECK(scanAlgorithmsThat([](const ScanAlgorithm&) { return false; }) == "auto");
   CHECK(scanAlgorithmsThat([](const ScanAlgorithm& row) { return row.id == seqparScanHier; }) == "hier or auto");
   CHECK(scanAlgorithmsThat([](const ScanAlgorithm& row) { return row.id <= seqparScanOneshot; }) ==

@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/health.h"
 #include "bootstrap/allgather.h"
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "transport/mailbox.h"
 
 namespace seqpar::testing {
@@ -51,7 +51,7 @@ class Meeting {
   }
 
   /// Waits for all ranks, at most a minute.
-  void meet() {
+  void barrier() {
     const unsigned lap = words_->lap;
     if (words_->arrived.fetch_add(1) + 1 == ranks_) {
       words_->arrived = 0;
@@ -85,13 +85,13 @@ class MeetingAllgather final : public Allgather {
     for (size_t done = 0; done < mine.size(); done += Meeting::kPieceBytes) {
       const size_t part = std::min(mine.size() - done, Meeting::kPieceBytes);
       std::memcpy(meeting_.piece(rank_), mine.data() + done, part);
-      meeting_.meet();
+      meeting_.barrier();
       for (int rank = 0; rank < size(); ++rank) {
         std::memcpy(all.data() + static_cast<size_t>(rank) * mine.size() + done, meeting_.piece(rank), part);
       }
-      meeting_.meet();
+      meeting_.barrier();
     }
-    if (mine.empty()) meeting_.meet();
+    if (mine.empty()) meeting_.barrier();
   }
 
   void barrier() {

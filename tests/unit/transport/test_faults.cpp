@@ -39,7 +39,7 @@ Error thrownBy(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("a wait that takes too long is a RemoteError that names operation, ranks and time") {
+TEST_CASE("a timeout is a RemoteError with operation, ranks and time") {
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const bool sends = GENERATE(false, true);
@@ -72,7 +72,7 @@ TEST_CASE("a wait that takes too long is a RemoteError that names operation, ran
   REQUIRE(wrong == "");
 }
 
-TEST_CASE("a failure that another thread reports ends every kind of wait at once") {
+TEST_CASE("a failure reported by another thread ends every wait") {
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const bool sends = GENERATE(false, true);
@@ -96,7 +96,7 @@ TEST_CASE("a failure that another thread reports ends every kind of wait at once
   REQUIRE(std::string(error.what()) == "the test says so");
 }
 
-TEST_CASE("a killed process is noticed by its network peers, idle or waiting") {
+TEST_CASE("network peers detect a killed process while idle and while waiting") {
   const bool waits = GENERATE(false, true);
   CAPTURE(waits);
   MailboxOptions options = optionsFor(3);
@@ -128,7 +128,7 @@ TEST_CASE("a killed process is noticed by its network peers, idle or waiting") {
   CHECK(join(processes[2]) == -1);
 }
 
-TEST_CASE("ranks that leave in order are no failure for those that stay longer") {
+TEST_CASE("a rank that leaves in order is no failure for the remaining ranks") {
   MailboxOptions options = optionsFor(3);
   options.transport = seqparTransportNetwork;
   Meeting meeting(3);
@@ -150,7 +150,7 @@ TEST_CASE("ranks that leave in order are no failure for those that stay longer")
   REQUIRE(texts == std::vector<std::string>(3));
 }
 
-TEST_CASE("a mailbox with messages on their way goes down without waiting for ever, failed or not") {
+TEST_CASE("closing a mailbox with messages in flight does not hang") {
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const bool broken = GENERATE(false, true);
@@ -166,7 +166,7 @@ TEST_CASE("a mailbox with messages on their way goes down without waiting for ev
   REQUIRE(errors == std::vector<std::string>(2));
 }
 
-TEST_CASE("processes that share two processors exchange messages") {
+TEST_CASE("many processes on two cores exchange messages") {
   for (const int transport : {seqparTransportAuto, seqparTransportNetwork}) {
     MailboxOptions options = optionsFor(8);
     options.transport = transport;

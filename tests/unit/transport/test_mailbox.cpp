@@ -89,7 +89,7 @@ void exchange(Member& member, unsigned seed, int steps) {
 
 }  // namespace
 
-TEST_CASE("messages of all sizes arrive whole, in order, by every transport") {
+TEST_CASE("messages of all sizes arrive complete and in order over every transport") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   const int ranks = GENERATE(1, 2, 3, 5, 8);
@@ -106,7 +106,7 @@ TEST_CASE("messages of all sizes arrive whole, in order, by every transport") {
   REQUIRE(errors == none(errors));
 }
 
-TEST_CASE("half a window goes out while nobody reads") {
+TEST_CASE("a sender without readers sends half a window") {
   const int ranks = 3;
   MailboxOptions options = optionsFor(ranks);
   SECTION("shared memory") {}
@@ -138,7 +138,7 @@ TEST_CASE("half a window goes out while nobody reads") {
   REQUIRE(errors == none(errors));
 }
 
-TEST_CASE("a sender that has ended its operation and idles is still heard") {
+TEST_CASE("a message of a sender that already idles is received") {
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const auto errors = runThreads(options, [&](Member& member) {
@@ -163,7 +163,7 @@ TEST_CASE("a sender that has ended its operation and idles is still heard") {
   REQUIRE(errors == none(errors));
 }
 
-TEST_CASE("direct() tells load and store from messages, and the description says why") {
+TEST_CASE("direct() distinguishes load/store from messages, and the description has the reason") {
   MailboxOptions options = optionsFor(4);
   options.hostIds = {"a", "a", "b", "a"};
   std::vector<MailboxDescription> descriptions(4);
@@ -183,7 +183,7 @@ TEST_CASE("direct() tells load and store from messages, and the description says
   REQUIRE(descriptions[2].transport.find("shared memory") == std::string::npos);
 }
 
-TEST_CASE("ready() tells whether receive() would wait") {
+TEST_CASE("ready() is true if receive() would not wait") {
   MailboxOptions options = optionsFor(2);
   options.transport = GENERATE(seqparTransportAuto, seqparTransportNetwork);
   const auto errors = runThreads(options, [&](Member& member) {

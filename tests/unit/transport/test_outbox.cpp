@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/patience.h"
+#include "common/timeouts.h"
 #include "transport/outbox.h"
 #include "transport/segment.h"
 #include "transport/shared_queue.h"
@@ -32,7 +32,7 @@ std::unique_ptr<std::byte, void (*)(void*)> clearedSegment(size_t readers) {
 
 }  // namespace
 
-TEST_CASE("outbox never hands out memory that is unread, over many laps") {
+TEST_CASE("outbox never returns unread memory across wrap-arounds") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -46,7 +46,7 @@ TEST_CASE("outbox never hands out memory that is unread, over many laps") {
     const auto offset = outbox.place(bytes);
     if (offset) {
       ++placed;
-      REQUIRE(*offset % kLine == 0);
+      REQUIRE(*offset % kCacheLine == 0);
       REQUIRE(*offset + bytes <= capacity);
       for (const Live& other : live) REQUIRE((*offset + bytes <= other.begin || other.end <= *offset));
       const int readers = 1 + static_cast<int>(random() % 3);
@@ -62,15 +62,15 @@ TEST_CASE("outbox never hands out memory that is unread, over many laps") {
       const size_t r = random() % 3;
       consumed[r] = std::min(sent[r], consumed[r] + random() % 5);
       outbox.reclaim([&](int rank) { return consumed[static_cast<size_t>(rank)]; });
-      const auto gone = [&](const Live& one) { return one.sequence <= consumed[static_cast<size_t>(one.rank)]; };
+      const auto released = [&](const Live& one) { return one.sequence <= consumed[static_cast<size_t>(one.rank)]; };
       // Only the oldest ones are freed; a consumed one after an unread one may still be kept.
-      while (!live.empty() && gone(live.front())) live.pop_front();
+      while (!live.empty() && released(live.front())) live.pop_front();
     }
   }
   REQUIRE(placed > 10000);
 }
 
-TEST_CASE("outbox goes round its ring and takes a message as large as the ring when nothing is unread") {
+TEST_CASE("outbox wraps around and accepts a message of the ring's size when all is read") {
   Outbox outbox(1024);
   const auto everything = [](int) { return ~uint64_t{0}; };
   for (const size_t expected : {0, 448, 0, 448}) {
@@ -103,17 +103,17 @@ TEST_CASE("outbox has room for any message while at most a window is unread") {
     const auto offset = outbox.place(bytes);
     REQUIRE(offset);
     outbox.keep(*offset, bytes, 1, ++sent);
-    unread.push_back((bytes + kLine - 1) / kLine * kLine);
+    unread.push_back((bytes + kCacheLine - 1) / kCacheLine * kCacheLine);
     total += unread.back();
   }
 }
 
-TEST_CASE("a queue delivers in order between two threads, over many laps of its descriptors") {
+TEST_CASE("a queue delivers in order across wrap-arounds of its descriptors") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   const auto memory = clearedSegment(1);
   const Segment segment(memory.get(), 1);
-  Bell readerBell{}, writerBell{};
+  Doorbell readerDoorbell{}, writerDoorbell{};
   Health health;
   const Waiter::Options options{0, test::kNoTimeout, false};
   const uint64_t messages = 20 * kDescriptors;
@@ -121,7 +121,7 @@ TEST_CASE("a queue delivers in order between two threads, over many laps of its 
 
   std::thread reader([&] {
     std::mt19937 random(seed);
-    Waiter waiter(health, readerBell, nullptr, options);
+    Waiter waiter(health, readerDoorbell, nullptr, options);
     waiter.begin("reader", 0);
     ReceiveQueue queue(segment.descriptors(0), segment.ack(0), segment.ring());
     try {
@@ -134,14 +134,14 @@ TEST_CASE("a queue delivers in order between two threads, over many laps of its 
           if (queue.data()[at] != static_cast<std::byte>(i + at)) ++wrong;
         }
         queue.release();
-        ring(writerBell);
+        ring(writerDoorbell);
       }
     } catch (const Error&) {
       ++wrong;
     }
   });
   std::mt19937 random(seed);
-  Waiter waiter(health, writerBell, nullptr, options);
+  Waiter waiter(health, writerDoorbell, nullptr, options);
   waiter.begin("writer", 0);
   SendQueue queue(segment.descriptors(0), segment.ack(0));
   Outbox outbox(64 * 1024);
@@ -167,7 +167,7 @@ TEST_CASE("a queue delivers in order between two threads, over many laps of its 
         outbox.keep(*offset, bytes, 1, queue.publishAt(*offset, bytes));
       else
         queue.publishInline(small, bytes);
-      ring(readerBell);
+      ring(readerDoorbell);
     }
   } catch (const Error& error) {
     health.fail(seqparRemoteError, error.what());

@@ -77,7 +77,7 @@ void HostPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float
 }
 
 void HostPasses::besideScan(const Inputs& in) {
-  exec_.launchBeside([this] { scanDone_ = true; });
+  exec_.launchConcurrently([this] { scanDone_ = true; });
   exec_.launch([this, in] {
     const size_t heads = shard_.heads;
     exec_.pool().each(withinRoom_, [&](size_t task, int thread) {

@@ -81,7 +81,7 @@ def transforms_are_refused_by_name(comm, seed):
 
 
 @check
-def ranks_that_disagree_are_told_about_what(comm, seed):
+def ranks_that_disagree_get_an_error(comm, seed):
     if comm.size == 1:
         return
     x, last = whole(seed, 1, 4, 2, 8), comm.rank == comm.size - 1

@@ -211,7 +211,7 @@ def kernels_of_the_caller(comm, seed):
 
 
 @check
-def plans_are_forgotten_in_turn(comm, seed):
+def plans_are_evicted_in_order(comm, seed):
     group = torch.distributed.new_group(list(range(comm.size)))
     with sp.comm(group, plans=3) as small:
         expected = {}
