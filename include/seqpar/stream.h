@@ -17,9 +17,9 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------------------------------
  * Host streams and events
  *
- * Work on a stream runs in order on the stream's own thread, concurrently with the caller. Every collective takes a
- * stream as its last argument: on a host communicator a seqparStream_t, or NULL to run to completion in the call.
- * Collectives of one communicator run in call order, also on different streams.
+ * Work on a stream runs in order: on the stream's own thread, concurrently with the caller, or on a thread that waits
+ * for it. The last argument of every collective is a stream: on a host communicator a seqparStream_t, or NULL to run to
+ * completion in the call. Collectives of one communicator run in call order, also on different streams.
  *
  * A stream continues after failed work, so its events pass and it becomes idle. Errors propagate with events: a record
  * contains the errors of the stream's earlier work that no seqparStreamSynchronize() has returned, and a stream that

@@ -1,5 +1,9 @@
 // Host streams and events.
+#include <string>
+#include <utility>
+
 #include "api/boundary.h"
+#include "comm/outer_call.h"
 
 using namespace seqpar;
 
@@ -34,6 +38,22 @@ seqparResult_t destroy(const char* call, const char* argument, const char* kind,
   });
 }
 
+/// While it exists, the thread counts as outside of all calls and without an error: a program's function may run on a
+/// thread that waits in a call.
+class OutsideOfCalls {
+ public:
+  OutsideOfCalls() noexcept : error_(std::exchange(threadError(), {})) {}
+  OutsideOfCalls(const OutsideOfCalls&) = delete;
+  OutsideOfCalls& operator=(const OutsideOfCalls&) = delete;
+  ~OutsideOfCalls() { threadError() = std::move(error_); }
+
+ private:
+  std::string error_;
+  CallScope::Outside scope_;
+  OuterCall::Outside outer_;
+  Communicator::HeldComparison comparison_;
+};
+
 }  // namespace
 
 extern "C" {
@@ -60,7 +80,10 @@ SEQPAR_API seqparResult_t seqparStreamLaunch(seqparStream_t stream, void (*funct
   const char* call = "seqparStreamLaunch";
   return onStream(call, stream, [&](HostStream& found) {
     if (function == nullptr) fail(seqparInvalidArgument, call, ": function is NULL");
-    found.enqueue([function, argument] { function(argument); });
+    found.enqueue([function, argument] {
+      const OutsideOfCalls outside;
+      function(argument);
+    });
   });
 }
 

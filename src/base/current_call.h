@@ -15,6 +15,18 @@ class CurrentCall {
     if (outermost_) current_ = "";
   }
 
+  /// While it exists, the thread counts as outside of a call: for work of other calls.
+  class Outside {
+   public:
+    Outside() noexcept : name_(current_) { current_ = ""; }
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+    ~Outside() { current_ = name_; }
+
+   private:
+    const char* name_;
+  };
+
   /// The calling thread's; "" outside of a call.
   static const char* name() noexcept { return current_; }
 

@@ -128,6 +128,18 @@ class CallScope {
     current_->ended_ = true;
     current_->waited_ = current_->waited_ || waited;
   }
+  /// While it exists, the thread counts as outside of a call.
+  class Outside {
+   public:
+    Outside() noexcept : scope_(current_) { current_ = nullptr; }
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+    ~Outside() { current_ = scope_; }
+
+   private:
+    CallScope* scope_;
+  };
+
   /// The description of the thread's latest call if SEQPAR_DEBUG is TRACE; "" if nothing was recorded. Clears it.
   static std::string takeDescription();
 

@@ -84,6 +84,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
   try {
     calls_.identify(checkSettings(*control_, config_), rank(), size());
     topology_ = discoverTopology(*control_, config_.hostId);
+    if (topology_.coresPerRank < 2) StreamQueue::spareNoProcessor();
     connect();
   } catch (const std::exception& error) {
     health_.fail(seqparRemoteError, concat("rank ", rank(), " failed to create the communicator: ", error.what()));
@@ -185,6 +186,13 @@ void Communicator::dropComparison() noexcept {
   if (pending().comm != nullptr) pending() = {};
 }
 
+Communicator::HeldComparison::HeldComparison() noexcept
+    : comm_(std::exchange(pending().comm, nullptr)), comparison_(std::move(pending().comparison)) {}
+
+Communicator::HeldComparison::~HeldComparison() {
+  pending() = {comm_, std::move(comparison_)};
+}
+
 void Communicator::execute(uint64_t ticket, const char* name, const std::function<void(Mailbox&)>& work,
                            const Comparison* comparison, CallReference record, OuterCall* call) {
   if (servedTickets_.load() != ticket) awaitTurn(ticket);
@@ -251,6 +259,7 @@ void Communicator::drain() {
 }
 
 void Communicator::awaitTurn(uint64_t ticket) {
+  if ((servedTickets_.load() & ~kAwaited) < ticket) StreamQueue::hurryAll();
   for (auto served = servedTickets_.load(); (served & ~kAwaited) < ticket; served = servedTickets_.load()) {
     if ((served & kAwaited) != 0 || servedTickets_.compare_exchange_strong(served, served | kAwaited)) {
       servedTickets_.wait(served | kAwaited);

@@ -99,6 +99,18 @@ class Communicator {
   }
   /// Discards the calling thread's pending comparison. For calls that fail.
   static void dropComparison() noexcept;
+  /// Sets the calling thread's pending comparison aside while it exists.
+  class HeldComparison {
+   public:
+    HeldComparison() noexcept;
+    HeldComparison(const HeldComparison&) = delete;
+    HeldComparison& operator=(const HeldComparison&) = delete;
+    ~HeldComparison();
+
+   private:
+    const Communicator* comm_;
+    std::shared_ptr<const Comparison> comparison_;
+  };
 
   /// run() of a device communicator: `launch(DeviceGroup&)` enqueues its work on `stream`, a cudaStream_t. An Error
   /// that it throws after it has launched a part ends the communicator.

@@ -1,6 +1,7 @@
 #include "comm/outer_call.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/current_call.h"
 #include "base/error.h"
@@ -37,6 +38,16 @@ void OuterCall::end() noexcept {
 std::shared_ptr<OuterCall> OuterCall::current(const Communicator* comm) {
   const auto& call = inside().call;
   return call && call->comm_ == comm ? call : nullptr;
+}
+
+OuterCall::Outside::Outside() noexcept : call_(std::move(inside().call)), named_(inside().name.has_value()) {
+  end();
+}
+
+OuterCall::Outside::~Outside() {
+  end();
+  inside().call = std::move(call_);
+  if (named_) nameThread();
 }
 
 std::string OuterCall::nameOf(const std::string& operation) const {

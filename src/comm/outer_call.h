@@ -22,6 +22,19 @@ class OuterCall {
   /// The calling thread's outer call if it is on `comm`; else null.
   static std::shared_ptr<OuterCall> current(const Communicator* comm);
 
+  /// While it exists, the thread has no outer call.
+  class Outside {
+   public:
+    Outside() noexcept;
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+    ~Outside();
+
+   private:
+    std::shared_ptr<OuterCall> call_;
+    bool named_;
+  };
+
   OuterCall(const Communicator* comm, const char* name) : comm_(comm), name_(name) {}
 
   /// The name of an operation in error texts.

@@ -1,69 +1,49 @@
 // Host streams and events: in-order queues of work, with one thread per stream.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "base/error.h"
+#include "comm/stream_errors.h"
+#include "comm/stream_queue.h"
 
 namespace seqpar {
 
-/// An error of a stream's work. Streams that wait for that work share it.
-struct StreamFailure {
-  StreamFailure(Error cause, bool spoilsLater) : error(std::move(cause)), spoils(spoilsLater) {}
-
-  Error error;
-  bool spoils;  ///< later work on the stream uses invalid data
-  std::atomic<bool> reported{false};
-};
-
-using StreamFailures = std::vector<std::shared_ptr<StreamFailure>>;
-
 class HostStream {
  public:
-  /// Between items of work, the thread polls for more `awake` times, yielding the processor, and then sleeps.
-  explicit HostStream(unsigned awake = 0);
+  /// `polls`: see StreamQueue.
+  explicit HostStream(unsigned polls = 0);
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
   /// Runs all enqueued work, then ends the thread.
   ~HostStream();
 
   /// Enqueues work. An Error of the work is stored for synchronize(), and for streams that wait for this one.
-  void enqueue(std::function<void()> work);
-  /// Waits for everything enqueued so far; throws the first Error of work since the last call.
+  void enqueue(std::function<void()> work) { queue_->enqueue(std::move(work)); }
+  /// Runs or awaits everything enqueued so far; throws the first Error of work since the last call.
   void synchronize();
-  bool idle() const;
+  bool idle() const { return queue_->query(queue_->last()); }
 
   /// Records an error of the running work. Later operations of communicators on this stream send nothing (spoiled()).
-  void fail(seqparResult_t result, const std::string& text) { keep(result, text, true); }
+  void fail(seqparResult_t result, const std::string& text) { errors_.keep(result, text, true); }
   /// The errors that no synchronize() has thrown yet.
-  StreamFailures untold() const;
+  StreamFailures unreported() const { return errors_.unreported(); }
   /// Takes over errors of work that this stream has waited for, and drops those that another stream has thrown.
-  void inherit(const StreamFailures& failures);
+  void inherit(const StreamFailures& failures) { errors_.inherit(failures); }
   /// An error recorded by fail(), here or on a stream that this one has waited for, since synchronize(); or null.
-  std::shared_ptr<const StreamFailure> spoiled() const;
+  std::shared_ptr<const StreamFailure> spoiled() const { return errors_.spoiled(); }
 
  private:
-  void serve(unsigned awake);
-  void keep(seqparResult_t result, const std::string& text, bool spoils = false);
+  friend class HostEvent;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::deque<std::function<void()>> queue_;
-  size_t enqueued_ = 0, finished_ = 0;
-  bool stopping_ = false;
-  std::atomic<size_t> pushed_{0};  ///< number of enqueued items, for polling without the lock
-  StreamFailures failures_;
-  std::thread thread_;
+  StreamErrors errors_;
+  std::shared_ptr<StreamQueue> queue_;  ///< shared with the events
+  std::thread worker_;
 };
 
 /// A recorded point of a stream, with the stream's pending errors at that point.
@@ -72,7 +52,7 @@ class HostEvent {
   void record(HostStream& stream);
   /// Orders `stream` after the latest record, and passes on its errors.
   void makeWait(HostStream& stream) const;
-  /// Waits for the latest record. Throws its first error.
+  /// Waits for the latest record, or runs the work before it. Throws the record's first error.
   void synchronize() const;
   /// True if the latest record has passed or there is none.
   bool passed() const;
@@ -83,13 +63,14 @@ class HostEvent {
 
  private:
   struct Point {
-    mutable std::mutex mutex;
-    std::condition_variable changed;
-    bool passed = false;
+    std::shared_ptr<StreamQueue> queue;
+    size_t item = 0;  ///< the queue's item that sets the members below
     std::chrono::steady_clock::time_point when;
-    StreamFailures failures;  ///< set when the record has passed
-    void wait();
-    void check() const;
+    StreamFailures failures;
+    bool passed() const { return queue->finished(item); }
+    void wait() const {
+      if (!passed()) queue->wait(item);
+    }
   };
   std::shared_ptr<Point> point() const;
 

@@ -1,5 +1,3 @@
-#include <sched.h>
-
 #include <utility>
 
 #include "base/pages.h"
@@ -25,16 +23,16 @@ void carryOut(Mailbox& mail, const std::vector<HostTransfer>& transfers) {
 
 /// Number of polls, yielding the processor, before sleeping. A thread that sleeps at once is woken on its waker's
 /// processor, where ring and computation would alternate; if it stays awake for a millisecond, the scheduler gives both
-/// a processor. `threads`: threads of this rank that need a processor.
-unsigned pollCount(const Communicator& comm, double threads) {
+/// a processor.
+unsigned pollCount(const Communicator& comm) {
   constexpr unsigned kWithOwnCore = 4000, kShared = 100;
-  return comm.topology().coresPerRank >= threads ? kWithOwnCore : kShared;
+  return comm.topology().coresPerRank >= 2 ? kWithOwnCore : kShared;
 }
 
 class HostRingBackend : public RingBackend {
  public:
   HostRingBackend(std::shared_ptr<Communicator> comm, const RingBuffers& buffers)
-      : comm_(std::move(comm)), own_(pollCount(*comm_, 2)) {
+      : comm_(std::move(comm)), own_(pollCount(*comm_)) {
     for (int set = 0; set < buffers.sets; ++set) addSet(buffers, set);
   }
 
@@ -65,7 +63,6 @@ class HostRingBackend : public RingBackend {
   void wait(const CallerStream& stream) override {
     // A failed transfer has failed the communicator, which keeps the error.
     if (!stream.host) {
-      for (unsigned look = 0; look < pollCount(*comm_, 1) && !done_.passed(); ++look) sched_yield();
       done_.synchronize();
       comm_->health().check();
       return;

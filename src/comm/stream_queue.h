@@ -1,0 +1,88 @@
+// The queue of a host stream: items run one at a time and in order, on the stream's worker or on a thread that waits.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+#include "comm/stream_errors.h"
+
+namespace seqpar {
+
+/// A thread that waits for an item runs it, with all items before it, unless another thread runs the queue already.
+/// The worker runs items whose owner computes. A queue whose owner has waited soon after each of the last enqueues
+/// ("prompt") leaves its items to the owner: enqueue() makes no system call, and the worker looks at the queue only
+/// after naps, which are at most as long as the queue has been prompt.
+class StreamQueue {
+ public:
+  /// `polls`: how often an idle worker looks for work, yielding the processor, before it sleeps; 0: the default.
+  /// `errors` must outlive the last item.
+  StreamQueue(StreamErrors& errors, unsigned polls);
+  StreamQueue(const StreamQueue&) = delete;
+  StreamQueue& operator=(const StreamQueue&) = delete;
+  ~StreamQueue();
+
+  /// Appends work and returns its number, from 1. An exception of the work is added to the stream's errors.
+  size_t enqueue(std::function<void()> work);
+  /// The number of the latest item.
+  size_t last() const { return enqueued_.load(std::memory_order_acquire); }
+  bool finished(size_t item) const { return finished_.load(std::memory_order_acquire) >= item; }
+  /// Runs items on this thread, or waits for the thread that runs them, until finished(item).
+  void wait(size_t item);
+  /// finished(item). If false, the worker starts on the queue without a nap.
+  bool query(size_t item);
+
+  /// The worker's loop: returns after stop(), when all items are finished.
+  void serve();
+  void stop();
+
+  /// For a thread that blocks until another thread's items have run: the workers of this process start on the items of
+  /// prompt queues.
+  static void hurryAll();
+  /// Declares that the ranks use all processors: idle workers sleep at once, and waits poll briefly.
+  static void spareNoProcessor() noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  enum class Worker { Busy, Naps, Sleeps };
+
+  /// Waits in a row, each soon after its enqueue, from which a queue is prompt.
+  static constexpr unsigned kPromptWaits = 4;
+  static constexpr std::chrono::microseconds kShortestNap{50}, kLongestNap{1000};
+
+  bool prompt() const { return promptWaits_ >= kPromptWaits; }
+  bool ready() const { return !queue_.empty() && !running_; }
+  bool fresh() const;
+  void noteWait();
+  /// Runs items until finished(item) or the queue is empty.
+  void run(Lock& lock, size_t item);
+  void runFirst(Lock& lock);
+  void hurry();
+  void wakeWorker();
+  /// Of the idle worker.
+  void poll(Lock& lock);
+  void rest(Lock& lock);
+
+  StreamErrors& errors_;
+  const unsigned polls_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::deque<std::function<void()>> queue_;
+  std::atomic<size_t> enqueued_{0}, finished_{0};
+  size_t awaited_ = SIZE_MAX;  ///< the first item that a sleeping thread waits for
+  bool running_ = false;       ///< a thread runs items
+  std::atomic<bool> stopping_{false};
+  Worker worker_ = Worker::Busy;
+  bool hurried_ = false;  ///< the worker must not leave the items to the owner
+  unsigned promptWaits_ = 0;
+  int64_t since_ = 0;  ///< ticksNow() of the first enqueue since the latest wait; 0: none
+  std::chrono::microseconds nap_ = kShortestNap;
+  unsigned idleNaps_ = 0;  ///< since the latest enqueue
+  size_t seen_ = 0;        ///< enqueued_ at the latest nap
+};
+
+}  // namespace seqpar
