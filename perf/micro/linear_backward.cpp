@@ -9,7 +9,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments{static_cast<int>((problem.tokens + tokens - 1) / tokens), tokens};
   attn::SegmentStates forward{problem, segments, {0, problem.heads}, mine.maps(segments)};
-  forward.apart = attn::betterApart(problem, segments);
+  forward.perSegment = attn::betterPerSegment(problem, segments);
   LinearCase::must(attn::launchSegmentStates(forward, {stream, 0}), "launchSegmentStates");
   attn::SegmentStateGradients states;
   states.problem = problem;
@@ -17,7 +17,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   states.heads = forward.heads;
   states.dOut = mine.drawn();
   states.maps = mine.maps(segments);
-  states.apart = forward.apart;
+  states.perSegment = forward.perSegment;
   attn::Gradients gradients;
   gradients.problem = problem;
   gradients.segments = segments;
@@ -25,7 +25,7 @@ void measureSegments(LinearCase& mine, int64_t tokens, void* stream) {
   gradients.dOut = states.dOut;
   gradients.before = forward.maps;
   gradients.after = states.maps;
-  gradients.apart = gradients.early = forward.apart;
+  gradients.perSegment = gradients.overlapsPass1 = forward.perSegment;
   gradients.dq = mine.output();
   gradients.dk = mine.output();
   gradients.dv = mine.output();

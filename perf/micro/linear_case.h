@@ -38,8 +38,8 @@ class LinearCase {
   /// A random tensor shaped like q; an output tensor.
   attn::Input drawn();
   attn::Output output();
-  attn::SegmentMaps maps(const attn::Segments& segments) {
-    return attn::segmentMapsIn(take(attn::segmentMapsSize(problem_, segments)), problem_, segments);
+  attn::StateMaps maps(const attn::Segments& segments) {
+    return attn::stateMapsIn(take(attn::stateMapsSize(problem_, segments)), problem_, segments);
   }
 
   /// Prints a row for each of `passes`, compared with a copy of the bytes that the pass must read and write.

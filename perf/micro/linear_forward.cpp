@@ -8,23 +8,23 @@ void measure(LinearCase& mine, void* stream) {
   const attn::LinearProblem& problem = mine.problem();
   const attn::Segments segments = attn::cutIntoSegments(problem, attn::ctasAtOnce(problem));
   attn::SegmentStates states{problem, segments, {0, problem.heads}, mine.maps(segments)};
-  const bool apart = attn::betterApart(problem, segments);
-  states.apart = apart;
+  const bool perSegment = attn::betterPerSegment(problem, segments);
+  states.perSegment = perSegment;
   attn::SegmentStates rank = states;  // of several ranks: the map of the whole
   const auto heads = static_cast<size_t>(problem.heads), dk = static_cast<size_t>(problem.dk);
   rank.state = mine.takeFloats(heads * dk * static_cast<size_t>(problem.dv));
-  rank.logDecay = mine.takeFloats(heads * static_cast<size_t>(attn::decayWidth(problem)));
+  rank.logDecay = mine.takeFloats(heads * static_cast<size_t>(attn::transitionWidth(problem)));
   attn::Outputs outputs;
   outputs.problem = problem;
   outputs.segments = segments;
   outputs.heads = states.heads;
   outputs.maps = states.maps;
-  outputs.apart = apart;
+  outputs.perSegment = perSegment;
   outputs.out = mine.output();
   attn::Outputs both = outputs;
-  both.segments = attn::cutForward(problem, attn::ctasAtOnce(problem), attn::leadsOutputs(problem));
+  both.segments = attn::cutForward(problem, attn::ctasAtOnce(problem), attn::supportsLead(problem));
   both.maps = mine.maps(both.segments);
-  both.apart = attn::betterApart(problem, both.segments);
+  both.perSegment = attn::betterPerSegment(problem, both.segments);
   const auto runStates = [=] {
     LinearCase::must(attn::launchSegmentStates(states, {stream, 0}), "launchSegmentStates");
   };

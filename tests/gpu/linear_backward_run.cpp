@@ -104,7 +104,7 @@ SegmentStateGradients Run::maps() const {
   pass.maps = {after.floats(), afterLog.floats()};
   pass.stateGradient = mapWanted ? stateGradient.floats() : nullptr;
   pass.logDecay = mapWanted ? logDecay.floats() : nullptr;
-  pass.apart = pass.afterStates = c.shape.apart;
+  pass.perSegment = pass.afterStates = c.shape.perSegment;
   return pass;
 }
 
@@ -116,7 +116,7 @@ Gradients Run::gradients() const {
   pass.dOut = c.dOutput(dOut.get());
   pass.before = {before.floats(), beforeLog.floats()};
   pass.after = {after.floats(), afterLog.floats()};
-  pass.apart = pass.early = c.shape.apart;
+  pass.perSegment = pass.overlapsPass1 = c.shape.perSegment;
   pass.initial = c.initial.empty() ? nullptr : initial.floats();
   pass.finalGradient = c.dFinal.empty() ? nullptr : dFinal.floats();
   const auto like = [](const Input& input, const Memory& memory) {
@@ -134,9 +134,9 @@ Gradients Run::gradients() const {
 }
 
 void Run::launch(const Launch& where) const {
-  if (c.shape.apart) {  // as a call has it, one launch right behind the other
+  if (c.shape.perSegment) {  // as a call has it, one launch right behind the other
     SegmentStates pass{problem, segments, {0, problem.heads}, {before.floats(), beforeLog.floats()}};
-    pass.apart = true;
+    pass.perSegment = true;
     checkCuda(static_cast<cudaError_t>(launchSegmentStates(pass, where)), "launchSegmentStates");
   }
   checkCuda(static_cast<cudaError_t>(launchSegmentStateGradients(maps(), where)), "launchSegmentStateGradients");

@@ -62,8 +62,8 @@ struct Results {
 };
 
 /// `ctas` limits the launches; with `byHeads` each head is a separate launch; without `rank` the rank's map is not
-/// computed, and launchForward() runs both passes; `apart` as in SegmentStates.
-Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apart = false) {
+/// computed, and launchForward() runs both passes; `perSegment` as in SegmentStates.
+Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool perSegment = false) {
   const ForwardSpec& spec = test.spec;
   const OnDevice<char> q(test.q), k(test.k), v(test.v), gates(test.gates);
   const OnDevice<float> initial(test.initial);
@@ -71,7 +71,7 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apa
   const size_t size = spec.type == seqparFloat32 ? 4 : 2;
   const OnDevice<char> out(static_cast<size_t>(spec.batch * spec.tokens * spec.heads * spec.dv) * size);
   const OnDevice<float> finalState(states), rankState(states);
-  const OnDevice<float> rankLogDecay(static_cast<size_t>(spec.batch * spec.heads * decayWidth(test.layout)));
+  const OnDevice<float> rankLogDecay(static_cast<size_t>(spec.batch * spec.heads * transitionWidth(test.layout)));
 
   LinearProblem problem = test.layout;
   problem.q.data = q.get();
@@ -82,16 +82,16 @@ Results run(const ForwardCase& test, int ctas, bool byHeads, bool rank, bool apa
   const OnDevice<Span> spans(cut.spans);
   Segments segments = cut.segments;
   if (!cut.spans.empty()) segments.spans = spans.get();
-  const OnDevice<char> workspace(segmentMapsSize(problem, segments));
+  const OnDevice<char> workspace(stateMapsSize(problem, segments));
   SegmentStates first;
   first.problem = problem;
   first.segments = segments;
-  first.maps = segmentMapsIn(workspace.get(), problem, segments);
+  first.maps = stateMapsIn(workspace.get(), problem, segments);
   first.state = rank ? rankState.get() : nullptr;
   first.logDecay = rank ? rankLogDecay.get() : nullptr;
-  first.apart = apart;
+  first.perSegment = perSegment;
   Outputs second;
-  second.apart = apart;
+  second.perSegment = perSegment;
   second.problem = problem;
   second.segments = segments;
   second.maps = first.maps;
@@ -138,21 +138,21 @@ void compare(const char* what, const ForwardSpec& spec, const Expected& expected
                    std::to_string(expected.bound[at]) + ": " + spec.name());
 }
 
-void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, bool apart) {
+void checkCase(const ForwardSpec& spec, int ctas, bool byHeads, bool rank, bool perSegment) {
   ForwardCase test(spec);
-  const Results results = run(test, ctas, byHeads, rank, apart);
+  const Results results = run(test, ctas, byHeads, rank, perSegment);
   test.computeExpected();
   compare("output", spec, test.out, toDoubles(results.out, spec.type));
   compare("final state", spec, test.finalState, toDoubles(results.finalState));
   if (!rank) return;
   compare("state of the rank", spec, test.rankState, toDoubles(results.rankState));
-  std::vector<double> logDecays = toDoubles(results.rankLogDecay);
-  for (std::vector<double>* numbers : {&logDecays, &test.rankLogDecay.value}) {
+  std::vector<double> transitions = toDoubles(results.rankLogDecay);
+  for (std::vector<double>* numbers : {&transitions, &test.rankLogDecay.value}) {
     for (double& number : *numbers) {
       if (number < -87.3) number = -std::numeric_limits<double>::infinity();
     }
   }
-  compare("log-decay of the rank", spec, test.rankLogDecay, logDecays);
+  compare("log-decay of the rank", spec, test.rankLogDecay, transitions);
 }
 
 ForwardSpec drawSpec(std::mt19937_64& random) {

@@ -70,7 +70,7 @@ std::string BackwardShape::name() const {
          typeName(static_cast<seqparDataType_t>(type)) + " b" + std::to_string(batch) + " t" + std::to_string(tokens) +
          " h" + std::to_string(heads) + "/" + std::to_string(qkHeads) + " d" + std::to_string(dk) + "x" +
          std::to_string(dv) + " segments of " + std::to_string(segmentTokens) + " decay " + std::to_string(decay) +
-         (states ? " states" : "") + (apart ? " apart" : "") + (starts.empty() ? "" : " packed");
+         (states ? " states" : "") + (perSegment ? " per segment" : "") + (starts.empty() ? "" : " packed");
 }
 
 BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(given) {
@@ -161,7 +161,8 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
         reverse ? linearGradientReference(part, some, grads, {}).dInitial : linearReference(part, some).finalState;
     for (int64_t head = 0; head < s.batch * s.heads; ++head) {
       for (int i = 0; i < width; ++i) {
-        const bool forgets = reverse ? span.after == 0 && span.goesOn == 0 : span.before == 0 && span.continues == 0;
+        const bool forgets =
+            reverse ? span.after == 0 && span.reachesEnd == 0 : span.before == 0 && span.continues == 0;
         double sum = forgets ? kLowest : 0;
         for (int64_t t = from; t < to; ++t) {
           sum += inputs.logDecay[((head / s.heads * s.tokens + t) * s.heads + head % s.heads) * s.dk + i];
@@ -188,13 +189,13 @@ BackwardCase::BackwardCase(const BackwardShape& given, uint64_t seed) : shape(gi
     for (size_t i = 0; i < sum.log.size(); ++i) sum.log[i] = std::max<double>(sum.log[i] + next.log[i], kLowest);
   };
   // The passes' format: log-decays per segment, -inf for factors of 0, NaN for undefined values: the state of the first
-  // segment in their order, the log-decay of the last; with `apart`, all of the last.
+  // segment in their order, the log-decay of the last; with `perSegment`, all of the last.
   const auto asPassesLeave = [&](const Map& sum, const Map& own, int step) {
-    Map left{shape.apart ? own.state : sum.state, own.log};
+    Map left{shape.perSegment ? own.state : sum.state, own.log};
     for (double& log : left.log) {
       if (log < -104) log = -std::numeric_limits<double>::infinity();
     }
-    const int undefined = shape.apart ? segments.count - 1 : 0;
+    const int undefined = shape.perSegment ? segments.count - 1 : 0;
     if (step == undefined) std::fill(left.state.begin(), left.state.end(), std::nan(""));
     if (step == segments.count - 1) std::fill(left.log.begin(), left.log.end(), std::nan(""));
     return left;

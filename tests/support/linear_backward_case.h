@@ -20,7 +20,7 @@ struct BackwardShape {
   int64_t segmentTokens = 512;
   double decay = 0.05;                           ///< mean of -log a; infinity: some decays are 0, others 1
   bool states = true;                            ///< an initial state and a gradient of the final one
-  bool apart = false;                            ///< maps as the passes leave them with `apart`
+  bool perSegment = false;                       ///< maps as the passes leave them with `perSegment`
   double qScale = 1, kScale = 1, dOutScale = 1;  ///< standard deviations
   std::vector<int64_t> starts;
   std::string name() const;
@@ -37,7 +37,7 @@ struct BackwardCase {
   std::vector<float> initial, dFinal;                     ///< empty: none
   attn::Segments segments;                                ///< without spans
   std::vector<attn::Span> spans;                          ///< empty: not packed
-  std::vector<float> before, beforeLog, after, afterLog;  ///< SegmentMaps
+  std::vector<float> before, beforeLog, after, afterLog;  ///< StateMaps
   std::vector<float> stateGradient, logDecay;             ///< the rank's reverse map
   LinearGradients expected;
 

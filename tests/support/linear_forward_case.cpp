@@ -280,7 +280,7 @@ void ForwardCase::computeHead(int64_t b, int h) {
     rankState.value[to] = rank.value[i];
     rankState.bound[to] = rank.size[i] * perState + units;
   }
-  const int width = attn::decayWidth(layout);
+  const int width = attn::transitionWidth(layout);
   for (int c = 0; c < width; ++c) {
     const auto to = static_cast<size_t>(index * width + c);
     rankLogDecay.value[to] = logDecay[static_cast<size_t>(c)];
@@ -297,7 +297,7 @@ void ForwardCase::computeExpected() {
   make(out, static_cast<size_t>(spec.batch * spec.heads * spec.tokens * spec.dv));
   make(finalState, states);
   make(rankState, states);
-  make(rankLogDecay, static_cast<size_t>(spec.batch * spec.heads * attn::decayWidth(layout)));
+  make(rankLogDecay, static_cast<size_t>(spec.batch * spec.heads * attn::transitionWidth(layout)));
   std::vector<std::thread> threads;
   for (int64_t b = 0; b < spec.batch; ++b) {
     for (int h = 0; h < spec.heads; ++h) threads.emplace_back([this, b, h] { computeHead(b, h); });

@@ -39,7 +39,7 @@ struct Terms16 {
 
 }  // namespace
 
-void publish() {
+void fenceProxyAsync() {
   char& mark = warp::ownWarp().toUnits;
   test::lead(mark);
   warp::asUnits([&] { test::follow(mark); });

@@ -77,15 +77,15 @@ Segments cutIntoSegments(const LinearProblem& problem, int ctas) {
   return best;
 }
 
-int mostApart(const LinearProblem& problem) {
+int maxPerSegment(const LinearProblem& problem) {
   return problem.gate == Gate::None ? 4 : 8;
 }
 
-Segments cutForward(const LinearProblem& problem, int ctas, bool beside) {
+Segments cutForward(const LinearProblem& problem, int ctas, bool lead) {
   const Segments equal = cutIntoSegments(problem, ctas);
   const int64_t tiles = (problem.dv + valueTile(problem) - 1) / valueTile(problem);
   const int64_t items = std::max<int64_t>(problem.batch * problem.heads * tiles, 1), count = ctas / items;
-  if (!beside || count < 2 || count > mostApart(problem)) return equal;
+  if (!lead || count < 2 || count > maxPerSegment(problem)) return equal;
   // The lead's outputs take as long as pass 1 of a segment if the lead has this percentage of a segment's tokens: pass
   // 1 is faster if it reads no decays. It may also end early if decays forget.
   const bool reads = problem.gate == Gate::Token;
@@ -98,21 +98,21 @@ Segments cutForward(const LinearProblem& problem, int ctas, bool beside) {
   return {static_cast<int>(count), tokens, (chunks - each * count) * kChunkTokens};
 }
 
-size_t segmentMapsSize(const LinearProblem& problem, const Segments& segments) {
-  const int64_t decays = mapsOf(problem, segments) * decayWidth(problem) * int64_t{sizeof(float)};
+size_t stateMapsSize(const LinearProblem& problem, const Segments& segments) {
+  const int64_t decays = mapsOf(problem, segments) * transitionWidth(problem) * int64_t{sizeof(float)};
   return statesSize(problem, segments) + static_cast<size_t>(roundUp(decays, 256)) +
          (segments.begin > 0 ? statesSize(problem, {}) : 0);
 }
 
-SegmentMaps segmentMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments) {
-  SegmentMaps maps;
+StateMaps stateMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments) {
+  StateMaps maps;
   maps.states = static_cast<float*>(workspace);
   char* at = static_cast<char*>(workspace) + statesSize(problem, segments);
   if (segments.begin > 0) {
     maps.lead = reinterpret_cast<float*>(at);
     at += statesSize(problem, {});
   }
-  maps.logDecays = reinterpret_cast<float*>(at);
+  maps.transitions = reinterpret_cast<float*>(at);
   return maps;
 }
 

@@ -61,7 +61,7 @@ struct Span {
   int64_t begin = 0, end = 0;  ///< tokens of the rank
   int before = 0, after = 0;   ///< number of segments of the same sequence before and after it on this rank
   int32_t continues = 0;       ///< the sequence started on an earlier rank: the rank's incoming state is its state
-  int32_t goesOn = 0;          ///< the rank's outgoing state is the state of this sequence
+  int32_t reachesEnd = 0;      ///< the rank's outgoing state is the state of this sequence
 };
 
 /// Division of each head's tokens: segment i has the tokens [begin + i * tokens, begin + (i + 1) * tokens) of the rank,
@@ -86,22 +86,22 @@ int valueTile(const LinearProblem& problem);
 Segments cutIntoSegments(const LinearProblem& problem, int ctas);
 
 /// For launchForward(), which may compute outputs of the first tokens, the lead, concurrently with pass 1 of the
-/// others, on SMs that pass 1 leaves idle: segments are shorter then, and start after the lead. `beside`: the kernels
-/// support that (leadsOutputs()).
-Segments cutForward(const LinearProblem& problem, int ctas, bool beside);
+/// others, on SMs that pass 1 leaves idle: segments are shorter then, and start after the lead. `lead`: the kernels
+/// support that (supportsLead()).
+Segments cutForward(const LinearProblem& problem, int ctas, bool lead);
 
 /// Maps of segments in workspace: for each (batch, head) and segment, the state [dk][dv] and the log-decay, [dk] for
 /// Gate::Channel and a scalar for the others.
-struct SegmentMaps {
-  float* states = nullptr;     ///< [batch][heads][segments][dk][dv]
-  float* logDecays = nullptr;  ///< [batch][heads][segments][decayWidth()]
-  float* lead = nullptr;       ///< [batch][heads][dk][dv]: the state after the lead, if segments start after one
+struct StateMaps {
+  float* states = nullptr;       ///< [batch][heads][segments][dk][dv]
+  float* transitions = nullptr;  ///< [batch][heads][segments][transitionWidth()]
+  float* lead = nullptr;         ///< [batch][heads][dk][dv]: the state after the lead, if segments start after one
 };
-SEQPAR_BOTH_INLINE int decayWidth(const LinearProblem& problem) {
+SEQPAR_BOTH_INLINE int transitionWidth(const LinearProblem& problem) {
   return problem.gate == Gate::Channel ? problem.dk : 1;
 }
-size_t segmentMapsSize(const LinearProblem& problem, const Segments& segments);  ///< in bytes, a multiple of 256
-SegmentMaps segmentMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments);
+size_t stateMapsSize(const LinearProblem& problem, const Segments& segments);  ///< in bytes, a multiple of 256
+StateMaps stateMapsIn(void* workspace, const LinearProblem& problem, const Segments& segments);
 
 /// The heads of each sequence of the batch that a launch processes, so that the states of some heads can be sent while
 /// others are computed.
@@ -112,56 +112,56 @@ struct HeadRange {
 
 /// Pass 1, forward. Afterwards `maps` contain for segment i: as state, the result of segments 0 ... i-1 for a zero
 /// state (segment 0's is undefined; read it as 0); as log-decay, segment i's own. The state before segment i is
-/// therefore states[i] + exp(logDecays[0] + ... + logDecays[i-1]) initial. Packed, this holds for the segments of one
-/// sequence; the first segment of a sequence that starts on this rank has a log-decay of -inf. Outputs and Gradients
-/// read these `maps`. state and logDecay are the arguments of seqparAllScan with seqparDecayLog: DIAG for
+/// therefore states[i] + exp(transitions[0] + ... + transitions[i-1]) initial. Packed, this holds for the segments of
+/// one sequence; the first segment of a sequence that starts on this rank has a log-decay of -inf. Outputs and
+/// Gradients read these `maps`. state and logDecay are the arguments of seqparAllScan with seqparDecayLog: DIAG for
 /// Gate::Channel, SCALAR for the others. A log-decay with a factor below 2^-126 (itself below -87.3) may be returned as
 /// -inf. Without state and logDecay the last segment is not read, and its log-decay is undefined.
 struct SegmentStates {
   LinearProblem problem;
   Segments segments;
   HeadRange heads;
-  SegmentMaps maps;
+  StateMaps maps;
   float* state = nullptr;     ///< out: [batch][heads][dk][dv] of the rank; NULL: not written
-  float* logDecay = nullptr;  ///< out: [batch][heads][decayWidth()] of the rank; NULL: not written
+  float* logDecay = nullptr;  ///< out: [batch][heads][transitionWidth()] of the rank; NULL: not written
   /// [batch][heads][dk][dv]: initial value of the rank's `state` instead of 0; `maps` exclude it. NULL: 0
   const float* base = nullptr;
-  /// `maps` contain each segment's own result for a zero state, for Outputs and Gradients with `apart`; otherwise
+  /// `maps` contain each segment's own result for a zero state, for Outputs and Gradients with `perSegment`; otherwise
   /// prefixes as described above.
-  bool apart = false;
-  bool packed = false;          ///< `maps` are per segment (apart), in the register layout of the sm_90 kernels;
+  bool perSegment = false;
+  bool packed = false;          ///< `maps` are per segment, in the register layout of the sm_90 kernels;
                                 ///< requires Outputs::packed
   bool allSegments = false;     ///< the last segment's map is computed even without state and logDecay
   bool afterGradients = false;  ///< directly follows a SegmentStateGradients that writes other maps, or the launch that
                                 ///< consumes those
 };
 
-/// The most segments that `apart` supports: each CTA reads the states of earlier segments, back to where decays have
-/// forgotten them.
-int mostApart(const LinearProblem& problem);
+/// The most segments that `perSegment` supports: each CTA reads the states of earlier segments, back to where decays
+/// have forgotten them.
+int maxPerSegment(const LinearProblem& problem);
 
-/// Whether `apart` gives outputs sooner on the current device: true for few segments, because each CTA can combine
+/// Whether `perSegment` gives outputs sooner on the current device: true for few segments, because each CTA can combine
 /// their states itself. Only in builds with CUDA.
-bool betterApart(const LinearProblem& problem, const Segments& segments);
+bool betterPerSegment(const LinearProblem& problem, const Segments& segments);
 
 /// Whether the current device runs outputs concurrently with pass 1 (cutForward()). Only in builds with CUDA.
-bool leadsOutputs(const LinearProblem& problem);
+bool supportsLead(const LinearProblem& problem);
 
 /// Pass 3, forward, after pass 1 and the scan between ranks.
 struct Outputs {
   LinearProblem problem;
   Segments segments;
   HeadRange heads;
-  SegmentMaps maps;                ///< from pass 1
+  StateMaps maps;                  ///< from pass 1
   const float* initial = nullptr;  ///< [batch][heads][dk][dv], the state before the rank's first token; NULL: 0
   Output out;                      ///< [batch][token][head][dv] of problem.type
   float* finalState = nullptr;     ///< out: [batch][heads][dk][dv], after the rank's last token; NULL: not written
-  bool apart = false;              ///< `maps` are from SegmentStates with `apart`
+  bool perSegment = false;         ///< `maps` are from SegmentStates with `perSegment`
   /// Directly follows the first rank's StateScan (state_scan.h): `maps` are complete when it starts.
-  bool mapsAreThere = false;
-  bool keepsMaps = false;  ///< `maps` are afterwards as pass 1 writes them for Gradients
-  bool packed = false;     ///< `maps` are from SegmentStates with `packed`; launchForward() sets it
-  bool leads = false;      ///< one segment, launched directly after pass 1 of later tokens; may overlap with it
+  bool mapsComplete = false;
+  bool storesMaps = false;  ///< `maps` are afterwards as pass 1 writes them for Gradients
+  bool packed = false;      ///< `maps` are from SegmentStates with `packed`; launchForward() sets it
+  bool isLead = false;      ///< one segment, launched directly after pass 1 of later tokens; may overlap with it
 };
 
 /// Pass 1, backward: the reverse direction. Afterwards `maps` contain for segment i: as state, the result of segments
@@ -174,10 +174,10 @@ struct SegmentStateGradients {
   Segments segments;
   HeadRange heads;
   Input dOut;
-  SegmentMaps maps;
+  StateMaps maps;
   float* stateGradient = nullptr;  ///< out: [batch][heads][dk][dv]; NULL: not written
   float* logDecay = nullptr;       ///< out: as in pass 1 of the forward; NULL: not written
-  bool apart = false;              ///< as in SegmentStates; for Gradients with `apart`
+  bool perSegment = false;         ///< as in SegmentStates; for Gradients with `perSegment`
   bool allSegments = false;        ///< the first segment's map is computed even without stateGradient and logDecay
   bool afterStates = false;        ///< directly follows a SegmentStates that writes other maps; may overlap with it
 };
@@ -189,11 +189,11 @@ struct Gradients {
   Segments segments;
   HeadRange heads;
   Input dOut;
-  SegmentMaps before;                    ///< from pass 1 of the forward: read as in Outputs
-  SegmentMaps after;                     ///< from pass 1 of the backward
-  bool apart = false;                    ///< both are from passes with `apart`
-  bool early = false;                    ///< directly follows a pass 1; may overlap with it; requires `apart`
-  bool beforeIsThere = false;            ///< `before` is from an earlier call, and is only read
+  StateMaps before;                      ///< from pass 1 of the forward: read as in Outputs
+  StateMaps after;                       ///< from pass 1 of the backward
+  bool perSegment = false;               ///< both are from passes with `perSegment`
+  bool overlapsPass1 = false;            ///< directly follows a pass 1; may overlap with it; requires `perSegment`
+  bool beforeComplete = false;           ///< `before` is from an earlier call, and is only read
   const float* initial = nullptr;        ///< as in Outputs
   const float* finalGradient = nullptr;  ///< [batch][heads][dk][dv], of the state after the last token; NULL: 0
   Output dq, dk, dv;                     ///< of problem.type; dq and dk [..][qkHeads][dk]
@@ -205,9 +205,9 @@ struct Gradients {
 };
 size_t gradientsWorkspaceSize(const LinearProblem& problem, const Segments& segments);
 
-/// The number of SMs of the current device that launchGradients() leaves free if it starts `early`; 0 if it does not.
-/// Only in builds with CUDA.
-int smsBesideGradients(const LinearProblem& problem, const Segments& segments);
+/// The number of SMs of the current device that launchGradients() leaves free with `overlapsPass1`; 0: it does not
+/// overlap. Only in builds with CUDA.
+int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments);
 
 /// A cudaStream_t, and the maximum number of concurrent CTAs (0: unlimited), so that kernels of the scan between ranks
 /// can run too.

@@ -13,11 +13,11 @@ constexpr int kAtOnce = 16;  // segments with loads in flight together, per thre
 
 /// Each thread has four adjacent elements of a head's state; blockIdx.y is the head, blockIdx.z the sequence.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant__ Fold fold) {
-  letNextKernelStart();
-  waitForPriorKernel();
+  griddepcontrolLaunchDependents();
+  griddepcontrolWait();
   const LinearProblem& problem = fold.problem;
   const int count = fold.segments.count;
-  const int width = decayWidth(problem);
+  const int width = transitionWidth(problem);
   const int size = problem.dk * problem.dv;
   const int first = 4 * (static_cast<int>(blockIdx.x) * kFoldThreads + static_cast<int>(threadIdx.x));
   const int64_t head = int64_t{blockIdx.z} * problem.heads + fold.heads.first + blockIdx.y;
@@ -34,13 +34,13 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
     for (int i = 0; i < kAtOnce; ++i) {
       if (begin + i >= wanted) continue;
       states[i] = *reinterpret_cast<const float4*>(fold.maps.states + mapOf(begin + i) * size + first);
-      decays[i] = fold.maps.logDecays[mapOf(begin + i) * width + channel];
+      decays[i] = fold.maps.transitions[mapOf(begin + i) * width + channel];
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int step = begin + i;
       if (step >= wanted) continue;
-      if (step > 0 && !fold.apart) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
+      if (step > 0 && !fold.perSegment) *reinterpret_cast<float4*>(fold.maps.states + mapOf(step) * size + first) = x;
       const float decay = exp2f(decays[i] * kLog2e);
       const auto advance = [&](float& number, float state) { number = (decay == 0 ? 0 : decay * number) + state; };
       // -inf is final: later log-decays, NaN too, cannot restore a forgotten state.
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const __grid_constant
       add(x.w, base.w);
     }
     *reinterpret_cast<float4*>(fold.state + head * size + first) = x;
-  } else if (wanted < count && count > 1 && !fold.apart) {
+  } else if (wanted < count && count > 1 && !fold.perSegment) {
     *reinterpret_cast<float4*>(fold.maps.states + mapOf(count - 1) * size + first) = x;
   }
 }

@@ -79,9 +79,9 @@ int launchMaps(const SegmentStates& pass, const Launch& launch) {
   const int segments = segmentsOf(pass);
   if (segments == 0) return cudaSuccess;
   int error = cudaSuccess;
-  const bool early = pass.afterGradients && pass.segments.count > 1;
+  const bool overlaps = pass.afterGradients && pass.segments.count > 1;
   if (pass.problem.type == seqparFloat32) return runSegmentStatesFp32(pass, segments, launch);
-  if (hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, early, launch, error)) return error;
+  if (hopper::fits(pass.problem) && hopper::segmentStates(pass, segments, overlaps, launch, error)) return error;
   return dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runSegmentStates<decltype(t), dk(), perChannel()>(pass, segments, launch);
   });
@@ -101,11 +101,11 @@ int ctasAtOnce(const LinearProblem& problem) {
          });
 }
 
-bool betterApart(const LinearProblem& problem, const Segments& segments) {
-  return segments.count <= mostApart(problem) && problem.type != seqparFloat32 && hopper::fits(problem);
+bool betterPerSegment(const LinearProblem& problem, const Segments& segments) {
+  return segments.count <= maxPerSegment(problem) && problem.type != seqparFloat32 && hopper::fits(problem);
 }
 
-bool leadsOutputs(const LinearProblem& problem) {
+bool supportsLead(const LinearProblem& problem) {
   // With channel decays both passes are memory bound, so concurrent outputs would slow pass 1.
   return problem.gate != Gate::Channel && problem.type != seqparFloat32 && hopper::fits(problem);
 }
@@ -113,17 +113,17 @@ bool leadsOutputs(const LinearProblem& problem) {
 int launchSegmentStates(const SegmentStates& pass, const Launch& launch) {
   const int error = launchMaps(pass, launch);
   const bool rank = ofRank(pass);
-  if (error != cudaSuccess || segmentsOf(pass) == 0 || (pass.apart && !rank)) return error;
-  return launchFold(
-      {pass.problem, pass.segments, pass.heads, pass.maps, false, pass.apart, pass.state, pass.logDecay, pass.base},
-      launch);
+  if (error != cudaSuccess || segmentsOf(pass) == 0 || (pass.perSegment && !rank)) return error;
+  return launchFold({pass.problem, pass.segments, pass.heads, pass.maps, false, pass.perSegment, pass.state,
+                     pass.logDecay, pass.base},
+                    launch);
 }
 
 int launchForward(const Outputs& pass, const Launch& launch) {
   Outputs others = pass;
-  others.packed = pass.apart && !pass.keepsMaps && hopper::packs(pass);
+  others.packed = pass.perSegment && !pass.storesMaps && hopper::packs(pass);
   SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  states.apart = pass.apart;
+  states.perSegment = pass.perSegment;
   states.packed = others.packed;
   const int64_t lead = pass.segments.begin;
   if (lead == 0) {
@@ -136,9 +136,9 @@ int launchForward(const Outputs& pass, const Launch& launch) {
   first.problem.tokens = lead;
   first.segments = {1, lead};
   first.finalState = pass.maps.lead;
-  first.leads = pass.segments.count > 1;
+  first.isLead = pass.segments.count > 1;
   error = launchOutputs(first, launch);
-  if (error == cudaSuccess && !pass.apart) {
+  if (error == cudaSuccess && !pass.perSegment) {
     error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   }
   if (error != cudaSuccess) return error;
@@ -151,16 +151,16 @@ int launchOutputs(const Outputs& pass, const Launch& launch) {
   int error = cudaSuccess;
   const bool full = pass.problem.type == seqparFloat32;
   if (!full && hopper::fits(pass.problem) && hopper::outputs(pass, launch, error)) return error;
-  if (pass.apart) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
+  if (pass.perSegment) error = launchFold({pass.problem, pass.segments, pass.heads, pass.maps}, launch);
   if (error != cudaSuccess) return error;
   if (full) return runOutputsFp32(pass, launch);
   error = dispatch(pass.problem, [&](auto t, auto dk, auto perChannel) {
     return runOutputs<decltype(t), dk(), perChannel()>(pass, launch);
   });
-  if (error != cudaSuccess || !pass.apart || !pass.keepsMaps) return error;
+  if (error != cudaSuccess || !pass.perSegment || !pass.storesMaps) return error;
   // The fold has combined the maps; Gradients needs them per segment.
   SegmentStates unfolded = {pass.problem, pass.segments, pass.heads, pass.maps};
-  unfolded.apart = true;
+  unfolded.perSegment = true;
   return launchMaps(unfolded, launch);
 }
 

@@ -56,7 +56,7 @@ __global__ void segmentStatesFp32(const __grid_constant__ SegmentStates pass, in
     for (int channel = 0; channel < problem.dk && column < problem.dv; ++channel) {
       pass.maps.states[(map * problem.dk + channel) * problem.dv + column] = state[channel * kColumns];
     }
-    const int width = decayWidth(problem);
+    const int width = transitionWidth(problem);
     for (int channel = lane; item.tile == 0 && channel < width; channel += kColumns) {
       float sum = 0;
       for (int64_t begin = item.begin; begin < item.end; begin += kChunkTokens) {
@@ -66,19 +66,19 @@ __global__ void segmentStatesFp32(const __grid_constant__ SegmentStates pass, in
         }
         sum += part;
       }
-      pass.maps.logDecays[map * width + channel] = begins(item) ? -INFINITY : sum;
+      pass.maps.transitions[map * width + channel] = startsSequence(item) ? -INFINITY : sum;
     }
   }
 }
 
 __global__ void outputsFp32(const __grid_constant__ Outputs pass, int64_t items) {
   extern __shared__ float shared[];
-  waitForPriorKernel();
+  griddepcontrolWait();
   const LinearProblem& problem = pass.problem;
   const int lane = static_cast<int>(threadIdx.x);
   float* const state = shared + lane;
   const int tiles = (problem.dv + kColumns - 1) / kColumns;
-  const int width = decayWidth(problem);
+  const int width = transitionWidth(problem);
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
     const Item item = itemAt(index, problem, pass.heads, pass.segments, allSegments(pass.segments), tiles);
     const int column = item.tile * kColumns + lane;
@@ -93,7 +93,7 @@ __global__ void outputsFp32(const __grid_constant__ Outputs pass, int64_t items)
       if (mine && pass.initial != nullptr && item.continues) {
         float sum = 0;
         for (int map = 0; map < item.before; ++map) {
-          sum += pass.maps.logDecays[(firstMap + map) * width + (width > 1 ? channel : 0)];
+          sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? channel : 0)];
         }
         const float decay = expf(sum);
         if (decay != 0) number += decay * pass.initial[(head * problem.dk + channel) * problem.dv + column];

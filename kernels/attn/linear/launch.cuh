@@ -34,7 +34,7 @@ inline bool startsKernelsEarly() {
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
 
-/// `dependent`: the kernel calls waitForPriorKernel() before it reads data that kernels of this library wrote, and
+/// `dependent`: the kernel calls griddepcontrolWait() before it reads data that kernels of this library wrote, and
 /// before it writes, so it may start before the previous kernel ends.
 template <class... Parameters, class... Arguments>
 cudaError_t launchKernel(void (*kernel)(Parameters...), dim3 grid, int threads, int sharedBytes, void* stream,

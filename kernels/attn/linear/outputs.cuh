@@ -138,7 +138,7 @@ template <class Shape>
 __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& pass, const Item& item, float* factors,
                                            int column) {
   const LinearProblem& problem = pass.problem;
-  const int width = decayWidth(problem);
+  const int width = transitionWidth(problem);
   const int64_t firstMap = mapIndex(item, problem, pass.segments) - item.before;  // of the sequence
   const bool takesInitial = pass.initial != nullptr && item.continues;
   if (takesInitial) {
@@ -146,7 +146,7 @@ __device__ __forceinline__ void startState(State<Shape>& state, const Outputs& p
       float sum = 0;
       if (channel < problem.dk) {
         for (int map = 0; map < item.before; ++map) {
-          sum += pass.maps.logDecays[(firstMap + map) * width + (width > 1 ? channel : 0)];
+          sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? channel : 0)];
         }
       }
       factors[channel] = exp2Fast(sum * kLog2e);
@@ -326,7 +326,7 @@ template <class T, int Dk, bool PerChannel>
 __global__ void __launch_bounds__(KernelShape<Dk>::kThreads, KernelShape<Dk>::kCtas)
     outputsKernel(const __grid_constant__ Outputs pass, int64_t items) {
   extern __shared__ __align__(1024) char shared[];
-  waitForPriorKernel();
+  griddepcontrolWait();
   const int tiles = (pass.problem.dv + KernelShape<Dk>::kValues - 1) / KernelShape<Dk>::kValues;
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
     outputsOf<T, Dk, PerChannel>(

@@ -21,7 +21,7 @@ PackedSegments cutPacked(const std::vector<Sequence>& sequences, int64_t most) {
     const int64_t each = quotientUp(quotientUp(tokens, count), kChunkTokens) * kChunkTokens;
     const auto used = static_cast<int>(quotientUp(tokens, each));
     longest = std::max(longest, each);
-    const bool isolated = used == 1 && !sequence.continues && !sequence.goesOn && i + 1 < sequences.size();
+    const bool isolated = used == 1 && !sequence.continues && !sequence.reachesEnd && i + 1 < sequences.size();
     for (int n = 0; n < used; ++n) {
       Span span;
       span.begin = sequence.begin + n * each;
@@ -29,7 +29,7 @@ PackedSegments cutPacked(const std::vector<Sequence>& sequences, int64_t most) {
       span.before = n;
       span.after = used - 1 - n;
       span.continues = sequence.continues ? 1 : 0;
-      span.goesOn = sequence.goesOn ? 1 : 0;
+      span.reachesEnd = sequence.reachesEnd ? 1 : 0;
       (isolated ? whole : cut).push_back(span);
     }
   }

@@ -9,8 +9,8 @@ namespace seqpar::attn {
 
 /// Tokens of one sequence.
 struct Sequence {
-  int64_t begin = 0, end = 0;              ///< of the rank; not empty
-  bool continues = false, goesOn = false;  ///< as in Span
+  int64_t begin = 0, end = 0;                  ///< of the rank; not empty
+  bool continues = false, reachesEnd = false;  ///< as in Span
 };
 
 struct PackedSegments {

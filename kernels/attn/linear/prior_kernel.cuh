@@ -9,14 +9,14 @@ namespace seqpar::attn {
 
 /// griddepcontrol.wait. First operation of a kernel that may start before its predecessor ends; earlier architectures
 /// do not support early starts.
-__device__ inline void waitForPriorKernel() {
+__device__ inline void griddepcontrolWait() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
 /// griddepcontrol.launch_dependents. Lets the next kernel of the stream start as CTAs of this one end.
-__device__ inline void letNextKernelStart() {
+__device__ inline void griddepcontrolLaunchDependents() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif

@@ -125,10 +125,10 @@ __device__ __forceinline__ void segmentState(const SegmentStates& pass, const It
   const int64_t map = mapIndex(item, problem, pass.segments);
   state.store(pass.maps.states + map * problem.dk * problem.dv + column, problem.dk, problem.dv, problem.dv - column);
   if (item.tile != 0) return;
-  const int width = decayWidth(problem);
+  const int width = transitionWidth(problem);
   const auto put = [&](int channel, float log2) {
-    const bool nothingLeft = begins(item) || log2 < kForgottenLog2;
-    if (channel < width) pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
+    const bool nothingLeft = startsSequence(item) || log2 < kForgottenLog2;
+    if (channel < width) pass.maps.transitions[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
   };
   if (PerChannel && lane < Shape::kPairs) {
     put(warp * Shape::kGroup + 2 * lane, later.x);

@@ -12,8 +12,8 @@ using Head = device::detail::Head;  // here a part of one
 constexpr int kScanThreads = 256;
 constexpr int kMostWaiting = 128;  // CTAs that wait for other ranks: the rest of the SMs is left to concurrent work
 
-/// Last: the rank's map is not needed. Beside: Last on the SMs that the next kernel leaves idle.
-enum class Role { First, Between, Last, Beside };
+/// Last: the rank's map is not needed. Overlapping: Last on the SMs that the next kernel leaves idle.
+enum class Role { First, Between, Last, Overlapping };
 SEQPAR_BOTH_INLINE constexpr bool hasMap(Role role) {
   return role == Role::First || role == Role::Between;
 }
@@ -24,7 +24,7 @@ constexpr int togetherIn(Role role) {
 }
 /// Groups of kScanThreads in a CTA.
 constexpr int groupsIn(Role role) {
-  return role == Role::Beside ? 4 : 1;
+  return role == Role::Overlapping ? 4 : 1;
 }
 
 /// Four adjacent elements of a rank's map of a head.
@@ -95,7 +95,7 @@ class StateScanGroup {
   __device__ __forceinline__ int64_t placeOf(int part) const { return int64_t{part} * elements_ + 4 * packet_; }
   /// The incoming state of the first rank.
   __device__ __forceinline__ float4 ownAt(int64_t at) const {
-    if (pass_.initial == nullptr || pass_.resets) return make_float4(0, 0, 0, 0);
+    if (pass_.initial == nullptr || pass_.resetsIncoming) return make_float4(0, 0, 0, 0);
     return *reinterpret_cast<const float4*>(pass_.initial + at);
   }
   __device__ __forceinline__ bool has(int part) const { return part < count_ && 4 * packet_ < elements_; }
@@ -150,7 +150,7 @@ class StateScanGroup {
     } else {
       x = ownAt(at);
     }
-    if (pass_.resets) x = make_float4(0, 0, 0, 0);
+    if (pass_.resetsIncoming) x = make_float4(0, 0, 0, 0);
     const float4 total = applied(map, x);
     const float numbers[4] = {total.x, total.y, total.z, total.w};
     if (hasMap(R) && !head.last()) head.put(packet_, numbers);
@@ -170,7 +170,7 @@ class StateScanGroup {
       all.state = applied(all, before.state);
       all.decay *= before.decay;
     }
-    if (pass_.forgets) all.decay = 0;
+    if (pass_.ignoresIncoming) all.decay = 0;
     return all;
   }
   /// The map of the segment that applies at position `step`.
@@ -178,7 +178,7 @@ class StateScanGroup {
     const int size = pass_.dk * pass_.dv, parts = size / elements_;
     const int number = part % parts * elements_ + 4 * packet_, channel = pass_.width > 1 ? number / pass_.dv : 0;
     const int64_t map = int64_t{part / parts} * pass_.segments + (pass_.reverse ? pass_.segments - 1 - step : step);
-    const float logDecay = pass_.maps.logDecays[map * pass_.width + channel];
+    const float logDecay = pass_.maps.transitions[map * pass_.width + channel];
     return {*reinterpret_cast<const float4*>(pass_.maps.states + map * size + number), exp2f(logDecay * kLog2e)};
   }
 
@@ -188,25 +188,25 @@ class StateScanGroup {
 
 /// CTAs that an SM must have space for: they wait for packets concurrently.
 constexpr int ctasOfSm(Role role) {
-  return role == Role::Between ? 4 : role == Role::Beside ? 1 : 5;
+  return role == Role::Between ? 4 : role == Role::Overlapping ? 1 : 5;
 }
 
 /// The next kernel may start once this one no longer depends on another rank: then its CTAs may wait on all SMs.
 template <Role R>
 __global__ void __launch_bounds__(kScanThreads* groupsIn(R), ctasOfSm(R))
     stateScanKernel(const __grid_constant__ StateScan pass) {
-  if (R == Role::Beside) letNextKernelStart();
+  if (R == Role::Overlapping) griddepcontrolLaunchDependents();
   const StateScanGroup<R> group(pass);
   const bool fine = group.awaitRoom();
   if (R == Role::First && fine) group.putOwn();
-  if (hasMap(R)) waitForPriorKernel();
+  if (hasMap(R)) griddepcontrolWait();
   if (R == Role::First && fine) {
     __threadfence();  // publishes the previous kernel's writes to the next one
-    letNextKernelStart();
+    griddepcontrolLaunchDependents();
   }
   if (fine) group.run();
-  if (R == Role::Last) letNextKernelStart();
-  if (!hasMap(R)) waitForPriorKernel();
+  if (R == Role::Last) griddepcontrolLaunchDependents();
+  if (!hasMap(R)) griddepcontrolWait();
 }
 
 template <Role R>
@@ -231,13 +231,13 @@ int launchStateScan(const StateScan& scan, const Launch& launch) {
   if (scan.scan.heads == 0) return cudaSuccess;
   if (scan.scan.position == 0) return start<Role::First>(scan, launch);
   if (scan.segments > 0) return start<Role::Between>(scan, launch);
-  return scan.beside ? start<Role::Beside>(scan, launch) : start<Role::Last>(scan, launch);
+  return scan.overlapsNext ? start<Role::Overlapping>(scan, launch) : start<Role::Last>(scan, launch);
 }
 
 int loadStateScan() {
   cudaFuncAttributes attributes;
   for (auto* kernel : {stateScanKernel<Role::First>, stateScanKernel<Role::Between>, stateScanKernel<Role::Last>,
-                       stateScanKernel<Role::Beside>}) {
+                       stateScanKernel<Role::Overlapping>}) {
     const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
     if (error != cudaSuccess) return error;
   }

@@ -16,7 +16,7 @@ namespace seqpar::attn::warp {
 void run(int blocks, int threads, size_t sharedBytes, uint64_t seed, const std::function<void()>& kernel);
 
 int thread();
-inline int threadAgain() {
+inline int opaqueThread() {
   return thread();
 }
 int block();
@@ -42,12 +42,12 @@ inline uint32_t sharedAddress(const void* pointer) {
 inline char* sharedAt(uint32_t address) {
   return sharedMemory() + address;
 }
-inline void awaitPriorKernel() {}
+inline void griddepcontrolWait() {}
 
-inline int hidden(int value) {
+inline int opaque(int value) {
   return value;
 }
-inline int64_t hidden(int64_t value) {
+inline int64_t opaque(int64_t value) {
   return value;
 }
 inline int uniform(int value) {

@@ -38,7 +38,7 @@ __device__ __forceinline__ int thread() {
   return static_cast<int>(threadIdx.x);
 }
 /// Reads the register again: keeps no copy of thread() alive.
-__device__ __forceinline__ int threadAgain() {
+__device__ __forceinline__ int opaqueThread() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
@@ -61,7 +61,7 @@ __device__ __forceinline__ bool allOfBlock(bool value) {
 }
 /// griddepcontrol.wait. Required before reading data of earlier kernels of the stream, if this kernel may start before
 /// they end.
-__device__ __forceinline__ void awaitPriorKernel() {
+__device__ __forceinline__ void griddepcontrolWait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 /// Named barrier kId, 1 to 15, of kThreads threads; some of them may only arrive.
@@ -83,11 +83,11 @@ __device__ __forceinline__ int uniform(int value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }
 /// Opaque copy: hides the value from the optimizer.
-__device__ __forceinline__ int hidden(int value) {
+__device__ __forceinline__ int opaque(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
-__device__ __forceinline__ int64_t hidden(int64_t value) {
+__device__ __forceinline__ int64_t opaque(int64_t value) {
   asm volatile("" : "+l"(value));
   return value;
 }
@@ -258,8 +258,8 @@ template <int kLeft>
 __device__ __forceinline__ void awaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
-/// One thread: copies bytes in shared memory, after publish(), to device memory; addresses and size are multiples of
-/// 16.
+/// One thread: copies bytes in shared memory, after fenceProxyAsync(), to device memory; addresses and size are
+/// multiples of 16.
 __device__ __forceinline__ void storeBulk(void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(sharedAddress(from)),
                "r"(bytes)

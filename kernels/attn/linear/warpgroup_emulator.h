@@ -8,20 +8,20 @@
 
 namespace seqpar::attn::warpgroup {
 
-inline void begin() {}
+inline void arrive() {}
 void commit();
 void awaitAllBut(int left);
 template <int kLeft>
-void await() {
+void wait() {
   awaitAllBut(kLeft);
 }
 template <int N>
-void settle(float (&)[N][4]) {}
-void publish();
+void fenceOperand(float (&)[N][4]) {}
+void fenceProxyAsync();
 template <int kCount>
-void giveRegisters() {}
+void setmaxnregDec() {}
 template <int kCount>
-void takeRegisters() {}
+void setmaxnregInc() {}
 inline void sync(int group) {
   warp::syncWarpgroup(group);
 }

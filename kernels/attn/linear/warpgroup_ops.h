@@ -33,7 +33,7 @@ enum class Terms { AlongRows, Rows };
 namespace seqpar::attn::warpgroup {
 
 /// wgmma.fence: orders register accesses before the following products.
-__device__ __forceinline__ void begin() {
+__device__ __forceinline__ void arrive() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void commit() {
@@ -41,12 +41,12 @@ __device__ __forceinline__ void commit() {
 }
 /// Waits until at most `kLeft` groups of products are in flight.
 template <int kLeft>
-__device__ __forceinline__ void await() {
+__device__ __forceinline__ void wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
-/// Prevents the compiler from reading accumulators before await().
+/// Prevents the compiler from reading accumulators before wait().
 template <int N>
-__device__ __forceinline__ void settle(float (&c)[N][4]) {
+__device__ __forceinline__ void fenceOperand(float (&c)[N][4]) {
   SEQPAR_UNROLL
   for (int n = 0; n < N; ++n) {
     SEQPAR_UNROLL
@@ -54,16 +54,16 @@ __device__ __forceinline__ void settle(float (&c)[N][4]) {
   }
 }
 /// fence.proxy.async: publishes earlier ordinary stores to shared memory to products after the next barrier.
-__device__ __forceinline__ void publish() {
+__device__ __forceinline__ void fenceProxyAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /// Sets the registers per thread of this warpgroup: fewer, so that others can have more; multiples of 8.
 template <int kCount>
-__device__ __forceinline__ void giveRegisters() {
+__device__ __forceinline__ void setmaxnregDec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>
-__device__ __forceinline__ void takeRegisters() {
+__device__ __forceinline__ void setmaxnregInc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 /// A barrier of warpgroup `group`, 0 to 3.
@@ -103,8 +103,8 @@ SEQPAR_DEVICE auto& tilesOf(float (&c)[Count]) {
   return reinterpret_cast<float(&)[Count / 4][4]>(c);
 }
 template <int Count>
-SEQPAR_DEVICE void settle(float (&c)[Count]) {
-  settle(tilesOf(c));
+SEQPAR_DEVICE void fenceOperand(float (&c)[Count]) {
+  fenceOperand(tilesOf(c));
 }
 
 /// Bytes between consecutive steps of 16 terms.

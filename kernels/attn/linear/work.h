@@ -12,7 +12,7 @@ struct Item {
   int head = 0, tile = 0, segment = 0;
   int before = 0, after = 0;  ///< segments of the same sequence on this rank
   /// Whether the rank's incoming or outgoing state is the state of this sequence.
-  bool continues = true, goesOn = true;
+  bool continues = true, reachesEnd = true;
   int64_t begin = 0, end = 0;  ///< tokens
 };
 
@@ -38,7 +38,7 @@ SEQPAR_BOTH_INLINE Item itemAt(int64_t index, const LinearProblem& problem, cons
     item.before = span.before;
     item.after = span.after;
     item.continues = span.continues != 0;
-    item.goesOn = span.goesOn != 0;
+    item.reachesEnd = span.reachesEnd != 0;
     return item;
   }
   item.begin = cut.begin + item.segment * cut.tokens;
@@ -49,12 +49,12 @@ SEQPAR_BOTH_INLINE Item itemAt(int64_t index, const LinearProblem& problem, cons
   return item;
 }
 
-/// Whether the segment's map ignores its input: forward (begins), in reverse (ends).
-SEQPAR_BOTH_INLINE bool begins(const Item& item) {
+/// Whether the segment's map ignores its input: forward (startsSequence), in reverse (ends).
+SEQPAR_BOTH_INLINE bool startsSequence(const Item& item) {
   return item.before == 0 && !item.continues;
 }
 SEQPAR_BOTH_INLINE bool ends(const Item& item) {
-  return item.after == 0 && !item.goesOn;
+  return item.after == 0 && !item.reachesEnd;
 }
 
 /// Index of (batch, head) among all, and of its map of a segment among all maps.

@@ -50,14 +50,14 @@ void arrival() {
 void publication() {
   auto* operands = reinterpret_cast<uint16_t*>(warp::sharedMemory());
   for (int i = warp::thread(); i < 2 * 64 * 64; i += 2 * warpgroup::kThreads) operands[i] = 0;
-  if (ordered) warpgroup::publish();
+  if (ordered) warpgroup::fenceProxyAsync();
   warp::syncBlock();
   float c[8][4] = {};
-  warpgroup::begin();
+  warpgroup::arrive();
   warpgroup::multiplyAll<Bf16, warpgroup::Terms::AlongRows, warpgroup::Terms::Rows, 1>(c, {operands}, 64,
                                                                                        {operands + 64 * 64}, 64, false);
   warpgroup::commit();
-  warpgroup::await<0>();
+  warpgroup::wait<0>();
   taken() = c[0][0];
 }
 

@@ -152,7 +152,7 @@ void checkKernels(BackwardShape shape, double mostOfTokens = 0) {
   auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
   task.before = {before.data(), beforeLog.data()};
   task.after = {after.data(), afterLog.data()};
-  task.apart = shape.apart;
+  task.perSegment = shape.perSegment;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;
@@ -202,7 +202,7 @@ Found gradientsOf(const BackwardCase& c, uint64_t seed) {
   auto before = c.before, beforeLog = c.beforeLog, after = c.after, afterLog = c.afterLog;
   task.before = {before.data(), beforeLog.data()};
   task.after = {after.data(), afterLog.data()};
-  task.apart = c.shape.apart;
+  task.perSegment = c.shape.perSegment;
   task.initial = c.initial.empty() ? nullptr : c.initial.data();
   task.finalGradient = c.dFinal.empty() ? nullptr : c.dFinal.data();
   const int gateBlocks = kChannel ? task.valueBlocks : task.keyBlocks * task.valueBlocks;

@@ -17,14 +17,14 @@ using seqpar::test::ForwardCase;
 using seqpar::test::ForwardSpec;
 using Place = ForwardCase::Place;
 
-/// Converts maps of single segments to the incoming states that Outputs requires without `apart`. GPU: fold.cu.
-inline void foldMaps(const LinearProblem& problem, const Segments& segments, const SegmentMaps& maps) {
-  const int64_t size = int64_t{problem.dk} * problem.dv, width = decayWidth(problem);
+/// Converts maps of single segments to the incoming states that Outputs requires without `perSegment`. GPU: fold.cu.
+inline void foldMaps(const LinearProblem& problem, const Segments& segments, const StateMaps& maps) {
+  const int64_t size = int64_t{problem.dk} * problem.dv, width = transitionWidth(problem);
   for (int64_t head = 0; head < problem.batch * problem.heads; ++head) {
     std::vector<float> sum(static_cast<size_t>(size), 0);
     for (int64_t map = head * segments.count; map < (head + 1) * segments.count; ++map) {
       for (int64_t i = 0; i < size; ++i) {
-        const float factor = std::exp(maps.logDecays[map * width + (width > 1 ? i / problem.dv : 0)]);
+        const float factor = std::exp(maps.transitions[map * width + (width > 1 ? i / problem.dv : 0)]);
         float &state = maps.states[map * size + i], &before = sum[static_cast<size_t>(i)];
         const float after = (factor == 0 ? 0 : factor * before) + state;
         state = before;
@@ -61,7 +61,7 @@ struct ForwardResults {
 
 /// Both passes of `K`, by K::states(pass, ctas, seed) and K::outputs(pass, ctas, seed).
 template <class K>
-ForwardResults runForward(const ForwardCase& test, bool apart, int ctas, bool packed) {
+ForwardResults runForward(const ForwardCase& test, bool perSegment, int ctas, bool packed) {
   const ForwardSpec& spec = test.spec;
   LinearProblem problem = test.layout;
   problem.q.data = test.q.data();
@@ -75,12 +75,12 @@ ForwardResults runForward(const ForwardCase& test, bool apart, int ctas, bool pa
   first.segments = cut.segments;
   if (!cut.spans.empty()) first.segments.spans = cut.spans.data();
   first.heads = {0, spec.heads};
-  std::vector<float> workspace(segmentMapsSize(problem, first.segments) / sizeof(float), NAN);
-  first.maps = segmentMapsIn(workspace.data(), problem, first.segments);
-  first.apart = apart;
+  std::vector<float> workspace(stateMapsSize(problem, first.segments) / sizeof(float), NAN);
+  first.maps = stateMapsIn(workspace.data(), problem, first.segments);
+  first.perSegment = perSegment;
   first.packed = packed;
   K::states(first, ctas, spec.seed);
-  if (!apart) foldMaps(problem, first.segments, first.maps);
+  if (!perSegment) foldMaps(problem, first.segments, first.maps);
 
   const size_t rows = static_cast<size_t>(spec.batch * spec.tokens * spec.heads);
   ForwardResults results{
@@ -94,18 +94,18 @@ ForwardResults runForward(const ForwardCase& test, bool apart, int ctas, bool pa
   second.initial = spec.initial ? test.initial.data() : nullptr;
   second.out = {results.out.data(), spec.tokens * spec.heads * spec.dv, spec.dv, spec.tokens * spec.dv};
   second.finalState = results.finalState.data();
-  second.apart = apart;
+  second.perSegment = perSegment;
   second.packed = packed;
   K::outputs(second, ctas, spec.seed);
   return results;
 }
 
 template <class K>
-void checkForward(ForwardSpec spec, bool apart, int ctas = 2, bool packed = false) {
+void checkForward(ForwardSpec spec, bool perSegment, int ctas = 2, bool packed = false) {
   spec.seed = std::random_device{}();
-  INFO(spec.name() << (apart ? ", apart" : "") << (packed ? ", packed" : ""));
+  INFO(spec.name() << (perSegment ? ", per segment" : "") << (packed ? ", packed" : ""));
   ForwardCase test(spec);
-  const ForwardResults results = runForward<K>(test, apart, ctas, packed);
+  const ForwardResults results = runForward<K>(test, perSegment, ctas, packed);
   test.computeExpected();
   std::vector<double> found;
   for (const uint16_t bits : results.out) {
@@ -117,10 +117,10 @@ void checkForward(ForwardSpec spec, bool apart, int ctas = 2, bool packed = fals
 
 /// The results of other packed sequences have the same bits if all inputs of one sequence are NaN or infinite.
 template <class K>
-void checkSequencesApart(ForwardSpec spec, bool apart, int ctas = 2) {
+void checkSequencesApart(ForwardSpec spec, bool perSegment, int ctas = 2) {
   spec.seed = std::random_device{}();
   const ForwardCase test(spec);
-  const ForwardResults results = runForward<K>(test, apart, ctas, false);
+  const ForwardResults results = runForward<K>(test, perSegment, ctas, false);
   const auto& bounds = test.starts;  // the last is the end
   if (bounds.empty()) return;
   const auto states = static_cast<size_t>(spec.dk) * static_cast<size_t>(spec.dv);
@@ -128,13 +128,13 @@ void checkSequencesApart(ForwardSpec spec, bool apart, int ctas = 2) {
   for (const float value : {NAN, INFINITY}) {
     const size_t end = random() % bounds.size();
     const int64_t from = end == 0 ? 0 : bounds[end - 1], to = bounds[end];
-    INFO(spec.name() << (apart ? ", apart" : "") << ": " << value << " from token " << from << " to " << to);
+    INFO(spec.name() << (perSegment ? ", per segment" : "") << ": " << value << " from token " << from << " to " << to);
     ForwardCase other = test;
     for (const Place place : {Place::Queries, Place::Keys, Place::Values, Place::Gates}) {
       other.poison(place, value, from, to);
     }
     if (end == 0) other.poison(Place::Initial, value, from, to);
-    const ForwardResults found = runForward<K>(other, apart, ctas, false);
+    const ForwardResults found = runForward<K>(other, perSegment, ctas, false);
     size_t wrong = 0;
     for (size_t i = 0; i < found.out.size(); ++i) {
       const auto token = static_cast<int64_t>(i / static_cast<size_t>(spec.dv)) % spec.tokens;

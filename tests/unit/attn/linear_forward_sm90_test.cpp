@@ -94,7 +94,7 @@ TEST_CASE("pass 1 of the backward on sm_90 with packed sequences") {
   for (const Gate gate : {Gate::Channel, Gate::Token, Gate::None}) {
     auto shape = backward::test::shapeOf(gate, 400, 128, 96, 0.05);
     shape.starts = {30, 40, 200, 390};
-    shape.apart = true;
+    shape.perSegment = true;
     const uint64_t seed = std::random_device{}();
     INFO(shape.name() << ", seed " << seed);
     const seqpar::test::BackwardCase c(shape, seed);

@@ -134,12 +134,12 @@ TEST_CASE("the lead's state is stored next to the maps") {
   problem.tokens = 1000;
   const Segments cut{2, 448, 128};
   char memory[1];
-  const SegmentMaps maps = segmentMapsIn(memory, problem, cut);
+  const StateMaps maps = stateMapsIn(memory, problem, cut);
   const auto at = [&](const float* part) { return reinterpret_cast<const char*>(part) - memory; };
   CHECK(at(maps.lead) >= at(maps.states) + 3 * 2 * 16 * 16 * 4);
-  CHECK(at(maps.logDecays) >= at(maps.lead) + 3 * 16 * 16 * 4);
-  CHECK(static_cast<int64_t>(segmentMapsSize(problem, cut)) >= at(maps.logDecays) + 3 * 2 * 4);
-  CHECK(segmentMapsIn(memory, problem, {2, 512}).lead == nullptr);
+  CHECK(at(maps.transitions) >= at(maps.lead) + 3 * 16 * 16 * 4);
+  CHECK(static_cast<int64_t>(stateMapsSize(problem, cut)) >= at(maps.transitions) + 3 * 2 * 4);
+  CHECK(stateMapsIn(memory, problem, {2, 512}).lead == nullptr);
 }
 
 TEST_CASE("few heads are cut into as many segments as fill the device") {

@@ -19,12 +19,12 @@ struct ChannelProducer {
   /// gradients. Returns whether this thread found the segment's decays mild.
   SEQPAR_WARP static bool sweep(const Task& task, const Item<T>& item, const Half& place) {
     const auto fetchTiles = [&](int chunk) {
-      if (chunk < item.chunks) memoryAgain<Memory>().fetchSwept(task, item, chunk, place.again().thread);
+      if (chunk < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, chunk, place.opaque().thread);
       warp::commitCopies();
     };
     const auto fetchGates = [&](int chunk) {
       if (chunk < item.chunks) {
-        SweptGates<T>::fetch(memoryAgain<Memory>().sweptGates(chunk), task, item, chunk, place.again());
+        SweptGates<T>::fetch(opaqueMemory<Memory>().sweptGates(chunk), task, item, chunk, place.opaque());
       }
       warp::commitCopies();
     };
@@ -35,20 +35,20 @@ struct ChannelProducer {
     fetchTiles(1);
     for (int i = 0; i < item.chunks; ++i) {
       fetchGates(i + 1);
-      Memory& memory = memoryAgain<Memory>();
+      Memory& memory = opaqueMemory<Memory>();
       warp::awaitCopies<2>();  // except for the tiles and the gates of the next chunk
       warp::syncWarp();
-      const Half me = place.again();
+      const Half me = place.opaque();
       mild = SweptGates<T>::addUp(task, memory.sweptGates(i), memory.decays.sums[i % 2], me) && mild;
       if (me.thread == 0) warp::awaitBulkRead<0>();  // the next chunk's sums overwrite the previous chunk's
-      warpgroup::publish();
+      warpgroup::fenceProxyAsync();
       Roles::syncProducers();
       if (me.thread == 0) {
         warp::storeBulk(Decays::kept(task, i), &memory.decays.sums[i % 2], kDecaySumsBytes);
         warp::commitBulk();
       }
-      scaleSwept(i, memory, me.again());
-      warpgroup::publish();
+      scaleSwept(i, memory, me.opaque());
+      warpgroup::fenceProxyAsync();
       Roles::arrivePrepared(i);
       if (i > 0) Roles::awaitDone(i - 1);
       fetchTiles(i + 2);
@@ -141,14 +141,14 @@ struct ChannelProducer {
       for (int step = 0; step < kChunk / 16; ++step) {
         auto &own = words[step % kAtOnce], &rest = rests[step % kAtOnce];
         if (step > 0) warpgroup::commit();
-        if (step >= kAtOnce) warpgroup::await<kAtOnce - 1>();
+        if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
         Images::queriesOf(own, rest, memory.q(chunk), step, fit, factor, me);
-        warpgroup::begin();
+        warpgroup::arrive();
         gradient.add(own, memory.dOut(chunk), step);
         gradient.add(rest, memory.dOut(chunk), step);
       }
     } else {
-      warpgroup::begin();
+      warpgroup::arrive();
       gradient.add(memory.q(chunk), memory.dOut(chunk), me);
     }
   }

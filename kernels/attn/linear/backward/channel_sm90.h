@@ -40,10 +40,10 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       Products::first(operands, dA, a, dk, me);
       Products::queriesOfState(operands, dq, me);
       warpgroup::commit();
-      warpgroup::await<1>();
-      warpgroup::settle(dA);
-      warpgroup::settle(a);
-      warpgroup::settle(dk);
+      warpgroup::wait<1>();
+      warpgroup::fenceOperand(dA);
+      warpgroup::fenceOperand(a);
+      warpgroup::fenceOperand(dk);
       Products::keepDiagonal(memory.own, dA, 1, me);
       Products::clearUpper(dA, a, me);
       typename Products::Words ofDA, ofA;
@@ -53,26 +53,26 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       Products::store(operands.dA, ofDA, me);
       Products::store(operands.a, ofA, me);
     }
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     Roles::syncConsumers();
-    me = me.again();
-    warpgroup::begin();
+    me = me.opaque();
+    warpgroup::arrive();
     Products::second(operands, dq, dk, dv, me);
-    warpgroup::await<0>();
-    warpgroup::settle(dq);
-    warpgroup::settle(dk);
-    warpgroup::settle(dv);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
+    warpgroup::fenceOperand(dv);
     Roles::arriveStateRead();
     Roles::syncConsumers();  // nor are the matrices
     Products::store(operands.dA, restOfDA, me);
     Products::store(operands.a, restOfA, me);
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     Roles::syncConsumers();
-    me = me.again();
-    warpgroup::begin();
+    me = me.opaque();
+    warpgroup::arrive();
     Products::third(operands, dq, dk, dv, me);
-    warpgroup::await<0>();
-    warpgroup::settle(dv);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
     this->finishProducts(dq, dk, dv, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};
     finish<T>({1, task.scale, 1, {own[0], own[1]}}, dq, dk, token);
@@ -89,10 +89,10 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     {
       Scores dA, a;
       Products::template first<Fp16>(operands, dA, a, dk, me);
-      warpgroup::await<0>();
-      warpgroup::settle(dA);
-      warpgroup::settle(a);
-      warpgroup::settle(dk);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(dA);
+      warpgroup::fenceOperand(a);
+      warpgroup::fenceOperand(dk);
       Products::keepDiagonal(memory.own, dA, 1, me);
       Products::clearUpper(dA, a, me);
       Images::measure(dA, memory, me);
@@ -105,35 +105,35 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
       Products::packHalvesOf(words, dA, powerOf2(ofDA));
       Products::store(operands.dA, words, me);
     }
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     backward::clear(dv);
     addKeys(operands, dv);
-    warpgroup::settle(dv);
+    warpgroup::fenceOperand(dv);
     backward::clear(dq);
-    warpgroup::begin();
+    warpgroup::arrive();
     Products::queriesOfState(operands, dq, me, true);
     warpgroup::commit();
     times(dk, powerOf2(ofDA + scales().queries));
     Roles::syncConsumers();  // nor is the state's gradient
-    me = me.again();
-    warpgroup::begin();
+    me = me.opaque();
+    warpgroup::arrive();
     Products::addValues(operands.a, operands.dOut, dv, me);
     Products::addImagesOfQueries(dk, operands, me);
     warpgroup::commit();
     Products::store(memory.after, rests, me);
-    warpgroup::publish();
-    warpgroup::await<1>();
-    warpgroup::settle(dq);
+    warpgroup::fenceProxyAsync();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dq);
     Roles::arriveStateRead();
     times(dq, powerOf2(ofDA + scales().keys));
     Roles::syncConsumers();
-    me = me.again();
-    warpgroup::begin();
+    me = me.opaque();
+    warpgroup::arrive();
     Products::addValues(memory.after, operands.dOut, dv, me);
     Products::addImagesOfKeys(dq, operands, me);
     warpgroup::commit();
-    warpgroup::await<0>();
-    warpgroup::settle(dv);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dv);
     this->finishProducts(dq, dk, dv, token);
     const int ofQueries = scales().queries, ofKeys = scales().keys;
     const float ofOwn = powerOf2(ofDA);
@@ -154,14 +154,14 @@ struct ChannelConsumer : ChunkConsumer<T, ChannelMemory<T>> {
     SEQPAR_UNROLL
     for (int step = 0; step < kBlock / 16; ++step) {
       auto& own = keys[step % kAtOnce];
-      if (step >= kAtOnce) warpgroup::await<kAtOnce - 1>();
+      if (step >= kAtOnce) warpgroup::wait<kAtOnce - 1>();
       Images::convertKeys(own, next, factor);
       if (step + 1 < kBlock / 16) Images::loadKeys(next, operands.k, step + 1, me);
-      warpgroup::begin();
+      warpgroup::arrive();
       warpgroup::multiplyStep<T, Terms::Rows>(dv, own, after, kBlock, step, true);
       warpgroup::commit();
     }
-    warpgroup::await<0>();
+    warpgroup::wait<0>();
   }
   template <int N>
   SEQPAR_WARP static void times(float (&x)[N][4], float factor) {

@@ -36,10 +36,10 @@ struct ChunkConsumer {
     Roles::arriveRead();
     Rows(task.dvOut, item, token, item.keyBlock * task.dvOut.block + item.valueBlock * kBlock, item.values)
         .template writeThrough<T>(memory.dOut(chunk), dv, me);
-    me = me.again();
-    warpgroup::await<0>();
-    warpgroup::settle(dq);
-    warpgroup::settle(dk);
+    me = me.opaque();
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(dq);
+    warpgroup::fenceOperand(dk);
     Roles::syncConsumers();  // nor are the matrices, or q and k by other warps
   }
   SEQPAR_WARP Rows rowsOf(const Target& target, int64_t token) const {

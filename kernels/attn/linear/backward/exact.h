@@ -64,9 +64,10 @@ struct ExactKernel {
   /// x = at + diag(exp(logDecay)) earlier; `at` and `earlier` may be NULL. logDecay is the sum over `count` maps,
   /// starting with `map`.
   SEQPAR_WARP static void load(State& x, const Task& task, const Item<float>& item, const float* states,
-                               const float* logDecays, int64_t map, int count, const float* earlier, const Place& me) {
+                               const float* transitions, int64_t map, int count, const float* earlier,
+                               const Place& me) {
     const int width = task.gate == Gate::Channel ? task.dk : 1;
-    const float* logs = logDecays + map * width + (width > 1 ? item.keyBlock * kBlock : 0);
+    const float* logs = transitions + map * width + (width > 1 ? item.keyBlock * kBlock : 0);
     const float* at = states == nullptr ? nullptr : states + item.map * task.dk * task.dv + item.stateOffset(task);
     for (int r = 0; r < kExactRows; ++r) {
       const int row = me.row + r;
@@ -134,9 +135,9 @@ struct ExactKernel {
       if (item.valueBlock == 0 && me.thread < item.keys) {
         const float sum = item.ends() ? -INFINITY : (memory.logs[0][me.thread] + memory.logs[1][me.thread]) * kLn2;
         if (task.gate == Gate::Channel) {
-          task.maps.logDecays[item.map * task.dk + item.keyBlock * kBlock + me.thread] = sum;
+          task.maps.transitions[item.map * task.dk + item.keyBlock * kBlock + me.thread] = sum;
         } else if (item.keyBlock == 0 && me.thread == 0) {
-          task.maps.logDecays[item.map] = sum;
+          task.maps.transitions[item.map] = sum;
         }
       }
       warp::syncBlock();
@@ -158,11 +159,11 @@ struct ExactKernel {
           (int64_t{item.sequence} * task.heads + item.head) * task.dk * task.dv + item.stateOffset(task);
       const auto from = [&](const float* states) { return states == nullptr ? nullptr : states + whole; };
       State x, y;
-      load(x, task, item, item.before > 0 ? task.before.states : nullptr, task.before.logDecays, item.map - item.before,
-           item.before, from(item.continues ? task.initial : nullptr), me);
+      load(x, task, item, item.before > 0 ? task.before.states : nullptr, task.before.transitions,
+           item.map - item.before, item.before, from(item.continues ? task.initial : nullptr), me);
       forward(task, item, memory, x, me);
-      load(y, task, item, item.after > 0 ? task.after.states : nullptr, task.after.logDecays, item.map + 1, item.after,
-           from(item.goesOn ? task.finalGradient : nullptr), me);
+      load(y, task, item, item.after > 0 ? task.after.states : nullptr, task.after.transitions, item.map + 1,
+           item.after, from(item.reachesEnd ? task.finalGradient : nullptr), me);
       float carry[kExactRows] = {};
       SEQPAR_UNROLL
       for (int r = 0; r < kExactRows; ++r) {

@@ -22,19 +22,19 @@ struct GradientsKernel {
     const int64_t chunks = (task.segmentTokens + kChunk - 1) / kChunk;
     return reinterpret_cast<T*>(task.states) + warp::block() * chunks * kMatrix;
   }
-  SEQPAR_WARP static Memory& again() { return memoryAgain<Memory>(); }
+  SEQPAR_WARP static Memory& opaque() { return opaqueMemory<Memory>(); }
 
   SEQPAR_WARP static void run(const Task& task) {
-    auto& memory = again();
+    auto& memory = opaque();
     const Half me;
     if (Roles::produces()) {
-      warpgroup::giveRegisters<kProducerRegisters>();
+      warpgroup::setmaxnregDec<kProducerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t index) { produce(task, item, index, memory, me); });
     } else {
-      warpgroup::takeRegisters<kConsumerRegisters>();
+      warpgroup::setmaxnregInc<kConsumerRegisters>();
       each(task, memory, [&](const Item<T>& item, int64_t) { consume(task, item, memory, me); });
     }
-    warp::awaitPriorKernel();  // the next kernel only waits for this one, which exits at once for strong decays
+    warp::griddepcontrolWait();  // the next kernel only waits for this one, which exits at once for strong decays
   }
 
   /// Calls act(item, its index) for the items of this CTA.
@@ -47,55 +47,55 @@ struct GradientsKernel {
 
   SEQPAR_WARP static void produce(const Task& task, const Item<T>& item, int64_t index, Memory& memory,
                                   const Half& me) {
-    const bool mild = warp::allOfBlock(Producer::sweep(task, item, me.again()));
+    const bool mild = warp::allOfBlock(Producer::sweep(task, item, me.opaque()));
     if (kChannel && me.thread == 0) task.strong[index] = mild ? 0 : 1;
     if (!mild) return;
     Producer producer;
     if (item.chunks > 0) {
-      producer.load(task, item, item.chunks - 1, me.again());
-      memory.fetchKeys(task, item, item.chunks - 1, me.again().thread);
+      producer.load(task, item, item.chunks - 1, me.opaque());
+      memory.fetchKeys(task, item, item.chunks - 1, me.opaque().thread);
       warp::commitCopies();
-      memory.fetchValues(task, item, item.chunks - 1, me.again().thread);
+      memory.fetchValues(task, item, item.chunks - 1, me.opaque().thread);
     }
     warp::commitCopies();
     StateOf gradient;
-    warp::awaitPriorKernel();
-    gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.again());
-    if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.again());
+    warp::griddepcontrolWait();
+    gradient.loadFull(Incoming::after(task, item), task.dv, item.keys, item.values, me.opaque());
+    if constexpr (!kChannel) keepCarry(gradient, memory.after, item.chunks - 1, memory, me.opaque());
     Roles::syncProducers();
     warp::commitCopies();  // of the last chunk's state, which the sweep stored
     for (int i = item.chunks - 1; i >= 0; --i) {
-      produceChunk(task, item, i, again(), producer, gradient, me.again());
+      produceChunk(task, item, i, opaque(), producer, gradient, me.opaque());
     }
     if (item.chunks > 0) {
       Roles::awaitStateRead();
       Roles::awaitRead();
       Roles::awaitDone(0);
-      Producer::finish(task, item, 0, memory, me.again());
+      Producer::finish(task, item, 0, memory, me.opaque());
     }
     if (item.isFirst() && task.dInitial != nullptr) {
       const int64_t head = int64_t{item.sequence} * task.heads + item.head;
       gradient.storeFull(task.dInitial + head * task.dk * task.dv + item.stateOffset(task), task.dv, item.keys,
-                         item.values, me.again());
+                         item.values, me.opaque());
     }
   }
 
   SEQPAR_WARP static void consume(const Task& task, const Item<T>& item, Memory& memory, const Half& me) {
     {
       StateOf state;
-      if (item.before > 0 && !task.beforeIsThere) warp::awaitPriorKernel();
-      state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.again());
+      if (item.before > 0 && !task.beforeComplete) warp::griddepcontrolWait();
+      state.loadFull(Incoming::before(task, item), task.dv, item.keys, item.values, me.opaque());
       consumeSweep(task, item, state, me);
       if constexpr (!kChannel) {
         Roles::syncConsumers();  // all reads are complete
-        state.store(memory.after, me.again());
-        warpgroup::publish();
+        state.store(memory.after, me.opaque());
+        warpgroup::fenceProxyAsync();
       }
     }
     if (!warp::allOfBlock(true)) return;
     for (int i = item.chunks - 1; i >= 0; --i) {
       Roles::awaitPrepared(i);
-      Consumer{task, item, again(), me.again(), i}.run();
+      Consumer{task, item, opaque(), me.opaque(), i}.run();
     }
   }
 
@@ -105,8 +105,8 @@ struct GradientsKernel {
   SEQPAR_WARP static void consumeSweep(const Task& task, const Item<T>& item, StateOf& state, const Half& place) {
     T* states = statesOf(task);
     for (int i = 0; i < item.chunks; ++i) {
-      Memory& memory = again();
-      const Half me = place.again();
+      Memory& memory = opaque();
+      const Half me = place.opaque();
       if (me.inGroup == 0) warp::awaitBulkRead<Memory::kImages - 1>();
       Roles::syncOwn(me);
       const int later = item.chunks - 1 - i;
@@ -114,11 +114,11 @@ struct GradientsKernel {
       if (later > 0) keep(states + int64_t{i} * kMatrix, memory.image(later), me);
       Roles::awaitPrepared(i);
       decay(state, i, memory, me);
-      warpgroup::begin();
+      warpgroup::arrive();
       state.add(memory.sweptKeys(i), memory.sweptValues(i), me);
       warpgroup::commit();
-      warpgroup::await<0>();
-      warpgroup::settle(state.x);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(state.x);
       Roles::arriveDone(i);
     }
     if (place.inGroup == 0) warp::awaitBulk();
@@ -127,7 +127,7 @@ struct GradientsKernel {
   /// The warpgroup's rows of both panels.
   SEQPAR_WARP static void keep(T* to, const T* image, const Half& me) {
     constexpr int kRows = kMatrixPanel / 2;
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     Roles::syncOwn(me);
     if (me.inGroup != 0) return;
     SEQPAR_UNROLL
@@ -154,7 +154,7 @@ struct GradientsKernel {
   SEQPAR_WARP static void keepCarry(const StateOf& gradient, const T* state, int of, Memory& memory, const Half& me) {
     float sums[2];
     gradient.rowSums(sums, state, me);
-    Producer::storeCarry(memory, of, sums, me.again());
+    Producer::storeCarry(memory, of, sums, me.opaque());
   }
 
   /// Processes one chunk; on return, `gradient` is the gradient of the state before it.
@@ -165,38 +165,38 @@ struct GradientsKernel {
     warp::awaitCopies<2>();  // except for values, dOut and the state
     Producer::measure(chunk, memory, me);
     Roles::syncProducers();
-    me = me.again();
+    me = me.opaque();
     Producer::scale(task, chunk, memory, me);
     if (Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
     if (!isLast) Roles::awaitRead();
-    me = me.again();
+    me = me.opaque();
     gradient.store(memory.after, me);
     Producer::copyScaled(task, chunk, memory, me);
     if (!Producer::kDecaysFirst) decay(gradient, chunk, memory, me);
     warp::awaitCopies<0>();
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     Roles::syncProducers();
     Roles::arrivePrepared(chunk);
-    Producer::addTo(gradient, chunk, memory, me.again());
+    Producer::addTo(gradient, chunk, memory, me.opaque());
     warpgroup::commit();
     if (!isLast) Roles::awaitDone(chunk + 1);
     if (chunk > 0) {
-      memory.fetchKeys(task, item, chunk - 1, me.again().thread);
+      memory.fetchKeys(task, item, chunk - 1, me.opaque().thread);
       warp::commitCopies();
     }
-    warpgroup::await<0>();
-    warpgroup::settle(gradient.x);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(gradient.x);
     Roles::arriveAdded();
-    if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.again());
+    if (!isLast) Producer::finish(task, item, chunk + 1, memory, me.opaque());
     if (chunk > 0) {
-      memory.fetchValues(task, item, chunk - 1, me.again().thread);
+      memory.fetchValues(task, item, chunk - 1, me.opaque().thread);
       warp::commitCopies();
     }
-    if (kChannel || chunk > 0) keepCarry(gradient, memory.before, kChannel ? chunk : chunk - 1, memory, me.again());
+    if (kChannel || chunk > 0) keepCarry(gradient, memory.before, kChannel ? chunk : chunk - 1, memory, me.opaque());
     if (chunk > 0) {
-      producer.load(task, item, chunk - 1, me.again());
+      producer.load(task, item, chunk - 1, me.opaque());
       Roles::awaitStateRead();  // also of all producers, which have computed their sums
-      memory.fetchState(statesOf(task), chunk - 1, me.again().thread);
+      memory.fetchState(statesOf(task), chunk - 1, me.opaque().thread);
       warp::commitCopies();
     }
   }

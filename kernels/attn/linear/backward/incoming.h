@@ -11,7 +11,7 @@ struct Incoming {
   const float* logs;       ///< its log-decays
   int64_t toState, toLog;  ///< strides to the next map
   int maps, width;         ///< width: log-decays per map
-  bool apart;              ///< per-segment maps; otherwise the nearest state is the result of all
+  bool perSegment;         ///< per-segment maps; otherwise the nearest state is the result of all
   const float* intoRank;   ///< block of the state that enters the rank; NULL: 0
 
   template <class T>
@@ -20,7 +20,7 @@ struct Incoming {
   }
   template <class T>
   SEQPAR_WARP static Incoming after(const Task& task, const Item<T>& item) {
-    return of(task, item, task.after, 1, item.after, item.goesOn ? task.finalGradient : nullptr);
+    return of(task, item, task.after, 1, item.after, item.reachesEnd ? task.finalGradient : nullptr);
   }
 
   /// Calls add(block, its factors in rows `row` and `row` + 8) for each term; `rows` rows are valid.
@@ -30,7 +30,7 @@ struct Incoming {
     float log = 0, log8 = 0;
     SEQPAR_ROLL
     for (int i = 0; i <= maps; ++i) {
-      const float* block = i == maps ? intoRank : i == 0 || apart ? states + i * toState : nullptr;
+      const float* block = i == maps ? intoRank : i == 0 || perSegment ? states + i * toState : nullptr;
       if (block != nullptr) add(block, decayOf(log * kLog2e), decayOf(log8 * kLog2e));
       if (i == maps) continue;
       log += logs[i * toLog + first];
@@ -40,18 +40,18 @@ struct Incoming {
 
  private:
   template <class T>
-  SEQPAR_WARP static Incoming of(const Task& task, const Item<T>& item, const SegmentMaps& all, int step, int maps,
+  SEQPAR_WARP static Incoming of(const Task& task, const Item<T>& item, const StateMaps& all, int step, int maps,
                                  const float* intoRank) {
     const bool channel = task.gate == Gate::Channel;
     const int64_t size = int64_t{task.dk} * task.dv, head = int64_t{item.sequence} * task.heads + item.head;
     const int width = channel ? task.dk : 1;
-    return {all.states + (item.map + (task.apart ? step : 0)) * size + item.stateOffset(task),
-            all.logDecays + (item.map + step) * width + (channel ? item.keyBlock * kBlock : 0),
+    return {all.states + (item.map + (task.perSegment ? step : 0)) * size + item.stateOffset(task),
+            all.transitions + (item.map + step) * width + (channel ? item.keyBlock * kBlock : 0),
             step * size,
             int64_t{step} * width,
             maps,
             width,
-            task.apart,
+            task.perSegment,
             intoRank == nullptr ? nullptr : intoRank + head * size + item.stateOffset(task)};
   }
 };

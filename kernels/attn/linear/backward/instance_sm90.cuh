@@ -24,10 +24,10 @@ cudaError_t InstanceSm90<T, kChannel>::segmentMaps(const Task& task, int ctas, c
 }
 
 template <class T, bool kChannel>
-cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, bool early, cudaStream_t stream) {
+cudaError_t InstanceSm90<T, kChannel>::gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream) {
   constexpr int kShared = sizeof(typename sm90::GradientsKernel<T, kChannel>::Memory);
   return launchKernel(gradientsSm90<T, kChannel>, dim3(static_cast<unsigned>(ctas)), sm90::kGradientThreads, kShared,
-                      stream, early, task);
+                      stream, overlaps, task);
 }
 
 }  // namespace seqpar::attn::backward

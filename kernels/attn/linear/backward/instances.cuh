@@ -25,8 +25,8 @@ struct Instance {
 template <class T, bool kChannel>
 struct InstanceSm90 {
   static cudaError_t segmentMaps(const Task& task, int ctas, cudaStream_t stream);
-  /// `early`: may start before the previous kernel, one of pass 1, ends.
-  static cudaError_t gradients(const Task& task, int ctas, bool early, cudaStream_t stream);
+  /// `overlaps`: may start before the previous kernel, one of pass 1, ends.
+  static cudaError_t gradients(const Task& task, int ctas, bool overlaps, cudaStream_t stream);
 };
 
 /// Launches a kernel with a task. Returns the launch's own error.

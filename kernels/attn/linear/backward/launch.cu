@@ -157,7 +157,7 @@ cudaError_t addUpAll(const Gradients& pass, const Task& task, const Workspace& w
 }  // namespace
 }  // namespace backward
 
-int smsBesideGradients(const LinearProblem& problem, const Segments& segments) {
+int idleSmsOfGradients(const LinearProblem& problem, const Segments& segments) {
   using namespace backward;
   if (!hasSm90(problem) || segments.count < 2) return 0;
   const int64_t items = itemsOf(taskOf(problem, segments, {0, problem.heads}, {}));
@@ -177,8 +177,8 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   const bool sm90 = hasSm90(pass.problem);
   const int ctas = ctasFor(itemsOf(task), full || sm90 ? 2 : ctasOf(dimensionOf(pass.problem)), launch);
   int error = cudaSuccess;
-  const bool early = pass.afterStates && pass.segments.count > 1;
-  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, early, launch, error)) {
+  const bool overlaps = pass.afterStates && pass.segments.count > 1;
+  if (hopper::fits(pass.problem) && hopper::segmentStateGradients(pass, segments, overlaps, launch, error)) {
     if (error != cudaSuccess) return error;
   } else if (sm90) {
     error = withSm90(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
@@ -187,11 +187,11 @@ int launchSegmentStateGradients(const SegmentStateGradients& pass, const Launch&
   } else {
     error = withInstance(pass.problem, [&]<class I>() { return I::segmentMaps(task, ctas, stream); });
   }
-  if (error != cudaSuccess || (pass.apart && !rank)) return error;
+  if (error != cudaSuccess || (pass.perSegment && !rank)) return error;
   constexpr bool kReverse = true;
-  return launchFold(
-      {pass.problem, pass.segments, pass.heads, pass.maps, kReverse, pass.apart, pass.stateGradient, pass.logDecay},
-      launch);
+  return launchFold({pass.problem, pass.segments, pass.heads, pass.maps, kReverse, pass.perSegment, pass.stateGradient,
+                     pass.logDecay},
+                    launch);
 }
 
 int launchGradients(const Gradients& pass, const Launch& launch) {
@@ -206,7 +206,7 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
   auto* base = static_cast<char*>(pass.workspace);
   task.before = pass.before;
   task.after = pass.after;
-  task.beforeIsThere = pass.beforeIsThere;
+  task.beforeComplete = pass.beforeComplete;
   task.initial = pass.initial;
   task.finalGradient = pass.finalGradient;
   task.dInitial = pass.dInitial;
@@ -219,8 +219,8 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
                            channel ? task.valueBlocks : task.keyBlocks * task.valueBlocks, channel ? problem.dk : 1);
   }
   const bool sm90 = hasSm90(problem), channel = problem.gate == Gate::Channel;
-  task.apart = pass.apart && sm90;
-  if (pass.apart && !sm90) {
+  task.perSegment = pass.perSegment && sm90;
+  if (pass.perSegment && !sm90) {
     const int folded = foldBoth(pass, launch);
     if (folded != cudaSuccess) return folded;
   }
@@ -235,8 +235,9 @@ int launchGradients(const Gradients& pass, const Launch& launch) {
     if (sm90) {
       task.strong = reinterpret_cast<uint32_t*>(base + workspace.strong);
       task.decays = base + workspace.decays;
-      const bool early = pass.early && pass.apart && pass.segments.count > 1;  // only if pass 1 precedes it
-      error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, early, stream); });
+      const bool overlaps =
+          pass.overlapsPass1 && pass.perSegment && pass.segments.count > 1;  // only if pass 1 precedes it
+      error = withSm90(problem, [&]<class I>() { return I::gradients(task, ctas, overlaps, stream); });
     }
     if (error == cudaSuccess && (!sm90 || channel)) {
       error = withInstance(problem, [&]<class I>() { return I::gradients(task, ctas, stream); });

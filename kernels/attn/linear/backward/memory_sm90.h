@@ -48,8 +48,8 @@ struct ChunkTiles {
 /// Opaque address of the same shared memory: prevents the compiler from hoisting all derived addresses out of the
 /// loops, where they would exceed the registers.
 template <class Memory>
-SEQPAR_WARP Memory& memoryAgain() {
-  return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::hidden(0));
+SEQPAR_WARP Memory& opaqueMemory() {
+  return *reinterpret_cast<Memory*>(warp::sharedMemory() + warp::opaque(0));
 }
 
 /// Images of a chunk's queries and keys in fp16 (images_sm90.h): whether it has images, and the exponents of their

@@ -29,7 +29,7 @@ struct ChunkProducts {
   SEQPAR_WARP static void first(const ChunkOperands<T>& of, Scores& dA, Scores& a, Part& dk, const P& me) {
     const int row = me.group * 32 * kPanel;
     const Operand dOut{of.dOut, kTilePanelBytes}, v{of.v, kTilePanelBytes};
-    warpgroup::begin();
+    warpgroup::arrive();
     warpgroup::multiplyAll<T, Terms::AlongRows, Terms::AlongRows, 8>(dA, dOut, kChunk, Operand{of.v + row}, kChunk,
                                                                      false);
     warpgroup::multiplyAll<Image, Terms::AlongRows, Terms::AlongRows, 8>(a, Operand{of.q}, kChunk, Operand{of.k + row},

@@ -138,9 +138,9 @@ SEQPAR_WARP void segmentMaps(const Task& task) {
     if (item.valueBlock != 0) continue;
     if (item.ends()) logDecay = -INFINITY;
     if (kChannel && me.thread < item.keys) {
-      task.maps.logDecays[item.map * task.dk + item.keyBlock * kBlock + me.thread] = logDecay * kLn2;
+      task.maps.transitions[item.map * task.dk + item.keyBlock * kBlock + me.thread] = logDecay * kLn2;
     }
-    if (!kChannel && me.thread == 0 && item.keyBlock == 0) task.maps.logDecays[item.map] = logDecay * kLn2;
+    if (!kChannel && me.thread == 0 && item.keyBlock == 0) task.maps.transitions[item.map] = logDecay * kLn2;
   }
 }
 

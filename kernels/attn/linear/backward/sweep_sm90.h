@@ -63,11 +63,11 @@ struct Sweep {
       logs.addUp(tiles.sums, tiles.forgets, me.lane);
     }
     for (int step = 0; step < item.chunks; ++step) {
-      me = place.again();
+      me = place.opaque();
       T* queries = tiles.queriesOf(step);
       const bool more = adds && step + 1 < item.chunks;
       warp::awaitCopies<0>();
-      warpgroup::publish();
+      warpgroup::fenceProxyAsync();
       warp::syncBlock();
       fetch(task, item, step + 1, tiles, me.thread);
       if (more) logs.load(task, item, tokenOf(item, step + 1), me.lane);
@@ -86,17 +86,17 @@ struct Sweep {
         logDecay += factor;
       }
       state.decay(decayOf(factor), decayOf(factor8));
-      warpgroup::publish();
+      warpgroup::fenceProxyAsync();
       me.syncState();
       fetchGates(task, item, step + 1, tiles, me);
-      warpgroup::begin();
+      warpgroup::arrive();
       state.add(queries, tiles.outputsOf(step), me);
       warpgroup::commit();
       if (more) {
         logs.addUp(tiles.sumsOf(step + 1), tiles.forgets, me.lane);
       }
-      warpgroup::await<0>();
-      warpgroup::settle(state.x);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(state.x);
     }
     warp::awaitCopies<0>();
   }
@@ -175,9 +175,9 @@ SEQPAR_WARP void segmentMaps(const Task& task) {
     if (item.ends()) logDecay = -INFINITY;
     const int channel = me.firstColumn + me.inGroup;
     if (kChannel && me.inGroup < MapsPlace::kOwn && channel < item.keys) {
-      task.maps.logDecays[item.map * task.dk + item.keyBlock * kBlock + channel] = logDecay * kLn2;
+      task.maps.transitions[item.map * task.dk + item.keyBlock * kBlock + channel] = logDecay * kLn2;
     }
-    if (!kChannel && me.thread == 0 && item.keyBlock == 0) task.maps.logDecays[item.map] = logDecay * kLn2;
+    if (!kChannel && me.thread == 0 && item.keyBlock == 0) task.maps.transitions[item.map] = logDecay * kLn2;
   }
 }
 

@@ -31,10 +31,10 @@ struct Task {
   int64_t segmentTokens = 0;
   const Span* spans = nullptr;
 
-  SegmentMaps maps;            ///< the segment pass: out
-  SegmentMaps before, after;   ///< the gradients
-  bool apart = false;          ///< for these: states are per map
-  bool beforeIsThere = false;  ///< `before` is complete when the previous kernel starts
+  StateMaps maps;               ///< the segment pass: out
+  StateMaps before, after;      ///< the gradients
+  bool perSegment = false;      ///< for these: states are per map
+  bool beforeComplete = false;  ///< `before` is complete when the previous kernel starts
   const float *initial = nullptr, *finalGradient = nullptr;
   Target dq, dkOut, dvOut, dGates;
   float* dInitial = nullptr;

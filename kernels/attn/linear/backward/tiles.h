@@ -109,9 +109,9 @@ struct Item {
   const char* gates;
   int64_t first, end;  ///< tokens of the segment
   int chunks;
-  int before, after;       ///< as in attn::Item
-  bool continues, goesOn;  ///< likewise
-  int64_t map;             ///< of the segment, in SegmentMaps
+  int before, after;           ///< as in attn::Item
+  bool continues, reachesEnd;  ///< likewise
+  int64_t map;                 ///< of the segment, in StateMaps
 
   SEQPAR_WARP Item(const Task& task, int64_t index) {
     segment = static_cast<int>(index % task.segments);
@@ -143,19 +143,19 @@ struct Item {
       before = span.before;
       after = span.after;
       continues = span.continues != 0;
-      goesOn = span.goesOn != 0;
+      reachesEnd = span.reachesEnd != 0;
     } else {
       first = segment * task.segmentTokens;
       end = first + task.segmentTokens < task.tokens ? first + task.segmentTokens : task.tokens;
       before = segment;
       after = task.mapCount - 1 - segment;
-      continues = goesOn = true;
+      continues = reachesEnd = true;
     }
     chunks = end > first ? static_cast<int>((end - first + kChunk - 1) / kChunk) : 0;
     map = (int64_t{sequence} * task.heads + head) * task.mapCount + segment;
   }
   /// Whether the reverse map ignores its input.
-  SEQPAR_WARP bool ends() const { return after == 0 && !goesOn; }
+  SEQPAR_WARP bool ends() const { return after == 0 && !reachesEnd; }
   /// Whether the gradient of the state before the segment is the gradient of the rank's incoming state.
   SEQPAR_WARP bool isFirst() const { return before == 0 && continues; }
   SEQPAR_WARP const T* at(const Input& input, int atHead) const {

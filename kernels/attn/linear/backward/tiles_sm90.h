@@ -41,7 +41,7 @@ struct Place {
         row(warpIndex * 16 + g),
         firstColumn(group * kOwn) {}
   /// Opaque copy: stops the compiler from hoisting address arithmetic out of the loop (saves registers).
-  SEQPAR_WARP Place again() const { return {warp::threadAgain(), group, warpIndex}; }
+  SEQPAR_WARP Place opaque() const { return {warp::opaqueThread(), group, warpIndex}; }
   /// A barrier of the threads that hold the state's rows for this warpgroup's key columns.
   SEQPAR_WARP void syncState() const {
     if constexpr (kOwn == kPanel) {

@@ -30,13 +30,13 @@ struct TokenProducer {
     Half me = place;
     TokenProducer producer;
     for (int i = 0; i < kAhead; ++i) {
-      if (i < item.chunks) memoryAgain<Memory>().fetchSwept(task, item, i, me.thread);
+      if (i < item.chunks) opaqueMemory<Memory>().fetchSwept(task, item, i, me.thread);
       warp::commitCopies();
     }
     if (item.chunks > 0) producer.load(task, item, 0, me);
     for (int i = 0; i < item.chunks; ++i) {
-      Memory& memory = memoryAgain<Memory>();
-      me = place.again();
+      Memory& memory = opaqueMemory<Memory>();
+      me = place.opaque();
       if (i >= kAhead) Roles::awaitDone(i - kAhead);
       if (i + kAhead < item.chunks) memory.fetchSwept(task, item, i + kAhead, me.thread);
       warp::commitCopies();
@@ -44,8 +44,8 @@ struct TokenProducer {
       if (i + 1 < item.chunks) producer.load(task, item, i + 1, me);
       warp::awaitCopies<kAhead>();
       Roles::syncProducers();
-      scaleSwept(i, memory, me.again());
-      warpgroup::publish();
+      scaleSwept(i, memory, me.opaque());
+      warpgroup::fenceProxyAsync();
       Roles::arrivePrepared(i);
     }
     if (item.chunks > 1) Roles::awaitDone(item.chunks - 2);
@@ -70,7 +70,7 @@ struct TokenProducer {
   }
   SEQPAR_WARP static void finish(const Task&, const Item<T>&, int, Memory&, const Half&) {}
   SEQPAR_WARP static void addTo(State<T, Half>& gradient, int chunk, Memory& memory, const Half& me) {
-    warpgroup::begin();
+    warpgroup::arrive();
     gradient.add(memory.queries, memory.dOut(chunk), me);
   }
 
@@ -119,11 +119,11 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
       Products::first(operands, dA, a, dk, me);
       Products::queriesOfState(operands, dq, me);
       warpgroup::commit();
-      warpgroup::await<0>();
-      warpgroup::settle(dA);
-      warpgroup::settle(a);
-      warpgroup::settle(dq);
-      warpgroup::settle(dk);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(dA);
+      warpgroup::fenceOperand(a);
+      warpgroup::fenceOperand(dq);
+      warpgroup::fenceOperand(dk);
       Roles::arriveStateRead();
       Products::keepDiagonal(memory.own, dA, task.scale, me);
       applyDecays(dA, a);
@@ -132,13 +132,13 @@ struct TokenConsumer : ChunkConsumer<T, TokenMemory<T>> {
     const float* sums = sumsOf();
     scaleRows(dq, task.scale * decayOf(sums[me.row]), task.scale * decayOf(sums[me.row + 8]));
     scaleRows(dk, toEnd(0), toEnd(1));
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     Roles::syncConsumers();
-    warpgroup::begin();
+    warpgroup::arrive();
     Products::second(operands, dq, dk, dv, me);
-    me = me.again();
-    warpgroup::await<1>();
-    warpgroup::settle(dv);
+    me = me.opaque();
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(dv);
     this->finishProducts(dq, dk, dv, token);
     const Rows dqRows = this->rowsOf(task.dq, token), dkRows = this->rowsOf(task.dkOut, token);
     const float own[2] = {memory.own[me.row], memory.own[me.row + 8]};

@@ -13,7 +13,7 @@ int attribute(cudaDeviceAttr which) {
 }
 
 template <Pass P>
-bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, bool early,
+bool launchStates(const SegmentStates& pass, int segments, const Input& keys, const Input& values, bool overlaps,
                   const Launch& launch, int& error) {
   const LinearProblem& problem = pass.problem;
   StatesKernel kernel;
@@ -22,7 +22,7 @@ bool launchStates(const SegmentStates& pass, int segments, const Input& keys, co
   if (kernel.items == 0) return true;
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(statesKernel<Bfloat16, kind(), P>, gridOf(kernel.items, launch.ctas), kThreads,
-                        StatesShared<kind()>::kBytes, launch.stream, early, kernel);
+                        StatesShared<kind()>::kBytes, launch.stream, overlaps, kernel);
   });
   return true;
 }
@@ -40,14 +40,14 @@ int ctasAtOnce(const LinearProblem&) {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 
-bool segmentStates(const SegmentStates& pass, int segments, bool early, const Launch& launch, int& error) {
-  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, early, launch, error);
+bool segmentStates(const SegmentStates& pass, int segments, bool overlaps, const Launch& launch, int& error) {
+  return launchStates<Pass::Forward>(pass, segments, pass.problem.k, pass.problem.v, overlaps, launch, error);
 }
 
-bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool early, const Launch& launch,
+bool segmentStateGradients(const SegmentStateGradients& pass, int segments, bool overlaps, const Launch& launch,
                            int& error) {
   const SegmentStates states = {pass.problem, pass.segments, pass.heads, pass.maps};
-  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, early, launch, error);
+  return launchStates<Pass::Backward>(states, segments, pass.problem.q, pass.dOut, overlaps, launch, error);
 }
 
 bool packs(const Outputs& pass) {
@@ -64,10 +64,10 @@ bool outputs(const Outputs& pass, const Launch& launch, int& error) {
   if (!setArguments(kernel, pass)) return false;
   if (kernel.items == 0) return true;
   // Without a preceding pass 1, the previous kernel may be the one that computes the inputs.
-  const bool early = pass.segments.count > 1 || pass.leads;
+  const bool overlaps = pass.segments.count > 1 || pass.isLead;
   error = dispatch(problem, [&](auto kind) {
     return launchKernel(outputsKernel<Bfloat16, kind()>, gridOf(kernel.items, launch.ctas), kThreads,
-                        OutputsShared::kBytes, launch.stream, early, kernel);
+                        OutputsShared::kBytes, launch.stream, overlaps, kernel);
   });
   return true;
 }

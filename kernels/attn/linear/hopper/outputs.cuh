@@ -28,20 +28,20 @@ class OutputsCta {
     __syncthreads();
     const int role = static_cast<int>(threadIdx.x) / kGroupThreads;
     if (role == kLoader) {
-      warpgroup::giveRegisters<kUniform ? 24 : 32>();
+      warpgroup::setmaxnregDec<kUniform ? 24 : 32>();
       if (threadIdx.x == 0) each([&](const Item& item, int first) { return load(item, first); });
     } else if (role == kPreparer) {
       if constexpr (kUniform) {
-        warpgroup::giveRegisters<104>();
+        warpgroup::setmaxnregDec<104>();
         UniformPreparer<T> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       } else {
-        warpgroup::takeRegisters<160>();
+        warpgroup::setmaxnregInc<160>();
         ChannelPreparer<T, Kind> preparer(problem_, shared_);
         each([&](const Item& item, int first) { return preparer.run(item, first, pipeline_); });
       }
     } else {
-      warpgroup::takeRegisters<kUniform ? 192 : 160>();
+      warpgroup::setmaxnregInc<kUniform ? 192 : 160>();
       Multiplier<T, Kind> multiplier(kernel_, shared_, role - kMultiplier);
       each([&](const Item& item, int first) { return multiplier.run(item, first, pipeline_); });
     }
@@ -66,19 +66,19 @@ class OutputsCta {
     for (; chunks.more(); ++running) {
       const Chunk chunk = chunks.take();
       pipeline_.waitFree(running);
-      if (kInFlight < Layout::kStages && running >= kInFlight) pipeline_.waitFilled(running - kInFlight);
+      if (kInFlight < Layout::kStages && running >= kInFlight) pipeline_.waitFull(running - kInFlight);
       const uint32_t stage = sharedAddress(shared_) + running % Layout::kStages * Layout::kStageBytes;
-      const uint32_t filled = pipeline_.filled(running);
+      const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunk.token);
       if (Kind != GateKind::Uniform) prefetchBox(kernel_.gates, 0, item.head, token, batch);
-      arriveExpecting(filled, 3 * kMatrixBytes);
+      arriveExpecting(full, 3 * kMatrixBytes);
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
-        loadBox(stage + Layout::kQueries + at, kernel_.queries, filled, column, qk, token, batch);
-        loadBox(stage + Layout::kKeys + at, kernel_.keys, filled, column, qk, token, batch);
-        loadBox(stage + Layout::kValues + at, kernel_.values, filled, item.tile * kMostColumns + column, item.head,
-                token, batch);
+        loadBox(stage + Layout::kQueries + at, kernel_.queries, full, column, qk, token, batch);
+        loadBox(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        loadBox(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head, token,
+                batch);
       }
     }
     return running - first;
@@ -95,7 +95,7 @@ class OutputsCta {
 template <class T, GateKind Kind>
 __global__ void __launch_bounds__(kThreads, 1) outputsKernel(const __grid_constant__ OutputsKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
-  if (Kind == GateKind::Uniform && kernel.pass.leads) letNextKernelStart();
+  if (Kind == GateKind::Uniform && kernel.pass.isLead) griddepcontrolLaunchDependents();
   OutputsCta<T, Kind>(kernel, shared).run();
 }
 

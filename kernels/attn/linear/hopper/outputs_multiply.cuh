@@ -56,11 +56,11 @@ class Multiplier {
         if (wantsFinal && !chunks.more()) scaleState<false>(vectors(stage, 1));
       }
       __syncwarp();
-      if (lane_ == 0) arrive(pipeline.free(running));
+      if (lane_ == 0) arrive(pipeline.empty(running));
     }
     if (Kind == GateKind::Uniform && wantsFinal) putFinal(item);  // earlier, for a lead
     if (thread_ == 0) warp::awaitBulk();
-    waitForPriorKernel();  // the next kernel only waits for this one
+    griddepcontrolWait();  // the next kernel only waits for this one
     if (Kind != GateKind::Uniform && wantsFinal) putFinal(item);
     return running - first;
   }
@@ -87,11 +87,11 @@ class Multiplier {
     for (int i = 0; i < 64; ++i) state_[i] = 0;
     if (item.before == 0 && initial == nullptr) return;  // independent of pass 1: these CTAs may overlap with it
     // From the last segment to the first, or all segments as one; then `initial`.
-    if (!pass.mapsAreThere) waitForPriorKernel();
+    if (!pass.mapsComplete) griddepcontrolWait();
 #pragma unroll 1
-    for (int next = item.before; next >= 0; next = pass.apart ? next - 1 : min(next, 1) - 1) {
+    for (int next = item.before; next >= 0; next = pass.perSegment ? next - 1 : min(next, 1) - 1) {
       const float* from = initial;
-      if (next > 0) from = pass.maps.states + (firstMap + (pass.apart ? next - 1 : next)) * size;
+      if (next > 0) from = pass.maps.states + (firstMap + (pass.perSegment ? next - 1 : next)) * size;
       if (from != nullptr && !addDecayed(item, from, next)) return;  // the earlier states are forgotten too
     }
   }
@@ -104,16 +104,16 @@ class Multiplier {
     float* const factors = reinterpret_cast<float*>(shared_ + Layout::kOut + which_ * kTileBytes);
     if (thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
-    const int width = decayWidth(problem_);
+    const int width = transitionWidth(problem_);
     const int64_t firstMap = mapIndex(item, problem_, pass.segments) - item.before;
     float sum = 0;
     for (int map = first; map < item.before && thread_ < problem_.dk; ++map) {
-      sum += pass.maps.logDecays[(firstMap + map) * width + (width > 1 ? thread_ : 0)];
+      sum += pass.maps.transitions[(firstMap + map) * width + (width > 1 ? thread_ : 0)];
     }
     const float mine = thread_ < problem_.dk ? exp2Fast(sum * kLog2e) : 0;
     factors[thread_] = mine;
     if (!anyNamed(kMultiplyBarrier + which_, kGroupThreads, mine != 0)) return false;
-    const int thread = hide(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const int thread = opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
     float numbers[64];  // loaded together; indexed as in eachOfState()
@@ -156,7 +156,7 @@ class Multiplier {
   /// A over all channels: change(element, channel) of the state, rounded.
   template <class Change>
   __device__ __forceinline__ void round(uint32_t (&a)[8][4], const Change& change) const {
-    const int first = 2 * hide(lane_ % 4);
+    const int first = 2 * opaque(lane_ % 4);
 #pragma unroll
     for (int i = 0; i < 64; i += 2) {
       const int channel = 8 * (i / 4) + first;
@@ -196,8 +196,8 @@ class Multiplier {
     float out[32];
     awaitOutTile();
     round(a);
-    warpgroup::settle(state_);
-    warpgroup::begin();
+    warpgroup::fenceOperand(state_);
+    warpgroup::arrive();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
@@ -209,11 +209,11 @@ class Multiplier {
     addKeys<2>(with);
     addKeys<3>(with);
     warpgroup::commit();
-    warpgroup::await<1>();
-    warpgroup::settle(out);
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(out);
     put(out, running);
-    warpgroup::await<0>();
-    warpgroup::settle(state_);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
     finish(item, chunk, running);
   }
 
@@ -242,16 +242,16 @@ class Multiplier {
       }
       multiplyBlock(out, with.queries + rows, [](float x, int) { return isfinite(x) ? x * kToState : 0; });
       scaleState<true>(vectors(stage, 2) + block * kMostColumns);
-      warpgroup::settle(state_);
-      warpgroup::settle(out);
-      warpgroup::begin();
+      warpgroup::fenceOperand(state_);
+      warpgroup::fenceOperand(out);
+      warpgroup::arrive();
       warpgroup::multiply<T, Terms::Rows, Terms::AlongRows>(out, with.values + rows,
                                                             with.scores + (rows + block * kNextStepOfRows), true);
       warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state_, with.values + rows, with.keys + rows, true);
       warpgroup::commit();
-      warpgroup::await<0>();
-      warpgroup::settle(out);
-      warpgroup::settle(state_);
+      warpgroup::wait<0>();
+      warpgroup::fenceOperand(out);
+      warpgroup::fenceOperand(state_);
 #pragma unroll
       for (int i = 0; i < 8; ++i) out[i] = met[i] ? NAN : out[i];
       putColumns(out, running, 16 * block);
@@ -262,15 +262,15 @@ class Multiplier {
   __device__ __forceinline__ void multiplyBlock(float (&out)[8], Matrix queries, const Change& change) {
     uint32_t a[8][4];
     round(a, change);
-    warpgroup::settle(out);
-    warpgroup::begin();
+    warpgroup::fenceOperand(out);
+    warpgroup::arrive();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], queries + channelStep(step), step > 0);
     }
     warpgroup::commit();
-    warpgroup::await<0>();
-    warpgroup::settle(out);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(out);
   }
 
   /// One decay for all channels: keys contain their decays to the chunk's end; the state's contribution to outputs is
@@ -285,8 +285,8 @@ class Multiplier {
     const float decay = vectors(stage, 0)[kChunk];
 #pragma unroll
     for (int i = 0; i < 64; ++i) state_[i] = forgets ? 0 : state_[i] * decay;
-    warpgroup::settle(state_);
-    warpgroup::begin();
+    warpgroup::fenceOperand(state_);
+    warpgroup::arrive();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
       warpgroup::multiply<T, Terms::AlongRows>(out, a[step], with.queries + channelStep(step), step > 0);
@@ -298,9 +298,9 @@ class Multiplier {
     addKeys<2>(with);
     addKeys<3>(with);
     warpgroup::commit();
-    warpgroup::await<1>();
-    warpgroup::settle(out);
-    warpgroup::settle(within);
+    warpgroup::wait<1>();
+    warpgroup::fenceOperand(out);
+    warpgroup::fenceOperand(within);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const float2 by = *reinterpret_cast<const float2*>(vectors(stage, 0) + 8 * j + 2 * (lane_ % 4));
@@ -311,8 +311,8 @@ class Multiplier {
       }
     }
     put(within, running);
-    warpgroup::await<0>();
-    warpgroup::settle(state_);
+    warpgroup::wait<0>();
+    warpgroup::fenceOperand(state_);
     finish(item, chunk, running);
   }
 
@@ -349,7 +349,7 @@ class Multiplier {
   }
   /// Stores the outputs with the TMA. Afterwards the buffer of the next chunk's outputs is free, if it is another one.
   __device__ __forceinline__ void finish(const Item& item, const Chunk& chunk, int running) const {
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     if (kTwoTiles && thread_ == 0) warp::awaitBulkRead<0>();
     syncGroup();
     const char* const tile = outTile(running);

@@ -37,7 +37,7 @@ __device__ __forceinline__ void clearOthers(char* stage, int length) {
   for (const int matrix : {OutputsShared::kQueries, OutputsShared::kKeys, OutputsShared::kValues}) {
     clearRows(stage + matrix, length);
   }
-  warpgroup::publish();
+  warpgroup::fenceProxyAsync();
   syncNamed(kPrepareBarrier, kGroupThreads);
 }
 
@@ -54,12 +54,12 @@ __device__ __forceinline__ void addScores(float (&scores)[32], const char* queri
 /// Executes the addScores() of `act`, and waits for them.
 template <class Act>
 __device__ __forceinline__ void makeScores(float (&scores)[32], const Act& act) {
-  warpgroup::settle(scores);
-  warpgroup::begin();
+  warpgroup::fenceOperand(scores);
+  warpgroup::arrive();
   act();
   warpgroup::commit();
-  warpgroup::await<0>();
-  warpgroup::settle(scores);
+  warpgroup::wait<0>();
+  warpgroup::fenceOperand(scores);
 }
 /// scores = Q K^T of a stage.
 template <class T>

@@ -25,37 +25,37 @@ SEQPAR_BOTH_INLINE constexpr int bytesOf(GateKind kind) {
   return kind == GateKind::Uniform ? 0 : (kind == GateKind::Full ? 4 : 2);
 }
 
-/// The barriers of `Stages` stages: filled (by the TMA), prepared, free. Chunks are identified by their running number
+/// The barriers of `Stages` stages: full (by the TMA), prepared, empty. Chunks are identified by their running number
 /// over all items of a CTA.
 template <int Stages>
 struct Pipeline {
   static constexpr int kBarrierBytes = 3 * 8 * Stages;
   uint32_t barriers;
 
-  __device__ __forceinline__ uint32_t filled(int number) const { return barriers + 24 * (number % Stages); }
-  __device__ __forceinline__ uint32_t prepared(int number) const { return filled(number) + 8; }
-  __device__ __forceinline__ uint32_t free(int number) const { return filled(number) + 16; }
+  __device__ __forceinline__ uint32_t full(int number) const { return barriers + 24 * (number % Stages); }
+  __device__ __forceinline__ uint32_t prepared(int number) const { return full(number) + 8; }
+  __device__ __forceinline__ uint32_t empty(int number) const { return full(number) + 16; }
   static __device__ __forceinline__ int parity(int number) { return number / Stages & 1; }
 
   /// Called by one thread, before any other thread uses the barriers.
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < Stages; ++stage) {
-      initBarrier(filled(stage), 1);
+      initBarrier(full(stage), 1);
       initBarrier(prepared(stage), kGroupThreads);
-      initBarrier(free(stage), 2 * kGroupThreads / 32);
+      initBarrier(empty(stage), 2 * kGroupThreads / 32);
     }
     fenceBarrierInit();
   }
-  __device__ __forceinline__ void waitFilled(int number) const { waitBarrier(filled(number), parity(number)); }
+  __device__ __forceinline__ void waitFull(int number) const { waitBarrier(full(number), parity(number)); }
   __device__ __forceinline__ void waitPrepared(int number) const { waitBarrier(prepared(number), parity(number)); }
   /// Waits until the stage's previous chunk has been multiplied.
   __device__ __forceinline__ void waitFree(int number) const {
-    if (number >= Stages) waitBarrier(free(number), parity(number) ^ 1);
+    if (number >= Stages) waitBarrier(empty(number), parity(number) ^ 1);
   }
 };
 
 /// Opaque copy: prevents the compiler from hoisting dependent values out of a loop, where they would occupy registers.
-__device__ __forceinline__ int hide(int number) {
+__device__ __forceinline__ int opaque(int number) {
   asm volatile("" : "+r"(number));
   return number;
 }
@@ -105,7 +105,7 @@ template <class T, int Count, class Factors, class Done>
 __device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (&matrices)[Count],
                                             const Factors& factors, const Done& done) {
   constexpr int kAtOnce = 8;
-  const int start = hide(me.offset(0)) + me.half * (kTileBytes / 2);
+  const int start = opaque(me.offset(0)) + me.half * (kTileBytes / 2);
   int at[kAtOnce];
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) at[i] = (start ^ i << 4) + i * kRowBytes;
@@ -149,7 +149,7 @@ __device__ __forceinline__ void scaleTokens(const PrepareLane& me, char* const (
 template <class T>
 __device__ __forceinline__ void scaleRows(char* matrix, float2 factors) {
   constexpr int kRowsAtOnce = kGroupThreads / 8;
-  const int thread = hide(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
+  const int thread = opaque(static_cast<int>(threadIdx.x) % kGroupThreads), row = thread / 8;
   char* const at = matrix + swizzled(row, thread % 8 * 16);
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
@@ -181,7 +181,7 @@ __device__ __forceinline__ void scaleRows(char* matrix, float2 factors) {
 /// Calls act(element of a consumer's state, channel of k, column of v in the CTA's tile).
 template <class Act>
 __device__ __forceinline__ void eachOfState(float (&state)[64], int which, const Act& act) {
-  const int thread = hide(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
+  const int thread = opaque(static_cast<int>(threadIdx.x)), lane = thread % 32, warp = thread / 32 % 4;
   const int row = 64 * which + 16 * warp + lane / 4;
 #pragma unroll
   for (int i = 0; i < 64; ++i) act(state[i], 8 * (i / 4) + 2 * (lane % 4) + i % 2, row + 8 * (i / 2 % 2));
@@ -189,7 +189,7 @@ __device__ __forceinline__ void eachOfState(float (&state)[64], int which, const
 
 /// Packed (register) layout, for memory that only this layout reads: [tile][which][16][thread], 4 elements each.
 __device__ __forceinline__ int64_t packedOffset(int tile, int which) {
-  return (int64_t{tile} * 2 + which) * 64 * kGroupThreads + 4 * hide(static_cast<int>(threadIdx.x) % kGroupThreads);
+  return (int64_t{tile} * 2 + which) * 64 * kGroupThreads + 4 * opaque(static_cast<int>(threadIdx.x) % kGroupThreads);
 }
 __device__ __forceinline__ void putPacked(float* to, const float (&state)[64], int tile, int which) {
   auto* const at = reinterpret_cast<float4*>(to + packedOffset(tile, which));

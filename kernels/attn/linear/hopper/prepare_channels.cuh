@@ -40,7 +40,7 @@ class ChannelPreparer {
       float4* const carries = carriesAt(running % 2);
       const float4* const before = carriesAt((running + 1) % 2);
       if (me_.quarter == 3) *carries = half;
-      pipeline.waitFilled(running);
+      pipeline.waitFull(running);
       if (chunk.length < kChunk) clearOthers(stage, chunk.length);
       const float lowest = least(half);
       const bool narrow = !any(!(lowest >= kNarrowLog2)), exact = !narrow && any(!(lowest >= kSafeLog2));
@@ -62,7 +62,7 @@ class ChannelPreparer {
           prepareWide(stage, start, next);
         }
       }
-      warpgroup::publish();
+      warpgroup::fenceProxyAsync();
       arrive(pipeline.prepared(running));
     }
     return running - first;
@@ -167,7 +167,7 @@ class ChannelPreparer {
   __device__ __forceinline__ void scale(char* stage, const Keep& keep, const Factors& factors, const Done& done) const {
     constexpr int kAtOnce = 4;
     char* const matrices[2] = {stage + Layout::kQueries, stage + Layout::kKeys};
-    const int start = hide(me_.offset(me_.firstToken()));
+    const int start = opaque(me_.offset(me_.firstToken()));
     int at[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) at[i] = (start ^ i << 4) + i * kRowBytes;
@@ -230,7 +230,7 @@ class ChannelPreparer {
       *reinterpret_cast<uint2*>(fine(matrix) + offset) = packed<Float16>(products);
       if (t == 0) greatest[matrix] = largest(products);
     });
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     float scores[32];
     bool fit = any(fminf(greatest[0], greatest[1]) >= kSmallest);
     if (fit) {
@@ -252,7 +252,7 @@ class ChannelPreparer {
       *reinterpret_cast<uint2*>(fine(matrix) + offset) =
           packed<T>(make_float4(products.x - a.x, products.y - a.y, products.z - b.x, products.w - b.y));
     });
-    warpgroup::publish();
+    warpgroup::fenceProxyAsync();
     any(false);
     float scores[32];
     makeScores(scores, [&] {
@@ -302,7 +302,7 @@ class ChannelPreparer {
   /// The scores within a block: each of 64 threads has a query and four keys.
   __device__ __forceinline__ void scoreBlock(char* stage, int block) const {
     const char* const sums = shared_ + Layout::kSums + block * kTokens * Layout::kVectorBytes;
-    const int thread = hide(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
+    const int thread = opaque(static_cast<int>(threadIdx.x)), i = thread % 16, firstKey = thread % 64 / 16;
     float scores[4] = {};
 #pragma unroll 2
     for (int pair = 0; pair < 64; ++pair) {

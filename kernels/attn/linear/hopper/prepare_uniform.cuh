@@ -36,7 +36,7 @@ class UniformPreparer {
       sums.y += __shfl_sync(0xffffffffU, sums.x, 31);
       take();
       char* const stage = shared_ + running % Layout::kStages * Layout::kStageBytes;
-      pipeline.waitFilled(running);
+      pipeline.waitFull(running);
       if (length < kChunk) clearOthers(stage, length);
       float scores[32];
       multiplyScores<T>(scores, stage);
@@ -45,7 +45,7 @@ class UniformPreparer {
         syncNamed(kPrepareBarrier, kGroupThreads);  // all scores are computed
         decayKeys(stage, sums);
       }
-      warpgroup::publish();
+      warpgroup::fenceProxyAsync();
       arrive(pipeline.prepared(running));
     }
     return running - first;

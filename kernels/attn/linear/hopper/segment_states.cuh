@@ -78,21 +78,21 @@ class StatesCta {
     for (int number = 0; number < chunks.count; ++number) {
       const int running = first + number;
       pipeline_.waitFree(running);
-      if (kInFlight < kStages && running >= kInFlight) pipeline_.waitFilled(running - kInFlight);
+      if (kInFlight < kStages && running >= kInFlight) pipeline_.waitFull(running - kInFlight);
       if (number >= kStages && skip_.skips(running - kStages)) return number;
       const uint32_t stage = base_ + running % kStages * Layout::kStageBytes;
-      const uint32_t filled = pipeline_.filled(running);
+      const uint32_t full = pipeline_.full(running);
       const int token = static_cast<int>(chunks.token(number));
-      arriveExpecting(filled, Layout::kStageBytes);
+      arriveExpecting(full, Layout::kStageBytes);
       if (Kind != GateKind::Uniform) {
-        loadBox(stage + Layout::kGates, kernel_.gates, filled, 0, item.head, token, batch);
+        loadBox(stage + Layout::kGates, kernel_.gates, full, 0, item.head, token, batch);
       }
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         const int column = tile * kSwizzleColumns, at = tile * kTileBytes;
-        loadBox(stage + Layout::kKeys + at, kernel_.keys, filled, column, qk, token, batch);
-        loadBox(stage + Layout::kValues + at, kernel_.values, filled, item.tile * kMostColumns + column, item.head,
-                token, batch);
+        loadBox(stage + Layout::kKeys + at, kernel_.keys, full, column, qk, token, batch);
+        loadBox(stage + Layout::kValues + at, kernel_.values, full, item.tile * kMostColumns + column, item.head, token,
+                batch);
       }
     }
     return chunks.count;
@@ -107,7 +107,7 @@ class StatesCta {
     for (int number = 0; number < loaded; ++number) {
       const int running = first + number;
       char* const stage = shared_ + running % kStages * Layout::kStageBytes;
-      pipeline_.waitFilled(running);
+      pipeline_.waitFull(running);
       if (!skipping) {
         if (const int length = chunks.length(number); length < kChunk) clear(stage, length);
         if constexpr (Kind == GateKind::Uniform) {
@@ -116,7 +116,7 @@ class StatesCta {
           skipping = !decayKeys(stage, running % 2, later);
         }
         if (skipping) loaded = skip_.loaded(number, chunks.count);
-        warpgroup::publish();
+        warpgroup::fenceProxyAsync();
       }
       if (threadIdx.x % kGroupThreads == 0) skip_.mark(running, skipping);
       arrive(pipeline_.prepared(running));
@@ -200,12 +200,12 @@ class StatesCta {
   __device__ __forceinline__ void putDecays(const Item& item, float2 later) {
     const PrepareLane me;
     const int64_t map = mapIndex(item, problem_, kernel_.pass.segments);
-    const int width = decayWidth(problem_);
-    const bool forgets = P == Pass::Forward ? begins(item) : ends(item);
+    const int width = transitionWidth(problem_);
+    const bool forgets = P == Pass::Forward ? startsSequence(item) : ends(item);
     const auto put = [&](int channel, float log2) {
       const bool nothingLeft = forgets || log2 < kFlushedLog2;
       if (channel < width) {
-        kernel_.pass.maps.logDecays[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
+        kernel_.pass.maps.transitions[map * width + channel] = nothingLeft ? -INFINITY : log2 / kLog2e;
       }
     };
     if (me.half != 0) return;
@@ -235,19 +235,19 @@ class StatesCta {
       if (!skipping) {
         const Matrix values = columnsOf(stage + Layout::kValues + which * kTileBytes, kTileBytes);
         const Matrix keys = columnsOf(stage + Layout::kKeys, kTileBytes);
-        warpgroup::settle(state);
-        warpgroup::begin();
+        warpgroup::fenceOperand(state);
+        warpgroup::arrive();
 #pragma unroll
         for (int step = 0; step < kChunk / 16; ++step) {
           warpgroup::multiply<T, Terms::Rows, Terms::Rows>(state, values + step * kNextStepOfColumns,
                                                            keys + step * kNextStepOfColumns, true);
         }
         warpgroup::commit();
-        warpgroup::await<0>();
-        warpgroup::settle(state);
+        warpgroup::wait<0>();
+        warpgroup::fenceOperand(state);
       }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) arrive(pipeline_.free(running));
+      if (threadIdx.x % 32 == 0) arrive(pipeline_.empty(running));
     }
     if constexpr (P == Pass::Backward) {
 #pragma unroll
@@ -274,10 +274,10 @@ class StatesCta {
 template <class T, GateKind Kind, Pass P>
 __global__ void __launch_bounds__(kThreads, 1) statesKernel(const __grid_constant__ StatesKernel kernel) {
   extern __shared__ __align__(1024) char shared[];
-  letNextKernelStart();
+  griddepcontrolLaunchDependents();
   StatesCta<T, Kind, P>(kernel, shared).run();
   // This kernel neither reads nor overwrites the previous kernel's data. But the next kernel only waits for this one.
-  waitForPriorKernel();
+  griddepcontrolWait();
 }
 
 }  // namespace seqpar::attn::hopper

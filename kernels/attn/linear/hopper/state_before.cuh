@@ -22,7 +22,7 @@ class StateBefore {
       for (int i = 0; i < 64; ++i) state[i] = 0;
       return;
     }
-    if (!pass_.mapsAreThere && !pass_.leads) waitForPriorKernel();
+    if (!pass_.mapsComplete && !pass_.isLead) griddepcontrolWait();
     int next = before(item.before);
     float sum = logOf(item, next, item.before);
     fetch(item, item.before, state);
@@ -41,7 +41,7 @@ class StateBefore {
 
  private:
   __device__ __forceinline__ int before(int next) const {
-    return pass_.apart ? next - 1 : min(next, 1) - 1;
+    return pass_.perSegment ? next - 1 : min(next, 1) - 1;
   }
   __device__ __forceinline__ bool takesInitial(const Item& item) const {
     return pass_.initial != nullptr && item.continues;
@@ -52,7 +52,7 @@ class StateBefore {
   }
   /// The sum of log-decays from the sequence's segment `first` to before `end`.
   __device__ __forceinline__ float logOf(const Item& item, int first, int end) const {
-    const float* const logs = pass_.maps.logDecays + firstMap(item);
+    const float* const logs = pass_.maps.transitions + firstMap(item);
     float sum = 0;
     for (int segment = max(first, 0); segment < end; ++segment) sum += logs[segment];
     return sum;
@@ -61,11 +61,12 @@ class StateBefore {
   /// incoming state.
   __device__ __forceinline__ void fetch(const Item& item, int next, float (&numbers)[64]) const {
     const int64_t size = int64_t{problem_.dk} * problem_.dv;
-    const float* const from = next > 0 ? pass_.maps.states + (firstMap(item) + (pass_.apart ? next - 1 : next)) * size
-                                       : pass_.initial + headIndex(item, problem_) * size;
+    const float* const from = next > 0
+                                  ? pass_.maps.states + (firstMap(item) + (pass_.perSegment ? next - 1 : next)) * size
+                                  : pass_.initial + headIndex(item, problem_) * size;
     if (next > 0 && pass_.packed) return getPacked(numbers, from, item.tile, which_);
     const int column = item.tile * kMostColumns, values = problem_.dv - column;
-    const int thread = hide(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
+    const int thread = opaque(thread_), row = kSwizzleColumns * which_ + 16 * (thread / 32) + thread % 32 / 4;
     const float* at = from + column + 2 * (thread % 4) * problem_.dv + row;
     const bool there[2] = {row < values, row + 8 < values};
 #pragma unroll

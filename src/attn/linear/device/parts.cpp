@@ -62,7 +62,7 @@ Part wholeOf(const Shard& shard, int ctas, std::vector<Span>& spans) {
   std::vector<Sequence> sequences;
   for (const auto& piece : shard.pieces) {
     const auto begin = static_cast<int64_t>(piece.first);
-    sequences.push_back({begin, begin + static_cast<int64_t>(piece.tokens), !piece.begins, piece.goesOn});
+    sequences.push_back({begin, begin + static_cast<int64_t>(piece.tokens), !piece.begins, piece.reachesEnd});
   }
   auto packed = cutPacked(sequences, part.segments.tokens);
   part.segments = packed.segments;
@@ -104,7 +104,7 @@ LinearProblem problemOf(const Part& part, const Inputs& in) {
 PartSizes largestOf(const Part& whole, const std::vector<Part>& parts) {
   PartSizes most;
   const auto take = [&](const Part& part) {
-    most.maps = std::max(most.maps, segmentMapsSize(part.shape, part.segments));
+    most.maps = std::max(most.maps, stateMapsSize(part.shape, part.segments));
     most.gradients = std::max(most.gradients, gradientsWorkspaceSize(part.shape, part.segments));
   };
   take(whole);

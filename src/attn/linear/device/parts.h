@@ -13,8 +13,8 @@ namespace seqpar::attn::linear {
 struct Part {
   LinearProblem shape;  ///< tensors have no data yet
   Segments segments;
-  bool apart = false;  ///< betterApart()'s result
-  Piece piece;         ///< for all tokens, only `tokens` is used
+  bool perSegment = false;  ///< betterPerSegment()'s result
+  Piece piece;              ///< for all tokens, only `tokens` is used
 };
 
 /// The kernels' arguments for a shard; tensors have no data yet.

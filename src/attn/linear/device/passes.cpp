@@ -17,18 +17,18 @@ DevicePasses::DevicePasses(const Shard& shard, Exec& exec) : shard_(shard), exec
   whole_ = wholeOf(shard, ctas, spans_);
   parts_ = partsOf(shard, ctas);
   const LinearProblem shape = withoutTensors(whole_.shape);
-  whole_.apart = betterApart(shape, whole_.segments);
-  if (shard_.reserves && whole_.apart) idle_ = smsBesideGradients(shape, whole_.segments);
+  whole_.perSegment = betterPerSegment(shape, whole_.segments);
+  if (shard_.reserves && whole_.perSegment) idle_ = idleSmsOfGradients(shape, whole_.segments);
   forward_ = whole_;
-  if (spans_.empty()) forward_.segments = cutForward(shape, ctas, leadsOutputs(shape));
-  forward_.apart = betterApart(shape, forward_.segments);
-  for (auto& part : parts_) part.apart = betterApart(withoutTensors(part.shape), part.segments);
+  if (spans_.empty()) forward_.segments = cutForward(shape, ctas, supportsLead(shape));
+  forward_.perSegment = betterPerSegment(shape, forward_.segments);
+  for (auto& part : parts_) part.perSegment = betterPerSegment(withoutTensors(part.shape), part.segments);
 }
 
 void DevicePasses::carve(Arena& arena) {
   const PartSizes sizes = largestOf(whole_, parts_);
   if (!shard_.reserves || !parts_.empty()) {
-    before_ = arena.take(std::max(sizes.maps, segmentMapsSize(forward_.shape, forward_.segments)));
+    before_ = arena.take(std::max(sizes.maps, stateMapsSize(forward_.shape, forward_.segments)));
   }
   if (shard_.training) {
     after_ = arena.take(sizes.maps);
@@ -45,7 +45,7 @@ void DevicePasses::carve(Arena& arena) {
 }
 
 void DevicePasses::carveReserve(Arena& arena) {
-  kept_ = arena.take(segmentMapsSize(whole_.shape, whole_.segments));
+  kept_ = arena.take(stateMapsSize(whole_.shape, whole_.segments));
 }
 
 void DevicePasses::open() {
@@ -71,7 +71,7 @@ Number* DevicePasses::atBegin(const Part& part, Number* states) const {
 
 void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients) {
   SegmentStates pass{problem(part, in), part.segments, allHeads(), mapsBefore(part)};
-  pass.apart = part.apart;
+  pass.perSegment = part.perSegment;
   pass.afterGradients = afterGradients;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
@@ -83,10 +83,10 @@ void DevicePasses::makeStates(const Part& part, const Inputs& in, bool forRank, 
 }
 
 void DevicePasses::makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming,
-                               float* final, bool mapsAreThere) {
+                               float* final, bool mapsComplete) {
   const attn::Outputs pass{
       problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out, part.piece.first), final,
-      part.apart,        mapsAreThere,  keeps(part)};
+      part.perSegment,   mapsComplete,  keeps(part)};
   checkLaunch(launchOutputs(pass, {exec_.main(), 0}), "outputs");
 }
 
@@ -94,7 +94,7 @@ void DevicePasses::makeStateGradients(const Part& part, const Inputs& in, const 
                                       bool afterStates) {
   SegmentStateGradients pass{problem(part, in), part.segments, allHeads(), inputOf(gradients.dOut, part.piece.first),
                              mapsOf(part, after_)};
-  pass.apart = part.apart;
+  pass.perSegment = part.perSegment;
   pass.afterStates = afterStates;
   pass.allSegments = forRank && readsMaps(part);
   if (forRank && !pass.allSegments) {
@@ -113,10 +113,10 @@ void DevicePasses::makeGradients(const Part& part, const Inputs& in, const Gradi
   pass.heads = allHeads();
   pass.dOut = inputOf(to.dOut, first);
   pass.before = mapsBefore(part);
-  pass.beforeIsThere = keeps(part);
+  pass.beforeComplete = keeps(part);
   pass.after = mapsOf(part, after_);
-  pass.apart = part.apart;
-  pass.early = early;
+  pass.perSegment = part.perSegment;
+  pass.overlapsPass1 = early;
   pass.initial = saved;
   pass.finalGradient = incoming;
   pass.dq = outputOf(to.dq, first);
@@ -162,8 +162,8 @@ void DevicePasses::forwardAlone(const Inputs& in, const Tensor& out, const float
   if (byParts(in)) return outputsByParts(in, out, incoming, final);
   const Part& part = shard_.reserves ? whole_ : forward_;
   attn::Outputs pass{problem(part, in), part.segments, allHeads(), mapsBefore(part), incoming, outputOf(out), final};
-  pass.apart = part.apart;
-  pass.keepsMaps = keeps(part);
+  pass.perSegment = part.perSegment;
+  pass.storesMaps = keeps(part);
   checkLaunch(launchForward(pass, {exec_.main(), 0}), "outputs");
 }
 
@@ -236,7 +236,7 @@ void DevicePasses::gradientsByParts(const Inputs& in, const Gradients& to, const
     makeStates(part, in, false);
     makeStateGradients(part, in, to, false, true);
     makeGradients(part, in, mine, part.piece.begins ? atBegin(part, in.initial) : saved,
-                  part.piece.goesOn ? incoming : nullptr, atBegin(part, to.dInitial), true);
+                  part.piece.reachesEnd ? incoming : nullptr, atBegin(part, to.dInitial), true);
     if (ofHeads) exec_.add(to.dGates[0], mine.dGates[0]);
   }
 }

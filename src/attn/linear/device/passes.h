@@ -51,29 +51,29 @@ class DevicePasses final : public Passes {
   }
   /// Whether the forward stores the states of a part's segments in the caller's memory.
   bool keeps(const Part& part) const { return shard_.reserves && &part == &whole_; }
-  SegmentMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
+  StateMaps mapsBefore(const Part& part) const { return mapsOf(part, keeps(part) ? kept_ : before_); }
   LinearProblem problem(const Part& part, const Inputs& in) const;
   /// Whether the scan reads the maps of a part's segments instead of the rank's.
-  bool readsMaps(const Part& part) const { return windows_ && part.apart && &part == &whole_; }
+  bool readsMaps(const Part& part) const { return windows_ && part.perSegment && &part == &whole_; }
   /// SMs for a scan that overlaps with the gradients' sweep over the states that the forward has left; 0: the scan runs
   /// before the sweep.
   int besideGradients() const { return windows_->ctas() == 0 ? idle_ : 0; }
   /// `maps`: the part's. `beside`: besideGradients(), if the scan overlaps in this way.
-  void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const SegmentMaps& maps,
+  void launchScan(const OwnScan& scan, seqparDirection_t direction, const Part& part, const StateMaps& maps,
                   void* stream, int beside = 0);
   /// Whether this rank provides the scan's incoming state.
   bool isFirst(seqparDirection_t direction) const { return windows_->of(direction).position == 0; }
   HeadRange allHeads() const { return {0, static_cast<int>(shard_.heads)}; }
-  SegmentMaps mapsOf(const Part& part, void* memory) const { return segmentMapsIn(memory, part.shape, part.segments); }
+  StateMaps mapsOf(const Part& part, void* memory) const { return stateMapsIn(memory, part.shape, part.segments); }
   /// `states` of the part's sequence, if the sequence starts with the part; otherwise, or without states, NULL.
   template <class Number>
   Number* atBegin(const Part& part, Number* states) const;
 
   /// `afterGradients`: as in SegmentStates.
   void makeStates(const Part& part, const Inputs& in, bool forRank, bool afterGradients = false);
-  /// `mapsAreThere`: as in attn::Outputs.
+  /// `mapsComplete`: as in attn::Outputs.
   void makeOutputs(const Part& part, const Inputs& in, const Tensor& out, const float* incoming, float* final,
-                   bool mapsAreThere = false);
+                   bool mapsComplete = false);
   /// `afterStates`: launched right after makeStates().
   void makeStateGradients(const Part& part, const Inputs& in, const Gradients& gradients, bool forRank,
                           bool afterStates);

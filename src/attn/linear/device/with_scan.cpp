@@ -57,24 +57,24 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   makeGradients(whole_, in, gradients, saved, incoming, nullptr, !beside);
 }
 
-void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part,
-                              const SegmentMaps& maps, void* stream, int beside) {
+void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, const Part& part, const StateMaps& maps,
+                              void* stream, int beside) {
   const bool reads = readsMaps(part);
   StateScan scan;
   scan.scan = windows_->of(direction);
   scan.dk = static_cast<int>(shard_.dk);
   scan.dv = static_cast<int>(shard_.dv);
   scan.width = static_cast<int>(shard_.width());
-  scan.maps = reads ? maps : SegmentMaps{rankState_, rankDecay_};
+  scan.maps = reads ? maps : StateMaps{rankState_, rankDecay_};
   scan.segments = !args.mapWanted ? 0 : reads ? part.segments.count : 1;
   scan.reverse = direction == seqparReverse;
-  scan.forgets = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
-  scan.resets = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;
+  scan.ignoresIncoming = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
+  scan.resetsIncoming = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;
   scan.initial = args.initial;
   scan.incoming = args.incoming;
   scan.outgoing = args.outgoing;
-  scan.beside = beside > 0;
-  checkLaunch(launchStateScan(scan, {stream, scan.beside ? beside : windows_->ctas()}), "the scan of states");
+  scan.overlapsNext = beside > 0;
+  checkLaunch(launchStateScan(scan, {stream, scan.overlapsNext ? beside : windows_->ctas()}), "the scan of states");
 }
 
 }  // namespace seqpar::attn::linear

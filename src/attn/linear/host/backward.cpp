@@ -36,7 +36,7 @@ void HostPasses::foldBack(const float* after, bool keep, float* before, float* d
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
     const size_t b = task / heads, h = task % heads;
     float* const running = before != nullptr ? before + task * size : threads_[static_cast<size_t>(thread)].state();
-    const bool fromBehind = after != nullptr && (shard_.pieces.empty() || shard_.pieces.back().goesOn);
+    const bool fromBehind = after != nullptr && (shard_.pieces.empty() || shard_.pieces.back().reachesEnd);
     if (fromBehind) {
       std::copy_n(after + task * size, size, running);
     } else {
@@ -161,7 +161,7 @@ void HostPasses::backwardAlone(const Inputs& in, const Gradients& to, const floa
       const size_t s = task / heads, first = task % heads * group;
       const Segment segment = chunks_.segment(s);
       float* const carried = carried_ + static_cast<size_t>(thread) * group * size;
-      const bool fromBehind = incoming != nullptr && segment.piece->goesOn && chunks_.lastOfEntry(s);
+      const bool fromBehind = incoming != nullptr && segment.piece->reachesEnd && chunks_.lastOfEntry(s);
       if (fromBehind) {
         std::copy_n(incoming + (segment.batch * shard_.heads + first) * size, group * size, carried);
       } else {

@@ -8,7 +8,7 @@ uint8_t Shard::flags(seqparDirection_t direction) const {
   if (sequences == 0 || pieces.empty()) return 0;
   const bool forward = direction == seqparForward;
   unsigned bits = 0;
-  if (forward ? pieces.front().begins : !pieces.back().goesOn) bits |= SEQPAR_SCAN_RESET_IN;
+  if (forward ? pieces.front().begins : !pieces.back().reachesEnd) bits |= SEQPAR_SCAN_RESET_IN;
   if (pieces.size() > 1) bits |= SEQPAR_SCAN_CUT;
   return static_cast<uint8_t>(bits);
 }

@@ -14,9 +14,9 @@ namespace seqpar::attn::linear {
 /// A run of tokens of one sequence on one rank.
 struct Piece {
   size_t first = 0, tokens = 0;
-  bool begins = false;  ///< starts its sequence: from `initial` of `sequence`, else from the incoming state
-  size_t sequence = 0;  ///< of packed sequences
-  bool goesOn = true;   ///< the rank's last piece: its state is passed to the next rank, or is the final one
+  bool begins = false;     ///< starts its sequence: from `initial` of `sequence`, else from the incoming state
+  size_t sequence = 0;     ///< of packed sequences
+  bool reachesEnd = true;  ///< the rank's last piece: its state is passed to the next rank, or is the final one
 };
 
 /// Sizes as in the descriptor, except that `tokens` is this rank's.
