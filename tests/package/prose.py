@@ -39,7 +39,7 @@ PATTERNS = {name: re.compile(rf"\b(?:{words})\b(?!\()", re.I) for name, words in
 PATTERNS["pronoun first"] = re.compile(r"(?:^|[.;:]\s)(?:What|Who|Whoever|Of|These|Those|The same|So)\b")
 IDENTIFIER_FOLDERS = ["include", "src", "kernels", "perf", "tests", "tools", "examples"]
 IDENTIFIER_EXEMPT = ("src/attn/linear", "kernels/attn/linear")  # and files of the linear kernels' tests, by name
-IDENTIFIER_WORDS = frozenset("""asks beside bell came comes goes gone lies meets nobody somebody stands spoil
+IDENTIFIER_WORDS = frozenset("""asks beside bell came comes goes gone lies meets nobody settle settled somebody stands spoil
     theirs told travel traveller travellers travels who whoever whom wish""".split())
 NAME_WORDS = re.compile(r"\b(?:who|whom|whoever|nobody|somebody|everybody|anybody|what|beside|lies?|stands?|stood|"
                         r"comes?|came|begins?|began|begun|goes|goes on|went|gone|travels?|told|stranger|strangers|in words|"

@@ -49,9 +49,10 @@ struct BlockGradients {
 
 enum class GradientOf { Queries, Keys, Values };
 
-/// The passes that will be called.
+/// The calls that are announced by Block::expect().
 struct Passes {
   bool forward = true, backward = true;
+  bool accumulated = false;  ///< results are added to accumulators instead of to memory
 };
 
 /// A tensor to add to a sum, starting at the sum's token `first`.
@@ -60,11 +61,48 @@ struct Addend {
   int64_t first = 0;
 };
 
-/// All functions enqueue on the Exec's main stream. Nothing is allocated after prepare(). Results are reproducible:
-/// sums have a fixed order, except that a GPU's backward pass may add in any order (unless the shape is
+/// A partial result that grows. The owner of the accumulator may not access its memory: a block may keep results
+/// elsewhere and merge them later. finish() ends it.
+class Accumulator {
+ public:
+  virtual ~Accumulator() = default;
+  /// As Block::forward() and Block::finish() for a partial result in memory.
+  virtual void add(const BlockInputs& in, std::span<const Rectangle> rectangles) = 0;
+  virtual void finish(const float* sinks, const Tensor& out, const Rows& lse) = 0;
+};
+
+/// A sum of gradients that grows, in memory that its owner may not access. One of finish(), addTo() and store() ends
+/// it.
+class GradientAccumulator {
+ public:
+  virtual ~GradientAccumulator() = default;
+  /// out = round(sum + addends). The sum's memory is undefined afterwards.
+  virtual void finish(std::span<const Addend> addends, const Tensor& out) = 0;
+  void finish(const Tensor& out) { finish({}, out); }
+  /// total += sum. The sum's memory is undefined afterwards.
+  virtual void addTo(const Tensor& total) = 0;
+  /// Stores the sum in its memory.
+  virtual void store() = 0;
+  const Tensor& memory() const { return memory_; }
+
+ protected:
+  explicit GradientAccumulator(const Tensor& memory) : memory_(memory) {}
+
+ private:
+  Tensor memory_;
+};
+
+/// The accumulators of a backward pass, all of one block.
+struct GradientAccumulators {
+  GradientAccumulator &dq, &dk, &dv;
+};
+
+/// All functions enqueue on the Exec's main stream. No workspace is allocated after prepare(). Results are
+/// reproducible: sums have a fixed order, except that a GPU's backward pass may add in any order (unless the shape is
 /// `deterministic`).
 class Block {
  public:
+  explicit Block(Exec& exec) : runner_(exec) {}
   virtual ~Block() = default;
 
   /// Announces, before carve(), calls for these rectangles of shards of `rows` and `columns` tokens.
@@ -77,16 +115,18 @@ class Block {
   /// True: backward() reads `out` and computes delta itself, so algorithms that move queries must move `out` too.
   virtual bool needsOut() const = 0;
 
-  /// Called before carve(): only the block will access partials and sums of gradients between clear() and finish(). The
-  /// block may then store its results elsewhere, and merge or add them in finish().
-  virtual void keepHere() {}
+  /// Starts a partial result without keys in the memory of `partial`. `out` and `lse` (data null: not known) are the
+  /// later arguments of finish() and may be written from now on, so that the complete result of one kernel is not
+  /// copied. The block outlives its accumulators.
+  virtual std::unique_ptr<Accumulator> accumulate(const Partial& partial, const Tensor& out, const Rows& lse);
+  /// Starts a sum of gradients in the memory of `sum`; `out` as above.
+  virtual std::unique_ptr<GradientAccumulator> accumulate(GradientOf which, const Tensor& sum, const Tensor& out);
+  std::unique_ptr<GradientAccumulator> accumulate(GradientOf which, const Tensor& sum) {
+    return accumulate(which, sum, {});
+  }
 
-  /// Initializes `partial` to no keys. `out` and `lse` (data null: not known) are the later arguments of finish() and
-  /// may be written from now on, so that the complete result of one kernel is not copied.
-  virtual void clear(const Partial& partial, const Tensor& out, const Rows& lse) = 0;
-  void clear(const Partial& partial) { clear(partial, {}, {}); }
-  /// Merges the attention of the rectangles into `into`. Rows and columns of rectangles are relative to the first token
-  /// of the tensors.
+  /// Merges the attention of the rectangles into `into`, in memory. Rows and columns of rectangles are relative to the
+  /// first token of the tensors.
   virtual void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) = 0;
   /// Merges `from` into `into`; from.out may have any type.
   virtual void merge(const Partial& into, const Partial& from) = 0;
@@ -96,27 +136,25 @@ class Block {
 
   /// delta = rowsum(dOut * out). Not needed with needsOut(), except for sinks.
   virtual void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) = 0;
-  /// Adds the gradients of the rectangles to `into`.
+  /// Adds the gradients of the rectangles to `into`, in memory or in accumulators.
   virtual void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                         const BlockGradients& into) = 0;
-  /// Operations on a sum of gradients, one of BlockGradients' tensors. clear: sum = 0; `out` as in clear() above.
-  /// finish: out = round(sum + addends); the sum, and addends that are sums, become undefined. addTo: total += sum.
-  /// settle: stores the sum in its memory, where others may access it.
-  virtual void clear(GradientOf which, const Tensor& sum, const Tensor& out) = 0;
-  void clear(GradientOf which, const Tensor& sum) { clear(which, sum, {}); }
-  virtual void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) = 0;
-  void finish(const Tensor& sum, const Tensor& out) { finish(sum, {}, out); }
-  virtual void addTo(const Tensor& total, const Tensor& sum) = 0;
-  virtual void settle(const Tensor& sum) = 0;
+  virtual void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                        const GradientAccumulators& into);
+  /// out = round(sum + addends), for a sum in memory, which is undefined afterwards.
+  virtual void finishSum(const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
   /// dSinks[heads] = -sum over batch and rows of exp(sink - lse) delta.
   virtual void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) = 0;
 
   /// The kernel's name for seqparAttnPlanExplain().
   virtual const char* name() const = 0;
+
+ private:
+  Exec& runner_;
 };
 
-/// Block::finish() for blocks that always store their sums in memory.
-void finishInMemory(Exec& exec, const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
+/// Sets a partial result in memory to no keys.
+void clear(Exec& exec, const Partial& partial);
 
 /// The block kernel for work on `exec`. Throws Error (InvalidUsage) for a shape that no kernel supports.
 std::unique_ptr<Block> makeBlock(Exec& exec, const BlockShape& shape);

@@ -114,22 +114,53 @@ softmax::RowView CudaBlock::runForward(const Prepared& prepared, const BlockInpu
   return viewOf(place.lse);
 }
 
-void CudaBlock::clear(const Partial& partial, const Tensor& out, const Rows& lse) {
-  if (keeps_) {
-    partial_.clear(partial, out, lse);
-  } else {
-    exec_.fill(partial.lse, kNothing);
+class CudaBlock::PendingAccumulator final : public Accumulator {
+ public:
+  PendingAccumulator(CudaBlock& block, const Partial& partial, const Tensor& out, const Rows& lse)
+      : block_(block), pending_(block.partial_, partial, out, lse) {}
+
+  void add(const BlockInputs& in, std::span<const Rectangle> rectangles) override {
+    block_.accumulateForward(in, rectangles, pending_);
   }
+  void finish(const float* sinks, const Tensor& out, const Rows& lse) override { pending_.finish(sinks, out, lse); }
+
+ private:
+  CudaBlock& block_;
+  PendingPartial pending_;
+};
+
+class CudaBlock::PendingGradientAccumulator final : public GradientAccumulator {
+ public:
+  PendingGradientAccumulator(SumScratch& scratch, const Tensor& sum, const Tensor& out)
+      : GradientAccumulator(sum), pending_(scratch, sum, out) {}
+
+  void finish(std::span<const Addend> addends, const Tensor& out) override { pending_.finish(addends, out); }
+  void addTo(const Tensor& total) override { pending_.addTo(total); }
+  void store() override { pending_.store(); }
+  PendingSum& pending() { return pending_; }
+
+ private:
+  PendingSum pending_;
+};
+
+std::unique_ptr<Accumulator> CudaBlock::accumulate(const Partial& partial, const Tensor& out, const Rows& lse) {
+  if (!accumulates_) return Block::accumulate(partial, out, lse);
+  return std::make_unique<PendingAccumulator>(*this, partial, out, lse);
+}
+
+std::unique_ptr<GradientAccumulator> CudaBlock::accumulate(GradientOf which, const Tensor& sum, const Tensor& out) {
+  if (!accumulates_) return Block::accumulate(which, sum, out);
+  return std::make_unique<PendingGradientAccumulator>(sums_[static_cast<size_t>(which)], sum, out);
 }
 
 /// A cuDNN plan has fixed strides, and must not be built here: that takes a second, and loading its kernels may wait
 /// for the device. A tensor with other strides than the scratch memory is copied.
 Tensor CudaBlock::asPlanned(const Tensor& tensor, const Tensor& scratch) {
-  const bool there = tensor.hasRowLayout(scratch.heads);
-  const auto made = tensorInRows(there ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
-                                 tensor.heads, scratch.heads, tensor.dim);
-  if (!there) exec_.copy(made, tensor);
-  return made;
+  const bool inPlace = tensor.hasRowLayout(scratch.heads);
+  const auto planned = tensorInRows(inPlace ? tensor.data : scratch.data, tensor.type, tensor.batch, tensor.tokens,
+                                    tensor.heads, scratch.heads, tensor.dim);
+  if (!inPlace) exec_.copy(planned, tensor);
+  return planned;
 }
 
 BlockInputs CudaBlock::asPlanned(const BlockInputs& in) {
@@ -137,36 +168,45 @@ BlockInputs CudaBlock::asPlanned(const BlockInputs& in) {
   return {asPlanned(in.q, copies_[0]), asPlanned(in.k, copies_[1]), asPlanned(in.v, copies_[2])};
 }
 
-void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) {
+template <typename At, typename Take>
+void CudaBlock::forwardSteps(const BlockInputs& in, std::span<const Rectangle> rectangles, const At& at,
+                             const Take& take) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
-  const bool kept = partial_.holds(into);
-  if (!kept) partial_.settle();
   const auto inputs = asPlanned(in);
   for (const auto& prepared : work.forward) {
-    const auto& [row, rows] = prepared.queries;
-    const bool byTokens = prepared.step.kind == BlockStep::Kind::Ragged;
-    const auto place = kept ? partial_.place(row, rows, byTokens) : partial_.placeNow(into, row, rows);
-    const auto lse = runForward(prepared, tokensOf(prepared, inputs), place);
-    if (kept) {
-      partial_.add(place, lse, prepared.allRows);
-    } else {
-      partial_.mergeNow(into, {viewOf(place.out), lse, row, rows});
-    }
+    const Place place = at(prepared);
+    take(prepared, place, runForward(prepared, tokensOf(prepared, inputs), place));
   }
+}
+
+void CudaBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) {
+  forwardSteps(
+      in, rectangles,
+      [&](const Prepared& step) { return partial_.place(into, step.queries.first, step.queries.count); },
+      [&](const Prepared& step, const Place& place, const softmax::RowView& lse) {
+        partial_.merge(into, {viewOf(place.out), lse, step.queries.first, step.queries.count});
+      });
+}
+
+void CudaBlock::accumulateForward(const BlockInputs& in, std::span<const Rectangle> rectangles, PendingPartial& into) {
+  forwardSteps(
+      in, rectangles,
+      [&](const Prepared& step) {
+        return into.place(step.queries.first, step.queries.count, step.step.kind == BlockStep::Kind::Ragged);
+      },
+      [&](const Prepared& step, const Place& place, const softmax::RowView& lse) {
+        into.add(place, lse, step.allRows);
+      });
 }
 
 void CudaBlock::merge(const Partial& into, const Partial& from) {
-  partial_.settle();
-  partial_.mergeNow(into, {viewOf(from.out), viewOf(from.lse), 0, from.out.tokens});
+  partial_.release();
+  partial_.merge(into, {viewOf(from.out), viewOf(from.lse), 0, from.out.tokens});
 }
 
 void CudaBlock::finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) {
-  if (partial_.holds(partial)) {
-    partial_.finish(sinks, out, lse);
-  } else {
-    partial_.finishNow(partial, sinks, out, lse);
-  }
+  partial_.finish(partial, sinks, out, lse);
 }
 
 void CudaBlock::delta(const Tensor& out, const Tensor& dOut, const Rows& delta) {
@@ -217,17 +257,11 @@ void CudaBlock::runBackward(const Prepared& prepared, const BlockGradientInputs&
   sdpa_->run(prepared.shape, pointers, workspace_, exec_.stream());
 }
 
-void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
-                         const BlockGradients& into) {
+template <typename At, typename Take>
+void CudaBlock::backwardSteps(const BlockGradientInputs& in, std::span<const Rectangle> rectangles, const At& at,
+                              const Take& take) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   const Work& work = find(rectangles, in.q.tokens, in.k.tokens);
-  const std::array<Tensor, 3> targets{into.dq.rows(0, in.q.tokens), into.dk.rows(0, in.k.tokens),
-                                      into.dv.rows(0, in.k.tokens)};
-  std::array<bool, 3> kept{};
-  for (size_t i = 0; i < targets.size(); ++i) {
-    kept[i] = sums_[i].holds(targets[i]);
-    if (!kept[i]) sums_[i].settleAll();
-  }
   auto inputs = in;
   if (limits_.cudnn) {
     const auto planned = asPlanned(BlockInputs{in.q, in.k, in.v});
@@ -247,45 +281,37 @@ void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangl
     for (size_t i = 0; i < places.size(); ++i) {
       const bool queries = i == static_cast<size_t>(GradientOf::Queries);
       const auto& [first, tokens] = queries ? prepared.queries : prepared.keys;
-      places[i] = kept[i] ? sums_[i].place(targets[i], first, tokens) : sums_[i].placeNow(targets[i], first, tokens);
+      places[i] = at(i, first, tokens);
     }
     runBackward(prepared, tokensOf(prepared, inputs), places);
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (kept[i]) {
-        sums_[i].add(targets[i], places[i]);
-      } else {
-        sums_[i].addNow(targets[i], places[i]);
-      }
-    }
+    for (size_t i = 0; i < places.size(); ++i) take(i, places[i]);
   }
 }
 
-void CudaBlock::clear(GradientOf which, const Tensor& sum, const Tensor& out) {
-  if (keeps_) {
-    sums_[static_cast<size_t>(which)].clear(sum, out);
-  } else {
-    exec_.zero(sum);
-  }
+void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                         const BlockGradients& into) {
+  const std::array<Tensor, 3> targets{into.dq.rows(0, in.q.tokens), into.dk.rows(0, in.k.tokens),
+                                      into.dv.rows(0, in.k.tokens)};
+  backwardSteps(
+      in, rectangles,
+      [&](size_t i, int64_t first, int64_t tokens) { return sums_[i].place(targets[i], first, tokens); },
+      [&](size_t i, const Place& place) { sums_[i].add(targets[i], place); });
 }
 
-void CudaBlock::finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
-  for (auto& pending : sums_) {
-    if (pending.holds(sum)) return pending.finish(sum, addends, out);
-  }
-  sums_.front().finishNow(sum, addends, out);
+void CudaBlock::backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                         const GradientAccumulators& into) {
+  if (!accumulates_) return Block::backward(in, rectangles, into);
+  const auto pendingOf = [](GradientAccumulator& sum) -> PendingSum& {
+    return static_cast<PendingGradientAccumulator&>(sum).pending();
+  };
+  const std::array<PendingSum*, 3> targets{&pendingOf(into.dq), &pendingOf(into.dk), &pendingOf(into.dv)};
+  backwardSteps(
+      in, rectangles, [&](size_t i, int64_t first, int64_t tokens) { return targets[i]->place(first, tokens); },
+      [&](size_t i, const Place& place) { targets[i]->add(place); });
 }
 
-void CudaBlock::addTo(const Tensor& total, const Tensor& sum) {
-  for (auto& pending : sums_) {
-    if (pending.holds(sum)) return pending.addTo(total, sum);
-  }
-  exec_.add(total, sum);
-}
-
-void CudaBlock::settle(const Tensor& sum) {
-  for (auto& pending : sums_) {
-    if (pending.holds(sum)) pending.settle(sum);
-  }
+void CudaBlock::finishSum(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) {
+  sums_.front().finish(sum, addends, out);
 }
 
 void CudaBlock::sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) {

@@ -21,22 +21,24 @@ class CudaBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override;
   bool needsOut() const override { return limits_.cudnn; }
-  void keepHere() override { keeps_ = true; }
-  void clear(const Partial& partial, const Tensor& out, const Rows& lse) override;
+  std::unique_ptr<Accumulator> accumulate(const Partial& partial, const Tensor& out, const Rows& lse) override;
+  std::unique_ptr<GradientAccumulator> accumulate(GradientOf which, const Tensor& sum, const Tensor& out) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override;
   void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
-  void clear(GradientOf which, const Tensor& sum, const Tensor& out) override;
-  void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override;
-  void addTo(const Tensor& total, const Tensor& sum) override;
-  void settle(const Tensor& sum) override;
+  void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
+                const GradientAccumulators& into) override;
+  void finishSum(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override;
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
   const char* name() const override { return name_.c_str(); }
 
  private:
+  class PendingAccumulator;
+  class PendingGradientAccumulator;
+
   /// A step and its tables in device memory, as offsets in constants_; the tables are relative to its first token.
   struct Prepared {
     BlockStep step;
@@ -75,13 +77,21 @@ class CudaBlock final : public Block {
   softmax::BandProblem bandProblem(const Prepared& prepared, const BlockInputs& in) const;
   static BlockInputs tokensOf(const Prepared& prepared, const BlockInputs& in);
   static BlockGradientInputs tokensOf(const Prepared& prepared, const BlockGradientInputs& in);
+  void accumulateForward(const BlockInputs& in, std::span<const Rectangle> rectangles, PendingPartial& into);
+  /// Calls place(prepared) for the memory of each step's result, and take(prepared, place, lse) after the step.
+  template <typename At, typename Take>
+  void forwardSteps(const BlockInputs& in, std::span<const Rectangle> rectangles, const At& at, const Take& take);
+  /// Likewise for the gradients of queries (0), keys (1) and values (2): at(i, first, tokens), take(i, place).
+  template <typename At, typename Take>
+  void backwardSteps(const BlockGradientInputs& in, std::span<const Rectangle> rectangles, const At& at,
+                     const Take& take);
   softmax::RowView runForward(const Prepared& prepared, const BlockInputs& in, const Place& place);
   void runBackward(const Prepared& prepared, const BlockGradientInputs& in, const std::array<Place, 3>& places);
 
   CudaExec& exec_;
   BlockShape shape_;
   BlockLimits limits_;
-  bool kernels_, keeps_ = false, built_ = false;
+  bool kernels_, accumulates_ = false, built_ = false;
   std::string name_;
   std::optional<Sdpa> sdpa_;
   std::vector<Work> works_;
@@ -93,8 +103,8 @@ class CudaBlock final : public Block {
   std::array<Rows, kMostPending + 1> lse_;
   std::array<Tensor, 5> copies_;  ///< of q, k, v, out, dOut, with the strides of the plans
   Rows lseCopy_, delta_;
-  PendingPartial partial_;
-  std::array<PendingSums, 3> sums_;  ///< by GradientOf
+  PartialScratch partial_;
+  std::array<SumScratch, 3> sums_;  ///< by GradientOf
 };
 
 std::unique_ptr<Block> makeCudaBlock(Exec& exec, const BlockShape& shape);

@@ -22,98 +22,125 @@ struct Place {
   int slot = 0;
 };
 
-class PendingPartial {
- public:
-  explicit PendingPartial(CudaExec& exec) : exec_(exec) {}
+class PendingPartial;
 
-  /// Sets the scratch memory for results, and for one more set of logarithms.
+/// Scratch memory for parts of partial results, with room for kMostPending parts.
+class PartialScratch {
+ public:
+  explicit PartialScratch(CudaExec& exec) : exec_(exec) {}
+
+  /// Sets the memory for results, and for one more set of logarithms.
   void give(const std::array<Tensor, kMostPending>& outs, const std::array<Rows, kMostPending + 1>& lses);
 
-  /// Starts deferring `partial`, which has no keys yet. `out` and `lse`, if not null, are the later arguments of
-  /// finish().
-  void clear(const Partial& partial, const Tensor& out, const Rows& lse);
-  bool holds(const Partial& partial) const { return target_.lse.data != nullptr && same(partial); }
-  /// Memory for the next part of the deferred partial, or of the argument of mergeNow(). `byTokens`: the logarithms are
-  /// stored by token, not as Rows.
-  Place place(int64_t first, int64_t tokens, bool byTokens);
-  Place placeNow(const Partial& into, int64_t first, int64_t tokens) const;
-  /// Adds the part at `place` with the logarithms `lse` to the deferred partial. `whole`: every row has been written.
-  void add(const Place& place, const softmax::RowView& lse, bool whole);
-  /// Merges all parts into the partial's memory.
-  void settle();
-  /// Merges all parts into `out` and stops deferring.
-  void finish(const float* sinks, const Tensor& out, const Rows& lse);
-
-  /// Merges `part` into memory immediately.
-  void mergeNow(const Partial& into, const softmax::Part& part);
+  /// Memory for the argument of merge(): rows `first` to `first` + tokens - 1 of `into`. Pending parts are merged
+  /// first.
+  Place place(const Partial& into, int64_t first, int64_t tokens);
+  /// Merges `part` into a partial result in memory.
+  void merge(const Partial& into, const softmax::Part& part);
   /// out, lse = partial, which is in memory.
-  void finishNow(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse);
+  void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse);
+  /// Merges the pending parts, if any, and frees the memory.
+  void release();
 
  private:
-  bool same(const Partial& partial) const {
-    return partial.lse.data == target_.lse.data && partial.out.data == target_.out.data &&
-           partial.out.tokens == target_.out.tokens;
-  }
-  Place at(const Tensor& memory, const Rows& lse, const Partial& of, int64_t first, int64_t tokens, int slot) const;
-  void flush();
-  void forget();
-  softmax::Merge merge(const Partial& of, bool withSum) const;
+  friend class PendingPartial;
+
   void launch(const softmax::Merge& merge);
 
   CudaExec& exec_;
   std::array<Tensor, kMostPending> outs_;
   std::array<Rows, kMostPending + 1> lses_;
+  PendingPartial* user_ = nullptr;  ///< the pending partial result with parts in this memory
+};
+
+/// A partial result with unmerged parts.
+class PendingPartial {
+ public:
+  /// Starts `partial` without keys. `out` and `lse`, if not null, are the later arguments of finish().
+  PendingPartial(PartialScratch& scratch, const Partial& partial, const Tensor& out, const Rows& lse);
+  ~PendingPartial();
+  PendingPartial(const PendingPartial&) = delete;
+  PendingPartial& operator=(const PendingPartial&) = delete;
+
+  /// Memory for the next part. `byTokens`: the logarithms are stored by token, not as Rows.
+  Place place(int64_t first, int64_t tokens, bool byTokens);
+  /// Adds the part at `place` with the logarithms `lse`. `whole`: every row has been written.
+  void add(const Place& place, const softmax::RowView& lse, bool whole);
+  /// Merges all parts into the partial's memory.
+  void store();
+  /// Merges all parts into `out`.
+  void finish(const float* sinks, const Tensor& out, const Rows& lse);
+
+ private:
+  Place at(const Tensor& memory, const Rows& lse, int64_t first, int64_t tokens, int slot) const;
+  void flush();
+  void drop();
+  softmax::Merge merge() const;
+
+  PartialScratch& scratch_;
   Partial target_;
   Tensor out_;  ///< finish()'s argument, which may hold parts
   Rows lse_;
-  bool empty_ = false;  ///< the target's memory is not initialized yet
+  bool empty_ = true;   ///< the target's memory is not initialized yet
   bool whole_ = false;  ///< the first part has every row
   std::vector<softmax::Part> parts_;
   std::vector<int> slots_;  ///< slots of the parts
 };
 
-/// PendingPartial for sums of dq, dk or dv, several at a time.
-class PendingSums {
+class PendingSum;
+
+/// Scratch memory for parts of sums of dq, dk or dv; several pending sums share it.
+class SumScratch {
  public:
-  explicit PendingSums(CudaExec& exec) : exec_(exec) {}
+  explicit SumScratch(CudaExec& exec) : exec_(exec) {}
 
   void give(const std::array<Tensor, kMostPending>& memory) { memory_ = memory; }
 
-  void clear(const Tensor& sum, const Tensor& out);
-  bool holds(const Tensor& sum) const;
-  Place place(const Tensor& sum, int64_t first, int64_t tokens);
-  Place placeNow(const Tensor& into, int64_t first, int64_t tokens) const;
-  void add(const Tensor& sum, const Place& place);
-  void settle(const Tensor& sum);
-  void settleAll();
-  /// out = the sum + addends. Drops the sum.
+  /// Memory for the argument of add(). Pending parts are added first.
+  Place place(const Tensor& into, int64_t first, int64_t tokens);
+  /// Adds the part at `place` to a sum in memory.
+  void add(const Tensor& into, const Place& place);
+  /// out = sum + addends, for a sum in memory.
   void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
-  /// total += the sum. Drops the sum.
-  void addTo(const Tensor& total, const Tensor& sum);
-
-  void addNow(const Tensor& into, const Place& place);
-  /// finish() for a sum in memory.
-  void finishNow(const Tensor& sum, std::span<const Addend> addends, const Tensor& out);
 
  private:
-  struct Kept {
-    Tensor target, out;  ///< `out` may hold parts and may be the target's memory
-    bool empty = true;   ///< the target's memory is not initialized yet
-    std::vector<Place> parts;
-  };
+  friend class PendingSum;
 
-  Kept& find(const Tensor& sum);
-  bool free(const Kept& kept, int slot, int64_t first, int64_t tokens) const;
-  void flush(Kept& kept);
-  void forget(const Tensor& sum);
-  size_t partsOf(const Tensor& addend);
-  void append(softmax::Sum& sum, std::span<const Addend> addends);
-  static softmax::Sum sumOf(const Tensor& of);
+  /// Whether `sum` may use these rows of a slot.
+  bool free(const PendingSum& sum, int slot, int64_t first, int64_t tokens) const;
   void launch(const softmax::Sum& sum);
 
   CudaExec& exec_;
   std::array<Tensor, kMostPending> memory_;
-  std::vector<Kept> kept_;
+  std::vector<PendingSum*> pending_;  ///< in the order of their construction
+};
+
+/// A sum with parts that are not added yet.
+class PendingSum {
+ public:
+  PendingSum(SumScratch& scratch, const Tensor& sum, const Tensor& out);
+  ~PendingSum();
+  PendingSum(const PendingSum&) = delete;
+  PendingSum& operator=(const PendingSum&) = delete;
+
+  Place place(int64_t first, int64_t tokens);
+  void add(const Place& place);
+  /// Adds all parts to the sum's memory.
+  void store();
+  /// out = the sum + addends.
+  void finish(std::span<const Addend> addends, const Tensor& out);
+  /// total += the sum.
+  void addTo(const Tensor& total);
+
+ private:
+  friend class SumScratch;
+
+  void flush();
+
+  SumScratch& scratch_;
+  Tensor target_, out_;  ///< `out_` may hold parts and may be the target's memory
+  bool empty_ = true;    ///< the target's memory is not initialized yet
+  std::vector<Place> parts_;
 };
 
 }  // namespace seqpar::attn

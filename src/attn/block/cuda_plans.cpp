@@ -48,13 +48,14 @@ int64_t clampBound(int64_t bound) {
 }  // namespace
 
 CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
-    : exec_(exec),
+    : Block(exec),
+      exec_(exec),
       shape_(shape),
       limits_(limitsOf(shape, kernels)),
       kernels_(kernels),
       name_(nameOf(shape, limits_)),
       partial_(exec),
-      sums_{PendingSums(exec), PendingSums(exec), PendingSums(exec)} {
+      sums_{SumScratch(exec), SumScratch(exec), SumScratch(exec)} {
   if (kernels && std::max(shape.headDim, shape.valueDim) > softmax::kMostBandDim) {
     fail(seqparInvalidUsage, "attention plan: head dimensions of ", shape.headDim, " and ", shape.valueDim,
          ", expected at most ", softmax::kMostBandDim, " on GPUs, or a kernel of the caller");
@@ -64,6 +65,7 @@ CudaBlock::CudaBlock(CudaExec& exec, const BlockShape& shape, bool kernels)
 }
 
 void CudaBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {
+  accumulates_ |= passes.accumulated && kernels_;
   if (!kernels_ || shape_.batch * shape_.heads == 0) return;  // a rank without heads
   if (Work* known = place(rectangles, rows, columns)) {
     known->passes.forward |= passes.forward;
@@ -223,7 +225,7 @@ void CudaBlock::carve(Arena& arena) {
   }
   const auto& s = shape_;
   workspace_ = arena.take(workspaceBytes_);
-  for (size_t i = 0; i < (keeps_ ? kMostPending : 1); ++i) {
+  for (size_t i = 0; i < (accumulates_ ? kMostPending : 1); ++i) {
     out_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.valueDim);
     if (!s.training) continue;
     dq_[i] = arena.tensor(s.type, s.batch, rows, rowHeads(), s.headDim);

@@ -93,10 +93,6 @@ void HostBlock::carve(Arena& arena) {
   }
 }
 
-void HostBlock::clear(const Partial& partial, const Tensor&, const Rows&) {
-  exec_.fill(partial.lse, kNothing);
-}
-
 void HostBlock::forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) {
   if (rectangles.empty() || shape_.batch * shape_.heads == 0) return;
   exec_.launch([this, in, rectangles, into] {

@@ -11,26 +11,19 @@ namespace seqpar::attn {
 
 class HostBlock final : public Block {
  public:
-  HostBlock(HostExec& exec, const BlockShape& shape) : exec_(exec), shape_(shape) {}
+  HostBlock(HostExec& exec, const BlockShape& shape) : Block(exec), exec_(exec), shape_(shape) {}
 
   void expect(std::span<const Rectangle>, int64_t, int64_t, Passes) override {}
   void carve(Arena& arena) override;
   void prepare() override {}
   bool needsOut() const override { return false; }
-  using Block::clear;
-  void clear(const Partial& partial, const Tensor& out, const Rows& lse) override;
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override;
   void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override;
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override;
+  using Block::backward;
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
-  void clear(GradientOf, const Tensor& sum, const Tensor&) override { exec_.zero(sum); }
-  void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override {
-    finishInMemory(exec_, sum, addends, out);
-  }
-  void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
-  void settle(const Tensor&) override {}
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override;
   const char* name() const override { return "host, tiles over the built-in sgemm"; }
 

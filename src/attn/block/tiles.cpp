@@ -20,7 +20,7 @@ void check(int result, const char* which) {
 }  // namespace
 
 TiledBlock::TiledBlock(Exec& exec, const BlockShape& shape, std::unique_ptr<Block> base)
-    : exec_(exec), shape_(shape), base_(std::move(base)) {}
+    : Block(exec), exec_(exec), shape_(shape), base_(std::move(base)) {}
 
 void TiledBlock::expect(std::span<const Rectangle> rectangles, int64_t rows, int64_t columns, Passes passes) {
   base_->expect(rectangles, rows, columns, passes);

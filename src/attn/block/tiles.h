@@ -14,21 +14,15 @@ class TiledBlock final : public Block {
   void carve(Arena& arena) override;
   void prepare() override { base_->prepare(); }
   bool needsOut() const override { return true; }
-  void clear(const Partial& partial, const Tensor& out, const Rows& lse) override { base_->clear(partial, out, lse); }
   void forward(const BlockInputs& in, std::span<const Rectangle> rectangles, const Partial& into) override;
   void merge(const Partial& into, const Partial& from) override { base_->merge(into, from); }
   void finish(const Partial& partial, const float* sinks, const Tensor& out, const Rows& lse) override {
     base_->finish(partial, sinks, out, lse);
   }
   void delta(const Tensor& out, const Tensor& dOut, const Rows& delta) override { base_->delta(out, dOut, delta); }
+  using Block::backward;
   void backward(const BlockGradientInputs& in, std::span<const Rectangle> rectangles,
                 const BlockGradients& into) override;
-  void clear(GradientOf, const Tensor& sum, const Tensor&) override { exec_.zero(sum); }
-  void finish(const Tensor& sum, std::span<const Addend> addends, const Tensor& out) override {
-    finishInMemory(exec_, sum, addends, out);
-  }
-  void addTo(const Tensor& total, const Tensor& sum) override { exec_.add(total, sum); }
-  void settle(const Tensor&) override {}
   void sinkGradient(const float* sinks, const Rows& lse, const Rows& delta, float* dSinks) override {
     base_->sinkGradient(sinks, lse, delta, dSinks);
   }

@@ -47,8 +47,7 @@ class AllGatherKvOperator final : public SoftmaxOperator {
         sumType_(gatheredSumType(problem)),
         reserved_(problem.reserves() ? static_cast<size_t>(slices_) : 0) {
     for (int rank = 0; rank < problem.rank(); ++rank) firstKey_ += problem.keys.tokensOf(rank);
-    block_->keepHere();
-    block_->expect(rectangles_, problem.tokens(), problem.keys.tokens());
+    block_->expect(rectangles_, problem.tokens(), problem.keys.tokens(), {.accumulated = true});
   }
 
   void carve(Arena& arena) override {
@@ -92,9 +91,9 @@ class AllGatherKvOperator final : public SoftmaxOperator {
       const Partial partial{queryHeads(partial_.out, s), queryHeads(partial_.lse, s)};
       const Tensor sliceOut = queryHeads(out, s);
       const Rows sliceLse = lse.data == nullptr ? Rows{} : queryHeads(lse, s);
-      block_->clear(partial, sliceOut, sliceLse);
-      block_->forward(inputsOf(own.q, s), rectangles_, partial);
-      block_->finish(partial, sink == nullptr ? nullptr : sink + s * kvHeads_ * problem_.group(), sliceOut, sliceLse);
+      const auto attention = block_->accumulate(partial, sliceOut, sliceLse);
+      attention->add(inputsOf(own.q, s), rectangles_);
+      attention->finish(sink == nullptr ? nullptr : sink + s * kvHeads_ * problem_.group(), sliceOut, sliceLse);
       exec_.join();
     }
   }
@@ -113,16 +112,16 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     for (int64_t s = 0; s < slices_; ++s) {
       if (again && s + 1 < slices_) gather(own, s + 1);
       const auto& buffer = bufferOf(s);
-      block_->clear(GradientOf::Queries, queryHeads(dq_, s), queryHeads(dq, s));
-      block_->clear(GradientOf::Keys, buffer.sum.k, buffer.sent.k);
-      block_->clear(GradientOf::Values, buffer.sum.v, buffer.sent.v);
+      const auto sumQ = block_->accumulate(GradientOf::Queries, queryHeads(dq_, s), queryHeads(dq, s));
+      const auto sumK = block_->accumulate(GradientOf::Keys, buffer.sum.k, buffer.sent.k);
+      const auto sumV = block_->accumulate(GradientOf::Values, buffer.sum.v, buffer.sent.v);
       const auto in = inputsOf(own.q, s);
       block_->backward(
           {in.q, in.k, in.v, queryHeads(dOut, s), queryHeads(lse, s), queryHeads(delta_, s), queryHeads(out, s)},
-          rectangles_, {queryHeads(dq_, s), buffer.sum.k, buffer.sum.v});
-      block_->finish(queryHeads(dq_, s), queryHeads(dq, s));
-      finishKeys(buffer.sum.k, buffer.sent.k);
-      finishKeys(buffer.sum.v, buffer.sent.v);
+          rectangles_, GradientAccumulators{*sumQ, *sumK, *sumV});
+      sumQ->finish(queryHeads(dq, s));
+      finishKeys(*sumK, buffer.sent.k);
+      finishKeys(*sumV, buffer.sent.v);
       if (again || s > 0) exec_.join();  // wait for the next slice and the previous slice's sums
       if (s > 0) store(args, s - 1);
       exec_.fork();
@@ -144,11 +143,11 @@ class AllGatherKvOperator final : public SoftmaxOperator {
     Pair sum, sent, sumShard;  ///< gradients: fp32; in the sent type; this rank's sum
   };
 
-  void finishKeys(const Tensor& sum, const Tensor& sent) {
-    if (sent.data == sum.data) {
-      block_->settle(sum);
+  static void finishKeys(GradientAccumulator& sum, const Tensor& sent) {
+    if (sent.data == sum.memory().data) {
+      sum.store();
     } else {
-      block_->finish(sum, sent);
+      sum.finish(sent);
     }
   }
 

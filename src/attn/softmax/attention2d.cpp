@@ -98,7 +98,7 @@ class Attention2dOperator final : public SoftmaxOperator {
 
   void forward(const seqparAttnForwardArgs_t& args) override {
     loadInputs(inputs(args));
-    block_->clear(partial_);
+    clear(exec_, partial_);
     block_->forward({q_, k_, v_}, rectangles_, partial_);
     const auto& d = problem_.desc;
     if (sentOut_.data != partial_.out.data) exec_.copy(sentOut_, partial_.out);

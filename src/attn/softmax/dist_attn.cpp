@@ -87,7 +87,7 @@ class DistAttnOperator final : public SoftmaxOperator {
 
   void forward(const seqparAttnForwardArgs_t& args) override {
     loadInputs(inputs(args));
-    block_->clear(partial_);
+    clear(exec_, partial_);
     pass(
         false,
         [&](int step) {
@@ -97,7 +97,7 @@ class DistAttnOperator final : public SoftmaxOperator {
             block_->forward({in.q, in.k, in.v}, seen, partial_);
           } else {
             const auto helped = rowsOf(bufferOf(step).helped, step);
-            block_->clear(helped);
+            clear(exec_, helped);
             block_->forward({in.q, in.k, in.v}, seen, helped);
           }
         },

@@ -12,8 +12,7 @@ class LocalOperator final : public SoftmaxOperator {
  public:
   LocalOperator(const Problem& problem, Exec& exec)
       : SoftmaxOperator(problem, exec), rectangles_(problem.rectangles(problem.rank(), problem.rank())) {
-    block_->keepHere();
-    block_->expect(rectangles_, problem.tokens(), problem.kvTokens());
+    block_->expect(rectangles_, problem.tokens(), problem.kvTokens(), {.accumulated = true});
   }
 
   void carve(Arena& arena) override {
@@ -32,9 +31,9 @@ class LocalOperator final : public SoftmaxOperator {
   void forward(const seqparAttnForwardArgs_t& args) override {
     const Tensor out = outTensor(problem_, args.out);
     const Rows lse = lseRows(problem_, args.lse);
-    block_->clear(partial_, out, lse);
-    block_->forward(inputs(args), rectangles_, partial_);
-    block_->finish(partial_, sinks(args.sinks), out, lse);
+    const auto attention = block_->accumulate(partial_, out, lse);
+    attention->add(inputs(args), rectangles_);
+    attention->finish(sinks(args.sinks), out, lse);
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
@@ -42,15 +41,15 @@ class LocalOperator final : public SoftmaxOperator {
     makeDelta(*block_, args, delta_);
     const Tensor dq = queryTensor(problem_, args.dq), dk = keyTensor(problem_, args.dk);
     const Tensor dv = valueTensor(problem_, args.dv);
-    block_->clear(GradientOf::Queries, sums_.dq, dq);
-    block_->clear(GradientOf::Keys, sums_.dk, dk);
-    block_->clear(GradientOf::Values, sums_.dv, dv);
+    const auto sumDq = block_->accumulate(GradientOf::Queries, sums_.dq, dq);
+    const auto sumDk = block_->accumulate(GradientOf::Keys, sums_.dk, dk);
+    const auto sumDv = block_->accumulate(GradientOf::Values, sums_.dv, dv);
     block_->backward({own.q, own.k, own.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
                       outTensor(problem_, args.out)},
-                     rectangles_, sums_);
-    block_->finish(sums_.dq, dq);
-    block_->finish(sums_.dk, dk);
-    block_->finish(sums_.dv, dv);
+                     rectangles_, GradientAccumulators{*sumDq, *sumDk, *sumDv});
+    sumDq->finish(dq);
+    sumDk->finish(dk);
+    sumDv->finish(dv);
   }
 
  private:

@@ -112,7 +112,7 @@ class MeshOperator final : public SoftmaxOperator {
     loadInputs(inputs(args));
     for (const auto& block : queries_) {
       exec_.zero(block.partial.out);
-      block_->clear(block.partial);
+      clear(exec_, block.partial);
     }
     follow(forward_, [&](const QueryBlock& query, const KeyBlock& key, std::span<const Rectangle> seen) {
       block_->forward({query.q, key.k, key.v}, seen, query.partial);

@@ -83,7 +83,7 @@ void QueryGradientRing::backward(const seqparAttnBackwardArgs_t& args, const Blo
   };
   rotation_.turn(turn);
   const Addend others{rotation_.homeTensor(0), range.first};
-  block_.finish(ownDq_, std::array{others}, queryTensor(problem_, args.dq));
+  block_.finishSum(ownDq_, std::array{others}, queryTensor(problem_, args.dq));
   exec_.copy(keyTensor(problem_, args.dk), dk_);
   exec_.copy(valueTensor(problem_, args.dv), dv_);
 }

@@ -16,8 +16,8 @@ std::vector<RingTensor> gradients(const Problem& problem, const RingOrder& order
 
 }  // namespace
 
-// One half. Halves of a band would cost more than they hide: the second one would not start at the band's diagonal, and
-// cuDNN's backward pass computes it as if there were no window.
+// One half. Halves of a band would cost more than they hide: the second half does not start at the band's diagonal, and
+// a block's kernel may compute it as if there were no window.
 double lateShareOfRing(const Problem& problem) {
   return problem.windowed() ? 0 : 0.5;
 }
@@ -40,12 +40,11 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
                 problem.training() && gradientsRotate ? gradients(problem, ringOrder(problem, inner, false))
                                                       : std::vector<RingTensor>{}),
       gradientsRotate_(problem.training() && gradientsRotate) {
-  block_->keepHere();
   const auto& order = rotation_.order();
   const int64_t rows = problem.tokens(), keys = problem.kvTokens();
   rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
   if (!gradientsRotate_) {
-    block_->expect(rectangles_[0], rows, keys);
+    block_->expect(rectangles_[0], rows, keys, {.accumulated = true});
   } else {
     // With few tokens two parts cost more than they hide.
     constexpr int64_t kFew = 128;
@@ -55,15 +54,15 @@ RingOperator::RingOperator(const Problem& problem, Exec& exec, int inner, bool g
     if (late > 0) late = rows - rowBetween(rectangles_[0], rows / 4, rows - late, rows - rows / 4);
     early_ = ofRows(rectangles_[0], 0, rows - late);
     late_ = ofRows(rectangles_[0], rows - late, late);
-    block_->expect(rectangles_[0], rows, keys, {true, false});
-    block_->expect(early_, rows, keys, {false, true});
-    if (!late_.empty()) block_->expect(late_, rows, keys, {false, true});
+    block_->expect(rectangles_[0], rows, keys, {true, false, true});
+    block_->expect(early_, rows, keys, {false, true, true});
+    if (!late_.empty()) block_->expect(late_, rows, keys, {false, true, true});
   }
   for (int step = 1; step <= order.steps; ++step) {
     const int source = order.source(step);
     const auto& range = rotation_.range(source);
     rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), source), 0, range.first));
-    block_->expect(rectangles_.back(), rows, range.count, {true, gradientsRotate_});
+    block_->expect(rectangles_.back(), rows, range.count, {true, gradientsRotate_, true});
   }
 }
 
@@ -101,17 +100,17 @@ void RingOperator::forward(const seqparAttnForwardArgs_t& args, const Tensor& ou
   const auto own = inputs(args);
   load(own.k, own.v);
   const Rows lse = lseRows(problem_, args.lse);
-  block_->clear(partial_, out, lse);
+  const auto attention = block_->accumulate(partial_, out, lse);
   rotation_.turn({[&](int step) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
     if (seen.empty()) return;
-    block_->forward(step == 0 ? own : BlockInputs{own.q, rotation_.tensor(0), rotation_.tensor(1)}, seen, partial_);
+    attention->add(step == 0 ? own : BlockInputs{own.q, rotation_.tensor(0), rotation_.tensor(1)}, seen);
   }});
-  block_->finish(partial_, sinks(args.sinks), out, lse);
+  attention->finish(sinks(args.sinks), out, lse);
 }
 
 void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
-                                const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv) {
+                                const seqparAttnBackwardArgs_t& args, const GradientAccumulators& into) {
   BlockGradientInputs in{own.q,
                          step == 0 ? own.k : rotation_.tensor(0),
                          step == 0 ? own.v : rotation_.tensor(1),
@@ -119,7 +118,7 @@ void RingOperator::addGradients(int step, std::span<const Rectangle> seen, const
                          lseRows(problem_, args.lse),
                          delta_,
                          outTensor(problem_, args.out)};
-  block_->backward(in, seen, {dq_, dk, dv});
+  block_->backward(in, seen, into);
 }
 
 void RingOperator::backward(const seqparAttnBackwardArgs_t& args) {
@@ -130,48 +129,47 @@ void RingOperator::backward(const seqparAttnBackwardArgs_t& args, const BlockGra
   const auto own = inputs(args);
   load(own.k, own.v);
   makeDelta(*block_, args, delta_);
-  block_->clear(GradientOf::Queries, dq_, to.dq);
-  const auto dkOf = [&](int64_t tokens) { return dk_.rows(0, tokens); };
-  const auto dvOf = [&](int64_t tokens) { return dv_.rows(0, tokens); };
+  const auto dq = block_->accumulate(GradientOf::Queries, dq_, to.dq);
+  std::unique_ptr<GradientAccumulator> ownDk, ownDv, dk, dv;  // dk, dv: of one step
   Rotation::Turn turn;
   turn.compute = [&](int step) {
     const auto& seen = rectangles_[static_cast<size_t>(step)];
     if (step == 0) {
       // The own gradients may stay in the outputs, and the only contribution to a sum in the send buffer.
-      block_->clear(GradientOf::Keys, ownDk_, to.dk);
-      block_->clear(GradientOf::Values, ownDv_, to.dv);
-      return addGradients(0, early_, own, args, ownDk_, ownDv_);
+      ownDk = block_->accumulate(GradientOf::Keys, ownDk_, to.dk);
+      ownDv = block_->accumulate(GradientOf::Values, ownDv_, to.dv);
+      return addGradients(0, early_, own, args, {*dq, *ownDk, *ownDv});
     }
     if (seen.empty()) return;
     const int64_t keys = rotation_.tensor(0).tokens;
     const auto& order = rotation_.order();
     const bool only = order.steps == order.firstSum();
-    block_->clear(GradientOf::Keys, dkOf(keys), only ? rotation_.sumTensor(0) : Tensor{});
-    block_->clear(GradientOf::Values, dvOf(keys), only ? rotation_.sumTensor(1) : Tensor{});
-    addGradients(step, seen, own, args, dkOf(keys), dvOf(keys));
+    dk = block_->accumulate(GradientOf::Keys, dk_.rows(0, keys), only ? rotation_.sumTensor(0) : Tensor{});
+    dv = block_->accumulate(GradientOf::Values, dv_.rows(0, keys), only ? rotation_.sumTensor(1) : Tensor{});
+    addGradients(step, seen, own, args, {*dq, *dk, *dv});
   };
   turn.addSums = [&](int step, bool fresh) {
-    const Tensor dk = rotation_.sumTensor(0), dv = rotation_.sumTensor(1);
+    const Tensor sumK = rotation_.sumTensor(0), sumV = rotation_.sumTensor(1);
     const bool none = step == 0 || rectangles_[static_cast<size_t>(step)].empty();
     if (none && fresh) {
-      exec_.zero(dk);
-      exec_.zero(dv);
+      exec_.zero(sumK);
+      exec_.zero(sumV);
     } else if (fresh) {
-      block_->finish(dkOf(dk.tokens), dk);
-      block_->finish(dvOf(dv.tokens), dv);
+      dk->finish(sumK);
+      dv->finish(sumV);
     } else if (!none) {
-      block_->addTo(dk, dkOf(dk.tokens));
-      block_->addTo(dv, dvOf(dv.tokens));
+      dk->addTo(sumK);
+      dv->addTo(sumV);
     }
   };
   turn.meanwhile = [&] {
-    if (!late_.empty()) addGradients(0, late_, own, args, ownDk_, ownDv_);
-    block_->finish(dq_, to.dq);
+    if (!late_.empty()) addGradients(0, late_, own, args, {*dq, *ownDk, *ownDv});
+    dq->finish(to.dq);
   };
   rotation_.turn(turn);
   const int64_t first = rotation_.range(problem_.rank()).first;
-  block_->finish(ownDk_, std::array{Addend{rotation_.homeTensor(0), first}}, to.dk);
-  block_->finish(ownDv_, std::array{Addend{rotation_.homeTensor(1), first}}, to.dv);
+  ownDk->finish(std::array{Addend{rotation_.homeTensor(0), first}}, to.dk);
+  ownDv->finish(std::array{Addend{rotation_.homeTensor(1), first}}, to.dv);
 }
 
 namespace {

@@ -31,9 +31,9 @@ class RingOperator : public SoftmaxOperator {
   /// Starts a call with this rank's own tensors.
   void load(const Tensor& k, const Tensor& v);
 
-  /// A part of the backward pass: adds to dq_, dk and dv.
+  /// A part of the backward pass.
   void addGradients(int step, std::span<const Rectangle> seen, const BlockInputs& own,
-                    const seqparAttnBackwardArgs_t& args, const Tensor& dk, const Tensor& dv);
+                    const seqparAttnBackwardArgs_t& args, const GradientAccumulators& into);
 
   Rotation rotation_;
   std::vector<std::vector<Rectangle>> rectangles_;  ///< [steps + 1], of the rotating ranges

@@ -53,12 +53,12 @@ class RingPassQOperator final : public SoftmaxOperator {
       const auto& seen = rectangles_[static_cast<size_t>(step)];
       const auto part = step == 0 ? own_ : partialOf(step);
       if (step > 0 && seen.empty()) return;
-      block_->clear(part);
+      clear(exec_, part);
       block_->forward({step == 0 ? own.q : rotation_.tensor(0), own.k, own.v}, seen, part);
     };
     turn.addSums = [&](int step, bool fresh) {
       const Partial sum{rotation_.sumTensor(0), rotation_.sumRows(1)};
-      if (fresh) block_->clear(sum);
+      if (fresh) clear(exec_, sum);
       if (step > 0 && !rectangles_[static_cast<size_t>(step)].empty()) block_->merge(sum, partialOf(step));
     };
     rotation_.turn(turn);

@@ -17,13 +17,12 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
       : SoftmaxOperator(problem, exec),
         keysRound_(problem, exec, ringOrder(problem, problem.ranks(), false), {keys(problem.type())}, {}),
         valuesRound_(problem, exec, keysRound_.order(), {values(problem.type())}, sums()) {
-    block_->keepHere();
     rectangles_.push_back(problem.rectangles(problem.rank(), problem.rank()));
-    block_->expect(rectangles_[0], problem.tokens(), problem.kvTokens());
+    block_->expect(rectangles_[0], problem.tokens(), problem.kvTokens(), {.accumulated = true});
     for (int step = 1; step <= order().steps; ++step) {
       const auto& range = valuesRound_.range(order().source(step));
       rectangles_.push_back(movedBy(problem.rectangles(problem.rank(), order().source(step)), 0, range.first));
-      block_->expect(rectangles_.back(), problem.tokens(), range.count);
+      block_->expect(rectangles_.back(), problem.tokens(), range.count, {.accumulated = true});
     }
   }
 
@@ -60,9 +59,9 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
     const Tensor out = outTensor(problem_, args.out);
     const Rows lse = lseRows(problem_, args.lse);
     begin(own);
-    block_->clear(partial_, out, lse);
-    valuesRound_.turn({[&](int step) { block_->forward(at(step, own), seen(step), partial_); }});
-    block_->finish(partial_, sinks(args.sinks), out, lse);
+    const auto attention = block_->accumulate(partial_, out, lse);
+    valuesRound_.turn({[&](int step) { attention->add(at(step, own), seen(step)); }});
+    attention->finish(sinks(args.sinks), out, lse);
   }
 
   void backward(const seqparAttnBackwardArgs_t& args) override {
@@ -70,32 +69,36 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
     const Tensor dq = queryTensor(problem_, args.dq);
     makeDelta(*block_, args, delta_);
     begin(own);
-    block_->clear(GradientOf::Queries, dq_, dq);
+    const auto sumQ = block_->accumulate(GradientOf::Queries, dq_, dq);
+    AccumulatorPair ofOwn, ofStep;
     Rotation::Turn turn;
     turn.compute = [&](int step) {
       const auto in = at(step, own);
       const auto [dk, dv] = sumsOf(step, in.k.tokens);
-      block_->clear(GradientOf::Keys, dk);
-      block_->clear(GradientOf::Values, dv);
+      auto& sums = step == 0 ? ofOwn : ofStep;
+      sums = {block_->accumulate(GradientOf::Keys, dk), block_->accumulate(GradientOf::Values, dv)};
       block_->backward({in.q, in.k, in.v, outTensor(problem_, args.dOut), lseRows(problem_, args.lse), delta_,
                         outTensor(problem_, args.out)},
-                       seen(step), {dq_, dk, dv});
+                       seen(step), GradientAccumulators{*sumQ, *sums.k, *sums.v});
     };
     turn.addSums = [&](int step, bool fresh) {
-      const auto shares = sumsOf(step, valuesRound_.sumTensor(0).tokens);
-      add(valuesRound_.sumTensor(0), shares.k, fresh);
-      add(valuesRound_.sumTensor(1), shares.v, fresh);
+      const auto& shares = step == 0 ? ofOwn : ofStep;
+      add(valuesRound_.sumTensor(0), *shares.k, fresh);
+      add(valuesRound_.sumTensor(1), *shares.v, fresh);
     };
-    turn.meanwhile = [&] { block_->finish(dq_, dq); };
+    turn.meanwhile = [&] { sumQ->finish(dq); };
     valuesRound_.turn(turn);
     const int64_t first = valuesRound_.range(problem_.rank()).first;
-    block_->finish(own_.k, std::array{Addend{valuesRound_.homeTensor(0), first}}, keyTensor(problem_, args.dk));
-    block_->finish(own_.v, std::array{Addend{valuesRound_.homeTensor(1), first}}, valueTensor(problem_, args.dv));
+    ofOwn.k->finish(std::array{Addend{valuesRound_.homeTensor(0), first}}, keyTensor(problem_, args.dk));
+    ofOwn.v->finish(std::array{Addend{valuesRound_.homeTensor(1), first}}, valueTensor(problem_, args.dv));
   }
 
  private:
   struct Pair {
     Tensor k, v;
+  };
+  struct AccumulatorPair {
+    std::unique_ptr<GradientAccumulator> k, v;
   };
 
   RingTensor keys(seqparDataType_t type) const { return {type, problem_.desc.kvHeads, problem_.desc.headDim}; }
@@ -125,11 +128,11 @@ class RingSelfAttentionOperator final : public SoftmaxOperator {
   Pair sumsOf(int step, int64_t tokens) const {
     return step == 0 ? own_ : Pair{step_.k.rows(0, tokens), step_.v.rows(0, tokens)};
   }
-  void add(const Tensor& sum, const Tensor& share, bool fresh) {
+  static void add(const Tensor& sum, GradientAccumulator& share, bool fresh) {
     if (fresh) {
-      block_->finish(share, sum);
+      share.finish(sum);
     } else {
-      block_->addTo(sum, share);
+      share.addTo(sum);
     }
   }
 

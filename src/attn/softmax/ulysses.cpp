@@ -57,10 +57,10 @@ class UlyssesOperator final : public SoftmaxOperator {
   void forward(const seqparAttnForwardArgs_t& args) override {
     loadInputs(inputs(args));
     if (own_.count > 0) {
-      block_->clear(partial_, out_, lse_);
-      block_->forward({q_, k_, v_}, rectangles_, partial_);
+      const auto attention = block_->accumulate(partial_, out_, lse_);
+      attention->add({q_, k_, v_}, rectangles_);
       const float* const all = sinks(args.sinks);
-      block_->finish(partial_, all == nullptr ? nullptr : all + own_.first, out_, lse_);
+      attention->finish(all == nullptr ? nullptr : all + own_.first, out_, lse_);
     }
     exchange_.toSequence(out_, outTensor(problem_, args.out), exchange_.queries());
     // Always, because the caller of another rank may need them.
@@ -81,13 +81,13 @@ class UlyssesOperator final : public SoftmaxOperator {
     if (withOut && !reserved) exchange_.toHeads(outTensor(problem_, args.out), out_, exchange_.queries());
     if (withOut && own_.count > 0 && !block_->needsOut()) block_->delta(out_, dOut_, headDelta_);
     if (own_.count > 0) {
-      block_->clear(GradientOf::Queries, sums_.dq, sentQ_);
-      block_->clear(GradientOf::Keys, sums_.dk, sentK_);
-      block_->clear(GradientOf::Values, sums_.dv, sentV_);
-      block_->backward({q_, k_, v_, dOut_, lse_, headDelta_, out_}, rectangles_, sums_);
-      block_->finish(sums_.dq, sentQ_);
-      block_->finish(sums_.dk, sentK_);
-      block_->finish(sums_.dv, sentV_);
+      const auto dq = block_->accumulate(GradientOf::Queries, sums_.dq, sentQ_);
+      const auto dk = block_->accumulate(GradientOf::Keys, sums_.dk, sentK_);
+      const auto dv = block_->accumulate(GradientOf::Values, sums_.dv, sentV_);
+      block_->backward({q_, k_, v_, dOut_, lse_, headDelta_, out_}, rectangles_, GradientAccumulators{*dq, *dk, *dv});
+      dq->finish(sentQ_);
+      dk->finish(sentK_);
+      dv->finish(sentV_);
     }
     exchange_.toSequence(sentQ_, queryTensor(problem_, args.dq), exchange_.queries());
     exchange_.toSequence(sentK_, keyTensor(problem_, args.dk), exchange_.keys());
@@ -103,8 +103,7 @@ class UlyssesOperator final : public SoftmaxOperator {
         own_(exchange_.heads()),
         ownKv_(exchange_.kvHeads()),
         rectangles_(rectanglesOf(problem.queries.allRuns(), problem.keys.allRuns(), problem.visibility())) {
-    block_->keepHere();
-    block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens());
+    block_->expect(rectangles_, problem.queries.tokens(), problem.keys.tokens(), {.accumulated = true});
   }
 
   /// The exchanged tensors that `reserve` keeps from forward to backward.

@@ -45,13 +45,13 @@ Results compute(int threads, int64_t rows, int64_t columns, const std::vector<fl
     return denseTensor(to.data(), seqparFloat32, 1, tokens, heads, 8);
   };
   const Partial partial{sums(r.out, rows, 6), denseRows(r.lse.data(), 1, 6, rows)};
-  block.clear(partial);
-  block.forward({q, k, v}, rectangles, partial);
-  block.finish(partial, nullptr, partial.out, {});
+  const auto attention = block.accumulate(partial, {}, {});
+  attention->add({q, k, v}, rectangles);
+  attention->finish(nullptr, partial.out, {});
   const Rows deltas = denseRows(delta.data(), 1, 6, rows);
   block.delta(partial.out, dOut, deltas);
   block.backward({q, k, v, dOut, partial.lse, deltas, partial.out}, rectangles,
-                 {sums(r.dq, rows, 6), sums(r.dk, columns, 2), sums(r.dv, columns, 2)});
+                 BlockGradients{sums(r.dq, rows, 6), sums(r.dk, columns, 2), sums(r.dv, columns, 2)});
   return r;
 }
 
