@@ -84,7 +84,7 @@ Communicator::Communicator(Allgather& oob, CommConfig config) : config_(std::mov
   try {
     calls_.identify(checkSettings(*control_, config_), rank(), size());
     topology_ = discoverTopology(*control_, config_.hostId);
-    if (topology_.coresPerRank < 2) StreamQueue::spareNoProcessor();
+    if (topology_.coresPerRank < 2) StreamQueue::setCrowded();
     connect();
   } catch (const std::exception& error) {
     health_.fail(seqparRemoteError, concat("rank ", rank(), " failed to create the communicator: ", error.what()));

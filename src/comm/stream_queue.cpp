@@ -49,7 +49,7 @@ StreamQueue::~StreamQueue() {
   std::erase(queues().all, this);
 }
 
-void StreamQueue::spareNoProcessor() noexcept {
+void StreamQueue::setCrowded() noexcept {
   crowded.store(true, std::memory_order_relaxed);
 }
 
@@ -162,7 +162,7 @@ void StreamQueue::serve() {
   Lock lock(mutex_);
   while (true) {
     if (ready() && (!prompt() || hurried_ || stopping_ || !fresh())) {
-      promptWaits_ = 0;  // the owner computes, or nobody waits
+      promptWaits_ = 0;  // the owner computes, or no thread waits
       run(lock, SIZE_MAX);
       poll(lock);
     } else if (stopping_ && queue_.empty() && !running_) {

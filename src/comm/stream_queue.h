@@ -44,7 +44,7 @@ class StreamQueue {
   /// prompt queues.
   static void hurryAll();
   /// Declares that the ranks use all processors: idle workers sleep at once, and waits poll briefly.
-  static void spareNoProcessor() noexcept;
+  static void setCrowded() noexcept;
 
  private:
   using Lock = std::unique_lock<std::mutex>;

@@ -10,10 +10,9 @@ from ._collectives import all_gather
 from ._context import layout_of
 from ._layout import bounds_of
 from ._refusals import collective
-from ._sharding import shard, shift_labels, unshard
+from ._sharding import IGNORED, shard, shift_labels, unshard
 
 _WHAT = "seqpar batch"
-_IGNORED = -100
 _TENSORS = frozenset({"input_ids", "labels", "shift_labels", "attention_mask", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k"})
 _DERIVED = frozenset({"max_length_q", "max_length_k", "seq_idx"})  # follow from the bounds
 _OPTIONS = frozenset({"use_cache", "return_dict", "output_hidden_states", "output_attentions"})
@@ -46,7 +45,7 @@ class Shard(dict):
     def __init__(self, arguments, whole, given, layout, comm):
         super().__init__(arguments)
         self.whole, self.given, self.layout, self.comm = whole, given, layout, comm
-        self.label_count = None if whole.shifted is None else whole.shifted.ne(_IGNORED).sum()
+        self.label_count = None if whole.shifted is None else whole.shifted.ne(IGNORED).sum()
 
     def unshard(self, x):
         """Collective: [rows][tokens of the batch][...] on every rank from [rows][tokens of the rank][...]; 0 at padding."""
@@ -142,8 +141,8 @@ def whole_of(batch):
         raise ValueError(f"{_WHAT}: attention_mask is 0 everywhere, expected a token")
     kept = (torch.arange(tokens)[None] < torch.tensor(lengths)[:, None]).to(ids.device)
     for name, x in (("labels", labels), ("shift_labels", shifted)):
-        if x is not None and x[~kept].ne(_IGNORED).any():
-            raise ValueError(f"{_WHAT}: {name} of padding are not {_IGNORED}, expected {_IGNORED}: tokens that attention_mask excludes have no "
+        if x is not None and x[~kept].ne(IGNORED).any():
+            raise ValueError(f"{_WHAT}: {name} of padding are not {IGNORED}, expected {IGNORED}: tokens that attention_mask excludes have no "
                              "label")
     before = [sum(lengths[:row]) for row in range(rows)]
     bounds = (*(first + start for first, own in zip(before, starts) for start in own), sum(lengths))
@@ -160,7 +159,7 @@ def _filled(whole, tokens):
     if bounds is None:
         rows, length = whole.ids.shape
         bounds = tuple(length * row for row in range(rows + 1))
-    shifted = None if whole.shifted is None else torch.cat([whole.shifted.reshape(1, -1), ids.new_full((1, tokens), _IGNORED)], 1)
+    shifted = None if whole.shifted is None else torch.cat([whole.shifted.reshape(1, -1), ids.new_full((1, tokens), IGNORED)], 1)
     kept = torch.ones_like(whole.ids, dtype=torch.bool) if whole.kept is None else whole.kept
     return Whole(torch.cat([ids, ids[:, :1].expand(1, tokens)], 1), shifted, (*bounds, bounds[-1] + tokens), kept)
 

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-_IGNORED = -100
+from ._sharding import IGNORED, shift_labels
 
 
 class PackingCollator:
@@ -41,12 +41,12 @@ class PackingCollator:
             missing = self.tokens - len(ids)
             if missing < 0:
                 raise ValueError(f"PackingCollator: the examples have {len(ids)} tokens, expected at most tokens={self.tokens}")
-            ids, labels, lengths = ids + [self.pad_token_id] * missing, labels + [_IGNORED] * missing, [*lengths, missing]
+            ids, labels, lengths = ids + [self.pad_token_id] * missing, labels + [IGNORED] * missing, [*lengths, missing]
         bounds = [0, *itertools.accumulate(lengths)]
-        labels = torch.tensor(labels)
-        labels[bounds[:-1]] = _IGNORED
-        shifted = torch.cat([labels[1:], torch.tensor([_IGNORED])])
+        labels = torch.tensor(labels)[None]
+        labels[0, bounds[:-1]] = IGNORED
+        shifted = shift_labels(labels, bounds)
         bounds = torch.tensor(bounds, dtype=torch.int32)
-        return {"input_ids": torch.tensor(ids)[None], "labels": labels[None], "shift_labels": shifted[None],
+        return {"input_ids": torch.tensor(ids)[None], "labels": labels, "shift_labels": shifted,
                 "position_ids": torch.cat([torch.arange(x) for x in lengths])[None], "cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds,
                 "max_length_q": max(lengths), "max_length_k": max(lengths)}

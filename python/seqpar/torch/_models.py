@@ -20,6 +20,11 @@ _MASKS = re.compile(r"(causal_mask_function|bidirectional_mask_function|and_mask
                     r"remap_positions_for_packed_sequence|add_offsets_to_mask_function)\.<locals>\.inner_mask)$")
 
 
+def base_of(model):
+    """The model inside adapters of PEFT; otherwise the model."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def _implementation(model):
     return getattr(getattr(model, "config", None), "_attn_implementation", None)
 
@@ -52,16 +57,16 @@ def require_supported(model):
     function."""
     found = []
     for name, module in _own_modules(model):
-        what = _over_time(module)
-        if what is not None and not any(name.startswith(f"{outer}.") for outer, *_ in found):
-            found.append((name, type(module).__name__, what))
+        computation = _over_time(module)
+        if computation is not None and not any(name.startswith(f"{outer}.") for outer, *_ in found):
+            found.append((name, type(module).__name__, computation))
     kinds = {}
     for config in {id(x): x for x in (module.config for _, module in _own_modules(model) if hasattr(module, "config"))}.values():
         for i, kind in enumerate(getattr(config, "layer_types", None) or ()):
             if kind not in _ATTENDS:
                 kinds.setdefault(kind, []).append(i)
     told = [f"layers {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''} are {kind!r}" for kind, layers in kinds.items()]
-    told += [f"{name} ({kind}) has {what}" for name, kind, what in found[:4]]
+    told += [f"{name} ({kind}) has {computation}" for name, kind, computation in found[:4]]
     if told:
         raise ValueError(f"seqpar attention: {type(model).__name__} cannot have attn_implementation {_implementation(model)!r}: it would "
                          f"compute on each rank's tokens alone: {'; '.join(told)}. Expected layers of {' and '.join(_ATTENDS)}")

@@ -6,6 +6,8 @@ from ._collectives import all_gather
 from ._layout import bounds_of, require_fit
 from ._refusals import collective
 
+IGNORED = -100  # the label that losses leave out
+
 
 @collective
 def shard(x, layout, comm, dim=1):
@@ -29,7 +31,7 @@ def unshard(x, layout, comm, dim=1):
     return all_gather(x, comm, dim=dim, tokens=layout.lengths).index_select(dim, inverse)
 
 
-def shift_labels(ids, cu_seqlens=None, ignore_index=-100):
+def shift_labels(ids, cu_seqlens=None, ignore_index=IGNORED):
     """The label of each token, for whole sequences [batch][tokens]: the next token; ignore_index for the last token of
     each sequence."""
     labels = torch.full_like(ids, ignore_index)
@@ -41,7 +43,7 @@ def shift_labels(ids, cu_seqlens=None, ignore_index=-100):
 
 
 @collective
-def shard_batch(batch, layout, comm, *, cu_seqlens=None, ignore_index=-100):
+def shard_batch(batch, layout, comm, *, cu_seqlens=None, ignore_index=IGNORED):
     """(ids, labels, positions) of this rank's tokens. Labels are shifted before they are sharded: the label of a shard's
     last token is on another rank, so shifting afterwards would be wrong there.
 

@@ -5,6 +5,7 @@ import contextlib
 import torch
 
 from ._batches import Shard, whole_of
+from ._models import base_of
 from ._refusals import tell
 
 _OWN = ("transformers.", "trl.", "seqpar.")
@@ -25,10 +26,6 @@ class _Loss:
                              "of each shard, or divide by a rank's own tokens. Expected a model that passes its keyword arguments on")
         self.calls += 1
         return self.function(*arguments, **named)
-
-
-def _base(model):
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _is_fused(trainer):
@@ -55,7 +52,7 @@ def _require_classes(trainer):
 
 def _refused(trainer):
     """(what is given, what is expected) of each option that cannot be sharded."""
-    args, model = trainer.args, _base(trainer.model)
+    args, model = trainer.args, base_of(trainer.model)
     text = model.config.get_text_config()
     accelerator = args.accelerator_config
     yield args.label_smoothing_factor, f"label_smoothing_factor is {args.label_smoothing_factor}", "0"
@@ -112,7 +109,7 @@ class TrainerMixin:
         _require_options(self)
         sharder = config.sharder(self.model)
         if not _is_fused(self):
-            model = _base(self.model)
+            model = base_of(self.model)
             self._seqpar_loss = model.loss_function = _Loss(model.loss_function, model)
         self._seqpar = sharder
 

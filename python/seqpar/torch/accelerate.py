@@ -108,7 +108,7 @@ class ParallelismConfig(accelerate.ParallelismConfig):
         """Registers attention under this name, sets it in a model of transformers, and returns a BatchSharder: call it with
         each whole batch, in training and evaluation. Collective at the first call."""
         registration = register(self.comm(), algorithm=self.algorithm, kernel=self.kernel, name=name)
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        base = _models.base_of(model)
         base.set_attn_implementation(name)
         if base.config._attn_implementation != name:
             raise ValueError(f"ParallelismConfig: the attention of {type(base).__name__} cannot be set, expected a model with the attention "
