@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.." || exit
 scripts/setup.sh || exit 1
 
 jobs=$(nproc)
-# Shares compiled objects between build folders; sources have absolute paths anyway.
-export CCACHE_NOHASHDIR=1
+# Shares compiled objects between build folders and clones.
+export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 passed=0 failed=0 skipped=0
 declare -a problems=()
 work=$(mktemp -d)
