@@ -2,7 +2,8 @@
 # subdirectory.sh CMAKE SOURCE_DIR WORK_DIR C_COMPILER CXX_COMPILER CXX_FLAGS
 # The library as a folder of another project: built and linked by add_subdirectory(), nothing of it installed or tested.
 set -euo pipefail
-# Uses the flags of the build under test, so that a compiler cache can reuse its results.
+# Uses the flags of the build under test, and a build folder at the depth of presets' folders, since paths relative to it
+# are part of a compiler cache's keys: the cache can reuse the results of the build under test.
 cmake=$1 source=$2 work=$3 cc=$4 cxx=$5 flags=${6-}
 rm -rf "$work"
 mkdir -p "$work/project"
@@ -15,9 +16,9 @@ add_subdirectory("$source" seqpar)
 add_executable(program "$source/tests/consumer/consumer.c")
 target_link_libraries(program PRIVATE seqpar::seqpar Threads::Threads)
 END
-"$cmake" -S "$work/project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER="$cc" \
+"$cmake" -S "$work/project" -B "$work" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER="$cc" \
   -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$flags" > "$work/configure.log" || { cat "$work/configure.log"; exit 1; }
-"$cmake" --build "$work/build" --target program > "$work/build.log" || { cat "$work/build.log"; exit 1; }
-"$work/build/program"
-tests=$(cd "$work/build" && ctest -N | tail -1)
+"$cmake" --build "$work" --target program > "$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/program"
+tests=$(cd "$work" && ctest -N | tail -1)
 [ "$tests" = "Total Tests: 0" ] || { echo "the library adds its tests to a project that uses it: $tests"; exit 1; }
