@@ -12,13 +12,13 @@ class Lasp1 final : public LinearOperator {
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    passes_->states(in, true);
+    passes_->states(in, MapUse::Whole);
     scanForward(seqparScanLasp1, args, exec_.main());
     passes_->outputs(in, out(args), incoming(args));
   }
 
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
-    passes_->stateGradients(in, gradients, true);
+    passes_->stateGradients(in, gradients, MapUse::Whole);
     scanBackward(seqparScanLasp1, args, exec_.main());
     passes_->recompute(in, args.saved);
     passes_->gradients(in, gradients, args.saved, behind());

@@ -2,6 +2,7 @@
 // intra-chunk work, and combines the states of the ranks before it. A baseline on the common passes.
 #include "attn/linear/algorithms.h"
 #include "attn/linear/operator.h"
+#include "attn/linear/passes/beside.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -12,11 +13,29 @@ class Lasp2 final : public LinearOperator {
 
  private:
   void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) override {
-    forwardBeside(seqparScanLasp2, in, args);
+    passes_->states(in, mapUse(args));
+    const float* const before = isFirst() ? firstState(args) : incoming(args);
+    if (!passes_->worksBesideScan()) {
+      scanForward(seqparScanLasp2, args, exec_.main());
+      return passes_->outputs(in, out(args), before);
+    }
+    Beside beside(exec_);
+    scanForward(seqparScanLasp2, args, exec_.side());
+    passes_->besideScan(in);
+    if (!isFirst()) beside.join();
+    passes_->outputs(in, out(args), before);
+    if (isFirst()) beside.join();
   }
 
   void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) override {
-    backwardBeside(seqparScanLasp2, in, gradients, args);
+    passes_->stateGradients(in, gradients, mapUse(args));
+    const bool last = isLast() && !problem_.packed();
+    Beside beside(exec_);
+    scanBackward(seqparScanLasp2, args, exec_.side());
+    passes_->recompute(in, args.saved);
+    if (!last) beside.join();
+    passes_->gradients(in, gradients, args.saved, last ? lastGradient(args) : behind());
+    if (last) beside.join();
   }
 };
 

@@ -4,6 +4,16 @@
 #include "attn/linear/operator.h"
 
 namespace seqpar::attn::linear {
+
+void LinearOperator::forwardAlone(const Inputs& in, const seqparAttnForwardArgs_t& args) {
+  if (args.saved != nullptr) passes_->copyStates(args.saved, firstState(args));
+  passes_->forwardAlone(in, out(args), firstState(args), args.final);
+}
+
+void LinearOperator::backwardAlone(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) {
+  passes_->backwardAlone(in, gradients, args.saved, lastGradient(args), firstGradient(args));
+}
+
 namespace {
 
 class Local final : public LinearOperator {

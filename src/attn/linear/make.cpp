@@ -5,6 +5,7 @@
 
 #include "attn/linear/algorithms.h"
 #include "attn/linear/device/passes.h"
+#include "attn/linear/families/decay/passes.h"
 #include "attn/linear/operator.h"
 
 namespace seqpar::attn::linear {
@@ -35,6 +36,10 @@ std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec) {
   if (exec.device() != SEQPAR_HOST_DEVICE) return makeDevicePasses(shard, exec);
 #endif
   return makeHostPasses(shard, exec);
+}
+
+std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec) {
+  return makeDecayPasses(shard, exec);
 }
 
 }  // namespace seqpar::attn::linear

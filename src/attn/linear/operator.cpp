@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attn/boundary.h"
-#include "attn/linear/passes/beside.h"
 
 namespace seqpar::attn::linear {
 namespace {
@@ -67,9 +66,7 @@ Inputs LinearOperator::inputs(const seqparAttnTensor_t& q, const seqparAttnTenso
 void LinearOperator::forward(const seqparAttnForwardArgs_t& args) {
   const Inputs in = inputs(args.q, args.k, args.v, args.gates, args.initial);
   if (!shard_.alone) return forwardAround(in, args);
-  const float* const before = problem_.packed() || problem_.rank() != 0 ? nullptr : args.initial;
-  if (args.saved != nullptr) passes_->copyStates(args.saved, before);
-  passes_->forwardAlone(in, out(args), before, args.final);
+  forwardAlone(in, args);
 }
 
 void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
@@ -81,39 +78,19 @@ void LinearOperator::backward(const seqparAttnBackwardArgs_t& args) {
                             gates(args.dGates),
                             problem_.packed() ? args.dInitial : nullptr};
   if (!shard_.alone) return backwardAround(in, gradients, args);
-  const float* const after = problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
-  float* const dBefore = problem_.packed() || problem_.rank() != 0 ? nullptr : args.dInitial;
-  passes_->backwardAlone(in, gradients, args.saved, after, dBefore);
+  backwardAlone(in, gradients, args);
 }
 
-void LinearOperator::forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in,
-                                   const seqparAttnForwardArgs_t& args) {
-  passes_->states(in, mapWanted(args));
-  const bool first = problem_.rank() == 0;
-  const float* const before = first ? firstState(args) : incoming(args);
-  if (!passes_->worksBesideScan()) {
-    // Also on the first rank: other ranks wait for its scan, and concurrent outputs would leave it few SMs.
-    scanForward(algorithm, args, exec_.main());
-    return passes_->outputs(in, out(args), before);
-  }
-  Beside beside(exec_);
-  scanForward(algorithm, args, exec_.side());
-  passes_->besideScan(in);
-  if (!first) beside.join();
-  passes_->outputs(in, out(args), before);
-  if (first) beside.join();
+MapUse LinearOperator::mapUse(const seqparAttnForwardArgs_t& args) const {
+  if (isLast() && args.final == nullptr) return MapUse::Nothing;
+  const bool ignores = flags_[seqparForward] != 0 || (isFirst() && firstState(args) == nullptr);
+  return ignores ? MapUse::States : MapUse::Whole;
 }
 
-void LinearOperator::backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
-                                    const seqparAttnBackwardArgs_t& args) {
-  passes_->stateGradients(in, gradients, mapWanted(args));
-  const bool last = problem_.rank() == problem_.ranks() - 1 && !problem_.packed();
-  Beside beside(exec_);
-  scanBackward(algorithm, args, exec_.side());
-  passes_->recompute(in, args.saved);
-  if (!last) beside.join();
-  passes_->gradients(in, gradients, args.saved, last ? lastGradient(args) : behind());
-  if (last) beside.join();
+MapUse LinearOperator::mapUse(const seqparAttnBackwardArgs_t& args) const {
+  if (isFirst() && firstGradient(args) == nullptr) return MapUse::Nothing;
+  const bool ignores = flags_[seqparReverse] != 0 || (isLast() && lastGradient(args) == nullptr);
+  return ignores ? MapUse::States : MapUse::Whole;
 }
 
 void LinearOperator::openOwnScan() {
@@ -124,13 +101,13 @@ void LinearOperator::openOwnScan() {
 void LinearOperator::forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args) {
   requireHealthy();
   passes_->forwardWithScan(in, out(args),
-                           {flags_[seqparForward], mapWanted(args), firstState(args), incoming(args), args.final});
+                           {flags_[seqparForward], mapUse(args), firstState(args), incoming(args), args.final});
 }
 
 void LinearOperator::backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) {
   requireHealthy();
   passes_->backwardWithScan(in, gradients, args.saved,
-                            {flags_[seqparReverse], mapWanted(args), lastGradient(args), behind_, firstGradient(args)});
+                            {flags_[seqparReverse], mapUse(args), lastGradient(args), behind_, firstGradient(args)});
 }
 
 void LinearOperator::requireHealthy() const {
@@ -141,20 +118,20 @@ void LinearOperator::requireHealthy() const {
 
 void LinearOperator::scan(seqparDirection_t direction, seqparScanAlgorithm_t algorithm, const float* first,
                           float* incoming, float* outgoing, void* stream) {
-  const bool sum = shard_.family->transition == seqparScanSum;
+  const StateMap map = passes_->map();
   seqparAllScanParams_t params = SEQPAR_ALL_SCAN_PARAMS_INITIALIZER;
-  params.op = shard_.family->transition;
+  params.op = map.kind;
   params.direction = direction;
   params.heads = static_cast<int64_t>(shard_.allHeads());
   params.dk = problem_.desc.headDim;
   params.dv = problem_.desc.valueDim;
   params.wireType = problem_.desc.wireType;
-  params.decayForm = sum ? seqparDecayLinear : passes_->decayForm();
+  params.decayForm = map.form;
   params.flags = &flags_[direction];
   params.algorithm = algorithm;
-  params.bounded = 1;  // decays are at most 1
-  require(seqparAllScan(passes_->state(), sum ? nullptr : passes_->decay(), first, incoming, outgoing, &params,
-                        problem_.comm, stream),
+  params.bounded = map.kind == seqparScanMatrix ? 0 : 1;  // decays are at most 1
+  require(seqparAllScan(map.states, map.kind == seqparScanSum ? nullptr : map.transition, first, incoming, outgoing,
+                        &params, problem_.comm, stream),
           kWho, problem_.comm);
 }
 

@@ -27,19 +27,15 @@ class LinearOperator : public Operator {
   virtual void forwardAround(const Inputs& in, const seqparAttnForwardArgs_t& args) = 0;
   virtual void backwardAround(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args) = 0;
 
-  /// The forward with the scan overlapped by work that needs no incoming state, if the passes provide such work. The
-  /// first rank knows its incoming state, so its scan overlaps with its outputs.
-  void forwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const seqparAttnForwardArgs_t& args);
-  /// The backward with the scan overlapped by the recomputation of the forward's states; on the last rank also by its
-  /// gradients, unless sequences are packed.
-  void backwardBeside(seqparScanAlgorithm_t algorithm, const Inputs& in, const Gradients& gradients,
-                      const seqparAttnBackwardArgs_t& args);
   /// Collective: lets the passes do the scans if they can. For scans without a named algorithm.
   void openOwnScan();
   bool ownScan() const { return ownScan_; }
   /// The forward and the backward with scans by the passes.
   void forwardOwn(const Inputs& in, const seqparAttnForwardArgs_t& args);
   void backwardOwn(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args);
+  /// The used part of the rank's map.
+  MapUse mapUse(const seqparAttnForwardArgs_t& args) const;
+  MapUse mapUse(const seqparAttnBackwardArgs_t& args) const;
   /// The All-Scan of the map that the passes computed: writes the incoming states, and the outgoing state if it is
   /// requested.
   void scanForward(seqparScanAlgorithm_t algorithm, const seqparAttnForwardArgs_t& args, void* stream);
@@ -49,30 +45,26 @@ class LinearOperator : public Operator {
   /// The state before the rank's first token, after scanForward().
   float* incoming(const seqparAttnForwardArgs_t& args) const { return args.saved != nullptr ? args.saved : incoming_; }
   const float* behind() const { return behind_; }  ///< gradient of the state after the last token, after scanBackward()
+  /// The state before the first rank's first token, and the gradient of the state after the last rank's last token;
+  /// NULL: zeros.
+  const float* firstState(const seqparAttnForwardArgs_t& args) const {
+    return isFirst() && !problem_.packed() ? args.initial : nullptr;
+  }
+  const float* lastGradient(const seqparAttnBackwardArgs_t& args) const { return isLast() ? args.dFinal : nullptr; }
+  bool isFirst() const { return problem_.rank() == 0; }
+  bool isLast() const { return problem_.rank() == problem_.ranks() - 1; }
 
   const Problem problem_;
   Exec& exec_;
   std::unique_ptr<Passes> passes_;
 
  private:
-  /// Whether the result of another rank, or the caller's final state, depends on this rank's map.
-  bool mapWanted(const seqparAttnForwardArgs_t& args) const {
-    return problem_.rank() < problem_.ranks() - 1 || args.final != nullptr;
-  }
-  bool mapWanted(const seqparAttnBackwardArgs_t& args) const {
-    return problem_.rank() > 0 || (args.dInitial != nullptr && !problem_.packed());
-  }
-  /// The state before the first rank's first token, and the gradient of the state after the last rank's last token;
-  /// NULL: zeros.
-  const float* firstState(const seqparAttnForwardArgs_t& args) const {
-    return problem_.rank() == 0 && !problem_.packed() ? args.initial : nullptr;
-  }
-  const float* lastGradient(const seqparAttnBackwardArgs_t& args) const {
-    return problem_.rank() == problem_.ranks() - 1 ? args.dFinal : nullptr;
-  }
+  /// LOCAL's order of passes, and that of every algorithm on one rank (local.cpp).
+  void forwardAlone(const Inputs& in, const seqparAttnForwardArgs_t& args);
+  void backwardAlone(const Inputs& in, const Gradients& gradients, const seqparAttnBackwardArgs_t& args);
   /// The destination of the gradient of the state before the first rank's first token; NULL: not requested.
   float* firstGradient(const seqparAttnBackwardArgs_t& args) const {
-    return problem_.rank() == 0 && !problem_.packed() ? args.dInitial : nullptr;
+    return isFirst() && !problem_.packed() ? args.dInitial : nullptr;
   }
   /// Throws Error if the communicator has failed.
   void requireHealthy() const;

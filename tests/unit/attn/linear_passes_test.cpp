@@ -127,9 +127,9 @@ struct Rank {
     const size_t size = shard.stateSize(), width = shard.width();
     for (size_t h = 0; h < shard.allHeads(); ++h) {
       for (size_t i = 0; i < size; ++i) {
-        const float factor = passes->decay()[h * width + (width == 1 ? 0 : i / shard.dv)];
+        const float factor = passes->map().transition[h * width + (width == 1 ? 0 : i / shard.dv)];
         const bool cut = shard.flags(direction) != 0;
-        total[h * size + i] = passes->state()[h * size + i] + (cut || factor == 0 ? 0 : factor * x[h * size + i]);
+        total[h * size + i] = passes->map().states[h * size + i] + (cut || factor == 0 ? 0 : factor * x[h * size + i]);
       }
     }
     return total;
@@ -159,7 +159,7 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       x = rank->final;
     } else {
       if (rank->shard.flags(seqparForward) & SEQPAR_SCAN_RESET_IN) rank->saved = zeros;
-      rank->passes->states(rank->in, true);
+      rank->passes->states(rank->in, MapUse::Whole);
       x = rank->apply(x, seqparForward);
       rank->passes->besideScan(rank->in);
       rank->exec.join();  // as for a scan; otherwise overlapped work would outlive the passes
@@ -176,7 +176,7 @@ void check(const LinearCase& c, const std::vector<size_t>& lengths, int threads)
       y = rank.dBefore;
     } else {
       rank.incoming = (rank.shard.flags(seqparReverse) & SEQPAR_SCAN_RESET_IN) != 0 ? zeros : y;
-      rank.passes->stateGradients(rank.in, rank.gradients, true);
+      rank.passes->stateGradients(rank.in, rank.gradients, MapUse::Whole);
       y = rank.apply(y, seqparReverse);
       rank.passes->recompute(rank.in, rank.saved.data());
       rank.exec.join();

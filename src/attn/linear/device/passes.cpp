@@ -138,7 +138,8 @@ void DevicePasses::makeIdentity() {
   clear(rankDecay_, shard_.width());  // logarithms
 }
 
-void DevicePasses::states(const Inputs& in, bool mapWanted) {
+void DevicePasses::states(const Inputs& in, MapUse use) {
+  const bool mapWanted = use != MapUse::Nothing;
   if (empty()) {
     if (mapWanted) makeIdentity();
     return;
@@ -175,7 +176,8 @@ void DevicePasses::outputsByParts(const Inputs& in, const Tensor& out, const flo
   }
 }
 
-void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) {
+void DevicePasses::stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) {
+  const bool mapWanted = use != MapUse::Nothing;
   if (empty()) {
     if (mapWanted) makeIdentity();
     return;

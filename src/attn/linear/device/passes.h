@@ -18,16 +18,17 @@ class DevicePasses final : public Passes {
   void open() override;
   std::string name() const override;
 
-  float* state() const override { return rankState_; }
-  float* decay() const override { return rankDecay_; }
-  seqparDecayForm_t decayForm() const override { return seqparDecayLog; }
+  StateMap map() const override {
+    const auto kind = shard_.family->transition;
+    return {rankState_, rankDecay_, kind, kind == seqparScanSum ? seqparDecayLinear : seqparDecayLog};
+  }
 
-  void states(const Inputs& in, bool mapWanted) override;
+  void states(const Inputs& in, MapUse use) override;
   bool worksBesideScan() const override { return false; }
   void besideScan(const Inputs&) override {}
   void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
-  void stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) override;
+  void stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) override;
   void recompute(const Inputs& in, const float* saved) override;
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,

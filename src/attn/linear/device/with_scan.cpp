@@ -19,7 +19,7 @@ bool DevicePasses::openScan(seqparComm_t comm) {
 void DevicePasses::forwardWithScan(const Inputs& in, const Tensor& out, const OwnScan& scan) {
   const bool parts = byParts(in);
   const Part& sender = parts ? parts_.back() : whole_;
-  states(in, scan.mapWanted);
+  states(in, scan.map);
   launchScan(scan, seqparForward, sender, mapsBefore(sender), exec_.main());
   const bool first = isFirst(seqparForward);
   const float* const incoming = first ? scan.initial : scan.incoming;
@@ -35,19 +35,20 @@ void DevicePasses::backwardWithScan(const Inputs& in, const Gradients& gradients
   const auto launch = [&](void* stream, int ctas = 0) {
     launchScan(scan, seqparReverse, sender, mapsOf(sender, after_), stream, ctas);
   };
-  stateGradients(in, gradients, scan.mapWanted);
+  const bool mapWanted = scan.map != MapUse::Nothing;
+  stateGradients(in, gradients, scan.map);
   // An inner rank's scan overlaps with the recomputation: other ranks wait for its output, and it waits for its
   // input.
-  const bool again = !parts && !keeps(whole_) && !empty(), beside = scan.mapWanted && !isFirst(seqparReverse) && again;
+  const bool again = !parts && !keeps(whole_) && !empty(), beside = mapWanted && !isFirst(seqparReverse) && again;
   if (beside) {
     Beside side(exec_);
     launch(exec_.side());
     statesAgain(in, true);
     side.join();
   } else {
-    if (scan.mapWanted) launch(exec_.main());
+    if (mapWanted) launch(exec_.main());
     if (again) statesAgain(in, true);
-    if (!scan.mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
+    if (!mapWanted) launch(exec_.main(), parts ? 0 : besideGradients());
   }
   if (empty()) return clearGradients(gradients);
   clearInitialGradients(gradients);
@@ -66,7 +67,7 @@ void DevicePasses::launchScan(const OwnScan& args, seqparDirection_t direction, 
   scan.dv = static_cast<int>(shard_.dv);
   scan.width = static_cast<int>(shard_.width());
   scan.maps = reads ? maps : StateMaps{rankState_, rankDecay_};
-  scan.segments = !args.mapWanted ? 0 : reads ? part.segments.count : 1;
+  scan.segments = args.map == MapUse::Nothing ? 0 : reads ? part.segments.count : 1;
   scan.reverse = direction == seqparReverse;
   scan.ignoresIncoming = (args.flags & (SEQPAR_SCAN_RESET_IN | SEQPAR_SCAN_CUT)) != 0;
   scan.resetsIncoming = (args.flags & SEQPAR_SCAN_RESET_IN) != 0;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "attn/linear/host/chunk.h"
-
 namespace seqpar::attn::linear {
 namespace {
 

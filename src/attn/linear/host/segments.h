@@ -8,6 +8,8 @@
 
 namespace seqpar::attn::linear {
 
+constexpr size_t kChunk = 64;  ///< tokens of a chunk
+
 /// Chunks of one piece that one thread processes in order. The state before a segment is its piece's incoming state, or
 /// the state after the previous segment.
 struct Segment {

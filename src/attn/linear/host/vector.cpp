@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "base/sgemm.h"
 #include "base/vector_loops.h"
@@ -22,11 +23,6 @@ inline void advanceRow(const float* decay, const float* source, size_t count, fl
 inline void scaledRow(float factor, const float* from, size_t count, float* to) {
 #pragma omp simd
   for (size_t i = 0; i < count; ++i) to[i] = factor * from[i];
-}
-
-SEQPAR_VECTOR_CLONES void addScaled(float factor, const float* from, size_t count, float* to) {
-#pragma omp simd
-  for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
 /// Uses that x * 0 is NaN for infinity and NaN, and 0 otherwise.
@@ -166,16 +162,30 @@ SEQPAR_VECTOR_CLONES void addDecayedState(const float* factor, size_t width, siz
   }
 }
 
-void multiplyForgetting(size_t rows, size_t columns, size_t inner, const float* x, const float* s, bool accumulate,
-                        float* c) {
-  if (allFinite(s, inner * columns)) {
-    multiply(rows, columns, inner, {x, inner}, {s, columns}, accumulate, c, columns);
-    return;
+void multiplyForgetting(size_t rows, size_t columns, size_t inner, Factor a, Factor b, bool accumulate, float* c,
+                        size_t strideC) {
+  const auto finite = [](const Factor& x, size_t height, size_t width) {
+    if (x.transposed) std::swap(height, width);
+    if (x.stride == width) return allFinite(x.data, height * width);
+    for (size_t i = 0; i < height; ++i) {
+      if (!allFinite(x.data + i * x.stride, width)) return false;
+    }
+    return true;
+  };
+  if (finite(a, rows, inner) && finite(b, inner, columns)) {
+    return multiply(rows, columns, inner, a, b, accumulate, c, strideC);
   }
-  if (!accumulate) std::fill_n(c, rows * columns, 0.0f);
+  const auto at = [](const Factor& x, size_t row, size_t column) {
+    return x.transposed ? x.data[column * x.stride + row] : x.data[row * x.stride + column];
+  };
   for (size_t t = 0; t < rows; ++t) {
-    for (size_t d = 0; d < inner; ++d) {
-      if (x[t * inner + d] != 0.0f) addScaled(x[t * inner + d], s + d * columns, columns, c + t * columns);
+    for (size_t i = 0; i < columns; ++i) {
+      float sum = accumulate ? c[t * strideC + i] : 0.0f;
+      for (size_t d = 0; d < inner; ++d) {
+        const float x = at(a, t, d), y = at(b, d, i);
+        if (x != 0.0f && y != 0.0f) sum += x * y;
+      }
+      c[t * strideC + i] = sum;
     }
   }
 }
@@ -247,7 +257,8 @@ SEQPAR_VECTOR_CLONES void leafGradients(const float* q, const float* k, const fl
 #pragma omp simd
       for (size_t d = 0; d < dk; ++d) {
         scratch[d] *= decay[d];
-        const float weight = p * scratch[d];
+        const float product = p * scratch[d];
+        const float weight = scratch[d] == 0.0f ? 0.0f : product;
         dQuery[d] += weight * key[d];
         dKey[d] += weight * query[d];
       }
@@ -263,10 +274,13 @@ SEQPAR_VECTOR_CLONES void decayMatrix(const float* decays, size_t rows, float* m
   }
 }
 
-SEQPAR_VECTOR_CLONES void multiplyRows(const float* y, size_t rows, size_t columns, size_t stride, float* x) {
+SEQPAR_VECTOR_CLONES void forgetEach(const float* y, size_t rows, size_t columns, size_t stride, float* x) {
   for (size_t t = 0; t < rows; ++t) {
 #pragma omp simd
-    for (size_t i = 0; i < columns; ++i) x[t * stride + i] *= y[t * stride + i];
+    for (size_t i = 0; i < columns; ++i) {
+      const float value = x[t * stride + i] * y[t * stride + i];
+      x[t * stride + i] = y[t * stride + i] == 0.0f ? 0.0f : value;
+    }
   }
 }
 

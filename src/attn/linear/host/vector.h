@@ -7,6 +7,8 @@
 
 #include <cstddef>
 
+#include "base/sgemm.h"
+
 namespace seqpar::attn::linear {
 
 /// factors[i] = exp(logarithms[i]); -inf gives 0. In-place is allowed.
@@ -46,10 +48,9 @@ void decayState(const float* factor, size_t width, size_t rows, size_t columns, 
 void addDecayedState(const float* factor, size_t width, size_t rows, size_t columns, const float* base,
                      const float* from, float* to);
 
-/// c = x s, or c += x s: x is rows x inner, s is inner x columns, all dense. If an element of x is 0, its s counts as
-/// 0.
-void multiplyForgetting(size_t rows, size_t columns, size_t inner, const float* x, const float* s, bool accumulate,
-                        float* c);
+/// multiply() (base/sgemm.h), except that a term with a factor of 0 is 0 if the other factor is NaN or infinite.
+void multiplyForgetting(size_t rows, size_t columns, size_t inner, Factor a, Factor b, bool accumulate, float* c,
+                        size_t strideC);
 
 /// Scores of up to kLeaf rows among themselves: scores[i * stride + j] = sum over d of q_i k_j decays(j + 1 ... i) for
 /// j <= i. `scratch` holds dk elements.
@@ -64,8 +65,8 @@ void leafGradients(const float* q, const float* k, const float* decays, const fl
 /// Row t of m[rows][stride] becomes the products of decays j + 1 ... t for j <= t, and 0 for j > t.
 void decayMatrix(const float* decays, size_t rows, float* m, size_t stride);
 
-/// x *= y elementwise over rows of `columns` at a stride.
-void multiplyRows(const float* y, size_t rows, size_t columns, size_t stride, float* x);
+/// x = x * y elementwise, and 0 where y is 0, over rows of `columns` at a stride.
+void forgetEach(const float* y, size_t rows, size_t columns, size_t stride, float* x);
 
 /// sums[i] = factor_i * sum over columns of x[i] y[i], 0 where the factor is 0; factor[width] as for decayState().
 void decayedRowSums(const float* factor, size_t width, const float* x, const float* y, size_t rows, size_t columns,

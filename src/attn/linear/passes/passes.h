@@ -6,6 +6,7 @@
 #include <string>
 
 #include "attn/exec/exec.h"
+#include "attn/linear/passes/map.h"
 #include "attn/linear/passes/shard.h"
 
 namespace seqpar::attn::linear {
@@ -27,7 +28,7 @@ struct Gradients {
 /// A scan done by the passes.
 struct OwnScan {
   uint8_t flags = 0;               ///< Shard::flags()
-  bool mapWanted = false;          ///< another rank, or `outgoing`, depends on the rank's map
+  MapUse map = MapUse::Nothing;    ///< the used part of the rank's map
   const float* initial = nullptr;  ///< incoming state of the scan's first rank; NULL: zeros
   float* incoming = nullptr;       ///< out
   float* outgoing = nullptr;       ///< out; NULL: not requested
@@ -47,14 +48,11 @@ class Passes {
   virtual void open() = 0;
   virtual std::string name() const = 0;
 
-  /// The rank's map S -> diag(decay) S + state, in seqparAllScan()'s layout: state [batch][heads][headDim][valueDim],
-  /// decay [batch][heads][width] in decayForm(). Written by states() or stateGradients().
-  virtual float* state() const = 0;
-  virtual float* decay() const = 0;
-  virtual seqparDecayForm_t decayForm() const = 0;
+  /// The rank's map. Written by states() or stateGradients().
+  virtual StateMap map() const = 0;
 
-  /// Pass 1 of the forward: the states within the rank, and the rank's map (undefined unless `mapWanted`).
-  virtual void states(const Inputs& in, bool mapWanted) = 0;
+  /// Pass 1 of the forward: the states within the rank, and the used part of the rank's map.
+  virtual void states(const Inputs& in, MapUse use) = 0;
   /// Whether the forward has work that needs no incoming state and can overlap with a scan.
   virtual bool worksBesideScan() const = 0;
   /// That work, during a scan on the Exec's side stream: as much as the scan's time allows.
@@ -64,8 +62,8 @@ class Passes {
   /// The whole forward without a scan: outputs(), plus the state after the rank's last token (NULL: not requested).
   virtual void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) = 0;
 
-  /// Pass 1 of the backward: the gradients of states within the rank, and its map (in reverse, with equal decays).
-  virtual void stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) = 0;
+  /// Pass 1 of the backward: the gradients of states within the rank, and the used part of its map in reverse.
+  virtual void stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) = 0;
   /// Recomputes the forward's states from the saved incoming state: independent of stateGradients().
   virtual void recompute(const Inputs& in, const float* saved) = 0;
   /// All gradients, from `incoming`, the gradient of the state after the rank's last token (NULL: zeros).
@@ -90,6 +88,6 @@ class Passes {
 /// The passes for the memory that `exec` works on. Throws Error.
 std::unique_ptr<Passes> makePasses(const Shard& shard, Exec& exec);
 std::unique_ptr<Passes> makeDevicePasses(const Shard& shard, Exec& exec);  ///< in builds with CUDA
-std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);
+std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec);    ///< by the family's kind of transition
 
 }  // namespace seqpar::attn::linear

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "attn/linear/host/passes.h"
+#include "attn/linear/families/decay/passes.h"
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
 
 namespace seqpar::attn::linear {
 
-void HostPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
+void DecayPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
   const size_t heads = shard_.heads, width = shard_.width();
   exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
     const size_t s = task / heads, h = task % heads;
@@ -30,7 +30,7 @@ void HostPasses::walkGradients(const Inputs& in, const Gradients& gradients) {
   });
 }
 
-void HostPasses::foldBack(const float* after, bool keep, float* before, float* dInitial) {
+void DecayPasses::foldBack(const float* after, bool keep, float* before, float* dInitial) {
   const size_t heads = shard_.heads, size = shard_.stateSize(), width = shard_.width();
   if (dInitial != nullptr) std::fill_n(dInitial, shard_.sequences * heads * size, 0.0f);
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
@@ -55,7 +55,7 @@ void HostPasses::foldBack(const float* after, bool keep, float* before, float* d
   });
 }
 
-void HostPasses::stateGradients(const Inputs& in, const Gradients& gradients, bool) {
+void DecayPasses::stateGradients(const Inputs& in, const Gradients& gradients, MapUse) {
   exec_.launch([this, in, gradients] {
     std::fill_n(rankState_, shard_.states(), std::numeric_limits<float>::quiet_NaN());
     walkGradients(in, gradients);
@@ -64,15 +64,15 @@ void HostPasses::stateGradients(const Inputs& in, const Gradients& gradients, bo
   });
 }
 
-void HostPasses::recompute(const Inputs& in, const float* saved) {
+void DecayPasses::recompute(const Inputs& in, const float* saved) {
   exec_.launch([this, in, saved] {
     walkStates(in);
     fold(in.initial, saved, true, nullptr);
   });
 }
 
-void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c, size_t keyHead, int thread,
-                                float* carried) {
+void DecayPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c, size_t keyHead, int thread,
+                                 float* carried) {
   const Segment segment = chunks_.segmentOf(c);
   const size_t group = shard_.group(), size = shard_.stateSize(), batch = segment.batch;
   const size_t first = chunks_.firstToken(c), lastChunk = segment.firstChunk + segment.chunks - 1;
@@ -120,7 +120,7 @@ void HostPasses::chunkGradients(const Inputs& in, const Gradients& to, size_t c,
 }
 
 /// Sums in fp64: the terms of many chunks may cancel.
-void HostPasses::addFixedGates(const Gradients& to) {
+void DecayPasses::addFixedGates(const Gradients& to) {
   if (!shard_.family->perHead(0) || to.dGates[0].data == nullptr) return;
   for (size_t h = 0; h < shard_.heads; ++h) {
     double sum = 0;
@@ -130,7 +130,7 @@ void HostPasses::addFixedGates(const Gradients& to) {
   }
 }
 
-void HostPasses::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
+void DecayPasses::gradients(const Inputs& in, const Gradients& to, const float*, const float* incoming) {
   exec_.launch([this, in, to, incoming] {
     foldBack(incoming, true, nullptr, to.dInitial);
     const size_t heads = shard_.keyHeads;
@@ -141,8 +141,8 @@ void HostPasses::gradients(const Inputs& in, const Gradients& to, const float*, 
   });
 }
 
-void HostPasses::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
-                               float* dBefore) {
+void DecayPasses::backwardAlone(const Inputs& in, const Gradients& to, const float* saved, const float* incoming,
+                                float* dBefore) {
   recompute(in, saved);
   exec_.launch([this, in, to, incoming, dBefore] {
     const size_t heads = shard_.keyHeads, size = shard_.stateSize(), group = shard_.group();

@@ -1,4 +1,4 @@
-#include "attn/linear/host/passes.h"
+#include "attn/linear/families/decay/passes.h"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ float* takeFloats(Arena& arena, size_t count) {
 
 }  // namespace
 
-HostPasses::HostPasses(const Shard& shard, HostExec& exec)
+DecayPasses::DecayPasses(const Shard& shard, HostExec& exec)
     : shard_(shard),
       exec_(exec),
       chunks_(shard_.pieces, shard.batch, shard.keyHeads, static_cast<size_t>(exec.pool().threads())),
@@ -27,12 +27,12 @@ HostPasses::HostPasses(const Shard& shard, HostExec& exec)
   withinDone_.resize(withinRoom_);
 }
 
-std::string HostPasses::name() const {
+std::string DecayPasses::name() const {
   return "host, chunks of " + std::to_string(kChunk) + " tokens on " + std::to_string(exec_.pool().threads()) +
          " threads";
 }
 
-HostPasses::Walk HostPasses::carveWalk(Arena& arena) const {
+DecayPasses::Walk DecayPasses::carveWalk(Arena& arena) const {
   const size_t heads = shard_.heads, chunks = chunks_.count(), segments = chunks_.segments();
   Walk walk;
   walk.slots = takeFloats(arena, chunks * heads * shard_.stateSize());
@@ -42,7 +42,7 @@ HostPasses::Walk HostPasses::carveWalk(Arena& arena) const {
   return walk;
 }
 
-void HostPasses::carve(Arena& arena) {
+void DecayPasses::carve(Arena& arena) {
   const size_t width = shard_.width();
   rankState_ = rankDecay_ = nullptr;
   if (!shard_.alone) {
@@ -59,21 +59,22 @@ void HostPasses::carve(Arena& arena) {
   threads_.clear();
   for (auto*& memory : scratch_) {
     memory = takeFloats(arena, Chunk::numbers(shard_.dk, shard_.dv, width, shard_.training));
-    threads_.emplace_back(shard_.dk, shard_.dv, width, shard_.training, memory);
+    Floats parts(memory);
+    threads_.emplace_back(shard_.dk, shard_.dv, width, shard_.training, parts);
   }
 }
 
-Chunk& HostPasses::place(int thread, size_t chunk) {
+Chunk& DecayPasses::place(int thread, size_t chunk) {
   Chunk& placed = threads_[static_cast<size_t>(thread)];
   placed.place(chunks_.segmentOf(chunk).batch, chunks_.firstToken(chunk), chunks_.tokens(chunk));
   return placed;
 }
 
-Decay HostPasses::decayOf(const Inputs& in) const {
+Decay DecayPasses::decayOf(const Inputs& in) const {
   return {in.gates[0], shard_.family->perHead(0), shard_.width()};
 }
 
-void HostPasses::rankDecays(const Walk& walk) {
+void DecayPasses::rankDecays(const Walk& walk) {
   const size_t heads = shard_.heads, width = shard_.width();
   std::fill_n(rankDecay_, shard_.allHeads() * width, 1.0f);
   for (size_t s = 0; s < chunks_.segments(); ++s) {
@@ -81,7 +82,7 @@ void HostPasses::rankDecays(const Walk& walk) {
   }
 }
 
-const float* HostPasses::stateBefore(Chunk& chunk, size_t c, size_t head) const {
+const float* DecayPasses::stateBefore(Chunk& chunk, size_t c, size_t head) const {
   const float* const state = slot(forward_, c, head);
   const size_t first = chunks_.segmentOf(c).firstChunk;
   if (c == first) return state;
@@ -90,7 +91,7 @@ const float* HostPasses::stateBefore(Chunk& chunk, size_t c, size_t head) const 
   return chunk.state();
 }
 
-void HostPasses::copyStates(float* to, const float* from) {
+void DecayPasses::copyStates(float* to, const float* from) {
   exec_.launch([this, to, from] {
     if (from == nullptr) {
       std::fill_n(to, shard_.states(), 0.0f);
@@ -100,8 +101,8 @@ void HostPasses::copyStates(float* to, const float* from) {
   });
 }
 
-std::unique_ptr<Passes> makeHostPasses(const Shard& shard, Exec& exec) {
-  return std::make_unique<HostPasses>(shard, dynamic_cast<HostExec&>(exec));
+std::unique_ptr<Passes> makeDecayPasses(const Shard& shard, Exec& exec) {
+  return std::make_unique<DecayPasses>(shard, dynamic_cast<HostExec&>(exec));
 }
 
 }  // namespace seqpar::attn::linear

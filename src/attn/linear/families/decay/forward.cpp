@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "attn/linear/host/passes.h"
+#include "attn/linear/families/decay/passes.h"
 #include "attn/linear/host/tile.h"
 #include "attn/linear/host/vector.h"
 
 namespace seqpar::attn::linear {
 
-void HostPasses::walkStates(const Inputs& in) {
+void DecayPasses::walkStates(const Inputs& in) {
   const size_t heads = shard_.heads, width = shard_.width();
   exec_.pool().each(chunks_.segments() * heads, [&](size_t task, int thread) {
     const size_t s = task / heads, h = task % heads;
@@ -29,7 +29,7 @@ void HostPasses::walkStates(const Inputs& in) {
   });
 }
 
-void HostPasses::fold(const float* initial, const float* before, bool keep, float* after) {
+void DecayPasses::fold(const float* initial, const float* before, bool keep, float* after) {
   const size_t heads = shard_.heads, size = shard_.stateSize(), width = shard_.width();
   exec_.pool().each(shard_.allHeads(), [&](size_t task, int thread) {
     const size_t b = task / heads, h = task % heads;
@@ -54,7 +54,7 @@ void HostPasses::fold(const float* initial, const float* before, bool keep, floa
   });
 }
 
-void HostPasses::states(const Inputs& in, bool) {
+void DecayPasses::states(const Inputs& in, MapUse) {
   exec_.launch([this, in] {
     scanDone_ = false;
     std::fill(withinDone_.begin(), withinDone_.end(), char{0});
@@ -67,7 +67,7 @@ void HostPasses::states(const Inputs& in, bool) {
 }
 
 /// The part of a chunk's output that depends on the chunk's own tokens only.
-void HostPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
+void DecayPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float* out) const {
   chunk.loadQueries(in.q, head / shard_.group(), shard_.scale);
   chunk.loadKeys(in.k, head / shard_.group());
   chunk.loadValues(in.v, head);
@@ -76,7 +76,7 @@ void HostPasses::attendWithin(const Inputs& in, Chunk& chunk, size_t head, float
   chunk.attendWithin(out);
 }
 
-void HostPasses::besideScan(const Inputs& in) {
+void DecayPasses::besideScan(const Inputs& in) {
   exec_.launchConcurrently([this] { scanDone_ = true; });
   exec_.launch([this, in] {
     const size_t heads = shard_.heads;
@@ -89,7 +89,8 @@ void HostPasses::besideScan(const Inputs& in) {
   });
 }
 
-void HostPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size_t h, int thread, const float* within) {
+void DecayPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size_t h, int thread,
+                              const float* within) {
   Chunk& chunk = place(thread, c);
   if (within == nullptr) {
     attendWithin(in, chunk, h, chunk.out());
@@ -103,7 +104,7 @@ void HostPasses::chunkOutput(const Inputs& in, const Tensor& out, size_t c, size
   storeTile(chunk.out(), out, chunks_.segmentOf(c).batch, chunks_.firstToken(c), chunk.rows(), h);
 }
 
-void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
+void DecayPasses::outputs(const Inputs& in, const Tensor& out, const float* incoming) {
   exec_.launch([this, in, out, incoming] {
     fold(in.initial, incoming, true, nullptr);
     const size_t heads = shard_.heads;
@@ -114,8 +115,8 @@ void HostPasses::outputs(const Inputs& in, const Tensor& out, const float* incom
   });
 }
 
-void HostPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
-                               const float* incoming, float* final) {
+void DecayPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, size_t h, int thread,
+                                const float* incoming, float* final) {
   const Segment segment = chunks_.segment(s);
   const size_t size = shard_.stateSize();
   float* const state = threads_[static_cast<size_t>(thread)].state();
@@ -140,7 +141,7 @@ void HostPasses::segmentOutput(const Inputs& in, const Tensor& out, size_t s, si
     std::copy_n(state, size, final + (segment.batch * shard_.heads + h) * size);
 }
 
-void HostPasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
+void DecayPasses::forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) {
   if (chunks_.count() == 0) {
     if (final != nullptr) copyStates(final, incoming);
     return;

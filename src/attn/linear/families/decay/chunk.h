@@ -8,21 +8,14 @@
 //     P_ij  = sum over d of q_i k_j a_(j+1) ... a_i for j <= i, else 0
 //
 //     out = P v + qd S          S' = diag(total) S + kd^T v          (S before, S' after the chunk)
-//
-// Channel decays compute P in a tree: blocks of kLeaf tokens pair by pair, then pairs of neighboring blocks by one
-// product each: queries decayed from the second block's start times keys decayed to the first block's end. No exponent
-// is above 0.
 #pragma once
 
 #include <cstddef>
 
 #include "attn/exec/tensor.h"
+#include "attn/linear/host/scores.h"
 
 namespace seqpar::attn::linear {
-
-constexpr size_t kChunk = 64;  ///< tokens of a chunk
-constexpr size_t kLeaf = 8;    ///< tokens with elementwise mutual scores
-constexpr size_t kLevels = 3;  ///< of pairs of blocks: 8, 16 and 32 tokens
 
 /// The decays a_t: `width` values per token, headDim or 1.
 struct Decay {
@@ -34,7 +27,7 @@ struct Decay {
 /// Scratch memory and the steps of one chunk. Callers only read the arrays; each step documents its inputs -> outputs.
 class Chunk {
  public:
-  Chunk(size_t dk, size_t dv, size_t width, bool gradients, float* memory);
+  Chunk(size_t dk, size_t dv, size_t width, bool gradients, Floats& memory);
   /// Size of a Chunk's memory in fp32 elements.
   static size_t numbers(size_t dk, size_t dv, size_t width, bool gradients);
 
@@ -70,7 +63,7 @@ class Chunk {
   /// Gradients of the log-decays, [rows][width], after gradients() with equal arguments.
   const float* gateGradients(const float* state, const float* stateGradient);
 
-  const float* total() const { return total_; }
+  const float* total() const { return scores_.total(); }
   float* state() const { return state_; }                  ///< [dk][dv], for callers
   float* stateGradient() const { return stateGradient_; }  ///< [dk][dv], for callers; with gradients
   float* out() const { return out_; }                      ///< [kChunk][dv], for callers
@@ -78,27 +71,12 @@ class Chunk {
   float* keySum() const { return keySum_; }
 
  private:
-  size_t carve(float* memory, bool gradients);
-  void scoreByChannel();
-  void scoreByToken();
-  void mergeQueries(size_t level, size_t even, size_t size);
-  void gradientsByChannel();
-  void gradientsByToken();
-  /// The row of products_ with the decays over the tree block that starts at a token.
-  float* product(size_t level, size_t token) const { return products_ + (level * kLeaves + token / kLeaf) * keySize_; }
-  /// Rows of the decayed queries and keys at a level of the tree.
-  float* levelQueries(size_t level) const { return levels_ + 2 * level * kChunk * keySize_; }
-  float* levelKeys(size_t level) const { return levelQueries(level) + kChunk * keySize_; }
-
-  static constexpr size_t kLeaves = kChunk / kLeaf;
-
   size_t keySize_, valueSize_, width_;
   size_t batch_ = 0, first_ = 0, rows_ = 0;
-  float *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *decays_ = nullptr, *qd_ = nullptr, *kd_ = nullptr;
-  float *scores_ = nullptr, *decayMatrix_ = nullptr, *total_ = nullptr, *row_ = nullptr, *products_ = nullptr;
-  float *state_ = nullptr, *out_ = nullptr;
+  Scores scores_;
+  float *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *decays_ = nullptr, *state_ = nullptr, *out_ = nullptr;
   // With gradients:
-  float *dOut_ = nullptr, *levels_ = nullptr, *dScores_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
+  float *dOut_ = nullptr, *dScores_ = nullptr, *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
   float *sums_ = nullptr, *dGate_ = nullptr, *stateGradient_ = nullptr, *querySum_ = nullptr, *keySum_ = nullptr;
 };
 

@@ -1,36 +1,32 @@
-// The passes of linear attention on a host: chunk-wise, on all threads of the rank.
+// The passes of families with decays on a host: chunk-wise, on all threads of the rank.
 #pragma once
 
 #include <atomic>
 #include <vector>
 
 #include "attn/exec/host.h"
-#include "attn/linear/host/chunk.h"
+#include "attn/linear/families/decay/chunk.h"
 #include "attn/linear/host/segments.h"
 #include "attn/linear/passes/passes.h"
 
 namespace seqpar::attn::linear {
 
-class HostPasses final : public Passes {
+class DecayPasses final : public Passes {
  public:
-  HostPasses(const Shard& shard, HostExec& exec);
+  DecayPasses(const Shard& shard, HostExec& exec);
 
   void carve(Arena& arena) override;
   void open() override {}
   std::string name() const override;
 
-  float* state() const override { return rankState_; }
-  float* decay() const override { return rankDecay_; }
-  seqparDecayForm_t decayForm() const override {
-    return shard_.family->transition == seqparScanSum ? seqparDecayLinear : kDecayForm;
-  }
+  StateMap map() const override { return {rankState_, rankDecay_, shard_.family->transition, seqparDecayLinear}; }
 
-  void states(const Inputs& in, bool mapWanted) override;
+  void states(const Inputs& in, MapUse use) override;
   bool worksBesideScan() const override { return true; }
   void besideScan(const Inputs& in) override;
   void outputs(const Inputs& in, const Tensor& out, const float* incoming) override;
   void forwardAlone(const Inputs& in, const Tensor& out, const float* incoming, float* final) override;
-  void stateGradients(const Inputs& in, const Gradients& gradients, bool mapWanted) override;
+  void stateGradients(const Inputs& in, const Gradients& gradients, MapUse use) override;
   void recompute(const Inputs& in, const float* saved) override;
   void gradients(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming) override;
   void backwardAlone(const Inputs& in, const Gradients& gradients, const float* saved, const float* incoming,
@@ -85,7 +81,6 @@ class HostPasses final : public Passes {
   Shard shard_;
   HostExec& exec_;
   Chunks chunks_;
-  static constexpr seqparDecayForm_t kDecayForm = seqparDecayLinear;
 
   Walk forward_, backward_;
   float *rankState_ = nullptr, *rankDecay_ = nullptr;
@@ -98,5 +93,7 @@ class HostPasses final : public Passes {
   std::vector<float*> scratch_;  ///< of each thread
   std::vector<Chunk> threads_;
 };
+
+std::unique_ptr<Passes> makeDecayPasses(const Shard& shard, Exec& exec);
 
 }  // namespace seqpar::attn::linear

@@ -1,0 +1,148 @@
+#include "attn/linear/families/decay/chunk.h"
+
+#include <algorithm>
+
+#include "attn/linear/host/tile.h"
+#include "attn/linear/host/vector.h"
+#include "base/sgemm.h"
+
+namespace seqpar::attn::linear {
+
+Chunk::Chunk(size_t keySize, size_t valueSize, size_t width, bool gradients, Floats& memory)
+    : keySize_(keySize), valueSize_(valueSize), width_(width), scores_(keySize, width, gradients, memory) {
+  const size_t keys = kChunk * keySize_, values = kChunk * valueSize_;
+  q_ = memory.take(keys);
+  k_ = memory.take(keys);
+  v_ = memory.take(values);
+  decays_ = memory.take(kChunk * width_);
+  state_ = memory.take(keySize_ * valueSize_);
+  out_ = memory.take(values);
+  if (!gradients) return;
+  dOut_ = memory.take(values);
+  dScores_ = memory.take(kChunk * kChunk);
+  dq_ = memory.take(keys);
+  dk_ = memory.take(keys);
+  dv_ = memory.take(values);
+  sums_ = memory.take(2 * keySize_);
+  dGate_ = memory.take(kChunk * width_);
+  stateGradient_ = memory.take(keySize_ * valueSize_);
+  querySum_ = memory.take(keys);
+  keySum_ = memory.take(keys);
+}
+
+size_t Chunk::numbers(size_t keySize, size_t valueSize, size_t width, bool gradients) {
+  Floats counting(nullptr);
+  const Chunk counted(keySize, valueSize, width, gradients, counting);
+  return counting.used();
+}
+
+void Chunk::place(size_t batch, size_t first, size_t count) {
+  batch_ = batch;
+  first_ = first;
+  rows_ = count;
+}
+
+void Chunk::loadQueries(const Tensor& q, size_t head, float factor) {
+  loadTile(q, batch_, first_, rows_, head, q_);
+  scale(factor, rows_ * keySize_, q_);
+}
+
+void Chunk::loadKeys(const Tensor& k, size_t head) {
+  loadTile(k, batch_, first_, rows_, head, k_);
+}
+
+void Chunk::loadValues(const Tensor& v, size_t head) {
+  loadTile(v, batch_, first_, rows_, head, v_);
+}
+
+void Chunk::loadOutGradients(const Tensor& dOut, size_t head) {
+  loadTile(dOut, batch_, first_, rows_, head, dOut_);
+}
+
+void Chunk::loadDecays(const Decay& decay, size_t head) {
+  const size_t count = rows_ * width_;
+  if (decay.gate.data == nullptr) {
+    std::fill_n(decays_, count, 1.0f);
+  } else if (decay.fixed) {
+    loadTile(decay.gate, 0, 0, 1, head, decays_);
+    exponentiate(decays_, 1, decays_);
+    std::fill_n(decays_, count, decays_[0]);
+  } else {
+    loadTile(decay.gate, batch_, first_, rows_, head, decays_);
+    exponentiate(decays_, count, decays_);
+  }
+}
+
+void Chunk::decayKeys() {
+  scores_.decayKeys(rows_, k_, decays_);
+}
+
+void Chunk::decayQueries() {
+  scores_.decayQueries(rows_, q_, decays_);
+}
+
+void Chunk::score() {
+  scores_.compute(rows_, q_, k_, decays_);
+}
+
+void Chunk::decayQueriesAsScored() {
+  scores_.decayQueriesAsScored(rows_, q_, decays_);
+}
+
+void Chunk::attendWithin(float* out) const {
+  multiply(rows_, valueSize_, rows_, {scores_.scores(), kChunk}, {v_, valueSize_}, false, out, valueSize_);
+}
+
+void Chunk::attendState(const float* state, float* out) const {
+  multiplyForgetting(rows_, valueSize_, keySize_, {scores_.queries(), keySize_}, {state, valueSize_}, true, out,
+                     valueSize_);
+}
+
+void Chunk::updateState(const float* from, float* to) const {
+  if (from != nullptr) decayState(scores_.total(), width_, keySize_, valueSize_, from, to);
+  multiply(keySize_, valueSize_, rows_, {scores_.keys(), keySize_, true}, {v_, valueSize_}, from != nullptr, to,
+           valueSize_);
+}
+
+void Chunk::updateStateGradient(const float* from, float* to) const {
+  if (from != nullptr) decayState(scores_.total(), width_, keySize_, valueSize_, from, to);
+  multiply(keySize_, valueSize_, rows_, {scores_.queries(), keySize_, true}, {dOut_, valueSize_}, from != nullptr, to,
+           valueSize_);
+}
+
+void Chunk::gradients(const float* state, const float* stateGradient) {
+  multiply(rows_, rows_, valueSize_, {dOut_, valueSize_}, {v_, valueSize_, true}, false, dScores_, kChunk);
+  multiply(rows_, valueSize_, rows_, {scores_.scores(), kChunk, true}, {dOut_, valueSize_}, false, dv_, valueSize_);
+  multiplyForgetting(rows_, valueSize_, keySize_, {scores_.keys(), keySize_}, {stateGradient, valueSize_}, true, dv_,
+                     valueSize_);
+  // Gradients with respect to the decayed queries and keys.
+  multiply(rows_, keySize_, valueSize_, {dOut_, valueSize_}, {state, valueSize_, true}, false, dq_, keySize_);
+  multiply(rows_, keySize_, valueSize_, {v_, valueSize_}, {stateGradient, valueSize_, true}, false, dk_, keySize_);
+  std::fill_n(sums_, keySize_, 0.0f);
+  addColumnSums(scores_.keys(), dk_, rows_, keySize_, sums_);
+  scores_.gradients(rows_, q_, k_, decays_, dScores_, dq_, dk_);
+}
+
+// With y the gradient of the state after the chunk, the gradient of log a_t is the sum of q dq - k dk over the tokens
+// from t on, plus y times the state after the chunk (2312.06635, section 4.4). On several ranks, y includes the ranks
+// after this one: the boundary term that a sum over the rank's own tokens lacks.
+const float* Chunk::gateGradients(const float* state, const float* stateGradient) {
+  float* const boundary = sums_ + keySize_;
+  decayedRowSums(scores_.total(), width_, stateGradient, state, keySize_, valueSize_, boundary);
+  add(boundary, keySize_, sums_);
+  if (width_ > 1) {
+    attn::linear::gateGradients(decays_, q_, dq_, k_, dk_, rows_, keySize_, sums_, dGate_);
+    return dGate_;
+  }
+  float run = 0;
+  for (size_t d = 0; d < keySize_; ++d) run += sums_[d];
+  for (size_t t = rows_; t-- > 0;) {
+    const size_t at = t * keySize_;
+    run += dot(q_ + at, dq_ + at, keySize_) - dot(k_ + at, dk_ + at, keySize_);
+    if (decays_[t] == 0.0f) run = 0;
+    dGate_[t] = run;
+  }
+  return dGate_;
+}
+
+}  // namespace seqpar::attn::linear
