@@ -327,6 +327,19 @@ class seqparHalo_t(Structure):
     ]
 
 
+class seqparLseParams_t(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("dataType", c_int),
+        ("rows", c_int64),
+        ("heads", c_int64),
+        ("headDim", c_int64),
+        ("rowCount", c_void_p),
+    ]
+
+
 class seqparRingParams_t(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -697,6 +710,7 @@ INITIALIZERS = {
     "seqparHeadShards_t": (0, 1, 1, 0, 0, 0, None, None, 0),
     "seqparShards_t": (0, 1, 0, 1, None, None, 0),
     "seqparHalo_t": (0, 0, 0),
+    "seqparLseParams_t": (0, 0, 1, 1, None),
     "seqparRingParams_t": (0, None, 0, 0, 1, 0, 0, 0, None, 0, None, None),
     "seqparRingInfo_t": (0, 0, 0, 0, 0, 0, b'', b''),
     "seqparShiftParams_t": (-1, 0, None, None, -1, 0, None, None),
@@ -778,6 +792,8 @@ PROTOTYPES = {
     "seqparReduceScatterLse": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p]),
     "seqparHaloExchange": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparHaloAdjoint": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "seqparAllReduceLse": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "seqparReduceScatterLseByHeads": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "seqparRingCreate": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparRingScratch": (c_int, [c_void_p, c_void_p, c_void_p]),
     "seqparRingDestroy": (c_int, [c_void_p]),

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "exchange/flows.h"
 #include "exchange/lse.h"
+#include "exchange/lse_merge.h"
 #include "exchange/reduction.h"
 #include "exchange/route.h"
 
@@ -46,6 +47,8 @@ class ExchangeBackend {
                       const CallerStream& stream) const = 0;
   virtual void reduceLse(Communicator& comm, const char* call, LseReduction reduction,
                          const CallerStream& stream) const = 0;
+  virtual void mergeLse(Communicator& comm, const char* call, const LseMerge& merge,
+                        const CallerStream& stream) const = 0;
 };
 
 /// The backend for `comm`'s kind of memory.

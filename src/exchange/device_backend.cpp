@@ -2,6 +2,7 @@
 #include "exchange/backend.h"
 #include "exchange/device_clear.h"
 #include "exchange/device_exchange.h"
+#include "exchange/device_lse_merge.h"
 #include "exchange/device_reduction.h"
 
 namespace seqpar {
@@ -48,6 +49,11 @@ class DeviceExchanges : public ExchangeBackend {
   void reduceLse(Communicator& comm, const char* call, LseReduction reduction,
                  const CallerStream& stream) const override {
     comm.enqueue(call, stream.device, [&](DeviceGroup& group) { reduceLseOnDevice(group, reduction, stream.device); });
+  }
+
+  void mergeLse(Communicator& comm, const char* call, const LseMerge& merge,
+                const CallerStream& stream) const override {
+    comm.enqueue(call, stream.device, [&](DeviceGroup& group) { mergeLseOnDevice(group, merge, stream.device); });
   }
 };
 

@@ -45,6 +45,11 @@ class HostExchanges : public ExchangeBackend {
                  const CallerStream& stream) const override {
     comm.run(call, stream.host.get(), [given = std::move(reduction)](Mailbox& mail) { reduceLseOnHost(mail, given); });
   }
+
+  void mergeLse(Communicator& comm, const char* call, const LseMerge& merge,
+                const CallerStream& stream) const override {
+    comm.run(call, stream.host.get(), [merge](Mailbox& mail) { mergeLseOnHost(mail, merge); });
+  }
 };
 
 }  // namespace
