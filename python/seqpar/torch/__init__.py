@@ -13,6 +13,7 @@ Nothing is compiled against torch. docs/pytorch.md has examples.
 """
 
 from ._attention import attention, explain
+from ._cache_attention import cached_attention, local_attention
 from ._collectives import (all_gather, halo, merge, redistribute, reduce_scatter, shift, start_all_gather, start_halo,
                            start_redistribute, start_reduce_scatter, start_shift, start_to_heads, start_to_sequence, to_heads,
                            to_sequence, token_mean)
@@ -21,6 +22,7 @@ from ._context import context_parallel, context_parallel_unshard
 from ._conv import short_conv
 from ._kernels import LocalCall, flex, sdpa
 from ._layout import Layout
+from ._lse import all_reduce_lse, decode, reduce_scatter_lse
 from ._linear import gla, linear_attention, retention, simple_gla
 from ._ring import Ring, ring
 from ._scan import all_scan, start_all_scan
@@ -40,9 +42,9 @@ SAVE_OPS = frozenset({
     _ops.wait_all_scan})
 
 __all__ = [
-    "Comm", "Error", "Layout", "LocalCall", "Ring", "SAVE_OPS", "Work", "all_gather", "all_scan", "attention", "close",
-    "comm", "context_parallel", "context_parallel_unshard", "explain", "flex", "gla", "halo", "linear_attention", "merge",
-    "positions", "redistribute", "reduce_scatter", "retention", "ring", "sdpa", "shard", "shard_batch", "shift", "shift_labels",
-    "short_conv", "simple_gla",
+    "Comm", "Error", "Layout", "LocalCall", "Ring", "SAVE_OPS", "Work", "all_gather", "all_reduce_lse", "all_scan", "attention",
+    "cached_attention", "close", "comm", "context_parallel", "context_parallel_unshard", "decode", "explain", "flex", "gla",
+    "halo", "linear_attention", "local_attention", "merge", "positions", "redistribute", "reduce_scatter", "reduce_scatter_lse",
+    "retention", "ring", "sdpa", "shard", "shard_batch", "shift", "shift_labels", "short_conv", "simple_gla",
     "start_all_gather", "start_all_scan", "start_halo", "start_redistribute", "start_reduce_scatter", "start_shift",
     "start_to_heads", "start_to_sequence", "to_heads", "to_sequence", "token_mean", "unshard"]

@@ -1,0 +1,123 @@
+"""Attention to a KV cache whose tokens are distributed over the ranks, by positions: prefill in chunks, decode."""
+
+import torch
+
+from . import _ops
+from ._collectives import merge
+from ._refusals import collective
+
+_MOST_SCORES = 1 << 24  # elements of a block of scores
+
+
+def _scores(q, k, scale, softcap):
+    """[batch][kv heads][heads of each][queries][keys] in fp32."""
+    x = torch.einsum("bqhgd,bkhd->bhgqk", q, k) * scale
+    return softcap * torch.tanh(x / softcap) if softcap else x
+
+
+def _seen(q_positions, k_positions, window):
+    """bool [batch][queries][keys]."""
+    i, j = q_positions[:, :, None], k_positions[:, None, :]
+    seen = (j >= 0) & (j <= i)
+    return seen & (j > i - window) if window else seen
+
+
+def local_attention(q, k, v, *, q_positions=None, k_positions=None, window=0, scale=None, softcap=0.0):
+    """(out, lse) of causal attention to one rank's part of a cache, in fp32 by matrix products: the kernel for hosts.
+
+        q            [batch][queries][heads][dim]
+        k, v         [batch][keys][kv heads][dim]; heads is a multiple of kv heads. Any order of keys
+        q_positions  int64 [batch or 1][queries] in the whole sequence; None: q sees all keys
+        k_positions  int64 [batch or 1][keys]; -1: no key (padding, an unused entry of a page)
+        window       keys that a query sees, with itself; 0: all before it
+        scale        None: 1 / sqrt(dim)
+
+    Returns out [batch][queries][heads][dim] and lse float32 [batch][queries][heads]: natural logarithms, -inf (and out 0) for
+    queries without a key.
+    """
+    batch, queries, heads, dim = q.shape
+    keys, kv_heads = k.shape[1:3]
+    if heads % kv_heads:
+        raise ValueError(f"local_attention: got {heads} heads of q and {kv_heads} of k, expected a multiple")
+    if (q_positions is None) != (k_positions is None):
+        raise ValueError("local_attention: got one of q_positions and k_positions, expected both or none")
+    if q_positions is not None and (q_positions.shape[-1] != queries or k_positions.shape[-1] != keys):
+        raise ValueError(f"local_attention: got {q_positions.shape[-1]} and {k_positions.shape[-1]} positions, expected those of {queries} "
+                         f"queries and {keys} keys")
+    scale = dim ** -0.5 if scale is None else scale
+    out = q.new_zeros(batch, queries, heads, v.shape[-1])
+    lse = torch.full((batch, queries, heads), -torch.inf, dtype=torch.float32, device=q.device)
+    if keys == 0 or queries == 0:
+        return out, lse
+    grouped = q.float().unflatten(2, (kv_heads, heads // kv_heads))
+    k, v = k.float(), v.float()
+    step = max(1, _MOST_SCORES // max(1, batch * heads * keys))
+    for first in range(0, queries, step):
+        part = slice(first, first + step)
+        x = _scores(grouped[:, part], k, scale, softcap)
+        if q_positions is not None:
+            x = x.masked_fill(~_seen(q_positions[:, part], k_positions, window)[:, None, None], -torch.inf)
+        total = torch.logsumexp(x, -1)  # [batch][kv heads][heads of each][queries]
+        weights = torch.exp(x - total.masked_fill(total == -torch.inf, 0.0)[..., None])
+        out[:, part] = torch.einsum("bhgqk,bkhd->bqhgd", weights, v).flatten(2, 3).to(out.dtype)
+        lse[:, part] = total.permute(0, 3, 1, 2).flatten(2)
+    return out, lse
+
+
+def with_sinks(out, lse, sinks):
+    """The output with an additional key of value 0 and logit sinks[head]; lse without it."""
+    return (out * torch.sigmoid(lse - sinks.float())[..., None]).to(out.dtype)
+
+
+def schedule_of(queries, keys, heads, kv_heads):
+    """"pass_q" if queries and their outputs are fewer bytes than the keys and values: new / all tokens <= kv heads / heads."""
+    return "pass_q" if queries * heads <= keys * kv_heads else "pass_kv"
+
+
+def _lengths(x, comm):
+    mine = torch.tensor([x.shape[1]], dtype=torch.int64, device=x.device)
+    return _ops.all_gather(mine, 0, [], comm.name).tolist()
+
+
+def _gathered(x, lengths, comm):
+    return _ops.all_gather(x.detach().contiguous(), 1, lengths, comm.name)
+
+
+@collective
+def cached_attention(q, k, v, comm, *, q_positions, k_positions, queries=None, keys=None, window=0, scale=None, softcap=0.0, sinks=None,
+                     schedule="auto"):
+    """Causal attention of a chunk of new tokens to a cache, both distributed over the ranks: chunked prefill.
+
+        q, k, v      [batch][tokens of the rank][heads or kv heads][dim]: the rank's queries, and its part of the cache with the
+                     chunk's keys
+        q_positions, k_positions  int64 [batch or 1][tokens of the rank]: positions in each sequence; -1: no key. They align each
+                     request at its end and allow any order of pages. Any assignment of tokens to ranks
+        queries, keys  of every rank; None: gathered
+        window, scale, softcap  local_attention()'s
+        sinks        float [heads]: a logit in the sum of each head, without a value
+        schedule     "pass_kv": keys and values are gathered. "pass_q": queries are gathered, and partial results are scattered by
+                     merge(). "auto": pass_q where it sends fewer bytes (arXiv 2411.01783, section 3.4, with outputs counted):
+                     queries x heads <= keys x kv heads
+
+    Returns out [batch][tokens of the rank][heads][dim]. Without a derivative.
+    """
+    if schedule not in ("auto", "pass_q", "pass_kv"):
+        raise ValueError(f"cached_attention: schedule is {schedule!r}, expected 'auto', 'pass_q' or 'pass_kv'")
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        raise RuntimeError("cached_attention has no derivative: use it inside torch.no_grad()")
+    batch = q.shape[0]
+    queries = _lengths(q, comm) if queries is None else list(queries)
+    keys = _lengths(k, comm) if keys is None else list(keys)
+    if schedule == "auto":
+        schedule = schedule_of(sum(queries), sum(keys), q.shape[2], k.shape[2])
+    options = {"window": window, "scale": scale, "softcap": softcap}
+    q_positions, k_positions = (x.expand(batch, -1) for x in (q_positions, k_positions))
+    if schedule == "pass_kv":
+        k, v, k_positions = (_gathered(x, keys, comm) for x in (k, v, k_positions))
+        out, lse = local_attention(q, k, v, q_positions=q_positions, k_positions=k_positions, **options)
+    else:
+        out, lse = local_attention(_gathered(q, queries, comm), k, v, q_positions=_gathered(q_positions, queries, comm),
+                                   k_positions=k_positions, **options)
+        out, lse = merge(out, lse.transpose(1, 2).contiguous(), comm, tokens=queries)
+        lse = lse.transpose(1, 2)
+    return out if sinks is None else with_sinks(out, lse, sinks)

@@ -1,0 +1,279 @@
+"""generate() of Hugging Face transformers with keys and values that are distributed over ranks.
+
+    import seqpar.torch.generation as generation
+    model.set_attn_implementation("seqpar_cache")
+    cache = generation.ShardedCache(model.config, comm)
+    generation.prefill(model, ids, cache, attention_mask=mask)                    # optional: computes shards of the prompt
+    out = model.generate(ids, attention_mask=mask, past_key_values=cache, max_new_tokens=100)
+
+All ranks call these functions with the same arguments. Token i of each sequence (padding included) is kept by rank
+(i // page) % ranks, so all ranks' caches grow equally. In prefill() each rank computes its own tokens. In generate() all ranks
+compute all new tokens, except attention, which is computed by the rank that has the keys and merged by all_reduce_lse(): all
+ranks get identical bits, so greedy search needs no further exchange. Sampling needs the same seed on all ranks.
+"""
+
+import inspect
+
+import torch
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import AttentionMaskInterface
+
+from . import _comm, _models
+from ._agreement import require_agreement
+from ._batches import _digest
+from ._cache_attention import cached_attention, local_attention, with_sinks
+from ._lse import all_reduce_lse
+from ._refusals import collective, telling
+
+__all__ = ["IMPLEMENTATION", "ShardedCache", "ShardedLayer", "prefill"]
+
+IMPLEMENTATION = "seqpar_cache"
+_ATTENDS = ("full_attention", "sliding_attention")
+_WITHOUT_EFFECT = frozenset({"position_ids", "use_cache", "output_hidden_states", "cache_position", "return_dict", "logits_to_keep",
+                             "is_causal", "position_embeddings"})
+
+
+class _Shared:
+    """What the layers of a cache have in common.
+
+    chunk  (begin, end) of the tokens of which each rank computes its own; None: all ranks compute all new tokens
+    """
+
+    def __init__(self, comm, page):
+        self.comm, self.page, self.chunk = comm, page, None
+
+    def slots(self, begin, end, rank=None):
+        """The tokens of begin..end-1 that a rank keeps."""
+        slots = torch.arange(begin, end)
+        rank = self.comm.rank if rank is None else rank
+        return slots[slots // self.page % self.comm.size == rank]
+
+
+class ShardedLayer(CacheLayerMixin):
+    """One layer's keys and values of this rank's tokens, in memory that grows by doubling. With a window, tokens that no later
+    query sees are dropped."""
+
+    is_croppable = False
+    supports_early_init = False
+
+    def __init__(self, shared, window=0):
+        super().__init__()
+        self.shared, self.window, self.is_sliding = shared, window, window > 0
+        self.reset()
+
+    def reset(self):
+        self.keys = self.values = None
+        self._memory, self.positions, self.length, self.is_initialized = None, torch.empty(0, dtype=torch.int64), 0, False
+
+    def lazy_initialization(self, key_states, value_states):
+        self.device, self.is_initialized = key_states.device, True
+        self._memory = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in (key_states, value_states)]
+        self.positions = self.positions.to(self.device)
+
+    def _keep(self, states, positions):
+        """Appends tokens, after dropping those that no query from `length` on sees."""
+        kept = self.positions >= (self.length - self.window + 1 if self.window else 0)
+        old, count = self.positions[kept], len(self.positions)
+        dropped = count - len(old)
+        room = len(old) + len(positions)
+        for i, x in enumerate(states):
+            memory = self._memory[i]
+            if room > memory.shape[2]:
+                grown = memory.new_empty(*memory.shape[:2], max(room, 2 * len(old)), memory.shape[3])
+                grown[:, :, :len(old)] = memory[:, :, dropped:count]
+                self._memory[i] = memory = grown
+            elif dropped:
+                memory[:, :, :len(old)] = memory[:, :, dropped:count].clone()
+            memory[:, :, len(old):room] = x
+        self.positions = torch.cat([old, positions.to(self.device)])
+        self.keys, self.values = (x[:, :, :room] for x in self._memory)
+
+    def update(self, key_states, value_states, *arguments, **named):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        new = key_states.shape[2]
+        if self.shared.chunk is None:
+            begin, end = self.length, self.length + new
+            own = self.shared.slots(begin, end)
+            index = (own - begin).to(self.device)
+            states = [x.index_select(2, index) for x in (key_states, value_states)]
+            self.queries = torch.arange(begin, end, device=self.device)
+        else:
+            begin, end = self.shared.chunk
+            own = self.shared.slots(begin, end)
+            if begin != self.length or new != len(own):
+                raise ValueError(f"ShardedLayer: got {new} tokens at {self.length}, expected {len(own)} at {begin}: those of the rank in "
+                                 "prefill()")
+            states, self.queries = (key_states, value_states), own.to(self.device)
+        self._keep(states, own)
+        self.length = end
+        keys = self.keys[:]
+        keys._seqpar_layer = self  # attention() gets the keys only
+        return keys, self.values
+
+    def get_mask_sizes(self, query_length):
+        return self.length + query_length, 0
+
+    def get_seq_length(self):
+        return self.length
+
+    def get_max_length(self):
+        return -1
+
+    def _select(self, function):
+        """Changes the batch."""
+        if self.is_initialized:
+            self._memory = [function(x) for x in self._memory]
+            self.keys, self.values = (x[:, :, :len(self.positions)] for x in self._memory)
+
+    def reorder_cache(self, beam_idx):
+        self._select(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+    def batch_repeat_interleave(self, repeats):
+        self._select(lambda x: x.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices):
+        self._select(lambda x: x[indices])
+
+    def crop(self, tokens_to_remove):
+        if tokens_to_remove:
+            raise NotImplementedError("ShardedCache: crop() is not supported: use generate() without an assistant model")
+
+
+class ShardedCache(Cache):
+    """The cache of a model with attn_implementation="seqpar_cache": past_key_values of the model and of
+    generate(), which newer releases of transformers call cache.
+
+    config  of the model. Layers other than full and sliding-window attention are refused
+    page    consecutive tokens that a rank keeps
+    """
+
+    def __init__(self, config, comm, *, page=16):
+        _comm.require(comm)
+        if page < 1:
+            raise ValueError(f"ShardedCache: page is {page}, expected at least 1")
+        text = config.get_text_config(decoder=True)
+        window = getattr(text, "sliding_window", None) or 0
+        kinds = getattr(text, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * text.num_hidden_layers
+        unknown = sorted(set(kinds) - {*_ATTENDS})
+        if unknown:
+            raise ValueError(f"ShardedCache: the model has layers of {', '.join(unknown)}, expected {' and '.join(_ATTENDS)}")
+        self.shared = _Shared(comm, page)
+        super().__init__(layers=[ShardedLayer(self.shared, window if kind == "sliding_attention" else 0) for kind in kinds])
+
+    @property
+    def comm(self):
+        return self.shared.comm
+
+
+def _k_positions(layer, mask):
+    """[batch or 1][keys of the rank]; -1 for padding."""
+    if mask is None:
+        return layer.positions[None]
+    if mask.dim() != 2 or mask.shape[1] < layer.length:
+        raise ValueError(f"seqpar_cache: attention_mask has the shape {list(mask.shape)}, expected [batch][{layer.length}]: 1 for tokens and "
+                         "0 for padding")
+    return torch.where(mask[:, layer.positions].bool(), layer.positions, -1)
+
+
+def _attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None, s_aux=None,
+               **rest):
+    """transformers' interface of attention functions: (out [batch][queries][heads][dim], None)."""
+    layer = getattr(key, "_seqpar_layer", None)
+    if layer is None:
+        raise ValueError("seqpar_cache: the model runs without a ShardedCache, expected past_key_values=ShardedCache(model.config, comm)")
+    unknown = sorted(name for name, x in rest.items() if name not in _WITHOUT_EFFECT and x is not None and x is not False)
+    if unknown:
+        raise TypeError(f"seqpar_cache: got {', '.join(unknown)}, which it does not support")
+    if dropout:
+        raise ValueError(f"seqpar_cache: dropout is {dropout}, expected 0: model.eval()")
+    if layer.window and not 0 < (sliding_window or 0) <= layer.window:
+        raise ValueError(f"seqpar_cache: the window of the layer is {sliding_window}, expected 1 to {layer.window}, that of its cache")
+    shared = layer.shared
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    options = {"q_positions": layer.queries[None], "k_positions": _k_positions(layer, attention_mask), "window": sliding_window or 0,
+               "scale": scaling, "softcap": softcap or 0.0}
+    if shared.chunk is not None:
+        counts = [[len(shared.slots(begin, shared.chunk[1], rank)) for rank in range(shared.comm.size)]
+                  for begin in (shared.chunk[0], _first_kept(layer))]
+        return cached_attention(q, k, v, shared.comm, queries=counts[0], keys=counts[1], sinks=s_aux, **options), None
+    out, lse = local_attention(q, k, v, **options)
+    out, lse = all_reduce_lse(out, lse, shared.comm)
+    return out if s_aux is None else with_sinks(out, lse, s_aux), None
+
+
+def _first_kept(layer):
+    """The first token that any rank keeps in a chunk."""
+    return max(0, layer.shared.chunk[0] - layer.window + 1) if layer.window else 0
+
+
+def _attend(module, query, key, *arguments, **named):
+    layer = getattr(key, "_seqpar_layer", None)
+    return telling(layer and layer.shared.comm)(_attention)(module, query, key, *arguments, **named)
+
+
+def _mask(*arguments, mask_function=None, attention_mask=None, **named):
+    """The mask of padding."""
+    if mask_function is not None:
+        _models.require_known_mask(mask_function)
+    return attention_mask
+
+
+AttentionInterface.register(IMPLEMENTATION, _attend)
+AttentionMaskInterface.register(IMPLEMENTATION, _mask)
+
+
+def _require_model(what, model, cache):
+    implementation = getattr(model.config, "_attn_implementation", None)
+    if implementation != IMPLEMENTATION:
+        raise ValueError(f"{what}: the model's attn_implementation is {implementation!r}, expected {IMPLEMENTATION!r}: "
+                         f"model.set_attn_implementation({IMPLEMENTATION!r})")
+    if not isinstance(cache, ShardedCache):
+        raise TypeError(f"{what}: cache is a {type(cache).__name__}, expected a ShardedCache")
+    _models.require_supported(_models.base_of(model).base_model)
+
+
+@collective
+def _prefill(comm, model, input_ids, cache, attention_mask, chunk):
+    _require_model("prefill", model, cache)
+    if input_ids.dim() != 2 or (attention_mask is not None and attention_mask.shape != input_ids.shape):
+        raise ValueError(f"prefill: input_ids and attention_mask have the shapes {list(input_ids.shape)} and "
+                         f"{list(getattr(attention_mask, 'shape', ()))}, expected equal ones, [batch][tokens]")
+    if chunk < 1:
+        raise ValueError(f"prefill: chunk is {chunk}, expected at least 1")
+    require_agreement(comm, "prefill: the ranks have different prompts", {
+        "shape": tuple(input_ids.shape), "input_ids": _digest(input_ids), "attention_mask": _digest(attention_mask), "chunk": chunk,
+        "cached": cache.get_seq_length()}, "equal arguments on all ranks")
+    base, shared = _models.base_of(model).base_model, cache.shared
+    name = "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+    if attention_mask is not None:
+        positions = (attention_mask.long().cumsum(1) - 1).clamp(min=0)
+    last = input_ids.shape[1] - 1
+    begin = cache.get_seq_length()
+    while begin < last:
+        end = min(last, begin + chunk)
+        own = shared.slots(begin, end)
+        # Models do not take shards without tokens: then all ranks compute the few tokens.
+        together = any(len(shared.slots(begin, end, rank)) == 0 for rank in range(comm.size))
+        index = torch.arange(begin, end) if together else own
+        shared.chunk = None if together else (begin, end)
+        try:
+            base(input_ids=input_ids[:, index], position_ids=positions[:, index], use_cache=True, **{name: cache},
+                 attention_mask=None if attention_mask is None else attention_mask[:, :end])
+        finally:
+            shared.chunk = None
+        begin = end
+
+
+def prefill(model, input_ids, cache, *, attention_mask=None, chunk=8192):
+    """Computes a prompt except its last token, of which generate() computes the logits. Each rank computes its tokens of every
+    chunk; attention as in cached_attention(). Collective.
+
+        input_ids       [batch][tokens], the same on all ranks; tokens that the cache has are skipped
+        attention_mask  [batch][tokens]: 0 for padding on the left
+        chunk           tokens of all ranks in a forward pass
+    """
+    with torch.no_grad():
+        _prefill(getattr(cache, "comm", None), model, input_ids, cache, attention_mask, chunk)

@@ -1,0 +1,154 @@
+"""Attention to a KV cache that is distributed over the ranks, against whole attention in fp64."""
+
+import random
+
+import torch
+
+import seqpar.torch as sp
+from torch_checks import check, raises, whole
+
+
+def _reference(q, k, v, q_positions, k_positions, window=0, scale=None, softcap=0.0, sinks=None):
+    """(out, lse) in fp64; lse without sinks."""
+    group = q.shape[2] // k.shape[2]
+    q, k, v = q.double(), k.double().repeat_interleave(group, 2), v.double().repeat_interleave(group, 2)
+    x = torch.einsum("bqhd,bkhd->bqhk", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
+    x = softcap * torch.tanh(x / softcap) if softcap else x
+    i, j = q_positions[:, :, None, None], k_positions[:, None, None, :]
+    x = x.masked_fill(~((j >= 0) & (j <= i) & ((j > i - window) if window else True)), -torch.inf)
+    lse = torch.logsumexp(x, -1)
+    total = lse if sinks is None else torch.logaddexp(lse, sinks.double().expand_as(lse))
+    weights = torch.exp(x - total[..., None]).nan_to_num(0.0)
+    return torch.einsum("bqhk,bkhd->bqhd", weights, v), lse
+
+
+def _close(found, expected, dtype=torch.float32):
+    tolerance = {torch.float32: 3e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def _parts(seed, ranks, rows, heads, dim, dtype):
+    """All ranks' partial results: a third of the rows is empty, with NaN in the output; the last rank has no tokens in odd rows."""
+    lse = 5 * whole(seed, ranks, rows, heads)
+    lse[whole(seed + 1, ranks, rows, heads) > 0.5] = -torch.inf
+    lse[-1, 1::2] = -torch.inf
+    lse[:, 0, 0] = -torch.inf
+    out = whole(seed + 2, ranks, rows, heads, dim, dtype=dtype).masked_fill((lse == -torch.inf)[..., None], torch.nan)
+    return out, lse
+
+
+@check
+def merges_of_partial_attention(comm, seed):
+    for dtype, rows, heads, dim in ((torch.float32, 5, 7, 16), (torch.bfloat16, 3, 4, 9), (torch.float16, 90, 8, 64)):
+        out, lse = _parts(seed + rows, comm.size, rows, heads, dim, dtype)
+        total = torch.logsumexp(lse.double(), 0)
+        weights = torch.exp(lse.double() - total).nan_to_num(0.0)
+        expected = (weights[..., None] * out.double().nan_to_num(0.0)).sum(0)
+        found, found_lse = sp.all_reduce_lse(out[comm.rank], lse[comm.rank], comm)
+        _close(found, expected, dtype)
+        _close(found_lse, total)
+        everyone = sp.all_gather(found[None].contiguous(), comm, dim=0)
+        assert all(x.equal(found) for x in everyone), "the ranks' results differ"
+        base2 = sp.all_reduce_lse(out[comm.rank].unflatten(0, (1, rows)), lse[comm.rank][None] / torch.log(torch.tensor(2.0)), comm, base=2)
+        _close(base2[0][0], expected, dtype)
+        _close(base2[1][0] * torch.log(torch.tensor(2.0)), total)
+        first, count = sp._ops.heads_of_member(heads, 0, comm.size, comm.rank)
+        mine = sp.reduce_scatter_lse(out[comm.rank], lse[comm.rank], comm)
+        assert mine[0].equal(found[:, first:first + count]) and mine[1].equal(found_lse[:, first:first + count])
+        used = torch.tensor([rows // 2], dtype=torch.int32, device=out.device)
+        some = sp.all_reduce_lse(out[comm.rank], lse[comm.rank], comm, row_count=used)
+        assert some[0][:rows // 2].equal(found[:rows // 2])
+
+
+@check
+def decode_over_a_sharded_cache(comm, seed):
+    batch, heads, kv_heads, dim, keys = 3, 2 * comm.size, 2, 16, 29
+    q = whole(seed, batch, 1, heads, dim)
+    k, v = whole(seed + 1, batch, keys, kv_heads, dim), whole(seed + 2, batch, keys, kv_heads, dim)
+    lengths = torch.tensor([29, 3, 11])[:, None]
+    k_positions = torch.where(torch.arange(keys)[None] < lengths, torch.arange(keys)[None], -1).to(q.device)
+    q_positions = (lengths - 1).to(q.device)
+    expected, _ = _reference(q, k, v, q_positions, k_positions)
+    for pages in (4, 40):  # with pages of 40 tokens only rank 0 has keys
+        own = torch.arange(keys)[torch.arange(keys) // pages % comm.size == comm.rank]
+
+        def kernel(queries):
+            return sp.local_attention(queries, k[:, own], v[:, own], q_positions=q_positions, k_positions=k_positions[:, own])
+
+        _close(sp.decode(q, kernel, comm), expected)
+        each = heads // comm.size
+        mine = slice(comm.rank * each, (comm.rank + 1) * each)
+        _close(sp.decode(q[:, :, mine].contiguous(), kernel, comm, by="heads"), expected[:, :, mine])
+
+
+@check
+def chunks_of_prompts_to_a_sharded_cache(comm, seed):
+    """Requests of unequal lengths, aligned at their ends; keys in random order on random ranks; queries on random ranks."""
+    draw = random.Random(seed)
+    for round in range(8):
+        batch, dim = draw.randint(1, 3), draw.choice((8, 16))
+        kv_heads = draw.randint(1, 3)
+        heads = kv_heads * draw.randint(1, 3)
+        keys, new = draw.randint(1, 40), draw.randint(1, 12)
+        options = {"window": draw.choice((0, 0, 5)), "softcap": draw.choice((0.0, 3.0)), "scale": draw.choice((None, 0.3)),
+                   "sinks": whole(seed + round, heads) if draw.random() < 0.5 else None}
+        q = whole(seed + 10 + round, batch, new, heads, dim)
+        k, v = (whole(seed + i + round, batch, keys, kv_heads, dim) for i in (20, 30))
+        lengths = torch.tensor([draw.randint(1, keys) for _ in range(batch)])[:, None]
+        k_positions = torch.where(torch.arange(keys)[None] < lengths, torch.arange(keys)[None], -1).to(q.device)
+        q_positions = (torch.arange(new)[None] - new + lengths).to(q.device)  # negative: before the request, sees nothing
+        expected, _ = _reference(q, k, v, q_positions, k_positions, **options)
+        owners = [[draw.randrange(comm.size) for _ in range(n)] for n in (new, keys)]
+        order = draw.sample(range(keys), keys)
+        mine = [i for i in range(new) if owners[0][i] == comm.rank]
+        own = [i for i in order if owners[1][i] == comm.rank]
+        counts = [[x.count(rank) for rank in range(comm.size)] for x in owners]
+        for schedule in ("pass_q", "pass_kv", "auto"):
+            given = {} if schedule == "auto" else {"queries": counts[0], "keys": counts[1]}
+            found = sp.cached_attention(q[:, mine], k[:, own], v[:, own], comm, q_positions=q_positions[:, mine],
+                                        k_positions=k_positions[:, own], schedule=schedule, **given, **options)
+            _close(found, expected[:, mine])
+
+
+@check
+def blocks_of_local_attention(comm, seed):
+    """Scores are computed in blocks of queries: the result does not depend on them."""
+    from seqpar.torch import _cache_attention
+    q, k, v = whole(seed, 2, 9, 4, 8), whole(seed + 1, 2, 31, 2, 8), whole(seed + 2, 2, 31, 2, 8)
+    most = _cache_attention._MOST_SCORES
+    expected = sp.local_attention(q, k, v)
+    try:
+        _cache_attention._MOST_SCORES = 2 * 4 * 31 * 2
+        for found, one in zip(sp.local_attention(q, k, v), expected):
+            torch.testing.assert_close(found, one)
+    finally:
+        _cache_attention._MOST_SCORES = most
+
+
+@check
+def schedules_of_chunks(comm, seed):
+    from seqpar.torch._cache_attention import schedule_of
+    assert schedule_of(128, 128 * 1024, 32, 8) == "pass_q"
+    assert schedule_of(1024, 1024, 32, 8) == "pass_kv"
+    assert schedule_of(1024, 4096, 32, 8) == "pass_q" and schedule_of(1025, 4096, 32, 8) == "pass_kv"
+    assert schedule_of(64, 64, 8, 8) == "pass_q"
+
+
+@check
+def refusals_of_cache_functions(comm, seed):
+    out, lse = whole(seed, 2, 4, 8), whole(seed, 2, 4)
+    raises(ValueError, "expected float32 [2, 4]", sp.all_reduce_lse, out, lse.T.contiguous(), comm)
+    raises(ValueError, "expected float32 [2, 4]", sp.reduce_scatter_lse, out, lse.half(), comm)
+    raises(ValueError, "at least three dimensions", sp.all_reduce_lse, out[0], lse[0], comm)
+    raises(ValueError, "base is 10", sp.all_reduce_lse, out, lse, comm, base=10)
+    raises(ValueError, "expected one int32", sp.all_reduce_lse, out, lse, comm, row_count=torch.tensor([1]))
+    raises(RuntimeError, "no derivative", sp.all_reduce_lse, out.clone().requires_grad_(), lse, comm)
+    raises(TypeError, "float64", sp.all_reduce_lse, out.double(), lse, comm)
+    raises(ValueError, "by is 'rows'", sp.decode, out, None, comm, by="rows")
+    raises(ValueError, "local_kernel returned out [1, 4, 8]", sp.decode, out, lambda q: (q[:1], lse[:1]), comm)
+    q = whole(seed, 1, 2, 4, 8)
+    positions = torch.arange(2, device=q.device)[None]
+    raises(ValueError, "schedule is 'ring'", sp.cached_attention, q, q, q, comm, q_positions=positions, k_positions=positions,
+           schedule="ring")
+    raises(ValueError, "expected a multiple", sp.local_attention, q[:, :, :3], q[:, :, :2], q[:, :, :2])
+    raises(ValueError, "expected both or none", sp.local_attention, q, q, q, q_positions=positions)
