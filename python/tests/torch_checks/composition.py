@@ -32,6 +32,8 @@ def operators_are_registered_well(comm, seed):
     opcheck(ops.redistribute, [x, x[0:1].to(torch.int64)], *keys, 1, n)
     opcheck(ops.shift, [x, x[0]], 1, n)
     opcheck(ops.merge, whole(seed, 1, 2 * size, 4, 3), whole(seed, 1, 4, 2 * size), [], n)
+    for merge in (ops.all_reduce_lse, ops.reduce_scatter_lse):
+        opcheck(merge, whole(seed, 2, 4, 3), whole(seed, 2, 4), torch.tensor([2], dtype=torch.int32, device=x.device), n)
     weight = whole(seed, 4, 3)
     opcheck(ops.short_conv, x[..., 0], weight, None, True, [], [], n)
     opcheck(ops.short_conv_backward, x[..., 0], x[..., 1], weight, weight[:, 0], False, [], [], n)
